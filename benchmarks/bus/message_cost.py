@@ -1,8 +1,8 @@
 """CPU that one message costs a stage, and one request its caller. Run: `python benchmarks/bus/message_cost.py`.
 
-A stage runs in a process of its own: it receives a journey, decodes it, advances it, encodes it and forwards
-it. Another process sends the journeys and takes them in again. What counts is the stage's CPU time (user and
-system) per message, idle time excluded: once with a steady stream, once saturated.
+A stage runs in a process of its own: it receives a journey, decodes it, advances it, encodes it and forwards it.
+Another process sends the journeys and receives them again. The figure is the stage's CPU time (user and system) per
+message without idle time: once with a steady stream, once saturated.
 """
 
 import argparse
@@ -117,7 +117,7 @@ async def stage_cost(url: str, messages: int, rate: float | None) -> tuple[float
 
 
 def run_echo(url: str, pipe: Pipe) -> None:
-    """Answers every request with what it said."""
+    """Answers every request with its own body."""
 
     async def live() -> None:
         link = Connection([url], name="echo")

@@ -1,9 +1,9 @@
-"""What a cached answer costs its client, through the whole journey.
+"""The cost of a cached answer for its client, through the whole journey.
 
 `python -m benchmarks.cache [--seconds 5]`: starts the gateway as `pointsman up` does, with a semantic-cache whose
-questions are embedded by a real model (all-MiniLM-L6-v2 on onnxruntime, one thread), has one question answered, and
-asks it again over one connection: the very same one, and one that means the same. Prints latencies, and the CPU time of
-each process on the way per request.
+questions are embedded by a real model (all-MiniLM-L6-v2 on onnxruntime, one thread). It has one question answered, and
+asks it again over one connection: once with the same words, once with others of the same meaning. Prints latencies, and
+the CPU time of each process on the way per request.
 """
 
 import argparse
@@ -50,7 +50,7 @@ def body(text: str) -> bytes:
 
 
 async def told(door: str, text: str) -> str:
-    """What the cache says of one request."""
+    """The cache's verdict on one request."""
     host, _, port = door.removeprefix("http://").partition(":")
     reader, writer = await asyncio.open_connection(host, int(port.rstrip("/")))
     writer.write(prepare(urljoin(door, PATH), body(text)))
@@ -62,7 +62,7 @@ async def told(door: str, text: str) -> str:
 
 
 async def until(door: str, text: str, expected: str) -> None:
-    """Ask until the cache says what it should: the first answer is kept a moment after its client has it."""
+    """Ask until the cache gives the expected verdict: it stores the first answer a moment after the client has it."""
     deadline = time.monotonic() + 20
     while (said := await told(door, text)) != expected:
         if time.monotonic() > deadline:

@@ -1,4 +1,4 @@
-"""What a completion costs the metrics-collector: decoding, counting, learning; and what a scrape costs.
+"""The cost of a completion in the metrics-collector (decoding, counting, learning), and the cost of a scrape.
 
 python -m benchmarks.completions
 """

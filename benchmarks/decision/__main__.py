@@ -49,7 +49,7 @@ from pointsman_testing.memory_nats import MemoryNats
 
 OPEN: Final = 200
 UNANSWERED: Final = 20
-"""Of those that are open."""
+"""Among the open requests."""
 AT_ONCE: Final[dict[str, object]] = {"late_binding": {"enabled": False}}
 """Requests here follow each other within a millisecond, and most would be held until their engine takes them up."""
 FAMILIES: Final = 50
@@ -124,7 +124,7 @@ def decisions(workers: int, blocks: int, settings: dict[str, object]) -> tuple[f
 
 
 def started_at(request: str, worker: str) -> bytes:
-    """The first byte of an answer, as the edge tells it."""
+    """The edge's message about the first byte of an answer."""
     return ResponseStarted(
         request_id=request, source="edge-1", sequence=1, at_ms=0, pool=POOL, worker=worker, ttft_ms=20.0
     ).encode()
@@ -151,7 +151,7 @@ class Costs(NamedTuple):
 
 
 async def messages(workers: int) -> Costs:
-    """What the service costs a request, without the network."""
+    """The service's cost of a request, without the network."""
     link = MemoryNats().link()
     service = Journeys(Bus(link, Process("scheduler", "scheduler-1")))
     link.open()

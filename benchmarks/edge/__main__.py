@@ -1,4 +1,4 @@
-"""What the edge's own HTTP client saves, and how soon engines hear of clients that hang up.
+"""The savings of the edge's own HTTP client, and the time until engines see that a client hung up.
 
 python -m benchmarks.edge [--seconds 3]
 """

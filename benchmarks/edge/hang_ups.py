@@ -1,4 +1,4 @@
-"""How soon an engine hears that a client has hung up, through a whole edge with its decisions made at once."""
+"""Time until an engine sees that a client has hung up, through a whole edge with immediate decisions."""
 
 import asyncio
 import time
@@ -46,7 +46,7 @@ PHASES: dict[str, tuple[Script, bool]] = {
     "mid-stream": (_streaming, True),
     "in a document": (_in_a_document, False),
 }
-"""What the engine does, and whether the client sees some of it."""
+"""The engine's behaviour, and whether the client receives a part of it."""
 
 
 @asynccontextmanager

@@ -1,6 +1,6 @@
-"""How soon the bus knows that an engine stopped, died, or is back; and what an agent costs while nothing happens.
+"""Time until the bus knows that an engine stopped, died, or is back; and the cost of an agent at rest.
 
-    python -m benchmarks.engine_faults
+python -m benchmarks.engine_faults
 
 A simulated engine, its agent and a NATS server, all real processes. Times are from the signal to the load report.
 """
@@ -25,7 +25,7 @@ IDLE_S = 5.0
 
 
 class Times:
-    """Milliseconds, by what was waited for."""
+    """Milliseconds until each awaited state."""
 
     def __init__(self, loads: list[WorkerLoad]) -> None:
         self._loads = loads

@@ -1,8 +1,8 @@
-"""What it costs to know what an engine does: parsing `/metrics`, and a whole reading over HTTP.
+"""The cost of reading an engine's load: parsing `/metrics`, and a whole reading over HTTP.
 
-    python -m benchmarks.engine_metrics
+python -m benchmarks.engine_metrics
 
-The engine is a `prometheus_client` server in a process of its own with the families and buckets that vLLM has.
+The engine is a `prometheus_client` server in a process of its own with vLLM's families and buckets.
 """
 
 import argparse

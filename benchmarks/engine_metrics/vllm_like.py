@@ -55,7 +55,7 @@ def vllm_registry() -> CollectorRegistry:
 
 
 def serve(pipe: Connection) -> None:
-    """The engine's process: tell the port, then the CPU seconds so far at every question, until told to end."""
+    """The engine's process: sends its port, then its CPU seconds so far on every request, until asked to end."""
     server, _ = start_http_server(0, "127.0.0.1", vllm_registry())
     pipe.send(server.server_port)
     while pipe.recv():

@@ -1,11 +1,11 @@
-"""How well the learnt pass model predicts a real engine, and how routing policies do before two of them.
+"""The accuracy of the learnt pass model on a real engine, and a comparison of routing policies with two engines.
 
-    python -m benchmarks.engine_predictions --engine http://127.0.0.1:8000 [--engine URL --tokenizer FOLDER]
+python -m benchmarks.engine_predictions --engine http://127.0.0.1:8000 [--engine URL --tokenizer FOLDER]
 
 First 1,100 streamed chats go to the first engine alone, with lengths of a real chat service's trace scaled down. The
-pass model learns from them as a scheduler does, and says before each when its first token will come: printed is the
-error of that, over the 100 requests after the first 50, 200 and 1,000. Then, with two engines, the same trace goes
-through a gateway for each policy. A table; no bar: what an engine does on a busy machine decides nothing.
+pass model learns from them as a scheduler does, and predicts the time of each first token. Printed is the error of the
+prediction, over the 100 requests after the first 50, 200 and 1,000. Then, with two engines, the same trace goes through
+a gateway for each policy. A table without bars: timings of an engine on a busy machine decide nothing.
 """
 
 import argparse
@@ -139,7 +139,8 @@ def predicted_ms(shadow: EngineShadow, now: float, prompt: int, cached: int) -> 
 
 
 def errors(requests: Sequence[Asked]) -> list[float]:
-    """Of each prediction in order of sending: |predicted - observed| over observed. The model learns as they pass."""
+    """The error of each prediction in order of sending: |predicted - observed| over observed. The model learns on the
+    way."""
     estimator = DelayEstimator(BATCH_TOKENS, FIRST_TOKEN_WEIGHT)
     estimator.lay_out([(0, 1e18)])
     happened = [

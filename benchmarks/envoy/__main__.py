@@ -1,11 +1,11 @@
-"""What the Envoy edge costs: the adapter alone, and the whole journey with the real Envoy.
+"""The cost of the Envoy edge: the adapter alone, and the whole journey with the real Envoy.
 
-`python -m benchmarks.envoy [--seconds 4] [--alone | --latency]`. Alone: an ext_proc client asks an adapter whose
-decision is fixed; printed are exchanges a second, and how many a core of the adapter carries by its CPU time; then
-10,000 exchanges are aborted, after which its memory must be what it was. Whole: `pointsman up --envoy` before a backend
-that answers at once, asked directly and through the gateway in the same run; then 10,000 exchanges are aborted, after
-which nothing may be open or reserved. `--latency` measures only what the gateway adds to Envoy alone: an Envoy straight
-to the backend, asked in turn with the gateway. Everything shares this machine's cores.
+`python -m benchmarks.envoy [--seconds 4] [--alone | --latency]`. Alone: an ext_proc client calls an adapter with a
+fixed decision. Printed are exchanges a second, and the exchanges that a core of the adapter can carry by its CPU time.
+Then 10,000 exchanges are aborted, after which its memory must be back at its old size. Whole: `pointsman up --envoy`
+before a backend that answers at once, asked directly and through the gateway in the same run; then 10,000 exchanges are
+aborted, after which none may be open or reserved. `--latency` measures only the difference between the gateway and
+Envoy alone: an Envoy straight to the backend, asked in turn with the gateway. All processes share this machine's cores.
 """
 
 import argparse
@@ -182,13 +182,13 @@ async def whole(seconds: float) -> bool:
 
 
 async def latency(seconds: float) -> bool:
-    """What the gateway adds to Envoy alone, and whether the bars are met."""
+    """The latency that the gateway adds to Envoy alone; whether the bars are met."""
     with gateway(("--envoy",), recorder=True) as running:
         return all(await over_envoy(running, seconds))
 
 
 async def _latency(running: Running, per_second: float, seconds: float) -> int:
-    """What is added at so many requests a second, whatever comes of them; how many failed."""
+    """The added latency at a fixed rate of requests a second, regardless of their outcomes; returns how many failed."""
     direct = await open_loop(urljoin(running.direct, PATH), body(1), per_second, seconds)
     meter = Meter(running.pids)
     through = await open_loop(urljoin(running.door, PATH), body(1), per_second, 2 * seconds)

@@ -13,14 +13,14 @@ from pointsman_testing import eventually
 from pointsman_testing.ext_proc import ExtProcClient
 
 LEFT: Final = {"epp-adapter": "pointsman_edge_open_requests", "scheduler": "pointsman_scheduler_open_requests"}
-"""What must be zero afterwards, by process."""
+"""Metrics that must be zero afterwards, by process."""
 LIMIT_S: Final = 120.0
 _AT_A_TIME: Final = 50
 
 
 async def abort(running: Running, body: bytes, count: int) -> dict[str, float]:
     """Abort `count` exchanges: right after the head, while they are decided, and when they are on the books. Returns
-    what is left open, by process, once it is nothing or `LIMIT_S` are over."""
+    the number left open, by process, once it is zero or `LIMIT_S` have passed."""
     async with ExtProcClient(_adapter(running)) as client:
 
         async def several(first: int) -> None:
@@ -41,7 +41,7 @@ async def abort(running: Running, body: bytes, count: int) -> dict[str, float]:
         return not any(left.values())
 
     async with aiohttp.ClientSession() as http:
-        with contextlib.suppress(AssertionError):  # the caller says what is left
+        with contextlib.suppress(AssertionError):  # the caller reports the rest
             await eventually(nothing, timeout=LIMIT_S)
     return left
 

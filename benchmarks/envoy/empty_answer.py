@@ -1,4 +1,4 @@
-"""gRPC with nobody behind it, a part of the adapter's cost: `python -m benchmarks.envoy.empty_answer <port file>`."""
+"""gRPC without a gateway, a part of the adapter's cost: `python -m benchmarks.envoy.empty_answer <port file>`."""
 
 import asyncio
 import itertools

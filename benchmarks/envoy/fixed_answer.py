@@ -27,7 +27,7 @@ class FixedDecision(FakeStages):
     """Decides at once."""
 
     async def ask(self, request: PreprocessRequest, body: bytes, policy: object, traceparent: str | None) -> Decision:
-        """As `Stages.ask`."""
+        """See `Stages.ask`."""
         del body, policy, traceparent
         return Decision(
             request_id=request.request_id,
@@ -44,12 +44,12 @@ class EncodedEvents:
     """Encodes events as the bus does, and drops them."""
 
     def publish(self, message: Message, *route: str, again: bool = False) -> None:
-        """As `Bus.publish`."""
+        """See `Bus.publish`."""
         del route, again
         message.encode()
 
     def tell(self, message: Message, *route: str) -> None:
-        """As `Bus.tell`."""
+        """See `Bus.tell`."""
         del message, route
 
 

@@ -1,4 +1,5 @@
-"""What the gateway adds to Envoy: the gateway's listener against an Envoy straight to the backend, in the same run."""
+"""The latency that the gateway adds to Envoy: the gateway's listener and an Envoy straight to the backend, in one
+run."""
 
 from pathlib import Path
 from tempfile import TemporaryDirectory

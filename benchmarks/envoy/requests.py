@@ -1,4 +1,4 @@
-"""What is asked."""
+"""The requests of the benchmark."""
 
 import json
 from typing import Final

@@ -1,4 +1,4 @@
-"""How a bar is printed."""
+"""The printed form of a bar."""
 
 
 def verdict(what: str, figure: float, bar: float, *, at_least: bool) -> bool:

@@ -1,7 +1,7 @@
-"""How long failures hurt: stages, engines and the bus are killed or stopped under traffic.
+"""The effect of failures on clients: stages, engines and the bus are killed or stopped under traffic.
 
 `python -m benchmarks.faults [--rate 200] [--only CASE]` starts gateways of real processes with two simulated engines
-each, breaks one part after the other, and prints what clients saw against the bar of each case: failed requests, the
+each, breaks one part after the other, and prints the clients' view against the bar of each case: failed requests, the
 longest wait for an answer of any kind, and the time until everything worked again.
 """
 

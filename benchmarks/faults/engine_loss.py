@@ -19,7 +19,7 @@ async def engines(stack: Stack, rate: float, report: Report) -> None:
             await answered(running, int(3 * rate))
             await back_again(victim.process.resume if how == "pause" else victim.restart)
             await eventually(lambda: any(end.engine == victim.name for end in running.ended[-20:]), timeout=60)
-        # A request that went to the engine while it was gone took long, whoever answered it in the end.
+        # A request that went to the missing engine took long, even if another one answered it in the end.
         held = [end.started - began for end in running.ended if end.took > 0.3 or end.status != 200]
         name = "SIGKILL" if how == "kill" else "SIGSTOP"
         report.line(f"engine: {name}, last request that was sent to it", max(held, default=0.0), 1.5, "s")

@@ -115,14 +115,14 @@ async def jetstream(url: str) -> AsyncGenerator[JetStreamContext]:
 
 
 async def keep_full(disk: Path) -> None:
-    """Fill the disk, and whatever is freed, until cancelled."""
+    """Fill the disk, and any space that is freed, until cancelled."""
     while True:
         await asyncio.to_thread(fill, disk / "filler")
         await asyncio.sleep(0.5)
 
 
 def fill(file: Path) -> None:
-    """Write until there is no room for a single block."""
+    """Write until no block is free."""
     for size in (1 << 20, 4096):
         with contextlib.suppress(OSError), file.open("ab", buffering=0) as filler:
             while True:
@@ -155,7 +155,7 @@ async def last_event(js: JetStreamContext) -> int:
 
 
 async def doctor(stack: Up) -> str:
-    """What the doctor says."""
+    """The doctor's output."""
     process = await asyncio.create_subprocess_exec(
         POINTSMAN, "doctor", "--nats", stack.nats, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.STDOUT
     )

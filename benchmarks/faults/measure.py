@@ -1,4 +1,4 @@
-"""The traffic of every case, and what is read from it."""
+"""The traffic of every case, and the figures read from it."""
 
 from typing import Final
 

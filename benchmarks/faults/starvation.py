@@ -18,7 +18,7 @@ LOOPS: Final = 8
 RATE: Final = 20.0
 LASTS_S: Final = 120.0
 BAD_EVERY_S: Final = 10.0
-"""How often a body comes that has to be refused for what it is."""
+"""Seconds between bodies that are invalid and must be rejected."""
 LARGE: Final = 3_500_000
 """Bytes of a body that is allowed."""
 AT_ONCE: Final = 5

@@ -1,8 +1,8 @@
-"""What flow control costs per request, with few and with many waiting.
+"""The cost of flow control per request, with few and with many waiting.
 
-    python benchmarks/flow_control
+python benchmarks/flow_control
 
-Prints the median time of each operation, the bar that it is held to, and the machine.
+Prints the median time of each operation, its bar, and the machine.
 """
 
 import platform

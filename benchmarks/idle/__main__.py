@@ -1,9 +1,9 @@
-"""What a gateway costs that nobody asks anything: CPU and memory of each process, with few engines and with many.
+"""The cost of an idle gateway: CPU and memory of each process, with few engines and with many.
 
 `python -m benchmarks.idle [--seconds 20] [--engines 4 100]`: starts the gateway as `pointsman up` does, before engines
-at rest that share one process, waits until it came to rest itself, and reads each process's CPU time. Up to
-`AGENTS` engines have an agent each, as named by `--engine`; more are listed in a pool and read by the
-metrics-collector. The engines are in no sum; the NATS server has a row of its own.
+at rest that share one process, waits until it is at rest itself, and reads each process's CPU time. Up to `AGENTS`
+engines have an agent each, as named by `--engine`; more are listed in a pool and read by the metrics-collector. The
+engines are in no sum; the NATS server has a row of its own.
 """
 
 import argparse
@@ -43,7 +43,7 @@ def engines(count: int) -> Generator[list[str]]:
 
 
 def options(urls: list[str], folder: Path) -> list[str]:
-    """What `pointsman up` is started with for these engines."""
+    """The options of `pointsman up` for these engines."""
     if len(urls) <= AGENTS:
         return [word for url in urls for word in ("--engine", url)]
     config = folder / "pointsman.yaml"

@@ -1,8 +1,8 @@
-"""How soon lost messages about a KV cache are seen and made good. Run: `python -m benchmarks.kv_gaps`.
+"""Time until lost messages about a KV cache are noticed and replaced. Run: `python -m benchmarks.kv_gaps`.
 
 The agent's speaker and a scheduler's listener on a real NATS server, 50 messages of changes a second. First one message
-in twenty is lost on its way; then the agent is cut off for ten seconds; then for so long that the agent no longer has
-what was missed, which a snapshot makes good. Seen and repaired are times from the loss, after a cut from its end.
+in twenty is lost on its way; then the agent is cut off for ten seconds; then for so long that it no longer keeps the
+missed messages, and a snapshot replaces them. Seen and repaired are times from the loss; after a cut, from its end.
 """
 
 import argparse
@@ -73,7 +73,7 @@ class Cut:
 
 
 class Engine:
-    """Stores and drops blocks at random, and tells the agent's speaker."""
+    """Stores and drops blocks at random, and reports them to the agent's speaker."""
 
     def __init__(self, speaker: KvSpeaker) -> None:
         self._speaker = speaker
@@ -94,7 +94,7 @@ class Engine:
 
 
 class Stand:
-    """Everything, and what was seen of it."""
+    """The test stand and its measurements."""
 
     def __init__(self, scheduler: Bus, agent: Bus) -> None:
         self.speaker = KvSpeaker(

@@ -1,8 +1,8 @@
-"""Whether limits hold that three preprocessors count together, also when one of them dies.
+"""Whether limits that three preprocessors count together hold, even when one of them dies.
 
 `python -m benchmarks.limits [--clients 1000] [--seconds 10]` runs real preprocessors on a real NATS server, without any
-engine. So many clients of one tenant send requests at the same time, and again a while after they were refused. Counted
-are the requests that 200/s let through, and the tokens that a quota let through; once undisturbed, and once with the
+engine. The clients of one tenant send requests at the same time, and again a while after a rejection. Counted are the
+requests that a limit of 200/s admitted, and the tokens that a quota admitted; once undisturbed, and once with the
 keeper of the tenant's counts killed (SIGKILL) midway.
 """
 
@@ -38,7 +38,7 @@ RATE: Final = 200
 QUOTA: Final = 60_000
 """Tokens in an hour, so that none come back while it is measured."""
 RESERVED: Final = 200
-"""What a request may use at most."""
+"""Tokens that a request reserves: its most."""
 TENANT: Final = "t"
 TOLERANCE: Final = 0.02
 PROVED_S: Final = 0.2
@@ -86,7 +86,7 @@ class Gateway:
         self.nats.close()
 
     async def kill_keeper(self) -> None:
-        """Of the tenant's counts, as the bucket names it."""
+        """Kill the keeper of the tenant's counts, as named in the bucket."""
         async with observing(self.nats.url) as observer:
             shard = await observer.entry(LimitShard, str(shard_of(f"tenant {TENANT}")))
         if shard is None:
@@ -123,7 +123,7 @@ async def requests(args: argparse.Namespace, report: Report, folder: Path, *, ki
             await killing
     admitted = sum(each.status == 200 and each.at - began <= args.seconds for each in judged)
     expected = RATE * args.seconds
-    # Nothing is admitted before the dead keeper's lease is over and the next one has proved its own.
+    # No request is admitted before the dead keeper's lease is over and the next one has proved its own.
     without_s = TAKEN_S + PROVED_S if kill else 0.0
     name = "keeper killed midway" if kill else "undisturbed"
     report.line(
@@ -137,7 +137,7 @@ async def requests(args: argparse.Namespace, report: Report, folder: Path, *, ki
 
 
 async def tokens(args: argparse.Namespace, report: Report, folder: Path, *, kill: bool) -> None:
-    """The limit of tokens: requests hold what they may use for a while, and then have used less."""
+    """The limit of tokens: requests hold their reservation for a while, and then have used less."""
     limit = {"use": "token-limit", "amount": f"{QUOTA}/h", "expected_output": RESERVED}
     used: dict[str, int] = {}
     lost = [0.0, 0.0]
@@ -167,7 +167,7 @@ async def tokens(args: argparse.Namespace, report: Report, folder: Path, *, kill
     second = sum(used.get(each.request_id, 0) for each in judged if each.status == 200 and abs(each.at - lost[0]) < 1)
     name = "keeper killed midway" if kill else "undisturbed"
     slack = second if kill else 0
-    # What is left when a request is refused is less than it may use; more clients ask than the quota serves.
+    # When a request is rejected, less remains than it may use; more clients ask than the quota serves.
     least = QUOTA - slack - RESERVED - _prompt_tokens()
     report.line(f"tokens used by {len(used):,} requests, {name}", total, least, QUOTA + slack + REPLICAS * RESERVED)
     report.line(f"tokens counted of {total:,} used, {name}", counted, total - slack, total)
@@ -175,7 +175,7 @@ async def tokens(args: argparse.Namespace, report: Report, folder: Path, *, kill
 
 
 async def _counted(around: Surroundings) -> float:
-    """What the ledger holds once everything has ended: the quota less what is left."""
+    """The ledger's count once every request has ended: the quota minus the rest."""
     await asyncio.sleep(1)
     judged = await around.send(TENANT, max_tokens=0)
     left = judged.headers.get("x-ratelimit-remaining-tokens") or "0"

@@ -1,11 +1,11 @@
-"""What the whole journey costs a request, against the same backend asked directly, in each shape of deployment.
+"""The cost of the whole journey for a request, against the same backend asked directly, in each shape of deployment.
 
 `python -m benchmarks.overhead [--seconds 5] [--quick]`: starts the gateway as `pointsman up` does (one bundle), as
 `pointsman up --replicas frontend=2` does (two bundles on one port) and as `pointsman up --separate` does (a process for
 each service), one after another, in front of a backend that answers at once. Each is measured by the same client in the
 same run: closed loop at 1 and at 32 connections, prompts of 1 KB and 100 KB, streamed and not, and an open loop at 300
-requests a second. Prints requests/s, latency, what the journey added, the CPU time of each process per request, and
-resident memory. In front of the same backend run, too, a bare relay of the same hops (`relay`), the least that they
+requests a second. Prints requests/s, latency, the latency that the journey added, the CPU time of each process per
+request, and resident memory. The same backend also serves a bare relay of the same hops (`relay`), the lowest possible
 cost on this machine, and other gateways that are installed (`peers`). A recorder runs in every shape. With `--auto`
 requests leave the model to a selector, as in `auto.yaml`, and the same bars hold. `--shape` measures one shape alone.
 """
@@ -135,7 +135,7 @@ def verdict(what: str, figure: float, bar: float, *, at_least: bool) -> bool:
 
 @dataclass(frozen=True)
 class Measured:
-    """What was found of one shape."""
+    """The figures of one shape."""
 
     added_p50_ms: float
     rate: float
@@ -144,7 +144,7 @@ class Measured:
     added_p99_ms: float
     failed: int
     relay_rate: float
-    """Of the bare relay in the same run; 0 where it wasn't measured."""
+    """Rate of the bare relay in the same run; 0 when not measured."""
 
 
 async def measure_shape(

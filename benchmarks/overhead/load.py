@@ -1,7 +1,7 @@
-"""A load generator that costs little itself: raw HTTP/1.1 over asyncio protocols, requests written as prepared bytes.
+"""A load generator with a low cost of its own: raw HTTP/1.1 over asyncio protocols, requests as prepared bytes.
 
 Closed loop: each connection sends its next request when the answer is complete. Open loop: requests start at fixed
-times whatever the server does, on the first free connection, and latency counts from the time each was due.
+times regardless of the server, on the first free connection, and latency counts from the time each was due.
 """
 
 import asyncio

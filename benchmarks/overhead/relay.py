@@ -1,8 +1,9 @@
-"""A bare relay of the journey's hops: what five processes cost that do nothing but pass a message on.
+"""A bare relay of the journey's hops: the cost of five processes that only forward a message.
 
-An HTTP edge and four stages on a NATS server of their own, over the connection that the services use: a small message
-decoded, noted in and encoded again by pydantic, then the next subject; the edge asks the backend in the end. No
-presence, deadlines, events, policy or metrics. What a gateway of such hops adds beyond this is its own work.
+An HTTP edge and four stages on a NATS server of their own, over the connection that the services use. Each stage
+decodes a small message, notes its part and encodes it again with pydantic, then sends it to the next subject; the edge
+asks the backend in the end. No presence, deadlines, events, policy or metrics. Any further cost of a gateway of such
+hops is its own work.
 """
 
 import asyncio
@@ -31,7 +32,7 @@ ANSWER: Final = b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-L
 
 
 class Passed(BaseModel):
-    """What a stage did."""
+    """The note of a stage."""
 
     stage: str
     took_ms: float

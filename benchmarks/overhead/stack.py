@@ -57,8 +57,8 @@ def backend(folder: Path, tokens: int) -> Generator[tuple[str, int]]:
 
 @contextmanager
 def gateway(extra: tuple[str, ...] = (), tokens: int = 16, *, recorder: bool = False) -> Generator[Running]:
-    """The backend and `pointsman up --engine <backend>`, both gone afterwards. Without `recorder` nobody keeps the
-    events beyond their stream: it reads them afterwards, on the two cores that are measured."""
+    """The backend and `pointsman up --engine <backend>`, both gone afterwards. Without `recorder` events are kept only
+    in their stream: a recorder would read them on the two cores that are measured."""
     with TemporaryDirectory(prefix="pointsman-bench-") as name:
         folder = Path(name)
         with backend(folder, tokens) as (url, pid):
@@ -71,7 +71,7 @@ def gateway(extra: tuple[str, ...] = (), tokens: int = 16, *, recorder: bool = F
 
 @contextmanager
 def started(options: Sequence[str], folder: Path) -> Generator[dict[str, Any]]:
-    """`pointsman up` with these options, gone afterwards; yields what it tells of its processes once it is ready."""
+    """`pointsman up` with these options, gone afterwards; yields its state file's content once it is ready."""
     log = folder / "up.log"
     command = [script("pointsman"), "up", "--port", "0", "--nats-port", "0", "--run-dir", str(folder / "run"), *options]
     with log.open("wb") as output:

@@ -1,10 +1,10 @@
-"""What a whole policy costs a request: limits, a signed token, pattern guard and exact cache, all of them in force.
+"""The cost of a whole policy for a request: limits, a signed token, pattern guard and exact cache, all in force.
 
 `python -m benchmarks.policy [--seconds 5]`: starts the gateway as `pointsman up` does and as `pointsman up --replicas
 frontend=2` does, in front of a backend that answers at once, and measures both by the same client in the same run.
-Every prompt is another one, so that each passes all stages and none is answered from the cache. Prints what the journey
-added, the CPU time of each process per request, and the bars: latency for one bundle, requests/s for two, which use
-both cores.
+Every prompt is another one, so that each passes all stages and none is answered from the cache. Prints the latency that
+the journey added, the CPU time of each process per request, and the bars: latency for one bundle, requests/s for two,
+which use both cores.
 """
 
 import argparse

@@ -1,9 +1,9 @@
-"""What the prefix index costs: time per prompt, memory per block, and the longest that one call takes.
+"""The cost of the prefix index: time per prompt, memory per block, and the longest time of one call.
 
-    python benchmarks/prefix_index [--blocks 10000000]
+python benchmarks/prefix_index [--blocks 10000000]
 
-Prompts that are looked up were written long before, so their entries come from memory and not from a cache. Prints
-each figure (CPU time), the bar that it is held to, and the machine.
+The prompts looked up were written long before, so their entries come from memory and not from a cache. Prints each
+figure (CPU time), its bar, and the machine.
 """
 
 import argparse

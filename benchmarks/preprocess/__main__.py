@@ -1,4 +1,4 @@
-"""What a request costs the preprocessor. Run: `python -m benchmarks.preprocess`.
+"""The cost of a request in the preprocessor. Run: `python -m benchmarks.preprocess`.
 
 Shortest of several rounds, one thread, no bus: parse and check; the facts (the prompt serialised as templates render
 it, token estimate, block hashes); the whole stage (both, headers and journey); and its encoding. Then the longest stall
@@ -86,7 +86,7 @@ def journey_of(pipeline: Pipeline, raw: memoryview) -> Journey:
 
 
 def parts(pipeline: Pipeline, raw: memoryview) -> dict[str, Callable[[], object]]:
-    """What is measured of one conversation."""
+    """The measured steps for one conversation."""
     request = preprocess_request(path=PATH, headers=HEADERS)
     incoming = Incoming(request, parse(PATH, raw), read_headers(request.headers))
     return {
@@ -103,7 +103,7 @@ def dense(item: bytes, count: int) -> bytes:
 
 
 async def longest_stall_ms(work: Callable[[], object], times: int) -> float:
-    """How late a 1 ms timer gets, at worst, while a thread does the work; the median of several times."""
+    """The worst delay of a 1 ms timer while a thread does the work; the median of several times."""
     loop = asyncio.get_running_loop()
     worst: list[float] = []
     with ThreadPoolExecutor(max_workers=1) as thread:

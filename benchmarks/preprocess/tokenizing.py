@@ -1,7 +1,7 @@
-"""What exact tokens cost the preprocessor. Run: `python -m benchmarks.preprocess.tokenizing [FOLDER]`.
+"""The cost of exact tokens in the preprocessor. Run: `python -m benchmarks.preprocess.tokenizing [FOLDER]`.
 
-One thread, no bus. `render`: the chat template alone. `cold`: rendered and tokenized, no piece known before.
-`next turn`: one more answer and question at the end of a conversation whose tokens are known. `again`: the very same.
+One thread, no bus. `render`: the chat template alone. `cold`: rendered and tokenized, no piece known before. `next
+turn`: one more answer and question at the end of a conversation whose tokens are known. `again`: the identical text.
 `stage`: the whole stage for the next turn. FOLDER holds a tokenizer; the default is a small one with a template like
 Llama's, made here, whose tokens are shorter than a real one's. Then the longest stall of an event loop while a thread
 tokenizes 2 MiB.

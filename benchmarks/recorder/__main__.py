@@ -1,4 +1,4 @@
-"""What the recorder costs a request: CPU of its process while events come as a gateway publishes them.
+"""The recorder's cost of a request: CPU of its process while events arrive at the rate of a gateway.
 
 `python -m benchmarks.recorder [--rate 1000] [--seconds 10]`: a NATS server, a recorder, and a publisher of the two
 events that each request has: a decision between four endpoints with its explanation, and its end. Prints the CPU a
@@ -87,7 +87,7 @@ async def summed(seen: Observer) -> int:
 
 
 def met(bar_holds: bool) -> str:
-    """How a bar is printed."""
+    """The printed form of a bar."""
     return "met    " if bar_holds else "NOT met"
 
 

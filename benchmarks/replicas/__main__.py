@@ -1,4 +1,4 @@
-"""What scheduler replicas cost: requests that fail when one dies, and prompts that are computed twice.
+"""The cost of scheduler replicas: requests that fail when one dies, and prompts that are computed twice.
 
 `python -m benchmarks.replicas [--rate 200] [--seconds 20]` sends the same prompts, of families that share a beginning,
 to two gateways of real processes with simulated engines: one with one scheduler, one with three of which one is killed
@@ -30,12 +30,12 @@ SPEEDUP: Final = 10.0
 FAMILIES: Final = 400
 """So many that a second copy of each prompt shows."""
 WORDS: Final = 700
-"""Of the beginning that a family shares; about 20 blocks."""
+"""Words of the beginning that a family shares; about 20 blocks."""
 BAR: Final = 0.02
 
 
 class Figures(NamedTuple):
-    """Of one gateway."""
+    """The figures of one gateway."""
 
     statuses: Counter[int]
     failed: list[Ended]

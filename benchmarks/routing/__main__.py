@@ -1,9 +1,9 @@
-"""How good the default policy's choices are. Run: `python -m benchmarks.routing`.
+"""The quality of the default policy's choices. Run: `python -m benchmarks.routing`.
 
 One hour of a real chat service (tools/simulator/traces) in virtual time: 4 engines, and 8 with arrivals twice as fast,
-with 16,384 blocks of 64 tokens each; first and last tokens heard of 1 ms late, load reports 50 ms old. The
-policy learns the engine's coefficients in the run and never knows how long an answer will be. Beside it the policies
-of other routers. Five seeds; status 1 when any of them misses a bar. `--fast`: one seed, and ours alone.
+with 16,384 blocks of 64 tokens each; first and last tokens are known 1 ms late, load reports are 50 ms old. The policy
+learns the engine's coefficients in the run and never knows the length of an answer. The policies of other routers run
+for comparison. Five seeds; status 1 when any of them misses a bar. `--fast`: one seed, and only our policy.
 """
 
 import os
@@ -26,7 +26,7 @@ class Case(NamedTuple):
     arrivals: float
     ttft_bar_ms: float
     p99_bar_ms: float
-    """Of the times to the first token."""
+    """Bar for the 99th percentile of the times to the first token."""
     e2e_bar_ms: float
 
 

@@ -1,4 +1,4 @@
-"""What rules cost the profile-picker. Run: `python -m benchmarks.rules`.
+"""The cost of rules in the profile-picker. Run: `python -m benchmarks.rules`.
 
 Shortest of many rounds, one thread, no bus: the picker alone with one to fifty rules of which the last one holds, with
 the headers of the others absent or present, and the whole stage with the three rules of the sample configuration.

@@ -19,7 +19,7 @@ from benchmarks.overhead.load import closed_loop
 from benchmarks.overhead.stack import MODEL, gateway
 
 BAR = 0.05
-"""Growth of resident memory; what is given back is none."""
+"""Growth of resident memory, as a share; a decrease counts as none."""
 SLICE_S = 5.0
 NOT_OURS = frozenset({"nats", "backend"})
 """Shown and not judged: the NATS server keeps an index of the events in its stream, and the ids of those of the last

@@ -1,9 +1,9 @@
-"""How long a gateway takes to get ready, and what that costs.
+"""The startup time of a gateway, and its cost.
 
-`python -m benchmarks.startup [--runs 3]`: runs `pointsman up` with the configuration, the NATS server and the three
-simulated engines that it has by default, first as a bundle, then with `--separate`, and prints the seconds from the
-command to its words that it is ready and the CPU seconds of every process by then; then `pointsman demo` and its
-seconds without those in which it sends traffic. Figures are medians of the runs.
+`python -m benchmarks.startup [--runs 3]`: runs `pointsman up` with its default configuration, NATS server and three
+simulated engines, first as a bundle, then with `--separate`. Prints the seconds from the command to its message that it
+is ready and the CPU seconds of every process by then; then `pointsman demo` and its seconds without those in which it
+sends traffic. Figures are medians of the runs.
 """
 
 import argparse
@@ -26,7 +26,7 @@ from benchmarks.overhead.stack import script
 ROOT: Final = Path(__file__).resolve().parents[2]
 READY: Final = "Pointsman is ready"
 UP_BAR_S: Final = 3.0
-"""Of the bundle, on two free cores."""
+"""Seconds for the bundle, on two free cores."""
 DEMO_BAR_S: Final = 10.0
 """`make demo` takes 30 s in all, of which 20 s are traffic."""
 TRAFFIC_S: Final = 1.0
@@ -37,7 +37,7 @@ class Start(NamedTuple):
 
     ready_s: float
     cpu_s: float
-    """Of `pointsman` and every process that it started."""
+    """CPU seconds of `pointsman` and every process that it started."""
     processes: int
 
 

@@ -1,9 +1,9 @@
-"""How many functions and files of the product one warm request touches.
+"""The functions and files of the product that one warm request touches.
 
 `python -m benchmarks.trace [--functions]`: starts one bundle as `pointsman up` does, with a model selector (`auto.yaml`
 of `benchmarks.overhead`), warms it, counts every call of a product function while it serves further requests one after
 the other, and prints the functions that were called for each of them, and the files that these are in. Calls of
-comprehensions and nested functions count for the function around them. What runs on timers is left out.
+comprehensions and nested functions count for the function around them. Timers are excluded.
 """
 
 import argparse
