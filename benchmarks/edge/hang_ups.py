@@ -86,7 +86,7 @@ async def _one(url: str, path: str, sees_some: bool, everybody: asyncio.Barrier)
 
 
 async def measure(phase: str, path: str, rounds: int) -> list[float]:
-    """Milliseconds from each hang-up until its engine heard of it, sorted. Clients hang up `AT_ONCE` at a time."""
+    """Milliseconds from each hang-up until its engine noticed it, sorted. Clients hang up `AT_ONCE` at a time."""
     script, sees_some = PHASES[phase]
     found: list[float] = []
     async with ScriptedEngine(script) as engine, _edge(engine) as url:

@@ -20,7 +20,7 @@ ROUNDS: Final = 3
 
 
 class Bars(NamedTuple):
-    """For one size of request."""
+    """The bars for one size of request."""
 
     p50_ms: float
     """Added at `PER_SECOND`."""

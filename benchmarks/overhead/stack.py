@@ -19,14 +19,14 @@ START_TIMEOUT_S = 120.0
 
 @dataclass(frozen=True)
 class Running:
-    """Where to send requests, and whose CPU time to read."""
+    """The addresses for requests, and the processes whose CPU time is read."""
 
     direct: str
     door: str
     pids: dict[str, int]
     """Process ids by name, the backend among them."""
     urls: dict[str, str]
-    """Where processes answer about their health and metrics, by name."""
+    """Health and metrics URLs of processes, by name."""
     logs: Path
     """A file for each process, by its name."""
 

@@ -67,7 +67,7 @@ def shortest_us(work: Callable[[], object], seconds: float = 0.3) -> float:
 
 
 def measure(name: str, work: Callable[[], object]) -> bool:
-    """Print one figure; says whether it is within its bar."""
+    """Print one figure; returns whether it meets its bar."""
     took = shortest_us(work)
     bar = BARS_US.get(name)
     kept = bar is None or took <= bar

@@ -1,4 +1,4 @@
-"""From what the bus says to snapshots, statistics, events and counters."""
+"""Turns messages of the bus into snapshots, statistics, events and counters."""
 
 from collections import Counter as Count
 from collections.abc import Callable, Iterator, Mapping
@@ -32,7 +32,7 @@ _NONE: Final = ("",)
 
 
 class Handlers:
-    """The state of one collector. Every replica hears everything and holds all of it."""
+    """The state of one collector. Every replica receives every message and holds the whole state."""
 
     def __init__(
         self,
@@ -163,7 +163,7 @@ class Handlers:
         for attempt in completed.attempts:
             if attempt.target is not None:
                 self._tried(attempt, names.of(attempt.target), completed, now)
-        # An answer that a stage had says nothing of how the model does.
+        # An answer from a stage shows nothing about the model.
         unasked = completed.target is None or completed.answered_by is not None
         window = None if unasked else self._window(model)
         if window is not None:

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 
 def _connect() -> "KubernetesApi":
-    # The client library takes a third of a second to load: for those alone who have a cluster.
+    # The client library takes a third of a second to load: only processes with a cluster load it.
     from pointsman_metrics_collector.adapters.kubernetes.api import connect
 
     return connect()

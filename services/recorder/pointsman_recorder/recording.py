@@ -55,7 +55,7 @@ class Recording:
         return None if self._caught_up.is_set() else "the usage ledger isn't read yet"
 
     async def follow_ledger(self) -> None:
-        """Sum what the ledger says."""
+        """Add the ledger's records to the sums."""
         await self._tirelessly("ledger", self._follow_ledger)
 
     async def record(self) -> None:

@@ -20,10 +20,10 @@ _log = Log("kv-events")
 
 
 class KvSpeaker:
-    """From the engine's batches to the bus.
+    """Publishes the engine's batches on the bus.
 
-    `boot_id` and `model` name the engine's life and its first model, empty while they aren't known; `capacity` is the
-    size of one rank's cache in its own blocks, None while that isn't known.
+    `boot_id` and `model` name the engine's life and its first model, empty while unknown; `capacity` is the size of one
+    rank's cache in its own blocks, None while unknown.
     """
 
     def __init__(

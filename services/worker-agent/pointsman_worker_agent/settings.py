@@ -31,7 +31,7 @@ class WorkerAgentSettings(ServiceSettings):
     engine: str = AUTO
     """Kind of the engine; `auto` recognizes it by the names of its metrics."""
     metrics_url: str | None = None
-    """Where the engine's metrics are when it isn't `/metrics` below `engine_url`; Triton has a port for them."""
+    """URL of the engine's metrics if not `/metrics` below `engine_url`; Triton has a port for them."""
     engine_api_key: SecretStr | None = None
     """Key that the engine asks for on `/v1`."""
     models: tuple[str, ...] = ()
@@ -49,12 +49,12 @@ class WorkerAgentSettings(ServiceSettings):
     """An engine that doesn't answer for this long is unreachable."""
 
     kv_events: str | None = None
-    """Where the engine publishes its KV events (vLLM's `--kv-events-config`, ZeroMQ), e.g. `tcp://127.0.0.1:5557`;
-    None when it doesn't."""
+    """ZeroMQ endpoint of the engine's KV events (vLLM's `--kv-events-config`), e.g. `tcp://127.0.0.1:5557`; None when
+    it publishes none."""
     kv_replay: str | None = None
-    """Where it sends them again on request, e.g. `tcp://127.0.0.1:5558`."""
+    """Endpoint that sends them again on request, e.g. `tcp://127.0.0.1:5558`."""
     kv_topic: str = ""
-    """Beginning of the topics to hear; empty for all."""
+    """Prefix of the topics to subscribe to; empty for all."""
     kv_ranks: int = Field(default=1, ge=1, le=256)
     """Data-parallel ranks; each publishes on the port after the last one's."""
     kv_block_tokens: int = Field(default=64, ge=1, le=4096)
@@ -105,7 +105,7 @@ class WorkerAgentSettings(ServiceSettings):
         )
 
     def kv_endpoints(self) -> KvEndpoints | None:
-        """Where KV events are heard; None when the engine publishes none."""
+        """The endpoints of the engine's KV events; None when it publishes none."""
         return None if self.kv_events is None else KvEndpoints(self.kv_events, self.kv_replay, self.kv_topic)
 
     def access(self) -> EngineAccess:

@@ -18,7 +18,7 @@ def tokenizer_of(config: Config, name: str) -> tuple[Tokenizer | None, str]:
 def counts_alike(config: Config, name: str, pool: str, model: str) -> bool:
     """Whether the tokens counted for the model `name` are also those of the model that `pool` serves as `model`."""
     served = config.served(name)
-    # For a name that the configuration hasn't, tokens are only counted when all models have one tokenizer.
+    # The tokens for an unconfigured name are counted only when all models have one tokenizer.
     if served is None or (served.pool, served.name) == (pool, model):
         return True
     counted, _ = tokenizer_of(config, name)

@@ -10,7 +10,7 @@ from pydantic import JsonValue
 from pointsman_core.refusal import Refusal
 
 IDENTITY: Final = "identity"
-"""Name of the attribute of a request that says who sends it."""
+"""Name of the request attribute that identifies the sender."""
 NOT_ALLOWED: Final = "model_not_allowed"
 _GROUP: Final = "group:"
 

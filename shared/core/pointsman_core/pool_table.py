@@ -23,7 +23,7 @@ V = TypeVar("V")
 
 
 class PoolTable(Generic[S, V]):
-    """By pool, the view that its reader made of the newest snapshot. The latest snapshot wins."""
+    """The reader's view of the newest snapshot, by pool. The latest snapshot wins."""
 
     def __init__(self, view: Callable[[S, float], V]) -> None:
         """`view` is called once for each snapshot that is kept, with the snapshot and the time of its arrival."""

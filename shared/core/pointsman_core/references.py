@@ -28,6 +28,6 @@ def _is_http(value: str) -> str:
 
 
 SecretReference = Annotated[str, AfterValidator(_is_a_reference)]
-"""Where a secret is: `env:NAME` or `file:PATH`."""
+"""The place of a secret: `env:NAME` or `file:PATH`."""
 HttpUrl = Annotated[str, AfterValidator(_is_http)]
 """An `http://` or `https://` URL with a host."""

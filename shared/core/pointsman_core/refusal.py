@@ -1,4 +1,4 @@
-"""The end of a request, as domain code and plugins say it. Handlers turn it into a `Rejection` for the edge."""
+"""The end of a request, raised by domain code and plugins. Handlers turn it into a `Rejection` for the edge."""
 
 from typing import Final
 

@@ -11,7 +11,7 @@ are separated by commas."""
 
 
 class Place(NamedTuple):
-    """Where an endpoint is: `10.0.0.1:8000` and `10.0.0.1`, `[::1]:8000` and `::1`."""
+    """The address of an endpoint: `10.0.0.1:8000` and `10.0.0.1`, `[::1]:8000` and `::1`."""
 
     address: str
     host: str
@@ -25,7 +25,7 @@ def subset_of(headers: Mapping[str, str]) -> tuple[str, ...] | None:
 
 @lru_cache(maxsize=4096)
 def place_of(url: str) -> Place:
-    """Where the endpoint with this base URL is; nowhere, if it is none."""
+    """The address of the endpoint with this base URL; empty strings for an invalid URL."""
     try:
         parts = urlsplit(url)
         host, port = parts.hostname, parts.port or (443 if parts.scheme == "https" else 80)

@@ -1,7 +1,7 @@
-"""Which addresses a URL of a configuration may lead to. Pure.
+"""The addresses that a URL of a configuration may lead to. Pure.
 
-A process asks with rights that the writer of a configuration may not have. A cloud's metadata service gives credentials
-to every process of its machine; private addresses are for those who say that they mean them.
+A process makes requests with rights that the writer of a configuration may not have. A cloud's metadata service gives
+credentials to every process of its machine; private addresses need an explicit setting.
 """
 
 import ipaddress

@@ -57,7 +57,7 @@ class ModelFolder:
             return f"onnx:{hashlib.file_digest(file, 'sha256').hexdigest()[:16]}"
 
     def described(self, file: str) -> Mapping[str, object]:
-        """A JSON object that lies beside the model; empty where there is none. Raises ModelUnusable."""
+        """A JSON object beside the model; empty when the file is missing. Raises ModelUnusable."""
         path = self._folder / file
         if not path.is_file():
             return {}

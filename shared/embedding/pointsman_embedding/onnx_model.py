@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from pointsman_embedding.model_folder import ModelFolder
 
 LONGEST: Final = 256
-"""Tokens that a model sees, where its folder doesn't say (`max_seq_length` in `sentence_bert_config.json`)."""
+"""The model's input limit in tokens, when its folder has none (`max_seq_length` in `sentence_bert_config.json`)."""
 
 Vector = NDArray[np.float32]
 """A vector of length 1."""
@@ -42,7 +42,7 @@ class OnnxModel:
         return await asyncio.get_running_loop().run_in_executor(self._thread, self._rows, texts)
 
     async def embed_whole(self, text: str) -> Vector | None:
-        """The text's vector; None for a text that is longer than the model sees, or says nothing to it."""
+        """The text's vector; None for a text that is longer than the model's input, or has no known token."""
         return await asyncio.get_running_loop().run_in_executor(self._thread, self._whole, text)
 
     def close(self) -> None:

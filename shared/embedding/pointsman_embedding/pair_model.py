@@ -11,7 +11,7 @@ import numpy as np
 from pointsman_embedding.model_folder import ModelFolder, ModelUnusable
 
 LONGEST: Final = 256
-"""Tokens of both texts that a model sees, where its folder doesn't say (`model_max_length` in
+"""The model's input limit in tokens of both texts, when its folder has none (`model_max_length` in
 `tokenizer_config.json`)."""
 ENTAILMENT: Final = "entailment"
 """The label that counts in a model with several, unless another one is named."""
@@ -78,7 +78,7 @@ class PairModel:
 
 
 def _labels(config: Mapping[str, object]) -> list[str]:
-    """In the order of the model's numbers; one where the folder doesn't say."""
+    """The labels in the order of the model's numbers; one empty label when the folder has none."""
     told = config.get("id2label")
     if not isinstance(told, dict) or not told:
         return [""]

@@ -44,7 +44,7 @@ class _Version(BaseModel):
 
 
 class EngineUnreachable(Exception):
-    """The engine doesn't answer as it should; the text says how."""
+    """The engine doesn't answer as it should; the text has the reason."""
 
 
 class EngineRefused(EngineUnreachable):
@@ -64,7 +64,7 @@ class EngineFailed(EngineUnreachable):
 
 
 def engine_session() -> aiohttp.ClientSession:
-    """For any number of engines: those that hang leave the others their connections. aiohttp has 100 otherwise."""
+    """For any number of engines: hanging ones leave the others their connections. aiohttp's default is 100."""
     return aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0))
 
 
@@ -82,7 +82,7 @@ class EngineClient:
         self.url = url.rstrip("/")
         self._metrics_url = metrics_url
         self._some_url: str | None = None
-        """Where some of the metrics are asked for."""
+        """URL for some of the metrics."""
         self._authorization = {"Authorization": f"Bearer {api_key}"} if api_key else {}
         self._session = session
 

@@ -36,7 +36,7 @@ class Label(NamedTuple):
 
 @dataclass(frozen=True)
 class Dialect:
-    """Where one kind of engine says what. Alternatives stand in order of preference."""
+    """The metric names of one kind of engine. Alternatives stand in order of preference."""
 
     engine: str
     """As in `WorkerRegistration.engine`."""

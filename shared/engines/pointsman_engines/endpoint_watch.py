@@ -20,7 +20,7 @@ ANSWER_TIMEOUT_S: Final = 0.7
 FACTS_RETRY_S: Final = 0.5
 """Until the facts are known."""
 NO_LIST: Final = (404, 405)
-"""Statuses of an endpoint that lists no models. Another one says nothing of them."""
+"""Statuses of an endpoint that lists no models. Any other status leaves the question open."""
 
 _log = Log("engine")
 

@@ -98,5 +98,5 @@ class LoadReporter:
             self._bus.publish(load, self._worker.pool, self._worker.worker)
             self.sent += 1
         except BusError:
-            self.unsent += 1  # the runtime says that the bus is gone; another report is due soon
+            self.unsent += 1  # the runtime reports a lost bus; another report is due soon
         self._timer = loop.call_later(self._pace.due_in(loop.time()), self._report)

@@ -16,7 +16,7 @@ class ServedModels:
     models: tuple[str, ...] = ()
     loras: tuple[str, ...] = ()
     max_context: int | None = None
-    """Longest sequence in tokens; the smallest when models differ, None when the engine doesn't say."""
+    """Longest sequence in tokens; the smallest when models differ, None when the engine doesn't report it."""
 
 
 class _Entry(BaseModel):

@@ -17,14 +17,15 @@ DEFAULT_HEALTH: Final = "/health"
 FALLBACK_HEALTH: Final = "/v1/models"
 FACTS_INTERVAL_S: Final = 5.0
 _NO_LIST_FOR_US: Final = (*NO_LIST, 401, 403)
-"""An endpoint that has named nothing yet may list its models to clients with a key alone."""
+"""An endpoint without a known model may list its models only to clients with a key."""
 
 _NOTHING_TOLD: Final = Reading(running=0, waiting=0)
 
 
 class OpaqueWatch(EndpointWatch):
-    """Looks at an endpoint without an engine's metrics: `health` is a path that answers 200 while all is well; None for
-    `/health`, or `/v1/models` where there is none. A new life is known by a connection that was refused in between."""
+    """Watches an endpoint without an engine's metrics. `health` is a path that answers 200 while the endpoint is
+    healthy; None for `/health`, or for `/v1/models` when that path is missing. A refused connection in between marks a
+    new life."""
 
     def __init__(
         self,

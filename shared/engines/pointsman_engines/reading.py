@@ -8,7 +8,7 @@ from pointsman_engines.exposition import Exposition, Sample, UnreadableMetrics
 
 
 class MissingMetrics(UnreadableMetrics):
-    """Families without which nothing can be said are not in the answer."""
+    """The answer lacks families that a reading needs."""
 
     def __init__(self, names: Iterable[bytes]) -> None:
         self.names = tuple(name.decode() for name in names)
@@ -22,12 +22,12 @@ class Reading:
     running: int
     waiting: int
     kv_usage: float = 0.0
-    """In [0,1]; 0 when the engine doesn't say."""
+    """In [0,1]; 0 when the engine doesn't report it."""
     running_loras: tuple[str, ...] = ()
     waiting_loras: tuple[str, ...] = ()
     max_loras: int = 0
     started_at: float | None = None
-    """Unix seconds of the start of the engine's process or of its counters; None when it doesn't say."""
+    """Unix seconds of the start of the engine's process or of its counters; None when unknown."""
     asleep: bool = False
     """Its weights are away until it is woken."""
     progress: float | None = None

@@ -66,7 +66,7 @@ class Registrar:
             group.create_task(self.entry.keep())
 
     async def leave(self) -> None:
-        """Say that the worker is gone, and remove its entry."""
+        """Publish that the worker is gone, and remove its entry."""
         if self._announced is not None:
             try:
                 self._announce(WorkerAnnouncement(registration=self._announced, leaving=True))

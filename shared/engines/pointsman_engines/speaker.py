@@ -26,12 +26,12 @@ class EngineAccess:
     url: str
     """Base URL by which this process reaches it."""
     metrics_url: str | None = None
-    """Where its metrics are when not at one of the usual paths below `url`."""
+    """URL of its metrics if not one of the usual paths below `url`."""
     api_key: str | None = field(default=None, repr=False)
     engine: str | None = None
     """Its kind; None: found from its metrics."""
     health: str | None = None
-    """Path that says whether an `opaque` endpoint is well; None for the usual one."""
+    """Path of the health check of an `opaque` endpoint; None for the usual one."""
     named: bool = False
     """Whether its pool names it: an engine that never answers then counts as unreachable, and isn't waited for."""
     pace: ReadingPace = field(default_factory=ReadingPace)

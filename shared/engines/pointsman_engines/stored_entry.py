@@ -20,7 +20,7 @@ _log = Log("registration")
 
 
 class RegistrationEntries(Protocol):
-    """Where registrations are written; a `pointsman_runtime.jetstream.buckets.Bucket` is one."""
+    """The store of registrations; a `pointsman_runtime.jetstream.buckets.Bucket` is one."""
 
     async def put(self, key: str, value: bytes) -> int:
         """Write. Raises nats errors and TimeoutError."""

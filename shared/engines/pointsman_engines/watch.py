@@ -113,12 +113,12 @@ class EngineWatch(EndpointWatch):
             try:
                 await self._client.check_health(timeout=HEALTH_TIMEOUT_S)
             except EngineRefused:
-                continue  # the readings say the same, sooner
+                continue  # the readings show it sooner
             except EngineUnreachable as error:
                 self._unhealthy = str(error)
                 self._unreachable(self._unhealthy)
             else:
-                self._unhealthy = ""  # the next reading says that it is back
+                self._unhealthy = ""  # the next reading reports the recovery
 
     async def _keep_learning_facts(self) -> None:
         while True:

@@ -74,7 +74,7 @@ def journey(model: str = "model", **facts: object) -> Journey:
 
 
 def model(name: str, **facts: object) -> Candidate:
-    """A model for a filter or scorer of models; it is free, of quality 0.5 and knows no limit but for `facts`."""
+    """A model for a filter or scorer of models: free, of quality 0.5 and without limits, except for `facts`."""
     target = Target(model=name, pool=name)
     plain = Candidate(name, target, 64, 0.0, 0.0, 0.5, None, frozenset(), frozenset(), frozenset(), "")
     return plain._replace(**facts)

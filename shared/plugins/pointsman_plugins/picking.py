@@ -92,7 +92,7 @@ class Choice(NamedTuple):
 
 
 class PickError(Exception):
-    """The picker failed at a request. `rule` names what failed, `reason` says how, for the operator."""
+    """The picker failed at a request. `rule` names the failing rule, `reason` is for the operator."""
 
     def __init__(self, rule: str, reason: str) -> None:
         super().__init__(f"{rule}: {reason}")

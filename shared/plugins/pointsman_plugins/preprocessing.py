@@ -122,7 +122,7 @@ class Incoming:
 
     @property
     def prompt(self) -> Prompt:
-        """As it is known without a tokenizer."""
+        """The prompt as known without a tokenizer."""
         if self._prompt is None:
             return self.measure()
         return self._prompt

@@ -109,7 +109,7 @@ class ModelFilter(StatePlugin[ParamsT_co]):
 
 
 class ModelScorer(StatePlugin[ParamsT_co]):
-    """Says how much it likes each candidate."""
+    """Scores each candidate."""
 
     group = "pointsman.model_selector.scorers"
     stability = "beta"

@@ -27,7 +27,7 @@ class _Silence(NamedTuple):
 
 
 class Attendance:
-    """Hears every beat. Times are of `time.monotonic()`."""
+    """Receives every beat. Times are of `time.monotonic()`."""
 
     def __init__(self, bus: Bus) -> None:
         self._last: dict[str, float] = {}

@@ -19,7 +19,7 @@ from pointsman_testing.eventually import PATIENCE_S, eventually
 M = TypeVar("M", PreprocessRequest, Journey)
 
 apart = pytest.mark.parametrize("buses", ["memory", "nats"], indirect=True)
-"""For a test of what only a message between processes has: bytes, headers, limits of size, other replicas."""
+"""For a test of features that only messages between processes have: bytes, headers, size limits, other replicas."""
 
 
 class _Nowhere(Onward):
@@ -92,7 +92,7 @@ class Buses:
         await eventually(everybody_known)
 
     async def kill(self, made: Journeys) -> None:
-        """Close one service's bus as by SIGKILL; `meet` waits for the others alone."""
+        """Close one service's bus as by SIGKILL; `meet` then waits only for the others."""
         self._made.remove(made)
         await made.close()
 

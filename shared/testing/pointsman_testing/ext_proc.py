@@ -140,7 +140,7 @@ class Exchange:
             return await self.call.code()
 
     async def done(self) -> None:
-        """Say no more, as Envoy does when an exchange has ended."""
+        """Send no more, as Envoy does when an exchange has ended."""
         await self.call.done_writing()
 
     def reset(self) -> None:

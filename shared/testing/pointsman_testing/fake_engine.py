@@ -19,7 +19,7 @@ class FakeEngine(ScriptedEngine):
     kv_usage: float = 0.0
     prompt_tokens: int = 0
     started_at: float | None = 1.75e9
-    """None: it doesn't say."""
+    """None: not reported."""
     exposition: str | None = None
     """Instead of everything above."""
     filters: bool = True
@@ -27,7 +27,7 @@ class FakeEngine(ScriptedEngine):
     filters_at: str = "/metrics/"
     """The path that does; another one that it knows always answers with everything."""
     paths: tuple[str, ...] = ("/metrics", "/metrics/")
-    """Where it has metrics."""
+    """The paths of its metrics."""
     withheld: tuple[str, ...] = ()
     """Beginnings of names that such an answer leaves out all the same, as prometheus_client does with what
     collectors without a description collect; `("",)` for all of them."""

@@ -24,7 +24,8 @@ Says = Callable[[PreprocessRequest], Reply]
 
 
 class FakeStages:
-    """Decides as a test says. Endpoints are tried in the order of `urls`, as workers `worker-1`, `worker-2`, …"""
+    """Makes the decisions that a test sets. Endpoints are tried in the order of `urls`, as workers `worker-1`,
+    `worker-2`, …"""
 
     def __init__(self, *urls: str) -> None:
         self.urls = urls

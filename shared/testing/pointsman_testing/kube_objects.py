@@ -24,7 +24,7 @@ def pod(
     node: str = "n1",
     annotations: Mapping[str, str] | None = None,
 ) -> Object:
-    """A pod, `app: vllm` where nothing else is said."""
+    """A pod, `app: vllm` by default."""
     metadata: Object = {
         "name": name,
         "uid": uid or f"uid-{name}",
@@ -39,7 +39,7 @@ def pod(
 
 
 def inference_pool(*ports: int, labels: Mapping[str, str] | None = None) -> Object:
-    """An InferencePool of these pods, at port 8000 where nothing else is said."""
+    """An InferencePool of the pods with these labels, at these ports; port 8000 by default."""
     return {
         "spec": {
             "selector": {"matchLabels": dict(labels or {"app": "vllm"})},
@@ -60,5 +60,5 @@ def kubeconfig(server: str, token: str, namespace: str) -> Object:
 
 
 def failure(code: int, message: str) -> Object:
-    """A Status, as the server says that something can't be."""
+    """A Status, the server's error document."""
     return {"kind": "Status", "apiVersion": "v1", "status": "Failure", "message": message, "code": code}

@@ -1,4 +1,4 @@
-"""Names that lead where a test says."""
+"""Host names that resolve as a test sets."""
 
 import socket
 from collections.abc import Callable

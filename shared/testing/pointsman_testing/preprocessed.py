@@ -1,4 +1,4 @@
-"""Requests before preprocessors alone: everything around them, and no engine."""
+"""Preprocessors with their surroundings, but without an engine."""
 
 import asyncio
 import itertools

@@ -54,7 +54,7 @@ class ServiceProcess:
 
     @property
     def http_url(self) -> str | None:
-        """Base URL of its health endpoints, once it said where they are."""
+        """Base URL of its health endpoints, once known."""
         for line in self.log_lines():
             if line.get("event") == "http_listening":
                 return str(line["url"])
@@ -84,7 +84,7 @@ class ServiceProcess:
                 ) from error
 
     def signal(self, what: signal.Signals) -> None:
-        """Send a signal to the process alone."""
+        """Send a signal to this process only."""
         self._process.send_signal(what)
 
     def pause(self) -> None:

@@ -144,7 +144,7 @@ class RealEngine(EngineProcess):
         self._running = False
 
     async def _kv_of_other(self) -> tuple[str, ...]:
-        """Where an engine that runs elsewhere publishes its KV events, as vLLM says it; empty when it doesn't."""
+        """The KV event endpoints of an engine that runs elsewhere, in vLLM's form; empty without KV events."""
         async with aiohttp.ClientSession() as http, http.get(f"{self.url}/kv_event_sources") as answer:
             sources: dict[str, dict[str, str]] = await answer.json() if answer.status == 200 else {}
         first = sources.get("0", {})

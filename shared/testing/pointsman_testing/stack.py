@@ -120,7 +120,8 @@ class EngineProcess:
         await self.start()
 
     async def set_faults(self, *faults: str) -> None:
-        """Make the engine misbehave as `pointsman-simulator serve --fault` says; none ends it."""
+        """Make the engine misbehave, in the terms of `pointsman-simulator serve --fault`; without faults it
+        recovers."""
         async with (
             aiohttp.ClientSession() as http,
             http.put(f"{self._admin}/faults", json={"faults": faults}) as answer,
@@ -146,7 +147,7 @@ Login = Callable[[str], Mapping[str, str]]
 
 
 def nobody(user: str) -> Mapping[str, str]:
-    """On a server without accounts."""
+    """No login, for a server without accounts."""
     del user
     return {}
 

@@ -33,7 +33,7 @@ class Traffic:
     """Open-loop traffic: a request starts every `1 / rate` seconds, independent of earlier ones."""
 
     url: str
-    """Where to, e.g. `http://127.0.0.1:8080/v1/completions`."""
+    """The URL, e.g. `http://127.0.0.1:8080/v1/completions`."""
     rate: float
     body: Mapping[str, JsonValue] | Callable[[], Mapping[str, JsonValue]]
     """The body of every request, or a function that makes the next one."""

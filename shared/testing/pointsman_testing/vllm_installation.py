@@ -20,7 +20,7 @@ OLDER: Final = {"0.12.0.post2": ("transformers<5", "setuptools<80")}
 
 
 class NotInstallable(Exception):
-    """The engine can't be installed here; the text says why."""
+    """The engine can't be installed here; the text has the reason."""
 
 
 def vllm(version: str) -> Path:

@@ -50,7 +50,7 @@ class ChatTemplate:
     """One template, compiled."""
 
     def __init__(self, source: str, content_format: ContentFormat | None = None) -> None:
-        """`content_format` None: as the template's own text says. Raises NotTokenized, which quotes the template."""
+        """`content_format` None: detected from the template's text. Raises NotTokenized, which quotes the template."""
         try:
             tree = _environment().parse(source)
             self._template: Final = _environment().from_string(source)
@@ -69,7 +69,7 @@ class ChatTemplate:
         continue_final_message: bool = False,
         variables: Mapping[str, object],
     ) -> str:
-        """The prompt. `variables` are what the template sees besides. Raises NotTokenized."""
+        """The prompt. `variables` are further inputs of the template. Raises NotTokenized."""
         if continue_final_message and add_generation_prompt:
             raise NotTokenized("template", "continue_final_message and add_generation_prompt exclude each other")
         chat = [_with_reasoning(message) for message in messages]

@@ -31,7 +31,7 @@ class SegmentEncoder:
     """Token ids of texts, with a table of pieces bounded in bytes. May be used by several threads."""
 
     def __init__(self, tokenizer: Tokenizer, pre_tokenizer: object, cache_bytes: int) -> None:
-        """`pre_tokenizer`: as it is described in `tokenizer.json`."""
+        """`pre_tokenizer`: its description in `tokenizer.json`."""
         self.hits = 0
         """Characters whose tokens were known."""
         self.misses = 0
@@ -120,7 +120,7 @@ def _is_position_free(pre_tokenizer: object) -> bool:
 
 def _cut_at(added: Iterable[AddedToken]) -> re.Pattern[str] | None:
     """Finds the ends of tokens behind which a text may be cut."""
-    # Those that are looked for in the text as it is; the others are looked for in normalized pieces later.
+    # Tokens that are looked for in the unchanged text; the others are looked for in normalized pieces later.
     found_first = [token for token in added if token.content and not token.normalized]
     words = any(token.single_word for token in found_first)
     safe = [

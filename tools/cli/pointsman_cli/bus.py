@@ -54,7 +54,7 @@ async def _logged_in(login: ServiceSettings, name: str, on_error: OnError | None
         try:
             return await _connect(login, name, on_error)
         except ConnectionResetError as error:
-            # A server that refuses a login closes at once, and the reset can overtake the line that says why.
+            # A server that refuses a login closes at once, and the reset can overtake the line with the reason.
             attempts -= 1
             if not attempts:
                 raise _unanswered(login, _words(error)) from error

@@ -12,13 +12,14 @@ from pointsman_contracts.cache import CachePurge, CachePurged
 from pointsman_contracts.subjects import subject
 
 PATIENCE_S: Final = 3.0
-"""For the first answer."""
+"""Seconds until the first answer."""
 QUIET_S: Final = 0.5
 """Seconds without a further answer after which every service counts as having answered."""
 
 
 async def purge(url: str | None, question: CachePurge, console: Console) -> None:
-    """Ask, and say what each replica forgot. CommandError when none answers, or one couldn't."""
+    """Send the request, and print the number that each replica forgot. Raises CommandError when none answers, or one
+    fails."""
     answers: asyncio.Queue[CachePurged] = asyncio.Queue()
     told: list[CachePurged] = []
     async with bus.connected(bus.settings(url), "pointsman cache") as client:

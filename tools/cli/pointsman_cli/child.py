@@ -29,8 +29,8 @@ class Child:
                 stdin=asyncio.subprocess.DEVNULL,
                 stdout=output,
                 stderr=output,
-                # A session of its own: Ctrl-C in the terminal reaches `pointsman` alone, which then ends
-                # the processes in an order that loses no request.
+                # A session of its own: Ctrl-C in the terminal reaches only `pointsman`, which then ends the processes
+                # in an order that loses no request.
                 start_new_session=True,
             )  # fmt: skip
         return cls(process)

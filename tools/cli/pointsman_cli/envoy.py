@@ -73,7 +73,7 @@ def document(
             "response_body_mode": body if duplex else "STREAMED",
             "response_trailer_mode": "SEND",
         },
-        # For `x-envoy-max-retries`: no further than down the decision's list. And for the host of a provider.
+        # For `x-envoy-max-retries`, limited to the length of the decision's list, and for the host of a provider.
         "mutation_rules": {"allow_envoy": True, "allow_all_routing": True},
         "request_attributes": ["source.address"],
         "response_attributes": ["upstream.address", "response.code_details"],
@@ -200,7 +200,7 @@ def executable() -> str:
 
 
 def _cluster(name: str, addresses: Sequence[Address], limits: Edge) -> Json:
-    # Names are for the adapter alone: engines are picked by their IP addresses.
+    # Host names belong only to the adapter: engines are picked by their IP addresses.
     named = not all(host.replace(".", "").isdigit() or ":" in host for host, _ in addresses)
     endpoints = [{"endpoint": {"address": _socket(address)}} for address in addresses]
     return {
@@ -240,7 +240,7 @@ def _without_orders() -> Json:
 
 
 def _provider_routes(trust: str | None, limits: Edge) -> list[Json]:
-    """The adapter says in its metadata that a request is for a provider, which no client can."""
+    """Matches the adapter's metadata for a provider, which no client can set."""
     schemes = ("http",) if trust is None else ("https", "http")
     return [
         {

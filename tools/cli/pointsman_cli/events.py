@@ -43,7 +43,7 @@ def decode(message: Msg) -> Event | None:
 
 
 def read(type_id: str, body: bytes) -> Event | None:
-    """The event of this type in a document; None as `decode` says."""
+    """The event of this type in a document; None when `decode` returns None."""
     kind = _TYPES.get(type_id)
     if kind is None:
         return None

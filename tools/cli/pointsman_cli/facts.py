@@ -35,7 +35,7 @@ class StreamFacts:
     max_age_s: float
     replicas: int
     lags: Mapping[str, int] | None = field(default_factory=dict[str, int])
-    """Durable reader → events that it hasn't been given; None when the server doesn't say."""
+    """Durable reader → events not yet delivered to it; None when the server doesn't report it."""
     unkept: int = 0
     """Events that were heard while the stream took none."""
 

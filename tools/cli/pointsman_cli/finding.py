@@ -1,4 +1,4 @@
-"""One line of what `pointsman doctor` says."""
+"""One line of `pointsman doctor`'s report."""
 
 from dataclasses import dataclass
 from enum import StrEnum

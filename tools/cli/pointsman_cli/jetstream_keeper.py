@@ -32,7 +32,7 @@ class KeptServer(Protocol):
 
     @property
     def url(self) -> str:
-        """Where its monitoring answers."""
+        """URL of its monitoring."""
         ...
 
     @property
@@ -66,7 +66,7 @@ class JetStreamKeeper:
         text = self._config.read_text()
         with_it, without_it = folder / "with.conf", folder / "without.conf"
         try:
-            # Both are written before anything changes: a disk that fills up again leaves the server as it is.
+            # Both are written before any change: a disk that fills up again leaves the server unchanged.
             with_it.write_text(text)
             without_it.write_text("\n".join(line for line in text.splitlines() if not line.startswith("jetstream")))
         except OSError:

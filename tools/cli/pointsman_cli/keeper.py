@@ -14,7 +14,7 @@ from pointsman_cli.run_folder import RunFolder
 from pointsman_cli.supervision import State, SupervisedProcess
 
 LOOK_S = 0.01
-"""Until it says where it answers: a look at a file."""
+"""Seconds between looks at the port file until it has a port."""
 ASK_STARTING_S = 0.04
 ASK_READY_S = 1.0
 ASK_AGAIN_S = 0.5
@@ -33,9 +33,9 @@ class Keeper:
         self.plan = plan
         self.life = SupervisedProcess(plan.name)
         self.url = ""
-        """Where it answers about its health; empty until that is known."""
+        """URL of its health endpoints; empty until known."""
         self.door = plan.door
-        """Where an edge takes requests; empty until that is known."""
+        """URL at which an edge takes requests; empty until known."""
         self._port = plan.port
         self._folder = folder
         self._log = folder.log(plan.name)
@@ -119,7 +119,7 @@ class Keeper:
                     self._port, self.url = found
         elif self.plan.port_file is not None:
             if self.plan.port_file.exists() and (text := self.plan.port_file.read_text().strip()):
-                # A number alone, or after a host.
+                # A port, or a host and a port.
                 self._port = int(text.rpartition(":")[2])
                 self.url = f"http://127.0.0.1:{self._port}"
         else:

@@ -22,7 +22,7 @@ _MAKERS: Final = {
     EVENT_STREAM: (*SHARED_LOGINS, OPERATOR),
     "PM_USAGE": ("recorder", OPERATOR),
 }
-"""Stream → who may make it where there is none. A bucket is made by those who write or read it, agents excepted."""
+"""Stream → the logins that may create it. A bucket is created by its writers and readers, except agents."""
 
 
 @dataclass(frozen=True, order=True)
@@ -149,7 +149,8 @@ def _stage(stages: Iterable[str]) -> Iterator[str]:
 
 
 def _route(message: type[Message], party: str, worker: AgentIdentity | None) -> list[str]:
-    """A party speaks of itself alone, and an agent of its worker; everything else may be anything."""
+    """A party publishes only about itself, an agent only about its worker; all other parts of a subject are
+    wildcards."""
     own = {"service": party} if message is ServicePresence else {}
     if worker is not None:
         own |= {"pool": worker.pool, "worker": worker.worker}

@@ -52,9 +52,9 @@ class Plan:
     env: Mapping[str, str] = field(default_factory=dict[str, str])
     port: int = 0
     port_file: Path | None = None
-    """Where the process writes its port; None when it says so in its log."""
+    """File in which the process writes its port; None when its log has it."""
     door: str = ""
-    """Where it takes requests, when that is known before it starts."""
+    """URL at which it takes requests, when known before it starts."""
     services: tuple[str, ...] = ()
     """The services that it runs."""
 
@@ -114,7 +114,7 @@ class Ground:
     env: Mapping[str, str]
     """The environment of every process."""
     port: int
-    """Where the first frontend takes requests; 0: a free port."""
+    """Port of the first frontend; 0: a free port."""
     state: Path
     """Folder of what outlives the processes."""
     keyed: bool = False

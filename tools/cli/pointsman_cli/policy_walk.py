@@ -47,7 +47,7 @@ from pointsman_runtime.journey.settled_target import settled
 
 REQUEST_S: Final = 600.0
 PATIENCE_S: Final = 5.0
-"""For processors that wait for something."""
+"""Seconds for processors that wait for a peer."""
 
 Headers = Mapping[str, str]
 

@@ -149,7 +149,7 @@ def _plain(value: object) -> object:
         written = value.model_dump(exclude_defaults=True)
         return written["use"] if written.keys() == {"use"} else written or value.use
     if isinstance(value, BaseModel):
-        # In a short form everything that has its default is left out.
+        # A short form leaves out every default.
         return {name: _plain(getattr(value, name)) for name in value.model_fields_set}
     if isinstance(value, dict):
         return {str(key): _plain(item) for key, item in cast("dict[object, object]", value).items()}

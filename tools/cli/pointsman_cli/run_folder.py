@@ -62,7 +62,7 @@ class RunFolder:
         return self.logs / f"{name}.log"
 
     def write_state(self, state: dict[str, object]) -> None:
-        """Say where everything is, for other programs: `state.json`, replaced in one step."""
+        """Write the addresses of all processes for other programs: `state.json`, replaced in one step."""
         temporary = self.path / "state.json.new"
         temporary.write_text(json.dumps(state, indent=2) + "\n")
         temporary.replace(self.path / "state.json")

@@ -18,8 +18,8 @@ class SampleRequest(NamedTuple):
 
 
 def read_sample(file: Path, header: Sequence[str]) -> SampleRequest:
-    """`{"path", "headers", "body"}`, or a body alone. `header`: `name: value`, added to the file's. CommandError for
-    what isn't a request."""
+    """`{"path", "headers", "body"}`, or a body alone. `header`: `name: value`, added to the file's. Raises CommandError
+    for any other content."""
     try:
         document = cast("object", json.loads(file.read_text(encoding="utf-8")))
     except OSError as error:

@@ -81,7 +81,7 @@ def _instances(service: str, members: Sequence[ServicePresence], revision: int) 
 
 
 def clocks(services: Sequence[Heard]) -> Iterator[DiagnosisLine]:
-    """By how much the worst clock differs."""
+    """The largest difference between clocks."""
     worst = max(services, key=lambda heard: abs(heard.skew_ms), default=None)
     if worst is None:
         return

@@ -105,7 +105,8 @@ class LocalStack:
         return next(keeper for keeper in self.keepers if service in keeper.plan.services)
 
     async def up(self) -> None:
-        """Start everything and return once it is ready. CommandError says what isn't, and why."""
+        """Start all processes and return once they are ready. Raises CommandError with the process that isn't, and the
+        reason."""
         try:
             async with asyncio.timeout(self.options.start_timeout_s):
                 await self._up()

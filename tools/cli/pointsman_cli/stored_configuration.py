@@ -71,7 +71,7 @@ class ConfigurationStore:
         ]
 
     async def current(self) -> StoredRevision:
-        """The newest revision. CommandError when there is none."""
+        """The newest revision. Raises CommandError when the bucket is empty."""
         return (await self.existing())[-1]
 
     async def existing(self) -> list[StoredRevision]:
@@ -83,12 +83,12 @@ class ConfigurationStore:
 
 
 async def _history(bucket: KeyValue) -> list[KeyValue.Entry]:
-    """Every entry of the configuration. Raises KeyNotFoundError when there is none."""
+    """Every entry of the configuration. Raises KeyNotFoundError when the bucket is empty."""
     for _ in range(HISTORY_ATTEMPTS - 1):
         try:
             return await bucket.history(CONFIG_KEY)
         except NoKeysError:
-            # nats-py also says so when all entries came before it had asked how many there are.
+            # nats-py also raises this when all entries came before it had asked for their number.
             await bucket.get(CONFIG_KEY)
     return await bucket.history(CONFIG_KEY)
 
@@ -117,7 +117,7 @@ def find(revisions: list[StoredRevision], number: int) -> StoredRevision:
 
 
 def previous(revisions: list[StoredRevision]) -> StoredRevision:
-    """The newest revision with another text than the current one. CommandError when there is none."""
+    """The newest revision whose text differs from the current one. Raises CommandError without one."""
     current = revisions[-1]
     for stored in reversed(revisions):
         if stored.text != current.text:

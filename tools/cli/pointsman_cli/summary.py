@@ -18,7 +18,7 @@ class Measures:
     def __init__(self) -> None:
         self.answers: list[ClientAnswer] = []
         self.decided_ms: list[float] = []
-        """From receiving a request to knowing its endpoint, as the gateway says in `ResponseCompleted`."""
+        """Milliseconds from receiving a request to knowing its endpoint, from `ResponseCompleted`."""
         self.served: Counter[str] = Counter()
         """Worker → answers."""
         self.cached: Counter[str] = Counter()

@@ -19,7 +19,7 @@ SETTINGS_ARE_WRONG: Final = 78
 
 
 class State(StrEnum):
-    """Where a process is in its life."""
+    """The state of a process in its life."""
 
     PLANNED = "planned"
     STARTING = "starting"

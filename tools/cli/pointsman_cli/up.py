@@ -31,7 +31,7 @@ async def up(options: StackOptions, console: Console) -> None:
 
 
 def where(stack: LocalStack) -> list[Table | Text]:
-    """Where things are, and the first commands to try."""
+    """The addresses of the stack, and the first commands to try."""
     table = Table.grid(padding=(0, 2))
     table.add_column(style="bold")
     table.add_row("  Gateway", f"{stack.door}/v1")

@@ -2,7 +2,7 @@
 
 
 class CommandError(Exception):
-    """The command ends with status 1 and these words. `advice` says what would be right."""
+    """The command ends with status 1 and this text. `advice` is the remedy."""
 
     def __init__(self, problem: str, advice: str = "") -> None:
         super().__init__(problem)

@@ -1,4 +1,4 @@
-"""The mixed traffic of the demo: several users with habits of their own. Pure; the same seed says the same things."""
+"""The mixed traffic of the demo: several users with habits of their own. Pure; equal seeds give equal traffic."""
 
 import random
 from abc import ABC, abstractmethod
@@ -72,7 +72,7 @@ class Chatter(User):
         self._turns: list[dict[str, str]] = []
 
     def next(self, answer: str) -> Request:
-        """A question, with everything said before."""
+        """A question, after all earlier messages."""
         if answer and self._turns:
             self._turns.append({"role": "assistant", "content": answer})
         if not self._turns or len(self._turns) >= 2 * _TURNS:

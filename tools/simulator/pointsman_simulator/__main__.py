@@ -156,7 +156,7 @@ def _write_port(path: Path | None, port: int) -> None:
 
 
 def _write(path: Path | None, text: str) -> None:
-    """In one step, so that a reader never sees half a file."""
+    """Written in one step, so that a reader never sees half a file."""
     if path is not None:
         draft = path.with_name(path.name + ".new")
         draft.write_text(text)

@@ -165,7 +165,7 @@ class SimulatedFleet:
         outcomes.waited_ms[index] = now - arrived
 
     def _next_moment(self, now: float, until: float) -> float:
-        """When the policy may hear of something, `until` at the latest; every engine has run to `now`."""
+        """When the policy can next observe something, `until` at the latest; every engine has run to `now`."""
         moment = min([until, *(worker.engine.next_event_at() for worker in self._workers)])
         if self._pending:
             moment = min(moment, self._pending[0][0])

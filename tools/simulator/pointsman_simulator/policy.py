@@ -70,7 +70,7 @@ class RoutingPolicy(Protocol):
         ...
 
     def choose(self, arrival: Arrival) -> int | None:
-        """The worker (0-based) for this request; None, from a `LatePolicy` alone: it waits."""
+        """The worker (0-based) for this request; None means that it waits, and only a `LatePolicy` returns it."""
         ...
 
 

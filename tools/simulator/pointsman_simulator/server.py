@@ -36,14 +36,14 @@ class ServerConfig:
     api_key: str | None = None
     faults: tuple[Fault, ...] = ()
     admin_port: int | None = None
-    """Where faults can be changed at run time (0: any port); None, the default, for nowhere."""
+    """Port for changing faults at run time (0: any port); None, the default: none."""
     drain_s: float = 30.0
     tokenizer: Path | None = None
     """Folder of a tokenizer; None for four bytes a token."""
     kv_events: str | None = None
-    """Where KV events are published, e.g. `tcp://127.0.0.1:*`; None for nowhere."""
+    """ZeroMQ endpoint of KV events, e.g. `tcp://127.0.0.1:*`; None publishes none."""
     kv_replay: str | None = None
-    """Where they are sent again on request."""
+    """Endpoint that sends them again on request."""
 
 
 class SimulatedEngine:

@@ -1,4 +1,4 @@
-"""Numbers that say how good a replay was."""
+"""Figures that show the quality of a replay."""
 
 from dataclasses import dataclass
 

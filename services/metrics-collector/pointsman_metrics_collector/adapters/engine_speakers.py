@@ -19,7 +19,7 @@ _log = Log("engines")
 
 
 class EngineSpeakers:
-    """`named()` gives the engines that there are, `instances(pool)` the collectors that share those of a pool."""
+    """`named()` returns the engines to report for, `instances(pool)` the collectors that share those of a pool."""
 
     def __init__(
         self,
@@ -53,7 +53,7 @@ class EngineSpeakers:
         self._changed.set()
 
     async def run(self) -> None:
-        """Follow the engines that there are and the other collectors until cancelled."""
+        """Follow the named engines and the other collectors until cancelled."""
         while True:
             self._changed.clear()
             await self._follow()

@@ -1,4 +1,4 @@
-"""Writes what the cluster says about pools into the bucket that preprocessors read."""
+"""Writes the cluster's rules for pools into the bucket that preprocessors read."""
 
 import asyncio
 from collections.abc import Callable, Collection, Mapping

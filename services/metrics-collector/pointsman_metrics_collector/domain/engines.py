@@ -27,7 +27,7 @@ class ScrapedEngine:
     """Its kind; None: found from its metrics."""
     metrics_url: str | None = None
     health: str | None = None
-    """Path that says whether an `opaque` one is well."""
+    """Path of the health check of an `opaque` endpoint."""
     draining: bool = field(default=False, compare=False)
     """It finishes its open requests and takes no new ones."""
 

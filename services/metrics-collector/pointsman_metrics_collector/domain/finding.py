@@ -9,7 +9,7 @@ from pointsman_metrics_collector.domain.engines import Key, ScrapedEngine
 
 @dataclass(frozen=True, slots=True)
 class EngineSource:
-    """By the cluster or by a file."""
+    """The engines found by the cluster or by a file."""
 
     kind: str
     """As in the pool's `discovery`."""
@@ -23,5 +23,5 @@ class EngineSource:
 
     @property
     def told(self) -> PoolDiscovery:
-        """For the pool's snapshot."""
+        """The discovery state for the pool's snapshot."""
         return PoolDiscovery(kind=self.kind, problem=self.problem, endpoints=len(self.engines))

@@ -13,7 +13,7 @@ NO_POOL: Final = "-"
 
 
 class ModelNames:
-    """Names of one configuration revision. `serves(pool, model)` says what engines report by themselves."""
+    """Names of one configuration revision. `serves(pool, model)`: whether engines report the model themselves."""
 
     def __init__(self, config: Config, serves: Callable[[str, str], bool]) -> None:
         self._pools = frozenset(config.pools)

@@ -38,7 +38,7 @@ class _Slot:
 
 
 class ModelWindow:
-    """One model's completions of the last five minutes, and what its provider said of its limits last."""
+    """One model's completions of the last five minutes, and the latest limits that its provider reported."""
 
     def __init__(self) -> None:
         self._slots: deque[_Slot] = deque()

@@ -7,7 +7,7 @@ from pointsman_runtime.bus.replies import ReplyTable, Waiter
 
 
 class NotWritten(Exception):
-    """The stream didn't take a message, or didn't say in time that it did."""
+    """The stream rejected a message, or didn't confirm it in time."""
 
 
 class Confirmations(Waiter):
@@ -37,7 +37,7 @@ class Confirmations(Waiter):
         await self._written
 
     def replied(self, headers: bytes, payload: bytes) -> None:
-        """One message is confirmed, or refused: an answer without a body says that no stream takes it."""
+        """One message is confirmed, or rejected: an answer without a body means that no stream takes it."""
         del headers
         if not payload or b'"error"' in payload:
             self._fail(f"the stream refused a message: {payload[:200].decode(errors='replace')}")

@@ -7,7 +7,7 @@ from typing import Final, TextIO
 
 FILE: Final = "recorder.db"
 _VERSION: Final = 3
-"""1 has no bodies that are compressed as `event_text` does it; it is read as it is. Sums up to 2 have no keys, and
+"""Version 1 has no bodies compressed as in `event_text`, and is read unchanged. Sums up to version 2 have no keys, and
 costs in dollars."""
 _SUMS_WITH_KEYS: Final = 3
 _SUMS: Final = """

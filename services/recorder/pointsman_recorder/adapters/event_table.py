@@ -16,7 +16,7 @@ _AT_ONCE: Final = 2000
 
 
 class EventTable:
-    """Used within the transactions of others, but for `forget`."""
+    """Used within the caller's transactions, except for `forget`."""
 
     def __init__(self, database: Database) -> None:
         self._database = database

@@ -1,6 +1,6 @@
-"""Usage in the database: what the ledger doesn't have yet, which of its records were counted, and the sums.
+"""Usage in the database: the records that the ledger still needs, those already counted, and the sums.
 
-Sums are made of the ledger alone: a recorder that lost its database reads the ledger again and has the same ones.
+Sums are made only from the ledger: a recorder that lost its database reads the ledger again and gets the same sums.
 """
 
 import sqlite3

@@ -1,4 +1,4 @@
-"""An event as it is kept."""
+"""The stored form of an event."""
 
 from typing import Final, NamedTuple
 
@@ -31,9 +31,9 @@ class _Head(Part):
 
 
 def entry(kind: str, name: str, body: bytes, stored_ms: int) -> RecordedEvent | None:
-    """From a message's type, id and body; None when it isn't an event that can be read.
+    """The entry for a message's type, id and body; None when it isn't a readable event.
 
-    `stored_ms` is when the stream got it, for an event that doesn't say when it happened.
+    `stored_ms` is when the stream got it, for an event without a time of its own.
     """
     try:
         if kind == _COMPLETED:

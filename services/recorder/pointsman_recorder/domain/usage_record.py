@@ -110,7 +110,7 @@ def counted(record: UsageRecord) -> Counted:
 
 
 def cost_of(record: UsageRecord) -> int | None:
-    """Nano-dollars; None without a price. Records of earlier versions have dollars alone."""
+    """Nano-dollars; None without a price. Records of earlier versions have only dollars."""
     if record.cost_nanos is not None or record.cost is None:
         return record.cost_nanos
     return nanos(record.cost)

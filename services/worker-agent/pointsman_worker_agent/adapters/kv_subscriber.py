@@ -1,4 +1,4 @@
-"""Hears the KV events that an engine publishes over ZeroMQ, and asks for those it missed.
+"""Receives the KV events that an engine publishes over ZeroMQ, and requests the missed ones.
 
 vLLM and SGLang: PUB sends `[topic, number, payload]`; ROUTER answers `[b"", first number]` with `[b"", number,
 payload]`…, recent vLLM with `[b"", topic, number, payload]`…, and ends with number -1. Numbers are 8 bytes, big-endian.

@@ -47,7 +47,7 @@ class RankBlocks:
 
     def __init__(self, block_tokens: int) -> None:
         self.unknown = 0
-        """Blocks whose beginning was never heard of, or whose tokens aren't all there is to them."""
+        """Blocks whose beginning is unknown, or that hold more than tokens."""
         self._bytes: Final = block_tokens * TOKEN_BYTES
         self._block_tokens: Final = block_tokens
         self._blocks: dict[EngineHash, _Block] = {}
@@ -64,8 +64,8 @@ class RankBlocks:
         self._suspects = deque(self._blocks)
 
     def apply(self, event: Event, model: str, capacity: int | None) -> Delta:
-        """Take an event in. `model` is the name that requests without an adapter know the engine's model by,
-        `capacity` the size of the cache in the engine's blocks, if it says."""
+        """Apply an event. `model` is the name of the engine's model in requests without an adapter, `capacity` the size
+        of the cache in the engine's blocks, if known."""
         delta = Delta()
         if isinstance(event, BlocksStored):
             self._store(event, model, delta)

@@ -1,17 +1,17 @@
-"""Where an engine publishes its KV events."""
+"""The endpoints of an engine's KV events."""
 
 from dataclasses import dataclass
 
 
 @dataclass(frozen=True, slots=True)
 class KvEndpoints:
-    """Where one rank publishes."""
+    """The endpoints of one rank."""
 
     live: str
     """e.g. `tcp://127.0.0.1:5557`."""
     replay: str | None = None
     topic: str = ""
-    """Prefix of the topics to hear."""
+    """Prefix of the topics to subscribe to."""
 
     def of_rank(self, rank: int) -> "KvEndpoints":
         """Each data-parallel rank uses the port after that of the rank before it."""

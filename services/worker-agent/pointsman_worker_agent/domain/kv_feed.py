@@ -77,7 +77,7 @@ class KvFeed:
         return messages
 
     def heartbeat(self, now_ms: int) -> WorkerKvEvents:
-        """Says which message was the last."""
+        """A message with the number of the last one."""
         return self._event(self.sequence, (), now_ms)
 
     def answer(self, query: WorkerKvQuery, now: float) -> WorkerKvState:

@@ -62,7 +62,7 @@ Event = BlocksStored | BlocksRemoved | Cleared
 
 
 class Decoder:
-    """Decodes the batches of one publisher. Remembers which KV groups don't count: removals don't say it."""
+    """Decodes the batches of one publisher. Remembers the KV groups to ignore, since removals don't name them."""
 
     def __init__(self) -> None:
         self._decode: Final = msgspec.msgpack.Decoder()

@@ -82,7 +82,7 @@ class Gate(Section):
     private: bool = False
     """`url` may lead to a private address; `endpoint`."""
     timeout: PositiveDuration = 0.25
-    """For all comparisons of one request; after this the question counts as new."""
+    """Timeout of all comparisons of one request together; after it the question counts as new."""
     threshold: float = Field(default=0.9, gt=0, le=1)
     """Least likelihood that two questions mean the same, the model asked in both orders."""
 
@@ -100,7 +100,7 @@ class Gate(Section):
 
 
 class Store(Section):
-    """Where answers are kept."""
+    """The store of answers."""
 
     use: Literal["memory", "postgres"] = "memory"
     """`memory`: in each process of the service, for itself. `postgres`: a PostgreSQL with pgvector, for all of them."""

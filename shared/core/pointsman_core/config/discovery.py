@@ -24,7 +24,7 @@ class StaticEngine(Section):
     """`auto` finds the kind from the names of its metrics. `opaque`: anything that serves the API but has no engine's
     metrics, such as the frontend of another system; its load is estimated from the requests that this gateway sent."""
     metrics_url: HttpUrl | None = None
-    """Where its metrics are when not at `/metrics` below `url`; Triton has a port for them."""
+    """URL of its metrics if not `/metrics` below `url`; Triton has a port for them."""
     health: str | None = Field(default=None, pattern=r"^/")
     """Path that answers 200 while an `opaque` endpoint takes requests; default `/health`, or `/v1/models` where that
     is a 404."""
@@ -68,7 +68,7 @@ class Kubernetes(Section):
     metrics_port: int | None = Field(default=None, ge=1, le=65535)
     """Port of a pod's metrics when they aren't where it serves."""
     role_label: str = "llm-d.ai/role"
-    """Label of the pods that says `prefill`, `decode`, `encode` or `both`; without it a pod does both."""
+    """Label of the pods with the value `prefill`, `decode`, `encode` or `both`; a pod without it does both."""
 
     @model_validator(mode="after")
     def _names_pods_in_one_way(self) -> Self:

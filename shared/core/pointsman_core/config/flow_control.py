@@ -38,7 +38,7 @@ class FlowControl(Section):
     """By priority. Others are made as needed: `default_band` for 0 and above, `negative_band` below."""
     default_band: Band = Band()
     negative_band: Band = Band(max_requests=0)
-    """For requests that may be shed: nothing waits unless this says so."""
+    """For requests that may be shed: by default none of them waits."""
     max_requests: int | None = Field(default=20000, ge=0)
     """How many may wait in all bands together. At the limit, a request displaces the latest one of a lower band."""
     max_bytes: ByteSize | None = 4 * 10**9

@@ -48,7 +48,7 @@ class Guard(Section):
     response: dict[str, Action] = Field(default_factory=dict[str, Action])
     """Actions for answers only. Built in: `injection` is flagged."""
     otherwise: Action = "block"
-    """For categories that nothing names, e.g. those of a classifier."""
+    """For categories without an action, e.g. those of a classifier."""
     restore: bool = False
     """The client gets the original back where an answer has a placeholder that stands for something of its prompt.
     The profile needs this guard on the way back too."""

@@ -89,7 +89,7 @@ class ConfigError(ValueError):
         problems: list[Problem] = []
         for wrong in wrongs(error):
             where = [str(step) for step in wrong.path]
-            if isinstance(wrong.cause, ConfigError):  # a check across keys says itself where the problems are
+            if isinstance(wrong.cause, ConfigError):  # a check across keys names the places of its problems
                 problems += [(".".join((*where, path) if path else where), text) for path, text in wrong.cause.problems]
                 continue
             problems.append((".".join(where), wrong.text))

@@ -25,11 +25,11 @@ _JSON: Final = TypeAdapter[JsonValue](JsonValue)
 
 
 class Missing(Exception):
-    """The engine doesn't have it; the text says how it said so."""
+    """The engine doesn't have it; the text quotes the engine's answer."""
 
 
 class Different(Exception):
-    """The engine has it, and it isn't as the gateway expects; the text says in what."""
+    """The engine has it, but differs from the gateway's expectation; the text names the difference."""
 
 
 @dataclass(frozen=True)
@@ -165,7 +165,7 @@ class Wanted:
 
 
 def member(value: JsonValue, *path: str | int) -> JsonValue:
-    """The member at this path; None where there is none."""
+    """The member at this path; None when it is missing."""
     for step in path:
         if isinstance(value, dict) and isinstance(step, str):
             value = value.get(step)

@@ -235,7 +235,7 @@ class Fleet:
         self.context_tokens: Floats = np.zeros(count)
         """Prompt tokens of all requests on the books."""
         self.capacity_tokens: Floats = np.array([worker.capacity_tokens for worker in self.workers], dtype=np.float64)
-        """Tokens that the KV cache holds; 0 when the engine didn't say."""
+        """Tokens that the KV cache holds; 0 when the engine didn't report it."""
         self.opaque = frozenset(row for row, worker in enumerate(self.workers) if worker.opaque)
         """Rows of workers that report no load."""
         self._trust: Floats | None = None

@@ -63,7 +63,7 @@ class Filter(Plugin[ParamsT_co]):
 
 
 class Scorer(Plugin[ParamsT_co]):
-    """Says how well each candidate suits the request."""
+    """Scores how well each candidate suits the request."""
 
     group = "pointsman.scheduler.scorers"
     stability = "beta"

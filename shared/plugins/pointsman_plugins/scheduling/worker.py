@@ -195,9 +195,9 @@ class Worker:
         self.address = f"[{self.host}]:{port}" if ":" in self.host else f"{self.host}:{port}"
         self.roles = role_bits(registration.role)
         self.opaque = registration.engine == OPAQUE
-        """Its reports say whether it lives, and nothing of its load: the books stand for that."""
+        """Its reports show only whether it is alive: the books stand for its load."""
         self.capacity_tokens = max(0, (registration.kv_blocks or 0) * (registration.block_tokens or 0))
-        """Tokens that the KV cache holds; 0 when the engine didn't say."""
+        """Tokens that the KV cache holds; 0 when the engine didn't report it."""
         self.endpoint = ChosenEndpoint(worker=registration.worker, url=registration.url)
 
     @property
@@ -313,7 +313,7 @@ class Worker:
 
 
 def _possible(report: WorkerLoad) -> WorkerLoad:
-    """The report with figures that can be: engines have said NaN and less than nothing."""
+    """The report without impossible figures: engines have reported NaN and negative numbers."""
     kv_usage = min(1.0, max(0.0, report.kv_usage)) if report.kv_usage == report.kv_usage else 0.0
     changes = {"kv_usage": kv_usage, "running": max(0, report.running), "waiting": max(0, report.waiting)}
     return report.model_copy(update=changes)

@@ -38,7 +38,7 @@ class Imported:
 
 
 def mapping(value: object, where: str) -> Document:
-    """A section; empty where there is none. CommandError for something else."""
+    """A section; empty when absent. Raises CommandError for any other type."""
     if value is None:
         return {}
     if not isinstance(value, Mapping):
@@ -47,7 +47,7 @@ def mapping(value: object, where: str) -> Document:
 
 
 def listed(value: object, where: str) -> list[object]:
-    """A list; empty where there is none. CommandError for something else."""
+    """A list; empty when absent. Raises CommandError for any other type."""
     if value is None:
         return []
     if not isinstance(value, list):

@@ -41,7 +41,7 @@ class _Parameters(ConnectionParams):
     """With a connection for every watch, however many pools there are; httpx has 100 in all otherwise."""
 
     auth: httpx2.Auth | None = None
-    """In the place of lightkube's."""
+    """Replaces lightkube's credentials."""
 
     def httpx_params(self, config: SingleConfig) -> dict[str, object]:
         known = cast("dict[str, object]", super().httpx_params(config))  # pyright: ignore[reportUnknownMemberType] - untyped in lightkube
@@ -61,7 +61,7 @@ class KubernetesApi:
         if config.user is None:
             raise Unreachable(f"the context {config.context_name!r} of the kubeconfig names no user")
         self.namespace: Final = config.namespace
-        """Where this process is at home."""
+        """The namespace of this process."""
         self.server: Final = config.cluster.server
         self._watch_s: Final = watch_s
         self._server_name: Final = access.server_name
@@ -103,7 +103,8 @@ class KubernetesApi:
 
     @asynccontextmanager
     async def watch(self, collection: Collection[T], version: str) -> AsyncGenerator[AsyncGenerator[bytes]]:
-        """The bytes of a watch from a version on, as they come. From none it begins with everything that there is."""
+        """The bytes of a watch from a version on, as they come. Without a version it begins with every existing
+        object."""
         parameters = collection.selection | {
             "watch": "true",
             "allowWatchBookmarks": "true",
@@ -135,8 +136,8 @@ class KubernetesApi:
 def connect(
     *, service_account: str = SERVICE_ACCOUNT, watch_s: int = WATCH_S, patience_s: float = PATIENCE_S
 ) -> KubernetesApi:
-    """By the service account's credentials in a cluster, else by `KUBECONFIG` or `~/.kube/config`. Raises Unreachable
-    when there is neither."""
+    """Connects with the service account's credentials in a cluster, else with `KUBECONFIG` or `~/.kube/config`. Raises
+    Unreachable without either."""
     try:
         access = _of_service_account(service_account) or read(paths())
     except (ConfigError, OSError, KeyError, TypeError, ValueError, yaml.YAMLError) as error:

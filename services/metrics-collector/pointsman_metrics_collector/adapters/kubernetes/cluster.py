@@ -17,7 +17,7 @@ from pointsman_runtime.bus.cancellation import end_all
 from pointsman_runtime.telling.logs import Log
 
 if TYPE_CHECKING:
-    # The client library is loaded by those alone who have a cluster.
+    # Only processes with a cluster load the client library.
     from pointsman_metrics_collector.adapters.kubernetes.api import KubernetesApi
 
 GATHER_S: Final = 0.05

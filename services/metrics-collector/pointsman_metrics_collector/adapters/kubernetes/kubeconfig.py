@@ -80,7 +80,7 @@ def paths() -> list[Path]:
 
 
 def read(files: Iterable[Path]) -> Access:
-    """The current context of these files: of two entries of a name the first counts, a file that isn't there is none.
+    """The current context of these files: of two entries with one name the first counts, a missing file is skipped.
 
     Raises Unreachable, ConfigError, OSError, and yaml.YAMLError.
     """

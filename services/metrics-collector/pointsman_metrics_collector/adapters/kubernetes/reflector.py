@@ -25,7 +25,7 @@ from pointsman_metrics_collector.domain.kubernetes.collections import Collection
 from pointsman_runtime.telling.logs import Log
 
 if TYPE_CHECKING:
-    # The client library is loaded by those alone who have a cluster.
+    # Only processes with a cluster load the client library.
     from pointsman_metrics_collector.adapters.kubernetes.api import KubernetesApi
 
 RELIST_S: Final = 300.0
@@ -186,7 +186,7 @@ class Reflector(Generic[T]):
                     self._show()
 
     def _apply(self, change: WatchEvent[T]) -> bool:
-        """Take an event in; says whether it was more than a bookmark."""
+        """Apply an event; returns whether it was more than a bookmark."""
         self._version = change.version
         if not change.name:
             return False

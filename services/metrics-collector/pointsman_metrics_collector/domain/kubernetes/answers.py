@@ -18,11 +18,11 @@ GONE: Final = 410
 
 
 class Unreachable(Exception):
-    """The API server can't be asked, or the connection to it broke; the text says why."""
+    """The API server doesn't answer, or the connection to it broke; the text has the reason."""
 
 
 class UnreadableAnswer(Exception):
-    """The answer isn't what the API says it is; the text says how."""
+    """The answer doesn't follow the API; the text has the reason."""
 
 
 class ListRefused(Exception):
@@ -61,7 +61,7 @@ class ListPage(NamedTuple, Generic[T_co]):
 
     objects: tuple[T_co, ...]
     unreadable: tuple[str, ...]
-    """Names of objects that aren't what their kind says."""
+    """Names of objects that don't match their kind."""
     version: str
     """Version of the list, from which a watch continues."""
     rest: str
@@ -72,11 +72,11 @@ class WatchEvent(NamedTuple, Generic[T_co]):
     """One event of a watch."""
 
     version: str
-    """Where the watch goes on after it."""
+    """The version from which the watch continues after it."""
     name: str = ""
     """Empty for a bookmark, which has only a version."""
     object: T_co | None = None
-    """None when it was deleted, or isn't what its kind says."""
+    """None when it was deleted, or doesn't match its kind."""
     unreadable: bool = False
 
 

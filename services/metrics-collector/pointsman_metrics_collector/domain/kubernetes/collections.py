@@ -37,7 +37,7 @@ class Collection(NamedTuple, Generic[T_co]):
 
     @property
     def path(self) -> str:
-        """In the API."""
+        """Its path in the API."""
         root = "api" if "/" not in self.api else "apis"
         return f"/{root}/{self.api}/namespaces/{self.namespace}/{self.plural}"
 

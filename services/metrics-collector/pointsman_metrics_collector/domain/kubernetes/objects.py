@@ -1,8 +1,8 @@
-"""Objects of the Kubernetes API, as far as they say anything here. Everything else in them is ignored.
+"""Objects of the Kubernetes API with the fields that are used here. All others are ignored.
 
 Pods: https://kubernetes.io/docs/reference/kubernetes-api/workload-resources/pod-v1/. InferencePool v1 and
-InferenceObjective and InferenceModelRewrite v1alpha2: https://gateway-api-inference-extension.sigs.k8s.io/reference/spec/
-and https://github.com/llm-d/llm-d-router 0.10.
+InferenceObjective and InferenceModelRewrite v1alpha2:
+https://gateway-api-inference-extension.sigs.k8s.io/reference/spec/ and https://github.com/llm-d/llm-d-router 0.10.
 """
 
 from typing import Final

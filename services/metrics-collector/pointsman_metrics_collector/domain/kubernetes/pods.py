@@ -62,7 +62,7 @@ def _engines(
 
 
 def _active(pod: Pod, ports: tuple[int, ...]) -> tuple[int, ...]:
-    """Those of the ports that the pod says serve; all where it doesn't say."""
+    """The ports that the pod lists as active; all when it has no such list."""
     annotations = pod.metadata.annotations
     said = next((annotations[name] for name in ACTIVE_PORTS if name in annotations), None)
     if said is None:
