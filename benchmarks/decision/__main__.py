@@ -1,13 +1,13 @@
-"""What a decision costs. Run: `python -m benchmarks.decision`.
+"""The cost of a decision. Run: `python -m benchmarks.decision`.
 
 CPU time of one thread, the lowest decile over some thousand requests (the machine does other work), no bus. Requests
 arrive, begin to answer and end, 200 of them open at a time, in front of a fleet whose load changes and whose speed the
 default policy soon knows; prompts are of 50 families that share a prefix. `default` sends each request at once;
 `default, held` also holds it and decides again when its engine takes it up. `decide` is the decision with its
-reservation, `after` what the first byte and the end of the answer cost.
+reservation, `after` the cost of the first byte and of the end of the answer.
 
-The second table is what the whole service does for a request: `message` from the bytes of a journey to those of the
-decision, `telling` the event, `started` and `ended` what the edge tells of the answer, from its bytes to the books.
+The second table is the work of the whole service for a request: `message` from the bytes of a journey to those of the
+decision, `telling` the event, `started` and `ended` the edge's reports on the answer, from their bytes to the books.
 """
 
 import asyncio

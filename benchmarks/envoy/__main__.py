@@ -208,7 +208,7 @@ def _answered(failed: int) -> bool:
 
 
 async def _stream_cpu(tokens: int, seconds: float) -> tuple[float, int]:
-    """Microseconds of the adapter's CPU for one stream of so many tokens, and how many requests failed."""
+    """Microseconds of the adapter's CPU for one stream of `tokens` tokens, and the number of failed requests."""
     with gateway(("--envoy",), tokens=tokens) as running:
         url = urljoin(running.door, PATH)
         await closed_loop(url, body(1, stream=True), 8, 0.5)
@@ -218,7 +218,7 @@ async def _stream_cpu(tokens: int, seconds: float) -> tuple[float, int]:
 
 
 async def run(seconds: float, only: str) -> bool:
-    """All of it, or one part."""
+    """Run all of it, or one part."""
     print(f"machine: {describe()}")
     if only == "latency":
         return await latency(seconds)

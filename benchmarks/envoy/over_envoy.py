@@ -30,7 +30,7 @@ class Bars(NamedTuple):
 
 
 BARS: Final = {1: Bars(2.0, 4.0, 1600.0), 32: Bars(2.5, 8.0, 900.0)}
-"""By kilobytes."""
+"""Bars by the size of the request in kilobytes."""
 
 
 async def over_envoy(running: Running, seconds: float) -> list[bool]:

@@ -29,13 +29,13 @@ def traffic(stack: Stack, rate: float) -> Traffic:
 
 
 async def answered(running: Traffic, count: int) -> None:
-    """Wait until so many more requests ended with 200."""
+    """Wait until `count` more requests ended with 200."""
     target = running.statuses()[200] + count
     await eventually(lambda: running.statuses()[200] >= target, timeout=60)
 
 
 async def refused(running: Traffic, since: float, count: float) -> None:
-    """Wait until so many requests sent since then ended with 503."""
+    """Wait until `count` requests sent since then ended with 503."""
     await eventually(lambda: running.statuses(since=since)[503] >= count, timeout=30)
 
 

@@ -29,7 +29,7 @@ ROUNDS: Final = 2000
 
 
 def controller(waiting: int, fairness: str) -> FlowController[int]:
-    """A controller in which so many requests of 1,000 flows and 3 priorities wait."""
+    """A controller in which `waiting` requests of 1,000 flows and 3 priorities wait."""
     settings = FlowControl.model_validate(
         {"default_band": {"max_requests": None, "fairness": fairness}, "max_requests": None, "ttl": "1h"}
     )

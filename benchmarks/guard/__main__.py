@@ -34,7 +34,7 @@ WINDOW_BAR_US: Final = 250.0
 CAUGHT: Final = 0.95
 FALSE_ALARMS: Final = 0.01
 PROSE_SHARE: Final = 3
-"""One in so many docstrings is among the benign texts that a classifier learns from."""
+"""One docstring in this number is among the benign texts that a classifier learns from."""
 
 PROSE: Final = "The quick brown fox asks how to write a function that sorts a list of trains by the hour of departure. "
 CODE: Final = (
@@ -49,7 +49,7 @@ ENCODED: Final = (
 
 
 def sized(text: str, size: int) -> str:
-    """The text again and again, so many characters of it."""
+    """The text, repeated and cut to `size` characters."""
     return (text * (size // len(text) + 1))[:size]
 
 
@@ -93,7 +93,7 @@ def docstrings() -> Iterator[str]:
 
 
 def harmless_prompts() -> list[str]:
-    """Those of the guard's own corpus."""
+    """The harmless prompts of the guard's own corpus."""
     return [line for line in (CORPUS / "harmless.txt").read_text().splitlines() if line]
 
 

@@ -37,7 +37,7 @@ P50_BARS_MS: Final = {"bundle": 0.8, "separate": 2.0}
 RATE_BARS: Final = {"two bundles": 2500.0, "separate": 1800.0}
 """Requests/s at 32 connections, 1 KB prompts."""
 RELAY_SHARE: Final = 2.2
-"""The bare relay may carry so many times what two bundles do."""
+"""The most that the rate of the bare relay may be, as a multiple of that of two bundles."""
 CPU_BAR_US: Final = 500.0
 """CPU time a request at 32 connections, two bundles and everything beside them, without the client."""
 RSS_BAR_MIB: Final = 250.0
@@ -63,7 +63,7 @@ class Case:
         return f"{self.kilobytes} KB {'streamed' if self.stream else 'whole'}{model}"
 
     def body(self) -> bytes:
-        """A chat request whose prompt has about so many bytes."""
+        """A chat request whose prompt has about this many bytes."""
         prompt = "An ordinary sentence of a prompt. " * (self.kilobytes * 1024 // 34)
         return json.dumps(
             {

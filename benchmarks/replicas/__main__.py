@@ -28,7 +28,7 @@ ENGINES: Final = 4
 SPEEDUP: Final = 10.0
 """Slow enough for a prompt that is computed again to cost more than a turn of the event loop."""
 FAMILIES: Final = 400
-"""So many that a second copy of each prompt shows."""
+"""Enough that a second copy of each prompt shows."""
 WORDS: Final = 700
 """Words of the beginning that a family shares; about 20 blocks."""
 BAR: Final = 0.02
@@ -60,7 +60,7 @@ def prompts(seed: int) -> Callable[[], Mapping[str, JsonValue]]:
 
 
 async def measure(factory: StackFactory, schedulers: int, rate: float, seconds: float) -> Figures:
-    """A gateway with so many schedulers; of several, one is killed halfway."""
+    """A gateway with this number of schedulers; of several, one is killed halfway."""
     replicas = {"scheduler": schedulers}
     async with factory.start(replicas=replicas, engines=ENGINES, speedup=SPEEDUP, hop_budget=None) as stack:
         before = await cached(stack)

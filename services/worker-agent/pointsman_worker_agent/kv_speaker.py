@@ -14,7 +14,7 @@ from pointsman_worker_agent.domain.kv_feed import KvFeed
 from pointsman_worker_agent.domain.kv_wire import Decoder, MalformedBatch
 
 FLUSH_S: Final = 0.02
-"""Changes of so long travel together."""
+"""Seconds of changes that are published together."""
 
 _log = Log("kv-events")
 

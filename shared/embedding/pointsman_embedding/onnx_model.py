@@ -23,7 +23,7 @@ Vector = NDArray[np.float32]
 
 class OnnxModel:
     """Mean of the last hidden state over the text's tokens, scaled to length 1 (Reimers and Gurevych, "Sentence-BERT",
-    2019). One thread: the loop goes on meanwhile."""
+    2019). It runs in one thread beside the event loop."""
 
     def __init__(self, folder: Path) -> None:
         """Reads the model, which takes long. Raises ModelUnusable."""

@@ -4,7 +4,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 ASKED_FREELY: Final = 20
-"""So many engines of one process are asked as often as one alone would be."""
+"""Up to this number, the engines of one process are read as often as a single one."""
 LONGEST_REST: Final = 5.0
 """Highest factor by which an engine at rest is read less often, however many engines are watched."""
 

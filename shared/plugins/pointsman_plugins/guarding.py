@@ -110,7 +110,7 @@ class Detector(Plugin[ParamsT_co]):
 
     @property
     def categories(self) -> Sequence[str]:
-        """Those that it finds with a place, as far as it knows them before."""
+        """The categories that it can report with a place, as far as known in advance."""
         return ()
 
     def bind(self, outside: Outside) -> None:

@@ -24,7 +24,7 @@ class PoolState(NamedTuple):
     models: tuple[str, ...]
     loras: frozenset[str]
     received_s: float
-    """By this process's monotonic clock."""
+    """Receipt by this process's monotonic clock, in seconds."""
 
 
 UNHEARD_OF: Final = PoolState(
@@ -56,7 +56,7 @@ class PoolStates:
         return table
 
     def old(self, pools: Iterable[str], now_s: float) -> list[str]:
-        """Those of `pools` whose newest snapshot is over `TIMES.snapshot_old_s` old, or that never sent one."""
+        """The pools without a snapshot, or whose newest one is more than `TIMES.snapshot_old_s` old."""
         return [name for name in pools if now_s - self.get(name).received_s > TIMES.snapshot_old_s]
 
     def serving(self, model: str) -> str | None:

@@ -35,7 +35,7 @@ class HeaderFacts(NamedTuple):
     session: str | None
     priority: int
     objective: str | None
-    """Name that stands for a priority; None when there is none, or the priority itself was said."""
+    """Name that stands for a priority; None without one, or when the request names the priority itself."""
     fairness_id: str
     slo_ttft_ms: float | None
     slo_itl_ms: float | None
@@ -90,13 +90,13 @@ class Incoming:
         self.body = body
         self.headers = headers
         self.attributes: dict[str, JsonValue] = {}
-        """By the name of their key; use `read` and `write`."""
+        """Attributes by the name of their key; use `read` and `write`."""
         self.header_edits: dict[str, HeaderEdit] = {}
         self.body_edits: dict[str, BodyEdit] = {}
         self.answer_headers: dict[str, HeaderEdit] = {}
         """Edits to the response's headers, for errors too; lower-case names."""
         self.charges: list[LimitAsk] = []
-        """What limits have charged for it."""
+        """The charges of limits for it."""
         self.credentials: Sequence[str] = ()
         """Headers in which authentication in enforce mode looks for a credential."""
         self.declared: frozenset[str] | None = None

@@ -42,7 +42,7 @@ class PoolView(NamedTuple):
     """Models and adapters that a serving worker serves."""
     saturation: float
     received_s: float
-    """By this process's monotonic clock."""
+    """Receipt by this process's monotonic clock, in seconds."""
 
 
 class ModelStates:

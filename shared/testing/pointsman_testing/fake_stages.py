@@ -171,7 +171,7 @@ class PickerUnderTest:
     """The port for health alone, where the settings ask for one."""
 
     async def completed(self, count: int = 1) -> list[ResponseCompleted]:
-        """The completions, once there are so many."""
+        """The completions, once this number has arrived."""
         await eventually(lambda: len(self.events.of(ResponseCompleted)) >= count)
         return self.events.of(ResponseCompleted)
 

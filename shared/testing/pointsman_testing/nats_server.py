@@ -35,7 +35,7 @@ class NatsServer(Protocol):
         ...
 
     def kill(self) -> None:
-        """End it without a word, as a crash would."""
+        """End it abruptly, as a crash would."""
         ...
 
     def pause(self) -> None:

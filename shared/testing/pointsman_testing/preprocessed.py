@@ -88,7 +88,7 @@ class Surroundings:
         )
 
     async def begin(self, preprocessors: int) -> None:
-        """Connect, and wait until so many preprocessors take requests."""
+        """Connect, and wait until this number of preprocessors take requests."""
         for each in (self.edge, self._picker):
             each.open()
             await each.bus.wait_connected()
@@ -107,7 +107,7 @@ class Surroundings:
 async def surroundings(
     url: str, preprocessors: int, hop_budget_s: float = HOP_BUDGET_S
 ) -> AsyncGenerator[Surroundings]:
-    """Connected, around so many running preprocessors."""
+    """Connected, around this number of running preprocessors."""
     made = Surroundings(url, hop_budget_s)
     try:
         await made.begin(preprocessors)

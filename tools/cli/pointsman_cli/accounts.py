@@ -7,7 +7,7 @@ from pointsman_cli.permissions import AgentIdentity, Permissions, of_agent, of_s
 from pointsman_contracts.parties import AUDITOR, BUNDLE, OPERATOR, SHARED_LOGINS
 
 LOGINS = (*SHARED_LOGINS, BUNDLE, OPERATOR, AUDITOR)
-"""Those that every gateway has."""
+"""The logins of every gateway."""
 SYSTEM = "system"
 """The login of the server's own account, for those who look after the server."""
 HEADING = (

@@ -273,7 +273,7 @@ def policy_test(
     trusted: Annotated[bool, typer.Option("--trusted", help="As if a trusted proxy had sent it.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="For programs.")] = False,
 ) -> None:
-    """What each stage would do to a request, without a gateway. Status 1 when it would be refused."""
+    """Show what each stage would do to a request, without a gateway. Status 1 when it would be refused."""
     from pointsman_cli.policy_trial import trial
     from pointsman_cli.sample_request import read_sample
 
@@ -291,7 +291,8 @@ def policy_key(
     store: Annotated[bool, typer.Option("--store", help="Keep it on the bus, for `stored: true`.")] = False,
     nats: NatsOption = None,
 ) -> None:
-    """Make an API key: the key, shown this once, and its entry for `api-key-auth`, which holds its hash alone."""
+    """Make an API key. Prints the key, shown only this once, and its entry for `api-key-auth`, which holds only its
+    hash."""
     from pointsman_cli import api_keys
     from pointsman_contracts.api_key import ApiKey
 
@@ -325,7 +326,7 @@ def nats_permissions(
         Path | None, typer.Option("--check", metavar="FILE", help="Print nothing; status 1 when FILE differs.")
     ] = None,
 ) -> None:
-    """What each service may publish and subscribe to, for the server's configuration."""
+    """Print the subjects that each service may publish and subscribe to, for the server's configuration."""
     from pointsman_cli import accounts, configuration, logins
 
     logins.refuse(stage or [])

@@ -61,7 +61,8 @@ async def _logged_in(login: ServiceSettings, name: str, on_error: OnError | None
 
 
 async def _connect(login: ServiceSettings, name: str, on_error: OnError | None) -> Client:
-    """A client that is logged in. ConnectionResetError when the server closed without a word, else CommandError."""
+    """A client that is logged in. Raises ConnectionResetError when the server closed without a reason, else
+    CommandError."""
     client = LastingClient()
     failures: list[Exception] = []
 

@@ -50,7 +50,7 @@ class Child:
         return await self._process.wait()
 
     async def end(self, patience_s: float) -> None:
-        """Ask it to end, wait so long, then kill its whole session."""
+        """Ask it to end, wait up to `patience_s` seconds, then kill its whole session."""
         if self.running:
             self._send(signal.SIGTERM)
             # A stopped process acts on SIGTERM only once it continues.

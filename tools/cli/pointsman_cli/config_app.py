@@ -16,8 +16,9 @@ config_app = typer.Typer(no_args_is_help=True, help="Check and apply configurati
 def config_check(
     file: Annotated[Path, typer.Argument(help="E.g. pointsman.yaml.")],
 ) -> None:
-    """Say the problems of a configuration with their places: first those of the document, and when it has none those
-    that the services find, of a policy the first list of plugins that has some. Status 1 when there is one."""
+    """List the problems of a configuration with their places: those of the document, or, when it has none, those that
+    the services find. Of a policy, only the first faulty list of plugins is reported. Status 1 when there is a
+    problem."""
     from rich.text import Text
 
     from pointsman_cli import configuration
@@ -47,7 +48,7 @@ def config_diff(
     revision: Annotated[int | None, typer.Option(help="Compare with this one; default: the current one.")] = None,
     nats: NatsOption = None,
 ) -> None:
-    """Say which keys a configuration would change."""
+    """List the keys that a configuration would change."""
     from pointsman_cli import config_commands
 
     run(config_commands.diff(nats, file, revision, console()))

@@ -31,7 +31,7 @@ _ILL: Final = {
     "file": _LISTED,
     "kubernetes": _FOUND,
 }
-"""By how a pool's endpoints are found."""
+"""Advice by the source of a pool's endpoints."""
 
 
 def findings(facts: Facts) -> list[DiagnosisLine]:

@@ -36,7 +36,7 @@ class Replicas:
 
 
 def behind(replicas: Iterable[ServicePresence], revision: int) -> list[ServicePresence]:
-    """Those that take work and don't run this revision, or a later one."""
+    """The replicas that take work and run neither this revision nor a later one."""
     return [presence for presence in replicas if presence.ready and presence.revision < revision]
 
 

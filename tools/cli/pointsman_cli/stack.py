@@ -61,7 +61,7 @@ class _Crew:
 
     running: Sequence[plan.EngineUse]
     simulated: Sequence[tuple[Plan, str]]
-    """Those to start, each with its pool."""
+    """The simulated engines to start, each with its pool."""
 
 
 class LocalStack:

@@ -13,7 +13,7 @@ LONGEST_DELAY_S: Final = 10.0
 STEADY_AFTER_S: Final = 20.0
 """A process that lived this long is started again as quickly as one that never crashed."""
 TRIES_BEFORE_READY: Final = 3
-"""A process that was never ready is given up after so many ends: starting again won't help."""
+"""A process that was never ready is given up after ending this number of times: another start won't help."""
 SETTINGS_ARE_WRONG: Final = 78
 """Exit code of a service whose settings or configuration are refused (`EX_CONFIG` of sysexits.h)."""
 

@@ -110,7 +110,7 @@ class SimulatedMetrics(Collector):
         return family
 
     def _histogram(self, name: str, buckets: tuple[float, ...]) -> dict[str, Histogram]:
-        """By model."""
+        """A histogram for each model."""
         histogram = Histogram(
             f"vllm:{name}_seconds",
             f"Histogram of {name.replace('_', ' ')} in seconds.",

@@ -40,7 +40,7 @@ class EngineSpeakers:
         self._pace = ReadingPace()
 
     def all(self) -> list[EngineSpeaker]:
-        """Those that speak at the moment."""
+        """The speakers that are active now."""
         return list(self._speakers.values())
 
     def renew(self) -> None:

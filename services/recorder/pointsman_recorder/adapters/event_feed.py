@@ -125,5 +125,5 @@ class EventFeed:
         self._link.publish(batch.last.acknowledge, b"")
 
     def close(self) -> None:
-        """Read no more; another process goes on where this one is."""
+        """Stop reading; another process continues from this place."""
         self._pull.close()

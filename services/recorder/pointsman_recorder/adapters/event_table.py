@@ -33,8 +33,8 @@ class EventTable:
         return new
 
     def of_request(self, request_id: str, room: int) -> tuple[list[KeptEvent], bool]:
-        """The latest events of a request that fit into so many bytes, in the order of the stream; whether there are
-        earlier ones."""
+        """The latest events of a request that fit into `room` bytes, in the order of the stream; whether earlier ones
+        exist."""
         rows: Iterable[tuple[str, bytes]] = self._connection.execute(
             "SELECT type, body FROM events WHERE request_id = ? ORDER BY id DESC", (request_id,)
         )

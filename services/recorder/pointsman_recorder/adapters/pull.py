@@ -104,7 +104,7 @@ class Pull:
                 async with asyncio.timeout(GATHER_S):
                     await self._full.wait()
             except TimeoutError:
-                pass  # so many are all for now
+                pass  # the batch is complete for now
         if self._failure:
             raise Missed(self._failure)
         taken, self._taken = self._taken, []

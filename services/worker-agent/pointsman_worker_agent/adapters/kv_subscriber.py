@@ -19,7 +19,7 @@ from pointsman_worker_agent.domain.kv_sequence import END, BatchSequence, Next
 REPLAY_TIMEOUT_S: Final = 5.0
 """Silence of a replay after which it is given up: a publisher looks at requests between two batches."""
 REPLAY_AGAIN_S: Final = 30.0
-"""After a replay that failed, gaps are counted and not asked about for so long."""
+"""Seconds after a failed replay during which gaps are only counted."""
 MISSING_AFTER_S: Final = 10.0
 
 _log = Log("kv-events")

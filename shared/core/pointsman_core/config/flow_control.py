@@ -35,7 +35,7 @@ class FlowControl(Section):
     detector: PluginUse = PluginUse(use="utilization")
     """Measures the saturation of the pool."""
     bands: dict[int, Band] = Field(default_factory=dict[int, Band])
-    """By priority. Others are made as needed: `default_band` for 0 and above, `negative_band` below."""
+    """Bands by priority. Others are made as needed: `default_band` for 0 and above, `negative_band` below."""
     default_band: Band = Band()
     negative_band: Band = Band(max_requests=0)
     """For requests that may be shed: by default none of them waits."""

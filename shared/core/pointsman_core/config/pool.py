@@ -16,7 +16,7 @@ class Pool(Section):
     models: tuple[str, ...] = ()
     """Models and adapters; empty means those that the engines report."""
     loras: tuple[str, ...] = ()
-    """Those of `models` that are adapters."""
+    """The adapters among `models`."""
     discovery: Discovery = "agents"
     """`agents`: engines register themselves. `static`: those listed in `engines`. `kubernetes`: pods of a cluster.
     `file`: those that a file lists, which is watched."""

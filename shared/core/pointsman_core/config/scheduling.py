@@ -28,8 +28,8 @@ class LateBinding(Section):
 
     enabled: bool = True
     slowdown: float = Field(default=3.0, ge=1.0)
-    """A request goes before all shorter ones once it has waited so many times as long as it would have taken to its
-    first token, first come, first served."""
+    """A request goes before all shorter ones once it has waited this many times its own expected time to the first
+    token; first come, first served."""
     max_requests: int = Field(default=64, ge=1)
     """Requests of a pool that may wait so at one scheduler; with more, the oldest goes at once."""
 

@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 FEW: Final = 64
-"""Up to so many entries a list costs less than numpy's calls."""
+"""Up to this number of entries, a list costs less than numpy's calls."""
 
 Floats: TypeAlias = NDArray[np.float64]
 Scores: TypeAlias = Floats | list[float]

@@ -28,7 +28,7 @@ class Candidates:
         self.size: Final = len(fleet.workers) if rows is None else len(rows)
 
     def keep(self, mask: Bools) -> "Candidates":
-        """Those whose entry in `mask` is true."""
+        """The candidates whose entry in `mask` is true."""
         rows = np.flatnonzero(mask) if self.rows is None else self.rows[mask]
         return Candidates(self.fleet, self.now, self.dice, rows)
 

@@ -40,7 +40,7 @@ class Fleet:
         self._departed: dict[str, Worker] = {}
         self._demoted: set[Worker] = set()
         self._unsettled: set[Worker] = set()
-        """Those whose books changed since the columns were read last."""
+        """Workers whose books changed since the columns were last read."""
         self._heard_at = NEVER
         """When any worker was last heard."""
         self._lay_out()

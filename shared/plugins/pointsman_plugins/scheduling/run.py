@@ -56,7 +56,7 @@ class Run:
 
     profile: str
     candidates: Candidates
-    """Those that passed the filters."""
+    """The candidates that passed the filters."""
     weights: Mapping[str, float]
     """Scorer instance → weight, in the order of the rows of `scores`."""
     scores: Table | None = None

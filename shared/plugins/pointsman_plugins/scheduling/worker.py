@@ -166,7 +166,7 @@ class Worker:
         self.context_tokens = 0
         """Prompt tokens of all requests on the books."""
         self.holds: dict[HoldKey, Hold] = {}
-        """By request id and leg, oldest first."""
+        """Reservations by request id and leg, oldest first."""
         self.lora_holds: dict[str, int] = {}
         self.seen_until = NEVER
         """Reservations made later than this (monotonic time) can't be in the last report."""

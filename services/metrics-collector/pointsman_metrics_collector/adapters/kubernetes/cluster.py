@@ -21,7 +21,8 @@ if TYPE_CHECKING:
     from pointsman_metrics_collector.adapters.kubernetes.api import KubernetesApi
 
 GATHER_S: Final = 0.05
-"""A change is looked at at once, those of so long after it together: a look at a thousand pods takes 16 ms."""
+"""A first change is handled at once; further changes within these seconds are handled together: a look at a thousand
+pods takes 16 ms."""
 RECONNECT_S: Final = 5.0
 """Seconds between attempts with credentials that failed."""
 CHECK_S: Final = 5.0

@@ -21,7 +21,7 @@ from pointsman_metrics_collector.adapters.kubernetes.kubeconfig import ExecPlugi
 VERSIONS: Final = tuple(f"client.authentication.k8s.io/{version}" for version in ("v1", "v1beta1", "v1alpha1"))
 TIMEOUT_S: Final = 30.0
 EARLY_S: Final = 10.0
-"""So long before its end a token is asked for anew."""
+"""Seconds before a token's end at which a new one is requested."""
 _LONGEST: Final = 300
 _TOLD: Final = ("server", "tls-server-name", "insecure-skip-tls-verify", "certificate-authority-data", "proxy-url")
 """Facts about the cluster, for a plugin that asks for them."""

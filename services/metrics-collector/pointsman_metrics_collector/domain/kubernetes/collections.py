@@ -62,7 +62,7 @@ class Seen(NamedTuple, Generic[T_co]):
     """The known state of a collection."""
 
     objects: Mapping[str, T_co] | None = None
-    """By name; None before the first listing."""
+    """Objects by name; None before the first listing."""
     problem: str = ""
     """Why that may be old; empty when it isn't."""
 
