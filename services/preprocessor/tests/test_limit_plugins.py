@@ -411,7 +411,7 @@ def test_what_is_no_rate_is_refused_with_an_example(wrong: object) -> None:
 
 
 WRONG = {
-    "an unknown scope": ({"use": "request-limit", "per": ["user"], "rate": "1/s"}, "there are tenant"),
+    "an unknown scope": ({"use": "request-limit", "per": ["user"], "rate": "1/s"}, "known: header:<name>, model"),
     "a limit by tenant before anybody is known": (
         {"use": "request-limit", "per": ["tenant"], "rate": "1/s"},
         "identity",

@@ -83,6 +83,12 @@ class Spec(NamedTuple):
 def unknown(what: str, name: str, known: Iterable[str]) -> str:
     """The error text for an unknown name: the kind of thing, the closest known name, and all known names."""
     names = sorted(known)
-    likely = difflib.get_close_matches(name, names, n=1)
-    hint = f"did you mean {likely[0]!r}? " if likely else ""
+    likely = did_you_mean(name, names)
+    hint = f"{likely} " if likely else ""
     return f"unknown {what} {name!r}; {hint}known: {', '.join(names) or 'none'}"
+
+
+def did_you_mean(name: str, known: Iterable[str]) -> str:
+    """The question that names the likely one, e.g. `did you mean 'queue'?`; empty when none is near."""
+    likely = difflib.get_close_matches(name, tuple(known), n=1)
+    return f"did you mean {likely[0]!r}?" if likely else ""

@@ -10,7 +10,7 @@ from typing import Annotated
 
 import typer
 
-from pointsman_cli.command_line import NatsOption
+from pointsman_cli.command_line import NatsOption, print_error
 from pointsman_cli.command_line import console as _console
 from pointsman_cli.command_line import run as _run
 from pointsman_cli.command_line import succeed as _succeed
@@ -358,13 +358,7 @@ def main() -> None:
     try:
         app()
     except CommandError as error:
-        from rich.console import Console
-        from rich.text import Text
-
-        console = Console(stderr=True, highlight=False)
-        console.print(Text.assemble(("pointsman: ", "bold red"), error.problem), soft_wrap=True)
-        if error.advice:
-            console.print(Text(f"  {error.advice}"), soft_wrap=True)
+        print_error(error.problem, error.advice)
         raise SystemExit(1) from None
 
 

@@ -6,10 +6,19 @@ from typing import Annotated
 
 import typer
 
-from pointsman_cli.command_line import NatsOption, console, run, succeed
-from pointsman_cli.words import counted
+from pointsman_cli.command_line import NatsOption, console, print_wrapped, run, succeed
+from pointsman_cli.words import CommandError, counted
 
 config_app = typer.Typer(no_args_is_help=True, help="Check and apply configuration files.")
+
+
+def _revision(text: str) -> int:
+    if not text.isdecimal():
+        raise CommandError(
+            f"{text!r} isn't the number of a revision.",
+            "Write a number, e.g. 3; `pointsman config history` lists the revisions.",
+        )
+    return int(text)
 
 
 @config_app.command("check")
@@ -25,7 +34,7 @@ def config_check(
 
     document, problems = configuration.check(configuration.read(file))
     for problem in problems:
-        console().print(Text.assemble((f"{file}: ", "dim"), configuration.shown(problem)), soft_wrap=True)
+        print_wrapped(console(), Text.assemble((f"{file}: ", "dim"), configuration.shown(problem)))
     if document is None:
         raise typer.Exit(1)
     config = document.config
@@ -45,7 +54,10 @@ def config_apply(file: Annotated[Path, typer.Argument(help="E.g. pointsman.yaml.
 @config_app.command("diff")
 def config_diff(
     file: Annotated[Path, typer.Argument(help="E.g. pointsman.yaml.")],
-    revision: Annotated[int | None, typer.Option(help="Compare with this one; default: the current one.")] = None,
+    revision: Annotated[
+        int | None,
+        typer.Option(parser=_revision, metavar="NUMBER", help="Compare with this one; default: the current one."),
+    ] = None,
     nats: NatsOption = None,
 ) -> None:
     """List the keys that a configuration would change."""
@@ -64,7 +76,10 @@ def config_history(nats: NatsOption = None) -> None:
 
 @config_app.command("rollback")
 def config_rollback(
-    revision: Annotated[int | None, typer.Argument(help="Default: the one before the current one.")] = None,
+    revision: Annotated[
+        int | None,
+        typer.Argument(parser=_revision, metavar="REVISION", help="Default: the one before the current one."),
+    ] = None,
     nats: NatsOption = None,
 ) -> None:
     """Check an older revision and make it the current one again, under a new number."""

@@ -1,7 +1,7 @@
 """Configuration files: reading them, and the checks of every service."""
 
 import importlib
-from contextlib import nullcontext
+from contextlib import nullcontext, suppress
 from pathlib import Path
 from typing import Final, NamedTuple, Protocol, cast
 
@@ -11,7 +11,7 @@ from pointsman_cli.plan import SERVICES
 from pointsman_cli.words import CommandError
 from pointsman_core import units
 from pointsman_core.config import Config, ConfigError
-from pointsman_core.plugins import PluginError
+from pointsman_core.plugins import PluginError, did_you_mean
 from pointsman_runtime.configuring.config_text import located, parse
 
 DEFAULT_FILE: Final = Path("pointsman.yaml")
@@ -44,9 +44,17 @@ def read(path: Path) -> str:
     try:
         return path.read_text(encoding="utf-8")
     except UnicodeDecodeError as error:
-        raise CommandError(f"{path} isn't UTF-8 text (byte {error.start}).") from error
+        raise CommandError(f"{path} isn't UTF-8 text (byte {error.start}).", "Save the file as UTF-8.") from error
     except OSError as error:
-        raise CommandError(f"{path} can't be read: {error.strerror}.") from error
+        raise CommandError(f"{path} can't be read: {error.strerror}.", _readable(path)) from error
+
+
+def _readable(path: Path) -> str:
+    """Advice that names the likely file of the same folder."""
+    with suppress(OSError):
+        if likely := did_you_mean(path.name, [each.name for each in path.parent.iterdir() if each.is_file()]):
+            return f"In {path.parent.absolute()}, {likely}"
+    return "Name a file that exists and that this user may read, e.g. pointsman.yaml."
 
 
 def written(document: dict[str, object]) -> str:

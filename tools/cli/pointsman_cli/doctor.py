@@ -15,10 +15,11 @@ from rich.console import Console
 from rich.text import Text
 
 from pointsman_cli import bus, jetstream_facts
+from pointsman_cli.command_line import print_wrapped
 from pointsman_cli.diagnosis import findings
 from pointsman_cli.events import ALL_EVENTS
 from pointsman_cli.facts import Facts, Heard, NatsFacts
-from pointsman_cli.finding import DiagnosisLine, Level
+from pointsman_cli.finding import Level
 from pointsman_cli.words import counted
 from pointsman_contracts.pool import PoolSnapshot
 from pointsman_contracts.presence import ServicePresence
@@ -39,18 +40,15 @@ async def doctor(url: str | None, console: Console) -> bool:
         facts = await _look(client, bus.shown(login), refused)
     found = findings(facts)
     for finding in found:
-        console.print(*_lines(finding), sep="\n", soft_wrap=True)
+        mark, style = _MARKS[finding.level]
+        print_wrapped(console, Text.assemble((f"{mark} ", style), finding.what), indent=1)
+        if finding.advice:
+            print_wrapped(console, Text(finding.advice, "dim"), indent=3)
     failed = sum(finding.level is Level.FAIL for finding in found)
     warned = sum(finding.level is Level.WARN for finding in found)
     console.print()
     console.print(Text(_verdict(failed, warned), "bold red" if failed else "bold yellow" if warned else "bold green"))
     return not failed
-
-
-def _lines(finding: DiagnosisLine) -> list[Text]:
-    mark, style = _MARKS[finding.level]
-    lines = [Text.assemble((f" {mark} ", style), finding.what)]
-    return [*lines, Text(f"   {finding.advice}", "dim")] if finding.advice else lines
 
 
 def _verdict(failed: int, warned: int) -> str:

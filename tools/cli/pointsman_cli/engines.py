@@ -140,10 +140,14 @@ async def _models(client: EngineClient) -> EngineModels:
                 "Put it into an environment variable and name that with --engine-key env:NAME.",
             ) from error
         raise CommandError(
-            f"{client.url}/v1/models answers HTTP {error.status}; an engine's base URL is needed."
+            f"{client.url}/v1/models answers HTTP {error.status}.",
+            "Give the base URL of an engine, e.g. http://127.0.0.1:8000.",
         ) from error
     except EngineUnreachable as error:
-        raise CommandError(f"{client.url} can't be asked for its models: {error}.", "Is it running there?") from error
+        raise CommandError(
+            f"{client.url} can't be asked for its models: {error}.",
+            "Start an engine there, or give the base URL of a running one, e.g. http://127.0.0.1:8000.",
+        ) from error
     except UnreadableModels as error:
         raise CommandError(f"{client.url}/v1/models doesn't answer like an OpenAI-compatible engine.") from error
     if not served.models:

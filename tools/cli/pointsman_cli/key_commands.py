@@ -7,7 +7,7 @@ from rich.console import Console
 from rich.text import Text
 
 from pointsman_cli import api_keys, stored_configuration, stored_keys
-from pointsman_cli.words import CommandError, counted
+from pointsman_cli.words import counted
 from pointsman_contracts.api_key import ApiKey
 from pointsman_core.config import ConfigError
 from pointsman_runtime.configuring.config_text import parse
@@ -40,9 +40,7 @@ async def show_all(url: str | None, tenant: str | None, console: Console, *, as_
 async def show(url: str | None, name: str, console: Console, *, as_json: bool) -> None:
     """Show the keys of a name. CommandError without any."""
     async with stored_keys.opened(url) as keys:
-        records = [each for each in (await keys.listed()).values() if each.id == name]
-    if not records:
-        raise CommandError(f"no stored key is called {name!r}.", "`pointsman keys list` shows their names.")
+        records = list((await keys.called(name)).values())
     for record in records:
         if as_json:
             console.print(record.encode().decode(), soft_wrap=True, markup=False)

@@ -14,6 +14,7 @@ from pointsman_cli.words import CommandError
 from pointsman_contracts.parties import AGENT
 from pointsman_contracts.services import SERVICES as EVERY
 from pointsman_core.config import Config, active
+from pointsman_core.plugins import unknown
 
 RECORDER: Final = "recorder"
 CACHE: Final = "semantic-cache"
@@ -98,10 +99,14 @@ def replicas(wanted: Sequence[str]) -> dict[str, int]:
         service, _, number = text.partition("=")
         # Requests need one of each other service.
         least = 0 if service == RECORDER else 1
-        if service not in SERVICES or not number.isdigit() or int(number) < least:
+        if service not in SERVICES:
             raise CommandError(
-                f"--replicas {text}: not a service and a number of replicas.",
-                f"Write e.g. scheduler=2; the services are {', '.join(SERVICES)}.",
+                f"--replicas {text}: {unknown('service', service, SERVICES)}.", "Write e.g. --replicas scheduler=2."
+            )
+        if not number.isdigit() or int(number) < least:
+            raise CommandError(
+                f"--replicas {text}: the number of replicas must be {least} or more.",
+                f"Write e.g. --replicas {service}=2.",
             )
         counts[service] = int(number)
     return counts

@@ -18,6 +18,7 @@ from pointsman_cli.words import CommandError
 from pointsman_contracts.api_key import KEYS_BUCKET, ApiKey, ApiKeyChanged
 from pointsman_contracts.headers import MESSAGE_ID, TYPE
 from pointsman_contracts.subjects import subject
+from pointsman_core.plugins import did_you_mean
 
 _ANSWER_S: Final = 5.0
 _SOURCE: Final = f"pointsman-{os.getpid()}-{time.time_ns()}"
@@ -55,11 +56,21 @@ class StoredKeys:
                 continue
         return found
 
+    async def called(self, name: str) -> dict[str, ApiKey]:
+        """Hash → key of those with this name. CommandError without any, with the likely name."""
+        every = await self.listed()
+        named = {digest: record for digest, record in every.items() if record.id == name}
+        if not named:
+            likely = did_you_mean(name, {record.id for record in every.values()})
+            raise CommandError(
+                f"no stored key is called {name!r}{f'; {likely}' if likely else '.'}",
+                "`pointsman keys list` shows their names.",
+            )
+        return named
+
     async def revoke(self, name: str) -> int:
         """Forget the keys of this name; returns how many there were. CommandError without any."""
-        named = {digest: record for digest, record in (await self.listed()).items() if record.id == name}
-        if not named:
-            raise CommandError(f"no stored key is called {name!r}.", "`pointsman keys list` shows their names.")
+        named = await self.called(name)
         for digest, record in named.items():
             await self._bucket.delete(digest)
             await self._publish("revoked", record)

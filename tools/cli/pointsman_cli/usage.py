@@ -6,6 +6,7 @@ import sys
 from datetime import date
 from typing import Final, Literal
 
+from nats.aio.client import Client
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
@@ -14,6 +15,7 @@ from pointsman_cli import bus, recordings
 from pointsman_cli.words import CommandError, counted
 from pointsman_contracts.money import dollars, nanos
 from pointsman_contracts.usage import UsageQuery, UsageSum, UsageSums
+from pointsman_core.plugins import did_you_mean, unknown
 
 KEYS: Final = ("tenant", "subject", "key", "model", "day")
 Form = Literal["table", "csv", "json"]
@@ -26,6 +28,8 @@ _COUNTS: Final = {
     "reasoning_tokens": "reasoning",
 }
 """Field → heading of the table."""
+_NAMED: Final = 20
+"""Known names that an error lists at most."""
 _SELDOM: Final = ("failed", "cached_tokens", "reasoning_tokens")
 """Left out of the table where every row has none."""
 
@@ -38,7 +42,7 @@ def query(
     strange = [name for name in names if name not in KEYS]
     if strange:
         raise CommandError(
-            f"--by {by}: rows can't be told apart by {', '.join(strange)}.",
+            f"--by {by}: {unknown('column', strange[0], KEYS)}.",
             f"Write some of {', '.join(KEYS)}, separated by commas.",
         )
     return UsageQuery(
@@ -55,6 +59,8 @@ async def usage(url: str | None, asked: UsageQuery, console: Console, form: Form
     """Print the sums. CommandError when no recorder answers."""
     async with bus.connected(bus.settings(url), "pointsman usage") as client:
         sums = await recordings.ask(client, asked, UsageSums)
+        if sums is not None and not sums.rows:
+            await _refuse_unknown(client, asked)
     if sums is None:
         raise CommandError(
             "no recorder answers.", "pointsman-recorder keeps the sums; `pointsman up` starts one beside the others."
@@ -71,6 +77,25 @@ async def usage(url: str | None, asked: UsageQuery, console: Console, form: Form
     console.print(table(sums, asked.by))
     for note in notes(sums):
         console.print(Text(note, "dim"), soft_wrap=True)
+
+
+async def _refuse_unknown(client: Client, asked: UsageQuery) -> None:
+    """CommandError for a model, tenant or key that no stored request has on any day."""
+    for name in ("model", "tenant", "key"):
+        value: str | None = getattr(asked, name)
+        if value is None:
+            continue
+        every = await recordings.ask(client, UsageQuery(by=(name,)), UsageSums)
+        known = sorted({str(getattr(row, name)) for row in every.rows if getattr(row, name)}) if every else []
+        if every is None or every.more or value in known:
+            continue
+        listed = ", ".join(known[:_NAMED]) or "none yet"
+        more = f" and {len(known) - _NAMED} more" if len(known) > _NAMED else ""
+        likely = did_you_mean(value, known)
+        raise CommandError(
+            f"--{name} {value}: the ledger has no request of this {name}{f'; {likely}' if likely else '.'}",
+            f"It has requests of: {listed}{more}.",
+        )
 
 
 def plain(row: UsageSum, by: tuple[str, ...]) -> dict[str, str | int]:

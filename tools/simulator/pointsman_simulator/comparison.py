@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from pointsman_core.config import SchedulingPolicy
+from pointsman_core.plugins import unknown
 from pointsman_simulator.baselines import DynamoCostBaseline, GieDefault, LeastRequests, RoundRobinBaseline
 from pointsman_simulator.engine import EngineConfig
 from pointsman_simulator.fleet import Lags, SimulatedFleet
@@ -65,8 +66,7 @@ def make_policy(name: str, setting: Setting, seed: int) -> RoutingPolicy:
         return _scheduler(setting.scheduling[name], setting, seed)
     maker = _MAKERS.get(name)
     if maker is None:
-        known = ", ".join((*POLICIES, *setting.scheduling))
-        raise ValueError(f"unknown policy {name!r}; known: {known}")
+        raise ValueError(unknown("policy", name, (*POLICIES, *setting.scheduling)))
     return maker(setting, seed)
 
 

@@ -4,6 +4,7 @@ import argparse
 import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import NoReturn
 
 import yaml
 
@@ -19,7 +20,7 @@ from pointsman_simulator.workloads import WORKLOADS, generate_workload
 
 def main(arguments: Sequence[str], program: str) -> int:
     """Run the command with `arguments`; `program` is what messages call it."""
-    parser = argparse.ArgumentParser(prog=program, description="Compare routing policies in virtual time.")
+    parser = _Parser(prog=program, description="Compare routing policies in virtual time.")
     _add_options(parser)
     options = parser.parse_args(arguments)
     try:
@@ -30,11 +31,17 @@ def main(arguments: Sequence[str], program: str) -> int:
     return 0
 
 
+class _Parser(argparse.ArgumentParser):
+    def error(self, message: str) -> NoReturn:
+        """Exit with status 2. The message alone: the list of all options would hide it."""
+        self.exit(2, f"{self.prog}: error: {message}\nThe options: {self.prog} --help\n")
+
+
 def _add_options(parser: argparse.ArgumentParser) -> None:
     engine, lags = EngineConfig(), Lags()
     source = parser.add_mutually_exclusive_group(required=True)
     source.add_argument("--trace", type=Path, help="a trace in Mooncake's form; .jsonl, .jsonl.xz or .jsonl.gz")
-    source.add_argument("--workload", choices=WORKLOADS, help="a synthetic workload instead")
+    source.add_argument("--workload", metavar="NAME", help=f"a synthetic workload instead: {', '.join(WORKLOADS)}")
     parser.add_argument("--limit", type=int, help="only the first requests of the trace")
     parser.add_argument("--scale", type=float, default=1.0, help="the trace's arrivals, times as fast (%(default)s)")
     parser.add_argument("--requests", type=int, default=4000, help="of the synthetic workload (%(default)s)")

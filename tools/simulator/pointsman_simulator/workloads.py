@@ -9,6 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Final
 
+from pointsman_core.plugins import unknown
 from pointsman_simulator.trace import TraceRequest
 
 _TOKENS_PER_SECOND: Final = 80.0
@@ -169,7 +170,7 @@ def generate_workload(name: str, count: int, rate: float, seed: int = 0, block_s
     """`count` requests of a shape, sorted, at `rate` requests/s on average. Raises ValueError naming the shapes."""
     shape = WORKLOADS.get(name)
     if shape is None:
-        raise ValueError(f"unknown workload {name!r}; known: {', '.join(WORKLOADS)}")
+        raise ValueError(unknown("workload", name, WORKLOADS))
     shop = _Workshop(random.Random(f"{name}:{seed}"), block_size, count, count / rate * 1000)
     requests = shape(shop)
     # Shapes may come to a few more, or end a little early or late: neither count nor rate is left to chance.

@@ -168,6 +168,20 @@ def _value(expression: cel.Expression, request: cel.Activation) -> JsonValue:
     raise EvaluationError(kind)
 
 
+_ASSIGNMENT: Final = re.compile(r"token recognition error at: '=[^=]?'$")
+
+
+def _right_form(text: str) -> str:
+    """The right form for what CEL's parser doesn't take."""
+    if _ASSIGNMENT.search(text):
+        return "write == to compare"
+    if "mismatched input 'and'" in text or "mismatched input 'or'" in text:
+        return "write && for and, || for or"
+    if "'<EOF>' expecting {" in text:
+        return "the expression ends where a value is needed"
+    return """write e.g. model == "auto" && headers["x-priority"] == "high\""""
+
+
 def _explain(problem: str) -> str:
     """CEL's message in one line, with the column and what would be right."""
     match = _PLACE.search(problem)
@@ -180,4 +194,7 @@ def _explain(problem: str) -> str:
     elif text.startswith("undeclared reference to"):
         name = text.split("'")[1]
         hint = f"; {unknown('name', name, VARIABLES)}"
+    elif text.startswith("Syntax error"):
+        hint = f"; {_right_form(text)}"
+        text = text.partition(" expecting {")[0]
     return f"column {match[1]}: {text}{hint}"

@@ -1,5 +1,6 @@
 """Sorts a client's headers: those that are trusted, sent to the stages, and forwarded to the engine."""
 
+import re
 from collections.abc import Iterable
 from typing import Final, NamedTuple
 
@@ -7,6 +8,7 @@ from pointsman_core import header_names
 from pointsman_core.given_worker import PREFILLER, WORKER
 from pointsman_core.refusal import Refusal
 
+_MEDIA_TYPE: Final = re.compile(r"(application|audio|image|multipart|text|video)/[\w.+-]{1,40}", re.ASCII)
 LONGEST_LIST: Final = 128
 """Headers that one request may have."""
 
@@ -202,17 +204,28 @@ def check_content(headers: ClientHeaders, body: str = "json") -> None:
     kind = headers.content_type
     if body == "form":
         if not (kind or "").lower().startswith("multipart/form-data"):
-            raise Refusal(415, "This path takes multipart/form-data.", code="unsupported_content_type")
+            raise _wrong_content(kind, "multipart/form-data")
     elif kind != "application/json" and body == "json":
         media, _, parameters = (kind or "").lower().partition(";")
         charset = parameters.strip().removeprefix("charset=").strip('"')
         if media.strip() != "application/json":
-            sent = "no Content-Type" if kind is None else "another Content-Type"
-            raise Refusal(415, f"The request has {sent}; send application/json.", code="unsupported_content_type")
+            raise _wrong_content(kind, "application/json")
         if parameters.strip().startswith("charset=") and charset not in ("utf-8", "utf8"):
             raise Refusal(415, "JSON is sent in UTF-8; leave the charset away.", code="unsupported_content_type")
     if headers.content_encoding not in (None, "identity"):
         raise Refusal(415, "Compressed bodies aren't taken; send the body as it is.", code="unsupported_encoding")
+
+
+def _wrong_content(kind: str | None, right: str) -> Refusal:
+    """415. It repeats a media type alone: a header may hold anything."""
+    media = (kind or "").partition(";")[0].strip()
+    if kind is None:
+        sent = "The request has no Content-Type"
+    elif _MEDIA_TYPE.fullmatch(media):
+        sent = f"The request's Content-Type is {media}"
+    else:
+        sent = "The request's Content-Type is not a media type"
+    return Refusal(415, f"{sent}; send {right}.", code="unsupported_content_type")
 
 
 def _named_by_connection(headers: list[tuple[bytes, bytes]]) -> frozenset[bytes]:

@@ -6,6 +6,7 @@ from typing import Annotated, Final
 from pydantic import AfterValidator, JsonValue
 
 from pointsman_contracts.identity import LONGEST_NAME
+from pointsman_core.plugins import unknown
 from pointsman_preprocessor.domain.limits.sharding import shard_of
 
 OF_IDENTITY: Final = ("tenant", "key", "subject", "plan")
@@ -16,7 +17,7 @@ _MOST_KEPT: Final = 8192
 
 def _checked(scope: str) -> str:
     if scope not in (*OF_IDENTITY, MODEL):
-        raise ValueError(f"{scope!r} is no scope of a budget; there are {', '.join(OF_IDENTITY)} and {MODEL}")
+        raise ValueError(unknown("scope of a budget", scope, (*OF_IDENTITY, MODEL)))
     return scope
 
 

@@ -7,6 +7,7 @@ from typing import Annotated, Final
 from pydantic import AfterValidator
 
 from pointsman_contracts.identity import person
+from pointsman_core.plugins import unknown
 from pointsman_plugins.preprocessing import IDENTITY, Incoming
 from pointsman_preprocessor.domain.limits.sharding import shard_of
 
@@ -25,7 +26,7 @@ def checked(scope: str) -> str:
     if lowered.startswith(_HEADER) and _HEADER_NAME.fullmatch(lowered.removeprefix(_HEADER)):
         return lowered
     if scope not in (*OF_IDENTITY, _MODEL):
-        raise ValueError(f"{scope!r} is no scope; there are {', '.join(OF_IDENTITY)}, {_MODEL} and {_HEADER}<name>")
+        raise ValueError(unknown("scope", scope, (*OF_IDENTITY, _MODEL, f"{_HEADER}<name>")))
     return scope
 
 
