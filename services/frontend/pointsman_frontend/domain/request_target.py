@@ -9,10 +9,10 @@ _SHORT: Final = 128
 """Bytes; longer targets aren't kept."""
 _KEPT: Final = 1024
 
-_seen: dict[bytes, "Target"] = {}
+_seen: dict[bytes, "RequestTarget"] = {}
 
 
-class Target(NamedTuple):
+class RequestTarget(NamedTuple):
     """One request target."""
 
     path: str
@@ -21,16 +21,16 @@ class Target(NamedTuple):
     query: bytes
 
 
-def target_of(url: bytes) -> Target:
+def target_of(url: bytes) -> RequestTarget:
     """The parts of a target. Raises httptools.HttpParserInvalidURLError. Short ones are parsed once each."""
     return _seen.get(url) or _parsed(url)
 
 
-def _parsed(url: bytes) -> Target:
+def _parsed(url: bytes) -> RequestTarget:
     parsed = httptools.parse_url(url)
     raw_path: bytes = parsed.path
     path = raw_path.decode("ascii")
-    target = Target(unquote(path) if "%" in path else path, raw_path, parsed.query or b"")
+    target = RequestTarget(unquote(path) if "%" in path else path, raw_path, parsed.query or b"")
     if len(url) <= _SHORT:
         if len(_seen) >= _KEPT:
             # Targets come from clients; a flood of new ones must not stay.

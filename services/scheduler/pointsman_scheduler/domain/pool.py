@@ -195,7 +195,7 @@ class PoolScheduler:
         if request.lora is not None or request.attempt > 1 or selection.legs or request.workers is not None:
             return False
         now_ms, row = now * 1000.0, selection.primary.chosen[0]
-        if not self.binder.holds(row, now_ms, late):
+        if not self.binder.holds(row, request.prompt_tokens - float(matched[row]), now_ms, late):
             return False
         rows = selection.primary.candidates.rows
         chosen = None if rows is None else rows.tolist()

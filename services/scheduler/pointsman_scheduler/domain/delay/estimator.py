@@ -178,6 +178,15 @@ class DelayEstimator:
         shadow = self._order[row]
         return not shadow.waiting and (not shadow.busy or shadow.pass_end <= now)
 
+    def first_token_ms(self, row: int, uncached: float, now: float) -> float:
+        """How long a request with so many tokens to compute would take to its first token at this worker, about: the
+        rest of the pass in flight, and one pass over all tokens that wait."""
+        figures, rates = self.engines(now)
+        at = figures[row]
+        tokens = at.waiting + uncached
+        whole = rates.prefill + tokens * (rates.linear + rates.square * tokens)
+        return max(0.0, at.free_at - now) + whole * at.speed
+
     def engines(self, now: float) -> tuple[Sequence[EngineFigures], Rates]:
         """The figures of all workers now, and the rates. Any later call changes both."""
         self._catch_up(now)

@@ -60,12 +60,16 @@ class Binder:
         """The worker planned for the request."""
         return self._names[unbound.row]
 
-    def holds(self, row: int, now: float, policy: LateBindingPolicy) -> bool:
-        """Whether a request that would go to this worker waits instead. Asked once for each new request."""
+    def holds(self, row: int, uncached: float, now: float, policy: LateBindingPolicy) -> bool:
+        """Whether a request that would go to this worker, with `uncached` tokens to compute there, waits instead. Asked
+        once for each new request."""
         bursts = self._bursts
         bursts.came(now)
         estimator = policy.delays.best
         if not estimator.model.trusted:
+            return False
+        if estimator.first_token_ms(row, uncached, now) < LEAST_LEAD_MS:
+            # Waiting would take longer than the engine does.
             return False
         if not estimator.ready(row, now):
             return True
