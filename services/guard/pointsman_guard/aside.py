@@ -1,4 +1,4 @@
-"""Threads for texts that take long."""
+"""Checks long texts in threads."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -18,7 +18,7 @@ class Aside:
         self._above: Final = above
 
     def of(self, checked: Checked) -> Apart | None:
-        """How these texts are checked; None is at once."""
+        """How to run the check of these texts; None to run it at once."""
         return self._run if checked.size > self._above else None
 
     def _run(self, detect: Callable[[Checked], Found], checked: Checked) -> Awaitable[Found]:

@@ -1,4 +1,4 @@
-"""Prompts on the way in and answers on the way back, before the same policies."""
+"""Checks prompts on the way in and answers on the way back, by the same policies."""
 
 import asyncio
 import secrets
@@ -34,13 +34,13 @@ from pointsman_runtime.telling.process import Process
 
 STAGE: Final = "guard"
 RESTORE: Final = "restore-"
-"""How the memo of a guard begins that has redacted a prompt whose originals come back. What follows names the prompt:
-clients choose the ids of requests, and may choose one again while what it meant before is still kept here."""
+"""Prefix of a guard's memo after it has redacted a prompt that can be restored. The rest names the prompt: clients
+choose the ids of requests, and may reuse one while the earlier originals are still kept here."""
 PARK_AFTER_S: Final = 0.2
-"""An edge re-sends what isn't answered within its hop budget; this tells it before that the prompt is being checked,
-so that a check which takes long isn't done twice."""
+"""An edge re-sends a request without an answer within its hop budget. Before that, this reports that the prompt is
+being checked, so that a long check isn't done twice."""
 REMEMBERED: Final = 4096
-"""Prompts whose originals are kept between the windows of their answers."""
+"""Most prompts whose originals are kept between the windows of their answers."""
 
 _NOTHING: Final[Mapping[str, str]] = {}
 
@@ -48,7 +48,7 @@ _log = Log("guard")
 
 
 class Handlers:
-    """Judges by the configuration revision that each request keeps to."""
+    """Judges by the configuration revision that each request started with."""
 
     def __init__(
         self,
@@ -64,11 +64,11 @@ class Handlers:
         self._identity: Final = identity
         self._aside: Final = aside
         self._originals: OrderedDict[str, Mapping[str, str]] = OrderedDict()
-        """By memo."""
+        """Originals by memo."""
         self._missing: Final = Missing(_log)
 
     async def guard(self, journey: Journey, hop: Hop[Journey]) -> Journey | Rejection:
-        """Check the prompt; refuse it, have the edge put placeholders into it, or let it pass."""
+        """Check the prompt; reject it, have the edge redact it, or let it pass."""
         stage = journey.itinerary[0]
         policy = self._policy(journey.revision, stage.policy)
         if policy is None:
@@ -76,7 +76,7 @@ class Handlers:
         try:
             return await self._checked(journey, hop, policy)
         except BusError as problem:
-            # The edge that holds the prompt doesn't answer; without it nothing is checked.
+            # The edge that holds the prompt doesn't answer; without the prompt, no check is possible.
             if stage.on_error != "deny":
                 raise
             self._missing.note("the prompt", problem, request_id=journey.request_id)
@@ -89,7 +89,7 @@ class Handlers:
         except ContentGone:
             return hop.reject(503, "The request has ended before its prompt was checked.", code="content_gone")
         self._missing.back("the prompt")
-        # What the engine gets: stages before this one may have changed it.
+        # The engine's version of the prompt: earlier stages may have changed it.
         prompt = GuardedPrompt.of(body, journey.body, journey.request.api)
         checked = Checked("request", policy.name, journey.request_id, prompt.texts)
         apart = self._aside.of(checked)
@@ -119,7 +119,7 @@ class Handlers:
             restores = policy.guard.restore
             before = _NOTHING
             if restores and any(edit.field in SPOKEN for edit in journey.body):
-                # Who restores sees the client's prompt alone.
+                # The replica that restores sees only the client's prompt.
                 before = await self._originals_in(body, policy, journey.request_id, journey.request.api)
             edits = prompt.edits(redacted(prompt.texts, judgement.redact, before))
             await self._content.edit(journey.edge, journey.request_id, STAGE, edits)
@@ -137,7 +137,7 @@ class Handlers:
         return hop.advance(note=note, **changes)
 
     def review(self, review: ResponseReview) -> Verdict | Awaitable[Verdict]:
-        """Check an answer, or a window of one. Raises when it can't be checked: the edge follows `on_error`."""
+        """Check an answer, or a window of one. Raises when the check fails: the edge follows `on_error`."""
         policy = self._policy(review.revision, review.policy)
         if policy is None:
             raise LookupError(f"no guard {review.policy!r}")
@@ -219,7 +219,7 @@ class Handlers:
         return judgement
 
     async def _restorable(self, review: ResponseReview, policy: GuardPolicy, memo: str) -> Mapping[str, str]:
-        """What the placeholders in this answer stand for. Whichever replica asks, the prompt tells."""
+        """The originals of the placeholders in this answer. Any replica can read them from the prompt."""
         originals = self._originals.get(memo)
         if originals is None:
             body = await self._content.body(review.edge, review.request_id, original=True)
@@ -231,7 +231,7 @@ class Handlers:
         return originals
 
     async def _originals_in(self, body: bytes, policy: GuardPolicy, request_id: str, api: str) -> Mapping[str, str]:
-        """By placeholder, of what a client sent."""
+        """The originals by placeholder, of a client's prompt."""
         prompt = GuardedPrompt.of(body, api=api)
         checked = Checked("request", policy.name, request_id, prompt.texts)
         judgement = await policy.judge(checked, prompt.unreadable, apart=self._aside.of(checked))
@@ -247,7 +247,7 @@ class Handlers:
         for failure in judgement.failures:
             self._missing.note(f"{policy.name}/{failure.detector}", failure.problem)
         if not self._missing.nothing and judgement.blocked is None:
-            # Of what blocks nobody knows which detectors were asked.
+            # For a blocked request, it is unknown which detectors ran.
             failed = {failure.detector for failure in judgement.failures}
             names = (detector.name for detector in policy.detectors if detector.name not in failed)
             self._missing.back(*(f"{policy.name}/{name}" for name in names))
@@ -268,7 +268,7 @@ def _noted(entry: Stage, policy: str | None, memo: str) -> Stage:
 
 
 def _told(journey: Journey, policy: GuardPolicy, judgement: Judgement, *, restores: bool) -> dict[str, JsonValue]:
-    """The attributes of the request with what this guard says."""
+    """The attributes of the request, with this guard's judgement."""
     attributes = journey.request.attributes
     before = Guarded.of(attributes)
     if before is None and judgement is NOTHING:

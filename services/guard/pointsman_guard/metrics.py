@@ -1,4 +1,4 @@
-"""What the guard counts. Categories and actions, never a text."""
+"""Metrics of the guard: categories and actions, never a text."""
 
 from typing import Final
 
@@ -38,7 +38,7 @@ class GuardMetrics:
         self._times: Final = {name: self._seconds.labels(name) for name in ("request", "response")}
 
     def judged(self, direction: Direction, policy: GuardPolicy, judgement: Judgement, took_s: float, plan: str) -> None:
-        """A policy has said something; `plan` is the client's, empty where nobody found out."""
+        """Count a judgement; `plan` is the client's, empty when unknown."""
         self._times[direction].observe(took_s)
         outcome = "failed" if judgement.failures and judgement.blocked is None else judgement.verdict
         key = (direction, policy.name, outcome, self._plans.of(plan))

@@ -6,9 +6,9 @@ from pointsman_runtime.configuring.settings import ServiceSettings
 
 
 class GuardSettings(ServiceSettings):
-    """What a guard process can be told beside the settings of every service."""
+    """Settings of a guard process, beside those of every service."""
 
     thread_above: int = Field(default=32768, ge=0)
-    """Characters above which texts are checked in a thread, so that nothing else waits for them."""
+    """Texts with more characters are checked in a thread, so that other requests don't wait for them."""
     connections: int = Field(default=64, ge=1)
-    """Requests that are sent to guardians over HTTP at once, all together."""
+    """Most concurrent requests to guardians over HTTP, in total."""

@@ -1,4 +1,4 @@
-"""`python -m pointsman_guard.training`: makes a model for the detector `linear` of two files with a text a line."""
+"""`python -m pointsman_guard.training`: trains a model for the detector `linear` on two files with one text a line."""
 
 import argparse
 from pathlib import Path

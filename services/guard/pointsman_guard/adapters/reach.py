@@ -1,4 +1,4 @@
-"""What detectors reach beyond this process: guardians over HTTP, files, and embedding models."""
+"""Access to guardians over HTTP, files, and embedding models, for detectors."""
 
 import os
 from collections.abc import Mapping
@@ -16,12 +16,12 @@ if TYPE_CHECKING:
     from pointsman_embedding.onnx_model import OnnxModel
 
 LARGEST = 2**20
-"""Bytes of an answer that are read."""
+"""Most bytes of an answer that are read."""
 
 
 class Reach:
-    """One session for guardians, and one for those on private addresses, opened by the first request; each embedding
-    model once."""
+    """One session for guardians, and one for those on private addresses, each opened by its first request. Each
+    embedding model is loaded once."""
 
     def __init__(self, connections: int) -> None:
         self._connections = connections
@@ -38,7 +38,7 @@ class Reach:
         timeout_s: float,
         private: bool,
     ) -> JsonValue:
-        """As `Outside.post`."""
+        """Post a document; see `Outside.post`."""
         session = self._sessions.get(private)
         if session is None:
             connector = outbound.connector(private=private, limit=self._connections)
@@ -67,11 +67,11 @@ class Reach:
             raise DetectorFailed("gave an answer that isn't JSON") from None
 
     def read(self, path: str) -> bytes:
-        """As `Outside.read`."""
+        """Read a file; see `Outside.read`."""
         return Path(path).read_bytes()
 
     def embedder(self, folder: str) -> TextEmbedder:
-        """As `Outside.embedder`."""
+        """The embedding model; see `Outside.embedder`."""
         try:
             from pointsman_embedding.onnx_model import OnnxModel
         except ImportError as error:
@@ -82,7 +82,7 @@ class Reach:
         return found
 
     async def close(self) -> None:
-        """End the sessions and the models' threads."""
+        """Close the sessions and stop the models' threads."""
         for embedder in self._embedders.values():
             embedder.close()
         for session in self._sessions.values():

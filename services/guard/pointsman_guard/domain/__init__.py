@@ -1,1 +1,1 @@
-"""What is checked, and what becomes of what is found: values in, values out."""
+"""Checks texts and acts on the findings: values in, values out."""

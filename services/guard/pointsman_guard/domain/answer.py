@@ -1,4 +1,4 @@
-"""What becomes of an answer's texts."""
+"""Handles the findings in an answer's texts."""
 
 from collections.abc import Callable, Mapping, Sequence
 
@@ -11,7 +11,7 @@ from pointsman_plugins.guarding import CheckedText, Finding
 def ours(
     texts: Sequence[CheckedText], originals: Mapping[str, str], *, first: bool
 ) -> Callable[[Finding], bool] | None:
-    """What of an answer's findings is the client's own; None when nothing is."""
+    """A predicate for findings that are the client's own text; None without originals."""
     if not originals:
         return None
     return lambda finding: (
@@ -24,7 +24,7 @@ def ours(
 def changed_texts(
     policy: GuardPolicy, review: ResponseReview, judgement: Judgement, originals: Mapping[str, str]
 ) -> dict[str, str]:
-    """The texts that the client gets instead, by part."""
+    """The changed texts for the client, by part."""
     edits: dict[str, str] = {}
     for index, shown in enumerate(review.texts):
         findings = [finding for finding in judgement.redact if finding.at == index]

@@ -1,7 +1,7 @@
-"""Numbers of payment cards, as people write them.
+"""Payment card numbers, as people write them.
 
-Which first digits are issued, and how long their numbers are, is that of ISO/IEC 7812 and of the networks' own pages. A
-digit inside a longer number, as in a decimal fraction, belongs to that number.
+The issued first digits and their lengths are from ISO/IEC 7812 and the networks' own pages. A digit inside a longer
+number, such as a decimal fraction, belongs to that number.
 """
 
 import re
@@ -50,13 +50,14 @@ _ISSUED: Final[list[tuple[int, int, frozenset[int]]]] = sorted(
         (986000, 986099, frozenset((16,))),  # Humo
     )
 )
-"""First six digits, from and to, and how many digits such a number has."""
+"""First six digits, from and to, and the length of such a number."""
 _STARTS: Final = [start for start, _, _ in _ISSUED]
 _OF_GOODS: Final = 13
-"""Digits of the bar codes that shops use, a tenth of which pass: old cards of that length need a word for it."""
+"""Lengths of shops' bar codes, a tenth of which pass the checks: old cards of these lengths need a word that names
+them."""
 
 CANDIDATE: Final = r"[0-9](?:[ .\-]{0,3}[0-9]){11,}"
-"""Digits that may hold one, with what stands between the groups."""
+"""Digits that may hold a card number, with separators between the groups."""
 _WRITTEN: Final = re.compile(
     r"(?<!\w)(?=[2-9])(?:"
     r"[0-9]{4}(?P<a> {1,2}| ?- ?|\.)[0-9]{4}(?P=a)[0-9]{4}(?P=a)[0-9]{4}(?P<rest>(?P=a)[0-9]{3})?"
@@ -66,7 +67,7 @@ _WRITTEN: Final = re.compile(
     r")(?!\w)"
 )
 _GOES_ON_BEFORE: Final = re.compile(r"(?:[0-9][.\-]|(?:^|[^\w.])\.|\+)$")
-"""What makes the digits the rest of a number: a fraction, an amount with an area code."""
+"""Signs that the digits are the rest of another number: a fraction, an amount with an area code."""
 _DECIMAL_COMMA: Final = re.compile(r"(?<![0-9,])[0-9]{1,3},$")
 _SEPARATES: Final = frozenset(",;])}\"'")
 _GOES_ON_BEHIND: Final = re.compile(r"[.\-][0-9]")
@@ -79,7 +80,7 @@ _WORD: Final = re.compile(r"\b(?:cards?|visa|karten?(?:nummer)?|carte|tarjeta|ca
 
 
 def card(text: str) -> bool:
-    """Whether these digits are a number that may have been issued: its first digits, its length, Luhn."""
+    """Whether these digits may be an issued number: by first digits, length, and Luhn checksum."""
     digits = text.translate(_BETWEEN)
     head = int(digits[:6] or 0)
     _, end, lengths = _ISSUED[max(0, bisect_right(_STARTS, head) - 1)]
@@ -87,12 +88,12 @@ def card(text: str) -> bool:
 
 
 def cards(text: str, start: int, end: int) -> Iterator[tuple[int, int]]:
-    """Where in a text card numbers stand, between two places that hold a `CANDIDATE`."""
+    """Places of card numbers in a text, between two places that hold a `CANDIDATE`."""
     place = start
-    # One character more: a letter right behind the digits makes them something else.
+    # One character more: a letter directly after the digits makes them another kind of number.
     while (written := _WRITTEN.search(text, place, end + 1)) is not None:
         until = written.end() if written["rest"] is None else written.start("rest")
-        # What follows sixteen digits may be a card's last three or the code on its back.
+        # The digits after sixteen may be a card's last three or the code on its back.
         found = next((to for to in {written.end(), until} if _is_card(text, written.start(), to)), None)
         if found is None:
             # The card may begin with the next group.
@@ -115,7 +116,7 @@ def _inside_number(text: str, start: int, end: int) -> bool:
         return True
     if end - start == _OF_GOODS and text[start] == "4":
         return not _WORD.search(before)
-    # Rows of numbers with four digits, unless they are cards, one after the other.
+    # Rows of four-digit numbers, unless they are cards, one after the other.
     row = _GROUPS_BEFORE.search(before)
     if row is not None and not card(before[-20:]):
         return True

@@ -1,4 +1,4 @@
-"""Numbers that prove themselves."""
+"""Numbers with a checksum."""
 
 import math
 import re
@@ -15,9 +15,9 @@ _IBAN_LENGTHS: Final = {
     "SI": 19, "SK": 24, "SM": 27, "ST": 25, "SV": 28, "TL": 23, "TN": 24, "TR": 26, "UA": 29, "VA": 22, "VG": 24,
     "XK": 20,
 }  # fmt: skip
-"""Characters by country, of the registry that ISO 13616 names."""
+"""Length in characters by country, from the registry of ISO 13616."""
 _DOUBLED: Final = {str(digit): digit * 2 - 9 * (digit > 4) for digit in range(10)}
-"""What a digit counts that is doubled: the sum of its double's digits."""
+"""The value of a doubled digit: the digit sum of its double."""
 _DNI: Final = "TRWAGMYFPDXBNJZSQVHLCKE"
 
 
@@ -36,7 +36,7 @@ def iban(text: str) -> bool:
 
 
 def iban_expression() -> str:
-    """What looks like one: each country's letters, and as many characters as its have, in groups or not."""
+    """Matches possible IBANs: each country's letters, and as many characters as its IBANs have, grouped or not."""
     by_length: dict[int, list[str]] = {}
     for country, length in _IBAN_LENGTHS.items():
         by_length.setdefault(length, []).append(country)
@@ -48,8 +48,8 @@ def iban_expression() -> str:
 
 
 def ssn(text: str) -> bool:
-    """A US social security number that may have been issued: no 000, 666 or 9xx, no 00, no 0000, none that is printed
-    in advertisements."""
+    """A US social security number that may have been issued: no 000, 666 or 9xx, no 00, no 0000, and none printed in
+    advertisements."""
     area, group, serial = re.findall(r"\d+", text)
     if area in ("000", "666") or area >= "900" or group == "00" or serial == "0000":
         return False

@@ -1,7 +1,7 @@
 """Texts inside texts: what is encoded in Base64, Base85, Base32, hexadecimal digits, Morse code, percent or other
 escapes, perhaps several times.
 
-What it takes is bounded by the `Work` of a check; what is encoded `DEPTH` times is read.
+The `Work` of a check bounds the effort. Texts encoded up to `DEPTH` times are decoded.
 """
 
 import base64
@@ -17,18 +17,18 @@ from pointsman_guard.domain.expressions import Expressions
 
 DEPTH: Final = 4
 MOST: Final = 393216
-"""Characters that are decoded for one check, those inside each other counted each time."""
+"""Characters that one check may decode; nested ones count each time."""
 LEAST: Final = 384
-"""Characters that any piece counts as, which lets a check try 1,024 of them."""
+"""Minimum charge of a piece in characters, so that a check may try 1,024 of them."""
 SHORTEST: Final = 8
-"""Characters of a decoded text that are worth a look."""
+"""Minimum characters of a decoded text."""
 SAMPLE: Final = 256
-"""Bytes that tell whether something is a text."""
+"""Bytes that are enough to recognise a text."""
 READABLE: Final = 0.85
-"""Share of letters, digits, spaces and common marks from which on bytes count as a text."""
+"""Minimum share of letters, digits, spaces and common marks for bytes to count as a text."""
 
 BETWEEN: Final = "\n#0#\n"
-"""Keeps texts apart that are looked at together: no phrase and nothing encoded goes on behind it."""
+"""Separates texts that are searched together: neither a phrase nor encoded data continues across it."""
 
 _UNCOMMON: Final = re.compile(r"[^\w \t\r\n.,:;!?'\"()\-/@<>\[\]|#]")
 _BASE64: Final = (
@@ -54,17 +54,17 @@ _ESCAPE: Final = re.compile(r"\\u\{?([0-9a-fA-F]{4,6})\}?")
 
 
 class Work:
-    """What may still be decoded for one check, in characters."""
+    """Characters that one check may still decode."""
 
     __slots__ = ("exceeded", "left")
 
     def __init__(self, most: int = MOST) -> None:
         self.left = most
         self.exceeded = False
-        """Something wasn't decoded for it."""
+        """Whether any data wasn't decoded for lack of it."""
 
     def take(self, size: int) -> bool:
-        """Whether so many characters may be decoded, which counts."""
+        """Whether so many characters may be decoded; if so, subtract them."""
         cost = max(size, LEAST)
         if cost > self.left:
             self.exceeded = True
@@ -74,14 +74,14 @@ class Work:
 
 
 def hidden(text: str, work: Work) -> list[str]:
-    """What is encoded in a text, readable; what is inside those comes after them."""
+    """The readable texts that are encoded in a text; nested ones come after them."""
     found: dict[str, None] = {}
     for _ in range(DEPTH):
         fresh = dict.fromkeys(each for each in _decoded(text, work) if each not in found)
         if not fresh:
             break
         found |= fresh
-        # All at once: most are short, and a pass costs more than what it looks at.
+        # All at once: most are short, and a pass costs more than the search itself.
         text = BETWEEN.join(fresh)
     return list(found)
 
@@ -100,7 +100,7 @@ def _decoded(text: str, work: Work) -> Iterator[str]:
 
 def _readable(raw: bytes) -> Iterator[str]:
     for encoding in ("utf-8", "utf-16-le"):
-        # What begins as noise isn't looked at whole, or a picture would cost more than it is worth.
+        # Data that begins as noise isn't decoded whole, or a picture would cost more than it is worth.
         if _looks_like_text(raw[:SAMPLE].decode(encoding, "ignore"), min(len(raw), SAMPLE)):
             text = raw.decode(encoding, "ignore").replace("\x00", "")
             yield text
@@ -152,7 +152,7 @@ def _decimal(text: str) -> Iterator[str]:
 def _base85(text: str) -> Iterator[str]:
     framed = text.startswith("<~")
     for decode in (base64.a85decode,) if framed else (base64.b85decode, base64.a85decode):
-        # These decode in Python: what begins as noise costs no more than its beginning.
+        # These decode in Python: data that begins as noise costs only its beginning.
         for piece in (text.removeprefix("<~").removesuffix("~>"), text.strip("\"'`.,;()")):
             try:
                 begin = decode(piece[:25])

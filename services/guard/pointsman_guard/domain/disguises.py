@@ -37,7 +37,7 @@ _READINGS: Final[tuple[tuple[str, tuple[Callable[[str], str], ...]], ...]] = (
     (HINT, (spelt,)),
     (r"[A-Za-z]{1,4}[.\-_*~'\"|/\\][A-Za-z]{1,4}[.\-_*~'\"|/\\ ][A-Za-z]", (lambda text: _INNER.sub("", text),)),
 )
-"""Where there may be such a disguise, and what takes it off."""
+"""The sign of each disguise, and the function that removes it."""
 _HINTS: Final = Expressions([hint for hint, _ in _READINGS])
 
 

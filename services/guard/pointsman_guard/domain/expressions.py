@@ -1,4 +1,4 @@
-"""Expressions of RE2: many in one pass, in time that is linear in the text whatever they are."""
+"""Expressions of RE2: many in one pass, in time linear in the text for any expression."""
 
 from collections.abc import Iterator, Sequence
 from typing import Final, cast
@@ -6,15 +6,15 @@ from typing import Final, cast
 import re2
 
 _MEMORY: Final = 64 * 2**20
-"""Bytes that the automaton of one set may take."""
+"""Most bytes of the automaton of one set."""
 
 
 class Unusable(ValueError):
-    """It isn't an expression of RE2."""
+    """The expression isn't valid RE2."""
 
 
 class Expressions:
-    """Expressions that are looked for together."""
+    """Expressions that are searched together."""
 
     def __init__(self, expressions: Sequence[str], *, case_sensitive: bool = True) -> None:
         """Raises Unusable."""
@@ -34,18 +34,18 @@ class Expressions:
             self._set.Compile()
 
     def among(self, text: str) -> Sequence[int]:
-        """The numbers of those that match somewhere."""
+        """The numbers of the expressions that match somewhere."""
         return cast("Sequence[int] | None", self._set.Match(text)) or () if self._each and text else ()
 
     def each(self, number: int, text: str) -> Iterator[str]:
-        """What one of them matches."""
+        """The matches of one expression."""
         return (match.group(0) for match in self._each[number].finditer(text))
 
     def spans(self, number: int, text: str, group: int) -> Iterator[tuple[str, int, int]]:
-        """The same, of one group, with its place."""
+        """The matches of one group, with their places."""
         for match in self._each[number].finditer(text):
             yield match.group(group), *match.span(group)
 
     def whole(self, text: str) -> bool:
-        """Whether one of them matches the whole text."""
+        """Whether any expression matches the whole text."""
         return any(each.fullmatch(text) for each in self._each)

@@ -1,7 +1,7 @@
-"""Texts as they look: what is invisible goes, what resembles a Latin letter becomes one.
+"""Folds texts to their appearance: removes invisible characters, and replaces characters that resemble a Latin letter.
 
-Detection works on the folded text; `offsets` leads back to where things stand in the original. Look-alikes are those of
-Unicode's UTS 39 (the tables of `confusable-homoglyphs`), and some that people see and the table doesn't.
+Detection works on the folded text; `offsets` maps its places back to the original. Look-alikes are those of Unicode's
+UTS 39 (the tables of `confusable-homoglyphs`), and some that the table lacks.
 """
 
 import sys
@@ -25,22 +25,22 @@ _LOOKS_LIKE: Final = {
 _INVISIBLE: Final = frozenset(("Cf", "Mn", "Me", "Cc", "Cs"))
 _KEPT: Final = "\t\n\r"
 _FILLERS: Final = "\u115f\u1160\u3164\uffa0\u2800\u17b4\u17b5"
-"""Letters by category that show nothing."""
+"""Unicode categories of invisible characters."""
 _TAGS: Final = 0xE0000
-"""Tag characters repeat ASCII, unseen."""
+"""Tag characters repeat ASCII invisibly."""
 _ALPHABETS: Final = (0x1F1E6, 0x1F150, 0x1F170, 0x1F130)
-"""Where emoji begin that are Latin letters from A to Z."""
+"""Start of the emoji for the Latin letters A to Z."""
 
 
 def fold(text: str) -> str:
-    """The text as it looks. ASCII comes back as it is."""
+    """The text as it looks. ASCII is returned unchanged."""
     if text.isascii():
         return text
     return unicodedata.normalize("NFKD", text).translate(_table())
 
 
 def offsets(text: str) -> list[int]:
-    """For each character of `fold(text)`, and for its end, where it comes from in `text`."""
+    """For each character of `fold(text)`, and for its end, its place in `text`."""
     places: list[int] = []
     for place, character in enumerate(text):
         places.extend([place] * len(fold(character)))
@@ -50,7 +50,7 @@ def offsets(text: str) -> list[int]:
 
 @cache
 def _table() -> dict[int, str | None]:
-    # Reads the look-alikes' files, which takes some hundredths of a second, and not before somebody checks texts.
+    # Loading the look-alikes takes some hundredths of a second, so it waits for the first text.
     table: dict[int, str | None] = dict(_look_alikes())
     for character, look in _LOOKS_LIKE.items():
         table[ord(character)] = look
@@ -77,7 +77,7 @@ def _look_alikes() -> Iterator[tuple[int, str]]:
         latin = [look["c"] for look in looks if look["c"].isascii() and look["c"]]
         if latin:
             look = min(latin, key=lambda look: _rank(character, look))
-            # The table has one look for I and l.
+            # The table gives I and l the same look.
             yield ord(character), "I" if look == "l" and character.isupper() else look
 
 

@@ -1,4 +1,4 @@
-"""What detectors that ask somebody over HTTP have in common."""
+"""The common part of detectors that call a guardian over HTTP."""
 
 from abc import abstractmethod
 from collections.abc import Sequence
@@ -17,10 +17,10 @@ Object = dict[str, JsonValue]
 
 
 class GuardianParams(Params):
-    """Parameters of every detector that asks somebody over HTTP."""
+    """Parameters of every detector that calls a guardian over HTTP."""
 
     url: HttpUrl
-    """Where it is asked, with its path."""
+    """URL of the guardian, with its path."""
     private: bool = False
     """`url` may lead to a private address."""
     credential: SecretReference | None = None
@@ -28,9 +28,9 @@ class GuardianParams(Params):
     headers: dict[SettableHeader, str] = Field(default_factory=dict[str, str])
     """Further headers; no secrets."""
     timeout: PositiveDuration = 0.5
-    """How long it may take; then it has failed."""
+    """Timeout, after which the detector has failed."""
     roles: tuple[str, ...] = ("user", "tool", "assistant")
-    """Whose texts of a prompt it gets; `*` is everybody's. Of an answer it gets all."""
+    """Roles whose prompt texts are sent; `*` is every role. All texts of an answer are sent."""
 
     @model_validator(mode="after")
     def _may_be_asked(self) -> Self:
@@ -42,7 +42,7 @@ GuardianParamsT_co = TypeVar("GuardianParamsT_co", bound=GuardianParams, covaria
 
 
 class Guardian(Detector[GuardianParamsT_co]):
-    """Shows texts to somebody, and reads what they say."""
+    """Sends texts to a guardian, and reads its findings."""
 
     waits: ClassVar[bool] = True
 
@@ -50,11 +50,11 @@ class Guardian(Detector[GuardianParamsT_co]):
         self._outside: Outside | None = None
 
     def bind(self, outside: Outside) -> None:
-        """As `Detector.bind`."""
+        """Get the connection; see `Detector.bind`."""
         self._outside = outside
 
     async def detect(self, checked: Checked) -> Sequence[Finding]:
-        """One question about all texts that it gets."""
+        """Send one question about all texts."""
         asks = self.params
         everybody = checked.direction == "response" or ANY_ROLE in asks.roles
         shown = [at for at, text in enumerate(checked.texts) if everybody or text.role in asks.roles]
@@ -74,11 +74,11 @@ class Guardian(Detector[GuardianParamsT_co]):
 
     @abstractmethod
     def question(self, checked: Checked, shown: Sequence[int]) -> Object:
-        """What is sent, about the texts of these numbers."""
+        """The question about the texts of these numbers."""
 
     @abstractmethod
     def findings(self, answer: JsonValue, checked: Checked, shown: Sequence[int]) -> Sequence[Finding]:
-        """What the answer says. Raises DetectorFailed for one that can't be understood."""
+        """The findings in the answer. Raises DetectorFailed for an invalid answer."""
 
 
 def member(value: JsonValue, name: str) -> JsonValue:

@@ -1,4 +1,4 @@
-"""Where a placeholder goes in the place of digits that are a number of JSON, so that what was JSON stays JSON."""
+"""Replaces digits that are a JSON number by a placeholder, so that JSON stays valid."""
 
 import re
 from typing import Final, NamedTuple, cast
@@ -6,7 +6,7 @@ from typing import Final, NamedTuple, cast
 import orjson
 
 NOTHING: Final = "null"
-"""Stands where it must read as a value and as a text."""
+"""Replaces a number that may be a value or a part of a text: valid as both."""
 
 _BEFORE: Final = re.compile(r"(?:^|[\[:,])\s*$")
 _BEHIND: Final = re.compile(r"\s*(?:[,}\]]|$)")
@@ -17,14 +17,14 @@ _STRING: Final = re.compile(r'"(?:[^"\\]|\\.)*(?:"|\\?$)', re.DOTALL)
 _REST_OF_STRING: Final = re.compile(r'(?:[^"\\]|\\.)*(?:"|\\?$)', re.DOTALL)
 _BETWEEN: Final = re.compile(r'(?:[\s{}\[\]:,0-9.+\-]|[0-9][eE]|true|false|null)*(?:[a-zE]{1,4}$)?(?="|$)')
 _CUT: Final = re.compile(r"[a-zE]{0,4}")
-"""The rest of a word of JSON, or of a number, with which a piece begins."""
+"""The rest of a JSON word or number at the start of a piece."""
 _NAMED: Final = re.compile(r'"\s*:\s*$')
 _AROUND: Final = 64
-"""Characters before and behind that are looked at."""
+"""Characters before and after that are read."""
 
 
 class Replacement(NamedTuple):
-    """What stands where instead of a finding."""
+    """The text that replaces a finding, and its place."""
 
     start: int
     end: int
@@ -32,7 +32,7 @@ class Replacement(NamedTuple):
 
 
 def in_place(text: str, start: int, end: int, placeholder: str, *, is_json: bool) -> Replacement:
-    """How a placeholder stands for what is found in a text. `is_json`: the text is JSON, or a piece of it."""
+    """The replacement of a finding in a text. `is_json`: the text is JSON, or a piece of it."""
     first, last = start, end
     while first and text[first - 1] in _NUMBER:
         first -= 1
@@ -60,7 +60,7 @@ def _is_number(text: str) -> bool:
 
 
 def _is_value(text: str, place: int) -> bool | None:
-    """Whether what stands there is a value of JSON; False where it is a piece of a text, None where both may be."""
+    """Whether the finding is a JSON value; False inside a string, None where both are possible."""
     if text.lstrip()[:1] in ("{", "[") and _is_document(text):
         return _outside(text, place, in_string=False)
     outside, inside = (_outside(text, place, in_string=in_string) for in_string in (False, True))
@@ -77,7 +77,7 @@ def _is_document(text: str) -> bool:
 
 
 def _outside(text: str, place: int, *, in_string: bool) -> bool | None:
-    """Whether a place is outside the strings of a piece of JSON that begins in one or not; None when it isn't JSON."""
+    """Whether a place is outside the strings of a piece of JSON that may begin inside one; None when it isn't JSON."""
     begun = (_REST_OF_STRING if in_string else _CUT).match(text)
     at = begun.end() if begun is not None else 0
     found = False

@@ -39,19 +39,19 @@ class LinearModel:
 
     @classmethod
     def decode(cls, data: bytes) -> Self:
-        """From a file's content. Raises ValueError."""
+        """The model in a file's content. Raises ValueError."""
         stored = _Stored.model_validate_json(data)
         weights = np.frombuffer(base64.b64decode(stored.weights, validate=True), "<f2").astype(np.float32)
         return cls(stored.sizes, stored.bits, weights, stored.bias)
 
     def encode(self) -> bytes:
-        """A file's content."""
+        """The file's content."""
         weights = base64.b64encode(self.weights.astype("<f2").tobytes()).decode()
         stored = _Stored(kind="hashed-ngrams", sizes=self.sizes, bits=self.bits, bias=self.bias, weights=weights)
         return stored.model_dump_json().encode()
 
     def probability(self, text: str) -> float:
-        """That the text is what the model finds."""
+        """Probability that the text belongs to the class that the model finds."""
         buckets = features(text, self.sizes, self.bits)
         if not len(buckets):
             return 0.0
@@ -82,7 +82,7 @@ def trained(
     bits: int = 16,
     rounds: int = 60,
 ) -> LinearModel:
-    """Fit by gradient descent with Adagrad's steps (Duchi et al., 2011); both classes weigh the same."""
+    """Fit by gradient descent with Adagrad's steps (Duchi et al., 2011); both classes have equal weight."""
     if not any(labels) or all(labels):
         raise ValueError("texts of both kinds are needed")
     rows = [features(text, sizes, bits) for text in texts]

@@ -1,4 +1,4 @@
-"""Words that attacks need, where they are misspelt: with letters in another order, one too few or one too many."""
+"""Corrects misspelt words that attacks need: with letters in another order, one missing or one extra."""
 
 import re
 from functools import lru_cache
@@ -14,11 +14,11 @@ _WORD: Final = re.compile(r"[A-Za-z]{4,14}")
 HINT: Final = (
     r"\b(?:i[nstruciom]{8,13}|p[romt]{4,7}s?|gu[idelns]{6,9}|dir[ectivs]{6,9}|re[strcion]{8,12}|r[ules]{3,5})\b"
 )
-"""Letters of a noun that such an attack is about, in whatever order; right ones too."""
+"""The letters, in any order, of nouns that such attacks name; correct spellings too."""
 
 
 def spelt(text: str) -> str:
-    """The text with such words as they are spelt."""
+    """The text with these words corrected."""
     return _WORD.sub(lambda match: _right(match[0]), text)
 
 

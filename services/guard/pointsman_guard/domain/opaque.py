@@ -1,5 +1,5 @@
-"""Long runs of encoded data within a text. They are decoded; no phrase is looked for in them as they stand, which costs
-a hundred times what prose does: every few characters of theirs begin another one."""
+"""Long runs of encoded data within a text. They are decoded; phrases aren't searched in their raw form, which would
+cost a hundred times what prose does: every few characters of theirs begin another one."""
 
 import re
 from typing import Final
@@ -7,15 +7,15 @@ from typing import Final
 from pointsman_guard.domain.expressions import Expressions
 
 WORTH: Final = 512
-"""Characters from which on a run is covered."""
+"""Minimum characters of a run to be masked."""
 _RUN: Final = r"(?:[A-Za-z0-9+/=_-]{64,}[\r\n]{0,2}){8,}"
 _RUNS: Final = Expressions([_RUN])
 _SAMPLE: Final = 128
-"""Characters of a run, at its beginning, its middle and its end, that tell data from words without spaces."""
+"""Characters at the beginning, middle and end of a run that distinguish data from words without spaces."""
 
 
 def covered(text: str) -> str:
-    """The text with what is inside such runs replaced by zeros; places stay."""
+    """The text with zeros for the inside of such runs; places stay the same."""
     if len(text) < WORTH or not _RUNS.among(text):
         return text
     pieces: list[str] = []

@@ -1,17 +1,17 @@
-"""One pattern: what it finds, and what a match must be besides."""
+"""One pattern: its expression, and further conditions on a match."""
 
 from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
 
 class Pattern(NamedTuple):
-    """RE2 syntax, case-insensitive. Matches are checked by `valid`, which gets the group of that number."""
+    """RE2 syntax, case-insensitive. `valid` checks the group of that number in each match."""
 
     category: str
     regex: str
     valid: Callable[[str], bool] | None = None
     group: int = 0
     unless: Callable[[str, int, int], bool] | None = None
-    """Whether what stands around the match, in this text from here to there, makes it harmless."""
+    """Whether the surroundings of the match, given by text, start and end, make it harmless."""
     within: Callable[[str, int, int], Iterable[tuple[int, int]]] | None = None
-    """Where in a match, which lies from here to there in this text, it really is; `None`: the match is it."""
+    """The exact place within a match, given by text, start and end; `None`: the whole match."""

@@ -1,4 +1,4 @@
-"""Patterns that are looked for together, and what of their matches counts."""
+"""Patterns that are searched together, and the checks on their matches."""
 
 from collections.abc import Iterator, Sequence
 from functools import lru_cache
@@ -11,7 +11,7 @@ from pointsman_guard.domain.pattern import Pattern
 
 
 class Hit(NamedTuple):
-    """Something that a pattern found."""
+    """A checked match of a pattern."""
 
     category: str
     start: int
@@ -19,10 +19,11 @@ class Hit(NamedTuple):
 
 
 class PatternSet:
-    """Patterns are folded as the texts are that they are looked for in."""
+    """The patterns are folded like the texts that they are searched in."""
 
     def __init__(self, patterns: Sequence[Pattern], allowed: Sequence[str], where: str) -> None:
-        """`allowed`: expressions; what matches one as a whole isn't found. Raises PluginError that names `where`."""
+        """`allowed`: expressions; a match that one of them matches as a whole is ignored. Raises PluginError that names
+        `where`."""
         self._patterns: Final = tuple(patterns)
         try:
             self._allowed: Final = Expressions(allowed, case_sensitive=False)
@@ -32,11 +33,11 @@ class PatternSet:
 
     @property
     def categories(self) -> list[str]:
-        """What they find, each once."""
+        """Categories of the patterns, each once."""
         return list(dict.fromkeys(pattern.category for pattern in self._patterns))
 
     def search(self, text: str) -> Iterator[Hit]:
-        """What is found in a folded text, with its place there."""
+        """The hits in a folded text, with their places there."""
         for number in self._expressions.among(text):
             pattern = self._patterns[number]
             for found, start, end in self._expressions.spans(number, text, pattern.group):
@@ -55,5 +56,5 @@ class PatternSet:
 
 @lru_cache(maxsize=64)
 def pattern_set(patterns: tuple[Pattern, ...], allowed: tuple[str, ...], where: str) -> PatternSet:
-    """One for all policies that look for the same: building it takes a tenth of a second. Raises PluginError."""
+    """One set for all policies with the same patterns: building it takes 0.1 s. Raises PluginError."""
     return PatternSet(patterns, allowed, where)

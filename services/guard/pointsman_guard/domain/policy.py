@@ -1,4 +1,4 @@
-"""A guard policy, ready to run: detectors, and what becomes of what they find."""
+"""A compiled guard policy: detectors, and the actions on their findings."""
 
 import hashlib
 import json
@@ -16,14 +16,14 @@ from pointsman_plugins.guarding import Checked, Detector, DetectorFailed, Findin
 from pointsman_plugins.registry import Registry
 
 RULES: Final = 6
-"""Number of the built-in patterns and readings: raised when they change what is found, and part of the epoch."""
+"""Version of the built-in patterns and readings: raised when their findings change, and part of the epoch."""
 
 Found = Sequence[Finding] | Awaitable[Sequence[Finding]]
 Apart = Callable[[Callable[[Checked], Found], Checked], Awaitable[Found]]
 
 
 class DetectorFailure(NamedTuple):
-    """A detector couldn't say anything."""
+    """A detector failed."""
 
     detector: str
     problem: str
@@ -34,10 +34,10 @@ class DetectorFailure(NamedTuple):
 
 @dataclass(frozen=True)
 class Judgement:
-    """What a policy says about some texts."""
+    """A policy's judgement of some texts."""
 
     blocked: Finding | None = None
-    """Why they go no further."""
+    """Why the texts are blocked."""
     redact: tuple[Finding, ...] = ()
     flagged: tuple[Finding, ...] = ()
     failures: tuple[DetectorFailure, ...] = ()
@@ -51,13 +51,13 @@ class Judgement:
 
     @property
     def categories(self) -> tuple[str, ...]:
-        """What was found and isn't ignored, each once."""
+        """Categories of the findings that aren't ignored, each once."""
         found = (*((self.blocked,) if self.blocked else ()), *self.redact, *self.flagged)
         return tuple(dict.fromkeys(finding.category for finding in found))
 
 
 NOTHING: Final = Judgement()
-"""Nothing to say."""
+"""Without findings."""
 
 
 @dataclass(frozen=True)
@@ -68,16 +68,16 @@ class GuardPolicy:
     guard: Guard
     detectors: Sequence[Detector]
     epoch: str
-    """12 hexadecimal digits; another one when anything may be judged otherwise."""
+    """12 hexadecimal digits; another value when any text may be judged differently."""
 
     @cached_property
     def passed(self) -> JsonValue:
-        """What the stages after it are told of a prompt in which nothing was found."""
+        """The attribute for later stages about a prompt without findings."""
         return Guarded(policy=self.name, epoch=self.epoch).model_dump(mode="json")
 
     @property
     def waits(self) -> bool:
-        """Whether a detector may take longer than an edge waits without a word."""
+        """Whether a detector may take longer than an edge waits for a sign of life."""
         return any(detector.waits for detector in self.detectors)
 
     @property
@@ -87,7 +87,7 @@ class GuardPolicy:
         return [category for category in known if self.guard.action(category, "response") == "redact"]
 
     async def judge(self, checked: Checked, found: Sequence[Finding] = (), *, apart: Apart | None = None) -> Judgement:
-        """As `judge_soon`, waited for."""
+        """As `judge_soon`, awaited."""
         judgement = self.judge_soon(checked, found, apart=apart)
         return await judgement if isinstance(judgement, Awaitable) else judgement
 
@@ -99,15 +99,15 @@ class GuardPolicy:
         but: Callable[[Finding], bool] | None = None,
         apart: Apart | None = None,
     ) -> Judgement | Awaitable[Judgement]:
-        """Ask the detectors in order, until one finds what blocks; an awaitable when one of them waits. `found` is
-        known already; what `but` is true of doesn't count. `apart` runs what computes, for texts that take long."""
+        """Run the detectors in order, until one finds a reason to block; an awaitable when one of them waits. `found`:
+        earlier findings. Findings for which `but` is true are ignored. `apart` runs the computation for long texts."""
         judging = _Judging(self.guard, checked, but, apart)
         judging.sort(found)
         return judging.run(iter(self.detectors))
 
 
 class _Judging:
-    """Some texts before the detectors of a policy."""
+    """Some texts during the run of a policy's detectors."""
 
     __slots__ = ("_apart", "_blocked", "_but", "_checked", "_failures", "_flagged", "_guard", "_redact")
 
@@ -124,7 +124,7 @@ class _Judging:
         self._failures: list[DetectorFailure] = []
 
     def run(self, left: Iterator[Detector]) -> Judgement | Awaitable[Judgement]:
-        """Ask those that are left."""
+        """Run the remaining detectors."""
         for detector in left if self._blocked is None else ():
             try:
                 found = (
@@ -158,10 +158,10 @@ class _Judging:
         self.sort(found if but is None else [finding for finding in found if not but(finding)])
 
     def sort(self, found: Sequence[Finding]) -> None:
-        """What is to be done about these."""
+        """Sort these findings by action."""
         for finding in found:
             action = self._guard.action(finding.category, self._checked.direction)
-            # What stands nowhere in particular can't be taken out.
+            # A finding without a place can't be removed.
             if action == "block" or (action == "redact" and not finding.located):
                 self._blocked = finding
                 return
@@ -172,8 +172,8 @@ class _Judging:
 
 
 def compile_policies(config: Config, registry: Registry[Detector], outside: Outside | None) -> dict[str, GuardPolicy]:
-    """Every policy of the `guards` section, and `default`. Without an `outside` they are checked, and can't run: models
-    are on the guard's own disk. Raises ConfigError that names the detectors."""
+    """Every policy of the `guards` section, and `default`. Without an `outside`, they are checked but can't run, since
+    models are on the guard's own disk. Raises ConfigError that names the detectors."""
     guards = {DEFAULT_GUARD: Guard(), **config.guards}
     epoch = _epoch(guards)
     policies: dict[str, GuardPolicy] = {}

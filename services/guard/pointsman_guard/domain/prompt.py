@@ -1,4 +1,4 @@
-"""A prompt: its texts, and its body with others in their place."""
+"""The texts of a prompt, and its body with other texts in their place."""
 
 from collections.abc import Iterable, Sequence
 from typing import Final, NamedTuple, Self, cast
@@ -13,11 +13,11 @@ from pointsman_guard.domain.redaction import Redacted
 from pointsman_plugins.guarding import CheckedText, Finding
 
 DETECTOR: Final = "reader"
-"""Finds what has no readable text."""
+"""Name of the detector for parts without readable text."""
 
 
 class GuardedPrompt(NamedTuple):
-    """What of a request's body is for the model."""
+    """The part of a request's body that the model reads."""
 
     document: Document
     slots: Sequence[PromptSlot]
@@ -37,15 +37,15 @@ class GuardedPrompt(NamedTuple):
 
     @property
     def texts(self) -> list[CheckedText]:
-        """In the order in which they stand."""
+        """In the order of the body."""
         return [CheckedText(slot.part, slot.role, slot.text) for slot in self.slots]
 
     def param(self, finding: Finding) -> str:
-        """Where something was found, as OpenAI's errors name it."""
+        """The place of a finding, as OpenAI's errors name it."""
         return self.slots[finding.at].part if finding.at is not None else self._widest()
 
     def edits(self, redaction: Redacted) -> tuple[BodyEdit, ...]:
-        """What changes in the body's top level. Changes this prompt: it is the redacted one then."""
+        """The changes of the body's top level. Changes this prompt into the redacted one."""
         for index, text in redaction.texts.items():
             self.slots[index].put(text)
         changed = dict.fromkeys(self.slots[index].field for index in redaction.texts)

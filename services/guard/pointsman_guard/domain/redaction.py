@@ -1,8 +1,8 @@
-"""Placeholders for what is taken out of a text, and the way back.
+"""Replaces findings in a text by placeholders, and restores them.
 
 Placeholders are numbered in the order of the prompt, so that the same prompt under the same policy always gets the same
-ones: whoever sees an answer can tell what they stand for from the client's prompt alone. What stages put into it has
-further numbers.
+ones: a replica that gets an answer can restore them from the client's prompt alone. Texts that stages add to the prompt
+have further numbers.
 """
 
 import json
@@ -15,16 +15,16 @@ from pointsman_guard.domain.json_numbers import in_place
 from pointsman_plugins.guarding import CheckedText, Finding
 
 _GLUED: Final = r"[\w.+/=@\-]*"
-"""What may go on behind a placeholder at the end of a window: the rest of what it stands for."""
+"""Characters that may continue a redacted value after a placeholder at the end of a window."""
 
 
 class Redacted(NamedTuple):
     """Texts with placeholders."""
 
     texts: dict[int, str]
-    """By index; those that changed."""
+    """The changed texts by index."""
     originals: dict[str, str]
-    """By placeholder."""
+    """The originals by placeholder."""
 
 
 class _Span(NamedTuple):
@@ -39,8 +39,8 @@ _NOTHING: Final[Mapping[str, str]] = {}
 def redacted(
     texts: Sequence[CheckedText], findings: Iterable[Finding], before: Mapping[str, str] = _NOTHING
 ) -> Redacted:
-    """Every located finding replaced by `[CARD_1]`; equal values by the same. `before`: by placeholder, originals that
-    have one already."""
+    """Every located finding replaced by `[CARD_1]`; equal values get the same one. `before`: by placeholder, originals
+    that have one already."""
     spans = _spans(findings)
     labels: dict[str, str] = {}
     numbers = {(_label_in(placeholder), original): placeholder for placeholder, original in before.items()}
@@ -69,7 +69,7 @@ def redacted(
 
 
 def removed(text: str, findings: Iterable[Finding], *, in_json: bool = False) -> str:
-    """A text of an answer with each finding replaced by `[CARD]`, which nothing leads back from. `in_json` as of
+    """A text of an answer with each finding replaced by `[CARD]`, which can't be restored. `in_json` as of
     `restored`."""
     place = 0
     pieces: list[str] = []
@@ -83,7 +83,7 @@ def removed(text: str, findings: Iterable[Finding], *, in_json: bool = False) ->
 
 
 def without_leftovers(text: str, categories: Iterable[str]) -> str:
-    """A later window, without what follows a placeholder of an earlier one directly."""
+    """A later window, without the rest of a value that a placeholder of an earlier window replaced."""
     labels = "|".join(re.escape(_label(category)) for category in dict.fromkeys(categories))
     return re.sub(rf"(\[(?:{labels})\]\"?){_GLUED}", r"\1", text) if labels else text
 
@@ -99,8 +99,8 @@ def restored(text: str, originals: Mapping[str, str], *, in_json: bool) -> str:
 
 
 def is_own(text: str, finding: Finding, originals: Iterable[str], *, first: bool) -> bool:
-    """Whether what was found in an answer is what the client itself had said: a value that was put back, or in a later
-    window the end of one."""
+    """Whether a finding in an answer is the client's own text: a restored value, or in a later window the end of
+    one."""
     found = text[finding.start : finding.end]
     for original in originals:
         if found == original:
@@ -116,7 +116,7 @@ def is_own(text: str, finding: Finding, originals: Iterable[str], *, first: bool
 
 
 def _spans(findings: Iterable[Finding]) -> dict[int, list[_Span]]:
-    """By text, in order, those that overlap as one."""
+    """The findings by text, in order, with overlapping ones joined."""
     by_text: dict[int, list[_Span]] = {}
     for finding in findings:
         if finding.located and finding.at is not None:
@@ -141,7 +141,7 @@ def _label_in(placeholder: str) -> str:
 
 
 def _free_label(category: str, texts: Sequence[CheckedText]) -> str:
-    """One that the prompt doesn't use itself."""
+    """A placeholder that the prompt doesn't contain."""
     label = _label(category)
     while any(f"[{label}_" in text.text for text in texts):
         label += "_X"

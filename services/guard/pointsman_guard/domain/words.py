@@ -1,4 +1,4 @@
-"""What the guard says about what it did, to clients and operators. Never anything of what was said."""
+"""Texts for clients and operators about the guard's actions. They never contain prompts or answers."""
 
 from collections import Counter
 

@@ -13,25 +13,25 @@ class ChatGuardianParams(GuardianParams):
     """Parameters of `chat-guardian`."""
 
     model: str
-    """The guardian's name at that URL, which ends in `/chat/completions`."""
+    """The guardian's model name. Its `url` ends in `/chat/completions`."""
     instructions: str | None = None
-    """A system message, for guardians that are told what to look for; most have it in their template."""
+    """A system message, for guardians that need the categories to look for; most have them in their template."""
     safe: str = "safe"
-    """An answer that begins with this found nothing, e.g. `No` for Granite Guardian."""
+    """Prefix of an answer without a finding, e.g. `No` for Granite Guardian."""
     unsafe: str = "unsafe"
-    """An answer that begins with this found something. Any other answer is a failure."""
+    """Prefix of an answer with a finding. Any other answer is a failure."""
     prefix: str = "guardian"
-    """Categories are `<prefix>.<what else the answer names>`, e.g. `guardian.s1`; without a name `<prefix>`."""
+    """Categories are `<prefix>.<the names in the answer>`, e.g. `guardian.s1`; without a name `<prefix>`."""
     max_tokens: int = Field(default=32, ge=1)
 
 
 class ChatGuardian(Guardian[ChatGuardianParams]):
-    """Shows the conversation, with what is checked as its last word."""
+    """Sends the conversation, with the text to check as its last message."""
 
     type_name = "chat-guardian"
 
     def question(self, checked: Checked, shown: Sequence[int]) -> Object:
-        """As `Guardian.question`."""
+        """The question; see `Guardian.question`."""
         params = self.params
         messages: list[JsonValue] = []
         if params.instructions is not None:
@@ -43,7 +43,7 @@ class ChatGuardian(Guardian[ChatGuardianParams]):
         return {"model": params.model, "messages": messages, "max_tokens": params.max_tokens, "temperature": 0}
 
     def findings(self, answer: JsonValue, checked: Checked, shown: Sequence[int]) -> Sequence[Finding]:
-        """As `Guardian.findings`."""
+        """The findings; see `Guardian.findings`."""
         choices = member(answer, "choices")
         first = choices[0] if isinstance(choices, list) and choices else None
         said = member(member(first, "message"), "content")

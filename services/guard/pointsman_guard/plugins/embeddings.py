@@ -1,7 +1,7 @@
 """A classifier over embeddings: closer to phrases that attack than to phrases that don't.
 
-One cosine against a threshold tells little ("Ignore all previous instructions" and "Disregard prior rules" are 0.58
-apart for all-MiniLM-L6-v2); the difference to harmless phrases about the same words tells more.
+One cosine against a threshold shows little ("Ignore all previous instructions" and "Disregard prior rules" are 0.58
+apart for all-MiniLM-L6-v2); the difference to harmless phrases about the same words shows more.
 """
 
 import re
@@ -19,7 +19,7 @@ from pointsman_plugins.guarding import ANY_ROLE, Checked, Detector, DetectorFail
 from pointsman_plugins.plugin import Params
 
 PIECE: Final = 320
-"""Characters of a text that are compared as one."""
+"""Characters of a text that are compared together."""
 
 
 class EmbeddingsParams(Params):
@@ -29,21 +29,21 @@ class EmbeddingsParams(Params):
     """Folder of an embedding model on the guard's disk: `model.onnx` and `tokenizer.json`."""
     category: str = "injection.meant"
     margin: float = Field(default=0.12, ge=-1, le=1)
-    """By how much the closest attack must be closer than the closest harmless phrase."""
+    """Minimum margin by which the closest attack must be closer than the closest harmless phrase."""
     least: float = Field(default=0.4, ge=-1, le=1)
-    """Cosine to the closest attack below which nothing is found."""
+    """Minimum cosine to the closest attack for a finding."""
     attacks: tuple[str, ...] = ()
-    """Further phrases that are to be found."""
+    """Further phrases of attacks."""
     harmless: tuple[str, ...] = ()
-    """Further phrases that aren't."""
+    """Further harmless phrases."""
     pieces: int = Field(default=24, ge=1)
-    """Pieces of a request that are compared, the last ones first: each costs some milliseconds."""
+    """Most pieces of a request that are compared, the last ones first: each costs some milliseconds."""
     roles: tuple[str, ...] = ("user", "tool")
-    """Whose texts of a prompt it looks at; `*` is everybody's. Of an answer it looks at all."""
+    """Roles whose prompt texts are checked; `*` is every role. All texts of an answer are checked."""
 
 
 class EmbeddingDetector(Detector[EmbeddingsParams]):
-    """Finds texts that mean what attacks mean, whatever their words."""
+    """Finds texts with the meaning of attacks, in any words."""
 
     type_name = "embeddings"
     waits: ClassVar[bool] = True
@@ -88,7 +88,7 @@ class EmbeddingDetector(Detector[EmbeddingsParams]):
 
 
 def _pieces(text: str) -> list[str]:
-    """A text by sentences, short ones together."""
+    """A text by sentences, with short ones joined."""
     pieces: list[str] = []
     for sentence in re.split(r"(?<=[.!?\n])\s+", text):
         for start in range(0, len(sentence), PIECE):

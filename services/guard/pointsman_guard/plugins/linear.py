@@ -1,4 +1,4 @@
-"""A small classifier of one's own: logistic regression over hashed n-grams of characters, in a file."""
+"""A small classifier trained by the operator: logistic regression over hashed n-grams of characters, in a file."""
 
 from collections.abc import Sequence
 
@@ -18,13 +18,13 @@ class LinearParams(Params):
     """The model, written by `python -m pointsman_guard.training`."""
     category: str = "injection.classified"
     threshold: float = Field(default=0.9, ge=0, le=1)
-    """Probability from which on a text is found."""
+    """Minimum probability of a finding."""
     roles: tuple[str, ...] = ("user", "tool")
-    """Whose texts of a prompt it looks at; `*` is everybody's. Of an answer it looks at all."""
+    """Roles whose prompt texts are checked; `*` is every role. All texts of an answer are checked."""
 
 
 class Linear(Detector[LinearParams]):
-    """Finds texts that resemble what it was trained on."""
+    """Finds texts that resemble its training texts."""
 
     type_name = "linear"
 

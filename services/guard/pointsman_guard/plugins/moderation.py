@@ -12,27 +12,27 @@ class ModerationParams(GuardianParams):
     """Parameters of `openai-moderation`."""
 
     model: str | None = None
-    """Default: the service's own."""
+    """Default: the service's own model."""
     prefix: str = "moderation"
     """Categories are `<prefix>.<the service's name for it>`, e.g. `moderation.violence`."""
     thresholds: dict[str, float] = Field(default_factory=dict[str, float])
-    """Scores by the service's category, or `*`, from which on it is found; without one what the service flags is."""
+    """Minimum scores by the service's category, or `*`; a category without one is found when the service flags it."""
 
 
 class Moderation(Guardian[ModerationParams]):
-    """Asks once for all texts."""
+    """Sends one question for all texts."""
 
     type_name = "openai-moderation"
 
     def question(self, checked: Checked, shown: Sequence[int]) -> Object:
-        """As `Guardian.question`."""
+        """The question; see `Guardian.question`."""
         document: Object = {"input": [checked.texts[at].text for at in shown]}
         if self.params.model is not None:
             document["model"] = self.params.model
         return document
 
     def findings(self, answer: JsonValue, checked: Checked, shown: Sequence[int]) -> Sequence[Finding]:
-        """As `Guardian.findings`."""
+        """The findings; see `Guardian.findings`."""
         results = member(answer, "results")
         if not isinstance(results, list) or len(results) != len(shown):
             raise DetectorFailed("gave an answer without a result for each text")

@@ -1,4 +1,4 @@
-"""Patterns over texts as they look, and over what is hidden in them."""
+"""Searches patterns in folded texts, and in texts hidden in them."""
 
 from collections.abc import Container, Iterable, Iterator, Sequence
 from typing import Final, Literal
@@ -35,21 +35,22 @@ class PatternsParams(Params):
     """Parameters of `patterns`."""
 
     groups: tuple[Group, ...] = ("secrets", "pii", "injection")
-    """The built-in ones."""
+    """The built-in groups."""
     patterns: dict[str, tuple[str, ...]] = Field(default_factory=dict[str, tuple[str, ...]])
-    """Further ones: category → expressions in RE2 syntax, case-insensitive."""
+    """Further patterns: category → expressions in RE2 syntax, case-insensitive."""
     allow: tuple[str, ...] = ()
-    """What matches one of these as a whole is never found."""
+    """Expressions; a match that one of them matches as a whole is ignored."""
     injection_roles: tuple[str, ...] = ("user", "tool")
-    """Who can inject into a prompt; `*` is everybody. Instructions of `system` are expected to instruct."""
+    """Roles that can inject into a prompt; `*` is every role. Instructions of `system` are expected to instruct."""
     disguised: bool = True
-    """Also look into what is encoded, spelt in digits, turned around, or spread over several texts."""
+    """Also search text that is encoded, spelt in digits, reversed, or spread over several texts."""
     disguised_up_to: int = Field(default=262144, ge=0)
-    """Characters of a request or answer above which only plain forms are looked for; `unreadable.long` then says so."""
+    """Characters of a request or answer above which only plain forms are searched; `unreadable.long` then reports
+    that."""
 
 
 class Patterns(Detector[PatternsParams]):
-    """Finds what has a known form: credentials, personal data, phrases that attack a prompt, and an operator's own."""
+    """Finds known forms: credentials, personal data, phrases of prompt attacks, and an operator's own patterns."""
 
     type_name = "patterns"
 
@@ -59,7 +60,7 @@ class Patterns(Detector[PatternsParams]):
         attacks = _BUILT_IN["injection"] if "injection" in self.params.groups else ()
         keys = _BUILT_IN["secrets"] if "secrets" in self.params.groups else ()
         self._said = pattern_set((*said, *own), self.params.allow, self.name)
-        """What nobody should say."""
+        """The patterns that apply to every role."""
         self._everything = pattern_set((*said, *own, *attacks), self.params.allow, self.name)
         self._disguised = pattern_set((*attacks, *own), self.params.allow, self.name)
         self._together = pattern_set((*attacks, *own, *keys), self.params.allow, self.name)
@@ -68,11 +69,11 @@ class Patterns(Detector[PatternsParams]):
 
     @property
     def categories(self) -> Sequence[str]:
-        """As `Detector.categories`."""
+        """Categories of all patterns; see `Detector.categories`."""
         return self._everything.categories
 
     def detect(self, checked: Checked) -> Sequence[Finding]:
-        """In one pass over each text, and shorter ones over what it hides."""
+        """Findings, in one pass over each text, and shorter ones over its hidden texts."""
         found: list[Finding] = []
         together: list[str] = []
         placed: set[tuple[str, str]] = set()
@@ -92,7 +93,7 @@ class Patterns(Detector[PatternsParams]):
                 found += self._hinted(self._disguised, disguises(text.text, looked), index, placed)
             found += self._decoded(folded, index, work, exposed=exposed)
         if deeper and checked.direction == "request":
-            # Pieces that are harmless alone, whatever stands beside them.
+            # Pieces that are harmless alone, whatever their neighbours.
             for whole in joined(together):
                 found += self._hinted(self._together, [whole], None, placed)
                 found += self._hinted(self._disguised, disguises(whole, whole), None, placed)
@@ -102,7 +103,7 @@ class Patterns(Detector[PatternsParams]):
         return found
 
     def _plain(self, folded: str, looked: str, *, exposed: bool) -> list[Hit]:
-        """What a text shows. `looked` is the text without its encoded data, in which no phrase is looked for."""
+        """Findings in the plain text. `looked` is the text without its encoded data, in which no phrase is searched."""
         if not exposed:
             return list(self._said.search(folded))
         if looked is folded:
@@ -131,8 +132,8 @@ class Patterns(Detector[PatternsParams]):
         index: int | None,
         placed: Container[tuple[str, str]] = (),
     ) -> Iterator[Finding]:
-        """What other readings show, nowhere in particular. `placed`: categories and texts that were found at their
-        place, which most readings show again."""
+        """Findings in other readings, without a place. `placed`: categories and texts that were found at their place,
+        which most readings show again."""
         for reading in readings:
             for hit in patterns.search(reading):
                 if (hit.category, reading[hit.start : hit.end]) not in placed:

@@ -1,4 +1,4 @@
-"""Somebody's own check: they get the texts and say what they found, and where if they know."""
+"""An operator's own check: the service gets the texts and returns its findings, with their places if known."""
 
 from collections.abc import Sequence
 from typing import ClassVar
@@ -16,10 +16,10 @@ class WebhookFinding(BaseModel):
 
     category: str = Field(min_length=1, max_length=64, pattern=r"^[A-Za-z0-9_.\-]+$")
     part: str | None = None
-    """As it was sent; None: in no single text."""
+    """The part's name as it was sent; None: in no single text."""
     start: int = Field(default=0, ge=0)
     end: int = Field(default=0, ge=0)
-    """In characters of that text; left out where it isn't known, and then it can't be redacted."""
+    """In characters of that text; omitted when unknown, and then the finding can't be redacted."""
 
 
 class WebhookAnswer(BaseModel):
@@ -36,7 +36,7 @@ class Webhook(Guardian[GuardianParams]):
     type_name: ClassVar[str] = "webhook"
 
     def question(self, checked: Checked, shown: Sequence[int]) -> Object:
-        """As `Guardian.question`."""
+        """The question; see `Guardian.question`."""
         return {
             "direction": checked.direction,
             "policy": checked.policy,
@@ -45,7 +45,7 @@ class Webhook(Guardian[GuardianParams]):
         }
 
     def findings(self, answer: JsonValue, checked: Checked, shown: Sequence[int]) -> Sequence[Finding]:
-        """As `Guardian.findings`."""
+        """The findings; see `Guardian.findings`."""
         try:
             said = WebhookAnswer.model_validate(answer)
         except ValidationError:

@@ -1,1 +1,1 @@
-"""The patterns that come with the guard, by group."""
+"""The built-in patterns, by group."""

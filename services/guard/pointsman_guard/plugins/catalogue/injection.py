@@ -12,7 +12,7 @@ def _override(*parts: str) -> Pattern:
 
 
 def _neutral(*parts: str) -> Pattern:
-    """As `_override`, in words that are used of machines too."""
+    """As `_override`, in words that are also used of machines."""
     return _override(*parts)._replace(unless=of_a_machine)
 
 
@@ -207,7 +207,7 @@ INJECTION: Final = (
         "(?:rule|restriction|guideline|polic|filter|instruction|ethic|limit|confines|content|constraint|safety"
         "|programming)",
     ),
-    # A marker that is used, not named: what follows it would be the new system prompt.
+    # A marker in use, not a mention of one: the text after it would be the new system prompt.
     Pattern(
         "injection.marker",
         r"(?:<\|im_start\|>\s*(?:system|developer)|<\|system\|>|<\|start_header_id\|>\s*system\s*<\|end_header_id\|>"

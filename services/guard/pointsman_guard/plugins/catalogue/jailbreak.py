@@ -1,5 +1,5 @@
-"""Phrases by which a model is talked out of its limits: roles without any, answers that come in two versions, promises
-that nothing is refused. Written after collections of such prompts that people shared."""
+"""Phrases that talk a model out of its limits: roles without any, answers in two versions, promises to refuse no
+request. Written after collections of such prompts that people shared."""
 
 from typing import Final
 

@@ -1,4 +1,4 @@
-"""Personal data. What has a checksum must pass it."""
+"""Personal data. Numbers with a checksum must pass it."""
 
 import re
 from typing import Final
@@ -11,7 +11,7 @@ _RESERVED: Final = re.compile(
     r"@(?:[\w-]+\.)*(?:example\.(?:com|org|net|edu)|[\w-]+\.(?:example|test|invalid|localhost|local|internal))$",
     re.IGNORECASE,
 )
-"""Domains that RFC 2606 and RFC 6761 keep for examples, and those of no mailbox."""
+"""Domains that RFC 2606 and RFC 6761 reserve for examples, and domains without mailboxes."""
 _SERVICE: Final = re.compile(
     r"^(?:git|noreply|no-reply|user|username|name|you|your\.?name|someone|foo|bar|test)@", re.IGNORECASE
 )
@@ -25,7 +25,7 @@ def _mailbox(text: str) -> bool:
 
 def _phone(text: str) -> bool:
     digits = re.sub(r"\D", "", text)
-    # 555-0100 to 555-0199 belong to nobody.
+    # 555-0100 to 555-0199 are reserved for fiction.
     return (
         8 <= len(digits) <= 15 and len(set(digits)) > 2 and not re.search(r"555-?01\d\d$", re.sub(r"[ .()]", "-", text))
     )

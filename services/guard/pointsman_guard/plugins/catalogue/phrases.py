@@ -1,4 +1,4 @@
-"""What the embeddings of texts are compared with."""
+"""Phrases that the embeddings of texts are compared with."""
 
 from typing import Final
 

@@ -1,4 +1,4 @@
-"""Credentials by their known forms. What is an obvious placeholder isn't one."""
+"""Credentials in known forms. Obvious placeholders are ignored."""
 
 import re
 from typing import Final

@@ -1,14 +1,14 @@
-"""Instructions that are not a model's: those of a Dockerfile, a processor, a file of rules. And a Dan who is somebody.
+"""Instructions that are not a model's: those of a Dockerfile, a processor, a file of rules. Also people named Dan.
 
-An expression in RE2 can't say what must not stand around it, so these look at a match where it was found. They let pass
-only what neither speaks to a model nor goes on with an order to it.
+RE2 has no lookaround, so these functions check the surroundings of a match. They ignore a match
+only if its text neither addresses a model nor continues with an order to it.
 """
 
 import re
 from typing import Final
 
 _BEHIND: Final = 160
-"""Characters after a match in which an order to the model counts as going on from it."""
+"""Characters after a match in which an order to the model counts as its continuation."""
 _BEFORE: Final = 60
 _MODELS_OWN: Final = re.compile(
     r"\b(?:you|your|my|i|told|said|given|received|everything|anything|system|developer|safety|security|openai"
@@ -16,7 +16,7 @@ _MODELS_OWN: Final = re.compile(
     r"|messages?|conversation|context|polic(?:y|ies)|please|now|immediately|completely|entirely|totally)\b",
     re.IGNORECASE,
 )
-"""What is said of a model's instructions, and of no machine's."""
+"""Words about a model's instructions, and never a machine's."""
 _ORDER: Final = re.compile(
     r"\byou(?:r|rs|rself)?\b|\b(?:system|hidden|secret) prompt\b"
     r"|(?:\b(?:and|then|instead|but|just|also|so)\b|[.,;:!?\n-])[\s\"']*"
@@ -48,14 +48,14 @@ _OWNED: Final = re.compile(
     r")",
     re.IGNORECASE,
 )
-"""Right after the match: whose they are."""
+"""Directly after the match: the owner of the instructions."""
 _DONE_BY: Final = re.compile(
     r"\b(?:make|makes|made|let|lets|get|gets|have|has|tell|does|do|did|can|will|would|could|should|may|must|why|when"
     rf"|how|which|that|a|the)\s+(?:(?:a|an|the|to|does|do|did|can|will)\s+){{0,2}}(?:[\w.-]+\s+)??{_TOOL}"
     r"(?:\s+(?:flush|rules?|macros?|core|process|build|always|only|then|that|may|can|will|to)){0,3}\s+$",
     re.IGNORECASE,
 )
-"""Right before the match: a machine that ignores them, and no reader."""
+"""Directly before the match: a machine that ignores them, and not a reader."""
 _SOMEBODY: Final = re.compile(r"'s\s+[a-z]|\s+[A-Z][a-z]+")
 _FREED: Final = re.compile(
     r"\b(?:anything|no (?:rules?|limits?|restrictions?|filters?)|without|unrestricted|unfiltered|uncensored|mode|jailbr"
@@ -78,7 +78,7 @@ def of_a_machine(text: str, start: int, end: int) -> bool:
 
 
 def of_a_person(text: str, start: int, end: int) -> bool:
-    """Whether the match is about somebody called Dan: with a surname, or something of his."""
+    """Whether the match is about a person named Dan: with a surname, or a possession."""
     if not text[start:end].endswith("Dan") or not _SOMEBODY.match(text, end):
         return False
     return not _FREED.search(text, start, end + _BEHIND)

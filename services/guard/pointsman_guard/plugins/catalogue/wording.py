@@ -1,7 +1,7 @@
-"""How phrases are written.
+"""Syntax of the phrases.
 
-A space stands for anything but letters and digits, so that phrases are found in spaced, dotted and glued forms too;
-`<name>` stands for the words of that name.
+A space stands for any characters but letters and digits, so that phrases are found in spaced, dotted and glued forms
+too; `<name>` stands for the words of that name.
 """
 
 import re
