@@ -54,7 +54,7 @@ def test_seeds_that_make_no_difference_are_plotted_too(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [
-        (["--workload", "chat", "--policy", "best"], "unknown policy 'best'; known: round-robin"),
+        (["--workload", "chat", "--policy", "best"], "unknown policy 'best'; known: dynamo"),
         (["--workload", "chat", "--workers", "0"], "--workers is above 0"),
         (["--trace", "/nowhere.jsonl"], "/nowhere.jsonl"),
         (["--trace", str(CONVERSATION), "--block-size", "100", "--limit", "5"], "no multiple of blocks of 100"),

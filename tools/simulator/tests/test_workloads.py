@@ -74,5 +74,5 @@ def test_bursts_come_at_one_instant_and_adapters_by_popularity() -> None:
 
 
 def test_an_unknown_shape_is_told_the_known_ones() -> None:
-    with pytest.raises(ValueError, match="unknown workload 'chats'; known: chat, system-prompts"):
+    with pytest.raises(ValueError, match="unknown workload 'chats'; did you mean 'chat'"):
         generate_workload("chats", 1, 1.0)
