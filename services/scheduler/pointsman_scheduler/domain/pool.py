@@ -194,6 +194,9 @@ class PoolScheduler:
         # the answer's.
         if request.lora is not None or request.attempt > 1 or selection.legs or request.workers is not None:
             return False
+        # The end of a pass is heard by first tokens, which an answer that isn't streamed doesn't tell.
+        if not request.stream:
+            return False
         now_ms, row = now * 1000.0, selection.primary.chosen[0]
         if not self.binder.holds(row, request.prompt_tokens - float(matched[row]), now_ms, late):
             return False
