@@ -166,7 +166,7 @@ async def messages(workers: int) -> Costs:
     gate = Gate(service.heartbeat, pools, metrics, binding)
     handlers = Handlers(pools, gate, Replica(service.bus, service.heartbeat, pools, metrics), metrics)
     configuration.on_change(handlers.configured)
-    # A request that waits for its engine is answered later: what is measured here is those that aren't held.
+    # Held requests are answered later. This table measures the others.
     held = "scheduling: {default: {late_binding: {enabled: false}}}"
     configuration.offer(1, f"pools: {{{POOL}: {{models: [{POOL}]}}}}\n{held}")
     bench = Bench()

@@ -1,4 +1,4 @@
-"""Changes of messages: typed, complete, and refused for a field that there isn't."""
+"""Changes of messages are typed and complete, and an unknown field is refused."""
 
 from typing import get_type_hints
 

@@ -109,7 +109,7 @@ class Turn:
         """Serve the request. An application that raises, or ends without a complete answer, loses its connection."""
         try:
             await app(self.scope, self.receive, self.send)
-        # The connection ends whatever it was, and other connections go on.
+        # Any error ends this connection alone; the server cancels a turn when its patience is over.
         except BaseException as error:  # noqa: BLE001
             _log.error("application_failed", error)
             await self._fail()
