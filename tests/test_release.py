@@ -10,7 +10,7 @@ import sys
 import tomllib
 from collections.abc import AsyncIterator, Mapping
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import aiohttp
 import pytest
@@ -119,7 +119,8 @@ async def test_a_key_is_served_until_its_budget_is_spent(installed: Installed, g
     async with aiohttp.ClientSession() as http:
 
         async def served() -> bool:
-            return (await _ask(http, gateway["door"], key))[0] == 200
+            status, words = await _ask(http, gateway["door"], key)
+            return status == 200 and bool(words)
 
         async def refused() -> str | None:
             status, words = await _ask(http, gateway["door"], key)
@@ -132,12 +133,12 @@ async def test_a_key_is_served_until_its_budget_is_spent(installed: Installed, g
 
 
 async def _ask(http: aiohttp.ClientSession, door: str, key: str) -> tuple[int, str]:
-    """Status, and the message of the error."""
+    """Status, and the text of the answer or the message of the error."""
     body = {"model": "llama", "prompt": "Count to three", "max_tokens": 4}
     headers = {"authorization": f"Bearer {key}"}
     async with http.post(f"{door}/v1/completions", json=body, headers=headers) as answer:
-        document: dict[str, dict[str, str]] = json.loads(await answer.read())
-        return answer.status, document["error"]["message"] if "error" in document else ""
+        document: dict[str, Any] = json.loads(await answer.read())
+        return answer.status, document["error"]["message"] if "error" in document else document["choices"][0]["text"]
 
 
 def _build(out: Path) -> Path:

@@ -61,8 +61,8 @@ def main() -> None:
     decoding = (time.process_time() - started) / len(encoded) * 1e6
     started = time.process_time()
     for completed in decoded:
-        model = names.model(completed)
-        metrics.count(completed, names.pool(completed), model)
+        pool, model = names.served(completed)
+        metrics.count(completed, pool, model)
         windows[model].add(completed, started)
     counting = (time.process_time() - started) / len(encoded) * 1e6
     started = time.process_time()

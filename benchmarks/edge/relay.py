@@ -16,8 +16,10 @@ from pointsman_edge.deciding.policy import EngineLimits
 from pointsman_edge.taking_in.request_id import RequestIds
 from pointsman_frontend.adapters.client import Client, Headers
 from pointsman_frontend.adapters.engine_client import Call, EngineClient, origin_of
+from pointsman_frontend.adapters.http_connection import Bounds, bounded
+from pointsman_frontend.adapters.http_turn import Turn
 from pointsman_frontend.domain.engine_headers import ResponseHeaderRules, request_head
-from pointsman_runtime.service.http_server import HttpServer, Receive, Scope, Send
+from pointsman_runtime.service.http_server import HttpServer
 
 LIMITS: Final = EngineLimits(1.0, 300.0, 60.0)
 JSON: Final = [(b"content-type", b"application/json")]
@@ -26,22 +28,21 @@ Forward = Callable[[Client, str, bytes], Awaitable[None]]
 
 
 class Relay:
-    """An ASGI application that sends every POST on to one engine."""
+    """An application of the frontend's connections that sends every POST on to one engine."""
 
     def __init__(self, forward: Forward) -> None:
         self._forward = forward
         self._ids = RequestIds()
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+    async def __call__(self, turn: Turn) -> None:
         """Serve one request."""
-        if scope["type"] == "http":
-            body = b""
-            more = True
-            while more:
-                message = await receive()
-                body += message["body"]
-                more = message["more_body"]
-            await self._forward(Client(send, self._ids.new()), scope["path"], body)
+        body = turn.whole()
+        if body is None:
+            pieces: list[bytes] = []
+            while piece := await turn.read():
+                pieces.append(piece)
+            body = b"".join(pieces)
+        await self._forward(Client(turn, self._ids.new()), turn.target.path, body)
 
 
 def own(url: str) -> Forward:
@@ -97,7 +98,8 @@ def with_aiohttp(url: str) -> Forward:
 
 async def _serve(kind: str, url: str, announce: Callable[[str], object]) -> None:
     app = Relay(own(url) if kind == "own" else with_aiohttp(url))
-    server = HttpServer(app, "127.0.0.1", 0)
+    bounds = Bounds(65536, 60.0, RequestIds().new, lambda _reason: None)
+    server = HttpServer(app, "127.0.0.1", 0, protocol=bounded(bounds))
     await server.start()
     announce(server.url.rpartition(":")[2])
     await asyncio.Event().wait()

@@ -24,10 +24,10 @@ import aiohttp
 import orjson
 from benchmarks.machine import describe
 
+from pointsman_delay.estimator import DelayEstimator
+from pointsman_delay.shadow import EngineShadow, Sent
 from pointsman_engines.client import EngineClient
 from pointsman_engines.models import served_models
-from pointsman_scheduler.domain.delay.estimator import DelayEstimator
-from pointsman_scheduler.domain.delay.shadow import EngineShadow, Sent
 from pointsman_simulator.trace import read_mooncake
 from pointsman_testing.engine_stack import gateway_before
 from pointsman_testing.processes import Processes

@@ -73,7 +73,9 @@ def gateway(extra: tuple[str, ...] = (), tokens: int = 16, *, recorder: bool = F
 def started(options: Sequence[str], folder: Path) -> Generator[dict[str, Any]]:
     """`pointsman up` with these options, gone afterwards; yields its state file's content once it is ready."""
     log = folder / "up.log"
-    command = [script("pointsman"), "up", "--port", "0", "--nats-port", "0", "--run-dir", str(folder / "run"), *options]
+    # What a console costs is measured by benchmarks/console.
+    own = ["--no-console", "--run-dir", str(folder / "run")]
+    command = [script("pointsman"), "up", "--port", "0", "--nats-port", "0", *own, *options]
     with log.open("wb") as output:
         process = subprocess.Popen(command, stdout=output, stderr=output, env={**os.environ, "NO_COLOR": "1"})
     try:

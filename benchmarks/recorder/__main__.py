@@ -22,7 +22,7 @@ from pointsman_contracts.journey import StageReport, Target
 from pointsman_contracts.response import Attempt, ResponseCompleted, Usage
 from pointsman_contracts.scheduling import CandidateColumns, ProfileRun, RequestScheduled
 from pointsman_contracts.usage import UsageQuery, UsageSums
-from pointsman_runtime.bus.errors import BusError, NobodyListens, NoReply
+from pointsman_runtime.bus.errors import BusError, NoListener, NoReply
 from pointsman_testing import Processes, eventually
 from pointsman_testing.nats_server import LocalNatsServer
 from pointsman_testing.observer import Observer, observing
@@ -81,7 +81,7 @@ async def summed(seen: Observer) -> int:
     """Requests in the sums of the ledger."""
     try:
         rows = UsageSums.decode(await seen.bus.ask(UsageQuery(by=()), timeout=5)).rows
-    except (NoReply, NobodyListens, BusError):
+    except (NoReply, NoListener, BusError):
         return 0
     return rows[0].requests if rows else 0
 

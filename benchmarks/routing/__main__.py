@@ -4,15 +4,21 @@ One hour of a real chat service (tools/simulator/traces) in virtual time: 4 engi
 with 16,384 blocks of 64 tokens each; first and last tokens are known 1 ms late, load reports are 50 ms old. The policy
 learns the engine's coefficients in the run and never knows the length of an answer. The policies of other routers run
 for comparison. Five seeds; status 1 when any of them misses a bar. `--fast`: one seed, and only our policy.
+`--adverse`: sudden changes of engines and of traffic instead (`adverse`).
+`--oracle`: the same hour, by the default policy with pass times known and nothing heard late (`oracle`).
+`--live [--seconds 120] [--seeds 5]`: real processes and engines in real time instead, against round-robin (`live`).
 """
 
+import argparse
 import os
 import sys
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from benchmarks.machine import describe
+import uvloop
 
+from benchmarks.machine import describe
+from benchmarks.routing import adverse, live, oracle
 from pointsman_simulator import report
 from pointsman_simulator.comparison import DEFAULT_POLICY, POLICIES, Compared, Setting, compare
 from pointsman_simulator.trace import read_mooncake, scale_arrivals
@@ -59,9 +65,28 @@ def measure(case: Case, policies: tuple[str, ...], seeds: int) -> bool:
 
 
 def main() -> int:
-    fast = sys.argv[1:] == ["--fast"]
+    """Exit status 0 when every bar is met."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.routing", description=__doc__)
+    parser.add_argument("--fast", action="store_true", help="one seed, and only our policy")
+    parser.add_argument("--adverse", action="store_true", help="sudden changes of engines and of traffic")
+    parser.add_argument("--live", action="store_true", help="real processes, against round-robin")
+    parser.add_argument("--seconds", type=float, default=120.0, help="of the trace for each live run")
+    parser.add_argument("--seeds", type=int, default=SEEDS, help="of live runs")
+    parser.add_argument("--oracle", action="store_true", help="our policy with pass times known and nothing heard late")
+    options = parser.parse_args()
     print(describe())
-    policies, seeds = ((DEFAULT_POLICY,), 1) if fast else (POLICIES, SEEDS)
+    if options.live:
+        return 0 if uvloop.run(live.measure(read_mooncake(TRACE), options.seconds, options.seeds)) else 1
+    if options.adverse:
+        return 0 if adverse.measure() else 1
+    if options.oracle:
+        for case in CASES:
+            print(f"\n{case.workers} engines, arrivals times {case.arrivals:g}; one seed, ms")
+            print(report.heading())
+            trace = scale_arrivals(read_mooncake(TRACE), case.arrivals)
+            print(report.row(oracle.run(trace, case.workers)), flush=True)
+        return 0
+    policies, seeds = ((DEFAULT_POLICY,), 1) if options.fast else (POLICIES, SEEDS)
     kept = [measure(case, policies, seeds) for case in CASES]
     return 0 if all(kept) else 1
 

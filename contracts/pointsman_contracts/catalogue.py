@@ -5,6 +5,7 @@ from typing import Final
 from pointsman_contracts.api_key import ApiKey, ApiKeyChanged
 from pointsman_contracts.cache import CachePurge, CachePurged
 from pointsman_contracts.content import Content, ContentEdited, ContentEdits, ContentQuery, PromptTokens
+from pointsman_contracts.fleet import FleetQuery, FleetView
 from pointsman_contracts.journey import Journey, PreprocessRequest
 from pointsman_contracts.kv import WorkerKvEvents, WorkerKvQuery, WorkerKvState
 from pointsman_contracts.limits import (
@@ -20,6 +21,7 @@ from pointsman_contracts.message import Message
 from pointsman_contracts.model import ModelStatistics
 from pointsman_contracts.pool import PoolRules, PoolSnapshot
 from pointsman_contracts.presence import OpenRequests, OpenRequestsQuery, ServicePresence
+from pointsman_contracts.regret import RegretQuery, RegretSums, RequestsJudged
 from pointsman_contracts.reply import Answer, Decision, Parked, Rejection
 from pointsman_contracts.response import (
     AttemptFailed,
@@ -55,6 +57,8 @@ MESSAGES: Final[tuple[type[Message], ...]] = (
     Reservations,
     SchedulerStateQuery,
     SchedulerState,
+    FleetQuery,
+    FleetView,
     ResponseStarted,
     AttemptFailed,
     RequestRejected,
@@ -62,6 +66,9 @@ MESSAGES: Final[tuple[type[Message], ...]] = (
     ResponseCompleted,
     ResponseReviewed,
     UsageRecord,
+    RequestsJudged,
+    RegretQuery,
+    RegretSums,
     UsageQuery,
     UsageSums,
     StoryQuery,

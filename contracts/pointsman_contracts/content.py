@@ -6,9 +6,10 @@ What travels through the stages are facts; content goes from the edge to the sta
 from typing import ClassVar
 
 from pointsman_contracts.journey import BodyEdit
-from pointsman_contracts.message import Address, Message
+from pointsman_contracts.message import Address, Message, unchecked
 
 
+@unchecked
 class ContentQuery(Message):
     """Asks an edge for the body of a request that it holds. Sent by stages that need the text; answered with
     `Content`."""
@@ -24,6 +25,7 @@ class ContentQuery(Message):
     """Bytes of the body that the answer may have; None: all of them, in one message."""
 
 
+@unchecked
 class Content(Message):
     """The answer to `ContentQuery`.
 
@@ -43,7 +45,7 @@ class Content(Message):
 class PromptTokens(Message):
     """The tokens of a prompt, which whoever counted them tells the edge that holds it, so that nobody has to count them
     again: engines of pools with `send_tokens`, and who only asked for the route, get them from there. Sent by the
-    preprocessor before the journey goes on; nobody answers."""
+    preprocessor before the journey goes on; there is no reply."""
 
     address: ClassVar[Address] = Address("ctl", "edge", "prompt-tokens", route=("edge",))
 

@@ -111,7 +111,7 @@ def _asyncapi() -> dict[str, JsonValue]:
             "title": "Pointsman",
             "version": "1",
             "description": "Every message that Pointsman's services exchange over NATS. Route tokens that are not "
-            "[A-Za-z0-9_-]+ travel as b32- and their lower-case base32 form without padding. "
+            "[A-Za-z0-9_/-]+ travel with `=` and two hexadecimal digits for each other byte. "
             f"A journey and an event are at most {JOURNEY_LIMIT} bytes.",
         },
         "defaultContentType": "application/json",

@@ -5,7 +5,7 @@ from typing import Final, Self, cast
 
 from pydantic import JsonValue
 
-from pointsman_contracts.message import Part
+from pointsman_contracts.message import Part, unchecked
 
 IDENTITY: Final = "identity"
 """The attribute of a request (`RequestFacts.attributes`) that says who sends it. Absent when nobody asked.
@@ -17,6 +17,7 @@ LONGEST_NAME: Final = 256
 """Longest tenant, subject or plan that is published, in characters."""
 
 
+@unchecked
 class Identity(Part):
     """The client of a request, without anything that proves it."""
 

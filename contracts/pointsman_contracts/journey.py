@@ -9,12 +9,13 @@ from typing import ClassVar, Final, Self, TypedDict, Unpack
 
 from pydantic import Field, JsonValue
 
-from pointsman_contracts.message import Address, Message, Part
+from pointsman_contracts.message import Address, Message, Part, unchecked
 
 JOURNEY_LIMIT: Final = 65536
 """Largest encoded message of the itinerary and largest event, in bytes; enforced where it is published."""
 
 
+@unchecked
 class PreprocessRequest(Message):
     """An HTTP request as the edge received it. Sent by an edge, read by the preprocessor.
 
@@ -61,6 +62,7 @@ class RequestChanges(TypedDict, total=False):
     body_bytes: int | None
 
 
+@unchecked
 class BlockChain(Part):
     """The blocks of a prompt in one block size."""
 
@@ -69,6 +71,7 @@ class BlockChain(Part):
     """As `RequestFacts.blocks`."""
 
 
+@unchecked
 class RequestFacts(Part):
     """Facts about a request, found by the preprocessor. They never contain prompt text."""
 
@@ -188,6 +191,7 @@ class Stage(Part):
         return self._with({"memo": memo})
 
 
+@unchecked
 class StageReport(Part):
     """The outcome of one stage for a request, for the decision event."""
 
@@ -201,11 +205,6 @@ class StageReport(Part):
     """Milliseconds inside the stage, without the bus."""
     note: str | None = None
     """Why, in words without prompt text, e.g. the rule that matched."""
-
-    @classmethod
-    def of(cls, stage: str, instance: str, outcome: str, took_ms: float, note: str | None) -> Self:
-        """A report of values that are known to have the right types: every stage makes one for every request."""
-        return cls._made({"stage": stage, "instance": instance, "outcome": outcome, "took_ms": took_ms, "note": note})
 
     def changed(self, **changes: Unpack["ReportChanges"]) -> Self:
         """A copy with these fields changed. Raises TypeError for an unknown field."""
@@ -250,6 +249,7 @@ def edited(document: Mapping[str, object], edits: Iterable[BodyEdit]) -> dict[st
     return {**document} | {edit.field: None if edit.remove else edit.value for edit in edits if not edit.unasked}
 
 
+@unchecked
 class HeaderEdit(Part):
     """A header to set, or to remove when `value` is None."""
 
@@ -263,11 +263,14 @@ def retold(edits: tuple[HeaderEdit, ...], target: Target) -> tuple[HeaderEdit, .
     """The edits for a request that `target` serves now. An unknown base model is an empty value."""
     names = {"model": target.model, "base_model": target.model if target.lora is None else target.base or ""}
     return tuple(
-        edit if edit.tells not in names else HeaderEdit(name=edit.name, value=names[edit.tells], tells=edit.tells)
-        for edit in edits
+        [
+            edit if edit.tells not in names else HeaderEdit(name=edit.name, value=names[edit.tells], tells=edit.tells)
+            for edit in edits
+        ]
     )
 
 
+@unchecked
 class Journey(Message):
     """A request on its way through the stages (routing slip). Sent and read by stages.
 

@@ -8,7 +8,7 @@ from typing import ClassVar, Literal
 
 from pydantic import Field
 
-from pointsman_contracts.message import Address, Message, Part
+from pointsman_contracts.message import Address, Message, Part, unchecked
 
 SHARDS = 64
 """Parts that all counters are cut into; more than there will be preprocessors."""
@@ -48,6 +48,7 @@ class BudgetWindow(Part):
     """Whether requests are refused that exceed the amount."""
 
 
+@unchecked
 class BudgetAsk(Part):
     """The largest cost of a request, for one budget."""
 
@@ -58,6 +59,7 @@ class BudgetAsk(Part):
     """Nano-dollars that it may cost: reserved until its end is known."""
 
 
+@unchecked
 class LimitAsk(Part):
     """A request before one limit."""
 
@@ -96,6 +98,7 @@ class LimitAsks(Message):
     asks: tuple[LimitAsk, ...]
 
 
+@unchecked
 class WindowStanding(Part):
     """What remains of a window after the request."""
 
@@ -104,6 +107,7 @@ class WindowStanding(Part):
     """Seconds until nothing is counted in it, if nothing is added."""
 
 
+@unchecked
 class BudgetStanding(Part):
     """State of a budget before the request, in the window that has the least left."""
 
@@ -120,6 +124,7 @@ class BudgetStanding(Part):
     """Whether the warning's amount is reached."""
 
 
+@unchecked
 class LimitVerdict(Part):
     """The verdict of a limit about a request."""
 
@@ -162,6 +167,7 @@ class LimitReleases(Message):
     releases: tuple[LimitRelease, ...]
 
 
+@unchecked
 class LimitGrant(Part):
     """A request that a keeper admitted."""
 
@@ -172,6 +178,7 @@ class LimitGrant(Part):
     ask: LimitAsk
 
 
+@unchecked
 class LimitKept(Message):
     """The shards that a preprocessor keeps, and the requests that it admitted since its last message. Sent by
     preprocessors to all of them, the sender included: receiving its own message proves that the others have received
@@ -196,6 +203,7 @@ class LimitKept(Message):
     """Recent grants of other preprocessors, for one that has just started; by the sender's clock."""
 
 
+@unchecked
 class CounterState(Part):
     """One count."""
 
@@ -213,6 +221,7 @@ class CounterState(Part):
     """For `tokens`: what was used in each."""
 
 
+@unchecked
 class ChargeState(Part):
     """A request that is counted and hasn't ended."""
 

@@ -1,7 +1,8 @@
 """The base of every message on the bus and the address that names its subject."""
 
 from collections.abc import Mapping
-from typing import ClassVar, Final, Literal, NamedTuple, Self
+from types import FunctionType
+from typing import ClassVar, Final, Literal, NamedTuple, Self, TypeVar, cast
 
 from pydantic import BaseModel, ConfigDict
 
@@ -29,7 +30,12 @@ class Address(NamedTuple):
 
 
 _new: Final = object.__new__
-_set: Final = object.__setattr__
+_SLOTS: Final = vars(BaseModel)
+# Called as they are, the slots of a model are set in half the time of `object.__setattr__`.
+_set_fields: Final = _SLOTS["__dict__"].__set__
+_set_given: Final = _SLOTS["__pydantic_fields_set__"].__set__
+_set_extra: Final = _SLOTS["__pydantic_extra__"].__set__
+_set_private: Final = _SLOTS["__pydantic_private__"].__set__
 _SET: Final[set[str]] = set()
 """No message is encoded by which fields were set."""
 
@@ -50,21 +56,57 @@ class Part(BaseModel):
     def _with(self, changes: Mapping[str, object]) -> Self:
         """A copy with other values in some fields, which aren't validated. Raises TypeError for a field that the class
         doesn't have. Takes a third of the time of `model_copy`; subclasses type the changes."""
-        fields = {**self.__dict__, **changes}
-        if len(fields) != len(self.__dict__):
-            unknown = ", ".join(sorted(fields.keys() - self.__dict__.keys()))
+        own = self.__dict__
+        fields = {**own, **changes}
+        if len(fields) != len(own):
+            unknown = ", ".join(sorted(fields.keys() - own.keys()))
             raise TypeError(f"{type(self).__name__} has no field {unknown}")
-        return self._made(fields)
-
-    @classmethod
-    def _made(cls, fields: dict[str, object]) -> Self:
-        """An object with these values of all its fields, which aren't validated: for the hot path alone."""
-        made = _new(cls)
-        _set(made, "__dict__", fields)
-        _set(made, "__pydantic_fields_set__", _SET)
-        _set(made, "__pydantic_extra__", None)
-        _set(made, "__pydantic_private__", None)
+        made = _new(type(self))
+        _set_fields(made, fields)
+        _set_given(made, _SET)
+        _set_extra(made, None)
+        _set_private(made, None)
         return made
+
+
+P = TypeVar("P", bound=type[Part])
+_ABSENT: Final = object()
+
+
+def unchecked(kind: P) -> P:
+    """Make the constructor of a part take its values as they are: the product builds such parts for every request, with
+    values whose types the type checker has seen. Names are checked, and decoding validates as ever.
+
+    The time to build falls to about half. As in `dataclasses`, the constructor is written as text and compiled.
+    """
+    names: dict[str, object] = {
+        "_set_fields": _set_fields, "_set_given": _set_given, "_set_extra": _set_extra, "_set_private": _set_private,
+        "_SET": _SET, "_ABSENT": _ABSENT,
+    }  # fmt: skip
+    parameters, values = list[str](), list[str]()
+    for name, field in kind.model_fields.items():
+        default, value = "", name
+        if field.default_factory is not None:
+            names[f"_{name}_factory"] = field.default_factory
+            default, value = "=_ABSENT", f"_{name}_factory() if {name} is _ABSENT else {name}"
+        elif not field.is_required():
+            names[f"_{name}_default"] = field.default
+            default = f"=_{name}_default"
+        parameters.append(f"{name}{default}")
+        values.append(f"'{name}': {value}")
+    text = f"""def __init__(self, *, {", ".join(parameters)}):
+    _set_fields(self, {{{", ".join(values)}}})
+    _set_given(self, _SET)
+    _set_extra(self, None)
+    _set_private(self, None)
+"""
+    exec(text, names)  # noqa: S102 - the text consists of names of fields
+    constructor = cast("FunctionType", names["__init__"])
+    constructor.__qualname__ = f"{kind.__qualname__}.__init__"
+    # By this mark pydantic knows that decoding needn't call it.
+    vars(constructor)["__pydantic_base_init__"] = True
+    type.__setattr__(kind, "__init__", constructor)
+    return kind
 
 
 class Message(Part):

@@ -29,14 +29,16 @@ BUNDLE: Final = "bundle"
 """The login of a process that runs several services: it may do what each of them may."""
 WATCHERS: Final = ("recorder", AUDITOR, OPERATOR)
 """The parties that read every event."""
-SHARED_LOGINS: Final = names("edge", "stage", "background")
+VIEWERS: Final = names("viewer")
+"""Services that make nothing on the server: neither streams nor buckets."""
+SHARED_LOGINS: Final = names("edge", "stage", "background", "viewer")
 """Every service whose replicas share one login. An agent has one of its own for each worker."""
-OWN_NAMES: Final = frozenset({*names("edge", "stage", "background", "agent"), BUNDLE, OPERATOR, AUDITOR, "system"})
+OWN_NAMES: Final = frozenset({*SHARED_LOGINS, AGENT, BUNDLE, OPERATOR, AUDITOR, "system"})
 """Names of this project's services and logins. A custom stage of such a name would get that login's permissions."""
 
 _PEOPLE: Final = {
     OPERATOR: (
-        ("api.key.v1", "api.key-changed.v1", "cache.purge.v1", "request.story.v1", "usage.sums.v1"),
+        ("api.key.v1", "api.key-changed.v1", "cache.purge.v1", "request.story.v1", "usage.sums.v1", "regret.sums.v1"),
         (
             *EVENTS,
             "pool.snapshot.v1",
@@ -47,6 +49,7 @@ _PEOPLE: Final = {
             "request.story-answer.v1",
             "usage.record.v1",
             "usage.sums-answer.v1",
+            "regret.sums-answer.v1",
         ),
     ),
     AUDITOR: ((), (*EVENTS, "usage.record.v1")),

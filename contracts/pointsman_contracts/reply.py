@@ -7,7 +7,7 @@ from pydantic.json_schema import SkipJsonSchema
 
 from pointsman_contracts.identity import Identity
 from pointsman_contracts.journey import BodyEdit, HeaderEdit, Stage, StageReport, Target
-from pointsman_contracts.message import Address, Message, Part
+from pointsman_contracts.message import Address, Message, Part, unchecked
 from pointsman_contracts.response import Usage
 
 EVENT_STREAM: Final = "text/event-stream"
@@ -15,6 +15,7 @@ STAGE_UNAVAILABLE: Final = "stage_unavailable"
 """Code of a rejection because the next stage has no live replica."""
 
 
+@unchecked
 class ChosenEndpoint(Part):
     """An endpoint to send the request to."""
 
@@ -26,6 +27,7 @@ class ChosenEndpoint(Part):
     """Set on a fallback that serves another model than the decision's target."""
 
 
+@unchecked
 class Decision(Message):
     """Where the request goes and what the edge changes and owes. Sent by the scheduler, or by the stage before it when
     a provider serves the model; read by the edge."""

@@ -6,7 +6,7 @@ from pydantic import Field
 
 from pointsman_contracts.identity import Identity
 from pointsman_contracts.journey import StageReport, Target
-from pointsman_contracts.message import Address, Message, Part
+from pointsman_contracts.message import Address, Message, Part, unchecked
 
 MOST_TOKENS: Final = 2**53
 """No request uses more: a larger number is a mistake, and one that not every reader of JSON keeps (RFC 8259, section
@@ -18,6 +18,7 @@ def token_count(value: object) -> int | None:
     return value if isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= MOST_TOKENS else None
 
 
+@unchecked
 class Usage(Part):
     """Tokens that the engine or provider reported, or that the edge estimates where it didn't."""
 
@@ -31,6 +32,7 @@ class Usage(Part):
     """Neither engine nor provider reported all of it, e.g. because the client left early: the edge counted it."""
 
 
+@unchecked
 class Attempt(Part):
     """One try to reach an endpoint."""
 
@@ -51,6 +53,7 @@ class Attempt(Part):
     """Part of the provider's request or token quota that is left, in [0,1]."""
 
 
+@unchecked
 class ResponseStarted(Message):
     """The first byte of a streamed answer arrived. Any other answer begins as it ends: `ResponseCompleted` tells both.
 
@@ -138,6 +141,7 @@ class RequestAnswered(Message):
     trail: tuple[StageReport, ...] = ()
 
 
+@unchecked
 class ResponseCompleted(Message):
     """How a request ended: exactly one for every request that an edge accepted, whatever happened.
 
@@ -197,6 +201,7 @@ class ResponseCompleted(Message):
     `passed`, `replaced`, `blocked`, `skipped`, `failed`."""
 
 
+@unchecked
 class ResponseReviewed(Message):
     """Reports of the stages that reviewed a response after its last byte. One event for each request with such stages,
     published by the edge when the last stage has replied or timed out. Read by recorders and auditors."""

@@ -10,10 +10,11 @@ from typing import ClassVar, Literal
 from pydantic import Field
 
 from pointsman_contracts.journey import BodyEdit, HeaderEdit, StageReport, Target
-from pointsman_contracts.message import Address, Message, Part
+from pointsman_contracts.message import Address, Message, Part, unchecked
 from pointsman_contracts.response import Usage
 
 
+@unchecked
 class AnswerText(Part):
     """A text of the answer: the whole of it, or what of it the client doesn't have yet."""
 
@@ -32,6 +33,7 @@ class TextEdit(Part):
     text: str
 
 
+@unchecked
 class ResponseReview(Message):
     """An answer, or a window of one, on its way to the client. Sent by an edge, read by a response stage."""
 

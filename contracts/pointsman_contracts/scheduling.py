@@ -70,6 +70,10 @@ class RequestScheduled(Message):
     """Workers in the order in which the edge tries them."""
     reason: str
     """Why the first endpoint won, in one line."""
+    legs: dict[str, str] = Field(default_factory=dict[str, str])
+    """Other workers that do a part of the work, by the name of that part, e.g. `prefill`."""
+    stream: bool = True
+    """Whether the client asked for a stream: the first byte of any other response is reported only at its end."""
     prompt_tokens: int = 0
     cached_tokens: int = 0
     """Prompt tokens believed cached on the chosen endpoint."""
@@ -138,6 +142,13 @@ class UnboundRequest(Part):
     priority: int = 0
     left_ms: int = 0
     """How long until it goes before all that are shorter; below 0 when it does already."""
+    request_id: str = ""
+    edge: str = ""
+    waited_ms: int = 0
+    max_output_tokens: int | None = None
+    block_tokens: int = 64
+    blocks: bytes = b""
+    """Prefix blocks of the prompt, as `RequestFacts.blocks`: only in the first message that has this request."""
 
 
 class Reservations(Message):

@@ -6,9 +6,10 @@ processes of a stack follow from this table. Adding a service: docs/where-to-cha
 
 from typing import Final, Literal, NamedTuple
 
-Kind = Literal["edge", "stage", "background", "agent"]
+Kind = Literal["edge", "stage", "background", "agent", "viewer"]
 """`edge`: takes requests from clients. `stage`: gets journeys, on a subject of its own. `background`: neither.
-`agent`: runs beside each engine, with a login for each worker."""
+`agent`: runs beside each engine, with a login for each worker. `viewer`: shows what others publish, and no
+service waits for it."""
 OnError = Literal["allow", "deny", "degrade"]
 """When a stage has no replica, fails or times out. `deny`: reject the request. `allow`: skip the stage. `degrade`: the
 stage does what it still can; it is skipped when it can't be reached."""
@@ -77,6 +78,7 @@ EVENTS: Final = (
     "request.rejected.v1",
     "response.completed.v1",
     "response.reviewed.v1",
+    "request.judged.v1",
     "worker.joined.v1",
     "worker.silent.v1",
     "worker.left.v1",
@@ -168,6 +170,7 @@ SERVICES: Final = (
             "scheduler.state-answer.v1",
             "worker.kv-query.v1",
             "edge.open-requests.v1",
+            "scheduler.fleet-answer.v1",
         ),
         reads=(
             "request.journey.v1",
@@ -181,6 +184,7 @@ SERVICES: Final = (
             "worker.kv.v1",
             "worker.kv-state.v1",
             "edge.open-requests-answer.v1",
+            "scheduler.fleet.v1",
         ),
     ),
     Service(
@@ -203,14 +207,39 @@ SERVICES: Final = (
         "recorder",
         "background",
         single=True,
-        publishes=("request.story-answer.v1", "usage.record.v1", "usage.sums-answer.v1"),
-        reads=(*EVENTS, "request.story.v1", "usage.record.v1", "usage.sums.v1"),
+        publishes=(
+            "request.story-answer.v1",
+            "usage.record.v1",
+            "usage.sums-answer.v1",
+            "request.judged.v1",
+            "regret.sums-answer.v1",
+        ),
+        reads=(*EVENTS, "request.story.v1", "usage.record.v1", "usage.sums.v1", "regret.sums.v1"),
     ),
     Service(
         "worker-agent",
         "agent",
         publishes=(*_WORKERS, "worker.kv.v1", "worker.kv-state.v1"),
         reads=("worker.kv-query.v1",),
+    ),
+    Service(
+        "console",
+        "viewer",
+        optional=True,
+        publishes=("request.story.v1", "usage.sums.v1", "regret.sums.v1", "scheduler.fleet.v1"),
+        reads=(
+            "pool.snapshot.v1",
+            "request.scheduled.v1",
+            "request.answered.v1",
+            "request.rejected.v1",
+            "response.completed.v1",
+            "scheduler.fleet-answer.v1",
+            "request.story-answer.v1",
+            "usage.sums-answer.v1",
+            "regret.sums-answer.v1",
+            "limits.shard.v1",
+            "api.key.v1",
+        ),
     ),
 )
 """In the order in which commands list them."""
@@ -242,6 +271,7 @@ PUBLISHED: Final[dict[Kind, tuple[str, ...]]] = {
     ),
     "background": ("service.presence.v1",),
     "agent": ("service.presence.v1",),
+    "viewer": (),
 }
 """Kind → type ids that each service of the kind publishes."""
 
@@ -262,6 +292,7 @@ READ: Final[dict[Kind, tuple[str, ...]]] = {
     "stage": ("service.presence.v1",),
     "background": ("service.presence.v1",),
     "agent": ("service.presence.v1",),
+    "viewer": ("service.presence.v1",),
 }
 """Kind → type ids that each service of the kind reads."""
 

@@ -11,6 +11,9 @@ class StoryQuery(Message):
     address: ClassVar[Address] = Address("ctl", "request", "story")
 
     request_id: str
+    trace: str | None = None
+    """Asked for where `request_id` is empty: the id of a trace (32 hexadecimal digits), of the requests that belong to
+    it. Known of those whose events carried it, which are sampled."""
 
 
 class KeptEvent(Part):

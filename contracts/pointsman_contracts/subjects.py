@@ -1,8 +1,10 @@
 """The only place where a NATS subject is spelt.
 
-Grammar: `pm.<kind>.<domain>.<message>.v<major>[.<route>…]`. A token is `[A-Za-z0-9_-]+`; any other text
-travels as `b32-` followed by its lower-case base32 form without padding, so that names from users can
-neither break a subject nor match a wildcard.
+Grammar: `pm.<kind>.<domain>.<message>.v<major>[.<route>…]`. A token is `[A-Za-z0-9_/-]+`. Any other byte of a name is
+written as `=` and two hexadecimal digits, as in `llama-3=2E1-8b`, so that names from users can neither break a subject
+nor match a wildcard. NATS allows `=` and `/` in subjects and in the keys of buckets.
+
+Up to the first release, such text was `b32-` and its lower-case base32 form. Stored tokens of that form are still read.
 """
 
 import base64
@@ -19,26 +21,44 @@ ANY: Final = "*"
 REST: Final = ">"
 """As the last route token: everything that follows. For subscriptions only."""
 
-_PLAIN = re.compile(r"[A-Za-z0-9_-]+")
-_ENCODED = "b32-"
+_PLAIN: Final = re.compile(r"[A-Za-z0-9_/-]+")
+_OTHER: Final = re.compile(rb"[^A-Za-z0-9_/-]")
+_ESCAPED: Final = re.compile(rb"=([0-9A-F]{2})")
+_FORMER: Final = "b32-"
+_EMPTY: Final = "="
 
 
 def token(text: str) -> str:
     """Encode any text as one subject token. Injective; `plain(token(x)) == x`."""
-    if _PLAIN.fullmatch(text) and not text.startswith(_ENCODED):
+    if _PLAIN.fullmatch(text) and not text.startswith(_FORMER):
         return text
-    return _ENCODED + base64.b32encode(text.encode("utf-8", "surrogatepass")).decode("ascii").rstrip("=").lower()
+    data = _OTHER.sub(lambda other: b"=%02X" % other[0][0], text.encode("utf-8", "surrogatepass"))
+    # The first letter of what only looks like a former token is escaped.
+    return (data.replace(b"b", b"=62", 1) if text.startswith(_FORMER) else data).decode("ascii") or _EMPTY
+
+
+def former_token(text: str) -> str:
+    """The token that was made of this text before `=` escaped; for names that were stored under it."""
+    if re.fullmatch(r"[A-Za-z0-9_-]+", text) and not text.startswith(_FORMER):
+        return text
+    return _FORMER + base64.b32encode(text.encode("utf-8", "surrogatepass")).decode("ascii").rstrip("=").lower()
 
 
 def plain(subject_token: str) -> str:
-    """The text that `token` encoded. Raises ValueError on a token that it can't have produced."""
-    if not subject_token.startswith(_ENCODED):
-        return subject_token
-    body = subject_token[len(_ENCODED) :].upper()
+    """The text that `token` or `former_token` encoded. Raises ValueError on a token that neither can have produced."""
     try:
-        return base64.b32decode(body + "=" * (-len(body) % 8)).decode("utf-8", "surrogatepass")
-    except (binascii.Error, UnicodeDecodeError) as error:
+        if subject_token.startswith(_FORMER):
+            body = subject_token[len(_FORMER) :].upper()
+            return base64.b32decode(body + "=" * (-len(body) % 8)).decode("utf-8", "surrogatepass")
+        if "=" not in subject_token:
+            return subject_token
+        escaped = _ESCAPED.sub(lambda byte: bytes((int(byte[1], 16),)), subject_token.encode("ascii"))
+        text = "" if subject_token == _EMPTY else escaped.decode("utf-8", "surrogatepass")
+    except (binascii.Error, UnicodeError) as error:
         raise ValueError(f"{subject_token!r} is not an encoded subject token") from error
+    if token(text) != subject_token:
+        raise ValueError(f"{subject_token!r} is not an encoded subject token")
+    return text
 
 
 def subject(message: type[Message], *route: str) -> str:

@@ -3,13 +3,14 @@
 from typing import ClassVar
 
 from pointsman_contracts.identity import Identity
-from pointsman_contracts.message import Address, Message, Part
+from pointsman_contracts.message import Address, Message, Part, unchecked
 from pointsman_contracts.response import Usage
 
 NO_TENANT = "-"
 """Stands for the tenant in the subject of a record that has none."""
 
 
+@unchecked
 class UsageRecord(Message):
     """One entry of the usage ledger: what one request used. Kept in the stream `PM_USAGE`, each once.
 

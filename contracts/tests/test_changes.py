@@ -63,11 +63,3 @@ def test_the_journey_that_is_changed_stays_as_it_was() -> None:
     before = JOURNEY.encode()
     JOURNEY.changed(itinerary=(), profile="other")
     assert JOURNEY.encode() == before
-
-
-def test_a_report_made_of_known_values_is_the_one_that_is_validated() -> None:
-    made = StageReport.of("guard", "guard-1", "passed", 1.5, None)
-    assert made == StageReport(stage="guard", instance="guard-1", took_ms=1.5)
-    assert made.__dict__.keys() == StageReport.model_fields.keys()
-    noted = StageReport(stage="guard", instance="guard-1", took_ms=1.5, note="x")
-    assert made.changed(note="x").model_dump_json() == noted.model_dump_json()

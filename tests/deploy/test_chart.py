@@ -216,5 +216,5 @@ def test_what_the_values_give_a_service_goes_with_it_into_the_bundle(template: T
 
 
 def test_a_service_that_no_bundle_can_have_is_refused_by_name(template: Template) -> None:
-    with pytest.raises(RuntimeError, match=r"bundle\.services: recorder is none of epp-adapter, frontend"):
+    with pytest.raises(RuntimeError, match=r"bundle\.services: recorder is none of console, epp-adapter, frontend"):
         template({"bundle": {"services": ["frontend", "recorder"]}})

@@ -40,6 +40,7 @@ START_S: Final = 90
 RUN_BY_TESTS: Final = {
     "audit_faststream": "audit/test_audit.py",
     "audit_nats": "audit/test_audit.py",
+    "regret_sums": "integration/test_regret.py",
     "stage_nats.py": "integration/test_extensions.py",
     "plugin": "integration/test_extensions.py",
 }

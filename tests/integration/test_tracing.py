@@ -9,6 +9,9 @@ import pytest_asyncio
 from aiohttp import web
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 from opentelemetry.proto.trace.v1.trace_pb2 import Span
+from prometheus_client.openmetrics.parser import (
+    text_string_to_metric_families as openmetrics_families,  # pyright: ignore[reportUnknownVariableType] - no type
+)
 
 from pointsman_testing import eventually
 from pointsman_testing.ports import free_port
@@ -83,3 +86,23 @@ async def test_a_sampled_request_is_one_trace_of_every_step(stack: Stack, receiv
     (engine,) = [span for span in spans if span.kind == Span.SPAN_KIND_CLIENT]
     assert engine.parent_span_id == roots[0].span_id
     assert not [each for each in receiver.bodies if PROMPT.encode() in each]
+    await _linked_metrics(stack, roots[0].span_id.hex())
+
+
+async def _linked_metrics(stack: Stack, span_id: str) -> None:
+    """Every process is read by a scraper of OpenMetrics, and the edge's histograms link to this span alone."""
+    links: dict[str, set[tuple[str, str]]] = {}
+    urls = {stack.door, *[process.http_url for replicas in stack.services.values() for process in replicas]}
+    for url in urls:
+        async with (
+            aiohttp.ClientSession() as http,
+            http.get(f"{url}/metrics", headers={"accept": "application/openmetrics-text; version=1.0.0"}) as answer,
+        ):
+            text = await answer.text()
+        for family in openmetrics_families(text):
+            for sample in family.samples:
+                if sample.exemplar is not None:
+                    labels = sample.exemplar.labels
+                    links.setdefault(family.name, set()).add((labels["trace_id"], labels["span_id"]))
+    found = {(TRACE, span_id)}
+    assert links == {"pointsman_edge_decision_seconds": found, "pointsman_edge_first_byte_seconds": found}

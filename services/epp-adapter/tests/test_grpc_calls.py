@@ -17,8 +17,9 @@ class FakePeer:
         self.taken_bytes = 0
         self.full = False
 
-    def send(self, call: Call, data: bytes) -> None:
+    def send(self, call: Call, data: bytes) -> bool:
         self.sent.append(data)
+        return not self.full
 
     def taken(self, stream_id: int, size: int) -> None:
         self.taken_bytes += size

@@ -16,8 +16,8 @@ from pointsman_ext_proc.messages import ProcessingRequest
 class FakePeer:
     """A connection that takes everything."""
 
-    def send(self, call: Call, data: bytes) -> None:
-        pass
+    def send(self, call: Call, data: bytes) -> bool:
+        return True
 
     def taken(self, stream_id: int, size: int) -> None:
         pass

@@ -13,8 +13,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from uvicorn.server import ServerState
 
-from pointsman_frontend.adapters.http_connection import Bounds, bounded
-from pointsman_runtime.service.http_server import Receive, Scope, Send
+from pointsman_frontend.adapters.http_connection import App, Bounds, bounded
+from pointsman_frontend.adapters.http_turn import Turn
+from pointsman_testing import eventually
 from pointsman_testing.fake_stages import StartEdge
 from pointsman_testing.raw_http import post, raw_connection, raw_request
 from pointsman_testing.scripted_engine import ANSWER, Received, ScriptedEngine
@@ -207,6 +208,22 @@ def test_requests_arrive_as_framed_whatever_their_bodies_offers_and_cuts(
         assert "x-late" not in headers
 
 
+async def test_a_body_is_handed_over_once_and_not_held_while_its_connection_is_idle() -> None:
+    turns: list[Turn] = []
+    bodies: list[bytes | None] = []
+
+    async def app(turn: Turn) -> None:
+        turns.append(turn)
+        bodies.append(turn.whole())
+        turn.answer(200, [(b"content-length", b"0")], b"")
+
+    protocol = _connection(app, [])
+    protocol.data_received(post(CHAT, BODY))
+    await eventually(lambda: bool(bodies))
+    assert (bodies, turns[0].whole()) == ([BODY], b"")
+    protocol.connection_lost(None)
+
+
 Served = tuple[str, list[str], bytes]
 """Path, names of the headers, body as far as it was read."""
 
@@ -214,25 +231,16 @@ Served = tuple[str, list[str], bytes]
 async def _served(pieces: list[bytes], count: int) -> list[Served]:
     served: list[Served] = []
 
-    async def app(scope: Scope, receive: Receive, send: Send) -> None:
-        headers: list[tuple[bytes, bytes]] = scope["headers"]
+    async def app(turn: Turn) -> None:
         body = b""
-        more = (b"x-early", b"True") not in headers
-        while more:
-            message = await receive()
-            body += message["body"]
-            more = message["more_body"]
-        served.append((scope["path"], [name.decode() for name, _ in headers], body))
-        await send({"type": "http.response.start", "status": 200, "headers": [(b"content-length", b"0")]})
-        await send({"type": "http.response.body", "body": b""})
+        if (b"x-early", b"True") not in turn.headers:
+            while piece := await turn.read():
+                body += piece
+        served.append((turn.target.path, [name.decode() for name, _ in turn.headers], body))
+        turn.answer(200, [(b"content-length", b"0")], b"")
 
     refused: list[str] = []
-    bounds = Bounds(65536, 10, lambda: "id", refused.append)
-    config = uvicorn.Config(app, http=bounded(bounds), ws="none", lifespan="off", log_config=None)
-    config.load()
-    # As uvicorn makes them; its type is that of any protocol.
-    protocol = config.http_protocol_class(config=config, server_state=ServerState(), app_state={})  # type: ignore[call-arg]
-    protocol.connection_made(_Nowhere())
+    protocol = _connection(app, refused)
     for piece in pieces:
         protocol.data_received(piece)
         for _ in range(6):
@@ -242,6 +250,16 @@ async def _served(pieces: list[bytes], count: int) -> list[Served]:
     protocol.connection_lost(None)
     assert refused == []
     return served
+
+
+def _connection(app: App, refused: list[str]) -> asyncio.Protocol:
+    bounds = Bounds(65536, 10, lambda: "id", refused.append)
+    config = uvicorn.Config(app, http=bounded(bounds), ws="none", lifespan="off", log_config=None, proxy_headers=False)
+    config.load()
+    # As uvicorn makes them; its type is that of any protocol.
+    protocol = config.http_protocol_class(config=config, server_state=ServerState(), app_state={})  # type: ignore[call-arg]
+    protocol.connection_made(_Nowhere())
+    return protocol
 
 
 class _Nowhere(asyncio.Transport):

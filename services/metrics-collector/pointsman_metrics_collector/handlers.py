@@ -157,8 +157,8 @@ class Handlers:
         names = self._names
         if names is None:
             return
-        model = names.model(completed)
-        self._count(completed, names.pool(completed), model)
+        pool, model = names.served(completed)
+        self._count(completed, pool, model)
         now = self._clock()
         for attempt in completed.attempts:
             if attempt.target is not None:

@@ -59,7 +59,7 @@ def test_a_completion_counts_under_names_that_somebody_configured(
     changes: dict[str, object], pool: str, model: str
 ) -> None:
     message = completed(**changes)
-    assert (NAMES.pool(message), NAMES.model(message)) == (pool, model)
+    assert NAMES.served(message) == (pool, model)
 
 
 def statistics(window: ModelWindow, now: float) -> ModelStatistics:

@@ -6,12 +6,12 @@ from typing import Final
 
 from prometheus_client import CollectorRegistry
 
-from pointsman_contracts.journey import Journey, JourneyChanges, retold
+from pointsman_contracts.journey import Journey, retold
 from pointsman_contracts.model import ModelStatistics
 from pointsman_contracts.pool import PoolSnapshot
 from pointsman_contracts.reply import Rejection
 from pointsman_core.refusal import Refusal
-from pointsman_model_selector.domain.selector import CompiledSelector, Selected
+from pointsman_model_selector.domain.selector import CompiledSelector
 from pointsman_plugins.selecting import ModelQuestion, ModelStates
 from pointsman_runtime.journey.hop import Hop
 from pointsman_runtime.journey.settled_target import settled
@@ -62,41 +62,33 @@ class Handlers:
             return hop.reject(
                 500, f"The profile names a model selector that doesn't exist: '{name}'.", code="no_selector"
             )
+        self._until_timed -= 1
+        timing = None
+        if not self._until_timed:
+            self._until_timed, timing = self._time_every, self._time
         question = ModelQuestion(journey, self._standing, time.monotonic(), time.time_ns() // 1_000_000)
         try:
-            selected = selector.select(question, self._timing())
+            selected = selector.select(question, timing)
         except Refusal as refusal:
             self._refused.labels(name, refusal.told_code).inc()
             return hop.refuse(refusal)
-        self._count(name, selected.model.name)
-        return hop.advance(note=f"{name}/{selected.note}"[:512], **_changes(journey, selected))
-
-    def _timing(self) -> Callable[[str, str], Callable[[], None]] | None:
-        self._until_timed -= 1
-        if self._until_timed:
-            return None
-        self._until_timed = self._time_every
-        return self._time
+        key = name, selected.model.name
+        counter = self._counts.get(key)
+        if counter is None:
+            counter = self._counts[key] = self._selected.labels(*key)
+        counter.inc()
+        target = selected.model.target
+        changes = settled(journey, target, selected.model.block_tokens)
+        changes["alternatives"] = tuple([candidate.target for candidate in selected.fallbacks])
+        if journey.headers:
+            # What preprocessing wrote there named the model that was asked for.
+            changes["headers"] = retold(journey.headers, target)
+        if selected.old_pools:
+            changes["level"] = "degraded"
+            changes["reasons"] = (*journey.reasons, f"old state of {', '.join(selected.old_pools)}")
+        return hop.advance(note=f"{name}/{selected.note}"[:512], **changes)
 
     def _time(self, kind: str, plugin: str) -> Callable[[], None]:
         started = time.perf_counter()
         seconds = self._seconds.labels(kind, plugin)
         return lambda: seconds.observe(time.perf_counter() - started)
-
-    def _count(self, selector: str, model: str) -> None:
-        counter = self._counts.get((selector, model))
-        if counter is None:
-            counter = self._counts[selector, model] = self._selected.labels(selector, model)
-        counter.inc()
-
-
-def _changes(journey: Journey, selected: Selected) -> JourneyChanges:
-    target = selected.model.target
-    changes = settled(journey, target, selected.model.block_tokens)
-    changes["alternatives"] = tuple(candidate.target for candidate in selected.fallbacks)
-    # What preprocessing wrote there named the model that was asked for.
-    changes["headers"] = retold(journey.headers, target)
-    if selected.old_pools:
-        changes["level"] = "degraded"
-        changes["reasons"] = (*journey.reasons, f"old state of {', '.join(selected.old_pools)}")
-    return changes

@@ -108,7 +108,7 @@ class Handlers:
             incoming = self._open(request, hop.body, pipeline)
             waiting = pipeline.run(incoming)
             if waiting is None:
-                if self._takes_long(incoming, pipeline):
+                if pipeline.tokenizes and self._takes_long(incoming, pipeline):
                     return self._depart_in_thread(incoming, hop, pipeline)
                 return self._depart(incoming, hop, pipeline)
         except Refusal as refusal:
@@ -140,7 +140,7 @@ class Handlers:
     ) -> Journey | Rejection:
         try:
             await waiting
-            if self._takes_long(incoming, pipeline):
+            if pipeline.tokenizes and self._takes_long(incoming, pipeline):
                 return await self._depart_in_thread(incoming, hop, pipeline)
             return self._depart(incoming, hop, pipeline)
         except Refusal as refusal:
@@ -193,6 +193,11 @@ class Handlers:
         return journey
 
     def _depart(self, incoming: Incoming, hop: Hop[PreprocessRequest], pipeline: Pipeline) -> Journey:
+        if not pipeline.tokenizes:
+            if incoming.verdicts:
+                self._verdicts.count(incoming)
+            report = hop.report() if incoming.rule is None else self._report(incoming, hop)
+            return depart(incoming, pipeline.facts(incoming), report)
         journey = self._reduce(incoming, hop, pipeline)
         self._tell_tokens(incoming)
         return journey

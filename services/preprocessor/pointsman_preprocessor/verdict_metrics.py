@@ -18,7 +18,7 @@ class VerdictMetrics:
     def __init__(self, registry: CollectorRegistry) -> None:
         self._verdicts: Final = Counter(
             "pointsman_policy_verdicts",
-            "Verdicts of request processors that have one to tell, by instance, outcome and the client's plan.",
+            "Verdicts of request processors that report one, by instance, outcome and the client's plan.",
             ["stage", "outcome", "plan"],
             registry=registry,
         )
@@ -46,5 +46,5 @@ class VerdictMetrics:
                     failure.error,
                     processor=failure.processor,
                     request_id=incoming.envelope.request_id,
-                    hint="told once; pointsman_policy_verdicts counts every request",
+                    hint="logged once; pointsman_policy_verdicts counts every request",
                 )

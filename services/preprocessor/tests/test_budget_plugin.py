@@ -11,12 +11,12 @@ from pydantic import JsonValue
 
 from pointsman_apis.requests import parse
 from pointsman_contracts.money import NANOS
+from pointsman_core.budget_amount import Amount, amount, amounts
 from pointsman_core.config import ConfigError, load
 from pointsman_core.refusal import Refusal
 from pointsman_plugins.preprocessing import IDENTITY, Incoming, Ports
 from pointsman_preprocessor.configuration import compile_pipeline
 from pointsman_preprocessor.domain.budgets.account import day_of
-from pointsman_preprocessor.domain.budgets.amount import Amount, amount, amounts
 from pointsman_preprocessor.domain.budgets.scope import BudgetScopes
 from pointsman_preprocessor.domain.budgets.spending import spending
 from pointsman_preprocessor.domain.limits.limiter import OwnBook

@@ -10,12 +10,11 @@ IMAGES = LimitWindow(unit="tokens", measure="images", amount=3, period_s=60)
 
 
 def test_a_measure_has_counts_of_its_own() -> None:
-    tokens = LimitWindow(unit="tokens", amount=3, period_s=60)
-    assert (window_name(tokens), window_name(IMAGES)) == ("tokens/60", "tokens/60/images")
+    assert (window_name("tokens", 60.0, ""), window_name("tokens", 60.0, "images")) == ("tokens/60", "tokens/60/images")
 
 
 def test_a_measure_is_counted_as_its_unit_says() -> None:
-    counter = UseCounter(window_name(IMAGES))
+    counter = UseCounter("tokens/60/images")
     counter.add(IMAGES, 3, now=0.0)
     assert counter.wait(IMAGES, 1, 0.0, reactive=False) == pytest.approx(60.0, abs=1.5)
 

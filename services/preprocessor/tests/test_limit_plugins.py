@@ -14,13 +14,13 @@ from pointsman_contracts.api_key import ApiKey
 from pointsman_contracts.limits import LimitAsk, LimitVerdict
 from pointsman_contracts.response import Usage
 from pointsman_core.config import ConfigError, load
+from pointsman_core.rate import Rate, rate, rates
 from pointsman_core.refusal import Refusal
 from pointsman_plugins.preprocessing import IDENTITY, Incoming, Ports, Unavailable
 from pointsman_preprocessor.configuration import check, compile_pipeline
 from pointsman_preprocessor.domain.api_keys import KeyFacts, KeyStore, stored_key
 from pointsman_preprocessor.domain.limits.limiter import OwnBook
 from pointsman_preprocessor.domain.limits.output_lengths import OutputLengths
-from pointsman_preprocessor.domain.limits.rate import Rate, rate, rates
 from pointsman_preprocessor.domain.limits.token_cost import TokenCost
 from pointsman_preprocessor.domain.limits.told import duration
 from pointsman_preprocessor.domain.pipeline import Pipeline

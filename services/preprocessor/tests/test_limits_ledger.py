@@ -35,7 +35,7 @@ def ask(
 
 
 def spent(book: Book, request_id: str, tokens: float | None, now: float = NOW) -> float:
-    return sum(each.actual for each in book.settle("edge-1", request_id, lambda _: tokens, now))
+    return sum(each.actual for each in book.settle(("edge-1", request_id), lambda _: tokens, now))
 
 
 def test_a_request_is_counted_by_every_window_or_by_none() -> None:
@@ -295,7 +295,7 @@ class Ledger(RuleBasedStateMachine):
         name = data.draw(st.sampled_from(sorted(self.open)))
         request = self.open.pop(name)
         for _ in range(1 + twice):
-            self.book.settle("edge-1", name, lambda _: request.used, self.now)
+            self.book.settle(("edge-1", name), lambda _: request.used, self.now)
         self.charged += request.used
 
     @precondition(lambda self: self.open)
@@ -304,7 +304,7 @@ class Ledger(RuleBasedStateMachine):
         name = data.draw(st.sampled_from(sorted(self.open)))
         del self.open[name]
         if how == "rejected":
-            self.book.settle("edge-1", name, lambda _: None, self.now)
+            self.book.settle(("edge-1", name), lambda _: None, self.now)
         else:
             assert self.book.release("edge-1", name, "limit", self.now)
 
@@ -315,7 +315,7 @@ class Ledger(RuleBasedStateMachine):
 
     @rule()
     def stranger(self) -> None:
-        assert self.book.settle("edge-2", "r0", lambda _: 99, self.now) == []
+        assert self.book.settle(("edge-2", "r0"), lambda _: 99, self.now) == []
 
     @rule(seconds=st.floats(0, 20))
     def time_passes(self, seconds: float) -> None:

@@ -109,3 +109,16 @@ def test_every_kept_revision_is_told_and_each_conflict_once(caplog: pytest.LogCa
     gone("b")
     assert model(first, "food") is None
     assert second.priority("vip", "ma") == 0
+
+
+def test_rules_that_are_stored_under_another_key_too_stay_until_the_last_is_gone() -> None:
+    cluster = ClusterRules(None)  # type: ignore[arg-type]
+    cluster.inform(reader := names())
+    put, gone = cluster._put, cluster._gone  # pyright: ignore[reportPrivateUsage] - what the bucket calls
+    entry = rules("a", rewrite("food", v1=1.0))["a"].encode()
+    put(Entry("former", entry, 1))
+    put(Entry("a", entry, 2))
+    gone("former")
+    assert model(reader, "food") == "v1"
+    gone("a")
+    assert model(reader, "food") is None

@@ -54,8 +54,8 @@ class Node:
         metrics = LimitMetrics(self.registry)
         self.ahead_s = 0.0
         """Of its clock."""
-        self.keeper = ShardKeeper(self.service.bus, self.service.heartbeat, store, metrics, self._clock)
-        self.limiter = SharedLimiter(self.service.bus, self.service.heartbeat, self.keeper, metrics, self._clock)
+        self.keeper = ShardKeeper(self.service.bus, self.service.heartbeat, store, metrics, self.clock)
+        self.limiter = SharedLimiter(self.service.bus, self.service.heartbeat, self.keeper, metrics, self.clock)
         self.limiter.prices = {"limit": TokenCost()}
         self.asked: Counter[str] = Counter()
         me = self.service.process.instance
@@ -69,7 +69,7 @@ class Node:
         self.lost = False
         """It says that somebody else keeps everything."""
 
-    def _clock(self) -> float:
+    def clock(self) -> float:
         return time.time() + self.ahead_s
 
     def _answer(self, asks: LimitAsks) -> bytes:
@@ -375,7 +375,7 @@ async def test_a_keeper_that_was_stopped_admits_nothing_when_it_goes_on(world: W
     stopped, [other] = world.keeper(), world.others()
     await stopped.ask("r", 900)
     stopped.ahead_s += 0.5
-    assert isinstance(stopped.keeper.book(0), str), "its lease has run out"
+    assert isinstance(stopped.keeper.book(0, stopped.clock()), str), "its lease has run out"
     stopped.stop()
     await eventually(lambda: other.keeper.held(0) is not None)
     assert (await other.ask("s", 100)).outcome == "admitted", "nothing had been saved"
@@ -394,7 +394,7 @@ async def test_without_the_bus_only_a_preprocessor_that_was_alone_counts_on(
     await node.ask("r", 900)
     monkeypatch.setattr(type(node.service.bus), "connected", property(lambda _: False))
     node.ahead_s += 0.5
-    book = node.keeper.book(0)
+    book = node.keeper.book(0, node.clock())
     assert isinstance(book, Book) == alone
     if isinstance(book, Book):
         assert book.used("limit", TOKENS, "", time.time()) == 900

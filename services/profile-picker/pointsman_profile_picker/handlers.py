@@ -66,7 +66,10 @@ class Handlers:
         if picked.old_pools:
             changes["level"] = "degraded"
             changes["reasons"] = (*journey.reasons, f"old state of {', '.join(picked.old_pools)}")
-        self._count(picked.profile)
+        counter = self._counts.get(picked.profile)
+        if counter is None:
+            counter = self._counts[picked.profile] = self._picked.labels(picked.profile)
+        counter.inc()
         return hop.advance(note=f"{picked.profile}: {picked.note}", **changes)
 
     def _pick_failed(self, error: PickError, journey: Journey, hop: Hop[Journey]) -> Rejection:
@@ -80,16 +83,10 @@ class Handlers:
                 reason=error.reason,
                 revision=journey.revision,
                 request_id=journey.request_id,
-                hint="told once for a rule of a revision; pointsman_profile_pick_failed counts every request",
+                hint="logged once for a rule of a revision; pointsman_profile_pick_failed counts every request",
             )
         return hop.reject(
             500,
             f"Failed to pick a profile for request {journey.request_id}; the operator's log names the rule.",
             code="profile_pick_failed",
         )
-
-    def _count(self, profile: str) -> None:
-        counter = self._counts.get(profile)
-        if counter is None:
-            counter = self._counts[profile] = self._picked.labels(profile)
-        counter.inc()

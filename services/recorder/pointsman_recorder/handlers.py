@@ -3,8 +3,10 @@
 from collections.abc import Awaitable, Callable
 from typing import Protocol
 
+from pointsman_contracts.regret import RegretQuery, RegretSums
 from pointsman_contracts.story import KeptEvent, Story, StoryQuery
 from pointsman_contracts.usage import UsageQuery, UsageSums
+from pointsman_recorder.domain.regret_sums import RegretAnswer
 from pointsman_recorder.domain.usage_record import Sums
 
 
@@ -15,23 +17,36 @@ class KeptEvents(Protocol):
         """Events of a request, and whether there are more."""
         ...
 
+    def story_of_trace(self, trace: str) -> Awaitable[tuple[list[KeptEvent], bool]]:
+        """Events of the requests of a trace, and whether there are more."""
+        ...
+
     def sums(self, query: UsageQuery) -> Awaitable[Sums]:
         """Rows, and what must be known of them. Raises ValueError for a question that has no answer."""
+        ...
+
+    def regret(self, query: RegretQuery, judge: str) -> Awaitable[RegretAnswer]:
+        """Rows of a recorder's judgements. Raises ValueError for a question that has no answer."""
         ...
 
 
 class Handlers:
     """Answers from the store."""
 
-    def __init__(self, instance: str, kept: KeptEvents, behind: Callable[[], int]) -> None:
-        """`behind`: how many events aren't in the store yet."""
+    def __init__(self, instance: str, kept: KeptEvents, behind: Callable[[], int], name: str, *, judging: bool) -> None:
+        """`behind`: how many events aren't in the store yet. `name`: what the recorder's judgements are known by."""
         self._instance = instance
         self._kept = kept
         self._behind = behind
+        self._name = name
+        self._judging = judging
 
     async def story(self, query: StoryQuery) -> Story:
         """The stored events of a request."""
-        events, more = await self._kept.story(query.request_id)
+        if query.trace is not None and not query.request_id:
+            events, more = await self._kept.story_of_trace(query.trace)
+        else:
+            events, more = await self._kept.story(query.request_id)
         return Story(recorder=self._instance, events=tuple(events), more=more, behind=self._behind())
 
     async def sums(self, query: UsageQuery) -> UsageSums:
@@ -43,4 +58,15 @@ class Handlers:
             more=found.more,
             behind=self._behind(),
             unpriced_models=tuple(found.unpriced_models),
+        )
+
+    async def regret(self, query: RegretQuery) -> RegretSums:
+        """The sums of regret."""
+        found = await self._kept.regret(query, self._name)
+        return RegretSums(
+            recorder=self._instance,
+            judging=self._judging,
+            rows=tuple(found.rows),
+            more=found.more,
+            behind=self._behind(),
         )

@@ -2,10 +2,12 @@
 
 import os
 
+from pointsman_contracts.regret import RegretQuery
 from pointsman_contracts.story import StoryQuery
 from pointsman_contracts.usage import UsageQuery
 from pointsman_recorder.adapters.database import Database
 from pointsman_recorder.adapters.event_feed import EventFeed
+from pointsman_recorder.adapters.judging import Judging
 from pointsman_recorder.adapters.ledger import UsageLedger
 from pointsman_recorder.adapters.metrics import RecorderMetrics
 from pointsman_recorder.adapters.store import EventStore, StoreBounds
@@ -24,16 +26,25 @@ def build(service: Service[RecorderSettings]) -> None:
     store = EventStore(Database(settings.state_dir), bounds)
     service.on_stop(store.close)
     feed = EventFeed(service.events, service.bus, settings.recorder_name)
-    recording = Recording(
-        store, feed, UsageLedger(service.events, service.bus, settings), RecorderMetrics(service.registry)
-    )
-    handlers = Handlers(service.process.instance, store, lambda: recording.behind)
+    metrics = RecorderMetrics(service.registry)
+    judging = _judging(service, metrics) if settings.judge else None
+    recording = Recording(store, feed, UsageLedger(service.events, service.bus, settings), metrics, judging)
+    name = settings.recorder_name
+    handlers = Handlers(service.process.instance, store, lambda: recording.behind, name, judging=settings.judge)
     service.readiness.add("ledger", lambda: recording.missing)
     service.events.handle(StoryQuery, handlers.story)
     service.events.handle(UsageQuery, handlers.sums)
+    service.events.handle(RegretQuery, handlers.regret)
     service.background("ledger", recording.follow_ledger)
     service.background("events", recording.record)
     service.background("retention", recording.forget)
+
+
+def _judging(service: Service[RecorderSettings], metrics: RecorderMetrics) -> Judging:
+    # The formula needs numpy, which a recorder that judges nothing does without.
+    from pointsman_recorder.domain.judge import Judge
+
+    return Judging(Judge(), service.bus, service.settings.recorder_name, metrics)
 
 
 PROGRAM = Program("recorder", RecorderSettings, build)

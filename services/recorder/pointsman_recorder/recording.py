@@ -15,6 +15,7 @@ from nats.js.errors import Error as JetStreamError
 
 from pointsman_recorder.adapters.confirmations import NotWritten
 from pointsman_recorder.adapters.event_feed import EventFeed
+from pointsman_recorder.adapters.judging import Judging
 from pointsman_recorder.adapters.ledger import UsageLedger
 from pointsman_recorder.adapters.metrics import RecorderMetrics
 from pointsman_recorder.adapters.pull import Missed
@@ -36,7 +37,16 @@ _log = Log("recorder")
 class Recording:
     """Three loops, each for the life of the service."""
 
-    def __init__(self, store: EventStore, feed: EventFeed, ledger: UsageLedger, metrics: RecorderMetrics) -> None:
+    def __init__(
+        self,
+        store: EventStore,
+        feed: EventFeed,
+        ledger: UsageLedger,
+        metrics: RecorderMetrics,
+        judging: Judging | None = None,
+    ) -> None:
+        """`judging`: None for a recorder that judges no decision."""
+        self._judging = judging
         self._store = store
         self._feed = feed
         self._ledger = ledger
@@ -88,6 +98,8 @@ class Recording:
                 batch = await self._feed.next()
                 if batch is None:
                     self._is_behind(0)
+                    if self._judging is not None:
+                        self._judging.publish()
                     continue
                 kept = await self._store.keep(batch.entries)
                 await self._write(kept.owed)
@@ -99,6 +111,8 @@ class Recording:
                 ):  # fmt: skip
                     self._metrics.events.labels(outcome).inc(count)
                 self._is_behind(batch.behind)
+                if self._judging is not None:
+                    await self._judging.take(kept.fresh)
         finally:
             self._feed.close()
 

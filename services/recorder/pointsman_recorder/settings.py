@@ -22,6 +22,10 @@ class RecorderSettings(ServiceSettings):
     keep_sums_days: float = Field(default=800.0, gt=0)
     """Days that sums of usage are kept."""
 
+    judge: bool = False
+    """Whether it judges decisions once their requests have ended, and publishes their regret (docs/regret.md): about
+    70 µs of CPU a request."""
+
     usage_max_age_s: float = Field(default=400 * 86400.0, gt=1)
     """Seconds that the usage ledger keeps a record; used when this process makes the stream `PM_USAGE`."""
     usage_max_bytes: int = Field(default=2**30, gt=0)

@@ -43,7 +43,7 @@ def test_an_event_is_kept_with_what_the_ledger_is_owed_for_it() -> None:
 def test_an_event_of_an_unknown_type_is_kept_by_the_time_that_the_stream_got_it() -> None:
     assert entry("", "PM_EVENTS:3", b'{"something": "else"}', 5) == (
         *("PM_EVENTS:3", None, 5, ""),
-        *(b'{"something": "else"}', None),
+        *(b'{"something": "else"}', None, (), None),
     )
 
 

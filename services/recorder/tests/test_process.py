@@ -4,24 +4,29 @@ import asyncio
 from collections.abc import AsyncIterator
 from functools import partial
 from pathlib import Path
+from typing import TypeVar
 
 import aiohttp
 import pytest
 
 from pointsman_contracts.identity import Identity
+from pointsman_contracts.message import Message
 from pointsman_contracts.money import NANOS
-from pointsman_contracts.response import ResponseCompleted, Usage
-from pointsman_contracts.scheduling import RequestScheduled
+from pointsman_contracts.regret import RegretQuery, RegretSums, RequestsJudged
+from pointsman_contracts.response import ResponseCompleted, ResponseStarted, Usage
+from pointsman_contracts.scheduling import CandidateColumns, ProfileRun, RequestScheduled
 from pointsman_contracts.story import Story, StoryQuery
+from pointsman_contracts.subjects import subject
 from pointsman_contracts.usage import UsageQuery, UsageRecord, UsageSum, UsageSums
-from pointsman_runtime.bus.errors import NobodyListens, NoReply
+from pointsman_runtime.bus.errors import NoListener, NoReply
 from pointsman_runtime.service.host import EXIT_FAILED
-from pointsman_testing import NatsServer, Processes, ServiceProcess, eventually
+from pointsman_testing import NatsServer, Processes, ServiceProcess, builders, eventually
 from pointsman_testing.builders import unix_ms
 from pointsman_testing.observer import Observer, observing
 
 # The recorder steps back where others have work.
 patiently = partial(eventually, timeout=60.0)
+M = TypeVar("M", bound=Message)
 EVENTS = "PM_EVENTS"
 LEDGER = "PM_USAGE"
 
@@ -51,8 +56,8 @@ class Scene:
         self.folder = folder
         self._processes = processes
 
-    def start(self) -> ServiceProcess:
-        env = {"POINTSMAN_NATS_URL": self.server.url, "POINTSMAN_STATE_DIR": str(self.folder / "state")}
+    def start(self, **settings: str) -> ServiceProcess:
+        env = {"POINTSMAN_NATS_URL": self.server.url, "POINTSMAN_STATE_DIR": str(self.folder / "state"), **settings}
         return self._processes.start("pointsman-recorder", env=env)
 
     async def ask_story(self, request_id: str) -> Story:
@@ -64,9 +69,16 @@ class Scene:
     async def summed(self, requests: int) -> bool:
         try:
             rows = UsageSums.decode(await self.seen.bus.ask(UsageQuery(by=()), timeout=10)).rows
-        except (NoReply, NobodyListens):
+        except (NoReply, NoListener):
             return False
         return bool(rows) and rows[0].requests >= requests
+
+    async def events(self, kind: type[M]) -> list[M]:
+        """Every event of a type in the stream."""
+        state = (await self.seen.js.stream_info(EVENTS)).state
+        first = max(1, state.first_seq)
+        found = [await self.seen.js.get_msg(EVENTS, seq=seq) for seq in range(first, state.last_seq + 1)]
+        return [kind.decode(each.data or b"") for each in found if each.subject == subject(kind, "p")]
 
     async def records(self) -> list[UsageRecord]:
         """Everything in the ledger."""
@@ -200,3 +212,56 @@ async def test_an_outage_of_the_bus_and_events_that_cant_be_read_dont_end_it(sce
     await scene.seen.js.purge_stream(LEDGER)
     await asyncio.to_thread((scene.folder / "state").rename, scene.folder / "lost")
     await scene.start().wait_ready()
+
+
+@pytest.mark.requirement("REGRET-1")
+async def test_a_recorder_that_judges_publishes_regret_that_its_sums_agree_with(scene: Scene) -> None:
+    recorder = scene.start(POINTSMAN_JUDGE="true")
+    await recorder.wait_ready()
+    bus = scene.seen.bus
+    now, count = unix_ms(), 80
+    scores: dict[str, tuple[float | None, ...]] = {"least-delay": (1.0, 0.0)}
+    columns = CandidateColumns(
+        workers=("a", "b"), ages_ms=(1.0, 1.0), running=(0, 0), waiting=(0, 0), kv_usage=(0.0, 0.0),
+        matched_tokens=(0, 0), scores=scores, totals=(12.0, 0.0),
+    )  # fmt: skip
+    run = ProfileRun(profile="default", chosen=("a", "b"), weights={"least-delay": 12.0}, candidates=columns)
+    events: list[RequestScheduled | ResponseStarted | ResponseCompleted] = []
+    for number in range(count):
+        # Every other request comes while its engine computes the one before, and the other engine is idle.
+        name, began = f"r-{number}", now + 1000 * (number // 2) + 5 * (number % 2)
+        events.append(
+            builders.scheduled(
+                request_id=name, at_ms=began, prompt_tokens=1000, runs=(run,), endpoints=("a",), sequence=number + 1
+            )
+        )
+        ended = {"request_id": name, "source": "edge-1", "sequence": number + 1, "pool": "p", "worker": "a"}
+        wait = 40 if number % 2 == 0 else 75
+        events.append(ResponseStarted.model_validate(ended | {"at_ms": began + wait, "ttft_ms": wait}))
+        over = {"at_ms": began + wait + 160, "status": 200, "outcome": "ok", "usage": {"completion_tokens": 20}}
+        events.append(ResponseCompleted.model_validate(ended | over))
+    for event in sorted(events, key=lambda event: event.at_ms):
+        bus.publish(event, "p")
+
+    async def judged() -> list[RequestsJudged]:
+        events = await scene.events(RequestsJudged)
+        told = sum(len(event.requests) + sum(event.unjudged.values()) for event in events)
+        return events if told == count else []
+
+    verdicts = await patiently(judged)
+    choices = [choice for event in verdicts for request in event.requests for choice in request.choices]
+    assert sum(choice.regret_us for choice in choices) > 0
+
+    async def sums() -> RegretSums | None:
+        answer = RegretSums.decode(await bus.ask(RegretQuery(by=()), timeout=30))
+        return answer if answer.rows and answer.rows[0].requests == len(choices) else None
+
+    answer = await patiently(sums)
+    assert answer.judging
+    [row] = answer.rows
+    assert (row.regret_us, row.cost_us) == (
+        sum(choice.regret_us for choice in choices), sum(choice.cost_us for choice in choices)
+    )  # fmt: skip
+    story = await scene.ask_story(f"r-{count - 1}")
+    last = next(RequestsJudged.decode(event.body) for event in story.events if event.type == "request.judged.v1")
+    assert [request.request_id for request in last.requests] == [f"r-{count - 1}"]

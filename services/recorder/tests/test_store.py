@@ -51,6 +51,22 @@ def event(
     return found
 
 
+def test_a_story_is_found_by_its_trace_for_as_long_as_events_are_kept(tmp_path: Path) -> None:
+    store = EventStore(Database(tmp_path), LONG)
+    trace = "4bf92f3577b34da6a3ce929d0e0e4736"
+    sampled = event(1, request="r-1")._replace(trace=trace)
+    run(store.keep([sampled, sampled, event(3, request="r-3")]))
+    events, more = run(store.story_of_trace(trace))
+    assert ([ResponseCompleted.decode(each.body).request_id for each in events], more) == (["r-1"], False)
+    assert run(store.story_of_trace("0" * 32)) == ([], False)
+    run(store.close())
+    # Nothing is remembered of a trace for longer than its events.
+    again = EventStore(Database(tmp_path), LONG._replace(event_days=1.0))
+    run(again.forget(1.0))
+    assert run(again.story_of_trace(trace)) == ([], False)
+    run(again.close())
+
+
 class Recorder(RuleBasedStateMachine):
     """The recorder's steps in every order, with an end of the process between any two."""
 
@@ -222,6 +238,8 @@ async def test_what_an_earlier_version_kept_is_read_alike(tmp_path: Path) -> Non
     database.connection.execute("INSERT INTO events (key, request_id, at_ms, type, body) VALUES (?, ?, ?, ?, ?)", row)
     database.connection.executescript(
         """
+        DROP TABLE regret_sums;
+        DROP INDEX judgements;
         DROP TABLE usage_sums;
         CREATE TABLE usage_sums (
             day TEXT, tenant TEXT, subject TEXT, model TEXT,

@@ -8,6 +8,7 @@ from typing import Final
 from pointsman_contracts.journey import Journey, Target
 from pointsman_contracts.message import Message
 from pointsman_contracts.scheduling import RequestScheduled, Reservations, UnboundRequest
+from pointsman_plugins.scheduling.request import RequestKey
 from pointsman_plugins.scheduling.worker import Hold
 from pointsman_runtime.bus.bus import Bus
 from pointsman_runtime.bus.errors import BusError, MessageTooLarge
@@ -40,6 +41,8 @@ class DecisionPublisher:
         self._sequences: dict[tuple[str, str], int] = {}
         self._waiting: set[str] = set()
         """Pools whose waiting requests have changed since they were last published."""
+        self._told_waiting: dict[str, frozenset[RequestKey]] = {}
+        """Pool → waiting requests that the peers know with their blocks."""
         self._planned = False
         self._too_large = False
         """Whether a decision was too large to publish even with a single candidate."""
@@ -101,27 +104,25 @@ class DecisionPublisher:
                 _log.error("not_explained", error, request_id=told.journey.request_id)
 
     def _explain(self, told: ScheduledEvent) -> None:
+        """Publish one decision. While the event is too large, it shows fewer candidates."""
         pool = told.target.pool or ""
-        sequence = self._next("scheduled", pool)
+        key = "scheduled", pool
+        sequence = self._sequences[key] = self._sequences.get(key, 0) + 1
         shown = CANDIDATES_SHOWN
-        while not self._publish_event(told, pool, sequence, shown):
-            shown //= 4
-            if not shown:
-                self._note_too_large(told, pool)
+        while shown:
+            event = written(told, self.instance, sequence, shown)
+            try:
+                self._bus.publish_written(
+                    RequestScheduled, event, self.instance, sequence, pool, traceparent=told.traceparent
+                )
+            except MessageTooLarge:
+                shown //= 4
+            except BusError as error:
+                self._note_unpublished(RequestScheduled, error)
                 return
-
-    def _publish_event(self, told: ScheduledEvent, pool: str, sequence: int, shown: int) -> bool:
-        """Publish one decision. False when the event is too large and must be made smaller."""
-        event = written(told, self.instance, sequence, shown)
-        try:
-            self._bus.publish_written(
-                RequestScheduled, event, self.instance, sequence, pool, traceparent=told.traceparent
-            )
-        except MessageTooLarge:
-            return False
-        except BusError as error:
-            self._note_unpublished(RequestScheduled, error)
-        return True
+            else:
+                return
+        self._note_too_large(told, pool)
 
     def _note_too_large(self, told: ScheduledEvent, pool: str) -> None:
         self._metrics.unpublished.labels(RequestScheduled.__name__).inc()
@@ -131,14 +132,15 @@ class DecisionPublisher:
 
     def _has_peers(self) -> bool:
         """Whether another scheduler is known. A scheduler that joins later asks for the books."""
-        service = self._bus.process.service
-        return len(self._heartbeat.table.instances(service, asyncio.get_running_loop().time())) > 1
+        return self._heartbeat.table.others(self._bus.process.service)
 
     def _tell_peers(self, pool: str, changes: list[tuple[str, Hold]], unbound: bool) -> None:
+        key = "reservations", pool
+        sequence = self._sequences[key] = self._sequences.get(key, 0) + 1
         message = Reservations(
             pool=pool,
             scheduler=self.instance,
-            sequence=self._next("reservations", pool),
+            sequence=sequence,
             at_ms=time.time_ns() // 1_000_000,
             changes=tuple([hold.change(op) for op, hold in changes]),
             unbound=self._unbound(pool) if unbound else None,
@@ -150,6 +152,9 @@ class DecisionPublisher:
 
     def _unbound(self, pool: str) -> tuple[UnboundRequest, ...]:
         binder, now = self._pools.of(pool).binder, time.monotonic() * 1000.0
+        known = self._told_waiting.get(pool, frozenset())
+        waiting = binder.waiting
+        self._told_waiting[pool] = frozenset(each.request.key for each in waiting)
         return tuple(
             [
                 UnboundRequest(
@@ -158,8 +163,14 @@ class DecisionPublisher:
                     prompt_tokens=each.prompt,
                     priority=each.request.priority,
                     left_ms=round(each.latest - now),
+                    request_id=each.request.request_id,
+                    edge=each.request.edge,
+                    waited_ms=round(now - each.since),
+                    max_output_tokens=each.request.max_output_tokens,
+                    block_tokens=each.request.block_tokens,
+                    blocks=b"" if each.request.key in known else each.request.blocks.tobytes(),
                 )
-                for each in binder.waiting
+                for each in waiting
             ]
         )
 
@@ -167,8 +178,3 @@ class DecisionPublisher:
         """Readers see the gap in the sequence and ask; this publisher can't send it again."""
         self._metrics.unpublished.labels(message.__name__).inc()
         _log.debug("unpublished", reason=str(error))
-
-    def _next(self, kind: str, pool: str) -> int:
-        sequence = self._sequences.get((kind, pool), 0) + 1
-        self._sequences[kind, pool] = sequence
-        return sequence

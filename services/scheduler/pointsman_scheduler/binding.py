@@ -11,7 +11,7 @@ from pointsman_plugins.scheduling.request import RequestKey
 from pointsman_runtime.journey.hop import Hop
 from pointsman_runtime.telling.logs import Log
 from pointsman_scheduler.announcer import DecisionPublisher
-from pointsman_scheduler.domain.late_binding import Bound
+from pointsman_scheduler.domain.late_binding import TELL_AGAIN_MS, Bound
 from pointsman_scheduler.domain.outcome import Postponed
 from pointsman_scheduler.domain.pool import PoolScheduler
 from pointsman_scheduler.domain.pools import Pools
@@ -45,6 +45,8 @@ class Binding:
         self._kept: dict[RequestKey, _Kept] = {}
         self._timers: dict[str, tuple[asyncio.Handle, float]] = {}
         """The timer of each pool, with the loop time at which it fires."""
+        self._told: dict[str, float] = {}
+        """Pool → when its waiting requests were last published after a look."""
 
     def decide(self, journey: Journey, hop: Hop[Journey], queued_s: float) -> Decision | Rejection | Parked:
         """Choose now, or let the request wait until its engine takes it up."""
@@ -110,9 +112,10 @@ class Binding:
             kept = self._kept.pop(bound.request.key, None)
             if kept is not None:
                 self._go_on(kept, bound)
-        if binder.version != before:
-            self._announcer.waiting(pool.pool)
         now = time.monotonic()
+        if binder.version != before or (len(binder) and now - self._told.get(pool.pool, 0.0) >= TELL_AGAIN_MS / 1000.0):
+            self._told[pool.pool] = now
+            self._announcer.waiting(pool.pool)
         at = pool.look_at(now)
         if at is not None:
             self._look(pool, at - now)

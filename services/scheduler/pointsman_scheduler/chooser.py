@@ -50,8 +50,10 @@ class Chooser:
         if target is None or target.pool is None or policy is None:
             return hop.refuse(_no_pool(journey, revision))
         began = time.perf_counter()
-        journey = _fitting(journey, self._pools.block_tokens(target.pool))
-        request = _request(journey, target) if bound is None else bound.request
+        block_tokens = self._pools.block_tokens(target.pool)
+        if journey.request.block_tokens != block_tokens and journey.request.blocks:
+            journey = _fitting(journey, block_tokens)
+        request = _request(journey, target, queued_s) if bound is None else bound.request
         outcome = self._pools.of(target.pool).decide(request, time.monotonic(), _seed(journey.request_id), policy)
         took_s = time.perf_counter() - began
         metrics = self._metrics.of(target.pool)
@@ -101,14 +103,12 @@ def _fitting(journey: Journey, block_tokens: int) -> Journey:
     """The journey with blocks of the pool's size. Its blocks have another size after a stage that didn't know the pool,
     a fallback to another pool, or a change of the configuration. Such blocks would match nothing."""
     request = journey.request
-    if request.block_tokens == block_tokens or not request.blocks:
-        return journey
     reason = f"prefix not known: hashed in blocks of {request.block_tokens} tokens, the pool has {block_tokens}"
     facts = request.in_blocks_of(block_tokens)
     return journey.changed(request=facts, level="degraded", reasons=(*journey.reasons, reason))
 
 
-def _request(journey: Journey, target: Target) -> ScheduleRequest:
+def _request(journey: Journey, target: Target, queued_s: float) -> ScheduleRequest:
     facts = journey.request
     return ScheduleRequest(
         journey.request_id,
@@ -133,6 +133,7 @@ def _request(journey: Journey, target: Target) -> ScheduleRequest:
         features=facts.features,
         edge=journey.edge,
         attempt=journey.attempt,
+        queued_s=queued_s,
     )
 
 

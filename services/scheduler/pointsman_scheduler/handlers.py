@@ -7,7 +7,7 @@ from typing import Final
 from pointsman_contracts.journey import Journey
 from pointsman_contracts.reply import Decision, Parked, Rejection
 from pointsman_contracts.response import AttemptFailed, ResponseCompleted, ResponseStarted
-from pointsman_contracts.scheduling import Reservations
+from pointsman_contracts.scheduling import Reservations, UnboundRequest
 from pointsman_contracts.worker import WorkerLoad, WorkerRegistration
 from pointsman_runtime.journey.hop import Hop
 from pointsman_runtime.service.configuration import Revision
@@ -90,18 +90,22 @@ class Handlers:
         ignored = sum(not books.apply(change, message.scheduler, now) for change in message.changes)
         if ignored:
             self._metrics.of(message.pool).ignored(ignored)
+        binder, now_ms = self._pools.of(message.pool).binder, now * 1000.0
         if message.unbound is not None:
-            now_ms = now * 1000.0
-            peers = [
-                PeerRequest(
-                    each.worker, float(each.uncached_tokens), each.prompt_tokens, each.priority, now_ms + each.left_ms
-                )
-                for each in message.unbound
-            ]
-            self._pools.of(message.pool).binder.peer(message.scheduler, peers, now_ms)
+            binder.peer(message.scheduler, [_peer_request(each, now_ms) for each in message.unbound], now_ms)
+        elif binder.silent(message.scheduler, now_ms):
+            binder.heard(message.scheduler, now_ms)
         self._gate.stirred(message.pool)
 
     def configured(self, revision: Revision[Mapping[str, Policy]]) -> None:
         """A revision came into force; earlier ones still decide for requests that started with them."""
         self._pools.use(revision.compiled, {name: pool.block_tokens for name, pool in revision.config.pools.items()})
         self._gate.configured({name: policy.flow_control for name, policy in revision.compiled.items()})
+
+
+def _peer_request(unbound: UnboundRequest, now_ms: float) -> PeerRequest:
+    return PeerRequest(
+        unbound.worker, float(unbound.uncached_tokens), unbound.prompt_tokens, unbound.priority,
+        now_ms + unbound.left_ms, unbound.edge, unbound.request_id, now_ms - unbound.waited_ms,
+        unbound.max_output_tokens, unbound.block_tokens, unbound.blocks,
+    )  # fmt: skip

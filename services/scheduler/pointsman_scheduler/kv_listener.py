@@ -5,18 +5,16 @@ import time
 from collections.abc import Callable
 from typing import Final
 
-import numpy as np
 from prometheus_client import CollectorRegistry, Gauge
 from pydantic import ValidationError
 
 from pointsman_contracts.kv import WorkerKvEvents, WorkerKvQuery, WorkerKvState
-from pointsman_plugins.scheduling.arrays import Blocks
 from pointsman_plugins.scheduling.worker import Worker
 from pointsman_runtime.bus.bus import Bus
 from pointsman_runtime.bus.errors import BusError
 from pointsman_runtime.telling.counting import Counter
 from pointsman_runtime.telling.logs import Log
-from pointsman_scheduler.domain.kv_following import KvFollower, Told
+from pointsman_scheduler.domain.kv_following import KvFollower
 from pointsman_scheduler.domain.pools import Pools
 
 TURN_S: Final = 0.1
@@ -80,8 +78,8 @@ class KvListener:
         if follower is None:
             follower = self._followers[key] = KvFollower()
         before = follower.gaps
-        self._note(*key, event.boot_id, follower.hear(event))
-        worker.kv_told = "" if follower.behind else event.boot_id
+        told = follower.hear(event)
+        self._pools.of(event.pool).hear_kv(event.worker, event.boot_id, told, not follower.behind, self._clock())
         if follower.gaps > before:
             self._gaps.labels(event.pool).inc()
 
@@ -108,30 +106,9 @@ class KvListener:
         except ValidationError as error:
             _log.warning("kv_state_malformed", pool=key[0], worker=key[1], problems=error.error_count())
             return
-        self._note(*key, state.boot_id, follower.answered(state))
-        worker = self._worker(*key)
-        if worker is not None:
-            worker.kv_told = "" if follower.behind else state.boot_id
+        told = follower.answered(state)
+        self._pools.of(key[0]).hear_kv(key[1], state.boot_id, told, not follower.behind, self._clock())
 
     def _worker(self, pool: str, name: str) -> Worker | None:
         found = self._pools.get(pool)
         return None if found is None else found.fleet.find(name)
-
-    def _note(self, pool: str, name: str, boot_id: str, told: Told) -> None:
-        found, worker = self._pools.get(pool), self._worker(pool, name)
-        if found is None or worker is None or worker.registration.boot_id != boot_id:
-            return
-        now, index = self._clock(), found.index
-        if told.everything is not None:
-            index.retold(worker.life, _blocks(told.everything), now)
-        for change in told.changes:
-            if change.op == "stored":
-                index.stored(worker.life, _blocks(change.blocks), now)
-            elif change.op == "removed":
-                index.removed(worker.life, _blocks(change.blocks), now)
-            elif change.op == "cleared":
-                index.retold(worker.life, _blocks(b""), now)
-
-
-def _blocks(packed: bytes) -> Blocks:
-    return np.frombuffer(packed, dtype="<u8")

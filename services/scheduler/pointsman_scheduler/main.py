@@ -3,6 +3,7 @@
 import asyncio
 from typing import Final
 
+from pointsman_contracts.fleet import FleetQuery
 from pointsman_contracts.journey import Journey
 from pointsman_contracts.kv import WorkerKvEvents
 from pointsman_contracts.response import AttemptFailed, ResponseCompleted, ResponseStarted
@@ -20,6 +21,9 @@ from pointsman_scheduler.chooser import Chooser
 from pointsman_scheduler.configuration import compile_policies
 from pointsman_scheduler.domain.policies import PolicyBook
 from pointsman_scheduler.domain.pools import Pools
+from pointsman_scheduler.fleet_view import FleetViews
+from pointsman_scheduler.flight.metrics import FlightMetrics
+from pointsman_scheduler.flight.recorder import FlightRecorder
 from pointsman_scheduler.gate import Gate
 from pointsman_scheduler.handlers import Handlers
 from pointsman_scheduler.kv_listener import KvListener
@@ -36,7 +40,15 @@ def build(service: Service[SchedulerSettings]) -> None:
     """Construct everything; connect to nothing."""
     book = PolicyBook(registries())
     configuration = service.configuration(lambda config, _revision: compile_policies(book, config))
-    pools = Pools(service.process.instance, service.settings.prefix_index)
+    settings = service.settings
+    flight = FlightRecorder(
+        settings.flight_dir,
+        None if settings.flight_salt is None else settings.flight_salt.get_secret_value(),
+        service.process.version,
+        lambda: pools,
+        FlightMetrics(service.registry),
+    )
+    pools = Pools(service.process.instance, settings.prefix_index, flight.created)
     metrics = SchedulerMetrics(service.registry, lambda: pools)
     announcer = DecisionPublisher(service.bus, service.heartbeat, pools, metrics)
     replica = Replica(service.bus, service.heartbeat, pools, metrics)
@@ -45,8 +57,14 @@ def build(service: Service[SchedulerSettings]) -> None:
     gate = Gate(service.heartbeat, pools, metrics, binding)
     handlers = Handlers(pools, gate, replica, metrics)
     reconciler = Reconciler(service.bus, service.heartbeat, pools, gate, announcer, metrics)
+    views = FleetViews(
+        service.process.instance, pools, lambda pool: configuration.current.compiled.get(pool), gate.figures
+    )
     kv = KvListener(service.bus, pools, pools.block_tokens, service.registry)
     metrics.watch_queues(gate.figures)
+    configuration.on_change(
+        lambda revision: flight.configured({name: pool.flight for name, pool in revision.config.pools.items()})
+    )
     configuration.on_change(handlers.configured)
 
     bus = service.bus
@@ -81,12 +99,15 @@ def build(service: Service[SchedulerSettings]) -> None:
             await asyncio.sleep(LOOK_AGAIN_S)
 
     service.events.handle(SchedulerStateQuery, replica.answer, service.process.instance)
+    service.events.handle(FleetQuery, views.answer, service.process.instance)
     service.on_start(list_workers)
     service.on_start(replica.join)
     service.on_stop(replica.close)
     service.on_stop(gate.close)
+    service.on_stop(flight.close)
     service.background("reconciler", reconciler.run)
     service.background("kv-events", kv.run)
+    service.background("flight", flight.run)
 
 
 PROGRAM = Program("scheduler", SchedulerSettings, build)

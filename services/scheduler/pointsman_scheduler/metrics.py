@@ -66,7 +66,7 @@ class SchedulerMetrics:
         )
         self.ignored: Final = Counter(
             "pointsman_scheduler_peer_changes_ignored",
-            "Changes that other schedulers told and that no longer counted",
+            "Changes from other schedulers that came too late to count",
             ["pool"],
             registry=registry,
         )
@@ -77,7 +77,10 @@ class SchedulerMetrics:
             registry=registry,
         )
         self.gaps: Final = Counter(
-            "pointsman_scheduler_peer_gaps", "Gaps seen in what other schedulers told", ["scheduler"], registry=registry
+            "pointsman_scheduler_peer_gaps",
+            "Gaps in the messages of other schedulers",
+            ["scheduler"],
+            registry=registry,
         )
         self.malformed: Final = Counter(
             "pointsman_scheduler_malformed_registrations", "Registrations that can't be used", registry=registry
@@ -144,7 +147,7 @@ class _Pools(Collector):
         )
         abandoned = CounterMetricFamily(
             "pointsman_scheduler_prefix_abandoned",
-            "Requests whose end nobody told in time: what they were expected to leave in a cache is forgotten",
+            "Requests whose end was not reported in time: the blocks expected in a cache are dropped",
             labels=["pool"],
         )
         unbound = GaugeMetricFamily(

@@ -11,7 +11,7 @@ from pointsman_contracts.presence import OpenRequests, OpenRequestsQuery
 from pointsman_contracts.services import EDGES
 from pointsman_plugins.scheduling.worker import Hold
 from pointsman_runtime.bus.bus import Bus
-from pointsman_runtime.bus.errors import BusError, NobodyListens
+from pointsman_runtime.bus.errors import BusError, NoListener
 from pointsman_runtime.journey.heartbeat import Heartbeat
 from pointsman_runtime.telling.logs import Log
 from pointsman_scheduler.announcer import DecisionPublisher
@@ -93,7 +93,7 @@ class Reconciler:
             asked = request_ids[start : start + ASKED_AT_ONCE]
             try:
                 answer = OpenRequests.decode(await self._bus.ask(OpenRequestsQuery(request_ids=asked), edge))
-            except NobodyListens:
+            except NoListener:
                 # An edge that this scheduler has never known, and that is dead.
                 self._write_off(pool, edge)
                 return

@@ -48,6 +48,8 @@ def written(told: ScheduledEvent, source: str, sequence: int, shown: int) -> byt
             "runs": runs,
             "endpoints": [worker.name for worker in outcome.endpoints],
             "reason": reason,
+            "legs": {leg: outcome.sight.names[run.chosen[0]] for leg, run in outcome.selection.legs.items()},
+            "stream": journey.request.stream,
             "prompt_tokens": journey.request.prompt_tokens,
             "cached_tokens": outcome.cached_tokens,
             "prefix": outcome.prefix,

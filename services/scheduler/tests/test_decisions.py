@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from pointsman_core.config import SchedulingPolicy
+from pointsman_delay import estimator
 from pointsman_plugins.registry import Registry
 from pointsman_plugins.scheduling.arrays import Floats
 from pointsman_plugins.scheduling.candidates import Candidates
@@ -14,7 +15,6 @@ from pointsman_plugins.scheduling.points import ProfileHandler, Scorer
 from pointsman_plugins.scheduling.request import ScheduleRequest
 from pointsman_plugins.scheduling.run import Selection
 from pointsman_scheduler.domain import explanation, profile
-from pointsman_scheduler.domain.delay import estimator
 from pointsman_scheduler.domain.explanation import explain
 from pointsman_scheduler.domain.outcome import Refused
 from pointsman_scheduler.domain.policy import compile_policy

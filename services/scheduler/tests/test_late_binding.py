@@ -3,9 +3,10 @@
 import numpy as np
 import pytest
 
+from pointsman_delay.pass_model import PassModel
 from pointsman_plugins.scheduling.request import ScheduleRequest
-from pointsman_scheduler.domain.delay.pass_model import PassModel
 from pointsman_scheduler.domain.late_binding import Because, Bound, PeerRequest
+from pointsman_scheduler.domain.late_binding.peers import Peers
 from pointsman_scheduler.domain.outcome import Postponed, Scheduled
 from pointsman_scheduler.plugins.producers.delay import DelayPrediction
 from pointsman_scheduler.testing import Bench
@@ -35,6 +36,11 @@ class Room(Bench):
         """As learnt so far; a rival may replace it."""
         (producer,) = [each for each in self.policy.producers if isinstance(each, DelayPrediction)]
         return producer.estimator.best.model
+
+    def speeds(self, **speeds: float) -> None:
+        """The duration of each worker's passes, divided by the pool's."""
+        (producer,) = [each for each in self.policy.producers if isinstance(each, DelayPrediction)]
+        producer.estimator.best.speeds = [speeds[name] for name in self.pool.fleet.names]
 
     def offer(self, tokens: int, **facts: object) -> Scheduled | Postponed:
         """A request comes."""
@@ -126,6 +132,33 @@ def test_waiting_requests_with_one_new_prefix_go_to_one_engine() -> None:
         left += room.bound()
     assert len(left) == 3
     assert len({each.worker for each in left}) == 1
+
+
+def test_a_short_request_goes_to_the_fast_engine_before_the_long_one_that_waits_for_it() -> None:
+    room = Room("slow", "fast")
+    room.speeds(slow=1.5, fast=1.0)
+    busy = [room.goes(8000, workers=(name,)) for name in ("slow", "fast")]
+    room.waits(7900)
+    short = room.waits(600)
+    room.now += 0.3
+    for request, worker in busy:
+        room.first_token(request, worker)
+    left = room.bound()
+    assert [each.worker for each in left if each.request is short] == ["fast"]
+
+
+def test_a_request_behind_a_higher_priority_is_planned_for_another_engine() -> None:
+    room = Room("a", "b")
+    first, worker = room.goes(8000)
+    room.now += 0.070
+    _, later = room.goes(8000)
+    assert {worker, later} == {"a", "b"}
+    important, short = room.waits(7000, priority=5), room.waits(600)
+    room.now += 0.106
+    room.first_token(first, worker)
+    assert [each.request for each in room.bound()] == [important]
+    room.now += 0.070
+    assert [(each.request, each.worker) for each in room.bound()] == [(short, later)]
 
 
 def test_a_higher_priority_goes_first_however_long_it_is() -> None:
@@ -220,12 +253,45 @@ def test_a_pass_is_left_to_a_shorter_request_of_another_scheduler_until_it_is_fo
     first, worker = room.goes(8000)
     later = room.waits(7000)
     room.now += 0.176
-    theirs = PeerRequest("a", 300.0, 300, 0, (room.now + 10.0) * 1000.0)
-    room.pool.binder.peer("scheduler-2", [theirs], room.now * 1000.0)
+    at = room.now * 1000.0
+    theirs = PeerRequest("a", 300.0, 300, 0, at + 10_000.0, "edge-2", "theirs", at, None, 64, b"")
+    room.pool.binder.peer("scheduler-2", [theirs], at)
     room.first_token(first, worker)
     assert not room.bound()
     room.now += 1.0
     assert [each.request for each in room.bound()] == [later]
+
+
+def test_the_blocks_of_a_peers_request_are_kept_from_its_first_report() -> None:
+    peers, blocks = Peers(), np.arange(1, 94, dtype=np.uint64)
+    first = PeerRequest("a", 6000.0, 6000, 0, 9_000.0, "edge-2", "theirs", 0.0, None, 64, blocks.tobytes())
+    peers.report("scheduler-2", [first], 0.0)
+    peers.report("scheduler-2", [first._replace(blocks=b"", worker="b")], 200.0)
+    (found,) = peers.waiting({"a": 0, "b": 1}, 400.0)
+    assert (found.row, found.request.blocks.tolist()) == (1, blocks.tolist())
+    assert not peers.waiting({"a": 0, "b": 1}, 500.0)
+    peers.report("scheduler-2", [], 500.0)
+    assert not peers.waiting({"a": 0, "b": 1}, 500.0)
+
+
+def test_with_other_schedulers_a_burst_counts_their_part_of_it() -> None:
+    room = Room("a", "b")
+    for _ in range(40):
+        for _ in range(2):
+            outcome = room.offer(200)
+            if isinstance(outcome, Scheduled):
+                room.pool.books.completed(outcome.holds[0].request, room.now, ok=False)
+            else:
+                room.pool.binder.cancel(outcome.request.key)
+        room.now += 3.0
+        for name in ("a", "b"):
+            room.hear(name)
+    assert isinstance(room.offer(2000), Scheduled)
+    room.now += 3.0
+    for name in ("a", "b"):
+        room.hear(name)
+    room.pool.binder.heard("scheduler-2", room.now * 1000.0)
+    room.waits(2000)
 
 
 def test_once_requests_come_in_bursts_the_first_waits_for_the_others() -> None:

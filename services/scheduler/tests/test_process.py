@@ -23,7 +23,7 @@ from pointsman_runtime.bus.bus import Bus
 from pointsman_runtime.bus.connection import Connection
 from pointsman_runtime.bus.errors import BusError
 from pointsman_runtime.journey.journeys import Journeys
-from pointsman_runtime.journey.presence import Nobody
+from pointsman_runtime.journey.presence import NoInstance
 from pointsman_runtime.telling.process import Process
 from pointsman_testing import builders, eventually
 from pointsman_testing.eventually import PATIENCE_S
@@ -187,7 +187,7 @@ async def neighbours(own_nats_server: NatsServer, start_scheduler: StartSchedule
     neighbours.first = await start_scheduler()
     loop = asyncio.get_running_loop()
     table = service.heartbeat.table
-    await eventually(lambda: not isinstance(table.where("scheduler", "llama", loop.time()), Nobody))
+    await eventually(lambda: not isinstance(table.where("scheduler", "llama", loop.time()), NoInstance))
     yield neighbours
     await neighbours.end()
 

@@ -1,4 +1,4 @@
-"""What the configuration means to the semantic-cache."""
+"""The semantic-cache's check of a configuration, and the policy that follows from it."""
 
 from pointsman_core.config import Config
 from pointsman_semantic_cache.domain.policy import compile_policy

@@ -1,4 +1,4 @@
-"""What the semantic-cache is asked on the bus."""
+"""The semantic-cache's messages: lookups, and answers to store."""
 
 import time
 from collections.abc import Awaitable
@@ -27,12 +27,11 @@ class Handlers:
         self._around = around
 
     def look_up(self, journey: Journey, hop: Hop[Journey]) -> Outcome | Awaitable[Outcome]:
-        """The answer to a request that was answered before; otherwise the journey, with a memo for whoever keeps the
-        answer to this one."""
+        """The stored answer to a request; otherwise the journey, with a memo for the replica that stores its answer."""
         return Lookup(self._around, journey, hop).run()
 
     def review(self, review: ResponseReview) -> Verdict | Awaitable[Verdict]:
-        """Keep an answer that the client has, if it may be given again. What is said of it is always that it passes."""
+        """Store an answer that the client has, if it may be given again. The verdict is always that it passes."""
         around = self._around
         policy = around.configuration.at(review.revision).compiled
         name = review.policy or DEFAULT_CACHE
@@ -85,7 +84,7 @@ class Handlers:
         for name, cache in around.configuration.current.compiled.caches.items():
             if query.cache in (None, name):
                 try:
-                    # A database may have answers of the process before this one, which nobody has asked for since.
+                    # A database may have answers of the previous process, which no request has asked for since.
                     around.stores.of(cache)
                 except StoreUnavailable as error:
                     problem = around.missing.note("store", error)

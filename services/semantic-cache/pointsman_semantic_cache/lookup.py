@@ -1,4 +1,4 @@
-"""One request on its way in: the answer that is there already, or a memo for whoever keeps the one to come."""
+"""The lookup of one request: a stored answer, or a memo for the replica that stores the answer to come."""
 
 import time
 from collections.abc import Awaitable, Sequence
@@ -31,7 +31,7 @@ from pointsman_semantic_cache.judging import judge
 from pointsman_semantic_cache.surroundings import CacheSurroundings
 
 SERVICE: Final = "semantic-cache"
-TOLD: Final = "x-pointsman-cache"
+HEADER: Final = "x-pointsman-cache"
 """Header of every answer that passed by here: `hit`, `semantic`, `miss`, `bypass`."""
 
 
@@ -56,7 +56,7 @@ class Lookup:
         """The question's, for the entry of its answer, where a model compares texts."""
 
     def run(self) -> Outcome | Awaitable[Outcome]:
-        """The answer, or the journey; an awaitable when somebody has to be asked."""
+        """The answer, or the journey; an awaitable when a store or an embedder has to be asked."""
         journey, around = self._journey, self._around
         policy = around.configuration.at(journey.revision).compiled
         cache = policy.caches.get(self._name)
@@ -70,7 +70,7 @@ class Lookup:
         return self._exactly(cache, memos.Memo(partition, exact)) if exact else self._of_the_body(cache, partition)
 
     async def _of_the_body(self, cache: Cache, partition: Partition) -> Outcome:
-        """What a request asks that comes without a fingerprint."""
+        """The question of a request that has no fingerprint yet."""
         question = await self._question()
         if not isinstance(question, CacheQuestion):
             return question
@@ -202,12 +202,12 @@ class Lookup:
         return self._answered(cache, found.entry, "semantic", by + judged)
 
     async def _question(self, memo: memos.Memo | None = None) -> CacheQuestion | Journey:
-        """What the request asks, of its body; the journey when the edge has none to read."""
+        """The question in the request's body; the journey when the edge no longer holds a body."""
         journey, around = self._journey, self._around
         try:
             body = await around.content.body(journey.edge, journey.request_id)
         except ContentGone:
-            # Its client has left; whoever is next finds that too.
+            # Its client has left; the next stage finds that too.
             return self._go_on("bypass", "no longer held by its edge")
         except (BusError, ContentUnusable) as problem:
             return self._without("content", problem, memo)
@@ -222,8 +222,8 @@ class Lookup:
         self._land()
         self._around.metrics.looked_up(self._name, result, plan_of(self._journey.request.attributes))
         age_s = max(0, self._now_ms - entry.kept_ms) // 1000
-        # What the guard let pass passes again as long as it says that it is the same one; whoever else looks at answers
-        # looks at this one.
+        # An answer that the guard passed needs no second check while the guard's policy is the same. Every other
+        # response stage checks this answer.
         checked = {SERVICE, GUARD} if entry.verdict == PASSED and self._guarded is not None else {SERVICE}
         return self._hop.answer(
             entry.body,
@@ -233,7 +233,7 @@ class Lookup:
             usage=entry.usage if cache.count_tokens else None,
             saved=None if cache.count_tokens else entry.usage,
             response=tuple(stage for stage in self._journey.response if stage.service not in checked),
-            answer_headers=(HeaderEdit(name=TOLD, value=result), HeaderEdit(name="age", value=str(age_s))),
+            answer_headers=(HeaderEdit(name=HEADER, value=result), HeaderEdit(name="age", value=str(age_s))),
             note=f"{result}, {age_s} s old: {note}",
         )
 
@@ -245,7 +245,7 @@ class Lookup:
             self._name, "failed" if missing is not None else result, plan_of(journey.request.attributes)
         )
         changes: JourneyChanges = {
-            "answer_headers": (*journey.answer_headers, HeaderEdit(name=TOLD, value=result)),
+            "answer_headers": (*journey.answer_headers, HeaderEdit(name=HEADER, value=result)),
         }
         if memo is not None:
             if self._text is not None and self._keeps():

@@ -1,4 +1,4 @@
-"""What the cache counts."""
+"""Metrics of the cache."""
 
 import time
 from collections.abc import Generator
@@ -62,7 +62,7 @@ class CacheMetrics:
         held.set_function(lambda: memory.held_in_all)
 
     def looked_up(self, cache: str, result: str, plan: str) -> None:
-        """A request went through; `plan` is the client's, empty where nobody found out."""
+        """A request went through; `plan` is the client's, empty where it is unknown."""
         key = (cache, result, self._plans.of(plan))
         counter = self._results.get(key)
         if counter is None:

@@ -8,7 +8,7 @@ from pointsman_runtime.configuring.settings import ServiceSettings
 
 
 class SemanticCacheSettings(ServiceSettings):
-    """What a semantic-cache process can be told beside the settings of every service."""
+    """Settings of a semantic-cache process, beside those of every service."""
 
     snapshot_dir: Path | None = None
     """Folder that keeps the answers of caches with `store: memory` over a restart; they are lost without one. Each

@@ -1,4 +1,4 @@
-"""What lookups and populating stand on; tests put something else there."""
+"""The stores, embedders and clocks that lookups and storing use; tests replace them."""
 
 from collections.abc import Callable
 from dataclasses import dataclass

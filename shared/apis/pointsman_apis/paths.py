@@ -21,6 +21,14 @@ _LONGEST: Final = 512
 """Characters of a path that may mean an API."""
 
 
+_ELSEWHERE: Final = (
+    "/v1/messages/batches", "/v1/files", "/v1/uploads", "/v1/batches", "/v1/fine_tuning", "/v1/vector_stores",
+    "/v1/assistants", "/v1/threads", "/v1/conversations", "/v1/containers", "/v1/evals", "/v1/realtime", "/v1/videos",
+    "/v1/images/variations", "/v1/organization",
+)  # fmt: skip
+"""Paths of OpenAI's and Anthropic's APIs, with all below them, that no engine serves."""
+
+
 class Route(NamedTuple):
     """The meaning of a path."""
 
@@ -76,9 +84,13 @@ def check_method(method: str, route: Route) -> None:
 def unknown_path(path: str) -> Refusal:
     """404 that lists the nearest paths and all others. It doesn't repeat the client's own: events have the message, and
     a path may hold anything."""
+    known = next((each for each in _ELSEWHERE if path == each or path.startswith(f"{each}/")), None)
     near = difflib.get_close_matches(path[:100], _SHOWN, n=2)
-    hint = f" Did you mean {' or '.join(near)}?" if near else ""
-    return Refusal(404, f"Unknown path.{hint} The paths here are {', '.join(_SHOWN)}.", code="unknown_path")
+    if known is not None:
+        problem = f"This gateway doesn't serve {known}."
+    else:
+        problem = f"Unknown path. Did you mean {' or '.join(near)}?" if near else "Unknown path."
+    return Refusal(404, f"{problem} The paths here are {', '.join(_SHOWN)}.", code="unknown_path")
 
 
 def check_path(raw: bytes) -> None:

@@ -56,7 +56,8 @@ class UsageTail:
 
     def usage(self) -> Usage | None:
         """The last report of the engine; None when it reported nothing."""
-        end = self.end
+        pieces = self._pieces
+        end = pieces[0] if len(pieces) == 1 and self._kept <= KEPT else self.end
         position = end.rfind(self._key)
         while position >= 0:
             found = _read(end[position + len(self._key) :])
@@ -161,31 +162,34 @@ def _read(text: bytes) -> Usage | None:
     fields = cast("dict[str, object]", document)
     if fields.keys().isdisjoint(_COUNTS):
         return None
-    # Anthropic counts the tokens that its cache had or got beside `input_tokens`, OpenAI within.
-    anthropic_cached = _count(fields, "cache_read_input_tokens")
-    beside = anthropic_cached + _count(fields, "cache_creation_input_tokens")
-    details = _details(fields, "prompt_tokens_details", "input_tokens_details")
+    prompt = _count(fields, "prompt_tokens", "input_tokens")
+    cached = _detail(fields, "prompt_tokens_details", "input_tokens_details", "cached_tokens")
+    if "cache_read_input_tokens" in fields or "cache_creation_input_tokens" in fields:
+        # Anthropic counts the tokens that its cache had or got beside `input_tokens`, OpenAI within.
+        read = _count(fields, "cache_read_input_tokens")
+        prompt += read + _count(fields, "cache_creation_input_tokens")
+        cached = cached or read
     return Usage(
-        prompt_tokens=_count(fields, "prompt_tokens", "input_tokens") + beside,
+        prompt_tokens=prompt,
         completion_tokens=_count(fields, "completion_tokens", "output_tokens"),
-        cached_tokens=_count(details, "cached_tokens") or anthropic_cached,
-        reasoning_tokens=_count(
-            _details(fields, "completion_tokens_details", "output_tokens_details"), "reasoning_tokens"
-        ),
+        cached_tokens=cached,
+        reasoning_tokens=_detail(fields, "completion_tokens_details", "output_tokens_details", "reasoning_tokens"),
     )
 
 
 def _count(fields: dict[str, object], *names: str) -> int:
     for name in names:
-        count = token_count(fields.get(name))
-        if count is not None:
-            return count
+        value = fields.get(name)
+        if value is not None:
+            count = token_count(value)
+            if count is not None:
+                return count
     return 0
 
 
-def _details(fields: dict[str, object], *names: str) -> dict[str, object]:
-    for name in names:
-        value = fields.get(name)
-        if isinstance(value, dict):
-            return cast("dict[str, object]", value)
-    return {}
+def _detail(fields: dict[str, object], openai: str, anthropic: str, name: str) -> int:
+    """A count within the details of a report; 0 where it has none."""
+    for details in (fields.get(openai), fields.get(anthropic)):
+        if isinstance(details, dict):
+            return _count(cast("dict[str, object]", details), name)
+    return 0

@@ -42,6 +42,8 @@ def test_a_pool_may_stand_before_what_passes() -> None:
         ("/v1/embedding", "Did you mean /v1/embeddings"),
         ("/v1/audio/transcription", "Did you mean /v1/audio/transcriptions"),
         ("/x", "Unknown path. The paths"),
+        ("/v1/files", "This gateway doesn't serve /v1/files. The paths"),
+        ("/v1/fine_tuning/jobs", "This gateway doesn't serve /v1/fine_tuning. The paths"),
     ],
 )
 def test_an_unknown_path_is_told_the_near_ones_and_all_others(path: str, near: str) -> None:

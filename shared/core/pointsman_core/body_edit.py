@@ -5,20 +5,26 @@ their spelling, `true` stays `true`, unknown fields stay (S4-21). No decode of t
 """
 
 import re
-from collections.abc import Iterator, Mapping
-from typing import Final, NamedTuple
+from collections.abc import Mapping
+from typing import Final
 
-_TOKEN: Final = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"|[{}\[\]:,]', re.DOTALL)
+_MEMBER: Final = re.compile(
+    rb'[ \t\r\n]*("[^"\\]*(?:\\.[^"\\]*)*")[ \t\r\n]*:[ \t\r\n]*'
+    rb'(?:("[^"\\]*(?:\\.[^"\\]*)*"|[^ \t\r\n"{}\[\],]+)[ \t\r\n]*([,}]))?',
+    re.DOTALL,
+)
+"""A key and, unless it is an array or object, its value with the comma or brace behind it."""
+_OPENING: Final = re.compile(rb"[ \t\r\n]*\{")
+_NEXT: Final = re.compile(rb"[ \t\r\n]*([,}])")
+_INNER: Final = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"|[{}\[\]]', re.DOTALL)
+"""A string or a bracket within a member's value."""
 _ESCAPE: Final = re.compile(rb"\\u([0-9a-fA-F]{4})|\\(.)")
-_QUOTE, _BRACKET, _COLON, _COMMA = b'"[:,'
+_QUOTE, _BRACE = b'"}'
 _SIMPLE: Final = {b"b": "\b", b"f": "\f", b"n": "\n", b"r": "\r", b"t": "\t"}
 
 
-class _Member(NamedTuple):
-    key: str
-    key_start: int
-    value_start: int
-    value_end: int
+_Member = tuple[str, int, int, int]
+"""A key, where it starts, and where its value starts and ends."""
 
 
 def edit_fields(body: bytes, edits: Mapping[str, bytes | None]) -> bytes:
@@ -29,20 +35,21 @@ def edit_fields(body: bytes, edits: Mapping[str, bytes | None]) -> bytes:
     """
     if not edits:
         return body
-    members = list(_members(body))
-    opening = members[0].key_start if members else body.index(b"{") + 1
-    closing = members[-1].value_end if members else opening
+    members = _members(body)
+    opening = members[0][1] if members else body.index(b"{") + 1
+    closing = members[-1][3] if members else opening
     pieces: list[bytes] = [body[:opening]]
     end_of_previous = opening
-    for member in members:
-        value = edits.get(member.key, b"")
+    present: set[str] = set()
+    for key, key_start, value_start, value_end in members:
+        present.add(key)
+        value = edits.get(key, b"")
         if value is not None:
             if len(pieces) > 1:
-                pieces.append(body[end_of_previous : member.key_start])
-            pieces.append(body[member.key_start : member.value_start])
-            pieces.append(value or body[member.value_start : member.value_end])
-        end_of_previous = member.value_end
-    present = {member.key for member in members}
+                pieces.append(body[end_of_previous:key_start])
+            pieces.append(body[key_start:value_start])
+            pieces.append(value or body[value_start:value_end])
+        end_of_previous = value_end
     for key, value in edits.items():
         if key not in present and value is not None:
             pieces.append((b"," if len(pieces) > 1 else b"") + _quote(key) + b":" + value)
@@ -50,48 +57,43 @@ def edit_fields(body: bytes, edits: Mapping[str, bytes | None]) -> bytes:
     return b"".join(pieces)
 
 
-def _members(body: bytes) -> Iterator[_Member]:
-    depth = 0
-    key = ""
-    key_start = key_end = value_start = -1
-    for match in _TOKEN.finditer(body):
-        first = body[match.start()]
-        if first == _QUOTE:
-            if depth == 1 and value_start < 0:
-                key_start, key_end = match.span()
-        elif first in b"{[":
-            depth += 1
-            if first == _BRACKET and depth == 1:
+def _members(body: bytes) -> list[_Member]:
+    members: list[_Member] = []
+    after = _OPENING.match(body)
+    while after is not None:
+        member = _MEMBER.match(body, after.end())
+        if member is None:
+            if members or (after := _NEXT.match(body, after.end())) is None or after[1] != b"}":
                 break
-        elif first == _COLON:
-            if depth == 1:
-                key = _unquote(body[key_start:key_end])
-                value_start = match.end()
-        else:  # a comma, or a closing brace or bracket
-            if depth == 1 and value_start >= 0:
-                yield _Member(key, key_start, *_trim(body, value_start, match.start()))
-                value_start = -1
-            if first != _COMMA:
-                depth -= 1
-                if depth == 0:
-                    return
+            return members
+        key, after = member[1], member
+        value_start, value_end = member.span(2)
+        if value_start < 0:
+            value_start = member.end()
+            value_end = _closing(body, value_start)
+            after = _NEXT.match(body, value_end)
+        name = key[1:-1].decode("utf-8", "surrogatepass") if b"\\" not in key else _unquote(key)
+        members.append((name, member.start(1), value_start, value_end))
+        if after is not None and body[after.end() - 1] == _BRACE:
+            return members
     raise ValueError("the body is not a JSON object")
 
 
-def _trim(body: bytes, start: int, end: int) -> tuple[int, int]:
-    while start < end and body[start] in b" \t\r\n":
-        start += 1
-    while end > start and body[end - 1] in b" \t\r\n":
-        end -= 1
-    return start, end
+def _closing(body: bytes, start: int) -> int:
+    """The end of the array or object that starts here."""
+    depth = 0
+    for token in _INNER.finditer(body, start):
+        first = body[token.start()]
+        if first != _QUOTE:
+            depth += 1 if first in b"{[" else -1
+            if not depth:
+                return token.end()
+    raise ValueError("the body is not a JSON object")
 
 
 def _unquote(text: bytes) -> str:
-    inner = text[1:-1]
-    if b"\\" not in inner:
-        return inner.decode("utf-8", "surrogatepass")
     return (
-        _ESCAPE.sub(_unescape, inner)
+        _ESCAPE.sub(_unescape, text[1:-1])
         .decode("utf-8", "surrogatepass")
         .encode("utf-16", "surrogatepass")
         .decode("utf-16", "surrogatepass")

@@ -10,10 +10,10 @@ from datetime import date
 from decimal import Decimal
 from functools import cache
 from importlib.resources import files
-from typing import Final, NamedTuple
+from typing import Final, Literal, NamedTuple, Self
 from urllib.parse import urlsplit
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, model_validator
 
 from pointsman_core.config import Config
 from pointsman_core.config.served_model import Cost
@@ -82,8 +82,20 @@ class _Host(BaseModel):
 
     host: str
     source: str
-    checked: date
+    """The provider's page of prices."""
+    evidence: Literal["copy", "lists"]
+    """What they were compared with: a copy of that page, or lists by others that quote it."""
+    as_of: date
+    """The earliest day that the evidence can be from."""
+    unchecked: tuple[str, ...] = ()
+    """Models whose prices were compared with nothing, or only with something older."""
     models: dict[str, Cost]
+
+    @model_validator(mode="after")
+    def _unchecked_models_are_listed(self) -> Self:
+        if strange := set(self.unchecked) - self.models.keys():
+            raise ValueError(f"`unchecked` names {', '.join(sorted(strange))}, which `models` doesn't have")
+        return self
 
 
 class _List(BaseModel):

@@ -49,6 +49,11 @@ class Rewrites:
             for text, rule in patterns
         ]
 
+    @property
+    def any(self) -> bool:
+        """Whether there is a rule."""
+        return bool(self._exact or self._patterns)
+
     def of(self, model: str, request_id: str, session: str | None, headers: Mapping[str, str]) -> Rewritten | None:
         """The model that serves a request for `model`; None when no rule matches. Header names are in lower case."""
         rule = self._exact.get(model)

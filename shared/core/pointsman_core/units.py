@@ -8,7 +8,7 @@ from typing import Annotated, Final
 
 from pydantic import BeforeValidator, Field
 
-_DURATION: Final = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
+_DURATION: Final = {"ms": 0.001, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0, "d": 86400.0}
 _SIZE: Final = {
     "": 1, "b": 1, "kb": 10**3, "mb": 10**6, "gb": 10**9, "kib": 2**10, "mib": 2**20, "gib": 2**30,
 }  # fmt: skip
@@ -30,8 +30,8 @@ def written() -> Generator[None]:
 
 
 def seconds(value: object) -> object:
-    """`250ms`, `1.5s`, `2m`, `1h`, `1d`, or a number of seconds. Raises ValueError on other text, and on a number
-    inside `written`."""
+    """`250ms`, `1.5s`, `2m` or `2min`, `1h`, `1d`, or a number of seconds. Raises ValueError on other text, and on a
+    number inside `written`."""
     if not isinstance(value, str):
         if value and isinstance(value, int | float) and not isinstance(value, bool) and _WRITTEN.get():
             raise ValueError(f"{value} has no unit; write one of {', '.join(_DURATION)} behind it, e.g. {value}s")

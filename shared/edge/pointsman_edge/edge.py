@@ -175,7 +175,7 @@ def surroundings(service: Service[ServiceSettings]) -> Wiring:
     stages = BusStages(journeys, client)
     around = Surroundings(
         instance=service.process.instance,
-        policy=lambda: rollout.current.compiled,
+        policy=rollout.compiled,
         stages=stages,
         reviewers=StageReviewers(journeys),
         bus=service.bus,

@@ -115,8 +115,12 @@ class EdgeRequest(ABC):
         """The client's headers, sorted by their readers. Raises Refusal if they can't be taken."""
         edge = self.edge
         read = edge.headers.read(headers, trusted=edge.trusted.include(peer))
-        check_content(read, self.record.api.body)
-        check_length(read.content_length, self.record.policy.limits.max_body)
+        record = self.record
+        kind, limit = record.api.body, record.policy.limits.max_body
+        if kind != "json" or read.content_type != "application/json" or read.content_encoding is not None:
+            check_content(read, kind)
+        if read.content_length is not None and read.content_length > limit:
+            check_length(read.content_length, limit)
         return read
 
     def complete(
@@ -155,7 +159,7 @@ class EdgeRequest(ABC):
             path=self.requested.asked,
             model=model,
             headers=stages,
-            client=edge.trusted.client_of(peer, headers.forwarded_for),
+            client=peer if headers.forwarded_for is None else edge.trusted.client_of(peer, headers.forwarded_for),
         )
 
     def decided(self, reply: Decision | Rejection | Answer) -> Decision | Answer:
@@ -213,9 +217,11 @@ class EdgeRequest(ABC):
             self._unsettled(error)
         if record.api is RESPONSES:
             edge.responses.remember(record)
+        exported: str | None = None
         if self.span is not None and self.span.recording:
+            exported = self.span.traceparent
             self.span.end_with(request_attributes(record), None if record.outcome == "ok" else record.outcome)
-        edge.metrics.completed(record)
+        edge.metrics.completed(record, exported)
         edge.events.completed(record, time.monotonic())
         if self.reviewed_after:
             edge.response_stages.after(self)

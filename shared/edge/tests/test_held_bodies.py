@@ -7,7 +7,7 @@ import pytest
 from pointsman_contracts.content import ContentEdits, ContentQuery, PromptTokens
 from pointsman_contracts.journey import BodyEdit
 from pointsman_edge.taking_in.bodies import HeldBodies
-from pointsman_runtime.bus.errors import NobodyListens
+from pointsman_runtime.bus.errors import NoListener
 from pointsman_runtime.journey.content_client import ContentClient, ContentGone
 from pointsman_testing.buses import Buses
 
@@ -73,7 +73,7 @@ async def test_a_request_that_has_ended_is_said_to_be_gone(buses: Buses) -> None
         await client.body("edge-1", "request-1")
     with pytest.raises(ContentGone):
         await client.edit("edge-1", "request-1", "guard", ())
-    with pytest.raises(NobodyListens):
+    with pytest.raises(NoListener):
         await client.body("edge-2", "request-1")
 
 

@@ -8,7 +8,7 @@ from typing import Final
 
 from pointsman_engines.client import EngineClient, EngineFailed, EngineHung, EngineRefused, EngineUnreachable
 from pointsman_engines.exposition import UnreadableMetrics
-from pointsman_engines.life import Life
+from pointsman_engines.life import EngineLife
 from pointsman_engines.models import ServedModels, served_models
 from pointsman_engines.reading import Reading
 from pointsman_engines.said import Said
@@ -58,7 +58,7 @@ class EndpointWatch(ABC):
         self._client = client
         self._on_status = on_status
         self._answer_timeout_s = answer_timeout_s
-        self._life = Life()
+        self._life = EngineLife()
         self._said = Said()
         self._said_of_facts = Said()
 

@@ -8,7 +8,7 @@ def _random_id() -> str:
     return secrets.token_hex(6)
 
 
-class Life:
+class EngineLife:
     """The `boot_id` of one engine.
 
     An engine that says when it started gets an id made of that, so that every observer, and an agent that was

@@ -5,7 +5,7 @@ from collections.abc import Callable
 
 import pytest
 
-from pointsman_engines.life import Life
+from pointsman_engines.life import EngineLife
 
 
 def numbered() -> Callable[[], str]:
@@ -14,7 +14,7 @@ def numbered() -> Callable[[], str]:
 
 
 def test_observers_of_an_engine_that_says_when_it_started_agree_on_its_life() -> None:
-    first, second = Life(), Life()
+    first, second = EngineLife(), EngineLife()
     assert first.answered(1750000000.25, 10.0)
     first.refused()
     assert second.answered(1750000000.25, None)
@@ -42,7 +42,7 @@ Step = tuple[str, float | None]
 def test_without_a_start_time_a_life_ends_with_a_refusal_or_a_counter_that_goes_back(
     steps: list[Step], lives: int
 ) -> None:
-    life = Life(numbered())
+    life = EngineLife(numbered())
     for what, progress in steps:
         if what == "refused":
             life.refused()
@@ -52,7 +52,7 @@ def test_without_a_start_time_a_life_ends_with_a_refusal_or_a_counter_that_goes_
 
 
 def test_a_start_time_that_appears_later_does_not_end_a_life() -> None:
-    life = Life(numbered())
+    life = EngineLife(numbered())
     life.answered(None, 1.0)
     assert not life.answered(1750000000.0, 2.0)
     assert not life.answered(None, 3.0)

@@ -58,6 +58,8 @@ class Plugin(ABC, Generic[ParamsT_co]):
     consumes: tuple[Key[object], ...] = ()
     """Attributes that must have been produced before this plugin runs."""
     produces: tuple[Key[object], ...] = ()
+    reads_headers: tuple[str, ...] = ()
+    """Names of the request headers that this plugin reads, in lower case: a flight log has no others."""
 
     def __init_subclass__(cls) -> None:
         super().__init_subclass__()

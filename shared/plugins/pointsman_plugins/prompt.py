@@ -52,9 +52,9 @@ def _conversation(head: tuple[object, ...], messages: list[Document], media: tup
         messages = [_without_media(message) for message in messages]
     # Without the closing bracket, the next turn's stream begins with this one.
     stream = written(messages)[AROUND : -AROUND - 1]
-    if any(part is not None for part in head):
+    if head.count(None) < len(head):
         stream = written(head)[AROUND:-AROUND] + stream
-    return Prompt(stream, _estimate(len(stream)))
+    return Prompt(stream, -(-len(stream) // BYTES_PER_TOKEN))
 
 
 def _without_media(said: Document, results: bool = True) -> Document:

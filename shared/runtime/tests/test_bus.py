@@ -14,7 +14,7 @@ from pointsman_contracts.reply import REPLY, Decision, Parked, Rejection, Reply
 from pointsman_contracts.response import ResponseStarted
 from pointsman_contracts.subjects import ANY, direct_subject, stage_subject, subject
 from pointsman_contracts.timing import TIMES
-from pointsman_runtime.bus.errors import MessageTooLarge, NobodyListens, NoReply, PayloadTooLarge
+from pointsman_runtime.bus.errors import MessageTooLarge, NoListener, NoReply, PayloadTooLarge
 from pointsman_runtime.bus.message_headers import deadline_ms
 from pointsman_runtime.journey.hop import Hop, Outcome
 from pointsman_runtime.journey.journeys import Journeys
@@ -139,7 +139,7 @@ async def test_a_stage_with_nobody_is_skipped_when_its_profile_allows_that(buses
     edge.send(builders.journey(Stage(service="guard", on_error="allow"), "scheduler"))
     answer = await edge.answer()
     assert isinstance(answer, Decision)
-    assert (answer.level, answer.reasons) == ("degraded", ("nobody answers for guard",))
+    assert (answer.level, answer.reasons) == ("degraded", ("no replica of guard answers",))
 
 
 async def test_a_handler_that_raises_answers_500_with_the_request_id_and_quotes_nothing(
@@ -392,7 +392,7 @@ async def test_a_full_mailbox_drops_the_newest_and_counts(buses: Buses, caplog: 
 async def test_a_request_nobody_subscribes_to_fails_at_once(buses: Buses) -> None:
     service = buses.make("scheduler")
     await buses.meet()
-    with pytest.raises(NobodyListens):
+    with pytest.raises(NoListener):
         await service.bus.ask(OpenRequestsQuery(request_ids=()), "edge-9", timeout=30)
     assert len(service.bus.replies) == 0
 

@@ -5,7 +5,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from prometheus_client import CollectorRegistry
-from prometheus_client.exposition import generate_latest
+from prometheus_client.exposition import choose_encoder, generate_latest
+from prometheus_client.openmetrics.parser import (
+    text_string_to_metric_families as openmetrics_families,  # pyright: ignore[reportUnknownVariableType] - no type
+)
 
 from pointsman_runtime.telling.counting import Counter, Histogram
 
@@ -52,3 +55,35 @@ def test_a_wrong_number_of_labels_is_refused() -> None:
     counter = Counter("requests", "R", ["pool"], registry=CollectorRegistry())
     with pytest.raises(ValueError, match="requests has the labels"):
         counter.labels("a", "b")
+
+
+TRACEPARENTS = st.builds(
+    "00-{:032x}-{:016x}-01".format, st.integers(1, 2**128 - 1), st.integers(1, 2**64 - 1)
+)  # fmt: skip
+
+
+@given(st.lists(st.tuples(st.floats(0, 100), st.none() | TRACEPARENTS), min_size=1))
+def test_each_bucket_links_to_its_latest_sampled_request_and_counts_all(
+    observed: list[tuple[float, str | None]],
+) -> None:
+    registry, plain = CollectorRegistry(), CollectorRegistry()
+    histogram = Histogram("took", "Time", registry=registry, buckets=BOUNDS)
+    without = Histogram("took", "Time", registry=plain, buckets=BOUNDS)
+    expected: dict[str, tuple[dict[str, str], float]] = {}
+    for value, traceparent in observed:
+        without.observe(value)
+        if traceparent is None:
+            histogram.observe(value)
+        else:
+            histogram.labels().observe_sampled(value, traceparent)
+            bound = next((str(bound) for bound in BOUNDS if value <= bound), "+Inf")
+            expected[bound] = ({"trace_id": traceparent[3:35], "span_id": traceparent[36:52]}, value)
+    assert generate_latest(registry) == generate_latest(plain)
+    encode, _ = choose_encoder("application/openmetrics-text")
+    [family] = openmetrics_families(encode(registry).decode())
+    found = {
+        sample.labels["le"]: (sample.exemplar.labels, sample.exemplar.value)
+        for sample in family.samples
+        if sample.exemplar is not None
+    }
+    assert found == expected

@@ -15,11 +15,11 @@ from pointsman_contracts.subjects import ANY, subject
 from pointsman_runtime.bus.bus import Bus
 from pointsman_runtime.bus.cancellation import end_all
 from pointsman_runtime.bus.connection import Connection
-from pointsman_runtime.bus.errors import NobodyListens
+from pointsman_runtime.bus.errors import NoListener
 from pointsman_runtime.configuring.settings import ServiceSettings
 from pointsman_runtime.jetstream.buckets import Bucket
 from pointsman_runtime.jetstream.events import PENDING, Events, try_until_done
-from pointsman_runtime.jetstream.stores import EVENT_STREAM
+from pointsman_runtime.jetstream.stores import DESCRIPTIONS, EVENT_STREAM, POOLS_BUCKET
 from pointsman_runtime.jetstream.watched_keys import Entry
 from pointsman_runtime.telling.process import Process
 from pointsman_testing import NatsServer, eventually
@@ -70,7 +70,7 @@ async def test_a_request_is_answered_by_a_handler(process: Connected) -> None:
     async def answered() -> bytes:
         try:
             return await process.service.ask(OpenRequestsQuery(request_ids=("a", "b")), "edge-1", timeout=30)
-        except NobodyListens as error:  # the two connections are made apart
+        except NoListener as error:  # the two connections are made apart
             raise AssertionError(str(error)) from error
 
     assert OpenRequests.decode(await eventually(answered)) == OpenRequests(request_ids=("a",))
@@ -437,6 +437,16 @@ async def test_a_bucket_that_was_lost_with_its_server_is_made_again(
     await eventually(lambda: process.events.reason is None)
     await try_until_done("the put", put)
     await eventually(lambda: watched.values == {"b": b"2"})
+
+
+async def test_a_bucket_says_what_it_has(process: Connected) -> None:
+    await process.open()
+    bucket = process.bucket(POOLS_BUCKET)
+    await bucket.put("a", b"1")
+    js = await process.events.jetstream()
+    info = await js.stream_info(f"KV_{POOLS_BUCKET}")
+    assert info.config.description == DESCRIPTIONS[POOLS_BUCKET]
+    await js.delete_key_value(POOLS_BUCKET)
 
 
 async def test_what_is_in_a_bucket_made_anew_is_told_though_its_revisions_are_low(

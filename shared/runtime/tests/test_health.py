@@ -7,10 +7,15 @@ from collections.abc import AsyncIterator
 import aiohttp
 import pytest
 from prometheus_client import CollectorRegistry
+from prometheus_client.openmetrics.parser import (
+    text_string_to_metric_families as openmetrics_families,  # pyright: ignore[reportUnknownVariableType] - no type
+)
+from prometheus_client.parser import text_string_to_metric_families as text_families
 
 from pointsman_runtime.bus.bus import Bus
 from pointsman_runtime.service.health import BusCollector, HealthApp, LoopWatch, Readiness
 from pointsman_runtime.service.http_server import HttpServer
+from pointsman_runtime.telling.counting import Histogram
 from pointsman_runtime.telling.process import Process
 from pointsman_testing import eventually
 from pointsman_testing.memory_nats import MemoryNats
@@ -70,6 +75,42 @@ async def test_what_became_of_messages_is_in_the_metrics(served: Served) -> None
     _, text = await served.get("/metrics")
     assert 'pointsman_bus_messages_total{outcome="handled",subscription="worker.load.v1"} 5.0' in text
     assert 'pointsman_bus_messages_total{outcome="dropped",subscription="worker.load.v1"} 2.0' in text
+
+
+@pytest.mark.parametrize(
+    ("accept", "openmetrics"),
+    [
+        ("application/openmetrics-text", True),
+        ("application/openmetrics-text; version=1.0.0; charset=utf-8", True),
+        # As Prometheus 3 asks.
+        ("application/openmetrics-text;version=1.0.0;escaping=allow-utf-8;q=0.5,text/plain;version=0.0.4;q=0.2", True),
+        ("text/plain, Application/OpenMetrics-Text;version=1.0.0", True),
+        ("application/openmetrics-text;version=0.0.1", False),
+        ("application/openmetrics-text;version=abc", False),
+        ("application/openmetrics-text;q=0.0, */*", False),
+        ("text/plain;version=0.0.4", False),
+        ("*/*", False),
+        (";;=,", False),
+    ],
+)
+async def test_a_scraper_that_reads_openmetrics_gets_exemplars(served: Served, accept: str, openmetrics: bool) -> None:
+    took = Histogram("took_seconds", "T", registry=served.registry, buckets=(1.0,))
+    took.observe(0.25)
+    took.labels().observe_sampled(0.5, f"00-{'ab' * 16}-{'cd' * 8}-01")
+    async with (
+        aiohttp.ClientSession() as http,
+        http.get(f"{served.server.url}/metrics", headers={"accept": accept}) as response,
+    ):
+        text, kind = await response.text(), response.headers["content-type"]
+    assert kind.startswith("application/openmetrics-text; version=1.0.0;" if openmetrics else "text/plain;")
+    assert ("# {" in text) == openmetrics
+    [family] = openmetrics_families(text) if openmetrics else text_families(text)
+    counts = {sample.labels["le"]: sample.value for sample in family.samples if sample.name.endswith("_bucket")}
+    assert counts == {"1.0": 2.0, "+Inf": 2.0}
+    linked = [sample.exemplar for sample in family.samples if sample.exemplar is not None]
+    assert [(each.labels, each.value) for each in linked] == (
+        [({"trace_id": "ab" * 16, "span_id": "cd" * 8}, 0.5)] if openmetrics else []
+    )
 
 
 async def test_a_stalled_event_loop_shows_in_the_metrics() -> None:

@@ -9,7 +9,7 @@ from pointsman_contracts.content import Content, ContentQuery
 from pointsman_contracts.journey import PreprocessRequest
 from pointsman_contracts.reply import Decision, Parked, Rejection
 from pointsman_contracts.subjects import stage_subject
-from pointsman_runtime.bus.errors import BusCongested, BusDisconnected, NobodyListens, NoReply
+from pointsman_runtime.bus.errors import BusCongested, BusDisconnected, NoListener, NoReply
 from pointsman_runtime.journey import roster
 from pointsman_runtime.journey.content_client import ContentClient
 from pointsman_runtime.journey.hop import Hop
@@ -52,7 +52,7 @@ async def test_without_a_preprocessor_the_edge_knows_at_once(buses: Buses) -> No
     edge = buses.make("frontend")
     client = JourneyClient(edge)
     await buses.meet()
-    with pytest.raises(NobodyListens):
+    with pytest.raises(NoListener):
         await client.send(builders.preprocess_request(), b"{}")
 
 
@@ -110,7 +110,7 @@ async def test_a_request_is_held_for_no_longer_than_a_decision_may_take(buses: B
     client = JourneyClient(edge)
     await buses.meet()
     await stage.close()
-    with pytest.raises(NobodyListens):
+    with pytest.raises(NoListener):
         await client.send(builders.preprocess_request(), b"{}", timeout_s=0.2)
     assert (client.held.total, len(client.held), len(edge.bus.replies)) == (1, 0, 0)
 
@@ -121,7 +121,7 @@ async def test_a_request_that_would_rather_fail_is_not_held(buses: Buses) -> Non
     client = JourneyClient(edge)
     await buses.meet()
     await stage.close()
-    with pytest.raises(NobodyListens):
+    with pytest.raises(NoListener):
         await client.send(builders.preprocess_request(), b"{}", gives_up=lambda stage: stage == "preprocessor")
     assert client.held.total == 0
 

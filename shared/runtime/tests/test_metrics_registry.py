@@ -3,6 +3,7 @@
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 from prometheus_client.exposition import generate_latest
 
+from pointsman_runtime.telling import counting
 from pointsman_runtime.telling.metrics_registry import MetricsRegistry
 
 
@@ -35,3 +36,19 @@ def test_two_scrapes_say_the_same() -> None:
         Counter("requests", "Requests.", registry=part).inc()
         whole.add(part)
     assert generate_latest(whole) == generate_latest(whole)
+
+
+def test_the_sum_of_a_bucket_keeps_the_exemplar_of_a_part() -> None:
+    whole = MetricsRegistry()
+    for number in range(3):
+        part = CollectorRegistry()
+        took = counting.Histogram("took", "Time.", buckets=[1.0], registry=part)
+        if number == 1:
+            took.labels().observe_sampled(0.5, f"00-{'ab' * 16}-{'cd' * 8}-01")
+        else:
+            took.observe(0.5)
+        whole.add(part)
+    [bucket, _, *_] = next(iter(whole.collect())).samples
+    assert bucket.value == 3.0
+    assert bucket.exemplar is not None
+    assert bucket.exemplar.labels["trace_id"] == "ab" * 16

@@ -10,7 +10,7 @@ from pointsman_runtime.journey.presence import (
     FORGOTTEN_AFTER_S,
     Direct,
     Group,
-    Nobody,
+    NoInstance,
     PresenceTable,
 )
 
@@ -43,7 +43,7 @@ class World:
 
     def where(
         self, route: str | None = None, *, resent: bool = False, patient: bool = False
-    ) -> Group | Direct | Nobody:
+    ) -> Group | Direct | NoInstance:
         return self.table.where("scheduler", route, self.now, resent=resent, patient=patient)
 
     def _beat(self, instance: str) -> None:
@@ -56,7 +56,7 @@ def world() -> World:
 
 
 def test_nobody_is_there_before_the_first_beat(world: World) -> None:
-    assert world.where() == Nobody()
+    assert world.where() == NoInstance()
 
 
 def test_while_all_live_the_server_deals(world: World) -> None:
@@ -90,7 +90,7 @@ def test_when_the_last_one_falls_silent_there_is_nobody(world: World) -> None:
     world.lives("a")
     world.stops("a")
     world.passes(1)
-    assert world.where() == Nobody()
+    assert world.where() == NoInstance()
     assert not world.table.alive("scheduler", "a", world.now)
 
 
@@ -101,13 +101,13 @@ def test_what_has_no_other_way_goes_to_the_one_heard_of_last_until_that_is_lost(
     world.passes(TIMES.beat_s)
     world.stops("b")
     world.passes(TIMES.service_silent_s + TIMES.beat_s)
-    assert world.where() == Nobody()
+    assert world.where() == NoInstance()
     assert world.where(patient=True) == world.where(patient=True, resent=True) == Direct("b")
     world.lives("a")
     assert world.where(patient=True) == Direct("a")
     world.stops("a")
     world.passes(TIMES.service_lost_s + TIMES.beat_s)
-    assert world.where(patient=True) == Nobody()
+    assert world.where(patient=True) == NoInstance()
 
 
 def test_who_may_take_longer_is_asked_for_longer(world: World) -> None:
@@ -115,16 +115,16 @@ def test_who_may_take_longer_is_asked_for_longer(world: World) -> None:
     world.lives("a")
     world.stops("a")
     world.passes(TIMES.service_lost_s + TIMES.beat_s)
-    assert (world.where(), world.where(patient=True)) == (Nobody(), Direct("a"))
+    assert (world.where(), world.where(patient=True)) == (NoInstance(), Direct("a"))
     world.passes(TIMES.service_lost_s)
-    assert world.where(patient=True) == Nobody()
+    assert world.where(patient=True) == NoInstance()
 
 
 def test_while_this_process_runs_late_others_may_be_silent_for_longer(world: World) -> None:
     world.lives("a")
     world.stops("a")
     world.passes(TIMES.service_silent_s + TIMES.beat_s)
-    assert world.where() == Nobody()
+    assert world.where() == NoInstance()
     world.table.tick(world.now, slack_s=1.0)
     assert world.where() == Group()
     assert world.table.alive("scheduler", "a", world.now)
@@ -137,7 +137,7 @@ def test_one_that_said_goodbye_is_not_waited_for(world: World) -> None:
     world.lives("a", ready=False)
     world.stops("a")
     world.passes(1)
-    assert world.where(patient=True) == Nobody()
+    assert world.where(patient=True) == NoInstance()
 
 
 def test_one_that_the_server_does_not_know_is_not_addressed_until_it_beats(world: World) -> None:
@@ -146,7 +146,7 @@ def test_one_that_the_server_does_not_know_is_not_addressed_until_it_beats(world
     world.table.unreachable("scheduler", "a")
     assert world.where() == world.where(patient=True) == Group()
     world.table.unreachable("scheduler", None)
-    assert world.where() == world.where(patient=True) == Nobody()
+    assert world.where() == world.where(patient=True) == NoInstance()
     world.lives("b")
     assert world.where(resent=True) == Direct("b")
 
@@ -185,7 +185,7 @@ def test_one_that_left_its_group_before_it_fell_silent_is_not_gone_around(world:
 def test_one_that_is_not_ready_is_not_addressed(world: World) -> None:
     world.lives("a", ready=False)
     world.passes(1)
-    assert world.where() == Nobody()
+    assert world.where() == NoInstance()
     assert world.table.alive("scheduler", "a", world.now)
 
 
@@ -210,7 +210,7 @@ def test_only_those_that_serve_the_route_count(world: World) -> None:
     assert world.where("small") in (Direct("b"), Direct("c"))
     world.stops("c")
     world.passes(1)
-    assert world.where("medium") == Nobody()
+    assert world.where("medium") == NoInstance()
 
 
 def test_nobody_falls_silent_while_this_process_hears_nothing(world: World) -> None:
@@ -232,7 +232,7 @@ def test_nobody_falls_silent_while_this_process_was_stopped(world: World) -> Non
     world.passes(1)
     world.stops("a")
     world.passes(1)
-    assert world.where() == Nobody()
+    assert world.where() == NoInstance()
 
 
 class ReplicasComeAndGo(RuleBasedStateMachine):
@@ -263,7 +263,7 @@ class ReplicasComeAndGo(RuleBasedStateMachine):
             if isinstance(where, Direct):
                 assert self.world.table.addressable("scheduler", where.instance, self.world.now)
             if living:
-                assert where != Nobody()
+                assert where != NoInstance()
 
 
 TestReplicasComeAndGo = ReplicasComeAndGo.TestCase

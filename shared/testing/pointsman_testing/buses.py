@@ -7,6 +7,7 @@ from typing import TypeVar
 import pytest
 
 from pointsman_contracts.journey import Journey, PreprocessRequest
+from pointsman_contracts.services import STAGES
 from pointsman_runtime.bus.bus import Bus
 from pointsman_runtime.bus.hub import Hub
 from pointsman_runtime.bus.link import Link
@@ -27,6 +28,7 @@ class _Nowhere(Onward):
 
     def __init__(self, process: Process) -> None:
         self.process = process
+        self.custom = process.service not in STAGES
 
     def forward(self, journey: Journey, reply_to: str, traceparent: str | None = None) -> None:
         raise NotImplementedError

@@ -12,7 +12,7 @@ from rich.table import Table
 
 from pointsman_cli.words import CommandError
 from pointsman_contracts.api_key import ApiKey
-from pointsman_preprocessor.domain.budgets.amount import amount
+from pointsman_core.budget_amount import amount
 
 PREFIX: Final = "pm-"
 """So that a scanner for leaked secrets knows one when it sees it."""

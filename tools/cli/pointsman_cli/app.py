@@ -1,7 +1,6 @@
 """The commands and their options. Each command loads the module that implements it when it runs."""
 
 import importlib.metadata
-import os
 import sys
 from contextlib import suppress
 from datetime import timedelta
@@ -10,19 +9,22 @@ from typing import Annotated
 
 import typer
 
-from pointsman_cli.command_line import NatsOption, print_error
+from pointsman_cli.command_line import NatsOption, print_error, secret
 from pointsman_cli.command_line import console as _console
 from pointsman_cli.command_line import run as _run
 from pointsman_cli.command_line import succeed as _succeed
 from pointsman_cli.config_app import config_app
+from pointsman_cli.engine_app import engines_app
 from pointsman_cli.import_app import import_app
 from pointsman_cli.key_app import keys_app
+from pointsman_cli.regret_app import regret
+from pointsman_cli.replay_app import replay
+from pointsman_cli.simulate_app import simulate
 from pointsman_cli.words import CommandError
 
 app = typer.Typer(
     name="pointsman",
     no_args_is_help=True,
-    add_completion=False,
     pretty_exceptions_enable=False,
     rich_markup_mode="rich",
     context_settings={"help_option_names": ["-h", "--help"]},
@@ -32,6 +34,7 @@ policy_app = typer.Typer(no_args_is_help=True, help="Try what the policy does wi
 app.add_typer(policy_app, name="policy")
 cache_app = typer.Typer(no_args_is_help=True, help="Look after cached answers.")
 app.add_typer(cache_app, name="cache")
+app.add_typer(engines_app, name="engines")
 app.add_typer(keys_app, name="keys")
 app.add_typer(import_app, name="import")
 nats_app = typer.Typer(no_args_is_help=True, help="Make the logins of a NATS server.")
@@ -39,7 +42,11 @@ app.add_typer(nats_app, name="nats")
 
 ConfigOption = Annotated[
     Path | None,
-    typer.Option("--config", help="Configuration; default: pointsman.yaml here, else one made for the engines."),
+    typer.Option(
+        "--config",
+        help="Configuration; the engines of --engine join its pools. "
+        "Default: pointsman.yaml here; with --engine, one made for the engines.",
+    ),
 ]
 EngineOption = Annotated[
     list[str] | None, typer.Option("--engine", metavar="URL", help="A running engine; repeatable. Default: simulated.")
@@ -58,6 +65,10 @@ ReplicasOption = Annotated[
 
 SeparateOption = Annotated[
     bool, typer.Option("--separate", help="Run each service as a process of its own instead of bundled in one.")
+]
+
+ConsoleOption = Annotated[
+    bool, typer.Option("--console/--no-console", help="Run the console beside the gateway, for a browser.")
 ]
 
 
@@ -94,6 +105,14 @@ def up(
     envoy: Annotated[
         bool, typer.Option("--envoy", help="Take the requests with Envoy, before an epp-adapter.")
     ] = False,
+    with_console: ConsoleOption = True,
+    console_port: Annotated[
+        int | None, typer.Option(min=0, max=65535, help="Of the console; default: 8090, or a free one.")
+    ] = None,
+    metrics_port: Annotated[
+        int | None,
+        typer.Option(min=0, max=65535, help="Of the first process's metrics; others count up. Default: 9100."),
+    ] = None,
     run_dir: Annotated[Path, typer.Option(help="Logs and the server's store.")] = Path("run/up"),
 ) -> None:
     """Run a whole gateway on this machine until Ctrl-C."""
@@ -108,12 +127,15 @@ def up(
         nats_port=nats_port,
         port=port,
         engines=tuple(engine or ()),
-        engine_key=_secret(engine_key),
+        engine_key=secret(engine_key),
         simulated=simulated,
         speedup=speedup,
         replicas=plan.replicas(replicas or []),
         separate=separate,
         envoy=envoy,
+        console=with_console,
+        console_port=console_port,
+        metrics_port=metrics_port,
     )
     _run(run(options, _console()))
 
@@ -129,6 +151,7 @@ def demo(
     separate: SeparateOption = False,
     clients: Annotated[int, typer.Option(min=1, max=256, help="How many clients send at once.")] = 8,
     seconds: Annotated[float, typer.Option(min=1, max=3600, help="How long they send.")] = 20,
+    with_console: ConsoleOption = True,
     run_dir: Annotated[Path, typer.Option(help="Logs and the server's store.")] = Path("run/demo"),
 ) -> None:
     """Start a gateway, send it mixed traffic, show who served what and why, end it. Status 1 when a request failed."""
@@ -140,11 +163,12 @@ def demo(
         run_dir=run_dir,
         config=config,
         engines=tuple(engine or ()),
-        engine_key=_secret(engine_key),
+        engine_key=secret(engine_key),
         simulated=simulated,
         speedup=speedup,
         replicas=plan.replicas(replicas or []),
         separate=separate,
+        console=with_console,
     )
     _succeed(run(options, _console(), clients=clients, seconds=seconds))
 
@@ -176,11 +200,15 @@ def explain(
         typer.Option("--since", metavar="MINUTES", min=0, max=10**7, help="How far to look back."),
     ] = 60,
     as_json: Annotated[bool, typer.Option("--json", help="The stored events as they are.")] = False,
+    png: Annotated[Path | None, typer.Option("--png", metavar="FILE", help="Draw the decision there instead.")] = None,
+    dark: Annotated[bool, typer.Option("--dark", help="With --png: on a dark ground.")] = False,
 ) -> None:
     """Why this endpoint, and why not each other one: one request's story from the stored events."""
+    from pointsman_cli.explain import Picture
     from pointsman_cli.explain import explain as run
 
-    _run(run(nats, request_id, timedelta(minutes=since_minutes), _console(), as_json=as_json))
+    picture = None if png is None else Picture(png, dark)
+    _run(run(nats, request_id, timedelta(minutes=since_minutes), _console(), as_json=as_json, picture=picture))
 
 
 @cache_app.command("purge")
@@ -225,15 +253,9 @@ def usage(
     _run(run(nats, query(by, since, until, tenant, model, key), _console(), form))
 
 
-@app.command(
-    context_settings={"allow_extra_args": True, "ignore_unknown_options": True, "help_option_names": []},
-    add_help_option=False,
-)
-def simulate(context: typer.Context) -> None:
-    """Compare routing policies in virtual time, on a trace or a synthetic workload. Options: `simulate --help`."""
-    from pointsman_simulator import replay
-
-    raise typer.Exit(replay.main(context.args, "pointsman simulate"))
+app.command()(simulate)
+app.command()(regret)
+app.command()(replay)
 
 
 @app.command()
@@ -254,7 +276,7 @@ def doctor(
     if engine is not None:
         from pointsman_cli import engine_check
 
-        _succeed(engine_check.check(engine, model, _secret(engine_key), _console()))
+        _succeed(engine_check.check(engine, model, secret(engine_key), _console()))
         return
     from pointsman_cli.doctor import doctor as run
 
@@ -360,16 +382,3 @@ def main() -> None:
     except CommandError as error:
         print_error(error.problem, error.advice)
         raise SystemExit(1) from None
-
-
-def _secret(reference: str | None) -> str | None:
-    """The value of the variable in an `env:NAME` reference. A secret on the command line would show in process
-    lists."""
-    if reference is None:
-        return None
-    kind, _, name = reference.partition(":")
-    if kind != "env" or not name:
-        raise CommandError("a key is given as env:NAME, the variable that holds it; never the key itself.")
-    if (value := os.environ.get(name)) is None:
-        raise CommandError(f"the variable {name} isn't set.")
-    return value

@@ -1,10 +1,13 @@
 """Shared by all commands: the event loop, the console, and the option that names the server."""
 
+import os
 import sys
 from collections.abc import Coroutine
 from typing import TYPE_CHECKING, Annotated
 
 import typer
+
+from pointsman_cli.words import CommandError
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -55,3 +58,16 @@ def print_error(problem: str, advice: str) -> None:
     print_wrapped(stderr, Text.assemble(("pointsman: ", "bold red"), problem))
     if advice:
         print_wrapped(stderr, Text(advice), indent=2)
+
+
+def secret(reference: str | None) -> str | None:
+    """The value of the variable in an `env:NAME` reference. A secret on the command line would show in process
+    lists."""
+    if reference is None:
+        return None
+    kind, _, name = reference.partition(":")
+    if kind != "env" or not name:
+        raise CommandError("a key is given as env:NAME, the variable that holds it; never the key itself.")
+    if (value := os.environ.get(name)) is None:
+        raise CommandError(f"the variable {name} isn't set.")
+    return value

@@ -8,11 +8,12 @@ from rich.table import Table
 from rich.text import Text
 
 from pointsman_cli import configuration, revisions, stored_configuration
-from pointsman_cli.config_changes import ConfigChange, changes
 from pointsman_cli.configuration import Document
-from pointsman_cli.stored_configuration import ConfigurationStore, StoredRevision
+from pointsman_cli.stored_configuration import ConfigurationStore
 from pointsman_core.config import Config, ConfigError
+from pointsman_core.config.changes import ConfigChange, changes
 from pointsman_runtime.configuring.config_text import parse
+from pointsman_runtime.jetstream.stored_configuration import StoredRevision
 
 PATIENCE_S: Final = 3.0
 """Seconds that replicas may take to run a new revision; after that the command reports a failure."""
@@ -24,7 +25,7 @@ async def apply(url: str | None, file: Path, console: Console) -> bool:
     """Store a file that every service accepts; False when a replica doesn't run it in the end."""
     document = configuration.checked(configuration.read(file), str(file))
     async with stored_configuration.opened(url) as store:
-        return await _put(store, document, str(file), console)
+        return await put(store, document, str(file), console)
 
 
 async def rollback(url: str | None, revision: int | None, console: Console) -> bool:
@@ -34,7 +35,7 @@ async def rollback(url: str | None, revision: int | None, console: Console) -> b
         wanted = stored_configuration.previous(kept) if revision is None else stored_configuration.find(kept, revision)
         name = f"revision {wanted.revision}"
         document = configuration.checked(wanted.text, name, by_hand=False)
-        return await _put(store, document, name, console)
+        return await put(store, document, name, console)
 
 
 async def diff(url: str | None, file: Path, revision: int | None, console: Console) -> None:
@@ -88,7 +89,8 @@ async def status(url: str | None, console: Console) -> bool:
     return not late
 
 
-async def _put(store: ConfigurationStore, document: Document, source: str, console: Console) -> bool:
+async def put(store: ConfigurationStore, document: Document, source: str, console: Console) -> bool:
+    """Store a document, named `source`, and wait until every replica runs it; False when one doesn't."""
     async with revisions.listening(store.client) as replicas:
         revision = await store.put(document.text)
         console.print(f"{source} is revision {revision}; policy {document.config.policy_hash()}", soft_wrap=True)

@@ -9,7 +9,7 @@ from urllib.parse import urlsplit
 import aiohttp
 
 from pointsman_cli.words import CommandError
-from pointsman_core.config import Config, Pool, SchedulingProfile
+from pointsman_core.config import AUTO, Config, Pool, SchedulingProfile
 from pointsman_engines.client import EngineClient, EngineFailed, EngineHung, EngineRefused, EngineUnreachable
 from pointsman_engines.dialect import detect
 from pointsman_engines.exposition import Exposition, UnreadableMetrics
@@ -46,8 +46,9 @@ async def ask_models(url: str, http: aiohttp.ClientSession, api_key: str | None 
 
 
 def configuration(engines: Sequence[EngineModels]) -> dict[str, object]:
-    """A configuration for these engines: one pool for those that have a model in common; everything else has its
-    default. An agent can't speak for an opaque engine, so a pool with one lists its engines."""
+    """A configuration for these engines: one pool for those that have a model in common, and `auto`, for which the
+    model-selector chooses one of the models; everything else has its default. An agent can't speak for an opaque
+    engine, so a pool with one lists its engines."""
     pools: dict[str, object] = {}
     uneven = False
     for members in _related(engines):
@@ -58,13 +59,29 @@ def configuration(engines: Sequence[EngineModels]) -> dict[str, object]:
             pool["loras"] = loras
         if any(engine.opaque for engine in members):
             pool["discovery"] = "static"
-            pool["engines"] = [_listed(engine) for engine in members]
+            pool["engines"] = [listed(engine) for engine in members]
         pools[models[0]] = pool
         uneven = uneven or any(set(engine.models) != set(models) for engine in members)
-    if not uneven:
-        return {"pools": pools}
-    filters = [*(use.use for use in SchedulingProfile().filters), "serves"]
-    return {"pools": pools, "scheduling": {"default": {"filters": filters}}}
+    document: dict[str, object] = {"pools": pools, **_auto(engines)}
+    if uneven:
+        filters = [*(use.use for use in SchedulingProfile().filters), "serves"]
+        document["scheduling"] = {"default": {"filters": filters}}
+    return document
+
+
+def _auto(engines: Sequence[EngineModels]) -> dict[str, object]:
+    """What makes `auto` a model: a profile whose stage chooses among all models but adapters."""
+    models = sorted({name for each in engines for name in each.models})
+    among = {"models": models} if any(each.loras for each in engines) else {}
+    return {
+        "profile-picker": {
+            "use": "rules",
+            "rules": [{"when": f'model == "{AUTO}"', "profile": AUTO}],
+            "default": "standard",
+        },
+        "profiles": {"standard": {"request": ["scheduler"]}, AUTO: {"request": ["model-selector/any", "scheduler"]}},
+        "selectors": {"any": among},
+    }
 
 
 def pool_of(engine: EngineModels, config: Config) -> str | None:
@@ -101,7 +118,8 @@ def _related(engines: Sequence[EngineModels]) -> list[list[EngineModels]]:
     return [members for _, members in groups]
 
 
-def _listed(engine: EngineModels) -> dict[str, object]:
+def listed(engine: EngineModels) -> dict[str, object]:
+    """The entry of an engine in a pool's `engines`."""
     return {"url": engine.url, **({"engine": "opaque", "health": "/v1/models"} if engine.opaque else {})}
 
 

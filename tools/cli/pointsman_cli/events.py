@@ -2,14 +2,13 @@
 
 import json
 import time
-from typing import Final, NamedTuple, get_args
+from typing import Final, NamedTuple
 
 from nats.aio.msg import Msg
-from pydantic import ValidationError
 from rich.text import Text
 
-from pointsman_cli import why
 from pointsman_contracts import headers
+from pointsman_contracts.message import Message
 from pointsman_contracts.response import (
     AttemptFailed,
     RequestAnswered,
@@ -20,37 +19,17 @@ from pointsman_contracts.response import (
 )
 from pointsman_contracts.scheduling import RequestScheduled
 from pointsman_contracts.subjects import REST, ROOT
+from pointsman_core import why
+from pointsman_core.request_events import Event, read
 
 ALL_EVENTS: Final = f"{ROOT}.evt.{REST}"
 
-Event = (
-    RequestScheduled
-    | RequestAnswered
-    | RequestRejected
-    | ResponseStarted
-    | AttemptFailed
-    | ResponseCompleted
-    | ResponseReviewed
-)
-
-_TYPES: Final[dict[str, type[Event]]] = {kind.address.type_id: kind for kind in get_args(Event)}
 _UNREMARKABLE: Final = ("passed", "shadow_passed")
 
 
 def decode(message: Msg) -> Event | None:
     """The event in a message; None for a type that this command doesn't know, or a malformed one."""
     return read((message.headers or {}).get(headers.TYPE, ""), message.data)
-
-
-def read(type_id: str, body: bytes) -> Event | None:
-    """The event of this type in a document; None when `decode` returns None."""
-    kind = _TYPES.get(type_id)
-    if kind is None:
-        return None
-    try:
-        return kind.decode(body)
-    except ValidationError:
-        return None
 
 
 class EventSelection(NamedTuple):
@@ -73,7 +52,7 @@ class EventSelection(NamedTuple):
         return self.outcome is None or (isinstance(event, ResponseCompleted) and event.outcome == self.outcome)
 
 
-def as_json(event: Event) -> str:
+def as_json(event: Message) -> str:
     """One line: the message with its type."""
     return json.dumps({"type": event.address.type_id, **event.model_dump(mode="json", exclude_none=True)})
 

@@ -3,7 +3,8 @@
 import asyncio
 from collections.abc import AsyncIterator, Sequence
 from datetime import UTC, datetime, timedelta
-from typing import Final
+from pathlib import Path
+from typing import Final, NamedTuple
 
 from nats.aio.client import Client
 from nats.errors import Error as NatsError
@@ -13,23 +14,43 @@ from rich.console import Console, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from pointsman_cli import bus, events, recordings, why
-from pointsman_cli.events import Event
+from pointsman_cli import bus, events, recordings
+from pointsman_cli.hindsight import judgement
+from pointsman_cli.margins import margins
 from pointsman_cli.outcome import outcome, stages
+from pointsman_cli.picture import draw
 from pointsman_cli.words import CommandError, counted
 from pointsman_contracts.journey import StageReport
+from pointsman_contracts.regret import RequestsJudged
 from pointsman_contracts.response import RequestAnswered, RequestRejected, ResponseCompleted, ResponseReviewed
 from pointsman_contracts.scheduling import ProfileRun, RequestScheduled
 from pointsman_contracts.story import Story, StoryQuery
+from pointsman_core import why
+from pointsman_core.request_events import Event, by_edge, read
 from pointsman_runtime.jetstream.stores import EVENT_STREAM
 
 _BATCH: Final = 500
 
 
-async def explain(url: str | None, request_id: str, since: timedelta, console: Console, *, as_json: bool) -> None:
-    """Print the story of a request. CommandError when no stored event names it."""
+class Picture(NamedTuple):
+    """The picture of the decision that is asked for."""
+
+    path: Path
+    dark: bool
+
+
+async def explain(
+    url: str | None,
+    request_id: str,
+    since: timedelta,
+    console: Console,
+    *,
+    as_json: bool,
+    picture: Picture | None = None,
+) -> None:
+    """Print the story of a request, or draw it. CommandError when no stored event names it."""
     async with bus.connected(bus.settings(url), "pointsman explain") as client:
-        found = await _recorded(client, request_id)
+        found, judged = await _recorded(client, request_id)
         # A recorder reads the stream too: what ended just now may be on its way to it.
         if not found or any(not _over(told) for told in by_edge(found).values()):
             found = await _kept(client, request_id, since) or found
@@ -40,6 +61,12 @@ async def explain(url: str | None, request_id: str, since: timedelta, console: C
             "The id is the `x-request-id` of the answer. --since looks further back in the stream of events.",
         )
     stories = by_edge(found)
+    if picture is not None:
+        edge, told = next(reversed(stories.items()))
+        mine = [request for event in judged for request in event.requests if request.edge == edge]
+        draw(picture.path, told, mine[-1] if mine else None, dark=picture.dark)
+        console.print(f"wrote {picture.path}", soft_wrap=True)
+        return
     for edge, told in stories.items():
         if len(stories) > 1 and not as_json:
             console.print(Text(f"at {edge}, one of {len(stories)} edges that had a request with this id", "bold"))
@@ -48,14 +75,13 @@ async def explain(url: str | None, request_id: str, since: timedelta, console: C
                 console.print(events.as_json(event), soft_wrap=True, markup=False)
             else:
                 console.print(*story(event), sep="\n", soft_wrap=True)
-
-
-def by_edge(found: Sequence[Event]) -> dict[str, list[Event]]:
-    """The events of each edge's request, in their order: clients choose ids, and those of two edges may be the same."""
-    told: dict[str, list[Event]] = {}
-    for event in found:
-        told.setdefault(event.edge if isinstance(event, RequestScheduled) else event.source, []).append(event)
-    return told
+        for event in judged:
+            if event.requests[0].edge != edge:
+                continue
+            if as_json:
+                console.print(events.as_json(event), soft_wrap=True, markup=False)
+            else:
+                console.print(*judgement(event), sep="\n", soft_wrap=True)
 
 
 def _over(told: Sequence[Event]) -> bool:
@@ -92,6 +118,7 @@ def _decision(event: RequestScheduled) -> list[RenderableType]:
             parts.append(Text(f"    failed: {run.error}", "red"))
         else:
             parts += [_verdicts(run), _columns(run)]
+            parts += [Text(f"    {words}", "dim") for words in margins(run)]
     return parts
 
 
@@ -141,11 +168,13 @@ def _number(value: float | None) -> str:
     return "-" if value is None else f"{value:.2f}"
 
 
-async def _recorded(client: Client, request_id: str) -> list[Event]:
-    """The events that a recorder has stored for a request; empty when none answers."""
+async def _recorded(client: Client, request_id: str) -> tuple[list[Event], list[RequestsJudged]]:
+    """The events that a recorder has stored for a request, and its judgements; empty when none answers."""
     told = await recordings.ask(client, StoryQuery(request_id=request_id), Story)
-    decoded = [events.read(kept.type, kept.body.encode()) for kept in told.events] if told is not None else []
-    return [event for event in decoded if event is not None]
+    kept = told.events if told is not None else ()
+    decoded = [read(each.type, each.body.encode()) for each in kept]
+    judged = [RequestsJudged.decode(each.body) for each in kept if each.type == RequestsJudged.address.type_id]
+    return [event for event in decoded if event is not None], judged
 
 
 async def _kept(client: Client, request_id: str, since: timedelta) -> list[Event]:

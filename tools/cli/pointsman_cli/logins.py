@@ -1,7 +1,7 @@
 """`pointsman nats users`: makes a password for each login, once, and writes what the server and the services need."""
 
 import secrets
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Final
 
@@ -13,7 +13,7 @@ from pointsman_cli.permissions import AgentIdentity
 from pointsman_cli.words import CommandError
 from pointsman_contracts.parties import AGENT, BUNDLE, SHARED_LOGINS
 from pointsman_contracts.services import STAGES
-from pointsman_contracts.subjects import ANY, REST, token
+from pointsman_contracts.subjects import ANY, REST, former_token, token
 from pointsman_core.config.stages import STAGE_NAME
 
 ROUNDS: Final = 4
@@ -58,7 +58,7 @@ def _write(folder: Path, agents: Sequence[AgentIdentity], stages: Sequence[str],
     credentials.mkdir(parents=True, exist_ok=True)
     credentials.chmod(0o700)
     users = (*accounts.LOGINS, accounts.SYSTEM, *(agent.user for agent in agents), *stages)
-    passwords = {user: _password(credentials / _file(user)) for user in users}
+    passwords = {user: _password(credentials / _file(user), credentials / _file(user, former_token)) for user in users}
     hashes = {user: _hash(password) for user, password in passwords.items()}
     texts = {
         folder / "permissions.conf": accounts.permissions(stages),
@@ -77,13 +77,13 @@ def _write(folder: Path, agents: Sequence[AgentIdentity], stages: Sequence[str],
     return list(texts)
 
 
-def _file(user: str) -> str:
-    return ".".join(token(part) for part in user.split("/")) + ".env"
+def _file(user: str, encode: Callable[[str], str] = token) -> str:
+    return ".".join(encode(part) for part in user.split("/")) + ".env"
 
 
-def _password(path: Path) -> str:
-    """The one in the file, or a new one."""
-    lines = path.read_text(encoding="utf-8").splitlines() if path.exists() else ()
+def _password(path: Path, former: Path) -> str:
+    """The one in the file, or in the file that had its name before, or a new one."""
+    lines = [line for each in (path, former) if each.exists() for line in each.read_text(encoding="utf-8").splitlines()]
     for line in lines:
         if line.startswith(_PASSWORD):
             return line.removeprefix(_PASSWORD)

@@ -7,7 +7,17 @@ from typing import Final
 from pointsman_contracts.catalogue import MESSAGES
 from pointsman_contracts.journey import Journey, PreprocessRequest
 from pointsman_contracts.message import Message
-from pointsman_contracts.parties import AGENT, AUDITOR, BUNDLE, NEXT, OPERATOR, PARTIES, SHARED_LOGINS, WATCHERS
+from pointsman_contracts.parties import (
+    AGENT,
+    AUDITOR,
+    BUNDLE,
+    NEXT,
+    OPERATOR,
+    PARTIES,
+    SHARED_LOGINS,
+    VIEWERS,
+    WATCHERS,
+)
 from pointsman_contracts.presence import ServicePresence
 from pointsman_contracts.response_stage import ResponseReview
 from pointsman_contracts.services import STAGES
@@ -191,7 +201,7 @@ def _readers(stream: str) -> set[str]:
 
 
 def _makers(stream: str) -> set[str]:
-    return set(_MAKERS.get(stream, _writers(stream) | _readers(stream))) - {AGENT, AUDITOR}
+    return set(_MAKERS.get(stream, _writers(stream) | _readers(stream))) - {AGENT, AUDITOR, *VIEWERS}
 
 
 def _following(stream: str) -> Iterator[str]:

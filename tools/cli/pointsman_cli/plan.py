@@ -3,8 +3,8 @@
 import json
 import sys
 from collections import Counter
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from enum import Enum
 from pathlib import Path
 from typing import Final
@@ -18,10 +18,14 @@ from pointsman_core.plugins import unknown
 
 RECORDER: Final = "recorder"
 CACHE: Final = "semantic-cache"
+SCHEDULER: Final = "scheduler"
+CONSOLE: Final = "console"
 FRONTEND: Final = "frontend"
 ADAPTER: Final = "epp-adapter"
 """The edge behind Envoy; part of a stack that has one."""
-SERVICES: Final = tuple(service.name for service in EVERY if service.name not in (ADAPTER, AGENT))
+SERVICES: Final = tuple(
+    service.name for service in EVERY if service.name not in (ADAPTER, AGENT) and service.kind != "viewer"
+)
 """The services of a stack without Envoy, in the order in which they are shown."""
 OPTIONAL: Final = tuple(service.name for service in EVERY if service.optional)
 """The services that a stack runs only if its configuration names them in an itinerary."""
@@ -41,6 +45,7 @@ class Kind(Enum):
     SERVICE = "service"
     EDGE = "edge"
     PROXY = "proxy"
+    VIEWER = "viewer"
 
 
 @dataclass(frozen=True)
@@ -128,6 +133,19 @@ class Ground:
     """Whether Envoy takes the requests."""
 
 
+def console(env: Mapping[str, str], port: int, token: str) -> Plan:
+    """The console, in a process of its own: services of a bundle hand messages to each other without the bus, and what
+    a browser asks for mustn't take time from requests."""
+    return Plan(
+        CONSOLE,
+        Kind.VIEWER,
+        (executable(f"pointsman-{CONSOLE}"),),
+        {**env, "POINTSMAN_PORT": str(port), "POINTSMAN_ONE_TIME_TOKEN": token},
+        door=f"http://127.0.0.1:{port}",
+        services=(CONSOLE,),
+    )
+
+
 def adapter(ground: Ground) -> Plan:
     """The endpoint picker that Envoy asks."""
     return Plan(
@@ -208,6 +226,8 @@ def _own(service: str, name: str, ground: Ground) -> dict[str, str]:
     if service == CACHE:
         # Each keeps its answers for itself.
         return {"POINTSMAN_SNAPSHOT_DIR": str(ground.state / name)}
+    if service == SCHEDULER:
+        return {"POINTSMAN_FLIGHT_DIR": str(ground.state / "flight")}
     if service == FRONTEND:
         return {
             "POINTSMAN_PORT": PORT,
@@ -257,6 +277,16 @@ def simulated(
             )
         )  # fmt: skip
     return plans
+
+
+def with_metrics(plans: Sequence[Plan], first: int, free: Callable[[int], bool]) -> list[Plan]:
+    """The processes with a port for metrics and health each, counted up from `first`; one that isn't `free` is left out
+    for a port that the process finds."""
+    wanted = range(first, first + len(plans))
+    return [
+        replace(each, env={**each.env, "POINTSMAN_HTTP_PORT": str(port if free(port) else 0)})
+        for each, port in zip(plans, wanted, strict=True)
+    ]
 
 
 def agents(uses: Sequence[EngineUse], env: Mapping[str, str], engine_key: str | None) -> list[Plan]:

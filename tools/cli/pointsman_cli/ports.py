@@ -21,6 +21,15 @@ def claimable(port: int, what: str, option: str) -> None:
             ) from error
 
 
+def is_free(port: int) -> bool:
+    """Whether no process listens on this port of the loopback address."""
+    try:
+        claimable(port, "", "")
+    except CommandError:
+        return False
+    return True
+
+
 def free_port() -> int:
     """A port of the loopback address that no process listens on, for one that must know it before it starts."""
     with socket.socket() as probe:

@@ -8,6 +8,7 @@ from rich.table import Table
 from rich.text import Text
 
 from pointsman_cli.keeper import Keeper
+from pointsman_cli.plan import Kind
 from pointsman_cli.stack import LocalStack
 from pointsman_cli.supervision import State
 
@@ -58,6 +59,8 @@ class Progress:
         life = keeper.life
         if self._live is not None and life.state is State.READY:
             return  # the table shows it
+        if keeper.plan.kind is Kind.VIEWER and life.state is State.READY and life.starts == 1:
+            return  # its address was printed, and nothing waits for it
         clock = time.strftime("%H:%M:%S")
         mark, style = _MARKS[life.state]
         text = Text.assemble((f"{clock} ", "dim"), (f"{mark} ", style), (life.name, "bold"), f" {_sentence(keeper)}")

@@ -9,9 +9,10 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from pointsman_cli import events, why
+from pointsman_cli import events
 from pointsman_cli.summary import Measures
 from pointsman_contracts.scheduling import RequestScheduled
+from pointsman_core import why
 
 _ROWS: Final = 12
 _BAR: Final = 24

@@ -1,6 +1,7 @@
 """A whole gateway as processes: brought up in order, kept alive, taken down in an order that loses no request."""
 
 import asyncio
+import secrets
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -16,7 +17,7 @@ from pointsman_cli.engines import EngineModels
 from pointsman_cli.jetstream_keeper import JetStreamKeeper
 from pointsman_cli.keeper import Keeper
 from pointsman_cli.plan import Kind, Plan
-from pointsman_cli.ports import claimable, free_port
+from pointsman_cli.ports import claimable, free_port, is_free
 from pointsman_cli.run_folder import RunFolder
 from pointsman_cli.supervision import State
 from pointsman_cli.words import CommandError
@@ -30,6 +31,8 @@ END_PATIENCE_S: Final = 8.0
 DRAIN_S: Final = 5.0
 ASK_MODELS_S: Final = 0.04
 """Between two questions until the gateway lists every model."""
+CONSOLE_PORT: Final = 8090
+METRICS_PORT: Final = 9100
 SIMULATED_MODEL: Final = "simulated-model"
 
 
@@ -53,6 +56,13 @@ class StackOptions:
     """Whether each service is a process of its own; otherwise all are bundled in one."""
     envoy: bool = False
     """Whether Envoy takes the requests at `port`, with an endpoint picker behind it."""
+    console: bool = True
+    """Whether the console runs beside the gateway."""
+    console_port: int | None = None
+    """None: 8090 if it is free and the gateway's port isn't chosen freely; else a free one. 0: a free one."""
+    metrics_port: int | None = None
+    """Port of the first process's metrics; each further process has the next. None: 9100, unless the gateway's port is
+    chosen freely. 0: free ones. A port that is in use is left for a free one."""
 
 
 @dataclass(frozen=True)
@@ -78,6 +88,8 @@ class LocalStack:
         self.config = Config()
         self.step = ""
         """The step in progress, in words."""
+        self.console = ""
+        """Address that opens the console, once; empty without one."""
         self._keeping: asyncio.Task[None] | None = None
         """The task that restarts JetStream in the stack's own server."""
         self._folder = folder
@@ -112,12 +124,20 @@ class LocalStack:
                 await self._up()
         except TimeoutError:
             raise self._not_ready(f"is not ready within {self.options.start_timeout_s:g} s") from None
+        if self.options.console:
+            self._start_console()
         self._write_state()
 
     async def down(self) -> None:
         """End everything: edges first, while all they need still answers, the bus last."""
         await self._leave_jetstream()
-        for kinds in ((Kind.PROXY,), (Kind.EDGE,), (Kind.AGENT, Kind.SERVICE), (Kind.ENGINE,), (Kind.NATS,)):
+        for kinds in (
+            (Kind.VIEWER, Kind.PROXY),
+            (Kind.EDGE,),
+            (Kind.AGENT, Kind.SERVICE),
+            (Kind.ENGINE,),
+            (Kind.NATS,),
+        ):
             members = [keeper for keeper in self.keepers if keeper.plan.kind in kinds]
             await asyncio.gather(*(keeper.end(END_PATIENCE_S) for keeper in members))
 
@@ -132,6 +152,8 @@ class LocalStack:
 
     async def _up(self) -> None:
         claimable(self.options.port, "the gateway", "--port")
+        if self.options.console:
+            claimable(self.options.console_port or 0, "the console", "--console-port")
         if self.options.nats is None:
             claimable(self.options.nats_port, "the NATS server", "--nats-port")
         self.step = "checking the configuration"
@@ -149,25 +171,21 @@ class LocalStack:
             await store.put(document.text)
         (self._folder.path / "pointsman.yaml").write_text(document.text)
         self.step = "starting services"
-        env = {
-            "POINTSMAN_NATS_URL": self.nats_url,
-            "POINTSMAN_LOG_FORMAT": "json",
-            "POINTSMAN_HTTP_PORT": "0",
-            "POINTSMAN_DRAIN_TIMEOUT_S": f"{DRAIN_S:g}",
-        }
+        env = self._environment()
         counts = {**dict.fromkeys(plan.needed(document.config), 1), **self.options.replicas}
         keyed = self.options.engine_key is not None
         port = 0 if self.options.envoy else self.options.port
         ground = plan.Ground(env, port, self._folder.state, keyed=keyed, envoy=self.options.envoy)
         if self.options.separate:
-            self._begin(plan.services(counts, ground))
+            services = self._measured(plan.services(counts, ground))
+            self._begin(services)
             uses = await self._uses(crew, simulated)
-            self._begin(plan.agents(uses, env, self.options.engine_key))
+            self._begin(self._measured(plan.agents(uses, env, self.options.engine_key), len(services)))
         else:
             uses = await self._uses(crew, simulated)
             if counts[plan.FRONTEND] > 1 and not ground.port and not ground.envoy:
                 ground = replace(ground, port=free_port())
-            self._begin(plan.bundles(counts, ground, uses, self.options.engine_key))
+            self._begin(self._measured(plan.bundles(counts, ground, uses, self.options.engine_key)))
         if self.options.envoy:
             if self.options.separate:
                 self._begin([plan.adapter(ground)])
@@ -181,6 +199,30 @@ class LocalStack:
             self.served = EngineModels(self.door, tuple(self.config.model_names()), ())
         else:
             self.served = await self._listed({name for pool in self.config.pools.values() for name in pool.models})
+
+    def _environment(self) -> dict[str, str]:
+        return {
+            "POINTSMAN_NATS_URL": self.nats_url,
+            "POINTSMAN_LOG_FORMAT": "json",
+            "POINTSMAN_HTTP_PORT": "0",
+            "POINTSMAN_DRAIN_TIMEOUT_S": f"{DRAIN_S:g}",
+        }
+
+    def _measured(self, plans: Sequence[Plan], before: int = 0) -> list[Plan]:
+        """The processes with their ports for metrics; `before` of them have theirs already."""
+        first = self.options.metrics_port
+        if first is None and self.options.port:
+            first = METRICS_PORT
+        return plan.with_metrics(plans, first + before, is_free) if first else list(plans)
+
+    def _start_console(self) -> None:
+        """Not waited for: requests are served without it, and it is ready before its address is read."""
+        wanted = self.options.console_port
+        if wanted is None and self.options.port and is_free(CONSOLE_PORT):
+            wanted = CONSOLE_PORT
+        token = secrets.token_urlsafe(32)
+        [keeper] = self._begin([plan.console(self._environment(), wanted or free_port(), token)])
+        self.console = f"{keeper.door}/login#token={token}"
 
     def _configuration(self, served: Sequence[EngineModels]) -> Document:
         path = self.options.config

@@ -19,6 +19,7 @@ from pointsman_contracts.api_key import KEYS_BUCKET, ApiKey, ApiKeyChanged
 from pointsman_contracts.headers import MESSAGE_ID, TYPE
 from pointsman_contracts.subjects import subject
 from pointsman_core.plugins import did_you_mean
+from pointsman_runtime.jetstream.stores import DESCRIPTIONS
 
 _ANSWER_S: Final = 5.0
 _SOURCE: Final = f"pointsman-{os.getpid()}-{time.time_ns()}"
@@ -101,7 +102,9 @@ async def opened(url: str | None) -> AsyncGenerator[StoredKeys]:
             try:
                 bucket = await js.key_value(KEYS_BUCKET)
             except NotFoundError:
-                config = KeyValueConfig(bucket=KEYS_BUCKET, replicas=login.buckets_replicas)
+                config = KeyValueConfig(
+                    bucket=KEYS_BUCKET, description=DESCRIPTIONS[KEYS_BUCKET], replicas=login.buckets_replicas
+                )
                 bucket = await js.create_key_value(config)  # pyright: ignore[reportUnknownMemberType] - untyped in nats-py
             yield StoredKeys(client, bucket)
         except (JetStreamError, TimeoutError) as error:

@@ -35,9 +35,11 @@ def where(stack: LocalStack) -> list[Table | Text]:
     table = Table.grid(padding=(0, 2))
     table.add_column(style="bold")
     table.add_row("  Gateway", f"{stack.door}/v1")
+    if stack.console:
+        table.add_row("  Console", Text.assemble(stack.console, ("  (opens once)", "dim")))
     table.add_row("  Models", ", ".join((*stack.served.models, *stack.served.loras)))
     table.add_row("  NATS", stack.shown_nats)
-    table.add_row("  Metrics", f"{stack.first('metrics-collector').url}/metrics")
+    table.add_row("  Metrics", _metrics(stack))
     table.add_row("  Logs", str(stack.logs))
     body = json.dumps({"model": stack.served.models[0], "messages": [{"role": "user", "content": "Hello!"}]})
     key = "" if stack.options.engine_key is None else " -H 'authorization: Bearer <the engines' key>'"
@@ -67,8 +69,16 @@ def where(stack: LocalStack) -> list[Table | Text]:
     return lines
 
 
+def _metrics(stack: LocalStack) -> str:
+    """Where the processes' metrics are: a URL, or the ports of several."""
+    urls = [keeper.url for keeper in stack.keepers if keeper.plan.kind in (Kind.EDGE, Kind.SERVICE, Kind.AGENT)]
+    ports = [url.rpartition(":")[2] for url in urls]
+    also = f"  (and the ports {', '.join(ports[1:])})" if ports[1:] else ""
+    return f"{urls[0]}/metrics{also}"
+
+
 def _command() -> str:
     """This command as the person would type it here."""
     if shutil.which("pointsman") == str(Path(sys.argv[0]).absolute()):
         return "pointsman"
-    return os.path.relpath(sys.argv[0])
+    return min(os.path.relpath(sys.argv[0]), os.path.abspath(sys.argv[0]), key=len)  # noqa: PTH100 - as it was typed

@@ -7,14 +7,15 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pointsman_cli.config_changes import ConfigChange, changes
 from pointsman_cli.revisions import Replicas, behind
-from pointsman_cli.stored_configuration import StoredRevision, find, previous
+from pointsman_cli.stored_configuration import find, previous
 from pointsman_cli.words import CommandError
 from pointsman_contracts.presence import ServicePresence
 from pointsman_contracts.timing import TIMES
 from pointsman_core.config import Config
+from pointsman_core.config.changes import ConfigChange, changes
 from pointsman_runtime.configuring.config_text import parse
+from pointsman_runtime.jetstream.stored_configuration import StoredRevision
 
 
 def config(**models: float) -> Config:

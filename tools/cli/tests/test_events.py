@@ -12,14 +12,15 @@ import pytest
 from rich.console import Console
 from typer.testing import CliRunner
 
-from pointsman_cli import bus, events
+from pointsman_cli import bus
 from pointsman_cli.app import app
 from pointsman_cli.events import EventSelection
-from pointsman_cli.explain import by_edge, explain, story
+from pointsman_cli.explain import explain, story
 from pointsman_cli.words import CommandError
 from pointsman_contracts.journey import StageReport
 from pointsman_contracts.response import ResponseReviewed
 from pointsman_contracts.scheduling import RequestScheduled
+from pointsman_core.request_events import by_edge, read
 from pointsman_testing.builders import scheduled
 
 
@@ -32,10 +33,10 @@ SHADOW = StageReport(stage="guard", instance="g-1", outcome="shadow_blocked", to
 
 
 def test_explain_shows_what_stages_after_the_last_byte_said_and_why() -> None:
-    read = events.read("response.reviewed.v1", reviewed(SHADOW, KEPT).encode())
-    assert read is not None
+    found = read("response.reviewed.v1", reviewed(SHADOW, KEPT).encode())
+    assert found is not None
     console = Console(width=120, file=StringIO(), record=True)
-    console.print(*story(read), sep="\n")
+    console.print(*story(found), sep="\n")
     lines = [" ".join(line.split()) for line in console.export_text().splitlines()]
     assert lines[0].endswith("r-1 after the last byte guard shadow_blocked semantic-cache passed")
     assert lines[1:] == [

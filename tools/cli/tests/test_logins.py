@@ -12,6 +12,7 @@ from pointsman_cli.app import app
 from pointsman_cli.permissions import AgentIdentity, of_agent, of_service
 from pointsman_cli.words import CommandError
 from pointsman_contracts.parties import OWN_NAMES
+from pointsman_contracts.subjects import former_token, token
 
 ROOT = Path(__file__).resolve().parents[3]
 ENGINE = AgentIdentity("llama-8b", "engine-1")
@@ -68,6 +69,16 @@ def test_a_foreign_stage_cannot_take_a_name_of_the_project(tmp_path: Path) -> No
     for name in ("scheduler", "operator", "worker-agent", "system"):
         with pytest.raises(CommandError, match="one of the project's own"):
             logins.write(tmp_path, [], [name], kubernetes=False)
+
+
+def test_a_password_stays_that_was_kept_in_a_file_with_its_former_name(tmp_path: Path) -> None:
+    agent = logins.worker("llama-3.1/engine-1")
+    logins.write(tmp_path, [agent], [], kubernetes=False)
+    now = tmp_path / "credentials" / f"worker-agent.{token('llama-3.1')}.engine-1.env"
+    written = now.read_text()
+    now.rename(now.with_name(f"worker-agent.{former_token('llama-3.1')}.engine-1.env"))
+    logins.write(tmp_path, [agent], [], kubernetes=False)
+    assert now.read_text() == written
 
 
 def test_a_worker_is_named_with_its_pool() -> None:

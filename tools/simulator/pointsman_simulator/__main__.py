@@ -18,17 +18,10 @@ _MODEL: Final = "simulated-model"
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    arguments = sys.argv[1:] if arguments is None else arguments
-    if arguments[:1] == ["replay"]:
-        # Brings the scheduler along, which engines that are only served do without.
-        from pointsman_simulator import replay
-
-        return replay.main(arguments[1:], "pointsman-simulator replay")
     parser = argparse.ArgumentParser(prog="pointsman-simulator", description=__doc__)
     commands = parser.add_subparsers(dest="command", required=True)
     _add_serve(commands.add_parser("serve", help="an engine behind HTTP, in real time"))
     _add_fixed(commands.add_parser("fixed", help="answers fixed bytes at once, for overhead benchmarks"))
-    commands.add_parser("replay", help="compare routing policies in virtual time", add_help=False)
     options = parser.parse_args(arguments)
     if options.command == "fixed":
         return _run(_fixed(options, options.model))

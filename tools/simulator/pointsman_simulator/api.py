@@ -9,17 +9,16 @@ import numpy as np
 import orjson
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError, model_validator
 
+from pointsman_simulator.asked_json import Json, arguments, document, forced_call
 from pointsman_simulator.tokens import Tokens
 from pointsman_simulator.vocabulary import BodyField, Vocabulary
 
 Surface: TypeAlias = Literal["chat", "completions", "responses", "messages"]
-Json: TypeAlias = dict[str, object]
 PromptInput: TypeAlias = str | list[str] | list[int] | list[list[int]]
 
 
-ARGUMENTS_START: Final = '{"text": "'
-ARGUMENTS_END: Final = '"}'
-"""An answer that is a call of a function has its words as the argument `text`."""
+_ARGUMENTS: Final = '{"text": "', '"}'
+"""Stand around the words of a call whose function has an argument `text`, or no arguments that are described."""
 
 
 class ApiError(Exception):
@@ -98,6 +97,7 @@ class _Chat(_Generation):
 class _Response(_Request):
     input: str | list[Json] = Field(min_length=1)
     instructions: str | None = None
+    text: Json | None = None
     max_output_tokens: int | None = Field(None, ge=1)
     stream: bool | None = False
     tools: list[Json] | None = None
@@ -155,9 +155,14 @@ class Generation:
     call_named: bool = False
     """Whether the request names that function."""
     document: str | None = None
-    """JSON that follows the schema which was asked for, in place of words."""
+    """JSON that follows a schema, in place of words: the answer, or the arguments of the call."""
     logprobs: int | None = None
     """Number of the likeliest tokens reported for each token; None without log probabilities."""
+
+    @property
+    def around(self) -> tuple[str, str]:
+        """What stands before and after the tokens, so that a call's arguments are JSON."""
+        return ("", "") if self.call is None or self.document is not None else _ARGUMENTS
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,11 +178,11 @@ def parse_chat(body: bytes, vocabulary: Vocabulary) -> Generation:
     messages = [message.model_dump(exclude_none=True) for message in request.messages]
     prompt = _chat(vocabulary, messages, request.field)
     limit = request.max_completion_tokens or request.max_tokens
-    call = _forced_call(request.tools, request.tool_choice)
+    call = forced_call(request.tools, request.tool_choice)
     return replace(
         _generation("chat", request, [prompt], limit, call),
         call_named=isinstance(request.tool_choice, dict),
-        document=_document(request.response_format),
+        document=arguments(request.tools, call) or document(request.response_format),
         logprobs=(request.top_logprobs or 0) if request.logprobs else None,
     )
 
@@ -203,8 +208,11 @@ def parse_response(body: bytes, vocabulary: Vocabulary) -> Generation:
     items = [{"role": "user", "content": request.input}] if isinstance(request.input, str) else request.input
     system = [] if request.instructions is None else [{"role": "system", "content": request.instructions}]
     prompt = _chat(vocabulary, [*system, *items], request.field)
-    call = _forced_call(request.tools, request.tool_choice)
-    return _one_choice("responses", request.model, prompt, request.max_output_tokens, bool(request.stream), call)
+    call = forced_call(request.tools, request.tool_choice)
+    form = (request.text or {}).get("format")
+    said = arguments(request.tools, call) or document(cast("Json", form) if isinstance(form, dict) else None)
+    asked = _one_choice("responses", request.model, prompt, request.max_output_tokens, bool(request.stream), call)
+    return replace(asked, document=said)
 
 
 def parse_messages(body: bytes, vocabulary: Vocabulary) -> Generation:
@@ -213,8 +221,9 @@ def parse_messages(body: bytes, vocabulary: Vocabulary) -> Generation:
     system = [] if request.system is None else [{"role": "system", "content": request.system}]
     messages = [message.model_dump(exclude_none=True) for message in request.messages]
     prompt = _chat(vocabulary, [*system, *messages], request.field)
-    call = _forced_call(request.tools, request.tool_choice)
-    return _one_choice("messages", request.model, prompt, request.max_tokens, bool(request.stream), call)
+    call = forced_call(request.tools, request.tool_choice)
+    asked = _one_choice("messages", request.model, prompt, request.max_tokens, bool(request.stream), call)
+    return replace(asked, document=arguments(request.tools, call))
 
 
 def parse_embedding(body: bytes, vocabulary: Vocabulary) -> EmbeddingRequest:
@@ -295,44 +304,6 @@ def _one_choice(
         include_usage=True,
         call=call,
     )
-
-
-def _forced_call(tools: list[Json] | None, choice: str | Json | None) -> str | None:
-    """The function that `tool_choice` insists on. A model that may choose answers with text here."""
-    if not tools or choice is None or choice in ("auto", "none"):
-        return None
-    named: Json = {} if isinstance(choice, str) else choice
-    if named.get("type") in ("auto", "none"):
-        return None
-    for where in (named, named.get("function"), tools[0], tools[0].get("function")):
-        name = cast("Json", where).get("name") if isinstance(where, dict) else None
-        if isinstance(name, str):
-            return name
-    raise ApiError(400, "tools have names", "BadRequestError", "tools")
-
-
-def _document(form: Json | None) -> str | None:
-    """JSON of the asked form: the first value that its schema names, or an empty one of its type."""
-    kind = (form or {}).get("type")
-    if kind == "json_object":
-        return "{}"
-    if kind != "json_schema":
-        return None
-    named = (form or {}).get("json_schema")
-    schema = cast("Json", named).get("schema") if isinstance(named, dict) else None
-    return orjson.dumps(_instance(cast("Json", schema) if isinstance(schema, dict) else {})).decode()
-
-
-def _instance(schema: Json) -> object:
-    values = schema.get("enum")
-    if isinstance(values, list) and values:
-        return cast("list[object]", values)[0]
-    properties = schema.get("properties")
-    if isinstance(properties, dict):
-        members = cast("dict[str, object]", properties).items()
-        return {name: _instance(cast("Json", each) if isinstance(each, dict) else {}) for name, each in members}
-    empty: Json = {"string": "", "integer": 0, "number": 0.0, "boolean": False, "array": [], "object": {}}
-    return empty.get(str(schema.get("type")))
 
 
 def _chat(vocabulary: Vocabulary, messages: Sequence[Mapping[str, object]], field: BodyField) -> Tokens:

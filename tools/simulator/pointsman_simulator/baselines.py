@@ -15,7 +15,7 @@ class RoundRobinBaseline:
         self._workers = workers
         self._next = 0
 
-    def observe(self, observation: Observation) -> None:
+    def observe(self, observation: Observation, now: float) -> None:
         pass
 
     def choose(self, arrival: Arrival) -> int:  # noqa: ARG002 - policies share a signature
@@ -32,7 +32,8 @@ class LeastRequests:
         self._choices = choices
         self._random = random.Random(seed)
 
-    def observe(self, observation: Observation) -> None:
+    def observe(self, observation: Observation, now: float) -> None:
+        del now
         if isinstance(observation, Completed):
             self._open[observation.worker] -= 1
 
@@ -58,7 +59,7 @@ class GieDefault:
         self._capacity = lru_capacity
         self._random = random.Random(seed)
 
-    def observe(self, observation: Observation) -> None:
+    def observe(self, observation: Observation, now: float) -> None:
         pass
 
     def choose(self, arrival: Arrival) -> int:
@@ -104,7 +105,8 @@ class DynamoCostBaseline:
         self._prefill_tokens = [0] * workers
         self._booked: dict[int, tuple[int, list[int]]] = {}
 
-    def observe(self, observation: Observation) -> None:
+    def observe(self, observation: Observation, now: float) -> None:
+        del now
         worker = observation.worker
         match observation:
             case KvChanged():

@@ -4,7 +4,8 @@ import time
 
 import orjson
 
-from pointsman_simulator.api import ARGUMENTS_END, ARGUMENTS_START, AnswerUsage, Generation, Json
+from pointsman_simulator.api import AnswerUsage, Generation
+from pointsman_simulator.asked_json import Json
 
 DONE = b"data: [DONE]\n\n"
 FINGERPRINT = "simulated"
@@ -19,6 +20,7 @@ class ChoiceShape:
         self._model = request.model
         self._call = request.call
         self._named = request.call_named
+        self._before, self._after = request.around
         self._escaped = request.document is not None
         self._logprobs = request.logprobs
         self._include_usage = request.include_usage
@@ -33,7 +35,7 @@ class ChoiceShape:
             return b""
         delta: Json = {"role": "assistant", "content": "" if self._call is None else None}
         if self._call is not None:
-            delta["tool_calls"] = [{"index": 0} | self._tool_call(index, ARGUMENTS_START)]
+            delta["tool_calls"] = [{"index": 0} | self._tool_call(index, self._before)]
         return self._event([{"index": index, "delta": delta} | _UNFINISHED])
 
     def tokens(self, index: int, words: list[str]) -> bytes:
@@ -46,11 +48,7 @@ class ChoiceShape:
     def closing(self, index: int, reason: str) -> bytes:
         """The event with the finish reason."""
         choice: Json = {"index": index, "logprobs": None, "finish_reason": self._finish(reason), "stop_reason": None}
-        last: Json = (
-            {"delta": {}}
-            if self._surface == "chat" and self._call is None
-            else self._piece(ARGUMENTS_END if self._call is not None else "")
-        )
+        last: Json = {"delta": {}} if self._surface == "chat" and self._call is None else self._piece(self._after)
         return self._event([choice | last])
 
     def ending(self, usage: AnswerUsage) -> bytes:
@@ -78,7 +76,7 @@ class ChoiceShape:
         if self._logprobs is not None:
             choice["logprobs"] = {"content": [_told(word, self._logprobs) for word in _words(text)]}
         if self._call is not None:
-            arguments = ARGUMENTS_START + text + ARGUMENTS_END
+            arguments = self._before + text + self._after
             message |= {"content": "", "tool_calls": [self._tool_call(index, arguments)]}
         return choice | {"message": message}
 

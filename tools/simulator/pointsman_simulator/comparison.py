@@ -1,15 +1,18 @@
 """Several policies on one workload: what each gets out of the same fleet."""
 
-from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import ProcessPoolExecutor
-from dataclasses import dataclass, field
+import multiprocessing
+from collections.abc import Callable, Mapping, MutableSequence, Sequence
+from concurrent.futures import Future, ProcessPoolExecutor, wait
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 from pointsman_core.config import SchedulingPolicy
 from pointsman_core.plugins import unknown
 from pointsman_simulator.baselines import DynamoCostBaseline, GieDefault, LeastRequests, RoundRobinBaseline
+from pointsman_simulator.disturbance import Disturbance
 from pointsman_simulator.engine import EngineConfig
 from pointsman_simulator.fleet import Lags, SimulatedFleet
+from pointsman_simulator.judged import JudgedPolicy
 from pointsman_simulator.policy import RoutingPolicy
 from pointsman_simulator.scheduler_policy import SchedulerPolicy
 from pointsman_simulator.summary import Summary, summarize
@@ -27,6 +30,24 @@ class Setting:
     """Policies of a configuration file, by name; each is one more that can be chosen."""
     loras: tuple[str, ...] = ()
     """Adapters that every engine serves."""
+    kv_blocks: tuple[int, ...] = ()
+    """Size of each engine's KV cache; empty where it is that of `engine`."""
+    kv_events: bool = True
+    """Whether engines publish what is in their caches."""
+    speeds: tuple[float, ...] = ()
+    """Of the engines, relative to `engine`; all 1 when empty."""
+    schedulers: int = 1
+    """That share the requests of our policies."""
+    disturbances: tuple[Disturbance, ...] = ()
+
+    @property
+    def engines(self) -> list[EngineConfig]:
+        """The engines, each with its speed."""
+        timing = self.engine.timing
+        return [
+            replace(self.engine, timing=replace(timing, speedup=timing.speedup * speed))
+            for speed in self.speeds or (1.0,) * self.workers
+        ]
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,6 +91,10 @@ def make_policy(name: str, setting: Setting, seed: int) -> RoutingPolicy:
     return maker(setting, seed)
 
 
+_LOOK_S: Final = 0.25
+"""How often the progress is read."""
+
+
 def compare(
     trace: Sequence[TraceRequest],
     policies: Sequence[str],
@@ -77,33 +102,60 @@ def compare(
     seeds: int,
     processes: int,
     done: Callable[[Compared], None],
+    progressed: Callable[[float], None] = lambda _: None,
 ) -> list[Compared]:
-    """Run every policy with every seed, `processes` at a time, and report each policy when it is done."""
+    """Run every policy with every seed, `processes` at a time. Call `done` with each policy when it is done, and
+    `progressed` four times a second with the share of all requests that were decided, in [0,1]."""
     results: list[Compared] = []
-    with ProcessPoolExecutor(processes, initializer=_take_work, initargs=(trace, setting)) as pool:
-        started = {name: [pool.submit(_run, name, seed) for seed in range(seeds)] for name in policies}
+    decided = multiprocessing.Array("q", len(policies) * seeds, lock=False)
+    total = len(trace) * len(policies) * seeds
+    with ProcessPoolExecutor(processes, initializer=_take_work, initargs=(trace, setting, decided)) as pool:
+        started = {
+            name: [pool.submit(_run, name, seed, number * seeds + seed) for seed in range(seeds)]
+            for number, name in enumerate(policies)
+        }
         for name, runs in started.items():
+            open_runs: set[Future[Summary]] = set(runs)
+            while open_runs:
+                open_runs = wait(open_runs, timeout=_LOOK_S).not_done
+                progressed(sum(decided) / total)
             results.append(Compared(name, tuple(run.result() for run in runs)))
             done(results[-1])
     return results
 
 
-_work: tuple[Sequence[TraceRequest], Setting] | None = None
-"""Set once in each worker process: the trace is big, the tasks are many."""
+_work: tuple[Sequence[TraceRequest], Setting, MutableSequence[int]] | None = None
+"""Set once in each worker process: the trace is big, the tasks are many. The last part counts what each run decided."""
 
 
-def _take_work(trace: Sequence[TraceRequest], setting: Setting) -> None:
+def _take_work(trace: Sequence[TraceRequest], setting: Setting, decided: MutableSequence[int]) -> None:
     global _work  # noqa: PLW0603 - a pool's initializer has nowhere else to put it
-    _work = (trace, setting)
+    _work = (trace, setting, decided)
 
 
-def _run(name: str, seed: int) -> Summary:
+def _run(name: str, seed: int, place: int) -> Summary:
     if _work is None:
         raise RuntimeError("the process was not initialised")
-    trace, setting = _work
-    fleet = SimulatedFleet([setting.engine] * setting.workers, setting.lags)
-    return summarize(fleet.replay(trace, make_policy(name, setting, seed)), setting.workers)
+    trace, setting, decided = _work
+    fleet = SimulatedFleet(setting.engines, setting.lags, setting.disturbances)
+
+    def count(requests: int) -> None:
+        decided[place] = requests
+
+    policy = JudgedPolicy(make_policy(name, setting, seed), setting.workers, setting.engine.block_size)
+    outcomes = fleet.replay(trace, policy, count)
+    return summarize(outcomes, setting.workers, policy.regret())
 
 
 def _scheduler(settings: SchedulingPolicy, setting: Setting, seed: int) -> RoutingPolicy:
-    return SchedulerPolicy(setting.workers, settings, setting.engine, seed, setting.loras)
+    return SchedulerPolicy(
+        setting.workers,
+        settings,
+        setting.engine,
+        seed,
+        setting.loras,
+        setting.kv_blocks or None,
+        kv_events=setting.kv_events,
+        schedulers=setting.schedulers,
+        peer_lag_ms=setting.lags.peer,
+    )

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 from pointsman_simulator.kv_cache import KvCache
 from pointsman_simulator.sequence import Sequence
-from pointsman_simulator.timing import Timing, effective_prefill_tokens
+from pointsman_simulator.timing import Timing, attention_pairs, effective_prefill_tokens
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,6 +96,12 @@ class EngineModel:
         self.counters.aborted += 1
         return True
 
+    def change(self, config: EngineConfig) -> None:
+        """Work by another configuration from the next pass on. The cache keeps its size."""
+        if (config.num_blocks, config.block_size) != (self.config.num_blocks, self.config.block_size):
+            raise ValueError("the cache of an engine can't change its size")
+        self.config = config
+
     def begin_pass(self, now: float) -> float | None:
         """Plan the next pass at `now` and return when it ends, or None when there is nothing to do."""
         if self.pass_ends_at is not None:
@@ -116,9 +122,9 @@ class EngineModel:
         timing = self.config.timing
         duration = lora_loads * self.config.lora_load_ms / timing.speedup
         if chunks:
-            duration += timing.prefill_ms(effective_prefill_tokens(chunks))
+            duration += timing.prefill_ms(effective_prefill_tokens(chunks), attention_pairs(chunks))
         if len(chunks) < len(plan):
-            duration += timing.decode_ms(decoding_tokens / self._capacity)
+            duration += timing.decode_ms(decoding_tokens / self._capacity, len(plan) - len(chunks))
         self.pass_ends_at = now + duration
         return self.pass_ends_at
 
@@ -174,7 +180,7 @@ class EngineModel:
         decode_ms = timing.decode_ms
         done = 0
         while done < passes:
-            ended = now + decode_ms(tokens / capacity)
+            ended = now + decode_ms(tokens / capacity, batch)
             if ended > until:
                 break
             now = ended

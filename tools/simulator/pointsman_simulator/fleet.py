@@ -4,10 +4,11 @@ import heapq
 import itertools
 import math
 from bisect import bisect_right
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
 from typing import TypeAlias
 
+from pointsman_simulator.disturbance import Disturbance
 from pointsman_simulator.engine import EngineConfig, EngineModel
 from pointsman_simulator.policy import (
     Arrival,
@@ -33,6 +34,10 @@ class Lags:
     """From the end of a pass to its KV events."""
     load: float = 50.0
     """Age of every load report at every decision."""
+    dispatch: float = 0.0
+    """From a decision until the engine has the request."""
+    peer: float = 1.0
+    """From a scheduler's decision until the other schedulers know it."""
 
 
 @dataclass(slots=True)
@@ -41,8 +46,10 @@ class Outcomes:
 
     requests: list[EngineSequence] = field(default_factory=list[EngineSequence])
     workers: list[int] = field(default_factory=list[int])
+    arrived: list[float] = field(default_factory=list[float])
+    """First tokens and ends count from here."""
     waited_ms: list[float] = field(default_factory=list[float])
-    """Before the policy chose; the first token and the end count from the arrival all the same."""
+    """Before the policy chose."""
 
 
 _Report: TypeAlias = tuple[int, int, float, tuple[str, ...]]
@@ -54,6 +61,7 @@ class _SimulatedWorker:
 
     def __init__(self, index: int, config: EngineConfig) -> None:
         self.index = index
+        self._lies = False
         self.engine = EngineModel(config)
         self._now = 0.0
         self._plain = True
@@ -65,6 +73,21 @@ class _SimulatedWorker:
         self._plain = self._plain and sequence.lora is None
         self.engine.submit(sequence, now)
         self._report(now)
+
+    def disturb(self, disturbance: Disturbance) -> None:
+        """The engine has run to this moment."""
+        config, factor = self.engine.config, disturbance.factor
+        match disturbance.kind:
+            case "slower":
+                timing = replace(config.timing, speedup=config.timing.speedup / factor)
+                self.engine.change(replace(config, timing=timing))
+            case "smaller-passes":
+                tokens = max(1, round(config.max_num_batched_tokens / factor))
+                self.engine.change(replace(config, max_num_batched_tokens=tokens))
+            case "wiped":
+                self.engine.cache.wipe()
+            case "lies":
+                self._lies = True
 
     def advance(self, until: float, seen: list[Observation]) -> None:
         """Run every pass that ends by `until` and append its observable results."""
@@ -111,21 +134,34 @@ class _SimulatedWorker:
         engine = self.engine
         self._report_times.append(now)
         loras = () if self._plain else tuple(dict.fromkeys(one.lora for one in engine.running if one.lora))
-        self._reports.append((len(engine.running), len(engine.waiting), engine.kv_usage, loras))
+        running, waiting = (0, 0) if self._lies else (len(engine.running), len(engine.waiting))
+        self._reports.append((running, waiting, engine.kv_usage, loras))
 
 
 class SimulatedFleet:
     """Engines of one pool. `replay` may be called once."""
 
-    def __init__(self, engines: Sequence[EngineConfig], lags: Lags | None = None) -> None:
+    def __init__(
+        self, engines: Sequence[EngineConfig], lags: Lags | None = None, disturbances: Sequence[Disturbance] = ()
+    ) -> None:
         self._lags = lags or Lags()
         self._block_size = engines[0].block_size
         self._workers = [_SimulatedWorker(index, config) for index, config in enumerate(engines)]
         self._pending: list[tuple[float, int, Observation]] = []
         self._order = itertools.count()
+        self._due: list[tuple[float, int, int, EngineSequence | Disturbance]] = []
+        """Requests on their way to an engine, and changes of engines: when, a number, the engine."""
+        for disturbance in disturbances:
+            heapq.heappush(self._due, (disturbance.at_ms, next(self._order), disturbance.worker, disturbance))
 
-    def replay(self, trace: Sequence[TraceRequest], policy: RoutingPolicy) -> Outcomes:
-        """Feed the trace (sorted by arrival) through the policy and run every request to its end.
+    def replay(
+        self,
+        trace: Sequence[TraceRequest],
+        policy: RoutingPolicy,
+        decided: Callable[[int], None] = lambda _: None,
+    ) -> Outcomes:
+        """Feed the trace (sorted by arrival) through the policy and run every request to its end. `decided` is called
+        with the number of requests so far.
 
         Requests that arrive at the same instant are decided one after the other, in the order of the trace.
         """
@@ -133,7 +169,7 @@ class SimulatedFleet:
             EngineSequence(index, request.prompt_tokens, request.output_tokens, list(request.blocks), request.lora)
             for index, request in enumerate(trace)
         ]
-        outcomes = Outcomes(sequences, [-1] * len(trace), [0.0] * len(trace))
+        outcomes = Outcomes(sequences, [-1] * len(trace), [request.arrival_ms for request in trace], [0.0] * len(trace))
         late = policy if isinstance(policy, LatePolicy) else None
         index = waiting = 0
         now = 0.0
@@ -144,29 +180,45 @@ class SimulatedFleet:
             while index < len(trace) and trace[index].arrival_ms == now:
                 request = trace[index]
                 prompt_blocks = request.blocks[: request.prompt_tokens // self._block_size]
-                worker = policy.choose(Arrival(index, now, request.prompt_tokens, prompt_blocks, load, request.lora))
+                worker = policy.choose(
+                    Arrival(
+                        index,
+                        now,
+                        request.prompt_tokens,
+                        prompt_blocks,
+                        load,
+                        request.lora,
+                        request.max_tokens,
+                        request.streamed,
+                    )
+                )
                 if worker is None:
                     waiting += 1
                 else:
-                    self._submit(outcomes, index, worker, now, now)
+                    self._submit(outcomes, index, worker, now)
                 index += 1
+            decided(index)
             if late is not None and waiting:
                 for request_index, worker in late.bind(now, load):
                     waiting -= 1
-                    self._submit(outcomes, request_index, worker, now, trace[request_index].arrival_ms)
+                    self._submit(outcomes, request_index, worker, now)
         self._advance(math.inf, policy)
         return outcomes
 
-    def _submit(self, outcomes: Outcomes, index: int, worker: int, now: float, arrived: float) -> None:
+    def _submit(self, outcomes: Outcomes, index: int, worker: int, now: float) -> None:
         sequence = outcomes.requests[index]
-        self._workers[worker].submit(sequence, now)
-        sequence.arrived_at = arrived
         outcomes.workers[index] = worker
-        outcomes.waited_ms[index] = now - arrived
+        outcomes.waited_ms[index] = now - outcomes.arrived[index]
+        if self._lags.dispatch:
+            heapq.heappush(self._due, (now + self._lags.dispatch, next(self._order), worker, sequence))
+        else:
+            self._workers[worker].submit(sequence, now)
 
     def _next_moment(self, now: float, until: float) -> float:
         """When the policy can next observe something, `until` at the latest; every engine has run to `now`."""
         moment = min([until, *(worker.engine.next_event_at() for worker in self._workers)])
+        if self._due:
+            moment = min(moment, self._due[0][0])
         if self._pending:
             moment = min(moment, self._pending[0][0])
         return max(now, moment)
@@ -174,6 +226,13 @@ class SimulatedFleet:
     def _advance(self, now: float, policy: RoutingPolicy) -> Load:
         """Run all engines to `now`, pass the policy the observations known by then, and take the load reports."""
         seen: list[Observation] = []
+        while self._due and self._due[0][0] <= now:
+            at, _, row, what = heapq.heappop(self._due)
+            self._workers[row].advance(at, seen)
+            if isinstance(what, Disturbance):
+                self._workers[row].disturb(what)
+            else:
+                self._workers[row].submit(what, at)
         for worker in self._workers:
             worker.advance(now, seen)
         lags = self._lags
@@ -181,7 +240,8 @@ class SimulatedFleet:
             lag = lags.kv if isinstance(observation, KvChanged) else lags.response
             heapq.heappush(self._pending, (observation.at + lag, next(self._order), observation))
         while self._pending and self._pending[0][0] <= now:
-            policy.observe(heapq.heappop(self._pending)[2])
+            known, _, observation = heapq.heappop(self._pending)
+            policy.observe(observation, known)
         running, waiting, kv_usage, loras = zip(
             *(worker.load_at(now - lags.load) for worker in self._workers), strict=True
         )

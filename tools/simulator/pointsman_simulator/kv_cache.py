@@ -84,6 +84,12 @@ class KvCache:
     def release_partial(self) -> None:
         self._partial -= 1
 
+    def wipe(self) -> None:
+        """Forget all idle blocks; no change reports it."""
+        for block in self._idle:
+            self._stored.pop(block, None)
+        self._idle.clear()
+
     def take_changes(self) -> tuple[list[int], list[int]]:
         """Net changes since the last call: blocks that became cached, blocks that no longer are."""
         changes = (list(self._stored), list(self._removed))

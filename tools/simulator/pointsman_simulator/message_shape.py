@@ -4,7 +4,8 @@ from typing import Final
 
 import orjson
 
-from pointsman_simulator.api import ARGUMENTS_END, ARGUMENTS_START, AnswerUsage, Generation, Json
+from pointsman_simulator.api import AnswerUsage, Generation
+from pointsman_simulator.asked_json import Json
 
 _STOP_REASONS: Final = {"stop": "end_turn", "length": "max_tokens"}
 
@@ -16,6 +17,7 @@ class MessageShape:
         self._id = f"chatcmpl-{answer_id}"
         self._model = request.model
         self._call = request.call
+        self._before, self._after = request.around
         self._prompt_tokens = sum(len(prompt) for prompt in request.prompts)
         self._stop_reason = ""
 
@@ -25,7 +27,7 @@ class MessageShape:
         start = self._message([], None) | {"usage": {"input_tokens": self._prompt_tokens, "output_tokens": 0}}
         block = self._event({"type": "content_block_start", "index": 0, "content_block": self._block("", {})})
         opened = self._event({"type": "message_start", "message": start}) + block
-        return opened if self._call is None else opened + self._delta(ARGUMENTS_START)
+        return opened if self._call is None else opened + self._delta(self._before)
 
     def tokens(self, index: int, words: list[str]) -> bytes:
         """One event per token."""
@@ -36,7 +38,7 @@ class MessageShape:
         """The block ends."""
         del index
         self._stop_reason = self._stopped(reason)
-        last = b"" if self._call is None else self._delta(ARGUMENTS_END)
+        last = b"" if self._call is None else self._delta(self._after)
         return last + self._event({"type": "content_block_stop", "index": 0})
 
     def ending(self, usage: AnswerUsage) -> bytes:
@@ -48,7 +50,10 @@ class MessageShape:
     def whole(self, answers: list[tuple[str, str]], usage: AnswerUsage) -> bytes:
         """The body."""
         [(text, reason)] = answers
-        message = self._message([self._block(text, {"text": text})], self._stopped(reason))
+        message = self._message(
+            [self._block(text, {} if self._call is None else orjson.loads(self._before + text + self._after))],
+            self._stopped(reason),
+        )
         return orjson.dumps(message | {"usage": _usage(usage)})
 
     def _message(self, content: list[Json], stop_reason: str | None) -> Json:

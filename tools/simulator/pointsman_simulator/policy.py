@@ -27,6 +27,9 @@ class Arrival:
     """Names of its full prompt blocks."""
     load: Load
     lora: str | None = None
+    max_tokens: int | None = None
+    """The client's limit on the answer."""
+    streamed: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,8 +68,8 @@ Observation: TypeAlias = Started | Completed | KvChanged
 class RoutingPolicy(Protocol):
     """Chooses a worker for each arrival. Times are in ms and never go back."""
 
-    def observe(self, observation: Observation) -> None:
-        """Something became known; `observation.at` is when it happened."""
+    def observe(self, observation: Observation, now: float) -> None:
+        """Something becomes known now; `observation.at` is when it happened."""
         ...
 
     def choose(self, arrival: Arrival) -> int | None:

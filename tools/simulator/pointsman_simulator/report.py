@@ -12,39 +12,56 @@ from pointsman_simulator.comparison import Compared
 
 class _Column(NamedTuple):
     figure: str
+    group: str
     title: str
     form: str
+    width: int
 
 
 _COLUMNS: Final = (
-    _Column("ttft_mean", "TTFT mean", "{:.1f}"),
-    _Column("ttft_p50", "p50", "{:.0f}"),
-    _Column("ttft_p90", "p90", "{:.0f}"),
-    _Column("ttft_p99", "p99", "{:.0f}"),
-    _Column("itl_mean", "ITL mean", "{:.2f}"),
-    _Column("e2e_mean", "E2E mean", "{:.0f}"),
-    _Column("e2e_p99", "E2E p99", "{:.0f}"),
-    _Column("reuse", "reuse", "{:.4f}"),
-    _Column("imbalance", "imbalance", "{:.3f}"),
+    _Column("ttft_mean", "TTFT", "mean", "{:.1f}", 7),
+    _Column("ttft_p50", "TTFT", "p50", "{:.0f}", 6),
+    _Column("ttft_p90", "TTFT", "p90", "{:.0f}", 6),
+    _Column("ttft_p99", "TTFT", "p99", "{:.0f}", 6),
+    _Column("itl_mean", "ITL", "mean", "{:.2f}", 6),
+    _Column("e2e_mean", "E2E", "mean", "{:.0f}", 6),
+    _Column("e2e_p99", "E2E", "p99", "{:.0f}", 6),
+    _Column("regret_mean", "regret", "mean", "{:.1f}", 7),
+    _Column("reuse", "", "reuse", "{:.3f}", 6),
+    _Column("imbalance", "im-", "balance", "{:.3f}", 8),
 )
 _NAME_WIDTH: Final = 16
-_PLOTTED: Final = (
-    ("ttft_mean", "TTFT mean, ms"),
-    ("ttft_p99", "TTFT p99, ms"),
-    ("e2e_mean", "E2E mean, ms"),
-    ("reuse", "reuse"),
+
+
+class _Panel(NamedTuple):
+    figure: str
+    title: str
+    unit: str
+    form: str
+
+
+_PANELS: Final = (
+    _Panel("ttft_mean", "TTFT, mean", "ms", "{:.0f}"),
+    _Panel("ttft_p99", "TTFT, p99", "ms", "{:.0f}"),
+    _Panel("e2e_mean", "E2E, mean", "ms", "{:.0f}"),
+    _Panel("reuse", "prompt tokens from a cache", "share of all", "{:.3f}"),
 )
 
 
 def heading() -> str:
-    """The line above the rows of the table; times are in ms."""
-    return "  ".join(["policy".ljust(_NAME_WIDTH), *(column.title.rjust(9) for column in _COLUMNS)])
+    """The two lines above the rows of the table; times are in ms. At most 80 columns, as the rows."""
+    groups = ["", *(column.group for column in _COLUMNS)]
+    # A group's name stands above its first column.
+    above = [group if group != groups[index] else "" for index, group in enumerate(groups[1:])]
+    first = "".join(group.rjust(column.width) for group, column in zip(above, _COLUMNS, strict=True))
+    second = "".join(column.title.rjust(column.width) for column in _COLUMNS)
+    return f"{' ' * _NAME_WIDTH}{first}\n{'policy'.ljust(_NAME_WIDTH)}{second}"
 
 
 def row(compared: Compared) -> str:
     """Means over the seeds."""
-    cells = [column.form.format(compared.mean(column.figure)).rjust(9) for column in _COLUMNS]
-    return "  ".join([compared.policy.ljust(_NAME_WIDTH), *cells])
+    cells = (column.form.format(compared.mean(column.figure)).rjust(column.width) for column in _COLUMNS)
+    return f"{compared.policy.ljust(_NAME_WIDTH)}{''.join(cells)}"
 
 
 def ranges(compared: Compared) -> str:
@@ -58,7 +75,7 @@ def ranges(compared: Compared) -> str:
 
 def as_markdown(results: Sequence[Compared]) -> str:
     lines = [
-        "| policy | " + " | ".join(column.title for column in _COLUMNS) + " |",
+        "| policy | " + " | ".join(f"{column.group} {column.title}".strip() for column in _COLUMNS) + " |",
         "|---" * (len(_COLUMNS) + 1) + "|",
     ]
     for compared in results:
@@ -87,25 +104,25 @@ def _plot(results: Sequence[Compared], path: Path) -> bool:
         from matplotlib.figure import Figure
     except ImportError:
         return False
-    figure = Figure(figsize=(11, 1.5 + 0.45 * len(results)), layout="constrained")
+    figure = Figure(figsize=(13, 1.6 + 0.45 * len(results)), layout="constrained")
     names = [compared.policy for compared in results]
-    panels = (
-        ("ttft_mean", "TTFT mean, ms"),
-        ("ttft_p99", "TTFT p99, ms"),
-        ("e2e_mean", "E2E mean, ms"),
-        ("reuse", "reuse"),
-    )
-    for position, (axes, (quantity, title)) in enumerate(
-        zip(figure.subplots(1, len(panels), sharey=True).tolist(), panels, strict=True)
+    for position, (axes, panel) in enumerate(
+        zip(figure.subplots(1, len(_PANELS), sharey=True).tolist(), _PANELS, strict=True)
     ):
-        means = [compared.mean(quantity) for compared in results]
-        spreads = [compared.spread(quantity) for compared in results]
+        means = [compared.mean(panel.figure) for compared in results]
+        spreads = [compared.spread(panel.figure) for compared in results]
         # The mean of equal numbers may miss them by the last bit, and no bar has a negative length.
         below = [max(0.0, mean - least) for mean, (least, _) in zip(means, spreads, strict=True)]
         above = [max(0.0, greatest - mean) for mean, (_, greatest) in zip(means, spreads, strict=True)]
-        axes.barh(names, means, xerr=[below, above], color=f"C{position}")
-        axes.set_title(title)
+        bars = axes.barh(names, means, xerr=[below, above], color=f"C{position}", ecolor="#444444", capsize=2)
+        axes.bar_label(bars, labels=[panel.form.format(mean) for mean in means], padding=4, fontsize=8)
+        axes.margins(x=0.22)
+        axes.set_title(panel.title)
+        axes.set_xlabel(panel.unit)
+        axes.spines[["top", "right"]].set_visible(False)
     # The axis is shared: turning it once puts the first policy on top everywhere.
     figure.axes[0].invert_yaxis()
-    figure.savefig(path, dpi=120)  # pyright: ignore[reportUnknownMemberType] - matplotlib's own stub
+    # The stub of matplotlib doesn't know the types of both.
+    figure.supxlabel("mean over the seeds; the line goes from the least seed to the greatest", fontsize=8)  # pyright: ignore[reportUnknownMemberType]
+    figure.savefig(path, dpi=120)  # pyright: ignore[reportUnknownMemberType]
     return True

@@ -4,7 +4,8 @@ import time
 
 import orjson
 
-from pointsman_simulator.api import ARGUMENTS_END, ARGUMENTS_START, AnswerUsage, Generation, Json
+from pointsman_simulator.api import AnswerUsage, Generation
+from pointsman_simulator.asked_json import Json
 
 
 class ResponseShape:
@@ -15,6 +16,7 @@ class ResponseShape:
         self._item_id = f"msg_{answer_id}" if request.call is None else f"fc_{answer_id}"
         self._request = request
         self._call = request.call
+        self._before, self._after = request.around
         self._created = int(time.time())
         self._sequence = 0
         self._text: list[str] = []
@@ -37,7 +39,7 @@ class ResponseShape:
             part["logprobs"] = []
             begun.append(self._event("response.content_part.added", self._place() | {"part": part}))
         else:
-            begun.append(self._delta(ARGUMENTS_START))
+            begun.append(self._delta(self._before))
         return b"".join(begun)
 
     def tokens(self, index: int, words: list[str]) -> bytes:
@@ -59,10 +61,10 @@ class ResponseShape:
                 self._event("response.content_part.done", self._place() | {"part": _part(text)}),
             ]
         else:
-            arguments = ARGUMENTS_START + text + ARGUMENTS_END
+            arguments = self._before + text + self._after
             place: Json = {"item_id": self._item_id, "output_index": 0, "name": self._call}
             ended += [
-                self._delta(ARGUMENTS_END),
+                self._delta(self._after),
                 self._event("response.function_call_arguments.done", place | {"arguments": arguments}),
             ]
         item = self._item(text, "completed")
@@ -110,7 +112,7 @@ class ResponseShape:
         if self._call is None:
             head: Json = {"id": self._item_id, "type": "message", "role": "assistant", "status": status}
             return head | {"content": [_part(text)]}
-        arguments = ARGUMENTS_START + text + ARGUMENTS_END if text else ""
+        arguments = self._before + text + self._after if text else ""
         item: Json = {"id": self._item_id, "type": "function_call", "call_id": f"call_{self._item_id}"}
         return item | {"name": self._call, "arguments": arguments, "status": status}
 

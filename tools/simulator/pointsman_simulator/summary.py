@@ -5,6 +5,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from pointsman_simulator.fleet import Outcomes
+from pointsman_simulator.judged import Regret
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,11 +25,15 @@ class Summary:
     e2e_p99: float
     imbalance: float
     """Busiest worker's prompt and output tokens over the mean of all workers, at least 1."""
+    regret_mean: float = 0.0
+    """Of a judged request, as docs/regret.md defines it."""
+    judged: int = 0
+    """Requests that were judged: the first ones teach the judge."""
 
 
-def summarize(outcomes: Outcomes, workers: int) -> Summary:
+def summarize(outcomes: Outcomes, workers: int, regret: Regret | None = None) -> Summary:
     requests = outcomes.requests
-    arrived = np.array([request.arrived_at for request in requests])
+    arrived = np.array(outcomes.arrived)
     first = np.array([request.first_token_at for request in requests])
     finished = np.array([request.finished_at for request in requests])
     prompt = np.array([request.prompt_tokens for request in requests])
@@ -49,4 +54,6 @@ def summarize(outcomes: Outcomes, workers: int) -> Summary:
         e2e_mean=float(e2e.mean()),
         e2e_p99=float(np.quantile(e2e, 0.99)),
         imbalance=float(tokens.max() / tokens.mean()),
+        regret_mean=regret.mean_ms if regret is not None else 0.0,
+        judged=regret.judged if regret is not None else 0,
     )

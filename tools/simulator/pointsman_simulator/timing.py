@@ -1,7 +1,9 @@
 """The duration of a forward pass.
 
 The default coefficients and both formulas are those of the mock engine of NVIDIA Dynamo (`dynamo.mocker`, polynomial
-timing), so that results can be compared with `dynamo.replay`. Every duration is in milliseconds.
+timing), so that results can be compared with `dynamo.replay`. Two more terms, 0 by default, are for engines that are
+fitted to a flight log: attention over what came before a chunk, and the cost of each sequence that decodes. Every
+duration is in milliseconds.
 """
 
 from collections.abc import Sequence
@@ -19,16 +21,22 @@ class Timing:
     decode_linear: float = 54.01
     decode_constant: float = 5.74
     speedup: float = 1.0
+    prefill_pairs: float = 0.0
+    """For each pair of a prompt token that is computed and a token before its chunk."""
+    decode_sequence: float = 0.0
+    """For each sequence that decodes."""
 
-    def prefill_ms(self, tokens: int) -> float:
-        """The prefill part of a pass over `tokens` effective prompt tokens (see `effective_prefill_tokens`)."""
+    def prefill_ms(self, tokens: int, pairs: int = 0) -> float:
+        """The prefill part of a pass over `tokens` effective prompt tokens (see `effective_prefill_tokens`), which
+        attend to what came before their chunks in `pairs` pairs of tokens."""
         duration = self.prefill_quadratic * tokens * tokens + self.prefill_linear * tokens + self.prefill_constant
-        return duration / self.speedup
+        return (duration + self.prefill_pairs * pairs) / self.speedup
 
-    def decode_ms(self, occupancy: float) -> float:
-        """The decode part of a pass whose decoding sequences hold `occupancy` of the cache (clamped to 1)."""
+    def decode_ms(self, occupancy: float, batch: int = 0) -> float:
+        """The decode part of a pass whose `batch` decoding sequences hold `occupancy` of the cache (clamped to 1)."""
         p = min(1.0, occupancy)
-        return max(1.0, self.decode_quadratic * p * p + self.decode_linear * p + self.decode_constant) / (self.speedup)
+        duration = self.decode_quadratic * p * p + self.decode_linear * p + self.decode_constant
+        return max(1.0, duration + self.decode_sequence * batch) / self.speedup
 
 
 def effective_prefill_tokens(chunks: Sequence[tuple[int, int]]) -> int:
@@ -40,3 +48,8 @@ def effective_prefill_tokens(chunks: Sequence[tuple[int, int]]) -> int:
     before = sum(prefix for prefix, _ in chunks)
     after = before + sum(chunk for _, chunk in chunks)
     return count * (after // count - before // count)
+
+
+def attention_pairs(chunks: Sequence[tuple[int, int]]) -> int:
+    """Pairs of a token that is computed now and one that was computed before, over sequences as above."""
+    return sum(prefix * chunk for prefix, chunk in chunks)

@@ -22,6 +22,9 @@ class TraceRequest:
     blocks: list[int]
     """Names of the full prompt blocks, as `Sequence.blocks`; of the engine's block size."""
     lora: str | None = None
+    max_tokens: int | None = None
+    """The client's limit on the answer, which the policy may know."""
+    streamed: bool = True
 
 
 class BlockNames:

@@ -1,17 +1,17 @@
 """`replay` compares policies: the same object that decides in the service, and those of other routers."""
 
-import json
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from pointsman_core.config import SchedulingPolicy
-from pointsman_simulator.comparison import POLICIES, Compared, Setting, make_policy
+from pointsman_simulator.comparison import Compared, Setting, compare, make_policy
 from pointsman_simulator.engine import EngineConfig
 from pointsman_simulator.fleet import Lags, SimulatedFleet
-from pointsman_simulator.replay import main
-from pointsman_simulator.report import save
+from pointsman_simulator.judged import JudgedPolicy
+from pointsman_simulator.replay import ReplayOptions, prepare
+from pointsman_simulator.report import heading, row, save
 from pointsman_simulator.scheduler_policy import SchedulerPolicy
 from pointsman_simulator.summary import Summary, summarize
 from pointsman_simulator.trace import read_mooncake
@@ -21,54 +21,45 @@ CONVERSATION = Path(__file__).parents[1] / "traces" / "mooncake_conversation.jso
 SUMMARY = Summary(1, 0.0, 1.0, 1.0, 1.0, 1.0, 1.0, 1.0, 1.0, 1.0)
 
 
-def test_every_policy_is_in_the_table_and_in_what_is_saved(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    arguments = ["--trace", str(CONVERSATION), "--limit", "60", "--seeds", "2", "--out", str(tmp_path)]
-    assert main(arguments, "replay") == 0
-    table = capsys.readouterr().out
-    assert all(f"\n{policy}" in table for policy in POLICIES)
-    saved = json.loads((tmp_path / "results.json").read_text())
-    assert list(saved["results"]) == list(POLICIES)
-    assert all(len(runs) == 2 for runs in saved["results"].values())
-    run = saved["results"]["round-robin"][0]
-    assert run["requests"] == 60
-    assert run["ttft_p50"] <= run["ttft_p90"] <= run["ttft_p99"]
-    assert (tmp_path / "results.md").read_text().count("\n| ") == len(POLICIES) + 1
-    assert (tmp_path / "results.png").read_bytes().startswith(b"\x89PNG")
-
-
-def test_the_policies_of_a_configuration_run_beside_the_others(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    config = tmp_path / "mine.yaml"
-    config.write_text("scheduling: {spread: {filters: [healthy], scorers: [{use: queue, weight: 1}]}}\n")
-    arguments = ["--workload", "chat", "--requests", "40", "--config", str(config), "--policy", "mine:spread"]
-    assert main(arguments, "replay") == 0
-    assert "\nmine:spread" in capsys.readouterr().out
-
-
 def test_seeds_that_make_no_difference_are_plotted_too(tmp_path: Path) -> None:
     runs = tuple(replace(SUMMARY, ttft_mean=0.1 + 0.2) for _ in range(7))
     assert len(save([Compared("same", runs)], {}, tmp_path)) == 3
 
 
 @pytest.mark.parametrize(
-    ("arguments", "says"),
+    ("options", "says"),
     [
-        (["--workload", "chat", "--policy", "best"], "unknown policy 'best'; known: dynamo"),
-        (["--workload", "chat", "--workers", "0"], "--workers is above 0"),
-        (["--trace", "/nowhere.jsonl"], "/nowhere.jsonl"),
-        (["--trace", str(CONVERSATION), "--block-size", "100", "--limit", "5"], "no multiple of blocks of 100"),
-        (["--workload", "chat", "--config", __file__], "test_comparison.py"),
-        (["--workload", "rag", "--blocks", "20"], "never fits in 20 blocks of 64"),
-        ([], "--trace --workload"),
+        (ReplayOptions(workload="chat", policies=("best",)), "unknown policy 'best'; known: dynamo"),
+        (ReplayOptions(workload="chatt"), "unknown workload 'chatt'; did you mean 'chat'"),
+        (ReplayOptions(trace=CONVERSATION, engine=EngineConfig(block_size=100), limit=5), "no multiple of blocks of"),
+        (ReplayOptions(workload="rag", engine=EngineConfig(num_blocks=20)), "never fits in 20 blocks of 64"),
+        (ReplayOptions(), "name one workload"),
+        (ReplayOptions(workload="chat", speeds=(1.0, 2.0)), "2 speeds for 4 engines"),
+        (ReplayOptions(workload="chat", trace=CONVERSATION), "name one workload"),
     ],
 )
-def test_wrong_options_end_with_what_is_wrong(
-    arguments: list[str], says: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    with pytest.raises(SystemExit):
-        main(arguments, "replay")
-    assert says in capsys.readouterr().err
+def test_wrong_options_are_refused_with_what_is_wrong(options: ReplayOptions, says: str) -> None:
+    with pytest.raises(ValueError, match=says):
+        prepare(options)
+
+
+def test_a_configuration_that_cannot_be_read_is_named() -> None:
+    with pytest.raises(ValueError, match=r"test_comparison\.py"):
+        prepare(ReplayOptions(workload="chat", config=Path(__file__)))
+
+
+def test_the_progress_of_a_comparison_ends_at_the_whole() -> None:
+    shares: list[float] = []
+    trace = generate_workload("chat", 30, 4.0)
+    compare(trace, ["round-robin", "dynamo"], Setting(2), 2, 1, lambda _: None, shares.append)
+    assert shares == sorted(shares)
+    assert shares[-1] == 1.0
+
+
+def test_the_table_fits_80_columns() -> None:
+    slow = replace(SUMMARY, ttft_mean=99999.9, ttft_p99=99999.0, e2e_mean=999999.0, e2e_p99=999999.0, itl_mean=999.99)
+    for line in (*heading().splitlines(), row(Compared("configuration:x", (slow,)))):
+        assert len(line) <= 80
 
 
 def test_the_same_seed_decides_alike() -> None:
@@ -99,3 +90,36 @@ def test_the_scheduler_is_told_of_adapters_and_serves_them() -> None:
     policy = SchedulerPolicy(2, SchedulingPolicy(), loras=loras)
     outcomes = SimulatedFleet([EngineConfig()] * 2).replay(trace, policy)
     assert all(request.finished_at > request.arrived_at for request in outcomes.requests)
+
+
+@pytest.mark.requirement("REGRET-2")
+def test_the_default_policy_has_the_least_regret() -> None:
+    trace = read_mooncake(CONVERSATION, limit=700)
+    shown: list[Compared] = []
+    compare(trace, ("pointsman", "round-robin", "gie", "dynamo"), Setting(4), 1, 2, shown.append)
+    regrets = {compared.policy: compared.mean("regret_mean") for compared in shown}
+    assert min(regrets, key=lambda policy: regrets[policy]) == "pointsman"
+    assert 2 * regrets["pointsman"] < min(regrets[other] for other in regrets if other != "pointsman")
+    assert all(compared.mean("judged") > 600 for compared in shown)
+
+
+@pytest.mark.parametrize("policy", ["pointsman", "gie"])
+def test_a_judge_changes_nothing_of_what_it_judges(policy: str) -> None:
+    trace = read_mooncake(CONVERSATION, limit=150)
+    alone = SimulatedFleet([EngineConfig()] * 4, Lags()).replay(trace, make_policy(policy, Setting(4), 0))
+    judged = JudgedPolicy(make_policy(policy, Setting(4), 0), 4, 64)
+    beside = SimulatedFleet([EngineConfig()] * 4, Lags()).replay(trace, judged)
+    assert alone.workers == beside.workers
+    assert alone.waited_ms == beside.waited_ms
+    assert 0 <= judged.regret().regret_us <= judged.regret().cost_us
+
+
+def test_schedulers_that_hear_of_each_other_choose_better_than_schedulers_that_do_not() -> None:
+    trace = generate_workload("bursts", 400, 6.0)
+
+    def ttft(peer_ms: float) -> float:
+        setting = Setting(4, lags=Lags(peer=peer_ms), schedulers=3)
+        (result,) = compare(trace, ["pointsman"], setting, 1, 1, lambda _: None)
+        return result.mean("ttft_mean")
+
+    assert ttft(1.0) < 0.9 * ttft(10_000.0)

@@ -81,7 +81,7 @@ class Recorder:
         self.seen: list[tuple[float, Observation]] = []
         self.decisions: list[float] = []
 
-    def observe(self, observation: Observation) -> None:
+    def observe(self, observation: Observation, now: float) -> None:
         self.seen.append((observation.at, observation))
 
     def choose(self, arrival: Arrival) -> int:
@@ -126,7 +126,7 @@ def test_the_index_of_kv_events_is_what_the_engines_hold(conversation: list[Trac
             self.matched: list[int] = []
             self.evicted = 0
 
-        def observe(self, observation: Observation) -> None:
+        def observe(self, observation: Observation, now: float) -> None:
             if isinstance(observation, KvChanged):
                 self.evicted += len(observation.removed)
                 self.index.remove(observation.worker, observation.removed)
@@ -162,7 +162,7 @@ def test_least_requests_goes_where_fewest_are_open() -> None:
     policy, load = LeastRequests(3), Load([0] * 3, [0] * 3, [0.0] * 3, [()] * 3)
     chosen = [policy.choose(Arrival(i, 0.0, 10, [], load)) for i in range(3)]
     assert sorted(chosen) == [0, 1, 2]
-    policy.observe(Completed(1, chosen[1], 5.0, 1, 0))
+    policy.observe(Completed(1, chosen[1], 5.0, 1, 0), 6.0)
     assert policy.choose(Arrival(3, 6.0, 10, [], load)) == chosen[1]
 
 

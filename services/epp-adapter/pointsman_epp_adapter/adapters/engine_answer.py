@@ -8,6 +8,7 @@ from pointsman_contracts.reply import Decision
 from pointsman_core.refusal import Refusal
 from pointsman_edge.reviewing.answer_review import AnswerReview
 from pointsman_edge.sending.header_edits import edited_answer_headers
+from pointsman_edge.sending.missing_path import MISSING, MissingPath, is_json
 from pointsman_edge.sending.model_name import chosen_model, renaming
 from pointsman_edge.sending.unasked_usage import without_unasked_usage
 from pointsman_edge.taking_in.request_headers import internal
@@ -49,6 +50,7 @@ class EngineAnswer(AwaitedAnswer):
         Envoy shows streams here for their usage alone, too."""
         super().__init__(envoy, record, mode)
         self._chosen = chosen
+        self._asked = asked
         self._name = renaming(decision.target.model, asked)
         self._model = [] if self._name is None else chosen_model(record.policy.prices, decision.target, asked)
         self._edits = decision.body
@@ -93,6 +95,8 @@ class EngineAnswer(AwaitedAnswer):
         record.stream = answer.stream
         if answer.stream:
             answer.rewriting = without_unasked_usage(self._edits, self._name)
+        elif answer.status in MISSING and is_json(head.headers):
+            answer.rewriting = MissingPath(answer.status, record.api, self._asked, self._name)
         self._tell_served(head.served)
         if self._envoy.settings.conformance_headers:
             self._tests = [served(head)]

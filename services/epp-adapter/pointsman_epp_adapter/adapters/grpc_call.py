@@ -5,7 +5,7 @@ https://github.com/grpc/grpc/blob/master/doc/PROTOCOL-HTTP2.md
 
 import asyncio
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from enum import IntEnum
 from typing import Final, Protocol
 
@@ -38,8 +38,8 @@ class CallFailed(Exception):
 class Peer(Protocol):
     """The connection, as far as a call needs it."""
 
-    def send(self, call: "Call", data: bytes) -> None:
-        """Send bytes of a call's body, after its headers."""
+    def send(self, call: "Call", data: bytes) -> bool:
+        """Send bytes of a call's body, after its headers. Whether the client takes what it is sent."""
         ...
 
     def taken(self, stream_id: int, size: int) -> None:
@@ -61,7 +61,6 @@ class Call:
     __slots__ = (
         "_failure",
         "_held",
-        "_messages",
         "_needed",
         "_peer",
         "_pieces",
@@ -73,6 +72,7 @@ class Call:
         "heard",
         "stream_id",
         "task",
+        "unread",
     )
 
     def __init__(self, stream_id: int, peer: Peer) -> None:
@@ -86,8 +86,9 @@ class Call:
         """The client has closed its side."""
         self.heard: Callable[[], None] | None = None
         """Called when a message has come, or the end."""
+        self.unread: Final[deque[bytes]] = deque()
+        """Messages that have come and weren't read."""
         self._peer = peer
-        self._messages: deque[bytes] = deque()
         self._pieces: list[bytes] = []
         self._held = 0
         self._needed = _PREFIX
@@ -95,46 +96,48 @@ class Call:
         self._reader: asyncio.Future[None] | None = None
         self._failure: CallFailed | None = None
 
-    @property
-    def unread(self) -> Sequence[bytes]:
-        """Messages that have come and weren't read."""
-        return self._messages
-
     async def read(self) -> bytes | None:
         """The next message; None after the last one. Raises CallFailed for a message that can't be read."""
-        while not self._messages:
+        unread = self.unread
+        while not unread:
             if self._failure is not None:
                 raise self._failure
             if self.ended:
                 return None
             self._reader = asyncio.get_running_loop().create_future()
             await self._reader
-        message = self._messages.popleft()
-        if not self._messages:
-            self._take()
+        message = unread.popleft()
+        if not unread and self._untaken:
+            self._peer.taken(self.stream_id, self._untaken)
+            self._untaken = 0
         return message
 
     async def write(self, message: bytes) -> None:
         """Send a message; waits while the client takes none."""
         if self.closed:
             return
-        self._peer.send(self, b"".join((b"\0", len(message).to_bytes(4, "big"), message)))
-        while not self.closed and self._peer.backed_up(self.stream_id):
-            await self._peer.progress()
+        if not self._peer.send(self, b"".join((b"\0", len(message).to_bytes(4, "big"), message))):
+            while not self.closed and self._peer.backed_up(self.stream_id):
+                await self._peer.progress()
 
     def received(self, data: bytes, *, end: bool) -> None:
         """Bytes of the call's body have come."""
         if data:
-            self._untaken += len(data)
-            self._pieces.append(data)
-            self._held += len(data)
-            if self._held >= self._needed:
-                self._cut()
-            if not self._messages:
-                self._take()  # of a message that isn't whole: the rest must have room to come
+            size = len(data)
+            self._untaken += size
+            whole = not self._held and not data[0] and size == _PREFIX + int.from_bytes(data[1:_PREFIX], "big")
+            if whole and self._failure is None:
+                self.unread.append(data[_PREFIX:])  # as most come; no frame is as long as the limit
+            else:
+                self._pieces.append(data)
+                self._held += size
+                if self._held >= self._needed:
+                    self._cut()
+                if not self.unread:
+                    self._take()  # of a message that isn't whole: the rest must have room to come
         if end:
             self.ended = True
-        elif not self._messages:
+        elif not self.unread:
             return
         if self._reader is not None and not self._reader.done():
             self._reader.set_result(None)
@@ -150,7 +153,7 @@ class Call:
 
     def release(self) -> None:
         """Nothing more is read."""
-        self._messages.clear()
+        self.unread.clear()
         self._take()
 
     def _cut(self) -> None:
@@ -167,7 +170,7 @@ class Call:
                 self._needed = size
                 break
             else:
-                self._messages.append(data[start + _PREFIX : start + size])
+                self.unread.append(data[start + _PREFIX : start + size])
                 start += size
         rest = b"" if self._failure is not None else data[start:]
         self._pieces = [rest] if rest else []

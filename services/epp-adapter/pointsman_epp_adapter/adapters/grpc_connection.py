@@ -97,7 +97,8 @@ class GrpcConnection(asyncio.Protocol):
             self._drop()
             return
         self._handle()
-        self._flush_soon()
+        if not self._flushing:
+            self._flush_soon()
 
     def pause_writing(self) -> None:
         """As `asyncio.Protocol`."""
@@ -134,19 +135,23 @@ class GrpcConnection(asyncio.Protocol):
         if self._socket is not None:
             self._socket.abort()
 
-    def send(self, call: Call, data: bytes) -> None:
+    def send(self, call: Call, data: bytes) -> bool:
         """As `Peer.send`."""
+        http, stream_id = self._http, call.stream_id
         if not call.headers_sent:
             call.headers_sent = True
-            self._http.send_response(call.stream_id, _HEAD)
-        self._http.send_data(call.stream_id, data)
-        self._flush_soon()
+            http.send_response(stream_id, _HEAD)
+        http.send_data(stream_id, data)
+        if not self._flushing:
+            self._flush_soon()
+        return not self._paused and http.queued_body_size(stream_id) <= _QUEUED
 
     def taken(self, stream_id: int, size: int) -> None:
         """As `Peer.taken`."""
         if self._transport is not None:
             self._http.acknowledge_received_data(size, stream_id)
-            self._flush_soon()
+            if not self._flushing:
+                self._flush_soon()
 
     def backed_up(self, stream_id: int) -> bool:
         """As `Peer.backed_up`."""
@@ -227,7 +232,8 @@ class GrpcConnection(asyncio.Protocol):
             self._http.send_trailers(call.stream_id, trailers)
         else:
             self._answer(call.stream_id, (*_HEAD, *trailers))
-        self._flush_soon()
+        if not self._flushing:
+            self._flush_soon()
 
     def _answer(self, stream_id: int, headers: Iterable[Header]) -> None:
         """The whole of an answer."""
@@ -236,9 +242,8 @@ class GrpcConnection(asyncio.Protocol):
 
     def _flush_soon(self) -> None:
         """Flush after the tasks that are ready now have run: their output leaves in one piece."""
-        if not self._flushing:
-            self._flushing = True
-            self._loop.call_soon(self._flush)
+        self._flushing = True
+        self._loop.call_soon(self._flush)
 
     def _flush(self) -> None:
         self._flushing = False
@@ -248,7 +253,8 @@ class GrpcConnection(asyncio.Protocol):
         if data:
             self._transport.write(data)
         self._handle()
-        self._progressed()
+        if self._progress is not None:
+            self._progressed()
 
     def _heard(self) -> None:
         if not self.told.done():

@@ -1,6 +1,6 @@
 """The gRPC method that Envoy calls: one stream for each HTTP request."""
 
-from typing import Final
+from typing import NamedTuple
 from urllib.parse import unquote
 
 from pointsman_apis.passthrough import UNKNOWN
@@ -15,7 +15,7 @@ from pointsman_epp_adapter.adapters.ext_proc_request import ExtProcRequest
 from pointsman_epp_adapter.adapters.grpc_call import Call, CallFailed, Status
 from pointsman_epp_adapter.adapters.other_paths import OtherPaths
 from pointsman_epp_adapter.adapters.stream import EnvoyGone, ProtocolViolation, Stream
-from pointsman_epp_adapter.domain.envoy_events import BodyMode, RequestHead, ResponseHead
+from pointsman_epp_adapter.domain.envoy_events import BodyMode, Event, RequestHead, ResponseHead
 from pointsman_epp_adapter.domain.mutation import HeaderChanges
 from pointsman_epp_adapter.domain.protocol_headers import restricted
 from pointsman_runtime.telling.logs import Log
@@ -37,8 +37,14 @@ class Processor:
 
     async def process(self, call: Call) -> None:
         """`ExternalProcessor.Process`."""
+        stream = Stream(call)
         try:
-            await self._serve(Stream(call))
+            head = await stream.next()
+            request = self._request(stream, head) if isinstance(head, RequestHead) else None
+            if request is not None:
+                await request.run()
+            else:
+                await self._serve(stream, head)
         except EnvoyGone:
             return
         except ProtocolViolation as violation:
@@ -48,51 +54,74 @@ class Processor:
                 _log.warning("protocol_violation", reason=str(violation))
             raise CallFailed(Status.INVALID_ARGUMENT, str(violation)) from None
 
-    async def _serve(self, stream: Stream) -> None:
-        head = await stream.next()
+    def _request(self, stream: Stream, head: RequestHead) -> ExtProcRequest | None:
+        """The request that the stages decide, or that is refused; None where another part serves the stream."""
+        if self._routing is not None:
+            return None
+        if self._envoy.settings.conformance_headers:
+            head = restricted(head)
+        asked = _asked(head)
+        refusal = self._refusal_of(asked)
+        if refusal is None and (asked.route is None or self._unread(asked)):
+            return None
+        return ExtProcRequest(self._envoy, stream, head, asked.method, asked.route or NOWHERE, refusal)
+
+    async def _serve(self, stream: Stream, head: Event) -> None:
         if isinstance(head, ResponseHead):
             # A filter in front of this one refused the request, and Envoy shows its answer to all of them.
             await stream.pass_answer(head, head.mode or BodyMode.FULL_DUPLEX_STREAMED, HeaderChanges([], []))
             return
         if not isinstance(head, RequestHead):
             raise ProtocolViolation(f"{type(head).__name__} before any request's headers")
-        settings = self._envoy.settings
-        if settings.conformance_headers:
+        if self._envoy.settings.conformance_headers:
             head = restricted(head)
-        named: Final = dict(head.headers)
-        method = named.get(b":method", b"").decode("ascii", "replace")
-        # As the frontend's server has it, and every engine's.
-        raw_path = named.get(b":path", b"").partition(b"?")[0]
-        path = unquote(raw_path.decode("utf-8", "replace"))
-        route = route_of(path)
-        api = UNKNOWN if route is None else route.api
-        unread = False
-        if self._routing is None:
-            refusal = self._refusal_of(raw_path, method, path, route)
-            taken = refusal is None and route is not None
-            json = api.body == "json"
-            unread = bool(taken and json and settings.other_content and not is_json(named.get(b"content-type")))
-            if refusal is not None or (taken and not unread):
-                await ExtProcRequest(self._envoy, stream, head, method, route or NOWHERE, refusal).run()
-                return
+        asked = _asked(head)
         try:
             if self._routing is not None:
                 await self._routing.name(stream, head)
-            elif unread:
+            elif self._unread(asked):
                 await self._others.send_unread(stream, head)
             else:
-                await self._others.serve(stream, head, path)
+                await self._others.serve(stream, head, asked.path)
         except Refusal as refused:
             edits = refused.answer_headers if isinstance(refused, NotListed) else ()
+            api = UNKNOWN if asked.route is None else asked.route.api
             await stream.write(wire.immediate(refused, self._envoy.edge.ids.of(head.headers, ()), api, edits))
 
-    def _refusal_of(self, raw_path: bytes, method: str, path: str, route: Route | None) -> Refusal | None:
+    def _unread(self, asked: "_Asked") -> bool:
+        """Whether a request to an API's path goes on unread, as its body isn't the JSON that the path takes."""
+        route = asked.route
+        if route is None or not self._envoy.settings.other_content:
+            return False
+        return route.api.body == "json" and not is_json(asked.content_type)
+
+    def _refusal_of(self, asked: "_Asked") -> Refusal | None:
         """Why no path takes a request; None where one does."""
         try:
-            check_path(raw_path)
-            if route is not None:
-                check_method(method, route)
+            check_path(asked.raw_path)
+            if asked.route is not None:
+                check_method(asked.method, asked.route)
                 return None
         except Refusal as refusal:
             return refusal
-        return self._others.refusal_of(method, path)
+        return self._others.refusal_of(asked.method, asked.path)
+
+
+class _Asked(NamedTuple):
+    """What a request's headers ask for."""
+
+    method: str
+    raw_path: bytes
+    path: str
+    """Without escapes."""
+    route: Route | None
+    content_type: bytes | None
+
+
+def _asked(head: RequestHead) -> _Asked:
+    named = dict(head.headers)
+    # As the frontend's server has it, and every engine's.
+    raw_path = named.get(b":path", b"").partition(b"?")[0]
+    path = unquote(raw_path.decode("utf-8", "replace"))
+    method = named.get(b":method", b"").decode("ascii", "replace")
+    return _Asked(method, raw_path, path, route_of(path), named.get(b"content-type"))

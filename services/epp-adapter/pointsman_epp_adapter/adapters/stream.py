@@ -50,14 +50,15 @@ class Stream:
             raise EnvoyGone
         return decode(message)
 
-    async def write(self, message: bytes) -> None:
+    def write(self, message: bytes) -> Coroutine[object, object, None]:
         """Answer."""
-        await self._call.write(message)
+        return self._call.write(message)
 
     async def listening(self, work: Coroutine[object, object, T]) -> T:
         """Do `work`, unless Envoy goes or answers meanwhile: then it is cancelled, and EnvoyGone or AnsweredByEnvoy
         raised."""
-        self._heard()
+        if self._call.unread or self._call.ended:
+            self._heard()
         if self._interruption is not None:
             work.close()
             raise self._interruption

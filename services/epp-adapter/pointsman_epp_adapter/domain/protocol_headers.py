@@ -11,6 +11,7 @@ FAIRNESS: Final = ("x-pointsman-fairness-id", "x-llm-d-inference-fairness-id", "
 OBJECTIVE: Final = ("x-pointsman-objective", "x-llm-d-inference-objective", "x-gateway-inference-objective")
 REWRITE: Final = ("x-pointsman-model-name-rewrite", "x-llm-d-model-name-rewrite", "x-gateway-model-name-rewrite")
 """Newer names first: they win."""
+_WISHES: Final = frozenset((*FAIRNESS, *OBJECTIVE, *REWRITE))
 OWNED: Final = ("x-llm-d-inference-*", "x-llm-d-model-name-rewrite", "x-llm-d-request-*")
 """Decide about more than the client's own request, so only a trusted peer of Envoy may send them; beside
 `x-gateway-*` and `x-pointsman-*`."""
@@ -21,6 +22,10 @@ def told(headers: dict[str, str], subset: tuple[str, ...] | None) -> tuple[dict[
 
     `subset` comes from Envoy itself and applies to every client; None: Envoy sets none.
     """
+    if _WISHES.isdisjoint(headers):
+        if subset is not None:
+            headers[SUBSET] = ",".join(subset)
+        return headers, None
     fairness = _taken(headers, FAIRNESS)
     objective = _taken(headers, OBJECTIVE)
     rewrite = _taken(headers, REWRITE)

@@ -1,5 +1,5 @@
-"""The HTTP application: APIs, the model list, health. Plain ASGI: a framework for two more paths costs more time at the
-start than all of the frontend's own modules."""
+"""The HTTP application: APIs, the model list, health. No framework: one for two more paths costs more time at the start
+than all of the frontend's own modules."""
 
 from importlib.metadata import version
 from typing import Final
@@ -13,9 +13,9 @@ from pointsman_core.refusal import Refusal
 from pointsman_edge.deciding.model_catalogue import NotListed
 from pointsman_frontend.adapters.client import JSON, Client
 from pointsman_frontend.adapters.http_request import HttpEdge, HttpRequest
+from pointsman_frontend.adapters.http_turn import Turn
 from pointsman_frontend.domain.cors import answered, preflight
 from pointsman_runtime.service.health import HealthApp
-from pointsman_runtime.service.http_server import Receive, Scope, Send
 
 _HEALTH: Final = "/health"
 """Answers as `/ready`: load balancers know it by this name."""
@@ -34,40 +34,45 @@ class EdgeApp:
         self._created = created
         self._version = orjson.dumps({"version": version("pointsman-frontend")})
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+    async def __call__(self, turn: Turn) -> None:
         """Serve one request."""
+        route = route_of(turn.target.path)
+        if route is not None and turn.method in route.api.methods and b"%" not in turn.target.raw_path:
+            await HttpRequest(self._http, route, turn).run()
+        else:
+            await self._serve(turn, route)
+
+    async def _serve(self, turn: Turn, route: Route | None) -> None:
+        """Serve a request to any other path, or by another method."""
         cors = self._edge.policy().config.edge.cors
         if cors is not None:
-            headers = preflight(cors, scope["method"], scope["headers"])
+            headers = preflight(cors, turn.method, turn.headers)
             if headers is not None:
-                await send({"type": "http.response.start", "status": 204, "headers": headers})
-                await send({"type": "http.response.body", "body": b""})
+                turn.answer(204, headers, b"")
                 return
-            send = _with_headers(send, answered(cors, scope["headers"]))
-        path: str = scope["path"]
-        route = route_of(path)
-        if route is not None and scope["method"] in route.api.methods and b"%" not in scope["raw_path"]:
-            await HttpRequest(self._http, route, scope, receive, send).run()
-            return
+            turn.extra = answered(cors, turn.headers)
+        path = turn.target.path
         path = path if path == "/" else path.removesuffix("/")
-        refusal = self._refusal_of(scope, path, route)
+        refusal = self._refusal_of(turn, path, route)
         if route is not None or refusal is not None:
-            await HttpRequest(self._http, route or NOWHERE, scope, receive, send, refusal).run()
+            await HttpRequest(self._http, route or NOWHERE, turn, refusal).run()
             return
-        request_id = self._edge.ids.of(scope["headers"], ())
+        request_id = self._edge.ids.of(turn.headers, ())
+        client = Client(turn, request_id)
         if path in HealthApp.paths or path == _HEALTH:
-            scope["path"] = "/ready" if path == _HEALTH else path
-            await self._health(scope, receive, _with_headers(send, [(b"x-request-id", request_id.encode("ascii"))]))
+            accepted = b",".join(value for name, value in turn.headers if name == b"accept")
+            status, kind, body = self._health.answer("/ready" if path == _HEALTH else path, accepted)
+            await client.answer(status, [(b"content-type", kind.encode())], body)
         elif path == _VERSION:
-            await Client(send, request_id).answer(200, [JSON], self._version)
+            await client.answer(200, [JSON], self._version)
         else:
-            await self._list(scope, Client(send, request_id), request_id, path[len(MODELS) :])
+            await self._list(turn, client, request_id, path[len(MODELS) :])
 
-    def _refusal_of(self, scope: Scope, path: str, route: Route | None) -> Refusal | None:
+    def _refusal_of(self, turn: Turn, path: str, route: Route | None) -> Refusal | None:
         """Why no route takes the request; None where one does."""
-        method: str = scope["method"]
+        method = turn.method
         try:
-            check_path(scope["raw_path"])
+            check_path(turn.target.raw_path)
             if route is not None:
                 check_method(method, route)
                 return None
@@ -83,11 +88,10 @@ class EdgeApp:
             return unknown_path(path)
         return None if method in allowed.split(", ") else WrongMethod(method, path, allowed)
 
-    async def _list(self, scope: Scope, client: Client, request_id: str, rest: str) -> None:
+    async def _list(self, turn: Turn, client: Client, request_id: str, rest: str) -> None:
         """All models that the client may use, or the one that the rest of the path names."""
-        peer: str = scope["client"][0] if scope.get("client") else ""
         try:
-            names = await self._edge.models.names(scope["headers"], peer, request_id)
+            names = await self._edge.models.names(turn.headers, turn.peer, request_id)
             document = model_entry(rest[1:], names, self._created) if rest else model_list(names, self._created)
         except Refusal as refusal:
             if isinstance(refusal, NotListed):
@@ -98,16 +102,3 @@ class EdgeApp:
             raise
         else:
             await client.answer(200, [JSON], orjson.dumps(document))
-
-
-def _with_headers(send: Send, headers: list[tuple[bytes, bytes]]) -> Send:
-    """`send` with further headers in the answer."""
-    if not headers:
-        return send
-
-    async def send_with_headers(message: Scope) -> None:
-        if message["type"] == "http.response.start":
-            message["headers"] = [*message.get("headers", ()), *headers]
-        await send(message)
-
-    return send_with_headers

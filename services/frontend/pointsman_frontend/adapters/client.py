@@ -8,7 +8,7 @@ from pointsman_contracts.journey import HeaderEdit
 from pointsman_core.refusal import Refusal
 from pointsman_edge.reviewing.response_stages import error_answer
 from pointsman_edge.sending.header_edits import edited_answer_headers
-from pointsman_runtime.service.http_server import Send
+from pointsman_frontend.adapters.http_turn import Turn
 
 JSON = (b"content-type", b"application/json")
 Headers = list[tuple[bytes, bytes]]
@@ -46,10 +46,10 @@ class ResponseWriter(Protocol):
 class Client:
     """Writes to the client. Every answer carries the request's id."""
 
-    __slots__ = ("_api", "_ids", "_send", "answer_headers", "bytes_out", "ended", "started", "status")
+    __slots__ = ("_api", "_ids", "_turn", "answer_headers", "bytes_out", "ended", "started", "status")
 
-    def __init__(self, send: Send, request_id: str, api: Api = UNKNOWN) -> None:
-        self._send = send
+    def __init__(self, turn: Turn, request_id: str, api: Api = UNKNOWN) -> None:
+        self._turn = turn
         self._api = api
         own_id = request_id.encode("ascii")
         self._ids: Headers = [(b"x-request-id", own_id)]
@@ -64,20 +64,26 @@ class Client:
 
     async def start(self, status: int, headers: Headers) -> None:
         """As `ResponseWriter.start`: they leave at once."""
+        if self._turn.wire.paused:
+            await self._turn.wire.writable()
         if self.answer_headers:
             headers = edited_answer_headers(headers, self.answer_headers)
-        await self._send({"type": "http.response.start", "status": status, "headers": [*headers, *self._ids]})
+        self._turn.start(status, [*headers, *self._ids])
         self.started = True
         self.status = status
 
     async def write(self, data: bytes) -> None:
         """As `ResponseWriter.write`."""
-        await self._send({"type": "http.response.body", "body": data, "more_body": True})
+        if self._turn.wire.paused:
+            await self._turn.wire.writable()
+        self._turn.write(data)
         self.bytes_out += len(data)
 
     async def end(self, data: bytes = b"") -> None:
         """As `ResponseWriter.end`."""
-        await self._send({"type": "http.response.body", "body": data, "more_body": False})
+        if self._turn.wire.paused:
+            await self._turn.wire.writable()
+        self._turn.end(data)
         self.bytes_out += len(data)
         self.ended = True
 
@@ -87,9 +93,15 @@ class Client:
 
     async def answer(self, status: int, headers: Headers, body: bytes) -> None:
         """As `ResponseWriter.answer`."""
+        if self._turn.wire.paused:
+            await self._turn.wire.writable()
         headers.append((b"content-length", b"%d" % len(body)))
-        await self.start(status, headers)
-        await self.end(body)
+        if self.answer_headers:
+            headers = edited_answer_headers(headers, self.answer_headers)
+        self._turn.answer(status, [*headers, *self._ids], body)
+        self.started = self.ended = True
+        self.status = status
+        self.bytes_out += len(body)
 
     async def refuse(self, refusal: Refusal) -> None:
         """Answer with an error."""

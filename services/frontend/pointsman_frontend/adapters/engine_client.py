@@ -70,23 +70,36 @@ class EngineClient:
 
         The caller reads the answer and then gives the connection back with `release`, whatever happened.
         """
-        connection = self._reuse(call.origin)
-        if connection is not None:
+        reused = self._reuse(call.origin)
+        while True:
+            connection = reused or await self._connect(call.origin, limits.connect_s)
+            busy = self._busy.get(call.worker)
+            if busy is None:
+                busy = self._busy[call.worker] = {}
+            busy[connection] = call
             sent_at = time.monotonic()
             try:
-                return await self._begin(connection, call, limits)
-            except EndpointFailed as failure:
-                stale = failure.outcome == "failed" and connection.untouched
-                if not stale or time.monotonic() - sent_at > STALE_WITHIN_S:
+                connection.send(call.head, call.body, limits.first_byte_s, limits.idle_s)
+                await connection.first_byte()
+            # Also if the caller is cancelled: the engine must stop generating.
+            except BaseException as error:
+                self._not_busy(call, connection)
+                connection.close()
+                failed = isinstance(error, EndpointFailed) and error.outcome == "failed" and connection.untouched
+                if reused is None or not failed or time.monotonic() - sent_at > STALE_WITHIN_S:
                     raise
-        return await self._begin(await self._connect(call.origin, limits.connect_s), call, limits)
+                reused = None
+            else:
+                return connection
 
     def release(self, call: Call, connection: EngineConnection) -> None:
         """Done with an answer: keep the connection if it can serve again; otherwise it is cut, which makes the
         engine stop."""
         self._not_busy(call, connection)
         if connection.finish():
-            idle = self._idle.setdefault(call.origin, [])
+            idle = self._idle.get(call.origin)
+            if idle is None:
+                idle = self._idle[call.origin] = []
             if len(idle) < self._idle_connections:
                 idle.append(connection)
             else:
@@ -144,18 +157,6 @@ class EngineClient:
                 return connection
             connection.close()
         return None
-
-    async def _begin(self, connection: EngineConnection, call: Call, limits: EngineLimits) -> EngineConnection:
-        self._busy.setdefault(call.worker, {})[connection] = call
-        try:
-            connection.send(call.head, call.body, limits.first_byte_s, limits.idle_s)
-            await connection.first_byte()
-        # Also if the caller is cancelled: the engine must stop generating.
-        except BaseException:
-            self._not_busy(call, connection)
-            connection.close()
-            raise
-        return connection
 
     def _not_busy(self, call: Call, connection: EngineConnection) -> None:
         busy = self._busy.get(call.worker)

@@ -75,7 +75,8 @@ class EngineConnection(asyncio.Protocol):
         if transport is None:
             raise EndpointFailed("failed", "closed by the engine")
         self._busy = True
-        self._reset_answer()
+        self.status = 0
+        self._in_body = False
         self.complete = False
         self.untouched = True
         self._answering = False
@@ -92,7 +93,8 @@ class EngineConnection(asyncio.Protocol):
                 raise self._failure
             if self.status in _REFUSING:
                 break
-            await self._wait()
+            self._waiter = self._loop.create_future()
+            await self._waiter
         if self.status in _REFUSING:
             raise EndpointFailed("failed", f"answered {self.status}", self.status)
 
@@ -103,7 +105,8 @@ class EngineConnection(asyncio.Protocol):
                 return b""
             if self._failure is not None:
                 raise AnswerCutOff(str(self._failure)) from self._failure
-            await self._wait()
+            self._waiter = self._loop.create_future()
+            await self._waiter
         chunks = self._chunks
         self._chunks = []
         self._buffered = 0
@@ -184,7 +187,8 @@ class EngineConnection(asyncio.Protocol):
                 return
         if self._chunks or self.complete or self.status in _REFUSING:
             self._answering = True
-            self._wake()
+            if self._waiter is not None:
+                self._wake()
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._transport = None
@@ -238,16 +242,10 @@ class EngineConnection(asyncio.Protocol):
         self._head_bytes = 0
         self._ends_with_the_connection = True
 
-    async def _wait(self) -> None:
-        self._waiter = self._loop.create_future()
-        try:
-            await self._waiter
-        finally:
-            self._waiter = None
-
     def _wake(self) -> None:
-        if self._waiter is not None and not self._waiter.done():
-            self._waiter.set_result(None)
+        waiter, self._waiter = self._waiter, None
+        if waiter is not None and not waiter.done():
+            waiter.set_result(None)
 
     def _fail(self, failure: EndpointFailed) -> None:
         if self._failure is None and not self.complete:

@@ -13,6 +13,7 @@ from pointsman_edge.deciding.static_choice import EngineState, elsewhere
 from pointsman_edge.edge import Edge
 from pointsman_edge.sending.engine_tokens import token_edits
 from pointsman_edge.sending.header_edits import folded, with_edits
+from pointsman_edge.sending.missing_path import MISSING, MissingPath, is_json
 from pointsman_edge.sending.model_name import chosen_model, renaming
 from pointsman_edge.sending.provider_book import outward
 from pointsman_edge.sending.unasked_usage import without_unasked_usage
@@ -24,7 +25,7 @@ from pointsman_frontend.adapters.client import Headers, ResponseWriter
 from pointsman_frontend.adapters.engine_client import Call, EngineClient, origin_of
 from pointsman_frontend.adapters.engine_connection import AnswerCutOff, EndpointFailed
 from pointsman_frontend.adapters.providers import UNSUPPORTED, Providers, final, is_external, refusal_of, told
-from pointsman_frontend.adapters.relay import Answering, is_stream, relay_of, relay_stream
+from pointsman_frontend.adapters.relay import Answering, is_stream, relay_document, relay_of, relay_stream
 from pointsman_frontend.domain.engine_headers import ResponseHeaderRules, request_head
 from pointsman_frontend.domain.retry_budget import RetryBudget
 from pointsman_runtime.telling.logs import Log
@@ -48,6 +49,7 @@ class Outgoing:
 
 
 _CUT_OFF: Final = "engine_cut_off"
+_JSON: Final = (b"content-type", b"application/json")
 
 
 class Forwarder:
@@ -68,9 +70,12 @@ class Forwarder:
         """Have the request answered. Raises Refusal when no endpoint does."""
         self._budget.earn()
         decision = request.decision
-        edits = folded(decision.headers, self._edge.metrics.drop_header_edit)
-        request.headers = with_edits(request.headers, edits)
-        left = _distinct(decision.endpoints)
+        if decision.headers:
+            edits = folded(decision.headers, self._edge.metrics.drop_header_edit)
+            request.headers = with_edits(request.headers, edits)
+        left = list(decision.endpoints)
+        if len(left) > 1:
+            left = _distinct(left)
         if decision.alternatives:
             left += self._alternatives(request)
         if not left:
@@ -108,7 +113,9 @@ class Forwarder:
         if not endpoint.url:
             return await self._ask_provider(request, endpoint)
         sent_at = time.monotonic()
-        span = self._begin_span(record, endpoint, endpoint.target or request.decision.target)
+        span = NO_SPAN
+        if record.traceparent is not None:
+            span = self._begin_span(record, record.traceparent, endpoint, endpoint.target or request.decision.target)
         self._load.began(worker)
         problem: str | None = "aborted"
         try:
@@ -126,7 +133,7 @@ class Forwarder:
             problem = None
         finally:
             self._load.ended(worker)
-            if span.recording:
+            if span is not NO_SPAN and span.recording:
                 span.end(problem, error__type=problem)
         return None
 
@@ -135,7 +142,7 @@ class Forwarder:
         record, decision = request.record, request.decision
         target = endpoint.target or decision.target
         sent_at = time.monotonic()
-        span = self._begin_span(record, endpoint, target)
+        span = self._begin_span(record, record.traceparent, endpoint, target)
         problem: str | None = "aborted"
         try:
             try:
@@ -174,8 +181,16 @@ class Forwarder:
         if name is not None:
             headers += chosen_model(request.record.policy.prices, target, decision.model)
         usage = record.tail = record.api.usage()
-        relay = relay_stream if record.stream else relay_of(engine.headers, record.api)
-        rewriting = without_unasked_usage(decision.body, name) if record.stream else name
+        if record.stream:
+            relay, rewriting = relay_stream, without_unasked_usage(decision.body, name)
+        elif engine.status in MISSING:
+            relay, rewriting = (
+                relay_document,
+                MissingPath(engine.status, record.api, decision.model, name, anyway=not is_json(headers)),
+            )
+            headers = [*(header for header in headers if header[0] != b"content-type"), _JSON]
+        else:
+            relay, rewriting = relay_of(engine.headers, record.api), name
         outcome = "answered"
         try:
             await relay(engine, client, headers, usage, rewriting)
@@ -188,12 +203,14 @@ class Forwarder:
         finally:
             record.attempted(endpoint.worker, outcome, engine.status, time.monotonic() - sent_at)
 
-    def _begin_span(self, record: RequestRecord, endpoint: ChosenEndpoint, target: Target) -> Span:
-        if record.traceparent is None:
+    def _begin_span(
+        self, record: RequestRecord, traceparent: str | None, endpoint: ChosenEndpoint, target: Target
+    ) -> Span:
+        if traceparent is None:
             return NO_SPAN
         return self._tracing.begin(
             f"{operation(record)} {target.model}",
-            record.traceparent,
+            traceparent,
             "client",
             gen_ai__operation__name=operation(record),
             gen_ai__provider__name=target.provider,

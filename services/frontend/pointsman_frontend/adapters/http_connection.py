@@ -1,37 +1,36 @@
 """One HTTP/1.1 connection of a client: an asyncio protocol around httptools, which uvicorn's server accepts and ends.
 
 It bounds heads in length and time, answers in OpenAI's shape where the bytes aren't HTTP, calls the application back
-when a client hangs up, and writes each turn of the event loop once. uvicorn's own connection does none of these and
-costs a request twice as much (docs/adr/0016-an-http-connection-of-our-own.md).
+when a client hangs up, and writes an answer once. uvicorn's own connection does none of these and costs a request twice
+as much (docs/adr/0016-an-http-connection-of-our-own.md).
 """
 
 import asyncio
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
 from enum import Enum, auto
 from typing import Any, ClassVar, Final, cast
 
 import httptools
 from uvicorn.config import Config
-from uvicorn.protocols.utils import get_local_addr, get_remote_addr, is_ssl
+from uvicorn.protocols.utils import get_remote_addr
 from uvicorn.server import ServerState
 
 from pointsman_apis.errors import openai_error
 from pointsman_core.refusal import Refusal
 from pointsman_frontend.adapters.http_turn import Turn
 from pointsman_frontend.domain.request_target import target_of
-from pointsman_runtime.service.http_server import App
 
 GATHERED: Final = 65536
 """More bytes than this are written at once, so that a slow reader is noticed."""
 LINGER_S: Final = 1.0
 """How long a refused connection still reads and drops its peer's bytes: closing at once would reset it, and
 the peer would never read why."""
-HANG_UP: Final = "pointsman.hang_up"
-"""The ASGI extension by which an application says which function to call when the client of this request hangs up."""
 _PHRASES: Final = {400: b"Bad Request", 408: b"Request Timeout", 431: b"Request Header Fields Too Large"}
-_ASGI: Final = {"version": "3.0", "spec_version": "2.3"}
+
+App = Callable[[Turn], Coroutine[object, object, None]]
+"""Serves one request; it isn't ASGI, whose messages would cost a request 20 calls."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,9 +87,8 @@ class _Connection(asyncio.Protocol):
         self._idle_s = config.timeout_keep_alive
         self._transport: asyncio.Transport = cast("asyncio.Transport", None)
         self._parser = self._new_parser()
-        self._server: tuple[str, int | None] | None = None
-        self._client: tuple[str, int] | None = None
-        self._scheme = "http"
+        self._peer = ""
+        self.tasks = server_state.tasks
         self._dates: list[tuple[bytes, bytes]] = []
         self._date_lines = b""
         self._gathered: list[bytes] = []
@@ -113,16 +111,15 @@ class _Connection(asyncio.Protocol):
         self._brought_body = False
         self._message_open = False
         self._timer: asyncio.TimerHandle | None = None
-        self._hung_up: Callable[[], None] | None = None
+        self.hung_up: Callable[[], None] | None = None
         self._fault = "This is not a valid HTTP/1.1 request."
 
     # As asyncio's subclasses narrow it.
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         self._transport = transport
         self._state.connections.add(self)  # pyright: ignore[reportArgumentType] - any object with `shutdown`
-        self._server = get_local_addr(transport)
-        self._client = get_remote_addr(transport)
-        self._scheme = "https" if is_ssl(transport) else "http"
+        client = get_remote_addr(transport)
+        self._peer = client[0] if client else ""
         self._since = self._loop.time()
         self._timer = self._loop.call_later(self.limits.head_s, self._look)
 
@@ -157,7 +154,10 @@ class _Connection(asyncio.Protocol):
         self._brought_body = False
         idle = self._phase is _Phase.IDLE
         try:
-            self._parse(data)
+            try:
+                self._parser.feed_data(data)
+            except httptools.HttpParserUpgrade as stopped:
+                self._ignore(stopped, data)
         except (httptools.HttpParserError, httptools.HttpParserUpgrade):  # of upgrades only CONNECT is left
             self._refuse(400, self._fault, "invalid_http")
             return
@@ -209,29 +209,17 @@ class _Connection(asyncio.Protocol):
             self._fault = "A body in chunks needs HTTP/1.1; send its content-length."
             raise ValueError(self._fault)
         self._phase = _Phase.SERVED
-        path, raw_path, query = target_of(self._url)
         turn = Turn(
             self,
-            {
-                "type": "http",
-                "asgi": _ASGI,
-                "http_version": version,
-                "method": parser.get_method().decode("ascii"),
-                "scheme": self._scheme,
-                "path": path,
-                "raw_path": raw_path,
-                "query_string": query,
-                "root_path": "",
-                "headers": headers,
-                "server": self._server,
-                "client": self._client,
-                "extensions": {HANG_UP: {"watch": self._watch}},
-            },
-            self._ended,
+            parser.get_method().decode("ascii"),
+            target_of(self._url),
+            headers,
+            version,
+            self._peer,
             keep_alive=version != "1.0" and parser.should_keep_alive(),
         )
         turn.expects_continue = self._expects_continue
-        # The scope keeps what it has; trailers, which must not pass for headers (RFC 9110, 6.5.1), are dropped.
+        # The turn keeps what it has; trailers, which must not pass for headers (RFC 9110, 6.5.1), are dropped.
         self._headers = []
         before = self._turn
         self._turn = turn
@@ -267,6 +255,14 @@ class _Connection(asyncio.Protocol):
         if self._gathered_size > GATHERED:
             self._flush()
 
+    def send(self, data: bytes) -> None:
+        """Send now, after what was written before."""
+        if self._gathered:
+            self._gathered.append(data)
+            self._flush()
+        elif data:
+            self._transport.write(data)
+
     def close(self) -> None:
         """Close after the bytes that were written."""
         self._flush()
@@ -297,16 +293,18 @@ class _Connection(asyncio.Protocol):
         return self._date_lines
 
     def _serve(self, turn: Turn) -> None:
-        task = self._loop.create_task(turn.run(self._app))
-        self._state.tasks.add(task)
-        task.add_done_callback(self._state.tasks.discard)
+        task = turn.task = self._loop.create_task(self._app(turn))
+        self.tasks.add(task)
+        task.add_done_callback(turn.served)
 
-    def _ended(self) -> None:
-        self._hung_up = None
+    def ended(self) -> None:
+        """The answer of a turn is complete."""
+        self.hung_up = None
         self._state.total_requests += 1
         if self._transport.is_closing():
             return
-        self.resume_reading()
+        if not self._reading:
+            self.resume_reading()
         if self._waiting:
             self._serve(self._waiting.popleft())
         elif self._phase is _Phase.SERVED:
@@ -331,21 +329,22 @@ class _Connection(asyncio.Protocol):
         parser.set_dangerous_leniencies(lenient_data_after_close=True)
         return parser
 
-    def _parse(self, data: bytes) -> None:
+    def _ignore(self, offer: httptools.HttpParserUpgrade, data: bytes) -> None:
         """Ignore offers to upgrade, as RFC 9110 (7.8) allows and Java's client, which makes one with every first
         request, expects. The parser has no way to: it takes such a head for the last of HTTP, reports the message as
         complete and stops behind it. A new one is given the head without the offer and goes on from there."""
-        rest: bytes | memoryview = data
+        rest = memoryview(data)
         while True:
-            try:
-                self._parser.feed_data(rest)
-            except httptools.HttpParserUpgrade as stopped:
-                rest = memoryview(rest)[stopped.args[0] :]
-                head = self._head_without_offer()
-            else:
-                return
+            rest = rest[offer.args[0] :]
+            head = self._head_without_offer()
             self._parser = self._new_parser()
             self._parser.feed_data(head)
+            try:
+                self._parser.feed_data(rest)
+            except httptools.HttpParserUpgrade as another:
+                offer = another
+            else:
+                return
 
     def _head_without_offer(self) -> bytes:
         method, version = self._parser.get_method(), self._parser.get_http_version().encode("ascii")
@@ -353,11 +352,8 @@ class _Connection(asyncio.Protocol):
         lines += [b"%b: %b" % header for header in self._headers if header[0] != b"upgrade"]
         return b"%b\r\n\r\n" % b"\r\n".join(lines)
 
-    def _watch(self, hung_up: Callable[[], None]) -> None:
-        self._hung_up = hung_up
-
     def _call_hang_up(self) -> None:
-        hung_up, self._hung_up = self._hung_up, None
+        hung_up, self.hung_up = self.hung_up, None
         if hung_up is not None:
             hung_up()
 

@@ -18,19 +18,15 @@ from pointsman_edge.taking_in.bodies import check_length, check_presence
 from pointsman_edge.telling.request_record import CLIENT_GONE
 from pointsman_frontend.adapters.client import Client, Headers, ResponseWriter
 from pointsman_frontend.adapters.forwarder import Forwarder, Outgoing
-from pointsman_frontend.adapters.http_connection import HANG_UP
+from pointsman_frontend.adapters.http_turn import ClientGone, Turn
 from pointsman_frontend.adapters.reviewed_writer import ReviewedWriter
-from pointsman_runtime.service.http_server import Receive, Scope, Send
+from pointsman_frontend.domain.cors import answered
 
 LAST_WORDS_S: Final = 1.0
 """How long an aborted request may take to answer its client."""
 
 Reason = Literal["client_gone", "timeout", "shutdown"]
 """Why a request is ended from outside."""
-
-
-class ClientGone(Exception):
-    """The client hung up before its request was complete."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,29 +42,24 @@ class HttpEdge:
 class HttpRequest(EdgeRequest):
     """One request to the path of an API. The task that serves it is cancelled once, for `_reason`."""
 
-    __slots__ = ("_client", "_http", "_reason", "_receive", "_refusal", "_scope", "_task")
+    __slots__ = ("_client", "_ending", "_http", "_reason", "_refusal", "_turn")
 
     interruptions = (asyncio.CancelledError, ClientGone)
 
-    def __init__(
-        self,
-        http: HttpEdge,
-        requested: Route,
-        scope: Scope,
-        receive: Receive,
-        send: Send,
-        refusal: Refusal | None = None,
-    ) -> None:
+    def __init__(self, http: HttpEdge, requested: Route, turn: Turn, refusal: Refusal | None = None) -> None:
         """`refusal`: why no path takes the request, which is published like any other refused request."""
-        super().__init__(http.edge, scope["method"], requested, scope["headers"])
+        super().__init__(http.edge, turn.method, requested, turn.headers)
+        record = self.record
+        limits = record.policy.limits
+        if limits.cors is not None:
+            turn.extra = answered(limits.cors, turn.headers)
         self._http = http
-        self._scope = scope
-        self._receive = receive
+        self._turn = turn
         self._refusal = refusal
-        self._client = Client(send, self.record.request_id, requested.api)
-        self._task: asyncio.Task[object] | None = asyncio.current_task()
+        self._client = Client(turn, record.request_id, requested.api)
+        self._ending = False
         self._reason: Reason | None = None
-        self.due = self.record.received_at + self.record.policy.limits.request_timeout
+        self.due = record.received_at + limits.request_timeout
 
     @property
     def sent_status(self) -> int | None:
@@ -79,14 +70,19 @@ class HttpRequest(EdgeRequest):
         """As `EdgeRequest.serve`."""
         if self._refusal is not None:
             raise self._refusal
-        scope, record, client = self._scope, self.record, self._client
-        peer: str = scope["client"][0] if scope.get("client") else ""
-        headers = self.take_in(scope["headers"], peer)
-        limit = record.policy.limits.max_body
-        body = await _read_body(self._receive, limit, self._http.body_timeout_s)
-        check_presence(body, record.api.body)
-        question = self.complete(body, headers.stages, headers, peer)
-        scope["extensions"][HANG_UP]["watch"](self._hung_up)
+        turn, record, client = self._turn, self.record, self._client
+        headers = self.take_in(turn.headers, turn.peer)
+        body = turn.whole()
+        # The parser holds a body to the length that its head gives, which `take_in` has checked.
+        if body is None or headers.content_length is None:
+            limit = record.policy.limits.max_body
+            if body is None:
+                body = await _read_body(turn, limit, self._http.body_timeout_s)
+            check_length(len(body), limit)
+        if not body or record.api.body == "none":
+            check_presence(body, record.api.body)
+        question = self.complete(body, headers.stages, headers, turn.peer)
+        turn.wire.hung_up = self._hung_up
         reply = self.decided(await self.edge.decider.decide(question, body, record.policy, record.traceparent))
         client.answer_headers = record.answer_headers
         if isinstance(reply, Answer):
@@ -135,7 +131,7 @@ class HttpRequest(EdgeRequest):
     def ending(self) -> None:
         """As `EdgeRequest.ending`."""
         super().ending()
-        self._task = None
+        self._ending = True
 
     def overdue(self) -> None:
         """As `EdgeRequest.overdue`."""
@@ -143,12 +139,12 @@ class HttpRequest(EdgeRequest):
 
     def closed(self) -> None:
         """As `EdgeRequest.closed`."""
-        self._task = None
+        self._ending = True
         self.record.bytes_out = self._client.bytes_out
 
     def _target(self) -> bytes:
         """Path and query at the engine. The APIs that are read know no query."""
-        query: bytes = self._scope["query_string"] if self.record.api.passed else b""
+        query = self._turn.target.query if self.record.api.passed else b""
         path = self.requested.path.encode("ascii")
         return path + b"?" + query if query else path
 
@@ -157,10 +153,10 @@ class HttpRequest(EdgeRequest):
 
     def _stop(self, reason: Reason) -> None:
         """End the request, unless it is ending already."""
-        task, self._task = self._task, None
-        if task is not None:
+        if not self._ending and self._turn.task is not None:
+            self._ending = True
             self._reason = reason
-            task.cancel()
+            self._turn.task.cancel()
 
     def _writer(self, reply: Decision | Answer) -> ResponseWriter:
         """Takes the answer: the client, or for it the response stages."""
@@ -179,33 +175,16 @@ class HttpRequest(EdgeRequest):
         self.gave(answer)
 
 
-async def _read_body(receive: Receive, limit: int, within_s: float) -> bytes:
-    """The whole body. Raises Refusal 413 over `limit` bytes, 408 after `within_s` seconds, and ClientGone."""
-    message = await receive()
-    if message["type"] == "http.disconnect":
-        raise ClientGone
-    body: bytes = message.get("body", b"")
-    if message.get("more_body", False):
-        body = await _read_rest(receive, body, limit, within_s)
-    check_length(len(body), limit)
-    return body
-
-
-async def _read_rest(receive: Receive, first: bytes, limit: int, within_s: float) -> bytes:
-    pieces = [first]
-    size = len(first)
-    more = True
+async def _read_body(turn: Turn, limit: int, within_s: float) -> bytes:
+    """The whole body, or more of it than `limit` bytes. Raises Refusal 408 after `within_s` seconds, and ClientGone."""
+    pieces: list[bytes] = []
+    size = 0
     try:
         async with asyncio.timeout(within_s):
             # The length of a chunked body isn't known before its end: stop reading once it is over the limit.
-            while more and size <= limit:
-                message = await receive()
-                if message["type"] == "http.disconnect":
-                    raise ClientGone
-                piece: bytes = message.get("body", b"")
+            while size <= limit and (piece := await turn.read()):
                 pieces.append(piece)
                 size += len(piece)
-                more = message.get("more_body", False)
     except TimeoutError:
         raise Refusal(
             408, f"The body was not complete within {within_s:g} s; {size} bytes had come.", code="request_timeout"

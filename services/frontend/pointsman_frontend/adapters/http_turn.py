@@ -1,12 +1,12 @@
-"""One request and its answer on a connection, as ASGI's `receive` and `send`."""
+"""One request of a client and its answer on a connection."""
 
 import asyncio
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from http import HTTPStatus
 from typing import Final, Protocol
 
-from pointsman_runtime.service.http_server import App, Scope
+from pointsman_frontend.domain.request_target import RequestTarget
 from pointsman_runtime.telling.logs import Log
 
 READ_AHEAD: Final = 65536
@@ -17,9 +17,15 @@ _NO_VALUE: Final = re.compile(rb"[\x00-\x08\x0a-\x1f\x7f]")
 _REMEMBERED: Final = 1024
 _INTERNAL_ERROR: Final = b"Internal Server Error"
 
+Header = tuple[bytes, bytes]
+
 _log = Log("http")
 _names: dict[bytes, bytes] = {}
 """Names of headers that were checked, in lower case."""
+
+
+class ClientGone(Exception):
+    """The client hung up before its request was complete."""
 
 
 class Wire(Protocol):
@@ -27,9 +33,17 @@ class Wire(Protocol):
 
     paused: bool
     """The client reads more slowly than it is written to."""
+    tasks: set[asyncio.Task[None]]
+    """Those that serve requests."""
+    hung_up: Callable[[], None] | None
+    """Called when the client hangs up before the answer is complete; an answer that is complete clears it."""
 
     def write(self, data: bytes) -> None:
         """Send soon, in order."""
+        ...
+
+    def send(self, data: bytes) -> None:
+        """Send now, in order."""
         ...
 
     def close(self) -> None:
@@ -52,22 +66,44 @@ class Wire(Protocol):
         """The headers of every answer, as lines."""
         ...
 
+    def ended(self) -> None:
+        """The answer is complete."""
+        ...
+
 
 class Turn:
-    """Serves one request. Status and headers leave with the first bytes of the body, or alone at the end of the
-    event loop's turn."""
+    """One request. Its answer is `answer`, or `start`, `write` and `end`; status and headers leave with the first bytes
+    of the body, or alone at the end of the event loop's turn. The methods of an answer do nothing once the client is
+    gone."""
 
     __slots__ = (
-        "_body", "_chunked", "_ended", "_got_end", "_left", "_more_body", "_size", "_waiter", "_wire", "complete",
-        "disconnected", "expects_continue", "keep_alive", "scope", "started",
+        "_body", "_chunked", "_left", "_more_body", "_size", "_waiter", "complete", "disconnected", "expects_continue",
+        "extra", "headers", "keep_alive", "method", "peer", "started", "target", "task", "version", "wire",
     )  # fmt: skip
 
-    def __init__(self, wire: Wire, scope: Scope, ended: Callable[[], None], *, keep_alive: bool) -> None:
-        """`ended` is called once, when the answer is complete."""
-        self._wire = wire
-        self._ended = ended
-        self.scope = scope
+    def __init__(
+        self,
+        wire: Wire,
+        method: str,
+        target: RequestTarget,
+        headers: list[Header],
+        version: str,
+        peer: str,
+        *,
+        keep_alive: bool,
+    ) -> None:
+        """`headers`: names in lower case; `version`: of HTTP, e.g. `1.1`; `peer`: the client's address, or empty."""
+        self.wire = wire
+        self.method = method
+        self.target = target
+        self.headers = headers
+        self.version = version
+        self.peer = peer
         self.keep_alive = keep_alive
+        self.task: asyncio.Task[None] | None = None
+        """Serves the request."""
+        self.extra: Sequence[Header] = ()
+        """Headers of any answer, besides its own."""
         self.expects_continue = False
         self.disconnected = False
         self.started = False
@@ -75,8 +111,6 @@ class Turn:
         self._body: list[bytes] = []
         self._size = 0
         self._more_body = True
-        self._got_end = False
-        """The application has the end of the body."""
         self._waiter: asyncio.Future[None] | None = None
         self._chunked = False
         self._left: int | None = None
@@ -86,80 +120,102 @@ class Turn:
         """Take a piece of the body. False when reading is to stop until the application has taken it."""
         self._body.append(piece)
         self._size += len(piece)
-        self.wake()
+        if self._waiter is not None:
+            self._wake(self._waiter)
         return self._size <= READ_AHEAD
 
     def feed_end(self) -> None:
         """The body is complete."""
         self._more_body = False
-        self.wake()
+        if self._waiter is not None:
+            self._wake(self._waiter)
 
     def disconnect(self) -> None:
         """The client is gone."""
         self.disconnected = True
-        self.wake()
+        if self._waiter is not None:
+            self._wake(self._waiter)
 
-    def wake(self) -> None:
-        """Let `receive` look again."""
-        waiter = self._waiter
-        if waiter is not None and not waiter.done():
+    def _wake(self, waiter: "asyncio.Future[None]") -> None:
+        if not waiter.done():
             waiter.set_result(None)
 
-    async def run(self, app: App) -> None:
-        """Serve the request. An application that raises, or ends without a complete answer, loses its connection."""
-        try:
-            await app(self.scope, self.receive, self.send)
-        # Any error ends this connection alone; the server cancels a turn when its patience is over.
-        except BaseException as error:  # noqa: BLE001
+    def served(self, task: "asyncio.Task[None]") -> None:
+        """The task has ended. One that raised, or left without a complete answer, loses its connection."""
+        self.wire.tasks.discard(task)
+        error = asyncio.CancelledError() if task.cancelled() else task.exception()
+        if error is not None:
             _log.error("application_failed", error)
-            await self._fail()
-        else:
-            if not self.complete and not self.disconnected:
-                _log.error("answer_incomplete", started=self.started)
-                await self._fail()
+            self._fail()
+        elif not self.complete and not self.disconnected:
+            _log.error("answer_incomplete", started=self.started)
+            self._fail()
 
-    async def receive(self) -> Scope:
-        """The next piece of the body, or `http.disconnect` when the client is gone or has its answer."""
-        if self.expects_continue and not self._wire.is_closing():
-            self.expects_continue = False
-            self._wire.write(b"HTTP/1.1 100 Continue\r\n\r\n")
+    def whole(self) -> bytes | None:
+        """The body, if all of it is here and none of it was read. It is held no longer: the turn lives until the next
+        one on its connection."""
+        if self._more_body or self.disconnected:
+            return None
+        if self.expects_continue:
+            self._continue()
+        body, self._body = self._body, []
+        return body[0] if len(body) == 1 else b"".join(body)
+
+    async def read(self) -> bytes:
+        """The next bytes of the body, b"" at its end. Raises ClientGone when the client is gone or has its answer."""
+        if self.expects_continue:
+            self._continue()
         while not (self.disconnected or self.complete):
-            if self._body or not (self._more_body or self._got_end):
-                body = self._body[0] if len(self._body) == 1 else b"".join(self._body)
+            if self._body or not self._more_body:
+                piece = b"".join(self._body)
                 self._body.clear()
                 self._size = 0
-                self._got_end = not self._more_body
                 if self._more_body:
-                    self._wire.resume_reading()
-                return {"type": "http.request", "body": body, "more_body": self._more_body}
-            self._wire.resume_reading()
+                    self.wire.resume_reading()
+                return piece
+            self.wire.resume_reading()
             self._waiter = asyncio.get_running_loop().create_future()
             try:
                 await self._waiter
             finally:
                 self._waiter = None
-        return {"type": "http.disconnect"}
+        raise ClientGone
 
-    async def send(self, message: Scope) -> None:
-        """Send a message of ASGI. Waits for a client that reads slowly; does nothing when it is gone."""
-        if self._wire.paused and not self.disconnected:
-            await self._wire.writable()
-        if self.disconnected:
-            return
-        if message["type"] == "http.response.start":
-            self._start(message["status"], message.get("headers", ()))
-        else:
-            self._write(message.get("body", b""), more=message.get("more_body", False))
+    def start(self, status: int, headers: Sequence[Header]) -> None:
+        """Status and headers."""
+        if not self.disconnected:
+            self.wire.write(self._head(status, headers))
 
-    def _start(self, status: int, headers: "list[tuple[bytes, bytes]]") -> None:
+    def write(self, data: bytes) -> None:
+        """A piece of the body."""
+        if not self.disconnected and (framed := self._framed(data, last=False)):
+            self.wire.write(framed)
+
+    def end(self, data: bytes = b"") -> None:
+        """The last piece."""
+        if not self.disconnected:
+            self._finish(self._framed(data, last=True))
+
+    def answer(self, status: int, headers: Sequence[Header], body: bytes) -> None:
+        """A whole answer."""
+        if not self.disconnected:
+            head = self._head(status, headers)
+            self._finish(head + (body if self._left == len(body) else self._framed(body, last=True)))
+
+    def _continue(self) -> None:
+        self.expects_continue = False
+        if not self.wire.is_closing():
+            self.wire.write(b"HTTP/1.1 100 Continue\r\n\r\n")
+
+    def _head(self, status: int, headers: Sequence[Header]) -> bytes:
         if self.started:
             raise RuntimeError("an answer has one head")
         self.started = True
         self.expects_continue = False
-        parts = [_STATUS_LINES.get(status) or b"HTTP/1.1 %d \r\n" % status, self._wire.date_headers()]
+        parts = [_STATUS_LINES.get(status) or b"HTTP/1.1 %d \r\n" % status, self.wire.date_headers()]
         values: list[bytes] = []
         framed = closes = False
-        for given, value in headers:
+        for given, value in (*headers, *self.extra):
             name = _names.get(given) or _checked(given)
             if name == b"content-length":
                 self._left = int(value)
@@ -170,11 +226,11 @@ class Turn:
             values.append(value)
         if _NO_VALUE.search(b" ".join(values)):
             raise RuntimeError("a header's value has control characters")
-        if self.scope["method"] == "HEAD" or status in (204, 304):
+        if self.method == "HEAD" or status in (204, 304):
             self._left = 0
         elif not framed:
             # HTTP/1.0 knows no chunks (RFC 9112, 6.1): such an answer ends with its connection.
-            self._chunked = self.scope["http_version"] != "1.0"
+            self._chunked = self.version != "1.0"
             if self._chunked:
                 parts.append(b"transfer-encoding: chunked\r\n")
         if closes:
@@ -182,39 +238,42 @@ class Turn:
         elif not self.keep_alive:
             parts.append(b"connection: close\r\n")
         parts.append(b"\r\n")
-        self._wire.write(b"".join(parts))
+        return b"".join(parts)
 
-    def _write(self, body: bytes, *, more: bool) -> None:
+    def _framed(self, body: bytes, *, last: bool) -> bytes:
+        """A piece of the body as it goes onto the wire."""
         if not self.started or self.complete:
             raise RuntimeError("a body comes after its head, and ends once")
         if self._chunked:
-            if body:
-                self._wire.write(b"%x\r\n%b\r\n" % (len(body), body))
-            if not more:
-                self._wire.write(b"0\r\n\r\n")
-        elif self._left is None:
-            self._wire.write(body)
-        elif self.scope["method"] != "HEAD":
-            self._left -= len(body)
-            if self._left < 0 or (self._left and not more):
-                raise RuntimeError("the body isn't as long as its content-length")
-            if body:
-                self._wire.write(body)
-        if not more:
-            self.complete = True
-            self.wake()
-            if not self.keep_alive:
-                self._wire.close()
-            self._ended()
+            chunk = b"%x\r\n%b\r\n" % (len(body), body) if body else b""
+            return chunk + b"0\r\n\r\n" if last else chunk
+        if self._left is None:
+            return body
+        if self.method == "HEAD":
+            return b""
+        self._left -= len(body)
+        if self._left < 0 or (self._left and last):
+            raise RuntimeError("the body isn't as long as its content-length")
+        return body
 
-    async def _fail(self) -> None:
+    def _finish(self, last: bytes) -> None:
+        self.complete = True
+        wire = self.wire
+        # At once: events about the request, which are published next, needn't hold up its answer.
+        wire.send(last)
+        if self._waiter is not None:
+            self._wake(self._waiter)
+        if not self.keep_alive:
+            wire.close()
+        wire.ended()
+
+    def _fail(self) -> None:
         if self.started:
-            self._wire.close()
+            self.wire.close()
             return
         length = b"%d" % len(_INTERNAL_ERROR)
         headers = [(b"content-type", b"text/plain"), (b"content-length", length), (b"connection", b"close")]
-        await self.send({"type": "http.response.start", "status": 500, "headers": headers})
-        await self.send({"type": "http.response.body", "body": _INTERNAL_ERROR})
+        self.answer(500, headers, _INTERNAL_ERROR)
 
 
 def _checked(given: bytes) -> bytes:

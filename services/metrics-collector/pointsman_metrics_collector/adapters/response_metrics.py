@@ -44,7 +44,7 @@ class ResponseMetrics:
         )
         self.tokens = Counter(
             "pointsman_tokens",
-            "Tokens that requests used, where nobody reported them estimated; cached are part of prompt, "
+            "Tokens that requests used, estimated where no usage was reported; cached are part of prompt, "
             "reasoning of completion",
             [*served, "kind"],
             registry=registry,
@@ -82,7 +82,11 @@ class ResponseMetrics:
             requests = self._requests[key] = self.requests.labels(*key)
         requests.inc()
         for attempt in completed.attempts:
-            self._attempt(pool, model, attempt.outcome)
+            tried = pool, model, attempt.outcome
+            attempts = self._attempts.get(tried)
+            if attempts is None:
+                attempts = self._attempts[tried] = self.attempts.labels(*tried)
+            attempts.inc()
         served = self._served.get((pool, model))
         if served is None:
             served = self._served[pool, model] = _Served(self, pool, model)
@@ -100,10 +104,3 @@ class ResponseMetrics:
                 served.cached.inc(usage.cached_tokens)
             if usage.reasoning_tokens:
                 served.reasoning.inc(usage.reasoning_tokens)
-
-    def _attempt(self, pool: str, model: str, outcome: str) -> None:
-        key = (pool, model, outcome)
-        attempts = self._attempts.get(key)
-        if attempts is None:
-            attempts = self._attempts[key] = self.attempts.labels(*key)
-        attempts.inc()

@@ -23,16 +23,13 @@ class ModelNames:
         }
         self._serves = serves
 
-    def pool(self, completed: ResponseCompleted) -> str:
-        """The pool, `-` without one."""
-        return completed.pool if completed.pool == NO_POOL or completed.pool in self._pools else OTHER
-
-    def model(self, completed: ResponseCompleted) -> str:
-        """The name by which requests and the configuration know the model that served, or was asked for."""
-        target = completed.target
-        if target is None:
-            return completed.model if completed.model in self._names else OTHER
-        return self.of(target)
+    def served(self, completed: ResponseCompleted) -> tuple[str, str]:
+        """The pool, `-` without one, and the name by which requests and the configuration know the model that served,
+        or was asked for."""
+        pool = completed.pool if completed.pool in self._pools or completed.pool == NO_POOL else OTHER
+        if completed.target is not None:
+            return pool, self.of(completed.target)
+        return pool, completed.model if completed.model in self._names else OTHER
 
     def of(self, target: Target) -> str:
         """The name of what serves."""

@@ -48,7 +48,8 @@ class ModelWindow:
 
     def add(self, completed: ResponseCompleted, now: float) -> None:
         """Count one completion."""
-        slot = self._slot(now)
+        slots = self._slots
+        slot = slots[-1] if slots and slots[-1].number == now // SLOT_S else self._slot(now)
         slot.requests += 1
         if completed.outcome in FAILURES:
             slot.errors += 1

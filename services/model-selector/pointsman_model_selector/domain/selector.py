@@ -7,7 +7,6 @@ from collections.abc import Callable, Mapping, Sequence
 from random import Random
 from typing import Final, NamedTuple
 
-from pointsman_contracts.journey import Journey
 from pointsman_contracts.timing import TIMES
 from pointsman_core.config import Config, Ranking, Selector
 from pointsman_core.permission import allowed_models, may_use, not_allowed
@@ -76,8 +75,10 @@ class Selected(NamedTuple):
     @property
     def note(self) -> str:
         """The choice in one line."""
-        out = (f"{name} out ({why})" for name, why in self.out.items())
-        return "; ".join((f"{self.ranking}: {self.model.name} ({self.total:.2f})", *self.remarks, *out))
+        choice = f"{self.ranking}: {self.model.name} ({self.total:.2f})"
+        if not self.remarks and not self.out:
+            return choice
+        return "; ".join((choice, *self.remarks, *[f"{name} out ({why})" for name, why in self.out.items()]))
 
 
 class _Ranking:
@@ -95,6 +96,8 @@ class _Ranking:
                 with within(position):
                     scorer.bind(candidates)
         self.scorers: Final = list(zip(scorers, (use.weight for use in ranking.scorers), strict=True))
+        self.remarking: Final = [each for each in scorers if type(each).remark is not ModelScorer.remark]
+        """Scorers that may have a remark."""
         with within("picker"):
             self.picker: Final = plugins.pickers.one(ranking.picker.spec)
         stateful: list[StatePlugin] = [*self.filters, *scorers]
@@ -109,6 +112,8 @@ class CompiledSelector:
         self.name: Final = name
         self.candidates: Final = candidates_of(config, settings.models)
         self._fallbacks: Final = settings.fallbacks
+        pools = [each.target.pool for each in self.candidates if each.target.pool is not None]
+        self._pools: Final = tuple(dict.fromkeys(pools))
         self._rankings: Final[dict[str, _Ranking]] = {}
         for ranking, how in settings.rankings.items():
             with within("rankings", ranking):
@@ -130,7 +135,8 @@ class CompiledSelector:
                 code="no_models",
                 retry_after_s=5.0,
             )
-        ranking = self._ranking(question.journey)
+        named = None if len(self._rankings) == 1 else self._chooser.ranking(question.journey)
+        ranking = self._first if named is None else self._rankings[named]
         left, out = self._filter(ranking, question, timing)
         if not left:
             raise self._nothing_left(ranking, question, out)
@@ -144,21 +150,19 @@ class CompiledSelector:
         chosen = order[0]
         return Selected(
             left[chosen],
-            tuple(left[position] for position in order[1 : 1 + self._fallbacks]),
+            tuple([left[position] for position in order[1 : 1 + self._fallbacks]]),
             ranking.name,
             totals[chosen],
             out,
             self._old_pools(question) if ranking.reads_pools else (),
             tuple(
-                f"{scorer.name}: {remark}"
-                for scorer, _ in ranking.scorers
-                if (remark := scorer.remark(question)) is not None
+                [
+                    f"{scorer.name}: {remark}"
+                    for scorer in ranking.remarking
+                    if (remark := scorer.remark(question)) is not None
+                ]
             ),
         )
-
-    def _ranking(self, journey: Journey) -> _Ranking:
-        name = self._chooser.ranking(journey)
-        return self._first if name is None else self._rankings[name]
 
     def _filter(
         self, ranking: _Ranking, question: ModelQuestion, timing: Timing | None
@@ -193,7 +197,7 @@ class CompiledSelector:
             if len(scores) != len(left):
                 raise RuntimeError(f"scorer {scorer.name!r} gave {len(scores)} scores for {len(left)} models")
             for position, score in enumerate(scores):
-                totals[position] += weight * clamped(score)
+                totals[position] += weight * (score if 0.0 <= score <= 1.0 else clamped(score))
             if done:
                 done()
         return totals
@@ -219,10 +223,13 @@ class CompiledSelector:
         )
 
     def _old_pools(self, question: ModelQuestion) -> tuple[str, ...]:
-        pools = dict.fromkeys(c.target.pool for c in self.candidates if c.target.pool is not None)
-        states = ((name, question.standing.pool(name)) for name in pools)
+        oldest = question.now_s - TIMES.snapshot_old_s
         return tuple(
-            name for name, state in states if state is None or question.now_s - state.received_s > TIMES.snapshot_old_s
+            [
+                name
+                for name in self._pools
+                if (state := question.standing.pool(name)) is None or state.received_s < oldest
+            ]
         )
 
 

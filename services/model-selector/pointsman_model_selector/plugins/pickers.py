@@ -14,7 +14,10 @@ class MaxScoreModel(ModelPicker):
 
     def order(self, totals: Sequence[float], random: Random) -> list[int]:
         ties = [random.random() for _ in totals]
-        return sorted(range(len(totals)), key=lambda position: (-totals[position], ties[position]))
+        ranked = sorted(
+            [(-total, tie, position) for position, (total, tie) in enumerate(zip(totals, ties, strict=True))]
+        )
+        return [position for _, _, position in ranked]
 
 
 class WeightedRandomModel(ModelPicker):

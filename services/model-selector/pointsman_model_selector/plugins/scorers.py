@@ -56,7 +56,7 @@ class ModelLatencyParams(Params):
 
     of: Literal["first-token", "answer"] = "answer"
     unknown: float = Field(default=0.5, ge=0, le=1)
-    """Score of a model that nobody has measured yet."""
+    """Score of a model without measurements."""
 
 
 class ModelLatency(ModelScorer[ModelLatencyParams]):

@@ -58,7 +58,8 @@ class ClusterRules:
 
     def _gone(self, key: str) -> None:
         pool = self._keys.pop(key, None)
-        if pool is not None:
+        # A collector that names keys in another way may have stored the same rules again.
+        if pool is not None and pool not in self._keys.values():
             del self._rules[pool]
             self._tell_all()
 

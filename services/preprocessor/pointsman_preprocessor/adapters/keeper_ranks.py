@@ -7,7 +7,7 @@ from pointsman_contracts.limits import SHARDS, LimitAsks
 from pointsman_contracts.timing import TIMES
 from pointsman_preprocessor.domain.limits.sharding import keeper_of
 from pointsman_runtime.bus.bus import Bus
-from pointsman_runtime.bus.errors import BusError, NobodyListens, NoReply
+from pointsman_runtime.bus.errors import BusError, NoListener, NoReply
 from pointsman_runtime.journey.heartbeat import Heartbeat
 
 SIGN_S: Final = 0.15
@@ -92,7 +92,7 @@ class KeeperRanks:
     async def _look_after(self, instance: str) -> None:
         try:
             await self._bus.ask(LimitAsks(asks=()), instance, timeout=SIGN_S)
-        except NobodyListens:
+        except NoListener:
             self.doubt(instance)
         except NoReply:
             self.suspect(instance)

@@ -43,7 +43,9 @@ class LimitMetrics:
             "pointsman_limit_unsaved", "Snapshots of counts that couldn't be written.", registry=registry
         )
         self.abandoned: Final = Counter(
-            "pointsman_limit_abandoned", "Requests whose end was never told, and whose hold ended.", registry=registry
+            "pointsman_limit_abandoned",
+            "Requests whose end was never reported, and whose hold ended.",
+            registry=registry,
         )
         self.overflowed: Final = Counter(
             "pointsman_limit_overflowed",

@@ -8,7 +8,7 @@ grants that it has published since.
 import asyncio
 import contextlib
 import secrets
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import Final
 
 from pydantic import ValidationError
@@ -21,7 +21,7 @@ from pointsman_preprocessor.adapters.shard_snapshots import ShardSnapshots, Snap
 from pointsman_preprocessor.domain.limits.book import Book
 from pointsman_preprocessor.domain.limits.keeping import Keeping
 from pointsman_runtime.bus.bus import Bus
-from pointsman_runtime.bus.errors import BusError, NobodyListens
+from pointsman_runtime.bus.errors import BusError, NoListener
 from pointsman_runtime.journey.heartbeat import Heartbeat
 from pointsman_runtime.telling.logs import Log
 
@@ -110,10 +110,9 @@ class ShardKeeper:
             self._leases.release(shard)
         self._say(self._clock())
 
-    def book(self, shard: int) -> Book | str:
+    def book(self, shard: int, now: float) -> Book | str:
         """The counts of a shard, if it is proved now that this instance keeps it. Otherwise the preprocessor to ask:
         this one while its proof is pending."""
-        now = self._clock()
         if self._leases.holds(shard, now):
             return self._books.get(shard) or self._take(shard, now)
         if not self._bus.connected and not self._leases.has_peers:
@@ -138,9 +137,9 @@ class ShardKeeper:
         """The counts of a shard that is kept here, or was before its lease ran out."""
         return self._books.get(shard)
 
-    def books(self) -> list[Book]:
+    def books(self) -> Collection[Book]:
         """The counts of all shards."""
-        return list(self._books.values())
+        return self._books.values()
 
     def heard(self, kept: LimitKept) -> None:
         """Take a preprocessor's report of the shards that it keeps; also this one's."""
@@ -151,6 +150,9 @@ class ShardKeeper:
         if not self._leases.said(kept.run):
             if self._keeping.untold:
                 self._tell()
+            return
+        if not kept.epochs:
+            # Its own grants, which prove nothing.
             return
         for shard in range(SHARDS):
             # Requests that end in the meantime have to be counted, whether or not a request asks.
@@ -218,7 +220,7 @@ class ShardKeeper:
         try:
             query = LimitHandOver(shard=shard, to=self.me)
             state = LimitShard.decode(await self._bus.ask(query, holder, timeout=HAND_OVER_S))
-        except NobodyListens:
+        except NoListener:
             self.ranks.doubt(holder)
             return
         except (BusError, ValidationError) as error:

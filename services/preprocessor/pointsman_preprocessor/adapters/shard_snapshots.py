@@ -151,7 +151,7 @@ class ShardSnapshots:
             self._metrics.unsaved.inc()
             if not self._unsaved:
                 self._unsaved = True
-                _log.warning("limits_not_saved", reason=jetstream_words(error), hint="told once")
+                _log.warning("limits_not_saved", reason=jetstream_words(error), hint="logged once")
             return False
         self._claims[shard] = (written, keeper)
         if self._unsaved:

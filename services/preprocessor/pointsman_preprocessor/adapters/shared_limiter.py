@@ -30,7 +30,7 @@ from pointsman_preprocessor.domain.limits.limiter import Limiter
 from pointsman_preprocessor.domain.limits.output_lengths import OutputLengths
 from pointsman_preprocessor.domain.limits.token_cost import TokenCost
 from pointsman_runtime.bus.bus import Bus
-from pointsman_runtime.bus.errors import BusError, NobodyListens, NoReply
+from pointsman_runtime.bus.errors import BusError, NoListener, NoReply
 from pointsman_runtime.journey.heartbeat import Heartbeat
 from pointsman_runtime.telling.logs import Log
 
@@ -90,7 +90,8 @@ class SharedLimiter(Limiter):
         del at
         verdict = self._own(ask)
         if verdict.outcome != "elsewhere":
-            return self._counted(ask, verdict)
+            self._metrics.decided(ask.limit, verdict.outcome)
+            return verdict
         if ask.budget is not None and (missing := self.spending_missing()) is not None:
             raise self._unavailable(ask, missing)
         return self._elsewhere(ask, verdict.keeper)
@@ -99,7 +100,10 @@ class SharedLimiter(Limiter):
         del at
         share = 1 / self._keeper.ranks.known
         windows = tuple(_part(window, share) for window in ask.windows)
-        verdict = self._count(self._alone, ask.model_copy(update={"windows": windows}), self._alone.ask)
+        before = self._alone.overflowed
+        verdict = self._alone.ask(ask.model_copy(update={"windows": windows}), self._clock())
+        if self._alone.overflowed > before:
+            self._overflow(self._alone, ask.limit)
         self._metrics.decided(ask.limit, f"alone_{verdict.outcome}")
         return verdict
 
@@ -123,28 +127,25 @@ class SharedLimiter(Limiter):
 
     def _own(self, ask: LimitAsk) -> LimitVerdict:
         """The verdict, if it is proved that the count is kept here; otherwise its keeper."""
-        book = self._keeper.book(ask.shard)
+        now = self._clock()
+        book = self._keeper.book(ask.shard, now)
         if isinstance(book, str):
             return LimitVerdict(outcome="elsewhere", keeper=book)
         if ask.budget is not None and not book.budgets.current:
             # Its spending before the takeover is still being read.
             self.read_spending()
             return LimitVerdict(outcome="elsewhere", keeper=self._keeper.me)
-        return self._count(book, ask, partial(self._keeper.count, book))
-
-    def _count(self, book: Book, ask: LimitAsk, count: Callable[[LimitAsk, float], LimitVerdict]) -> LimitVerdict:
         before = book.overflowed
-        verdict = count(ask, self._clock())
+        verdict = self._keeper.count(book, ask, now)
         if book.overflowed > before:
-            self._metrics.overflowed.labels(ask.limit).inc()
-            if ask.limit not in self._overflowed:
-                self._overflowed.add(ask.limit)
-                _log.warning("limit_scopes_shared", limit=ask.limit, shard=book.shard, counters=MOST_COUNTERS)
+            self._overflow(book, ask.limit)
         return verdict
 
-    def _counted(self, ask: LimitAsk, verdict: LimitVerdict) -> LimitVerdict:
-        self._metrics.decided(ask.limit, verdict.outcome)
-        return verdict
+    def _overflow(self, book: Book, limit: str) -> None:
+        self._metrics.overflowed.labels(limit).inc()
+        if limit not in self._overflowed:
+            self._overflowed.add(limit)
+            _log.warning("limit_scopes_shared", limit=limit, shard=book.shard, counters=MOST_COUNTERS)
 
     async def _elsewhere(self, ask: LimitAsk, keeper: str) -> LimitVerdict:
         """Ask the keeper of the count, until one answers."""
@@ -153,7 +154,7 @@ class SharedLimiter(Limiter):
         while True:
             try:
                 verdict = self._own(ask) if keeper == self._keeper.me else await self._questions.ask(ask, keeper)
-            except NobodyListens:
+            except NoListener:
                 self._keeper.ranks.doubt(keeper)
                 verdict = self._own(ask)
             except NoReply:
@@ -167,7 +168,8 @@ class SharedLimiter(Limiter):
                 ) from error
             if verdict.outcome != "elsewhere":
                 self._metrics.asked.observe(time.perf_counter() - began)
-                return self._counted(ask, verdict)
+                self._metrics.decided(ask.limit, verdict.outcome)
+                return verdict
             if time.perf_counter() - began > GIVE_UP_S:
                 raise self._unavailable(ask, "no preprocessor can prove that it keeps its count")
             before, keeper = keeper, verdict.keeper
@@ -210,10 +212,14 @@ class SharedLimiter(Limiter):
             self._ended.popleft()
         if usage is not None and usage.completion_tokens and not usage.estimated:
             tenant = event.identity.tenant if event.identity is not None else ""
-            for model in {event.model, event.served} - {None}:
-                # Limits that count for all tenants use the answer lengths of all tenants.
-                for whose in {tenant, ""}:
-                    self.lengths.learn(whose, str(model), ceil(usage.completion_tokens / event.answers))
+            tokens = ceil(usage.completion_tokens / event.answers)
+            names = (event.model,) if event.model == event.served else (event.model, event.served)
+            for name in names:
+                if name is not None:
+                    # Limits that count for all tenants use the answer lengths of all tenants.
+                    self.lengths.learn("", name, tokens)
+                    if tenant:
+                        self.lengths.learn(tenant, name, tokens)
         self._settle((*self._keeper.books(), self._alone), ended)
 
     def tick(self) -> None:
@@ -227,19 +233,22 @@ class SharedLimiter(Limiter):
                 self._metrics.abandoned.inc(count)
 
     def _settle(self, books: Iterable[Book], ended: _Ended) -> None:
-        def actual(limit: str) -> float | None:
-            if ended.usage is None:
-                return None
-            try:
-                return self.prices.get(limit, self._unpriced)(ended.usage, ended.model)
-            except ArithmeticError:
-                self._metrics.miscounted.labels(limit).inc()
-                return self._unpriced(ended.usage, ended.model)
-
+        request = ended.edge, ended.request_id
         for book in books:
-            for limit, reserved, used in book.settle(ended.edge, ended.request_id, actual, ended.at):
-                if limit in self.prices:
-                    self._metrics.settled(limit, reserved, used)
+            if request in book.charges:
+                for limit, reserved, used in book.settle(request, partial(self._cost, ended), ended.at):
+                    if limit in self.prices:
+                        self._metrics.settled(limit, reserved, used)
+
+    def _cost(self, ended: _Ended, limit: str) -> float | None:
+        """The cost of an ended request for one limit; None without usage."""
+        if ended.usage is None:
+            return None
+        try:
+            return self.prices.get(limit, self._unpriced)(ended.usage, ended.model)
+        except ArithmeticError:
+            self._metrics.miscounted.labels(limit).inc()
+            return self._unpriced(ended.usage, ended.model)
 
     def _taken(self, book: Book, since: float) -> None:
         for ended in self._ended:

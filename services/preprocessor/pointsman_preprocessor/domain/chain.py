@@ -36,6 +36,15 @@ class Step(NamedTuple):
         return self.shadow or self.on_error != "deny"
 
 
+class _Compiled(NamedTuple):
+    """A step, and the parts of it that every request needs."""
+
+    step: Step
+    process: Callable[[Incoming], Awaitable[None] | None]
+    undoable: bool
+    reports: bool
+
+
 class _Before:
     """The request as it was before a step."""
 
@@ -76,6 +85,9 @@ class Chain:
     ) -> None:
         """`within` is None: waits have no bound."""
         self.steps: Final = tuple(steps)
+        self._compiled: Final = tuple(
+            _Compiled(step, step.processor.process, step.undoable, step.processor.reports) for step in self.steps
+        )
         self._within: Final = within
         self._clock: Final = clock
         read = (name for step in steps if not step.shadow for name in step.processor.credentials)
@@ -87,21 +99,26 @@ class Chain:
         processor that may not fail."""
         incoming.credentials = self._credentials
         incoming.declared = self._declared
-        return self._run(incoming, iter(self.steps))
+        return self._run(incoming, iter(self._compiled)) if self._compiled else None
 
-    def _run(self, incoming: Incoming, left: Iterator[Step]) -> Awaitable[None] | None:
-        for step in left:
-            began = self._clock()
-            before = self._enter(step, incoming) if step.undoable else None
+    def _run(self, incoming: Incoming, left: Iterator[_Compiled]) -> Awaitable[None] | None:
+        clock = self._clock
+        for step, process, undoable, reports in left:
+            began = clock()
+            before = self._enter(step, incoming) if undoable else None
             try:
-                waiting = step.processor.process(incoming)
+                waiting = process(incoming)
             except Exception as error:  # noqa: BLE001 - a plugin may raise anything; `on_error` decides
                 self._ended(step, incoming, began, before, error)
                 continue
             if waiting is not None:
                 return self._resume(step, incoming, began, before, waiting, left)
-            if before is not None or incoming.note is not None or step.processor.reports:
+            if before is not None:
                 self._ended(step, incoming, began, before, None)
+            elif reports or incoming.note is not None:
+                took_ms = round((clock() - began) * 1000, 3)
+                incoming.verdicts.append(ProcessorVerdict(step.processor.name, "passed", took_ms, incoming.note))
+                incoming.note = None
         return None
 
     async def _resume(
@@ -111,7 +128,7 @@ class Chain:
         began: float,
         before: _Before | None,
         waiting: Awaitable[None],
-        left: Iterator[Step],
+        left: Iterator[_Compiled],
     ) -> None:
         failed: Exception | None = None
         try:

@@ -64,6 +64,11 @@ class ModelTokenizers:
             if section is not None and all(section == other for other, _ in sections):
                 self._otherwise = load(section, path)
 
+    @property
+    def any(self) -> bool:
+        """Whether any model has one."""
+        return self._otherwise is not None or any(self._of_model.values())
+
     def of(self, model: str) -> ModelTokenizer | None:
         """The model's tokenizer. For a model that the configuration doesn't name (`auto`, or one that engines report)
         the one that all models have; None when they differ."""

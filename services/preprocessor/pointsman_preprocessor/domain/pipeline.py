@@ -71,19 +71,23 @@ class Pipeline:
         self._fingerprints: Final = any(use.service == _CACHE for each in profiles for use in active(each.request))
         self.names: Final = NameRules(config)
         self.tokenizers: Final = ModelTokenizers(config, load)
+        self.tokenizes: Final = self.tokenizers.any
+        """Whether any prompt is tokenized."""
         self.token_readers: Final = TokenReaders(config)
 
     def run(self, incoming: Incoming) -> Awaitable[None] | None:
         """Rewrite the model, then run the processors in order; returns the rest as an awaitable when one of them waits.
         Raises Refusal."""
-        envelope, headers = incoming.envelope, incoming.headers
-        found = self.names.rewritten(incoming.body.model, envelope.request_id, headers.session, envelope.headers)
-        if found is not None:
-            incoming.rule = found.rule
-            incoming.set_field("model", found.model)
+        headers = incoming.headers
+        if self.names.rewrite:
+            envelope = incoming.envelope
+            found = self.names.rewritten(incoming.body.model, envelope.request_id, headers.session, envelope.headers)
+            if found is not None:
+                incoming.rule = found.rule
+                incoming.set_field("model", found.model)
         if headers.objective is not None:
             incoming.headers = headers._replace(priority=self.names.priority(headers.objective, incoming.model))
-        return self._chain.run(incoming)
+        return self._chain.run(incoming) if self._chain.steps else None
 
     @property
     def processors(self) -> tuple[RequestProcessor, ...]:
@@ -96,7 +100,8 @@ class Pipeline:
 
     def facts(self, incoming: Incoming, prompt: Prompt | None = None) -> RequestFacts:
         """As `describe`, for the configured pools and stages."""
-        return describe(incoming, self.block_tokens(incoming.model), prompt, fingerprinted=self._fingerprints)
+        sizes = self._block_sizes.get(incoming.model, self._all_block_sizes)
+        return describe(incoming, sizes, prompt, fingerprinted=self._fingerprints)
 
     def identify(self, incoming: Incoming) -> Awaitable[None] | None:
         """Run only the processors that identify the sender. As `run`."""
@@ -146,17 +151,19 @@ def describe(
     headers = incoming.headers
     if prompt is None:
         prompt = incoming.prompt
-    tenant = str((incoming.read(IDENTITY) or {}).get("tenant") or "")
+    attributes = incoming.attributes
+    tenant = keeper = ""
+    if attributes:
+        tenant = str((incoming.read(IDENTITY) or {}).get("tenant") or "")
+        keeper = "" if incoming.read(ENGINE_SALT) else tenant
     # Only a salt that the engine has too separates the tenant's blocks: KV events have no other name for them.
-    keeper = "" if incoming.read(ENGINE_SALT) else tenant
     root = salt(keeper, str(incoming.field("cache_salt") or ""), "ids" if prompt.exact else "text")
     # All chains share the space that a journey has for one.
-    first, *others = (
-        BlockChain(
-            block_tokens=size, blocks=chain(prompt.stream, size * BYTES_PER_TOKEN, root, LIMIT // len(block_tokens))
-        )
-        for size in block_tokens
-    )
+    most = LIMIT // len(block_tokens)
+    others = [
+        BlockChain(block_tokens=size, blocks=chain(prompt.stream, size * BYTES_PER_TOKEN, root, most))
+        for size in block_tokens[1:]
+    ]
     return RequestFacts(
         api=body.api.name,
         path=incoming.envelope.path,
@@ -166,8 +173,8 @@ def describe(
         tokens_exact=prompt.exact,
         max_output_tokens=max_output_tokens(body),
         answers=body.view.answers,
-        block_tokens=first.block_tokens,
-        blocks=first.blocks,
+        block_tokens=block_tokens[0],
+        blocks=chain(prompt.stream, block_tokens[0] * BYTES_PER_TOKEN, root, most),
         other_chains=tuple(others),
         blocks_precise=prompt.exact and not keeper,
         fingerprint=fingerprint(body.api.name, deciding(edited(document, incoming.body_edits.values())))
@@ -176,7 +183,7 @@ def describe(
         features=features(body),
         headers=headers.readable,
         fields=readable_fields(document, identifiers=not body.api.passed),
-        attributes=incoming.attributes,
+        attributes=attributes,
         session=headers.session,
         priority=headers.priority,
         fairness_id=headers.fairness_id or tenant,
@@ -190,6 +197,7 @@ def describe(
 def depart(incoming: Incoming, facts: RequestFacts, report: StageReport, degraded: str = "") -> Journey:
     """The journey that goes to the profile-picker. `degraded`: the failure here, if any."""
     envelope = incoming.envelope
+    asked, model = incoming.body.model, incoming.model
     reasons = (*incoming.degraded, degraded) if degraded else tuple(incoming.degraded)
     return Journey(
         request_id=envelope.request_id,
@@ -199,13 +207,13 @@ def depart(incoming: Incoming, facts: RequestFacts, report: StageReport, degrade
         deadline_ms=envelope.deadline_ms,
         revision=envelope.revision,
         request=facts,
-        model=incoming.body.model,
-        rewritten=None if incoming.model == incoming.body.model else incoming.model,
+        model=asked,
+        rewritten=None if model == asked else model,
         itinerary=_NEXT,
         headers=tuple(incoming.header_edits.values()),
         body=tuple(incoming.body_edits.values()),
         answer_headers=tuple(incoming.answer_headers.values()),
-        trail=(*processor_reports(incoming, report.instance), report),
+        trail=(*processor_reports(incoming, report.instance), report) if incoming.verdicts else (report,),
         level="degraded" if reasons else "full",
         reasons=reasons,
     )
@@ -214,12 +222,14 @@ def depart(incoming: Incoming, facts: RequestFacts, report: StageReport, degrade
 def processor_reports(incoming: Incoming, instance: str) -> tuple[StageReport, ...]:
     """The processors' reports for the trail. `instance` is the process that they ran in."""
     return tuple(
-        StageReport(
-            stage=f"preprocessor/{verdict.processor}",
-            instance=instance,
-            outcome=verdict.outcome,
-            took_ms=verdict.took_ms,
-            note=verdict.note if verdict.note is None else verdict.note[:NOTE_LIMIT],
-        )
-        for verdict in incoming.verdicts
+        [
+            StageReport(
+                stage=f"preprocessor/{processor}",
+                instance=instance,
+                outcome=outcome,
+                took_ms=took_ms,
+                note=note if note is None else note[:NOTE_LIMIT],
+            )
+            for processor, outcome, took_ms, note in incoming.verdicts
+        ]
     )

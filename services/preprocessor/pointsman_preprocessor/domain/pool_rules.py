@@ -31,6 +31,8 @@ class NameRules:
     def __init__(self, config: Config) -> None:
         self.conflicts: tuple[str, ...] = ()
         """Rules of the cluster that are overruled, each with the rule that overrules it."""
+        self.rewrite: bool = bool(config.rewrites)
+        """Whether any rule puts another model in the place of the one that a request names."""
         self._configured: Final = Rewrites(config.rewrites)
         self._objectives: Final = config.objectives
         self._pools: Final = tuple(config.pools)
@@ -67,6 +69,7 @@ class NameRules:
                 if self._objectives.get(name, priority) != priority
             ]
         self._exact, self._whole_pools = exact, whole_pools
+        self.rewrite = self._configured.any or bool(exact or whole_pools)
         self._priorities = {pool: said.objectives for pool, said in rules.items()}
         self.conflicts = tuple(conflicts)
 

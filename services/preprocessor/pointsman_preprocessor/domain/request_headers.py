@@ -12,6 +12,7 @@ from typing import Final
 
 from pointsman_core.given_worker import PREFILLER, WORKER, given_worker
 from pointsman_core.refusal import Refusal
+from pointsman_core.subset import HEADERS as SUBSET
 from pointsman_core.subset import subset_of
 from pointsman_plugins.preprocessing import HeaderFacts
 
@@ -22,6 +23,9 @@ _SESSION: Final = "x-session-id"
 # Newer names first: they have precedence, as in llm-d-router 0.10.
 _TTFT: Final = ("x-pointsman-slo-ttft-ms", "x-llm-d-slo-ttft-ms", "x-slo-ttft-ms")
 _ITL: Final = ("x-pointsman-slo-itl-ms", "x-llm-d-slo-tpot-ms", "x-slo-tpot-ms")
+
+_OPTIONS: Final = frozenset({_PRIORITY, *_OBJECTIVE, *_FAIRNESS, _SESSION, *_TTFT, *_ITL, *SUBSET, *WORKER, *PREFILLER})
+"""Every header that decides something."""
 
 HIGHEST_PRIORITY: Final = 1000
 LONGEST_ID: Final = 256
@@ -49,6 +53,8 @@ _PUBLIC_TOKENS: Final = frozenset({"x-session-token"})
 def read_headers(headers: Mapping[str, str]) -> HeaderFacts:
     """Read the headers of a request (lower-case names). Raises Refusal 400 for an invalid value."""
     readable, dropped = _readable(headers)
+    if _OPTIONS.isdisjoint(headers):
+        return HeaderFacts(readable, dropped, None, 0, None, "", None, None, None, None)
     get = headers.get
     priority = get(_PRIORITY)
     objective = _first(headers, _OBJECTIVE) if priority is None else None

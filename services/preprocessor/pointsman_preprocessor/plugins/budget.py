@@ -8,6 +8,7 @@ from pydantic import BeforeValidator, Field, JsonValue, field_validator
 
 from pointsman_contracts.identity import LONGEST_NAME
 from pointsman_contracts.limits import BudgetAsk, BudgetWindow, LimitAsk, LimitVerdict
+from pointsman_core.budget_amount import Amounts, amounts, share, windows
 from pointsman_core.config import AUTO, Config
 from pointsman_core.permission import allowed_models, may_use
 from pointsman_core.plugins import PluginError, unknown
@@ -15,12 +16,11 @@ from pointsman_core.prices import FREE, Price, prices
 from pointsman_core.refusal import Refusal
 from pointsman_plugins.plugin import Params
 from pointsman_plugins.preprocessing import IDENTITY, Incoming, Ports, RequestProcessor, Unavailable
-from pointsman_preprocessor.domain.budgets.amount import Amounts, amounts, share, windows
 from pointsman_preprocessor.domain.budgets.scope import MODEL, BudgetScopeName, BudgetScopes
 from pointsman_preprocessor.domain.budgets.told import WARNING, refusal, tell
-from pointsman_preprocessor.domain.limits.answer_length import answer_length
 from pointsman_preprocessor.domain.limits.limiter import Limiter, OwnBook
-from pointsman_preprocessor.plugins.limit import GRACE_MS
+from pointsman_preprocessor.domain.limits.output_lengths import answer_length
+from pointsman_preprocessor.plugins.limit import GRACE_MS, ask_for
 
 ANY_MODEL: Final = "*"
 """Key in `fallback` for all other models."""
@@ -159,22 +159,10 @@ class Budget(RequestProcessor[BudgetParams]):
         if not found:
             return None
         price = self._price(model)
-        envelope = incoming.envelope
         expected, at_most = (0, 0) if price is None else self._cost(incoming, identity, price)
-        scope, shard = self.scopes.of(identity, model if MODEL in self.scopes.names else "")
-        until_ms = envelope.deadline_ms + GRACE_MS
-        return LimitAsk(
-            edge=envelope.edge,
-            request_id=envelope.request_id,
-            attempt=envelope.attempt,
-            limit=self.name,
-            shard=shard,
-            scope=scope,
-            windows=(),
-            until_ms=until_ms,
-            open_s=(until_ms - envelope.received_ms) / 1000,
-            budget=BudgetAsk(windows=found, expected=expected, at_most=at_most),
-        )
+        place = self.scopes.of(identity, model if MODEL in self.scopes.names else "")
+        asked = BudgetAsk(windows=found, expected=expected, at_most=at_most)
+        return ask_for(incoming, self.name, place, incoming.envelope.deadline_ms + GRACE_MS, budget=asked)
 
     def _price(self, model: str) -> Price | None:
         price = self._prices.get(model)

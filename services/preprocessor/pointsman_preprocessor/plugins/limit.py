@@ -8,7 +8,7 @@ from typing import Final
 from pydantic import Field, JsonValue, ValidationError
 from typing_extensions import TypeVar
 
-from pointsman_contracts.limits import LimitAsk, LimitVerdict, LimitWindow
+from pointsman_contracts.limits import BudgetAsk, LimitAsk, LimitVerdict, LimitWindow
 from pointsman_core.refusal import Refusal
 from pointsman_plugins.plugin import Params
 from pointsman_plugins.preprocessing import IDENTITY, Incoming, Ports, RequestProcessor
@@ -43,6 +43,10 @@ class Limit(RequestProcessor[LimitParamsT_co]):
     reports = True
     kept = False
     """Whether its count stays when another limit rejects the request."""
+    windows: tuple[LimitWindow, ...] = ()
+    """As configured; `setup` makes them."""
+    reactive = False
+    """Whether the cost is counted only at the end."""
 
     def setup(self) -> None:
         self.scopes = Scopes(self.name, self.params.per)
@@ -50,11 +54,6 @@ class Limit(RequestProcessor[LimitParamsT_co]):
             self.consumes = (IDENTITY,)
         self._limiter: Limiter = OwnBook()
         self._claimed: dict[str, tuple[LimitWindow, ...] | None] = {}
-
-    @property
-    @abstractmethod
-    def windows(self) -> tuple[LimitWindow, ...]:
-        """As configured."""
 
     @abstractmethod
     def claimed(self, value: JsonValue) -> tuple[LimitWindow, ...]:
@@ -85,41 +84,20 @@ class Limit(RequestProcessor[LimitParamsT_co]):
         """When the request can't be open any more."""
         return incoming.envelope.deadline_ms + GRACE_MS
 
-    @property
-    def reactive(self) -> bool:
-        """Whether the cost is counted only at the end."""
-        return False
-
     async def _wait(self, incoming: Incoming, ask: LimitAsk, verdict: Awaitable[LimitVerdict]) -> None:
         self._ruled(incoming, ask, await verdict)
 
     def _ask(self, incoming: Incoming) -> LimitAsk:
-        envelope = incoming.envelope
-        scope, shard = self.scopes.of(incoming)
-        windows = self._windows(incoming)
-        until_ms = self.until_ms(incoming)
+        place = self.scopes.of(incoming)
+        windows = self.windows if self.params.claim is None else self._claimed_windows(incoming, self.params.claim)
         cost, risk = self.cost(incoming, windows)
-        return LimitAsk(
-            edge=envelope.edge,
-            request_id=envelope.request_id,
-            attempt=envelope.attempt,
-            limit=self.name,
-            shard=shard,
-            scope=scope,
-            windows=windows,
-            cost=cost,
-            risk=risk,
-            reactive=self.reactive,
-            kept=self.kept,
-            until_ms=until_ms,
-            open_s=(until_ms - envelope.received_ms) / 1000,
+        return ask_for(
+            incoming, self.name, place, self.until_ms(incoming), windows, cost, risk, self.reactive, self.kept
         )
 
-    def _windows(self, incoming: Incoming) -> tuple[LimitWindow, ...]:
-        if self.params.claim is None:
-            return self.windows
+    def _claimed_windows(self, incoming: Incoming, claim: str) -> tuple[LimitWindow, ...]:
         limits = (incoming.read(IDENTITY) or {}).get("limits")
-        value = limits.get(self.params.claim) if isinstance(limits, dict) else None
+        value = limits.get(claim) if isinstance(limits, dict) else None
         if value is None:
             return self.windows
         key = repr(value)
@@ -132,8 +110,8 @@ class Limit(RequestProcessor[LimitParamsT_co]):
                 self._claimed[key] = None
         found = self._claimed[key]
         if found is None:
-            incoming.say(f"the claim {self.params.claim!r} is no amount; the configured one counts")
-            incoming.degraded.append(f"{self.name}: claim {self.params.claim!r} is no amount")
+            incoming.say(f"the claim {claim!r} is no amount; the configured one counts")
+            incoming.degraded.append(f"{self.name}: claim {claim!r} is no amount")
             return self.windows
         return found
 
@@ -164,6 +142,38 @@ class Limit(RequestProcessor[LimitParamsT_co]):
             retry_after_s=float(wait_s),
             dropped_reason=f"limit {self.name}",
         )
+
+
+def ask_for(
+    incoming: Incoming,
+    limit: str,
+    place: tuple[str, int],
+    until_ms: int,
+    windows: tuple[LimitWindow, ...] = (),
+    cost: float = 1.0,
+    risk: float = 0.0,
+    reactive: bool = False,
+    kept: bool = False,
+    budget: BudgetAsk | None = None,
+) -> LimitAsk:
+    """The question of a request to one limit or budget. `place`: its scope and shard."""
+    envelope = incoming.envelope
+    return LimitAsk(
+        edge=envelope.edge,
+        request_id=envelope.request_id,
+        attempt=envelope.attempt,
+        limit=limit,
+        shard=place[1],
+        scope=place[0],
+        windows=windows,
+        cost=cost,
+        risk=risk,
+        reactive=reactive,
+        kept=kept,
+        until_ms=until_ms,
+        open_s=(until_ms - envelope.received_ms) / 1000,
+        budget=budget,
+    )
 
 
 def describe(window: LimitWindow) -> str:

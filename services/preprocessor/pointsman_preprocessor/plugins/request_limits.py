@@ -5,8 +5,8 @@ from typing import Final, Self, TypeVar
 from pydantic import Field, JsonValue, model_validator
 
 from pointsman_contracts.limits import LimitWindow
+from pointsman_core.rate import Rate, Rates, rates
 from pointsman_plugins.preprocessing import Incoming
-from pointsman_preprocessor.domain.limits.rate import Rate, Rates, rates
 from pointsman_preprocessor.domain.limits.scope import OF_IDENTITY
 from pointsman_preprocessor.plugins.limit import Limit, LimitParams
 
@@ -32,11 +32,7 @@ class RequestLimit(Limit[RequestLimitParams]):
 
     def setup(self) -> None:
         super().setup()
-        self._windows_configured = tuple(self._window(each) for each in self.params.rate)
-
-    @property
-    def windows(self) -> tuple[LimitWindow, ...]:
-        return self._windows_configured
+        self.windows = tuple(self._window(each) for each in self.params.rate)
 
     def claimed(self, value: JsonValue) -> tuple[LimitWindow, ...]:
         return tuple(self._window(each) for each in amounts(value, self.params.rate))
@@ -104,11 +100,7 @@ class ConcurrencyLimit(Limit[ConcurrencyLimitParams]):
 
     def setup(self) -> None:
         super().setup()
-        self._windows_configured = (LimitWindow(unit="concurrency", amount=self.params.limit),)
-
-    @property
-    def windows(self) -> tuple[LimitWindow, ...]:
-        return self._windows_configured
+        self.windows = (LimitWindow(unit="concurrency", amount=self.params.limit),)
 
     def claimed(self, value: JsonValue) -> tuple[LimitWindow, ...]:
         # An API key's numbers are floats, a token's may be integers.

@@ -9,9 +9,9 @@ from pydantic import AfterValidator, Field, JsonValue, model_validator
 from pointsman_contracts.identity import LONGEST_NAME
 from pointsman_contracts.limits import LimitWindow
 from pointsman_contracts.response import Usage
+from pointsman_core.rate import Rate, Rates
 from pointsman_plugins.preprocessing import IDENTITY, Incoming
-from pointsman_preprocessor.domain.limits.answer_length import answer_length
-from pointsman_preprocessor.domain.limits.rate import Rate, Rates
+from pointsman_preprocessor.domain.limits.output_lengths import answer_length
 from pointsman_preprocessor.domain.limits.token_cost import TokenCost
 from pointsman_preprocessor.plugins.limit import Limit, LimitParams
 from pointsman_preprocessor.plugins.request_limits import amounts, without_identity
@@ -49,24 +49,16 @@ class TokenLimit(Limit[TokenLimitParams]):
 
     def setup(self) -> None:
         super().setup()
-        self._reactive = self.params.charging == "reactive"
-        self._windows_configured = tuple(_window(each) for each in self.params.amount)
+        self.reactive = self.params.charging == "reactive"
+        self.windows = tuple(_window(each) for each in self.params.amount)
         self.price = TokenCost(self.params.cost)
         """The cost of used tokens."""
-
-    @property
-    def windows(self) -> tuple[LimitWindow, ...]:
-        return self._windows_configured
-
-    @property
-    def reactive(self) -> bool:
-        return self._reactive
 
     def claimed(self, value: JsonValue) -> tuple[LimitWindow, ...]:
         return tuple(_window(each) for each in amounts(value, self.params.amount))
 
     def cost(self, incoming: Incoming, windows: tuple[LimitWindow, ...]) -> tuple[float, float]:
-        if self._reactive:
+        if self.reactive:
             return 0.0, 0.0
         expected, most = self._output(incoming)
         prompt, count = incoming.prompt.tokens, incoming.body.view.answers

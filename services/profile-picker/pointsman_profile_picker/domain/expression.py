@@ -3,6 +3,7 @@
 import math
 import re
 from collections.abc import Callable, Iterable, Mapping
+from operator import attrgetter
 from typing import Final, cast
 
 from cel_expr_python import cel
@@ -38,20 +39,20 @@ _VALUES: Final = _T.Map(_T.STRING, _T.DYN)
 _POOLS: Final = _T.Map(_T.STRING, _T.Map(_T.STRING, _T.DOUBLE))
 
 _VARIABLES: Final[Mapping[str, tuple[cel.Type, Callable[[Journey], object]]]] = {
-    "model": (_T.STRING, lambda journey: journey.wanted),
-    "api": (_T.STRING, lambda journey: journey.request.api),
-    "path": (_T.STRING, lambda journey: journey.request.path),
-    "headers": (_TEXTS, lambda journey: journey.request.headers),
-    "fields": (_VALUES, lambda journey: journey.request.fields),
-    "attributes": (_VALUES, lambda journey: journey.request.attributes),
+    "model": (_T.STRING, attrgetter("wanted")),
+    "api": (_T.STRING, attrgetter("request.api")),
+    "path": (_T.STRING, attrgetter("request.path")),
+    "headers": (_TEXTS, attrgetter("request.headers")),
+    "fields": (_VALUES, attrgetter("request.fields")),
+    "attributes": (_VALUES, attrgetter("request.attributes")),
     "identity": (_VALUES, lambda journey: journey.request.attributes.get(IDENTITY) or {}),
     "features": (_T.List(_T.STRING), lambda journey: list(journey.request.features)),
     "session": (_T.STRING, lambda journey: journey.request.session or ""),
-    "stream": (_T.BOOL, lambda journey: journey.request.stream),
-    "priority": (_T.INT, lambda journey: journey.request.priority),
-    "prompt_tokens": (_T.INT, lambda journey: journey.request.prompt_tokens),
+    "stream": (_T.BOOL, attrgetter("request.stream")),
+    "priority": (_T.INT, attrgetter("request.priority")),
+    "prompt_tokens": (_T.INT, attrgetter("request.prompt_tokens")),
     "max_output_tokens": (_T.INT, lambda journey: journey.request.max_output_tokens or 0),
-    "body_bytes": (_T.INT, lambda journey: journey.request.body_bytes),
+    "body_bytes": (_T.INT, attrgetter("request.body_bytes")),
 }
 VARIABLES: Final = (*_VARIABLES, "pools")
 """What an expression may read."""
@@ -135,11 +136,12 @@ def holds(expression: cel.Expression, request: cel.Activation) -> bool:
 
     Raises EvaluationError for every other failure, and for a value that is neither true nor false.
     """
-    value = _value(expression, request)
-    if value is None:
-        return False
-    if isinstance(value, bool):
+    value = expression.eval(request).value()
+    if value is True or value is False:
         return value
+    # Anything else is rare: it is looked at again.
+    if _value(expression, request) is None:
+        return False
     raise EvaluationError("the condition is neither true nor false")
 
 

@@ -5,11 +5,21 @@ import sqlite3
 from pathlib import Path
 from typing import Final, TextIO
 
+from pointsman_recorder.domain.entry import JUDGED
+
 FILE: Final = "recorder.db"
-_VERSION: Final = 3
+_VERSION: Final = 4
 """Version 1 has no bodies compressed as in `event_text`, and is read unchanged. Sums up to version 2 have no keys, and
-costs in dollars."""
+costs in dollars. Up to version 3 there is no regret."""
 _SUMS_WITH_KEYS: Final = 3
+_REGRET: Final = f"""
+CREATE TABLE regret_sums (
+    judge TEXT, pool TEXT, hour TEXT, profile TEXT, reason TEXT,
+    requests INTEGER, judged INTEGER, regret_us INTEGER, cost_us INTEGER,
+    PRIMARY KEY (judge, pool, hour, profile, reason)
+) WITHOUT ROWID;
+CREATE INDEX judgements ON events (at_ms) WHERE type = '{JUDGED}';
+"""
 _SUMS: Final = """
 CREATE TABLE usage_sums (
     day TEXT, tenant TEXT, subject TEXT, key TEXT, model TEXT,
@@ -40,7 +50,13 @@ CREATE INDEX events_of_request ON events (request_id) WHERE request_id IS NOT NU
 CREATE TABLE usage_unwritten (key TEXT PRIMARY KEY, tenant TEXT NOT NULL, record BLOB NOT NULL) WITHOUT ROWID;
 CREATE TABLE usage_counted (key BLOB PRIMARY KEY, at_ms INTEGER NOT NULL) WITHOUT ROWID;
 CREATE TABLE progress (name TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID;
+{_REGRET}"""
+_TRACES: Final = """
+CREATE TABLE IF NOT EXISTS traces (
+    trace TEXT, request_id TEXT, at_ms INTEGER NOT NULL, PRIMARY KEY (trace, request_id)
+) WITHOUT ROWID;
 """
+"""Beside the versions above, which neither need nor disturb it."""
 
 
 class Database:
@@ -62,8 +78,10 @@ class Database:
         """It was made just now."""
         if self.empty:
             self.connection.executescript(f"BEGIN; {_SCHEMA} COMMIT;")
-        elif version < _SUMS_WITH_KEYS:
-            self.connection.executescript(f"BEGIN; {_GIVE_KEYS} COMMIT;")
+        elif version < _VERSION:
+            keys = _GIVE_KEYS if version < _SUMS_WITH_KEYS else ""
+            self.connection.executescript(f"BEGIN; {keys} {_REGRET} COMMIT;")
+        self.connection.executescript(_TRACES)
         if version < _VERSION:
             self.connection.execute(f"PRAGMA user_version = {_VERSION}")
 

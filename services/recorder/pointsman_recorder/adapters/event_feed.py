@@ -22,6 +22,7 @@ _PIECE: Final = 32
 """Events that are read before other work of the process has its turn."""
 _DAY_S: Final = 86400.0
 _FOR_EVER_DAYS: Final = 36500.0
+_TRACE_DIGITS: Final = 32
 _TYPE_NAME: Final = f"\r\n{TYPE}:".encode()
 _ID_NAME: Final = f"\r\n{MESSAGE_ID}:".encode()
 
@@ -61,12 +62,19 @@ class Batch:
             if read is None:
                 self.unreadable.append(Unreadable(message.subject, len(message.payload), message.sequence))
             else:
-                self.entries.append(read)
+                trace = trace_of(message_headers.find(message.headers, message_headers.TRACEPARENT_NAME))
+                self.entries.append(read if trace is None else read._replace(trace=trace))
 
     @property
     def behind(self) -> int:
         """Events that follow it."""
         return self.last.following
+
+
+def trace_of(traceparent: str | None) -> str | None:
+    """The trace's id of a header (https://www.w3.org/TR/trace-context/#traceparent-header); None without one."""
+    parts = (traceparent or "").split("-")
+    return parts[1] if len(parts) >= 4 and len(parts[1]) == _TRACE_DIGITS else None
 
 
 class EventFeed:

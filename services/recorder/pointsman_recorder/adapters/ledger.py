@@ -1,6 +1,7 @@
 """The usage ledger: the stream `PM_USAGE`, with one message for each request."""
 
 from collections.abc import AsyncIterator, Sequence
+from functools import lru_cache
 from typing import Final, NamedTuple
 
 from nats.js.api import (
@@ -33,6 +34,10 @@ _PUBLISH_S: Final = 5.0
 _TWICE_WITHIN_S: Final = 600.0
 """Seconds within which the server recognises a record that is written again. Later, readers recognise it by its key."""
 
+_TYPE: Final = UsageRecord.address.type_id
+_MOST_WRITTEN: Final = 16384
+"""Records that are kept until they are read back; of more, the messages are decoded."""
+
 _log = Log("ledger")
 
 
@@ -50,6 +55,11 @@ class LedgerPage(NamedTuple):
     """Sequences of those among them that can't be read."""
 
 
+@lru_cache(maxsize=4096)
+def _subject(tenant: str) -> str:
+    return subject(UsageRecord, tenant)
+
+
 class UsageLedger:
     """Makes the stream where it isn't there, writes, and reads."""
 
@@ -58,6 +68,8 @@ class UsageLedger:
         self._bus = bus
         self._settings = settings
         self._pull = Pull(bus.link, f"{bus.process.inbox}.ledger")
+        self._written: Final[dict[bytes, UsageRecord]] = {}
+        """Records that this process wrote and hasn't read back, by their messages."""
         events.on_connected(self._pull.renew)
 
     async def write(self, records: Sequence[Owed]) -> None:
@@ -68,8 +80,12 @@ class UsageLedger:
         waiting = Confirmations(self._bus.replies, len(records), _PUBLISH_S)
         with waiting as reply_to:
             for each in records:
-                given = message_headers.build(UsageRecord.address.type_id, message_id=each.key)
-                self._bus.link.publish(subject(UsageRecord, each.tenant or NO_TENANT), each.record, reply_to, given)
+                given = message_headers.build(_TYPE, message_id=each.key)
+                self._bus.link.publish(_subject(each.tenant or NO_TENANT), each.record, reply_to, given)
+                if each.said is not None:
+                    self._written[each.record] = each.said
+            while len(self._written) > _MOST_WRITTEN:
+                del self._written[next(iter(self._written))]
             await waiting.all()
 
     async def read(self, ledger: str, after: int) -> AsyncIterator[LedgerPage]:
@@ -104,7 +120,8 @@ class UsageLedger:
                 unreadable: list[int] = []
                 for message in messages:
                     try:
-                        records.append(UsageRecord.decode(message.payload))
+                        written = self._written.pop(message.payload, None)
+                        records.append(UsageRecord.decode(message.payload) if written is None else written)
                     except ValidationError:
                         unreadable.append(message.sequence)
                 end = messages[-1]

@@ -42,3 +42,21 @@ class RecorderMetrics:
             "Events that were deleted for their age or for room",
             registry=registry,
         )
+        self.regret_requests = Counter(
+            "pointsman_regret_requests",
+            "Choices that were judged, by scheduling profile: the one that was used, and shadows",
+            ["pool", "profile"],
+            registry=registry,
+        )
+        self.regret_seconds = Counter(
+            "pointsman_regret_seconds",
+            "Cost of choices beyond the best candidate's, in seconds of waiting for a first token, by reason",
+            ["pool", "profile", "reason"],
+            registry=registry,
+        )
+        self.unjudged = Counter(
+            "pointsman_regret_unjudged", "Requests that weren't judged, by why", ["pool", "why"], registry=registry
+        )
+        self.unpublished = Counter(
+            "pointsman_regret_unpublished", "Judged requests whose event the bus didn't take", registry=registry
+        )

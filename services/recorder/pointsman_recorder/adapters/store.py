@@ -7,12 +7,17 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from typing import Final, NamedTuple, TypeVar
 
+import orjson
+
+from pointsman_contracts.regret import RegretQuery
 from pointsman_contracts.story import KeptEvent
 from pointsman_contracts.usage import UsageQuery, UsageRecord
 from pointsman_recorder.adapters.database import Database
 from pointsman_recorder.adapters.event_table import EventTable
+from pointsman_recorder.adapters.regret_table import RegretTable
 from pointsman_recorder.adapters.usage_table import UsageTable
-from pointsman_recorder.domain.entry import RecordedEvent
+from pointsman_recorder.domain.entry import COMPLETED, JUDGED, RecordedEvent
+from pointsman_recorder.domain.regret_sums import RegretAnswer, of_request
 from pointsman_recorder.domain.usage_record import Owed, Sums, day_of
 
 LARGEST_ANSWER: Final = 700_000
@@ -31,6 +36,8 @@ class KeptBatch(NamedTuple):
     repeated: int
     owed: list[Owed]
     """Ledger records due for the new events."""
+    fresh: Sequence[RecordedEvent]
+    """The new events."""
 
 
 class StoreBounds(NamedTuple):
@@ -51,6 +58,7 @@ class EventStore:
         self._bounds = bounds
         self._events = EventTable(database)
         self._usage = UsageTable(database)
+        self._regret = RegretTable(database)
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="store")
 
     async def keep(self, entries: Sequence[RecordedEvent]) -> KeptBatch:
@@ -61,7 +69,8 @@ class EventStore:
                 new = self._events.add(entries)
                 owed = [entry.owed for entry in new if entry.owed is not None]
                 self._usage.owe(owed)
-            return KeptBatch(len(new), len(entries) - len(new), owed)
+                self._regret.add(row for entry in new for row in entry.regret)
+            return KeptBatch(len(new), len(entries) - len(new), owed, new)
 
         return await self._run(keep)
 
@@ -85,12 +94,30 @@ class EventStore:
         return await self._run(count)
 
     async def story(self, request_id: str) -> tuple[list[KeptEvent], bool]:
-        """See `EventTable.of_request`."""
-        return await self._run(lambda: self._events.of_request(request_id, LARGEST_ANSWER))
+        """See `EventTable.of_request`; and the judgements of its requests that have ended, without other requests."""
+
+        def story() -> tuple[list[KeptEvent], bool]:
+            events, more = self._events.of_request(request_id, LARGEST_ANSWER)
+            ended = [event.body for event in events if event.type == COMPLETED]
+            if ended:
+                bodies = self._events.judgements(orjson.loads(ended[0])["at_ms"], request_id)
+                judged = [found for body in bodies if (found := of_request(body, request_id)) is not None]
+                events += [KeptEvent(type=JUDGED, body=body.decode()) for body in judged]
+            return events, more
+
+        return await self._run(story)
+
+    async def story_of_trace(self, trace: str) -> tuple[list[KeptEvent], bool]:
+        """See `EventTable.of_trace`."""
+        return await self._run(lambda: self._events.of_trace(trace, LARGEST_ANSWER))
 
     async def sums(self, query: UsageQuery) -> Sums:
         """See `UsageTable.sums`."""
         return await self._run(lambda: self._usage.sums(query, MOST_ROWS))
+
+    async def regret(self, query: RegretQuery, judge: str) -> RegretAnswer:
+        """See `RegretTable.sums`."""
+        return await self._run(lambda: self._regret.sums(query, judge, MOST_ROWS))
 
     async def size(self) -> int:
         """Bytes in use."""
@@ -112,8 +139,11 @@ class EventStore:
 
         def usage() -> None:
             with self._transaction():
+                self._events.forget_traces(now_ms - round(self._bounds.event_days * _DAY_MS))
                 keys_before_ms = now_ms - round((event_stream_days + 1) * _DAY_MS)
-                self._usage.forget(keys_before_ms, day_of(now_ms - round(self._bounds.sum_days * _DAY_MS)))
+                day = day_of(now_ms - round(self._bounds.sum_days * _DAY_MS))
+                self._usage.forget(keys_before_ms, day)
+                self._regret.forget(day)
 
         await self._run(usage)
         return gone

@@ -4,13 +4,14 @@ Sums are made only from the ledger: a recorder that lost its database reads the 
 """
 
 import sqlite3
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from typing import Final
 
 from pointsman_contracts.money import NANOS
 from pointsman_contracts.usage import UsageQuery, UsageRecord, UsageSum
 from pointsman_recorder.adapters.database import Database
-from pointsman_recorder.adapters.event_table import digest
+from pointsman_recorder.adapters.event_table import digest, inserted
 from pointsman_recorder.domain.usage_record import USAGE_COLUMNS, Counted, Owed, Sums, counted, day_of
 
 _COUNT: Final = "INSERT OR IGNORE INTO usage_counted VALUES (?, ?)"
@@ -37,7 +38,7 @@ class UsageTable:
 
     def owe(self, records: Sequence[Owed]) -> None:
         """The ledger is to get these records, those of them that it doesn't have."""
-        self._connection.executemany(_OWE, [(*each, digest(each.key)) for each in records])
+        self._connection.executemany(_OWE, [(each.key, each.tenant, each.record, digest(each.key)) for each in records])
 
     def owed(self, after: str, at_most: int) -> list[Owed]:
         """Records that weren't read in the ledger yet, by their keys, which are greater than `after`."""
@@ -59,18 +60,15 @@ class UsageTable:
 
     def count(self, records: Sequence[UsageRecord]) -> int:
         """Add records of the ledger to the sums, each once; how many weren't counted yet."""
-        cursor = self._connection.cursor()
-        new: list[UsageRecord] = []
-        sums: dict[tuple[str, ...], Counted] = {}
-        for record in records:
-            if cursor.execute(_COUNT, (digest(record.key), record.at_ms)).rowcount != 1:
-                continue
-            new.append(record)
+        keys = [(digest(record.key), record.at_ms) for record in records]
+        new = inserted(self._connection, _COUNT, records, keys)
+        parts: defaultdict[tuple[str, ...], list[Counted]] = defaultdict(list)
+        for record in new:
             identity = record.identity
             row = (day_of(record.at_ms), identity.tenant, identity.subject, identity.key, record.model)
-            known = sums.get(row)
-            sums[row] = counted(record) if known is None else known.plus(counted(record))
-        cursor.executemany(_ADD, [(*row, *amounts) for row, amounts in sums.items()])
+            parts[row].append(counted(record))
+        cursor = self._connection.cursor()
+        cursor.executemany(_ADD, [(*row, *map(sum, zip(*amounts, strict=True))) for row, amounts in parts.items()])
         cursor.executemany("DELETE FROM usage_unwritten WHERE key = ?", [(record.key,) for record in new])
         return len(new)
 

@@ -3,7 +3,9 @@
 from typing import Final, NamedTuple
 
 from pointsman_contracts.message import Part
+from pointsman_contracts.regret import RequestsJudged
 from pointsman_contracts.response import ResponseCompleted
+from pointsman_recorder.domain.regret_sums import RegretRow, regret_rows
 from pointsman_recorder.domain.usage_record import Owed, record_of
 
 
@@ -20,9 +22,14 @@ class RecordedEvent(NamedTuple):
     """As it was published."""
     owed: Owed | None
     """The record due to the ledger, for the end of a request; else None."""
+    regret: tuple[RegretRow, ...] = ()
+    """Of judged requests."""
+    trace: str | None = None
+    """Id of the trace that it belongs to; None for an event that isn't sampled."""
 
 
-_COMPLETED: Final = ResponseCompleted.address.type_id
+JUDGED: Final = RequestsJudged.address.type_id
+COMPLETED: Final = ResponseCompleted.address.type_id
 
 
 class _Head(Part):
@@ -36,11 +43,13 @@ def entry(kind: str, name: str, body: bytes, stored_ms: int) -> RecordedEvent | 
     `stored_ms` is when the stream got it, for an event without a time of its own.
     """
     try:
-        if kind == _COMPLETED:
+        if kind == COMPLETED:
             record = record_of(body)
-            owed = Owed(record.key, record.identity.tenant, record.encode())
+            owed = Owed(record.key, record.identity.tenant, record.encode(), record)
             return RecordedEvent(name, record.request_id, record.at_ms, kind, body, owed)
+        regret = regret_rows(RequestsJudged.decode(body)) if kind == JUDGED else ()
         head = _Head.__pydantic_validator__.validate_json(body)
     except ValueError:
         return None
-    return RecordedEvent(name, head.request_id, stored_ms if head.at_ms is None else head.at_ms, kind, body, None)
+    at_ms = stored_ms if head.at_ms is None else head.at_ms
+    return RecordedEvent(name, head.request_id, at_ms, kind, body, None, regret)

@@ -66,11 +66,14 @@ class Books:
     ) -> None:
         """The request is over. `ok`: its answer was complete, from `worker` where that is known. `told_ms` as in
         `Ledger.end`."""
-        first = self.ledger.of(request)
+        legs = self.ledger.legs(request)
+        first = legs[0] if len(legs) == 1 and not legs[0].leg else self.ledger.of(request)
         if ok and first is not None and worker not in (None, first.worker.name):  # its AttemptFailed was lost
             self._move(first, worker, now)
-        for hold in self.ledger.legs(request):
-            if self.ledger.of(request, hold.leg) is not hold:  # the first byte of the answer took this leg off
+            legs = self.ledger.legs(request)
+        for hold in legs:
+            # The first byte of the answer may have taken this leg off.
+            if len(legs) > 1 and self.ledger.of(request, hold.leg) is not hold:
                 continue
             if ok:
                 if not hold.confirmed:  # it wasn't streamed, or its ResponseStarted was lost

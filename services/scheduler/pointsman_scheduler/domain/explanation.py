@@ -32,28 +32,31 @@ class Explained(NamedTuple):
 
 def explain(outcome: Scheduled, shown: int = CANDIDATES_SHOWN) -> Explained:
     """Explain a decision, with at most `shown` candidates of each run; the best are kept."""
-    return Explained([_run(run, outcome.sight, shown) for run in outcome.runs], _reason(outcome))
-
-
-def _run(run: Run, sight: Sight, shown: int) -> Fields:
-    return {
-        "profile": run.profile,
-        "chosen": [sight.names[row] for row in run.chosen],
-        "error": run.error,
-        "weights": run.weights,
-        "candidates": _few(run, sight) if len(sight.workers) <= min(shown, FEW) else _many(run, sight, shown),
-    }
+    sight = outcome.sight
+    few = len(sight.workers) <= min(shown, FEW)
+    runs: list[Fields] = [
+        {
+            "profile": run.profile,
+            "chosen": [sight.names[row] for row in run.chosen],
+            "error": run.error,
+            "weights": run.weights,
+            "candidates": _few(run, sight) if few else _many(run, sight, shown),
+        }
+        for run in outcome.runs
+    ]
+    return Explained(runs, _reason(outcome))
 
 
 def _few(run: Run, sight: Sight) -> Fields:
     """As `CandidateColumns`, for a few workers: each of them."""
     count, now = len(sight.workers), sight.now
     heard, kv_usage, running, waiting, matched = cast("list[list[float]]", sight.figures.tolist())
-    scores: dict[str, list[float | None]] = {}
-    totals: list[float | None] = []
+    scores: Mapping[str, Sequence[float | None]] = {}
+    totals: Sequence[float | None] = []
     if run.scores is not None:
-        places = range(count) if run.candidates.rows is None else _whole(run.candidates.rows)
-        *columns, totals = [_in_place(column, places, count) for column in run.scores]
+        rounded = [[round(score * _SCALE) / _SCALE for score in column] for column in run.scores]
+        rows = run.candidates.rows
+        *columns, totals = rounded if rows is None else [_in_place(column, _whole(rows), count) for column in rounded]
         scores = dict(zip(run.weights, columns, strict=True))
     return {
         "workers": sight.names,
@@ -64,19 +67,19 @@ def _few(run: Run, sight: Sight) -> Fields:
         "matched_tokens": [int(figure) for figure in matched],
         "scores": scores,
         "totals": totals,
-        "filtered": _filtered(run, sight, None),
+        "filtered": _filtered(run, sight, None) if run.removed else {},
         "opaque": _opaque(sight, None) if sight.opaque else (),
         "omitted": 0,
     }
 
 
 def _in_place(column: Sequence[float], places: Sequence[int], count: int) -> list[float | None]:
-    """Rounded, and None for a worker without a score."""
+    """A score for each worker; None for one without."""
     if len(column) == count:
-        return [round(score * _SCALE) / _SCALE for score in column]
+        return [*column]
     wide: list[float | None] = [None] * count
     for place, score in zip(places, column, strict=True):
-        wide[place] = round(score * _SCALE) / _SCALE
+        wide[place] = score
     return wide
 
 
@@ -155,7 +158,7 @@ def _reason(outcome: Scheduled) -> str:
         return f"{first} holds this request already"
     if run.scores is None:
         return f"{first} was picked without scores"
-    first_index = _index(run, run.chosen[0])
+    first_index = run.chosen[0] if run.candidates.rows is None else _index(run, run.chosen[0])
     *scores, total = [float(row[first_index]) for row in run.scores]
     parts = ", ".join(
         [f"{name} {weight:g} * {score:.2f}" for (name, weight), score in zip(run.weights.items(), scores, strict=True)]

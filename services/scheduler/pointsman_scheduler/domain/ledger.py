@@ -46,9 +46,11 @@ class Ledger:
 
     def of(self, request: RequestKey, leg: str = "") -> Hold | None:
         """The reservation of a request for one leg, or None."""
-        for hold in self._holds.get(request, ()):
-            if hold.leg == leg:
-                return hold
+        holds = self._holds.get(request)
+        if holds is not None:
+            for hold in holds:
+                if hold.leg == leg:
+                    return hold
         return None
 
     def legs(self, request: RequestKey) -> tuple[Hold, ...]:

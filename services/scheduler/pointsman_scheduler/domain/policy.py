@@ -7,6 +7,7 @@ from typing import Final, NamedTuple, TypeVar
 
 from pointsman_core.config import SchedulingPolicy, SchedulingProfile
 from pointsman_core.plugins import PluginError, Spec, within
+from pointsman_delay import DelayForecast
 from pointsman_plugins.plugin import Plugin
 from pointsman_plugins.registry import Registry, check_dataflow
 from pointsman_plugins.scheduling.flow_control import FairnessPolicy, OrderingPolicy, SaturationDetector
@@ -21,7 +22,6 @@ from pointsman_plugins.scheduling.points import (
     ResponseObserver,
     Scorer,
 )
-from pointsman_scheduler.domain.delay import DelayForecast
 from pointsman_scheduler.domain.flow_control import FlowPolicy, FlowRegistries, compile_flow_control
 from pointsman_scheduler.domain.late_binding import LateBindingPolicy
 from pointsman_scheduler.domain.profile import CompiledProfile
@@ -55,6 +55,8 @@ class Policy:
     name: str
     hash: str
     """12 hexadecimal digits; equal hashes decide alike."""
+    settings: str
+    """What it was compiled from, as JSON."""
     producers: tuple[Producer, ...]
     handler: ProfileHandler
     profiles: Mapping[str, CompiledProfile]
@@ -134,6 +136,7 @@ def _compile(name: str, settings: SchedulingPolicy, registries: PolicyRegistries
     return Policy(
         name=name,
         hash=hashlib.sha256(document.encode()).hexdigest()[:12],
+        settings=settings.model_dump_json(by_alias=True),
         producers=tuple(producers),
         handler=handler,
         profiles=profiles,

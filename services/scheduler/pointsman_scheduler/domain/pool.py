@@ -14,7 +14,7 @@ from pointsman_contracts.journey import HeaderEdit
 from pointsman_contracts.timing import TIMES
 from pointsman_contracts.worker import WorkerLoad, WorkerRegistration
 from pointsman_core.refusal import Refusal
-from pointsman_plugins.scheduling.arrays import Floats
+from pointsman_plugins.scheduling.arrays import Blocks, Floats
 from pointsman_plugins.scheduling.candidates import Candidates
 from pointsman_plugins.scheduling.dice import Dice
 from pointsman_plugins.scheduling.fleet import MATCHED, Fleet
@@ -23,6 +23,7 @@ from pointsman_plugins.scheduling.request import ScheduleRequest
 from pointsman_plugins.scheduling.run import BROKEN, NO_ENDPOINTS, UNKNOWN_WORKER, Removed, Run, Selection
 from pointsman_plugins.scheduling.worker import Hold, Worker
 from pointsman_scheduler.domain.books import Books
+from pointsman_scheduler.domain.kv_following import Told
 from pointsman_scheduler.domain.late_binding import Binder, Bound, LateBindingPolicy
 from pointsman_scheduler.domain.outcome import Outcome, Postponed, Refused, Scheduled, Sight
 from pointsman_scheduler.domain.policy import Policy
@@ -47,12 +48,14 @@ class PoolScheduler:
         self._block_tokens = 64
         self._index_epoch = 0
         self.binder: Final = Binder()
+        self.policies: tuple[Policy, ...] = ()
+        """Those that may still decide, the newest last."""
         self._late: LateBindingPolicy | None = None
         """Of the newest policy."""
 
     def use(self, policies: Iterable[Policy]) -> None:
         """Set the policies whose plugins observe responses: those that may still decide."""
-        live = list(policies)
+        self.policies = live = tuple(policies)
         self.books.notify(observer for policy in live for observer in policy.observers)
         self._late = live[-1].late_binding if live else None
 
@@ -85,6 +88,25 @@ class PoolScheduler:
         if not load.boot_id:
             self._unreached[load.worker] = load.reason, now
         return self.fleet.hear(load, now) is not None
+
+    def hear_kv(self, worker: str, boot_id: str, told: Told, complete: bool, now: float) -> None:
+        """Take what an agent told about its engine's KV cache. `complete`: nothing of the cache's history is missing
+        now. No-op for an unknown worker; of another life, only `complete` counts."""
+        found = self.fleet.find(worker)
+        if found is None:
+            return
+        if found.registration.boot_id == boot_id:
+            index, life = self.index, found.life
+            if told.everything is not None:
+                index.retold(life, _blocks(told.everything), now)
+            for change in told.changes:
+                if change.op == "stored":
+                    index.stored(life, _blocks(change.blocks), now)
+                elif change.op == "removed":
+                    index.removed(life, _blocks(change.blocks), now)
+                elif change.op == "cleared":
+                    index.retold(life, _blocks(b""), now)
+        found.kv_told = boot_id if complete else ""
 
     def sweep(self, now: float) -> bool:
         """Forget expired state, for some milliseconds at most. Call it about once a second, and again while it returns
@@ -273,6 +295,10 @@ def _prefer(run: Run, worker: str, fleet: Fleet) -> None:
     else:
         run.chosen.pop()
     run.chosen.insert(0, found.row)
+
+
+def _blocks(packed: bytes) -> Blocks:
+    return np.frombuffer(packed, dtype="<u8")
 
 
 def _not_given(everyone: Candidates, allowed: Candidates) -> Removed:

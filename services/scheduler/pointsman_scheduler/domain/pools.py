@@ -1,7 +1,7 @@
 """All pools of one scheduler."""
 
 from collections import deque
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Final
 
 from pointsman_scheduler.domain.policy import Policy
@@ -16,7 +16,11 @@ BLOCK_TOKENS: Final = 64
 class Pools:
     """Creates a pool's state on first use: workers may register before the configuration names their pool."""
 
-    def __init__(self, scheduler: str, index_bytes: int) -> None:
+    def __init__(
+        self, scheduler: str, index_bytes: int, created: Callable[[PoolScheduler], None] | None = None
+    ) -> None:
+        """`created` is called with each new pool, before it knows anything."""
+        self._created: Final = created
         self._scheduler: Final = scheduler
         self._index_bytes: Final = index_bytes
         self._pools: dict[str, PoolScheduler] = {}
@@ -36,6 +40,8 @@ class Pools:
         if pool is None:
             pool = PoolScheduler(name, self._scheduler, PrefixIndex(max_bytes=self._index_bytes))
             self._pools[name] = pool
+            if self._created is not None:
+                self._created(pool)
             self._tell(pool)
         return pool
 

@@ -1,1 +1,1 @@
-"""What talks to stores and embedders outside the process."""
+"""Stores and embedders outside the process."""

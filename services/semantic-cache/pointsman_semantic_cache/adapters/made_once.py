@@ -1,4 +1,4 @@
-"""What a configuration's settings stand for and takes long to make, each made once."""
+"""Objects that are slow to make, such as embedders: one for each set of settings, made once."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable
@@ -9,7 +9,7 @@ from pointsman_runtime.telling.logs import Log
 
 
 class Closable(Protocol):
-    """What is made."""
+    """The objects."""
 
     name: str
 
@@ -54,7 +54,7 @@ class MadeOnce(Generic[S, M]):
             self._begin(settings)
 
     async def get(self, settings: S) -> M:
-        """What these settings stand for. Raises `unavailable`."""
+        """The object of these settings. Raises `unavailable`."""
         made = await asyncio.shield(self._begin(settings))
         if made is None:
             raise self._unavailable(self._problems.get(settings, "it is tried again"))

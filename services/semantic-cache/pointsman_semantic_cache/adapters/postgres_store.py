@@ -17,7 +17,7 @@ from pointsman_semantic_cache.domain.entry import CacheEntry, Meaning, Partition
 from pointsman_semantic_cache.domain.store import NEAREST, Near, StoreUnavailable
 
 TIMEOUT_S: Final = 0.3
-"""Of one query: a lookup that takes longer than the model's first token helps nobody."""
+"""Of one query: a lookup that takes longer than the model's first token is of no use."""
 CONNECT_S: Final = 2.0
 CONNECTIONS: Final = 4
 _SHARE: Final = 64
@@ -89,22 +89,22 @@ class PostgresStore:
 
     async def near(self, partition: Partition, meaning: Meaning, threshold: float, now_ms: int) -> Sequence[Near]:
         """As `Store.near`."""
-        told = (meaning.context, meaning.embedder, _text(meaning), now_ms, threshold)
-        rows = await self._ask("fetch", _NEAR, *partition, *told)
+        question = (meaning.context, meaning.embedder, _text(meaning), now_ms, threshold)
+        rows = await self._ask("fetch", _NEAR, *partition, *question)
         return [Near(_entry(row), float(row["similarity"])) for row in rows]
 
     async def put(self, partition: Partition, entry: CacheEntry, max_bytes: int) -> int:
         """As `Store.put`; at most a sixty-fourth of `max_bytes` too much is kept."""
         meaning = entry.meaning
         usage = None if entry.usage is None else orjson.dumps(entry.usage.model_dump()).decode()
-        told = (
+        question = (
             (None, None, None, None)
             if meaning is None
             else (meaning.context, meaning.embedder, encode_signature(meaning.signature), _text(meaning))
         )
         await self._ask(
             "execute", _PUT, *partition, entry.key, entry.body, entry.content_type, entry.status, entry.named,
-            entry.verdict, usage, entry.kept_ms, entry.expires_ms, entry.size, *told,
+            entry.verdict, usage, entry.kept_ms, entry.expires_ms, entry.size, *question,
         )  # fmt: skip
         cache = partition.cache
         came = self._came.get(cache, max_bytes) + entry.size
@@ -124,7 +124,7 @@ class PostgresStore:
             await self._pool.close()
 
     async def _ask(self, method: str, query: str, *arguments: object) -> Any:
-        """What the pool's method of this name returns."""
+        """The result of the pool's method of this name."""
         try:
             import asyncpg
         except ImportError as error:
@@ -147,7 +147,7 @@ class PostgresStore:
                     async with pool.acquire() as connection, connection.transaction():
                         await connection.execute("SELECT pg_advisory_xact_lock($1)", _LOCK)
                         await connection.execute(_SCHEMA, timeout=10)
-                # A cancellation too: nobody else knows of these connections.
+                # After a cancellation too: no other code closes these connections.
                 except BaseException:
                     pool.terminate()
                     raise

@@ -1,4 +1,4 @@
-"""What the configuration only refers to."""
+"""Values that the configuration refers to."""
 
 import os
 from pathlib import Path
@@ -9,7 +9,7 @@ class ReferenceMissing(Exception):
 
 
 def secret(reference: str) -> str:
-    """What `env:NAME` or `file:PATH` holds, without white space around it. Raises ReferenceMissing."""
+    """The value of `env:NAME` or `file:PATH`, without white space around it. Raises ReferenceMissing."""
     kind, _, name = reference.partition(":")
     try:
         text = os.environ.get(name, "") if kind == "env" else Path(name).read_text(encoding="utf-8")

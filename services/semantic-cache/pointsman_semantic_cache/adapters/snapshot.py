@@ -63,14 +63,14 @@ def write(file: Path, entries: Iterable[tuple[Partition, CacheEntry]]) -> int:
     with zipfile.ZipFile(half, "w", zipfile.ZIP_DEFLATED, compresslevel=1) as archive:
         archive.writestr(_HEAD, orjson.dumps(_Head(format=FORMAT, entries=kept).model_dump(mode="json")))
         archive.writestr(_BODIES, bodies.getvalue())
-    # Answers are content: nobody else's business on this machine.
+    # Answers are private: only this user may read the file.
     half.chmod(0o600)
     half.replace(file)
     return len(kept)
 
 
 def read(file: Path) -> Iterator[tuple[Partition, CacheEntry]]:
-    """What `write` wrote, in its order. Raises SnapshotUnreadable and OSError before the first entry."""
+    """The entries that `write` wrote, in its order. Raises SnapshotUnreadable and OSError before the first entry."""
     try:
         with zipfile.ZipFile(file) as archive:
             head = _Head.model_validate_json(archive.read(_HEAD))
@@ -87,10 +87,10 @@ def read(file: Path) -> Iterator[tuple[Partition, CacheEntry]]:
 
 def _kept(partition: Partition, entry: CacheEntry) -> _Kept:
     meaning = entry.meaning
-    told = None
+    written = None
     if meaning is not None:
         signature = encode_signature(meaning.signature).decode()
-        told = _Meaning(
+        written = _Meaning(
             context=meaning.context.hex(), embedder=meaning.embedder, places=len(meaning.vector), signature=signature
         )
     return _Kept(
@@ -104,7 +104,7 @@ def _kept(partition: Partition, entry: CacheEntry) -> _Kept:
         usage=entry.usage,
         kept_ms=entry.kept_ms,
         expires_ms=entry.expires_ms,
-        meaning=told,
+        meaning=written,
         question=entry.question,
     )
 
@@ -114,11 +114,11 @@ def _entries(kept: Iterable[_Kept], bodies: bytes) -> Iterator[tuple[Partition, 
     for one in kept:
         meaning = None
         if one.meaning is not None:
-            told = one.meaning
-            vector = np.frombuffer(bodies, "<f4", told.places, at).astype(np.float32)
+            stored = one.meaning
+            vector = np.frombuffer(bodies, "<f4", stored.places, at).astype(np.float32)
             at += vector.nbytes
-            signature = decode_signature(told.signature.encode())
-            meaning = Meaning(bytes.fromhex(told.context), told.embedder, vector, signature)
+            signature = decode_signature(stored.signature.encode())
+            meaning = Meaning(bytes.fromhex(stored.context), stored.embedder, vector, signature)
         body = bodies[at : at + one.size]
         at += one.size
         yield (

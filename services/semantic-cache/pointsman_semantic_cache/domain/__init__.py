@@ -1,1 +1,1 @@
-"""What may be answered again, and by what."""
+"""Which answers may be given again, and to which requests."""

@@ -1,4 +1,4 @@
-"""What a request asks, reduced to what decides its answer."""
+"""The question of a request, reduced to the parts that decide its answer."""
 
 from collections.abc import Sequence
 from typing import Final, NamedTuple, cast
@@ -24,12 +24,12 @@ class CacheQuestion(NamedTuple):
     context: bytes
     """The same without the words of the last turn."""
     turn: str
-    """What the user said last; empty where only the very same request may have the same answer: images, results of
+    """The user's last message; empty where only the very same request may have the same answer: images, results of
     tools, several prompts, vectors."""
 
 
 def asked(api: str, body: bytes, edits: Sequence[BodyEdit]) -> CacheQuestion | None:
-    """What a body asks once the gateway's edits are made; None for one that isn't a JSON object."""
+    """The question in a body after the gateway's edits; None for a body that isn't a JSON object."""
     try:
         parsed = cast("object", orjson.loads(body))
     except orjson.JSONDecodeError:

@@ -1,4 +1,4 @@
-"""What turns a text into a vector."""
+"""Embedders: from a text to a vector."""
 
 from typing import Final, Protocol
 
@@ -15,7 +15,7 @@ ways; and what the gate reads of a text is read on the event loop."""
 
 
 class EmbedderUnavailable(Exception):
-    """There is no embedder, or it doesn't answer. The text tells the operator what would help; never a prompt."""
+    """There is no embedder, or it doesn't answer. The text is advice for the operator and never has a prompt."""
 
     def __init__(self, what: str, detail: str = "") -> None:
         super().__init__(f"{what} ({detail})" if detail else what)
@@ -30,7 +30,7 @@ class Embedder(Protocol):
     """From which product on two texts are close enough for the gate to look at, unless the configuration says."""
 
     async def embed(self, text: str) -> Vector | None:
-        """The text's vector; None for a text that it can't tell anything about. Raises EmbedderUnavailable."""
+        """The text's vector; None for a text without words that it knows. Raises EmbedderUnavailable."""
         ...
 
     async def close(self) -> None:

@@ -18,7 +18,7 @@ OVERHEAD: Final = 512
 
 PASSED: Final = "passed"
 UNCHECKED: Final = "none"
-"""What `CacheEntry.verdict` says."""
+"""Values of `CacheEntry.verdict`."""
 
 
 class Partition(NamedTuple):
@@ -36,7 +36,7 @@ class Partition(NamedTuple):
 
 
 class Meaning(NamedTuple):
-    """What the semantic tier knows of a question. It has none of its words."""
+    """The semantic tier's record of a question. It has none of its words."""
 
     context: bytes
     """Fingerprint of everything but the last turn."""
@@ -57,7 +57,7 @@ class CacheEntry:
     named: str | None
     """The model's name in the body."""
     verdict: str
-    """What the guard said of the answer: `PASSED`, or `UNCHECKED` where the profile has no guard."""
+    """The guard's verdict on the answer: `PASSED`, or `UNCHECKED` where the profile has no guard."""
     usage: Usage | None
     kept_ms: int
     """When, in unix milliseconds."""
@@ -109,7 +109,7 @@ def encode_signature(signature: Signature) -> bytes:
 
 
 def decode_signature(data: bytes) -> Signature:
-    """What `encode_signature` wrote. Raises ValueError, TypeError and IndexError for anything else."""
+    """The signature that `encode_signature` wrote. Raises ValueError, TypeError and IndexError for anything else."""
     (
         language, negations, numbers, units, poles, words, synonyms, marks, governed, said,
         always, ended, foreign,

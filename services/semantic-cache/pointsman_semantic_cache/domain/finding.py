@@ -9,14 +9,14 @@ from pointsman_semantic_cache.domain.store import Near
 
 
 class Found(NamedTuple):
-    """What came of close questions."""
+    """The outcome of a comparison with close questions."""
 
     entry: CacheEntry | None
     similarity: float
     refused: tuple[str, ...]
-    """Why those before it won't do."""
+    """Why the closer ones were rejected."""
     judged: str = ""
-    """What the gate says of the one that does, where a model is the gate."""
+    """The verdict of a model as gate on the accepted one."""
 
 
 def find_meant(meaning: Meaning, near: Sequence[Near]) -> Found:

@@ -10,7 +10,7 @@ from pointsman_semantic_cache.domain.worth import unworthy
 
 _OK: Final = 200
 _OBJECTIONS: Final = frozenset({"replaced", "blocked"})
-"""What a guard says of an answer that it doesn't let pass as it is."""
+"""Outcomes of a guard that changed or withheld an answer."""
 
 
 def refusal(review: ResponseReview, cache: Cache, *, guarded: bool) -> str | None:
@@ -25,7 +25,7 @@ def refusal(review: ResponseReview, cache: Cache, *, guarded: bool) -> str | Non
     # A changed answer was changed for what was in this one, or for this client.
     if any(outcome in _OBJECTIONS for outcome in said):
         return "guard"
-    # One in shadow may fail: what nobody checked is checked when it is given again.
+    # A guard in shadow may fail: an unchecked answer is checked when it is given again.
     if guarded and (not said or any(outcome != "passed" for outcome in said)):
         return "guard"
     return unworthy(

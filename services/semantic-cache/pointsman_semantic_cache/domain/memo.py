@@ -1,4 +1,4 @@
-"""What the lookup notes for whoever keeps the answer, maybe another replica: facts of the request, none of its words.
+"""The lookup's note for the replica that stores the answer: facts of the request, none of its words.
 
 It travels in the itinerary to the edge, which hands it back with the answer. The question is embedded once (S3-22).
 """
@@ -36,7 +36,7 @@ def encode(memo: Memo) -> str:
 
 
 def decode(text: str) -> Memo:
-    """What `encode` wrote. Raises MemoUnreadable."""
+    """The memo that `encode` wrote. Raises MemoUnreadable."""
     try:
         partition, key, meaning = orjson.loads(base64.b64decode(text, validate=True))
         return Memo(Partition(*partition), bytes.fromhex(key), None if meaning is None else _meaning(*meaning))
@@ -46,13 +46,13 @@ def decode(text: str) -> Memo:
 
 def _encode(memo: Memo) -> str:
     meaning = memo.meaning
-    told = None
+    written = None
     if meaning is not None:
         # Two bytes a place: the product of two vectors differs by less than 0.0001.
         vector = np.rint(meaning.vector * _STEP).astype("<i2").tobytes()
         signature = encode_signature(meaning.signature).decode()
-        told = (meaning.context.hex(), meaning.embedder, base64.b64encode(vector).decode(), signature)
-    return base64.b64encode(orjson.dumps((list(memo.partition), memo.key.hex(), told))).decode()
+        written = (meaning.context.hex(), meaning.embedder, base64.b64encode(vector).decode(), signature)
+    return base64.b64encode(orjson.dumps((list(memo.partition), memo.key.hex(), written))).decode()
 
 
 def _meaning(context: str, embedder: str, vector: str, signature: str) -> Meaning:

@@ -1,4 +1,4 @@
-"""A model that tells whether two questions mean the same, in the place of their words."""
+"""A model that decides whether two questions mean the same, in place of the gate of words."""
 
 from collections.abc import Sequence
 from typing import Protocol
@@ -8,7 +8,7 @@ from pointsman_semantic_cache.domain.store import Near
 
 
 class GateUnavailable(Exception):
-    """There is no model, or it fails. The text tells the operator what would help; never a question."""
+    """There is no model, or it fails. The text is advice for the operator and never has a question."""
 
     def __init__(self, what: str, detail: str = "") -> None:
         super().__init__(f"{what} ({detail})" if detail else what)

@@ -9,7 +9,7 @@ from pointsman_semantic_cache.domain.policy import CachePolicy
 
 
 def nameless(journey: Journey) -> bool:
-    """Whether somebody vouches for the client without saying who it is: it may be anybody, and so share with nobody."""
+    """Whether the client is authenticated without a name. It could be any client, so its answers are never shared."""
     facts = journey.request.attributes.get(IDENTITY)
     if not isinstance(facts, dict) or not facts.get("source"):
         return False
@@ -17,11 +17,11 @@ def nameless(journey: Journey) -> bool:
 
 
 def partition_of(journey: Journey, name: str, cache: Cache, policy: CachePolicy, guarded: Guarded | None) -> Partition:
-    """`name`: the cache's. `guarded`: what the guard before the cache says of itself."""
+    """`name`: the cache's. `guarded`: the policy and version of the guard before the cache."""
     tenant = subject = ""
     facts = journey.request.attributes.get(IDENTITY)
     if isinstance(facts, dict):
-        # Not as `Identity` tells them, which cuts long names.
+        # Not from `Identity`, which cuts long names.
         tenant = str(facts.get("tenant") or "")
         if not tenant:
             subject = person(facts)

@@ -14,11 +14,11 @@ _DECIDE_ANSWERS: Final = {"guards", "stages"}
 """Sections that decide what a client may get, beside the itineraries. What preprocessing changes is in the request's
 fingerprint."""
 _TIMES: Final = {"timeout"}
-"""How long somebody may take, which isn't part of it."""
+"""Keys with durations, which don't change an answer."""
 
 
 class ProfilePolicy(NamedTuple):
-    """What of a profile concerns cached answers."""
+    """The part of a profile that concerns cached answers."""
 
     epoch: str
     """Changes with everything that decides what an answer may say and who checks it."""
@@ -41,13 +41,13 @@ def compile_policy(config: Config) -> CachePolicy:
     profiles: dict[str, ProfilePolicy] = {}
     for name, profile in config.profiles.items():
         coming_back = (*profile.response, *config.postprocessing)
-        told = [GATE, document, _stages(profile.request), _stages(coming_back)]
-        text = json.dumps(told, sort_keys=True, separators=(",", ":"))
+        identity = [GATE, document, _stages(profile.request), _stages(coming_back)]
+        text = json.dumps(identity, sort_keys=True, separators=(",", ":"))
         guarded = any(use.service == GUARD and not use.shadow for use in active(coming_back))
         profiles[name] = ProfilePolicy(hashlib.sha256(text.encode()).hexdigest()[:16], guarded)
     return CachePolicy({DEFAULT_CACHE: Cache(), **config.caches}, profiles, config.edge.decision_timeout / 2)
 
 
 def _stages(itinerary: Sequence[StageUse]) -> list[object]:
-    """Whoever has a say in what the answer is."""
+    """The stages that can change an answer."""
     return [use.model_dump(mode="json", exclude=_TIMES) for use in active(itinerary)]

@@ -1,5 +1,5 @@
-"""Texts of questions whose answers are under way, for the gate that compares texts. They leave the process in nothing:
-whoever keeps an answer without having looked the request up keeps it without its text."""
+"""Texts of questions whose answers are under way, for the gate that compares texts. They never leave the process: a
+replica that stores an answer without having looked the request up stores it without its text."""
 
 from collections import OrderedDict
 from typing import Final, NamedTuple

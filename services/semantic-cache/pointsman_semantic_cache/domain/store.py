@@ -21,7 +21,7 @@ class StoreUnavailable(Exception):
 
 
 class EntryStore(Protocol):
-    """Every method raises StoreUnavailable. An awaitable where it could be a value means that somebody is asked."""
+    """Every method raises StoreUnavailable. It returns an awaitable where a store outside the process is asked."""
 
     def exact(self, partition: Partition, key: bytes, now_ms: int) -> CacheEntry | Awaitable[CacheEntry | None] | None:
         """The answer to the very same request; None when there is none that still counts."""

@@ -1,4 +1,4 @@
-"""What a client wants of caches (RFC 9111 §5.2.1)."""
+"""The cache directives of a request (RFC 9111 §5.2.1)."""
 
 from collections.abc import Mapping
 from typing import NamedTuple

@@ -5,6 +5,7 @@ from typing import Literal, Self
 from pydantic import Field, model_validator
 
 from pointsman_core.config.discovery import Discovery, EngineList, Kubernetes, check_names
+from pointsman_core.config.flight import FlightSettings
 from pointsman_core.config.section import ConfigError, Section
 from pointsman_core.config.tokenizer import Tokenizer
 from pointsman_core.plugins import unknown
@@ -21,6 +22,8 @@ class Pool(Section):
     """`agents`: engines register themselves. `static`: those listed in `engines`. `kubernetes`: pods of a cluster.
     `file`: those that a file lists, which is watched."""
     engines: EngineList = ()
+    """Engines without an agent, which the metrics-collector reads. With `discovery: static` all; with `agents` those
+    beside the ones that register themselves."""
     kubernetes: Kubernetes | None = None
     """With `discovery: kubernetes`: which pods."""
     file: str | None = None
@@ -29,6 +32,9 @@ class Pool(Section):
     """Name of a scheduling policy."""
     block_tokens: int = Field(default=64, ge=1, le=4096)
     """Tokens in one prefix block."""
+    flight: FlightSettings | None = None
+    """Record everything that decisions follow from, so that `pointsman replay` makes them again; None records
+    nothing."""
     tokenizer: Tokenizer | None = None
     """Tokenizer of its models. Without one, text prompts are hashed as text and never match engines' KV events."""
     send_tokens: Literal["no", "prompt", "nvext"] = "no"
@@ -37,7 +43,8 @@ class Pool(Section):
 
     @model_validator(mode="after")
     def _discovery_has_what_it_needs(self) -> Self:
-        given = {"static": bool(self.engines), "kubernetes": self.kubernetes is not None, "file": self.file is not None}
+        listed = bool(self.engines) and self.discovery != "agents"
+        given = {"static": listed, "kubernetes": self.kubernetes is not None, "file": self.file is not None}
         for kind, key in (("static", "engines"), ("kubernetes", "kubernetes"), ("file", "file")):
             if given[kind] != (self.discovery == kind):
                 raise ValueError(f"`{key}` and `discovery: {kind}` belong together")

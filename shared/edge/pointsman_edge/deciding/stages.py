@@ -13,14 +13,14 @@ from pointsman_runtime.bus.errors import (
     BusCongested,
     BusDisconnected,
     BusError,
-    NobodyListens,
+    NoListener,
     NoReply,
 )
 from pointsman_runtime.journey.held_requests import Place
 from pointsman_runtime.journey.journey_client import JourneyClient
 from pointsman_runtime.journey.journeys import Journeys
 from pointsman_runtime.journey.pending_request import FIRST_STAGE, Settled
-from pointsman_runtime.journey.presence import Nobody
+from pointsman_runtime.journey.presence import NoInstance
 
 RECONNECTING_S: Final = 5.0
 """Seconds after the bus came back in which a stage without a live instance is assumed to reconnect. They include the
@@ -101,7 +101,7 @@ class BusStages:
             return StagesMissing(f"bus disconnected: {error.reason}")
         if isinstance(error, BusCongested):
             return StagesMissing(str(error))
-        if isinstance(error, NobodyListens):
+        if isinstance(error, NoListener):
             if (reason := self._bus.missing) is not None:
                 return StagesMissing(reason)
             if self._reconnecting():
@@ -125,7 +125,7 @@ class BusStages:
         within_s = policy.limits.decision_timeout
         for stage in _ON_EVERY_JOURNEY:
             # Requests that are held for a stage which lived a moment ago are still served, only later.
-            if isinstance(table.where(stage, None, now, patient=True), Nobody) and not (
+            if isinstance(table.where(stage, None, now, patient=True), NoInstance) and not (
                 self._client.waits_for(Place(stage), within_s, now)
             ):
                 return Missing(f"no live {stage}", alone=self._reconnecting())
@@ -144,7 +144,7 @@ class BusStages:
 
     def _scheduler_lives(self, pool: str | None) -> bool:
         where = self._peers.where("scheduler", pool, asyncio.get_running_loop().time())
-        return not isinstance(where, Nobody)
+        return not isinstance(where, NoInstance)
 
 
 def refusal_of(rejection: Rejection) -> Refusal:

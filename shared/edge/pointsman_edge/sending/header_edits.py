@@ -57,14 +57,18 @@ def folded(edits: Sequence[HeaderEdit], dropped: Callable[[str], None] = _silent
         if name.frames_request or not name.valid:
             dropped(name.written.decode("ascii") if name.valid else INVALID)
         else:
-            last[name.written] = _encoded(edit.value)
+            last[name.written] = None if edit.value is None else _encoded(edit.value)
     return last
 
 
 def folded_answer(edits: Sequence[HeaderEdit]) -> dict[bytes, bytes | None]:
     """As `folded`, for an answer: the headers that frame it stay."""
     names = ((_name(edit.name), edit.value) for edit in edits)
-    return {name.written: _encoded(value) for name, value in names if name.valid and not name.frames_answer}
+    return {
+        name.written: None if value is None else _encoded(value)
+        for name, value in names
+        if name.valid and not name.frames_answer
+    }
 
 
 def with_edits(headers: list[Header], last: dict[bytes, bytes | None]) -> list[Header]:
@@ -81,5 +85,5 @@ def edited_answer_headers(headers: list[Header], edits: Sequence[HeaderEdit]) ->
     return with_edits(headers, folded_answer(edits)) if edits else headers
 
 
-def _encoded(value: str | None) -> bytes | None:
-    return None if value is None else _CONTROL.sub(" ", value).encode("utf-8", "replace")
+def _encoded(value: str) -> bytes:
+    return _CONTROL.sub(" ", value).encode("utf-8", "replace")

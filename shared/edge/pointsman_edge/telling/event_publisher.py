@@ -144,7 +144,8 @@ class EventPublisher:
     def completed(self, record: RequestRecord, now: float) -> None:
         """The request has ended; `now` is monotonic."""
         number = self._number(ResponseCompleted, record.pool)
-        self._send(record.completed(self._source, number, _unix_ms(), now), record.pool)
+        at_ms = time.time_ns() // 1_000_000
+        self._send(record.completed(self._source, number, at_ms, now), record.pool)
 
     def reviewed(self, record: RequestRecord, stages: tuple[StageReport, ...]) -> None:
         """The stages that come after the last byte have answered."""
@@ -165,9 +166,11 @@ class EventPublisher:
         while self._waiting:
             message, route = self._waiting[0]
             try:
-                self._publish(message, route, again=True)
+                self._bus.publish(message, route, again=True)
             except (BusDisconnected, BusCongested):
                 return
+            except (MessageTooLarge, PayloadTooLarge) as error:
+                self._too_large_for_the_bus(message, error)
             self._waiting.popleft()
 
     def _number(self, message: type[Message], route: str) -> int:
@@ -179,9 +182,12 @@ class EventPublisher:
     def _send(self, message: Message, route: str) -> None:
         if not self._waiting:
             try:
-                self._publish(message, route)
+                self._bus.publish(message, route)
             except (BusDisconnected, BusCongested):
                 pass  # the event is kept, as the metric shows
+            except (MessageTooLarge, PayloadTooLarge) as error:
+                self._too_large_for_the_bus(message, error)
+                return
             else:
                 return
         else:
@@ -192,14 +198,11 @@ class EventPublisher:
             self._dropped_too_many.inc()
         self._waiting.append((message, route))
 
-    def _publish(self, message: Message, route: str, *, again: bool = False) -> None:
-        try:
-            self._bus.publish(message, route, again=again)
-        except (MessageTooLarge, PayloadTooLarge) as error:
-            self._dropped_too_large.inc()
-            if type(message) not in self._too_large:
-                self._too_large.add(type(message))
-                _log.error("event_too_large", error)
+    def _too_large_for_the_bus(self, message: Message, error: MessageTooLarge | PayloadTooLarge) -> None:
+        self._dropped_too_large.inc()
+        if type(message) not in self._too_large:
+            self._too_large.add(type(message))
+            _log.error("event_too_large", error)
 
 
 def _unix_ms() -> int:

@@ -1,6 +1,5 @@
 """The edge's Prometheus metrics. Plain numbers that a scrape reads: a library's counter costs a lock at every step."""
 
-from bisect import bisect_left
 from collections import Counter
 from collections.abc import Callable, Iterable
 from typing import Final
@@ -10,6 +9,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Histo
 from prometheus_client.registry import Collector
 
 from pointsman_edge.telling.request_record import RequestRecord
+from pointsman_runtime.telling.counting import Distribution
 from pointsman_runtime.telling.logs import Log
 
 BOUNDS_S: Final = (
@@ -18,26 +18,6 @@ BOUNDS_S: Final = (
 """Upper bounds of the histograms' buckets, in seconds."""
 
 _log = Log("edge")
-
-
-class _Durations:
-    """A histogram."""
-
-    def __init__(self) -> None:
-        self._counts = [0] * (len(BOUNDS_S) + 1)
-        self._sum = 0.0
-
-    def add(self, seconds: float) -> None:
-        self._counts[bisect_left(BOUNDS_S, seconds)] += 1
-        self._sum += seconds
-
-    def family(self, name: str, text: str) -> HistogramMetricFamily:
-        buckets: list[tuple[str, float]] = []
-        total = 0
-        for bound, count in zip((*map(str, BOUNDS_S), "+Inf"), self._counts, strict=True):
-            total += count
-            buckets.append((bound, total))
-        return HistogramMetricFamily(name, text, buckets=buckets, sum_value=self._sum)
 
 
 class EdgeMetrics(Collector):
@@ -55,8 +35,8 @@ class EdgeMetrics(Collector):
         """Requests whose usage and cost couldn't be settled."""
         self._requests: Counter[tuple[str, int, str | None]] = Counter()
         self._levels: Counter[str] = Counter()
-        self._decided = _Durations()
-        self._first_byte = _Durations()
+        self._decided = Distribution(BOUNDS_S)
+        self._first_byte = Distribution(BOUNDS_S)
         self._others: list[tuple[str, str, Callable[[], int]]] = []
         registry.register(self)
 
@@ -70,14 +50,23 @@ class EdgeMetrics(Collector):
             _log.warning("header_edit_dropped", header=name, hint="a processor, stage or scheduling plugin sets it")
         self._dropped_edits[name] += 1
 
-    def completed(self, record: RequestRecord) -> None:
-        """One request has ended."""
+    def completed(self, record: RequestRecord, traceparent: str | None = None) -> None:
+        """One request has ended. `traceparent`: of its span, when that was exported; histograms link to it."""
         self._requests[record.api.name, record.status, record.outcome] += 1
         self._levels[record.level] += 1
+        if traceparent is not None:
+            self._observe_sampled(record, traceparent)
+            return
         if record.decision is not None:
-            self._decided.add(record.decided_s)
+            self._decided.observe(record.decided_s)
         if record.first_byte_at is not None:
-            self._first_byte.add(record.first_byte_at - record.received_at)
+            self._first_byte.observe(record.first_byte_at - record.received_at)
+
+    def _observe_sampled(self, record: RequestRecord, traceparent: str) -> None:
+        if record.decision is not None:
+            self._decided.observe_sampled(record.decided_s, traceparent)
+        if record.first_byte_at is not None:
+            self._first_byte.observe_sampled(record.first_byte_at - record.received_at, traceparent)
 
     def collect(self) -> Iterable[Metric]:
         """Called by the registry."""
@@ -112,9 +101,13 @@ class EdgeMetrics(Collector):
         )
         for name, text, value in self._others:
             yield CounterMetricFamily(name, text, value())
-        yield self._decided.family("pointsman_edge_decision_seconds", "From receiving a request to having its decision")
-        yield self._first_byte.family(
-            "pointsman_edge_first_byte_seconds", "From receiving a request to the first byte of its answer"
+        yield _durations(
+            "pointsman_edge_decision_seconds", "From receiving a request to having its decision", self._decided
+        )
+        yield _durations(
+            "pointsman_edge_first_byte_seconds",
+            "From receiving a request to the first byte of its answer",
+            self._first_byte,
         )
 
 
@@ -123,3 +116,7 @@ def _by(label: str, name: str, text: str, counts: Counter[str]) -> CounterMetric
     for value, count in counts.items():
         family.add_metric([value], count)
     return family
+
+
+def _durations(name: str, text: str, seconds: Distribution) -> HistogramMetricFamily:
+    return HistogramMetricFamily(name, text, buckets=seconds.buckets(), sum_value=seconds.total)

@@ -145,6 +145,11 @@ class Fleet:
         self._stale_layout = True
         self.epoch += 1
 
+    def relaid(self) -> None:
+        """The workers were replaced: columns are laid out anew at the next `refresh`."""
+        self._unsettled.clear()
+        self._stale_layout = True
+
     def refresh(self, now: float) -> None:
         """Bring the columns to `now`: lay them out again if need be, let demoted workers be tried, weigh by age."""
         if self._stale_layout:

@@ -52,6 +52,11 @@ class ScheduleRequest:
     edge: str = ""
     """Instance of the edge that waits for the decision."""
     attempt: int = 1
+    queued_s: float = 0.0
+    """Seconds that it has waited in flow control."""
+    beginning: int | None = None
+    """A number that prompts with the same first block share, where `blocks` have other names than when the request
+    came; None otherwise."""
     bound: str | None = None
     """Worker that the request has waited for and goes to now if it still may; empty for one that waited and goes to the
     best; None for one that didn't wait."""
@@ -61,6 +66,12 @@ class ScheduleRequest:
     def key(self) -> RequestKey:
         """Its identity among all requests."""
         return self.edge, self.request_id
+
+    def spread(self, places: int) -> int | None:
+        """A place in [0, places), the same for prompts with the same first block; None for a prompt without blocks."""
+        if self.beginning is not None:
+            return self.beginning % places
+        return int(self.blocks[0]) % places if len(self.blocks) else None
 
     def get(self, key: Key[T]) -> T:
         """The value of an attribute that the caller declared in `consumes`. Raises KeyError when no plugin produced

@@ -10,7 +10,7 @@ from pointsman_contracts.message import Message
 from pointsman_contracts.subjects import subject
 from pointsman_runtime.bus import message_headers
 from pointsman_runtime.bus.addresses import Addresses
-from pointsman_runtime.bus.errors import MessageTooLarge, NobodyListens, NoReply
+from pointsman_runtime.bus.errors import MessageTooLarge, NoListener, NoReply
 from pointsman_runtime.bus.fan_out import FanOut
 from pointsman_runtime.bus.hub import Hub
 from pointsman_runtime.bus.link import Link
@@ -54,7 +54,7 @@ class Bus:
     @property
     def missing(self) -> str | None:
         """Why messages can't be sent now; None when they can."""
-        return None if self.connected else f"bus disconnected: {self.link.reason}"
+        return None if self.link.connected else f"bus disconnected: {self.link.reason}"
 
     @property
     def back_for(self) -> float:
@@ -177,7 +177,7 @@ class Bus:
     async def ask(self, message: Message, *route: str, timeout: float = 1.0) -> bytes:  # noqa: ASYNC109 - no task, no wait_for
         """Send a question and wait for its one answer, which is returned undecoded.
 
-        Raises NoReply after `timeout` seconds, NobodyListens at once when no process subscribes, and what
+        Raises NoReply after `timeout` seconds, NoListener at once when no process subscribes, and what
         `publish` raises.
         """
         to = self.addresses.message(type(message), route)
@@ -191,7 +191,7 @@ class Bus:
         finally:
             self.replies.close(waiter)
         if not payload and message_headers.status(headers) == "503":
-            raise NobodyListens(to)
+            raise NoListener(to)
         return payload
 
     def _send_event(

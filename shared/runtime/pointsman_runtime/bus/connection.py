@@ -117,13 +117,14 @@ class Connection(LastingClient):
     def publish(  # type: ignore[override] # pyright: ignore[reportIncompatibleMethodOverride]
         self, subject: str, payload: bytes, reply: str = "", headers: bytes = b"", *, relaxed: bool = False
     ) -> None:
-        if not self.connected:
+        if self._protocol is None or self._status != Client.CONNECTED:
             raise BusDisconnected(self._reason)
         size = len(payload) + len(headers)
         if size > self._max_payload:
             raise PayloadTooLarge(self._max_payload, size)
-        self._outbox.check_room(size)
-        put = self._outbox.put_relaxed if relaxed else self._outbox.put
+        outbox = self._outbox
+        outbox.check_room(size)
+        put = outbox.put_relaxed if relaxed else outbox.put
         if headers:
             put(b"".join((f"HPUB {subject} {reply} {len(headers)} {size}\r\n".encode(), headers, payload, b"\r\n")))
         else:

@@ -43,11 +43,11 @@ class MessageTooLarge(BusError):
         self.size = size
 
 
-class NobodyListens(BusError):
+class NoListener(BusError):
     """No process subscribes to the subject of a request, or no live replica of a stage is known."""
 
     def __init__(self, who: str) -> None:
-        super().__init__(f"nobody answers for {who}")
+        super().__init__(f"no process answers for {who}")
         self.who = who
 
 

@@ -40,7 +40,7 @@ class _Reach(NamedTuple):
     inside_only: bool
 
 
-_NOBODY: Final = _Reach((), inside_only=False)
+_NO_INSTANCE: Final = _Reach((), inside_only=False)
 
 
 class FanOut:
@@ -132,7 +132,7 @@ class FanOut:
 
     def tell(self, subject: str, message: Message) -> bool:
         """Hand a message to the subscriptions of this process alone. True when no other process needs it."""
-        reach = self._reach_of(subject)
+        reach = self._reach.get(subject) or self._reach_of(subject)
         if reach.takers:
             delivery = Delivery(subject, "", b"", b"", message)
             for take in reach.takers:
@@ -175,7 +175,7 @@ class FanOut:
             return known
         if subject.startswith(INBOXES):
             # Each is used once. Those of other processes are subscribed to here in tests alone.
-            return _NOBODY if self._inboxes == 0 else self._find(subject)
+            return _NO_INSTANCE if self._inboxes == 0 else self._find(subject)
         reach = self._find(subject)
         if len(self._reach) >= KEPT:
             self._reach.clear()
@@ -189,7 +189,7 @@ class FanOut:
             if matches(pattern, subject):
                 takers += interest.takers.values()
                 inside_only |= interest.group or interest.exclusive
-        return _Reach(tuple(takers), inside_only) if takers else _NOBODY
+        return _Reach(tuple(takers), inside_only) if takers else _NO_INSTANCE
 
 
 def matches(pattern: str, subject: str) -> bool:

@@ -13,7 +13,7 @@ BATCH: Final = 32
 """Messages handled in one turn of the event loop, so that heartbeats and timers get theirs."""
 
 
-_EMPTY = memoryview(b"")
+NO_BODY: Final = memoryview(b"")
 
 
 class Delivery:
@@ -28,7 +28,7 @@ class Delivery:
         headers: bytes,
         payload: bytes,
         message: Message | None = None,
-        body: memoryview = _EMPTY,
+        body: memoryview = NO_BODY,
         traceparent: str | None = None,
     ) -> None:
         self.subject = subject
@@ -89,31 +89,30 @@ class Fifo:
 
     def take(self, delivery: Delivery) -> None:
         """As `Mailbox.take`."""
-        if not self._has_room(delivery):
+        if not self._append(delivery):
             self._overflow.dropped_one(len(self._waiting))
-            return
-        self._append(delivery)
 
     def hand(self, delivery: Delivery) -> bool:
         """Handle one message in this very call unless others wait for their turn. False when the mailbox is full; the
         message is then the caller's."""
         if not self._waiting and len(self._running) < self._concurrency:
-            self._begin(delivery)
+            going_on = self._handle(delivery)
+            if going_on is not None:
+                self._run(going_on)
             return True
-        if not self._has_room(delivery):
-            return False
-        self._append(delivery)
-        return True
+        return self._append(delivery)
 
-    def _has_room(self, delivery: Delivery) -> bool:
+    def _append(self, delivery: Delivery) -> bool:
+        """Keep one message for a later turn. False when there is no room."""
         size = len(delivery.payload) + len(delivery.body)
-        return len(self._waiting) < self._messages and self._bytes + size <= self._size
-
-    def _append(self, delivery: Delivery) -> None:
+        if len(self._waiting) >= self._messages or self._bytes + size > self._size:
+            return False
         self._waiting.append(delivery)
-        self._bytes += len(delivery.payload) + len(delivery.body)
+        self._bytes += size
         if not self._planned:
-            self._plan()
+            self._planned = True
+            self._soon(self._work)
+        return True
 
     async def drain(self) -> None:
         """As `Mailbox.drain`."""
@@ -123,10 +122,6 @@ class Fifo:
             else:
                 await asyncio.sleep(0)
 
-    def _plan(self) -> None:
-        self._planned = True
-        self._soon(self._work)
-
     def _work(self) -> None:
         self._planned = False
         waiting = self._waiting
@@ -135,24 +130,25 @@ class Fifo:
                 return  # a task that ends plans the next turn
             delivery = waiting.popleft()
             self._bytes -= len(delivery.payload) + len(delivery.body)
-            self._begin(delivery)
+            going_on = self._handle(delivery)
+            if going_on is not None:
+                self._run(going_on)
         if waiting:
             self._planned = True
             asyncio.get_running_loop().call_soon(self._work)  # the rest waits for a turn of its own
-        else:
+        elif self._overflow.overflowing:
             self._overflow.caught_up()
 
-    def _begin(self, delivery: Delivery) -> None:
-        going_on = self._handle(delivery)
-        if going_on is not None:
-            task = asyncio.get_running_loop().create_task(going_on)
-            self._running.add(task)
-            task.add_done_callback(self._ended)
+    def _run(self, going_on: Coroutine[object, object, None]) -> None:
+        task = asyncio.get_running_loop().create_task(going_on)
+        self._running.add(task)
+        task.add_done_callback(self._ended)
 
     def _ended(self, task: "asyncio.Task[None]") -> None:
         self._running.discard(task)
         if self._waiting and not self._planned:
-            self._plan()
+            self._planned = True
+            self._soon(self._work)
 
 
 class LatestWins:
@@ -191,7 +187,7 @@ class LatestWins:
         if self._waiting:
             self._planned = True
             asyncio.get_running_loop().call_soon(self._work)
-        else:
+        elif self._overflow.overflowing:
             self._overflow.caught_up()
 
 
@@ -201,20 +197,20 @@ class Overflow:
     def __init__(self, tally: Tally) -> None:
         self._tally = tally
         self._before = 0
-        self._overflowing = False
+        self.overflowing = False
+        """Whether messages were dropped since it last caught up."""
         self._log = Log("bus")
 
     def dropped_one(self, waiting: int) -> None:
         """One message was dropped because `waiting` others are before it."""
-        if not self._overflowing:
-            self._overflowing = True
+        if not self.overflowing:
+            self.overflowing = True
             self._before = self._tally.dropped
             self._log.warning("mailbox_full", subscription=self._tally.name, waiting=waiting)
         self._tally.dropped += 1
 
     def caught_up(self) -> None:
         """Nothing waits any more."""
-        if self._overflowing:
-            self._overflowing = False
-            dropped = self._tally.dropped - self._before
-            self._log.info("mailbox_caught_up", subscription=self._tally.name, dropped=dropped)
+        self.overflowing = False
+        dropped = self._tally.dropped - self._before
+        self._log.info("mailbox_caught_up", subscription=self._tally.name, dropped=dropped)

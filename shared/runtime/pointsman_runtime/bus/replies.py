@@ -25,12 +25,12 @@ class Waiter(ABC):
 
     __slots__ = ("due", "tick", "token")
 
-    def __init__(self) -> None:
-        self.token = 0
-        self.tick = 0
-        """Where the wheel has it; 0 when it doesn't."""
-        self.due = 0.0
-        """Loop time at which `overdue` is called; may be moved later at any time."""
+    token: str
+    """The reply subject of its request. `ReplyTable` sets this and the others."""
+    tick: int
+    """Where the wheel has it; 0 when it doesn't."""
+    due: float
+    """Loop time at which `overdue` is called; may be moved later at any time."""
 
     @abstractmethod
     def replied(self, headers: bytes, payload: bytes) -> None:
@@ -46,17 +46,16 @@ class Waiter(ABC):
 
 
 class ReplyTable:
-    """Requests that wait for an answer, by the last token of the reply subject."""
+    """Requests that wait for an answer, by their reply subject."""
 
     def __init__(self, inbox: str) -> None:
         self.inbox = inbox
         """Answers arrive on `<inbox>.<token>`."""
         self.prefix = f"{inbox}."
-        self._prefix_length = len(inbox) + 1
-        self._waiting: dict[int, Waiter] = {}
+        self._waiting: dict[str, Waiter] = {}
         self._wheel: dict[int, set[Waiter]] = {}
         """By the tick at which they are looked at next."""
-        self._last_token = 0
+        self._opened = 0
         self._timer: asyncio.TimerHandle | None = None
         self._timer_tick = 0
         self.late = 0
@@ -67,46 +66,53 @@ class ReplyTable:
 
     def open(self, waiter: Waiter, due: float) -> str:
         """Enter a waiter until loop time `due`; returns the reply subject to send along."""
-        self._last_token += 1
-        waiter.token = self._last_token
-        self._waiting[self._last_token] = waiter
+        reply_to = self.expect(waiter)
         self.extend(waiter, due)
-        return f"{self.inbox}.{self._last_token}"
+        return reply_to
+
+    def expect(self, waiter: Waiter) -> str:
+        """Enter a waiter that may have its answer at once; returns the reply subject to send along. `extend` it if it
+        has to wait."""
+        self._opened += 1
+        token = waiter.token = f"{self.prefix}{self._opened}"
+        waiter.tick = 0
+        self._waiting[token] = waiter
+        return token
 
     def extend(self, waiter: Waiter, due: float) -> None:
         """Move a waiter's deadline."""
         waiter.due = due
         # Under way to an earlier tick it goes on from there by itself.
-        if waiter.tick == 0 or int(due / TICK_S) + 1 < waiter.tick:
+        if waiter.tick == 0:
+            self._enter(waiter)
+        elif int(due / TICK_S) + 1 < waiter.tick:
             self._leave(waiter)
             self._enter(waiter)
 
     def close(self, waiter: Waiter) -> None:
         """Forget a waiter; answers that still come are counted as late."""
         self._waiting.pop(waiter.token, None)
-        self._leave(waiter)
+        if waiter.tick:
+            self._leave(waiter)
 
     def take(self, delivery: Delivery) -> None:
         """An answer as bytes."""
-        waiter = self._waiter(delivery.subject)
-        if waiter is not None:
+        waiter = self._waiting.get(delivery.subject)
+        if waiter is None:
+            self.late += 1
+        else:
             waiter.replied(delivery.headers, delivery.payload)
 
     def tell(self, reply_to: str, message: Message) -> bool:
         """Hand an answer of a service in this process to its waiter. False when `reply_to` is another process's."""
-        if not reply_to.startswith(self.prefix):
-            return False
-        waiter = self._waiter(reply_to)
+        waiter = self._waiting.get(reply_to)
         if waiter is not None:
             waiter.told(message)
+            return True
+        if not reply_to.startswith(self.prefix):
+            return False
+        self.late += 1
         return True
-
-    def _waiter(self, subject: str) -> Waiter | None:
-        text = subject[self._prefix_length :]
-        waiter = self._waiting.get(int(text)) if text.isdecimal() else None
-        if waiter is None:
-            self.late += 1
-        return waiter
 
     def _enter(self, waiter: Waiter) -> None:
         now = asyncio.get_running_loop().time()
@@ -164,7 +170,6 @@ class FutureWaiter(Waiter):
     __slots__ = ("_table", "future")
 
     def __init__(self, table: ReplyTable) -> None:
-        super().__init__()
         self._table = table
         self.future: asyncio.Future[tuple[bytes, bytes]] = asyncio.get_running_loop().create_future()
 

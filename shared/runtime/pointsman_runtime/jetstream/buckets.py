@@ -13,6 +13,7 @@ from nats.js.kv import KeyValue
 
 from pointsman_runtime.bus.cancellation import end_all
 from pointsman_runtime.jetstream.events import Events, try_until_done
+from pointsman_runtime.jetstream.stores import DESCRIPTIONS
 from pointsman_runtime.jetstream.watched_keys import Entry, WatchedKeys
 from pointsman_runtime.telling.logs import Log
 
@@ -176,6 +177,7 @@ class Bucket:
             except NotFoundError:
                 config = KeyValueConfig(
                     bucket=self.name,
+                    description=DESCRIPTIONS.get(self.name),
                     history=self._history,
                     ttl=self._ttl_s,
                     replicas=self._replicas,

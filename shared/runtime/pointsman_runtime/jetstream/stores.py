@@ -2,6 +2,8 @@
 
 from typing import Final
 
+from pointsman_contracts.api_key import KEYS_BUCKET
+from pointsman_contracts.limits import LIMITS_BUCKET
 from pointsman_contracts.subjects import REST, ROOT
 
 EVENT_STREAM: Final = "PM_EVENTS"
@@ -13,5 +15,13 @@ CONFIG_BUCKET: Final = "pm-config"
 CONFIG_KEY: Final = "config"
 WORKERS_BUCKET: Final = "pm-workers"
 POOLS_BUCKET: Final = "pm-pools"
+DESCRIPTIONS: Final = {
+    CONFIG_BUCKET: "Revisions of pointsman.yaml that `pointsman config apply` stored",
+    WORKERS_BUCKET: "Registered workers by pool and name; entries expire",
+    POOLS_BUCKET: "Objectives and rewrites that a cluster has for each pool",
+    KEYS_BUCKET: "API keys by the hash of the key",
+    LIMITS_BUCKET: "Snapshots of the counts of limits and budgets, by shard",
+}
+"""Bucket → what `nats kv info` says of it."""
 HISTORY: Final = 64
 """Revisions that a bucket keeps of each key; the server's maximum."""

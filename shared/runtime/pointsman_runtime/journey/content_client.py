@@ -23,7 +23,7 @@ class ContentUnusable(Exception):
 
 
 class ContentClient:
-    """Asks edges on behalf of one service. Every method raises ContentGone, ContentUnusable, NoReply, NobodyListens and
+    """Asks edges on behalf of one service. Every method raises ContentGone, ContentUnusable, NoReply, NoListener and
     what `Bus.publish` raises."""
 
     def __init__(self, journeys: Journeys) -> None:

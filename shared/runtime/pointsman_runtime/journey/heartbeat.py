@@ -59,7 +59,9 @@ class Heartbeat:
         self._roster.leave(self.beat)
 
     def beat(self) -> None:
-        """Say where this instance stands; also out of turn, when that changes."""
+        """Say where this instance stands; also out of turn, when that changes. Nothing is said before `start`."""
+        if not self.beating:
+            return
         process = self.process
         self._sequence += 1
         # Without a connection, or with a server that doesn't read, this instance is silent, which is the truth.

@@ -7,11 +7,10 @@ from pointsman_contracts.identity import Identity
 from pointsman_contracts.journey import HeaderEdit, Journey, JourneyChanges, PreprocessRequest, Stage, StageReport
 from pointsman_contracts.reply import Answer, Decision, Parked, Rejection
 from pointsman_contracts.response import Usage
-from pointsman_contracts.services import STAGES
 from pointsman_core.refusal import Refusal
 from pointsman_runtime.bus.errors import BusError, MessageTooLarge, PayloadTooLarge
 from pointsman_runtime.journey import elsewhere
-from pointsman_runtime.journey.routing_slip import in_shadow, shadowed, skipped, with_memos
+from pointsman_runtime.journey.routing_slip import SHADOW, shadowed, skipped, with_memos
 from pointsman_runtime.telling.logs import Log
 from pointsman_runtime.telling.process import Process
 from pointsman_runtime.telling.telemetry import Span
@@ -31,6 +30,8 @@ class Onward(Protocol):
     """Where a stage's outcome goes: `Journeys` of its service."""
 
     process: Process
+    custom: bool
+    """Whether the service is no stage of the gateway's own: another service asks it, and sends its outcome on."""
 
     def forward(self, journey: Journey, reply_to: str, traceparent: str | None = None) -> None:
         """Send a journey to its next stage."""
@@ -69,12 +70,15 @@ class Hop(Generic[M]):
         """This stage's entry for the trail, with the time since the message was taken in hand."""
         identity = self._onward.process
         took_ms = round((time.perf_counter() - self._started) * 1000, 3)
-        return StageReport.of(identity.service, identity.instance, outcome, took_ms, note)
+        return StageReport(
+            stage=identity.service, instance=identity.instance, outcome=outcome, took_ms=took_ms, note=note
+        )
 
     def advance(self, *, note: str | None = None, **changes: Unpack[JourneyChanges]) -> Journey:
         """The journey with this stage done: off the itinerary, on the trail, with `changes` of its fields."""
-        journey = cast("Journey", self.message)
-        changes.setdefault("itinerary", journey.itinerary[1:])
+        journey: Journey = self.message  # pyright: ignore[reportAssignmentType] - the preprocessor has none to advance
+        if "itinerary" not in changes:
+            changes["itinerary"] = journey.itinerary[1:]
         changes["trail"] = (*changes.get("trail", journey.trail), self.report(note=note))
         return journey.changed(**changes)
 
@@ -190,10 +194,16 @@ class Hop(Generic[M]):
         parked a request does it itself, later."""
         if outcome is None:
             return
+        message, custom = self.message, self._onward.custom
         # The service that asked a custom stage does that itself.
-        own = self._onward.process.service in STAGES
-        if own and isinstance(self.message, Journey) and in_shadow(self.message) and not isinstance(outcome, Parked):
-            outcome = self._shadowed(self.message, outcome)
+        if (
+            not custom
+            and isinstance(message, Journey)
+            and message.itinerary
+            and message.itinerary[0].mode == SHADOW
+            and not isinstance(outcome, Parked)
+        ):
+            outcome = self._shadowed(message, outcome)
         elif isinstance(outcome, Rejection):
             outcome = self._elsewhere(outcome) or outcome
         if self._span is not None and not isinstance(outcome, Parked):
@@ -203,7 +213,7 @@ class Hop(Generic[M]):
             )
         try:
             # A custom stage was asked, and answers its asker.
-            if isinstance(outcome, Journey) and own:
+            if isinstance(outcome, Journey) and not custom:
                 self._onward.forward(outcome, self.reply_to, self.traceparent)
             else:
                 self._onward.reply(self.reply_to, outcome, self.traceparent)

@@ -4,6 +4,7 @@ Every edge uses it. It answers with what the stages said, or raises why there is
 HTTP.
 """
 
+import asyncio
 from typing import Final
 
 from pointsman_contracts.journey import PreprocessRequest
@@ -11,7 +12,7 @@ from pointsman_runtime.journey.held_requests import HeldRequests, Place
 from pointsman_runtime.journey.hop_budget import HOP_BUDGET_S
 from pointsman_runtime.journey.journeys import Journeys
 from pointsman_runtime.journey.pending_request import GivesUp, PendingRequest, Settled
-from pointsman_runtime.journey.presence import Nobody
+from pointsman_runtime.journey.presence import NoInstance
 from pointsman_runtime.telling.tallies import Tally
 
 
@@ -43,13 +44,15 @@ class JourneyClient:
         is sent again, at growing intervals. While a stage on its way has no live replica, but had one within the last
         `timeout_s` seconds, the request is held, unless `gives_up(stage)`.
 
-        Raises BusDisconnected, BusCongested, PayloadTooLarge, NobodyListens when there is no preprocessor, and NoReply.
+        Raises BusDisconnected, BusCongested, PayloadTooLarge, NoListener when there is no preprocessor, and NoReply.
         Cancelling forgets the request; an answer that still comes is counted as late.
         """
         pending = PendingRequest(self, self._journeys, request, body, hop_budget_s, timeout_s, traceparent, gives_up)
+        reply = pending.begin()
+        if not isinstance(reply, asyncio.Future):
+            return reply
         try:
-            pending.begin()
-            return await pending.future
+            return await reply
         finally:
             pending.close()
 
@@ -59,4 +62,4 @@ class JourneyClient:
 
     def _is_back(self, place: Place, now: float) -> bool:
         where = self._journeys.heartbeat.table.where(place.service, place.route, now)
-        return self._journeys.bus.connected and not isinstance(where, Nobody)
+        return self._journeys.bus.connected and not isinstance(where, NoInstance)

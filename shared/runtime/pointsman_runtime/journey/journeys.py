@@ -13,17 +13,17 @@ from pointsman_contracts.timing import TIMES
 from pointsman_runtime.bus import message_headers
 from pointsman_runtime.bus.bus import Bus
 from pointsman_runtime.bus.errors import BusDisconnected, MessageTooLarge
-from pointsman_runtime.bus.mailbox import Delivery, Fifo
+from pointsman_runtime.bus.mailbox import NO_BODY, Delivery, Fifo
 from pointsman_runtime.journey import elsewhere
 from pointsman_runtime.journey.custom_answers import Servers
 from pointsman_runtime.journey.custom_stages import CustomStages
 from pointsman_runtime.journey.heartbeat import Heartbeat
 from pointsman_runtime.journey.hop import Reply
 from pointsman_runtime.journey.hop_budget import HOP_BUDGET_S, budget_of
-from pointsman_runtime.journey.presence import Direct, Nobody
+from pointsman_runtime.journey.presence import Direct, NoInstance
 from pointsman_runtime.journey.process_stages import LocalStage, ProcessStages
 from pointsman_runtime.journey.review_stage import Reviewer, ReviewStage
-from pointsman_runtime.journey.routing_slip import astray, route_of, skipped, unanswered
+from pointsman_runtime.journey.routing_slip import astray, skipped, unanswered
 from pointsman_runtime.journey.stage import Handler, StageRunner
 from pointsman_runtime.telling.logs import Log
 from pointsman_runtime.telling.telemetry import Tracing
@@ -40,11 +40,15 @@ class Journeys:
         """`shared`: the stages of this process; None for a service that shares its process with no other."""
         self.bus = bus
         self.process = bus.process
+        self.custom = bus.process.service not in STAGES
+        """As `Onward.custom`."""
         self.tracing = tracing or Tracing()
         self._local = shared or ProcessStages(bus.hub)
         self.heartbeat = Heartbeat(bus, self._local.roster)
         self.hop_budget_s = HOP_BUDGET_S
         """How long the edges wait before they send a request again."""
+        self.beats = True
+        """False for a service that no other one waits for: it has no heartbeat, and listens to none."""
         self.servers: Servers | None = None
         """Pools and providers of the configuration; None before there is one."""
         self._never_static: frozenset[str] = frozenset()
@@ -68,7 +72,8 @@ class Journeys:
     def open(self) -> None:
         """Begin to connect, and to beat once connected. Returns at once."""
         self.bus.open()
-        self.heartbeat.start()
+        if self.beats:
+            self.heartbeat.start()
 
     def stage(self, message: type[S], handler: Handler[S], *, pending: int = 4096, concurrency: int = 256) -> None:
         """Handle requests at the stage named after this service. Takes effect at `serve`.
@@ -152,19 +157,20 @@ class Journeys:
 
         Raises BusDisconnected, BusCongested, and MessageTooLarge for a journey over 64 KiB.
         """
-        now = asyncio.get_running_loop().time()
-        table = self.heartbeat.table
         while journey.itinerary:
             stage = journey.itinerary[0]
-            if elsewhere.leaves(journey):
-                self._leave(journey, reply_to, traceparent)
-                return
-            if stage.service not in STAGES:
+            address = STAGES.get(stage.service)
+            if address is None:
                 self._custom_stages.ask(journey, reply_to, traceparent)
                 return
-            route = route_of(journey, stage.service)
-            if route is None:
-                break
+            route: tuple[str, ...] = ()
+            if address.route:
+                if elsewhere.leaves(journey):
+                    self._leave(journey, reply_to, traceparent)
+                    return
+                if journey.target is None or journey.target.pool is None:
+                    break
+                route = (journey.target.pool,)
             resent = journey.attempt > 1
             if self.call(stage.service, journey, reply_to, traceparent, resent=resent):
                 return
@@ -172,13 +178,14 @@ class Journeys:
             # for a silent one.
             no_other_way = not route or (journey.profile in self._never_static and not journey.alternatives)
             patient = stage.on_error == "deny" and no_other_way
+            table, now = self.heartbeat.table, asyncio.get_running_loop().time()
             where = table.where(stage.service, route[0] if route else None, now, resent=resent, patient=patient)
-            if not isinstance(where, Nobody):
+            if not isinstance(where, NoInstance):
                 instance = where.instance if isinstance(where, Direct) else None
                 to = self.bus.addresses.stage(stage.service, instance, route)
                 self._send(journey, to, reply_to, traceparent)
                 return
-            note = f"nobody answers for {stage.service}"
+            note = f"no replica of {stage.service} answers"
             following = elsewhere.next_model(journey, 503, self._report(stage.service, note))
             if following is not None:
                 journey = following
@@ -204,7 +211,8 @@ class Journeys:
         stage = self._local.stages.get(service)
         if stage is None or (resent and self._has_others(service, stage.instance)):
             return False
-        return stage.mailbox.hand(Delivery("", reply_to, b"", b"", message, memoryview(body), traceparent))
+        rest = memoryview(body) if body else NO_BODY
+        return stage.mailbox.hand(Delivery("", reply_to, b"", b"", message, rest, traceparent))
 
     def call_reviewer(self, service: str, review: ResponseReview, reply_to: str, traceparent: str | None) -> bool:
         """Hand a review to a response stage of this process. False when none takes work here."""

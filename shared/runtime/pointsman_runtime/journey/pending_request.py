@@ -14,12 +14,12 @@ from pointsman_contracts.reply import Answer, Decision, Parked, Rejection, read_
 from pointsman_contracts.services import STAGES
 from pointsman_contracts.subjects import direct_subject, stage_subject
 from pointsman_runtime.bus import message_headers
-from pointsman_runtime.bus.errors import BusCongested, BusDisconnected, BusError, NobodyListens, NoReply
+from pointsman_runtime.bus.errors import BusCongested, BusDisconnected, BusError, NoListener, NoReply
 from pointsman_runtime.bus.replies import Waiter
 from pointsman_runtime.journey.held_requests import HeldRequests, Place
 from pointsman_runtime.journey.hop_budget import budget_of
 from pointsman_runtime.journey.journeys import Journeys
-from pointsman_runtime.journey.presence import Direct, Nobody
+from pointsman_runtime.journey.presence import Direct, NoInstance
 from pointsman_runtime.telling.tallies import Tally
 
 FIRST_STAGE: Final = "preprocessor"
@@ -31,6 +31,7 @@ PARKED_LOOK_S: Final = 0.1
 
 Settled = Decision | Rejection | Answer
 """How the stages may end a journey."""
+_REPLIES: Final = (Decision, Rejection, Answer, Parked)
 GivesUp = Callable[[str], bool]
 """Whether a request rather fails than waits for this stage to come back."""
 
@@ -69,6 +70,7 @@ class PendingRequest(Waiter):
         "_hop_budget_s",
         "_journeys",
         "_missed",
+        "_outcome",
         "_reply_to",
         "_request",
         "_sent_to",
@@ -91,9 +93,10 @@ class PendingRequest(Waiter):
         traceparent: str | None,
         gives_up: GivesUp | None,
     ) -> None:
-        super().__init__()
-        loop = asyncio.get_running_loop()
-        self.future: asyncio.Future[Settled] = loop.create_future()
+        self.future: asyncio.Future[Settled] | None = None
+        """The reply of a request that waits for it."""
+        self._outcome: Settled | BusError | None = None
+        """How it ended without waiting: stages of this process answer within the call."""
         self._client = client
         self._journeys = journeys
         self._bus = journeys.bus
@@ -104,7 +107,7 @@ class PendingRequest(Waiter):
         self._timeout_s = timeout_s
         self._traceparent = traceparent
         self._gives_up = gives_up
-        self._started = loop.time()
+        self._started = _now()
         left_s = (request.deadline_ms - time.time_ns() // 1_000_000) / 1000
         self._deadline = self._started + min(timeout_s, left_s)
         self._attempt = request.attempt
@@ -112,7 +115,7 @@ class PendingRequest(Waiter):
         """Tries that no stage answered."""
         self._holder: tuple[str, str] | None = None
         self._held_until = math.inf
-        self._missed: Rejection | NobodyListens | None = None
+        self._missed: Rejection | NoListener | None = None
         """The end of the request unless the stage that it is held for comes back."""
         self._reply_to = ""
         self._sent_to: str | None = None
@@ -123,19 +126,27 @@ class PendingRequest(Waiter):
         """As `Held.size`."""
         return len(self._body)
 
-    def begin(self) -> None:
-        """Send for the first time; raises what prevents that."""
-        due = min(self._started + self._budget(), self._deadline)
-        self._reply_to = self._bus.replies.open(self, due)
+    def begin(self) -> "Settled | asyncio.Future[Settled]":
+        """Send for the first time. The reply where it came at once, else the future that will have it. Raises what
+        prevents sending; after a future `close` must be called."""
+        replies = self._bus.replies
+        self._reply_to = replies.expect(self)
         try:
             self._publish(self._request, self._started, resent=False)
-        except NobodyListens as missing:
-            if not self._hold(Place(FIRST_STAGE), missing, self._started):
+        except BaseException as error:
+            # An edge that may not decide alone has nothing better to do than to wait, or to try again.
+            held = isinstance(error, NoListener) and self._hold(Place(FIRST_STAGE), error, self._started)
+            if not held and not (isinstance(error, BusCongested) and self._gives_up is None):
+                self.close()
                 raise
-        except BusCongested:
-            # An edge that may not decide alone has nothing better to do than to try again.
-            if self._gives_up is not None:
-                raise
+        outcome = self._outcome
+        if outcome is None:
+            if not self.tick:
+                replies.extend(self, min(self._started + self._budget(), self._deadline))
+            outcome = self.future = asyncio.get_running_loop().create_future()
+        elif isinstance(outcome, BusError):
+            raise outcome
+        return outcome
 
     def close(self) -> None:
         """Wait no more."""
@@ -146,7 +157,7 @@ class PendingRequest(Waiter):
     def replied(self, headers: bytes, payload: bytes) -> None:
         if not payload and message_headers.status(headers) == "503":
             self._table.unreachable(FIRST_STAGE, self._sent_to)
-            missing = NobodyListens(FIRST_STAGE)
+            missing = NoListener(FIRST_STAGE)
             if self._missed is None and not self._hold(Place(FIRST_STAGE), missing, _now()):
                 self._fail(missing)
             return
@@ -158,7 +169,7 @@ class PendingRequest(Waiter):
         self._heard(reply)
 
     def told(self, message: Message) -> None:
-        if isinstance(message, Decision | Rejection | Answer | Parked):
+        if isinstance(message, _REPLIES):
             self._heard(message)
 
     def _heard(self, reply: Settled | Parked) -> None:
@@ -203,7 +214,7 @@ class PendingRequest(Waiter):
         slack_s = self._table.slack_s
         return budget_of(self._unanswered + 1, self._hop_budget_s, slack_s, len(self._body))
 
-    def _hold(self, place: Place, missed: Rejection | NobodyListens, now: float) -> bool:
+    def _hold(self, place: Place, missed: Rejection | NoListener, now: float) -> bool:
         """Hold the request until the stage is back; False when it ends with `missed`."""
         if (self._gives_up is not None and self._gives_up(place.service)) or now >= self._deadline:
             return False
@@ -229,7 +240,7 @@ class PendingRequest(Waiter):
         self._bus.replies.extend(self, min(now + self._budget(), self._deadline))
         try:
             self._publish(self._request.changed(attempt=self._attempt), now, resent=True)
-        except NobodyListens as missing:
+        except NoListener as missing:
             if not self._hold(Place(FIRST_STAGE), missing, now):
                 self._fail(missing)
         except BusCongested:
@@ -242,11 +253,11 @@ class PendingRequest(Waiter):
         if self._journeys.call(FIRST_STAGE, request, self._reply_to, self._traceparent, self._body, resent=resent):
             return
         where = self._table.where(FIRST_STAGE, None, now, resent=resent, patient=True)
-        if isinstance(where, Nobody):
+        if isinstance(where, NoInstance):
             if not self._bus.connected:
                 # The table is as old as the connection: say what is really missing.
                 raise BusDisconnected(self._bus.link.reason)
-            raise NobodyListens(FIRST_STAGE)
+            raise NoListener(FIRST_STAGE)
         self._sent_to = where.instance if isinstance(where, Direct) else None
         to = _GROUP_SUBJECT if self._sent_to is None else direct_subject(FIRST_STAGE, self._sent_to)
         hop_deadline = time.time_ns() // 1_000_000 + round(self._budget() * 1000)
@@ -270,12 +281,16 @@ class PendingRequest(Waiter):
 
     def _settle(self, reply: Settled) -> None:
         self.close()
-        if not self.future.done():
+        if self.future is None:
+            self._outcome = reply
+        elif not self.future.done():
             self.future.set_result(reply)
 
     def _fail(self, error: BusError) -> None:
         self.close()
-        if not self.future.done():
+        if self.future is None:
+            self._outcome = error
+        elif not self.future.done():
             self.future.set_exception(error)
 
 

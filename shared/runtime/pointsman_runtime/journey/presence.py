@@ -31,14 +31,14 @@ class Direct:
 
 
 @dataclass(frozen=True, slots=True)
-class Nobody:
+class NoInstance:
     """No live instance is known."""
 
 
-Where = Group | Direct | Nobody
+Where = Group | Direct | NoInstance
 
 _GROUP = Group()
-_NOBODY = Nobody()
+_NO_INSTANCE = NoInstance()
 
 
 class _Instance:
@@ -118,7 +118,7 @@ class PresenceTable:
         """
         instances = self._services.get(service)
         if not instances:
-            return _NOBODY
+            return _NO_INSTANCE
         time = self._time(now)
         silent_before = time - self._silent_after_s - self.slack_s
         fresh: list[str] = []
@@ -139,7 +139,7 @@ class PresenceTable:
                 last_heard = entry.heard
                 last = name
         if last is None or not (fresh or patient):
-            return _NOBODY
+            return _NO_INSTANCE
         if resent or not fresh:
             return Direct(last)
         if not any_silent:
@@ -175,6 +175,10 @@ class PresenceTable:
     def instances(self, service: str, now: float) -> dict[str, bool]:
         """Every known instance of a service, and whether it is alive."""
         return {name: self.alive(service, name, now) for name in self._services.get(service, {})}
+
+    def others(self, service: str) -> bool:
+        """Whether more than one instance of a service is known, alive or silent."""
+        return len(self._services.get(service, ())) > 1
 
     def all_run(self, revision: int, now: float) -> bool:
         """Whether every instance that takes work and runs a configuration runs this revision or a later one."""

@@ -5,22 +5,11 @@ from typing import Final
 from pointsman_contracts.identity import Identity
 from pointsman_contracts.journey import Journey, JourneyChanges, Stage, StageReport
 from pointsman_contracts.reply import STAGE_UNAVAILABLE, Rejection
-from pointsman_contracts.services import STAGES
 
 SHADOW: Final = "shadow"
 """Mode of a stage that only says what it would do."""
 RETRY_AFTER_S = 1.0
 """A stage whose replicas all died is back within seconds, or an operator has to look."""
-
-
-def route_of(journey: Journey, service: str) -> tuple[str, ...] | None:
-    """The route tokens of a stage's subject for this journey; None when the journey lacks what they name."""
-    address = STAGES.get(service)
-    if address is None or not address.route:
-        return ()
-    if journey.target is None or journey.target.pool is None:
-        return None
-    return (journey.target.pool,)
 
 
 def skipped(journey: Journey, instance: str, reason: str) -> Journey:

@@ -63,34 +63,29 @@ class StageRunner(Generic[M]):
                 self._tallies.malformed(self._tally, delivery.subject, delivery.payload, error)
                 return None
             traceparent = message_headers.find(headers, message_headers.TRACEPARENT_NAME)
-        if sampled(traceparent):
+        if traceparent is not None and sampled(traceparent):
             span = self._tracing.begin(self._process.service, traceparent, request_id=message.request_id)
             hop = Hop(self._onward, message, body, delivery.reply, span.traceparent, span)
         else:
             hop = Hop(self._onward, message, body, delivery.reply, traceparent)
         try:
             outcome = self._handler(message, hop)
-        except Exception as error:  # noqa: BLE001 - a plugin may raise anything; the edge must have an answer
+            if outcome is not None and not isinstance(outcome, SENT):
+                return self._finish_later(hop, outcome)
+            hop.finish(outcome)
+        # A plugin may raise anything, and return what JSON has no word for; the edge must have an answer.
+        except Exception as error:  # noqa: BLE001
             self._failed(hop, error)
-            return None
-        if outcome is None or isinstance(outcome, SENT):
-            self._finish(hop, outcome)
-            return None
-        return self._finish_later(hop, outcome)
+        else:
+            self._tally.handled += 1
+        return None
 
     async def _finish_later(self, hop: Hop[M], outcome: Awaitable[Outcome]) -> None:
         try:
             async with asyncio.timeout(_timeout_s(hop.message)):
                 result = await outcome
+            hop.finish(result)
         except Exception as error:  # noqa: BLE001 - as in `handle`
-            self._failed(hop, error)
-            return
-        self._finish(hop, result)
-
-    def _finish(self, hop: Hop[M], outcome: Outcome) -> None:
-        try:
-            hop.finish(outcome)
-        except Exception as error:  # noqa: BLE001 - what a plugin put into it may be nothing that JSON has a word for
             self._failed(hop, error)
         else:
             self._tally.handled += 1

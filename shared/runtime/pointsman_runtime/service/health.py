@@ -4,9 +4,8 @@ import asyncio
 import json
 from collections.abc import Callable, Iterable
 
-from prometheus_client import CollectorRegistry, Gauge
+from prometheus_client import CollectorRegistry, Gauge, exposition
 from prometheus_client.core import CounterMetricFamily, Metric
-from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
 from prometheus_client.registry import Collector
 
 from pointsman_runtime.bus.replies import ReplyTable
@@ -15,6 +14,8 @@ from pointsman_runtime.telling.tallies import Tallies
 
 WATCH_S = 0.25
 """How often the event loop's lateness is measured."""
+
+_write_openmetrics, _OPENMETRICS = exposition.choose_encoder("application/openmetrics-text")
 
 
 class Readiness:
@@ -48,7 +49,7 @@ class Readiness:
 
 
 class HealthApp:
-    """The ASGI application; an edge calls it for these paths on its main port too."""
+    """The ASGI application; an edge gives its answers on its main port too."""
 
     paths = frozenset({"/live", "/ready", "/metrics"})
 
@@ -61,14 +62,18 @@ class HealthApp:
         del receive
         if scope["type"] != "http":
             return
-        status, kind, body = self._answer(scope["path"])
+        accepted = b",".join(value for name, value in scope["headers"] if name == b"accept")
+        status, kind, body = self.answer(scope["path"], accepted)
         headers = [(b"content-type", kind.encode()), (b"content-length", str(len(body)).encode())]
         await send({"type": "http.response.start", "status": status, "headers": headers})
         await send({"type": "http.response.body", "body": b"" if scope["method"] == "HEAD" else body})
 
-    def _answer(self, path: str) -> tuple[int, str, bytes]:
+    def answer(self, path: str, accepted: bytes) -> tuple[int, str, bytes]:
+        """Status, content type and body; `accepted` is the header `Accept`, empty without one."""
         if path == "/metrics":
-            return 200, CONTENT_TYPE_LATEST, generate_latest(self._registry)
+            if _takes_openmetrics(accepted):
+                return 200, _OPENMETRICS, _write_openmetrics(self._registry)
+            return 200, exposition.CONTENT_TYPE_LATEST, exposition.generate_latest(self._registry)
         if path == "/ready":
             reasons = self._readiness.reasons()
             document = {"ready": not reasons, "reasons": reasons}
@@ -76,6 +81,17 @@ class HealthApp:
         if path == "/live":
             return 200, "application/json", b'{"live": true}'
         return 404, "application/json", json.dumps({"paths": sorted(self.paths)}).encode()
+
+
+def _takes_openmetrics(accepted: bytes) -> bool:
+    """Whether a scraper reads OpenMetrics 1.0, which has exemplars. The client library's own reading of the header
+    raises for a malformed version."""
+    for each in accepted.decode("latin-1").lower().split(","):
+        kind, *parameters = [part.strip() for part in each.split(";")]
+        given = dict(parameter.split("=", 1) for parameter in parameters if "=" in parameter)
+        if kind == "application/openmetrics-text" and given.get("version", "1.0.0") in ("1.0.0", "1.0"):
+            return given.get("q", "1").strip("0.") != ""
+    return False
 
 
 class LoopWatch:
@@ -136,6 +152,6 @@ class BusCollector(Collector):
         for key, count in counts.items():
             messages.add_metric(key, count)
         yield messages
-        late = CounterMetricFamily("pointsman_bus_late_replies", "Replies that nobody waited for any more")
+        late = CounterMetricFamily("pointsman_bus_late_replies", "Replies that came after their request had ended")
         late.add_metric([], self._replies.late)
         yield late

@@ -24,12 +24,13 @@ class HttpServer:
     """Serves `app` between `start` and `stop`.
 
     `stop` gives open requests `grace_s` seconds and then cancels them. `protocol` is a class of uvicorn's for one
-    connection; default: its own. `shared`: other processes of this user may listen on the port too.
+    connection, which calls `app` as it likes; by default it is uvicorn's own, and `app` an ASGI application. `shared`:
+    other processes of this user may listen on the port too.
     """
 
     def __init__(
         self,
-        app: App,
+        app: Callable[..., object],
         host: str,
         port: int,
         *,

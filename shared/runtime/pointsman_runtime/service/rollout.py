@@ -34,6 +34,10 @@ class Rollout(Generic[C]):
         """The revision of requests that begin now. Raises LookupError before the first one is loaded."""
         return self._current or self._configuration.current
 
+    def compiled(self) -> C:
+        """What the service runs of `current`."""
+        return (self._current or self._configuration.current).compiled
+
     def tick(self, now: float) -> None:
         """Look whether a newer revision can be used; called about every 100 ms with the loop's time."""
         if self._configuration.missing is not None:

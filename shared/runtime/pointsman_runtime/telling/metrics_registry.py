@@ -38,6 +38,10 @@ def _merged(families: Iterable[Metric]) -> Metric:
         for sample in family.samples:
             key = sample.name, tuple(sorted(sample.labels.items()))
             known = samples.get(key)
-            samples[key] = sample if known is None else sample._replace(value=known.value + sample.value)
+            if known is not None:
+                sample = sample._replace(  # noqa: PLW2901 - the sum with those before
+                    value=known.value + sample.value, exemplar=sample.exemplar or known.exemplar
+                )
+            samples[key] = sample
     whole.samples = list(samples.values())
     return whole

@@ -5,9 +5,9 @@ from typing import Final
 
 from pointsman_contracts.limits import BudgetAsk, BudgetStanding, BudgetWindow
 from pointsman_contracts.money import dollars, nanos
+from pointsman_core.budget_amount import period
 from pointsman_core.refusal import Refusal
 from pointsman_plugins.preprocessing import Incoming
-from pointsman_preprocessor.domain.budgets.amount import period
 
 LIMIT: Final = "x-pointsman-budget-limit"
 REMAINING: Final = "x-pointsman-budget-remaining"

@@ -5,6 +5,7 @@ or taken back (RFC 0021 of Kuadrant). A request that was never settled counts no
 """
 
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from math import inf
 from typing import Final, NamedTuple
 
@@ -14,7 +15,6 @@ from pointsman_contracts.limits import (
     LimitShard,
     LimitVerdict,
     LimitWindow,
-    WindowStanding,
 )
 from pointsman_preprocessor.domain.budgets.ledger import BudgetLedger
 from pointsman_preprocessor.domain.limits.counter import UseCounter, window_name
@@ -29,31 +29,19 @@ _CounterKey = tuple[str, str, str]
 """Limit, window, scope."""
 
 
+@dataclass(slots=True, eq=False)
 class _Charge:
     """The part of a request that one limit counted."""
 
-    __slots__ = ("at", "cost", "kept", "limit", "risk", "scope", "until", "windows")
-
-    def __init__(
-        self,
-        limit: str,
-        scope: str,
-        windows: tuple[str, ...],
-        cost: float,
-        at: float,
-        until: float,
-        *,
-        kept: bool,
-        risk: float,
-    ) -> None:
-        self.limit = limit
-        self.scope = scope
-        self.windows = windows
-        self.cost = cost
-        self.at = at
-        self.until = until
-        self.kept = kept
-        self.risk = risk
+    limit: str
+    scope: str
+    windows: tuple[str, ...]
+    """Names of its windows."""
+    cost: float
+    at: float
+    until: float
+    kept: bool
+    risk: float
 
 
 class Settled(NamedTuple):
@@ -76,7 +64,8 @@ class Book:
         self.granted = 0
         """Requests that were counted, across keepers."""
         self._counters: dict[_CounterKey, UseCounter] = {}
-        self._charges: dict[tuple[str, str], list[_Charge]] = {}
+        self.charges: Final[dict[tuple[str, str], list[_Charge]]] = {}
+        """Of the requests that haven't ended, by edge and request."""
 
     @property
     def changed(self) -> bool:
@@ -90,11 +79,11 @@ class Book:
     @property
     def open_charges(self) -> int:
         """Number of open charges."""
-        return sum(map(len, self._charges.values())) + self.budgets.open
+        return sum(map(len, self.charges.values())) + self.budgets.open
 
     def edges(self) -> set[str]:
         """Edges of the requests that haven't ended."""
-        return {edge for edge, _ in self._charges}
+        return {edge for edge, _ in self.charges}
 
     def ask(self, ask: LimitAsk, now: float) -> LimitVerdict:
         """Count a request if every window admits it."""
@@ -103,26 +92,25 @@ class Book:
             self.granted += verdict.outcome == "admitted"
             return verdict
         windows, reactive = ask.windows, ask.reactive
-        names = [window_name(window) for window in windows]
-        scope = self._scope(ask, names)
-        counters = [self._counter(ask.limit, each, scope) for each in names]
+        names, scope, counters = self._counters_of(ask)
         if ask.attempt == 1 or not self._counted(ask):
-            cost = 0.0 if reactive else ask.cost
+            cost, risk = 0.0 if reactive else ask.cost, ask.risk
             longest, refusing = 0.0, 0
             for place, counter in enumerate(counters):
-                wait_s = counter.wait(windows[place], cost, now, reactive=reactive, risk=ask.risk)
+                wait_s = counter.wait(windows[place], cost, now, reactive, risk)
                 if wait_s > longest:
                     longest, refusing = wait_s, place
             if longest > 0:
                 return LimitVerdict(
                     outcome="refused",
-                    standings=_standings(counters, windows, now),
+                    standings=tuple([counter.standing(windows[place], now) for place, counter in enumerate(counters)]),
                     window=refusing,
                     retry_s=None if longest == inf else longest,
                 )
             self.granted += 1
             self._charge(ask, scope, names, counters, now)
-        return LimitVerdict(outcome="admitted", standings=_standings(counters, windows, now))
+        standings = tuple([counter.standing(windows[place], now) for place, counter in enumerate(counters)])
+        return LimitVerdict(outcome="admitted", standings=standings)
 
     def replay(self, grant: Granted) -> None:
         """Count a request that another keeper admitted."""
@@ -131,15 +119,14 @@ class Book:
             self.granted = max(self.granted, grant.number)
             self.budgets.reserve(ask, ask.budget, grant.at)
             return
-        names = [window_name(window) for window in ask.windows]
-        scope = self._scope(ask, names)
+        names, scope, counters = self._counters_of(ask)
         self.granted = max(self.granted, grant.number)
-        self._charge(ask, scope, names, [self._counter(ask.limit, each, scope) for each in names], grant.at)
+        self._charge(ask, scope, names, counters, grant.at)
 
-    def settle(self, edge: str, request_id: str, actual: Callable[[str], float | None], now: float) -> list[Settled]:
-        """The request has ended. `actual(limit)` is its cost; None releases the reservation."""
+    def settle(self, request: tuple[str, str], actual: Callable[[str], float | None], now: float) -> list[Settled]:
+        """The request, an edge's id, has ended. `actual(limit)` is its cost; None releases the reservation."""
         settled: list[Settled] = []
-        for charge in self._oldest(edge, request_id):
+        for charge in self._oldest(request):
             cost = actual(charge.limit)
             self._close(charge, cost, now)
             settled.append(Settled(charge.limit, charge.cost, cost or 0.0))
@@ -148,21 +135,21 @@ class Book:
     def release(self, edge: str, request_id: str, limit: str, now: float) -> bool:
         """Another limit rejected the request: release its last charge. False when it has none, or the limit keeps
         charges."""
-        charges = self._charges.get((edge, request_id), [])
+        charges = self.charges.get((edge, request_id), [])
         for position in range(len(charges) - 1, -1, -1):
             charge = charges[position]
             if charge.limit == limit and not charge.kept:
                 del charges[position]
                 self._close(charge, None, now, refused=True)
                 if not charges:
-                    del self._charges[edge, request_id]
+                    del self.charges[edge, request_id]
                 return True
         return self.budgets.release(edge, request_id, limit)
 
     def abandon(self, gone: Callable[[str], bool], now: float) -> int:
         """Release the charges of requests that can't be open any more: they timed out, or their edge is gone."""
         count = 0
-        for (edge, request_id), charges in list(self._charges.items()):
+        for (edge, request_id), charges in list(self.charges.items()):
             lost = gone(edge)
             left = [charge for charge in charges if not lost and charge.until > now]
             if len(left) == len(charges):
@@ -172,14 +159,15 @@ class Book:
                     self._close(charge, None, now)
                     count += 1
             if left:
-                self._charges[edge, request_id] = left
+                self.charges[edge, request_id] = left
             else:
-                del self._charges[edge, request_id]
+                del self.charges[edge, request_id]
         return count
 
     def used(self, limit: str, window: LimitWindow, scope: str, now: float) -> float:
         """The value of a count, as `UseCounter.used`."""
-        counter = self._counters.get((limit, window_name(window), scope))
+        name = window_name(window.unit, window.period_s, window.measure)
+        counter = self._counters.get((limit, name, scope))
         return 0.0 if counter is None else counter.used(now)
 
     def snapshot(self, keeper: str, now: float, epoch: int = 0) -> LimitShard:
@@ -213,23 +201,28 @@ class Book:
             self._counter(each.limit, each.window, each.scope).take_over(each, state.at_ms / 1000, unknown_s, ahead_s)
         for each in state.charges:
             at, until = each.at - ahead_s, each.until - ahead_s
-            charge = _Charge(each.limit, each.scope, each.windows, each.cost, at, until, kept=each.kept, risk=each.risk)
-            self._charges.setdefault((each.edge, each.request_id), []).append(charge)
+            charge = _Charge(each.limit, each.scope, each.windows, each.cost, at, until, each.kept, each.risk)
+            self.charges.setdefault((each.edge, each.request_id), []).append(charge)
             for window in each.windows:
                 self._counter(each.limit, window, each.scope).reopen(each.cost, each.risk)
         self.changed = True
 
-    def _charge(self, ask: LimitAsk, scope: str, names: list[str], counters: list[UseCounter], at: float) -> None:
-        cost = 0.0 if ask.reactive else ask.cost
+    def _charge(self, ask: LimitAsk, scope: str, names: tuple[str, ...], counters: list[UseCounter], at: float) -> None:
+        cost, risk = 0.0 if ask.reactive else ask.cost, ask.risk
         for place, counter in enumerate(counters):
-            counter.add(ask.windows[place], cost, at, ask.risk)
+            counter.add(ask.windows[place], cost, at, risk)
         until = ask.until_ms / 1000 if ask.open_s is None else at + ask.open_s
-        charge = _Charge(ask.limit, scope, tuple(names), cost, at, until, kept=ask.kept, risk=ask.risk)
-        self._charges.setdefault((ask.edge, ask.request_id), []).append(charge)
-        self.changed = True
+        charge = _Charge(ask.limit, scope, names, cost, at, until, ask.kept, risk)
+        key = ask.edge, ask.request_id
+        open_before = self.charges.get(key)
+        if open_before is None:
+            self.charges[key] = [charge]
+        else:
+            open_before.append(charge)
+        self._changed = True
 
     def _charge_states(self) -> Iterator[ChargeState]:
-        for (edge, request_id), charges in self._charges.items():
+        for (edge, request_id), charges in self.charges.items():
             for charge in charges:
                 yield ChargeState(
                     edge=edge,
@@ -246,15 +239,20 @@ class Book:
 
     def _counted(self, ask: LimitAsk) -> bool:
         """Whether this limit has already counted the request."""
-        return any(charge.limit == ask.limit for charge in self._charges.get((ask.edge, ask.request_id), ()))
+        return any(charge.limit == ask.limit for charge in self.charges.get((ask.edge, ask.request_id), ()))
 
-    def _scope(self, ask: LimitAsk, names: list[str]) -> str:
-        if len(self._counters) < MOST_COUNTERS:
-            return ask.scope
-        if all((ask.limit, name, ask.scope) in self._counters for name in names):
-            return ask.scope
-        self.overflowed += 1
-        return OVERFLOW
+    def _counters_of(self, ask: LimitAsk) -> tuple[tuple[str, ...], str, list[UseCounter]]:
+        """The names of a question's windows, the scope that it is counted in, and the count of each window."""
+        names = tuple([window_name(window.unit, window.period_s, window.measure) for window in ask.windows])
+        limit, scope, known = ask.limit, ask.scope, self._counters
+        found = [known.get((limit, name, scope)) for name in names]
+        counters = [counter for counter in found if counter is not None]
+        if len(counters) == len(names):
+            return names, scope, counters
+        if len(known) >= MOST_COUNTERS:
+            self.overflowed += 1
+            scope = OVERFLOW
+        return names, scope, [self._counter(limit, name, scope) for name in names]
 
     def _counter(self, limit: str, window: str, scope: str) -> UseCounter:
         key = (limit, window, scope)
@@ -263,19 +261,19 @@ class Book:
             found = self._counters[key] = UseCounter(window)
         return found
 
-    def _oldest(self, edge: str, request_id: str) -> list[_Charge]:
+    def _oldest(self, request: tuple[str, str]) -> list[_Charge]:
         """Take the charges of the oldest request of this name."""
-        charges = self._charges.pop((edge, request_id), None)
+        charges = self.charges.pop(request, None)
         if charges is None:
             return []
         first: dict[str, _Charge] = {}
         later = [charge for charge in charges if first.setdefault(charge.limit, charge) is not charge]
         if later:
-            self._charges[edge, request_id] = later
+            self.charges[request] = later
         return list(first.values())
 
     def _close(self, charge: _Charge, actual: float | None, now: float, *, refused: bool = False) -> None:
-        self.changed = True
+        self._changed = True
         for name in charge.windows:
             counter = self._counter(charge.limit, name, charge.scope)
             counter.end(charge.cost, charge.risk)
@@ -283,7 +281,3 @@ class Book:
                 counter.settle(charge.cost, actual, charge.at, now)
             elif refused or name.startswith("tokens/"):
                 counter.take_back(charge.cost, charge.at, now)
-
-
-def _standings(counters: list[UseCounter], windows: tuple[LimitWindow, ...], now: float) -> tuple[WindowStanding, ...]:
-    return tuple([counter.standing(windows[place], now) for place, counter in enumerate(counters)])

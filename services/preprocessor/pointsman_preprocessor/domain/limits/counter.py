@@ -10,13 +10,9 @@ from pointsman_preprocessor.domain.limits.usage_window import UsageWindow
 
 
 @lru_cache(maxsize=1024)
-def _name(unit: str, period_s: float, measure: str) -> str:
+def window_name(unit: str, period_s: float, measure: str) -> str:
+    """The name of a window's count. It lacks the amount: counts survive its change."""
     return f"{unit}/{period_s:g}" + (f"/{measure}" if measure else "")
-
-
-def window_name(window: LimitWindow) -> str:
-    """Unit, period and measure: counts survive a change of the amount."""
-    return _name(window.unit, window.period_s, window.measure)
 
 
 class UseCounter:
@@ -34,7 +30,7 @@ class UseCounter:
         self._risk = 0.0
         """Tokens that open requests may use beyond their reservations."""
 
-    def wait(self, window: LimitWindow, cost: float, now: float, *, reactive: bool, risk: float = 0.0) -> float:
+    def wait(self, window: LimitWindow, cost: float, now: float, reactive: bool = False, risk: float = 0.0) -> float:
         """Seconds until a request of `cost` that may cost `risk` more is admitted; 0 now, infinite never or unknown."""
         if window.amount <= 0:
             # Even a request without cost: a quota of 0 blocks a client.

@@ -47,15 +47,20 @@ class Journal:
     def note(self, keeper: str, grants: Iterable[LimitGrant], now: float) -> list[Granted]:
         """Remember the grants of a known keeper. Returns them by the clock of this process."""
         ahead_s = self.ahead_s(keeper) or 0.0
-        noted: list[Granted] = []
-        for number, at, ask in ((each.number, each.at, each.ask) for each in grants):
-            granted = Granted(number, ask, at - ahead_s)
-            noted.append(granted)
-            heard = self._grants.setdefault(ask.shard, {})
-            heard.setdefault((number, ask.edge, ask.request_id, ask.limit), (granted, now))
-            if len(heard) > MOST_GRANTS:
-                del heard[next(iter(heard))]
+        noted = [Granted(each.number, each.ask, each.at - ahead_s) for each in grants]
+        for granted in noted:
+            self.remember(granted, now)
         return noted
+
+    def remember(self, granted: Granted, now: float) -> None:
+        """Remember one grant, by the clock of this process."""
+        ask = granted.ask
+        heard = self._grants.get(ask.shard)
+        if heard is None:
+            heard = self._grants[ask.shard] = {}
+        heard.setdefault((granted.number, ask.edge, ask.request_id, ask.limit), (granted, now))
+        if len(heard) > MOST_GRANTS:
+            del heard[next(iter(heard))]
 
     def after(self, shard: int, number: int) -> Iterator[Granted]:
         """The grants after the grant of this number."""

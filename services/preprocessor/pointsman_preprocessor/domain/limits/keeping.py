@@ -4,7 +4,7 @@ from typing import Final
 
 from pointsman_contracts.limits import LimitAsk, LimitGrant, LimitKept, LimitShard, LimitVerdict
 from pointsman_preprocessor.domain.limits.book import Book
-from pointsman_preprocessor.domain.limits.journal import Journal
+from pointsman_preprocessor.domain.limits.journal import Granted, Journal
 from pointsman_preprocessor.domain.limits.lease import Leases
 
 UNKNOWN_S: Final = 1.0
@@ -41,11 +41,10 @@ class Keeping:
         before = book.granted
         verdict = book.ask(ask, now)
         if book.granted > before:
-            grant = LimitGrant(number=book.granted, at=now, ask=ask)
             # A shard may return to its giver before it is saved, and a preprocessor that starts now needs the grant.
-            self.journal.note(self.me, (grant,), now)
+            self.journal.remember(Granted(book.granted, ask, now), now)
             if self.leases.has_peers:
-                self._grants.append(grant)
+                self._grants.append(LimitGrant(number=book.granted, at=now, ask=ask))
         return verdict
 
     def say(self, now: float, connection: int) -> LimitKept:

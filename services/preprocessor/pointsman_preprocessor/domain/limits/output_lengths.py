@@ -1,8 +1,16 @@
-"""Learns the length of a model's answers to a tenant: how much to reserve for one that hasn't begun."""
+"""Learns the length of a model's answers to a tenant, and says how much to reserve for one that hasn't begun."""
 
+from bisect import insort
 from math import ceil, log2, sqrt
 from typing import Final
 
+from pointsman_apis.facts import max_output_tokens
+from pointsman_plugins.preprocessing import Incoming
+
+UNKNOWN_LENGTH: Final = 1024
+"""Expected tokens of an answer while too few lengths are known."""
+UNLIMITED_LENGTH: Final = 4096
+"""Maximum tokens of an answer assumed for a request without a limit."""
 _PER_DOUBLING: Final = 4
 """Classes of length between one and its double: an estimate is at most a fifth too high."""
 _DECAY: Final = 0.999
@@ -16,10 +24,14 @@ _MOST: Final = 4096
 class _Lengths:
     """Lengths of one tenant and model: a histogram that fades."""
 
-    __slots__ = ("classes", "squares", "weight")
+    __slots__ = ("classes", "order", "squares", "weight", "whole")
 
     def __init__(self) -> None:
         self.classes: dict[int, float] = {}
+        self.order: list[int] = []
+        """The classes, shortest first."""
+        self.whole = 0.0
+        """Sum of the classes."""
         self.weight = 1.0
         """Weight of the next answer: older answers weigh less because newer ones weigh more."""
         self.squares = 0.0
@@ -46,8 +58,13 @@ class OutputLengths:
                 known.classes[each] /= known.weight
             known.squares /= known.weight**2
             known.weight = 1.0
+            known.whole = sum(known.classes.values())
         index = ceil(log2(max(1, tokens)) * _PER_DOUBLING)
-        known.classes[index] = known.classes.get(index, 0.0) + known.weight
+        if index not in known.classes:
+            known.classes[index] = 0.0
+            insort(known.order, index)
+        known.classes[index] += known.weight
+        known.whole += known.weight
         known.squares += known.weight**2
         known.weight /= _DECAY
 
@@ -56,7 +73,7 @@ class OutputLengths:
         known = self._known.get((tenant, model))
         if known is None:
             return None
-        whole = sum(known.classes.values())
+        whole = known.whole
         # So many answers of one weight are as telling (Kish, Survey Sampling, 1965); the part that is wanted of them
         # has the standard error of a proportion.
         telling = whole * whole / known.squares
@@ -64,8 +81,18 @@ class OutputLengths:
         if part >= 1:
             return None
         wanted = part * whole
-        for index in sorted(known.classes):
+        for index in known.order:
             wanted -= known.classes[index]
             if wanted <= 1e-9 * whole:
                 return ceil(2 ** (index / _PER_DOUBLING))
-        return ceil(2 ** (max(known.classes) / _PER_DOUBLING))
+        return ceil(2 ** (known.order[-1] / _PER_DOUBLING))
+
+
+def answer_length(incoming: Incoming, lengths: OutputLengths, tenant: str, configured: int | None) -> tuple[int, int]:
+    """Tokens of one answer: expected, and at most as far as the request says. `configured` goes before what `lengths`
+    learned of this tenant's answers (empty: of all)."""
+    most = max_output_tokens(incoming.body)
+    if configured is not None:
+        return (configured, configured) if most is None else (min(most, configured), most)
+    expected = lengths.expected(tenant, incoming.model) or UNKNOWN_LENGTH
+    return (expected, max(expected, UNLIMITED_LENGTH)) if most is None else (min(most, expected), most)

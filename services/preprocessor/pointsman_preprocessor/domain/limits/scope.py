@@ -18,6 +18,8 @@ _HEADER: Final = "header:"
 _HEADER_NAME: Final = re.compile(r"[a-z0-9!#$%&'*+.^_`|~-]+")
 _LONGEST: Final = 128
 """Values of at most this many characters are kept; longer ones are hashed."""
+_MOST_KEPT: Final = 8192
+"""Number of scopes whose shard is cached."""
 
 
 def checked(scope: str) -> str:
@@ -41,6 +43,7 @@ class Scopes:
         self.names: Final = names
         self.need_identity: Final = any(name in OF_IDENTITY for name in names)
         self._fixed: Final = None if names else ("", shard_of(f"limit {limit}"))
+        self._places: Final[dict[tuple[str, ...], tuple[str, int]]] = {}
 
     def of(self, incoming: Incoming) -> tuple[str, int]:
         """The values as one text, and the shard: that of the tenant, so that all of a tenant's counts are together.
@@ -64,8 +67,15 @@ class Scopes:
                     value = f"\0{somebody}"
                 tenant = value
             values.append(value if len(value) <= _LONGEST else _digest(value))
-        text = "".join([f"{len(value)}:{value}" for value in values])
-        return text, shard_of(f"tenant {tenant}" if tenant is not None else f"limit {self._limit} {text}")
+        key = tuple(values)
+        place = self._places.get(key)
+        if place is None:
+            if len(self._places) >= _MOST_KEPT:
+                self._places.clear()
+            text = "".join([f"{len(value)}:{value}" for value in values])
+            shard = shard_of(f"tenant {tenant}" if tenant is not None else f"limit {self._limit} {text}")
+            place = self._places[key] = text, shard
+        return place
 
     def __str__(self) -> str:
         return f" per {', '.join(self.names)}" if self.names else ""

@@ -33,9 +33,16 @@ class UsageWindow:
 
     def used(self, now: float) -> float:
         """Tokens in the window that ends now."""
-        self._forget(now)
-        leaving = self._leaving(now)
-        return max(0.0, self._total - leaving)
+        place = now / self.width
+        oldest = int(place) - SLOTS
+        if self._first < oldest:
+            self._forget(oldest)
+        slots = self._slots
+        if not slots:
+            return 0.0
+        # Of the oldest slot, a part has already left.
+        left = self._total - slots[0] * (place - int(place)) if self._first == oldest else self._total
+        return max(0.0, left)
 
     def wait(self, amount: float, cost: float, now: float) -> float:
         """Seconds until `cost` more fit into `amount`; 0 now, infinite never."""
@@ -55,19 +62,22 @@ class UsageWindow:
 
     def add(self, tokens: float, now: float) -> None:
         """Add usage now."""
-        self._forget(now)
         slot = int(now / self.width)
-        if not self._slots:
+        if self._first < slot - SLOTS:
+            self._forget(slot - SLOTS)
+        slots = self._slots
+        if not slots:
             self._first = slot
-        for _ in range(slot - self._first - len(self._slots) + 1):
-            self._slots.append(0.0)
-        # After a clock went back, usage counts in the newest slot.
-        self._slots[min(max(slot - self._first, 0), len(self._slots) - 1)] += tokens
+        missing = slot - self._first - len(slots) + 1
+        if missing > 0:
+            slots.extend([0.0] * missing)
+        # After a clock went back, the oldest slot may be a later one.
+        slots[max(slot - self._first, 0)] += tokens
         self._total += tokens
 
     def correct(self, tokens: float, at: float, now: float) -> None:
         """Subtract from the usage that was added at `at`. Usage outside the window is settled already."""
-        self._forget(now)
+        self._forget(int(now / self.width) - SLOTS)
         offset = int(at / self.width) - self._first
         if 0 <= offset < len(self._slots):
             taken = min(tokens, self._slots[offset])
@@ -76,15 +86,15 @@ class UsageWindow:
 
     def reset_s(self, now: float) -> float:
         """Seconds until the window is empty."""
-        self._forget(now)
+        self._forget(int(now / self.width) - SLOTS)
         slots = self._slots
         last = len(slots)
         while last and slots[last - 1] <= 0:
             last -= 1
         return max(0.0, (self._first + last + SLOTS) * self.width - now) if last else 0.0
 
-    def _forget(self, now: float) -> None:
-        oldest = int(now / self.width) - SLOTS
+    def _forget(self, oldest: int) -> None:
+        """Drop the slots before this one."""
         while self._slots and self._first < oldest:
             self._total -= self._slots.popleft()
             self._first += 1

@@ -57,7 +57,8 @@ class FlowController(Generic[T]):
     """
 
     def __init__(self, policy: FlowPolicy) -> None:
-        self._policy = policy
+        self.policy = policy
+        """Changed by `adopt` alone."""
         self._bands: dict[int, Band[T]] = {}
         self._order: list[int] = []
         """Negated priorities of the bands, ascending."""
@@ -78,10 +79,6 @@ class FlowController(Generic[T]):
     def __len__(self) -> int:
         """Number of waiting requests."""
         return len(self._waiting)
-
-    @property
-    def policy(self) -> FlowPolicy:
-        return self._policy
 
     def lets_pass(self, priority: int, now: float, capacity: Capacity) -> bool:
         """Whether a request of this priority can go at once. When False, `offer` decides."""
@@ -105,12 +102,12 @@ class FlowController(Generic[T]):
             return self._dropped(item, Drop.SHUTTING_DOWN, now)
         if item.deadline <= now:
             return self._dropped(item, Drop.DEADLINE, now)
-        if not self._policy.enabled:
+        if not self.policy.enabled:
             return Dispatch(item, 0.0)
         band = self._band_for(item.priority, now)
         if self._may_go(band, capacity) and not self._waits_at_or_above(band.priority):
             return Dispatch(item, 0.0)
-        if self._empty and self._policy.no_endpoint_ttl <= 0:
+        if self._empty and self.policy.no_endpoint_ttl <= 0:
             return self._dropped(item, Drop.NO_ENDPOINTS, now)
         if not band.has_room(item.size) or not self._make_room(item, band.priority, now):
             return self._dropped(item, Drop.NO_ENDPOINTS if self._empty else Drop.SATURATED, now)
@@ -162,10 +159,10 @@ class FlowController(Generic[T]):
     def adopt(self, policy: FlowPolicy, now: float) -> None:
         """Replace the policy. Waiting requests stay, in the order in which they came, even where the new limits are
         lower."""
-        if policy.settings == self._policy.settings:
+        if policy.settings == self.policy.settings:
             return
         waiting = sorted(self._waiting.values(), key=lambda each: each.sequence)
-        self._policy = policy
+        self.policy = policy
         self._bands, self._order = {}, []
         for each in waiting:
             band = self._band_for(each.item.priority, now)
@@ -181,7 +178,7 @@ class FlowController(Generic[T]):
         )
 
     def _may_go(self, band: Band[T], capacity: Capacity) -> bool:
-        return capacity.endpoints > 0 and (not self._policy.enabled or capacity.saturation < band.policy.ceiling)
+        return capacity.endpoints > 0 and (not self.policy.enabled or capacity.saturation < band.policy.ceiling)
 
     def _waits_at_or_above(self, priority: int) -> bool:
         highest = self._highest()
@@ -199,7 +196,7 @@ class FlowController(Generic[T]):
     def _park(self, item: Item[T], band: Band[T], now: float) -> None:
         self._sequence += 1
         waiting = Waiting(item, band.priority, item.flow, self._sequence)
-        band.put(waiting, self._policy.ttl, now)
+        band.put(waiting, self.policy.ttl, now)
         self._waiting[item.request] = waiting
         self._bytes += item.size
         self._by_age.push(item.offered_at, waiting)
@@ -220,7 +217,7 @@ class FlowController(Generic[T]):
     def _make_room(self, item: Item[T], priority: int, now: float) -> bool:
         """Whether the item fits under the pool's limits. If it must, it takes the place of the newest requests of lower
         bands."""
-        policy = self._policy
+        policy = self.policy
         requests = len(self._waiting) + 1 - policy.max_requests if policy.max_requests is not None else 0
         size = self._bytes + item.size - policy.max_bytes if policy.max_bytes is not None else 0
         if requests <= 0 and size <= 0:
@@ -245,7 +242,7 @@ class FlowController(Generic[T]):
     def _ends_at(self, item: Item[T]) -> float:
         """When the item times out. The budget restarts when the pool's last endpoint goes or its first one comes, but
         no wait is longer than the larger budget."""
-        policy = self._policy
+        policy = self.policy
         budget = policy.no_endpoint_ttl if self._empty else policy.ttl
         return min(
             max(item.offered_at, self._regime_since) + budget,
@@ -277,7 +274,7 @@ class FlowController(Generic[T]):
             return NO_ENDPOINT_RETRY_S
         ahead = sum(band.requests for band in self._bands.values() if band.priority >= priority)
         # When none are dispatched, the requests ahead leave by their time limit.
-        return float(math.ceil(self._drain.wait_for(ahead + 1, now) or max(1.0, self._policy.ttl)))
+        return float(math.ceil(self._drain.wait_for(ahead + 1, now) or max(1.0, self.policy.ttl)))
 
     def _reason(self) -> str:
         return EMPTY_WORDS if self._empty else SATURATED_WORDS
@@ -286,10 +283,10 @@ class FlowController(Generic[T]):
         band = self._bands.get(priority)
         if band is not None:
             return band
-        if priority not in self._policy.bands and len(self._bands) >= MOST_BANDS:
+        if priority not in self.policy.bands and len(self._bands) >= MOST_BANDS:
             below = [-negated for negated in self._order if -negated < priority]
             return self._bands[max(below) if below else min(self._bands)]
-        band = self._bands[priority] = Band(priority, self._policy.band(priority), now)
+        band = self._bands[priority] = Band(priority, self.policy.band(priority), now)
         insort(self._order, -priority)
         return band
 

@@ -1,7 +1,8 @@
 """Late binding: a request goes to an engine when the engine is about to take it up, not when the request comes."""
 
 from pointsman_scheduler.domain.late_binding.binder import Binder
+from pointsman_scheduler.domain.late_binding.peers import TELL_AGAIN_MS
 from pointsman_scheduler.domain.late_binding.policy import LateBindingPolicy
 from pointsman_scheduler.domain.late_binding.unbound import Because, Bound, PeerRequest, Unbound
 
-__all__ = ["Because", "Binder", "Bound", "LateBindingPolicy", "PeerRequest", "Unbound"]
+__all__ = ["TELL_AGAIN_MS", "Because", "Binder", "Bound", "LateBindingPolicy", "PeerRequest", "Unbound"]

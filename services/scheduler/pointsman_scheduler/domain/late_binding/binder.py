@@ -4,12 +4,14 @@ import math
 from collections.abc import Callable, Sequence
 from typing import Final
 
+from pointsman_delay.estimator import DelayEstimator
+from pointsman_delay.outlook import Outlook
 from pointsman_plugins.scheduling.arrays import Floats
 from pointsman_plugins.scheduling.request import RequestKey, ScheduleRequest
-from pointsman_scheduler.domain.delay.estimator import DelayEstimator
-from pointsman_scheduler.domain.delay.outlook import Outlook
 from pointsman_scheduler.domain.late_binding.bursts import Bursts
 from pointsman_scheduler.domain.late_binding.pass_plan import Queued, fill
+from pointsman_scheduler.domain.late_binding.peers import Peers
+from pointsman_scheduler.domain.late_binding.plan import place, turn
 from pointsman_scheduler.domain.late_binding.policy import LateBindingPolicy
 from pointsman_scheduler.domain.late_binding.unbound import Because, Bound, PeerRequest, Unbound
 
@@ -19,13 +21,11 @@ SOONEST_MS: Final = 0.1
 """Minimum time between two looks; rounding could otherwise make a look come too early."""
 LEAST_LEAD_MS: Final = 4.0
 """A request leaves at least this long before the pass in flight ends: the way to the engine takes time."""
-PEER_FORGOTTEN_MS: Final = 250.0
-"""A peer's report of its waiting requests is valid for this long."""
 _PLAN_MS_EACH: Final = 0.02
 """Between two plans, for each pair of a request and an engine: keeps planning below 10% of a processor."""
 
-_RELATIVES: Final = 16
-"""Requests with the same beginning that one request is compared with."""
+Turn = tuple[float, bool, float, float]
+"""The order of requests at one engine, least first."""
 
 Match = Callable[[ScheduleRequest], Floats]
 """Prompt tokens of the request that each worker is estimated to hold."""
@@ -39,8 +39,9 @@ class Binder:
         """Changes whenever `waiting` does, or what is planned for it."""
         self._waiting: dict[RequestKey, Unbound] = {}
         self._bursts: Final = Bursts()
-        self._peers: dict[str, tuple[float, Sequence[PeerRequest]]] = {}
-        """Scheduler → when its report came, and the requests that wait there."""
+        self._peers: Final = Peers()
+        self._theirs: list[Unbound] = []
+        """Requests of other schedulers, as in the last plan."""
         self._names: tuple[str, ...] = ()
         self._planned = True
         """Whether the plan covers all waiting requests."""
@@ -75,9 +76,12 @@ class Binder:
             return True
         if self._waiting and (not self._planned or any(each.row == row for each in self._waiting.values())):
             return True
-        if bursts.size < 2.0 or now > bursts.over_at():
+        # Peers get their share of each burst.
+        peers = self._peers.count(now)
+        size = bursts.size * (1 + peers)
+        if size < 2.0 or now > bursts.over_at(not peers):
             return False
-        return bursts.size > sum(estimator.ready(each, now) for each in range(estimator.workers))
+        return size > estimator.count_ready(now)
 
     def put(
         self,
@@ -95,7 +99,8 @@ class Binder:
             return found
         if names != self._names:
             self._names = names
-            self._peers = {}
+            self._peers.forget()
+            self._theirs = []
         estimator = policy.delays.best
         depth = int(matched.max()) // request.block_tokens if request.block_tokens else 0
         uses = estimator.earlier_uses(int(request.blocks[depth - 1])) if depth else 0.0
@@ -121,11 +126,16 @@ class Binder:
         return None if unbound is None else self._take(unbound, now, Because.CLOSING)
 
     def peer(self, scheduler: str, requests: Sequence[PeerRequest], now: float) -> None:
-        """Take another scheduler's report of its waiting requests."""
-        if requests:
-            self._peers[scheduler] = now, requests
-        else:
-            self._peers.pop(scheduler, None)
+        """Take another scheduler's report of all its waiting requests."""
+        self._peers.report(scheduler, requests, now)
+
+    def silent(self, scheduler: str, now: float) -> bool:
+        """Whether it is time to note that another scheduler lives."""
+        return self._peers.silent(scheduler, now)
+
+    def heard(self, scheduler: str, now: float) -> None:
+        """Another scheduler of this pool is known to live."""
+        self._peers.heard(scheduler, now)
 
     def look_at(self, now: float) -> float | None:
         """When to call `bind` even without new reports; None while no request waits."""
@@ -142,8 +152,9 @@ class Binder:
         bound: list[Bound] = []
         while len(self._waiting) > policy.most:
             bound.append(self._take(next(iter(self._waiting.values())), now, Because.FULL))
-        over_at = self._bursts.over_at()
-        if now < over_at and self._bursts.size >= 2.0 and not self._planned:
+        peers = self._peers.count(now)
+        over_at = self._bursts.over_at(not peers)
+        if now < over_at and self._bursts.size * (1 + peers) >= 2.0 and not self._planned:
             self._wake_at = over_at
             return bound
         outlook = Outlook(estimator, now)
@@ -172,56 +183,33 @@ class Binder:
         return ready
 
     def _plan(self, outlook: Outlook, now: float, match: Match) -> None:
-        """Plan each request for the engine where it costs least: longest first, since short ones fill the rest."""
         self._planned, self._planned_at = True, now
-        for peer in self._peer_requests(now):
-            row = self._names.index(peer.worker) if peer.worker in self._names else None
-            if row is not None:
-                outlook.add(row, peer.uncached, peer.prompt)
-        for each in self._waiting.values():
-            each.matched = match(each.request).copy()
-        order = sorted(
-            self._waiting.values(), key=lambda each: (-each.request.priority, -each.least_uncached(), each.since)
-        )
-        families: dict[int, list[Unbound]] = {}
-        for each in order:
-            blocks = each.request.blocks
-            family = families.setdefault(int(blocks[0]), []) if len(blocks) else []
-            for other in family[-_RELATIVES:]:
-                each.shares(other)
-            family.append(each)
-            costs = outlook.costs(each.prompt, each.matched, each.request.max_output_tokens, each.uses, each.rows)
-            place = costs.index(min(costs))
-            row = place if each.rows is None else each.rows[place]
-            if row != each.row:
-                each.row = row
-                self.version += 1
-            each.uncached = each.on(float(each.matched[row]))
-            outlook.add(row, each.uncached, each.prompt)
+        rows = {name: row for row, name in enumerate(self._names)}
+        self._theirs = self._peers.waiting(rows, now)
+        everyone = [*self._waiting.values(), *self._theirs]
+        for each in everyone:
+            each.match(match(each.request))
+        if place(everyone, outlook, now):
+            self.version += 1
 
     def _leave(self, estimator: DelayEstimator, ready: Sequence[int], now: float) -> list[Bound]:
         """Fill the next pass of each ready engine with the requests planned for it."""
         bound: list[Bound] = []
         there = Outlook(estimator, now)
-        queues: dict[int, list[tuple[tuple[float, bool, float], Queued[Unbound | None]]]] = {row: [] for row in ready}
-        for each in self._waiting.values():
+        queues: dict[int, list[tuple[Turn, Queued[Unbound]]]] = {row: [] for row in ready}
+        for each in (*self._waiting.values(), *self._theirs):
             if each.row in queues:
-                key = _turn(each.request.priority, each.latest, each.uncached, now)
-                queues[each.row].append((key, Queued(each.uncached, each)))
-        for peer in self._peer_requests(now):
-            row = self._names.index(peer.worker) if peer.worker in self._names else -1
-            if row in queues:
-                key = _turn(peer.priority, peer.latest, peer.uncached, now)
-                queues[row].append((key, Queued(peer.uncached, None)))
+                order = *turn(each.request.priority, each.latest, each.uncached, now), each.since
+                queues[each.row].append((order, Queued(each.uncached, each)))
         for row, queue in queues.items():
             queue.sort(key=lambda entry: entry[0])
             order = [queued for _, queued in queue]
-            for place, queued in enumerate(order[: fill(there, row, estimator.unfinished(row), order)]):
+            for number, queued in enumerate(order[: fill(there, row, estimator.unfinished(row), order)]):
                 each = queued.what
-                if each is None:
+                if each.reported is not None:
                     continue
-                limit = each.latest <= now and any(other.uncached < each.uncached for other in order[place + 1 :])
-                because = Because.LIMIT if limit else Because.PASS if place else Because.TURN
+                limit = each.latest <= now and any(other.uncached < each.uncached for other in order[number + 1 :])
+                because = Because.LIMIT if limit else Because.PASS if number else Because.TURN
                 bound.append(self._take(each, now, because))
         return bound
 
@@ -241,17 +229,3 @@ class Binder:
         speed = outlook.figures[row].speed
         ahead = outlook.prefill_ms(outlook.figures[row].waiting + before + unbound.uncached) * speed
         return outlook.left_ms(row) + ahead
-
-    def _peer_requests(self, now: float) -> list[PeerRequest]:
-        return [
-            request
-            for heard, requests in self._peers.values()
-            if now - heard <= PEER_FORGOTTEN_MS
-            for request in requests
-        ]
-
-
-def _turn(priority: int, latest: float, uncached: float, now: float) -> tuple[float, bool, float]:
-    """The order of requests, least first: the higher priority, then those at their limit, then the shortest."""
-    overdue = latest <= now
-    return -priority, not overdue, latest if overdue else uncached

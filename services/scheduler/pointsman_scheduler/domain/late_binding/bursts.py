@@ -38,7 +38,8 @@ class Bursts:
             self._count, self._first_at = 1, now
         self._last_at = now
 
-    def over_at(self) -> float:
-        """When the burst of the last request is over if none follows."""
-        pause = min(GAP_MS, max(_LEAST_MS, _GAPS * self._gap))
+    def over_at(self, alone: bool = True) -> float:
+        """When the burst of the last request is over if none follows. With other schedulers the pause is the longest:
+        it takes time to hear of the part of the burst that they got."""
+        pause = min(GAP_MS, max(_LEAST_MS, _GAPS * self._gap)) if alone else GAP_MS
         return min(self._last_at + pause, self._first_at + LONGEST_MS)

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import Generic, NamedTuple, TypeVar
 
-from pointsman_scheduler.domain.delay.outlook import Outlook
+from pointsman_delay.outlook import Outlook
 
 T = TypeVar("T")
 
@@ -22,20 +22,24 @@ def fill(outlook: Outlook, row: int, there: int, queue: Sequence[Queued[T]]) -> 
     One more request of u tokens beside T makes the pass longer for the n requests in it, and spares itself and all that
     wait behind it a pass's fixed part and a decode step:
 
-        joins when  n (P(T + u) - P(T))  <  (1 + behind) (P(T) + P(u) - P(T + u))
+        joins when  n (P(T + u) - P(T))  <  (1 + behind) (spared + step) + decoding spared / w
+        spared = P(T) + P(u) - P(T + u)
 
-    with P the time of a pass, its decode step included. So short prompts share a pass, and a long one goes alone.
+    with P the time of a pass without its decode step. The answers that are being written wait for it too, at a w-th of
+    the price of a first token. So short prompts share a pass, and a long one goes alone.
     """
     tokens, count = outlook.figures[row].waiting, there
-    fixed = outlook.rates.prefill + outlook.step_ms(row) / outlook.figures[row].speed
+    step = outlook.step_ms(row) / outlook.figures[row].speed
+    decoding = outlook.figures[row].decoding / outlook.first_token_weight
     taken = 0
     for place, (uncached, _) in enumerate(queue):
         if tokens >= outlook.budget:
             break
         if count:
             longer = outlook.prefill_ms(min(tokens + uncached, outlook.budget)) - outlook.prefill_ms(tokens)
-            spared = fixed - 2.0 * outlook.rates.square * tokens * min(uncached, outlook.budget)
-            if count * longer >= (len(queue) - place) * spared:
+            spared = outlook.rates.prefill - 2.0 * outlook.rates.square * tokens * min(uncached, outlook.budget)
+            behind = len(queue) - place
+            if count * longer >= behind * (spared + step) + decoding * spared:
                 break
         tokens += uncached
         count += 1

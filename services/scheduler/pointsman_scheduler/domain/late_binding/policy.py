@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from pointsman_scheduler.domain.delay import PassSizeSearch
+from pointsman_delay import PassSizeSearch
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -6,7 +6,7 @@ from typing import Final, NamedTuple
 import numpy as np
 
 from pointsman_plugins.scheduling.arrays import Floats
-from pointsman_plugins.scheduling.request import ScheduleRequest
+from pointsman_plugins.scheduling.request import RequestKey, ScheduleRequest
 
 
 class Because(StrEnum):
@@ -29,10 +29,17 @@ class Because(StrEnum):
 class Unbound:
     """A request that waits. Times are milliseconds of the estimator's clock."""
 
-    __slots__ = ("asked_at", "latest", "matched", "prompt", "request", "row", "rows", "since", "uncached", "uses")
+    __slots__ = ("latest", "matched", "prompt", "reported", "request", "row", "rows", "since", "uncached", "uses")
 
     def __init__(
-        self, request: ScheduleRequest, since: float, matched: Floats, rows: list[int] | None, row: int, uses: float
+        self,
+        request: ScheduleRequest,
+        since: float,
+        matched: Floats,
+        rows: list[int] | None,
+        row: int,
+        uses: float,
+        reported: tuple[int, float] | None = None,
     ) -> None:
         self.request: Final = request
         self.since: Final = since
@@ -45,10 +52,20 @@ class Unbound:
         """Row of the worker planned for it."""
         self.uses: Final = uses
         """How often its longest known prefix was requested before."""
+        self.reported: Final = reported
+        """For a request of another scheduler: row of the worker that it reported, and the tokens held there. None for
+        an own request."""
         self.uncached = 0.0
         """Tokens to compute on the worker planned for it."""
         self.latest = since
         """From then on it goes before all requests with a later limit."""
+
+    def match(self, matched: Floats) -> None:
+        """Set the tokens that each worker is estimated to hold; the caller keeps the array."""
+        self.matched = matched.copy()
+        if self.reported is not None:
+            row, held = self.reported
+            self.matched[row] = max(self.matched[row], held)
 
     def shares(self, other: "Unbound") -> None:
         """Count the common beginning as held where `other` is planned to go."""
@@ -78,11 +95,25 @@ class Bound(NamedTuple):
 
 
 class PeerRequest(NamedTuple):
-    """A request that waits at another scheduler."""
+    """A request that waits at another scheduler. Times are milliseconds of this scheduler's clock."""
 
     worker: str
+    """As planned there."""
     uncached: float
+    """Tokens that this worker would compute."""
     prompt: int
     priority: int
     latest: float
-    """As `Unbound.latest`, by this scheduler's clock."""
+    """As `Unbound.latest`."""
+    edge: str
+    request_id: str
+    since: float
+    max_output: int | None
+    block_tokens: int
+    blocks: bytes
+    """As `RequestFacts.blocks`; empty when an earlier report had them."""
+
+    @property
+    def key(self) -> RequestKey:
+        """As `ScheduleRequest.key`."""
+        return self.edge, self.request_id

@@ -2,14 +2,11 @@
 
 import heapq
 import math
-from collections import Counter
 from collections.abc import Hashable, Sequence
-from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
-import numpy as np
-
-from pointsman_plugins.scheduling.arrays import Blocks, Bools, Floats
+from pointsman_plugins.scheduling.arrays import Blocks, Floats
+from pointsman_scheduler.domain.prefix_index.life import Dump, Life
 from pointsman_scheduler.domain.prefix_index.masks import Masks
 from pointsman_scheduler.domain.prefix_index.recency import Recency
 
@@ -22,16 +19,6 @@ EVICTED_TOGETHER: Final = 16
 TOLD_TICK_S: Final = 0.25
 DRAIN_BUDGET: Final = 512
 """Holdings of a former life that one call removes besides its own work."""
-
-
-class Dump(NamedTuple):
-    """The blocks that one worker is known to hold: equal lengths, least recently used first."""
-
-    hashes: Blocks
-    ages: Floats
-    """Seconds since the last use."""
-    stored: Bools
-    """Whether the engine reported it; otherwise it was predicted."""
 
 
 class Memory(NamedTuple):
@@ -51,22 +38,6 @@ class Memory(NamedTuple):
     expired: int
     abandoned: int
     """Requests that were neither confirmed nor retracted in time."""
-
-
-@dataclass(slots=True)
-class _Life:
-    bit: int
-    """The worker's place in every mask."""
-    capacity: int | None
-    clearings: int = 0
-    stored: Recency = field(default_factory=Recency)
-    """Blocks that the engine reported."""
-    computed: Recency = field(default_factory=Recency)
-    """Blocks of answered requests."""
-    awaited: Recency = field(default_factory=Recency)
-    """Blocks of answered requests that the engine will report soon."""
-    claims: Counter[int] = field(default_factory=Counter[int])
-    """Blocks of requests on their way, with how many requests have each."""
 
 
 class _Open(NamedTuple):
@@ -106,14 +77,14 @@ class PrefixIndex:
         self._max_bytes: Final = max_bytes
         self._now = 0.0
         self._masks = Masks()
-        self._lives: dict[int, _Life] = {}
+        self._lives: dict[int, Life] = {}
         self._next_life = 1
         self._rows: list[int] = []
-        self._retired: list[_Life] = []
+        self._retired: list[Life] = []
         self._holdings = 0
         self._open: dict[Hashable, _Open] = {}
         self._open_blocks = 0
-        self._ranking: list[tuple[float, int, Recency, _Life]] = []
+        self._ranking: list[tuple[float, int, Recency, Life]] = []
         """A heap of the tables that hold something, each once, by when its oldest block was used or earlier."""
         self._ranks = 0
         self._evicted_capacity = self._evicted_memory = self._expired = self._abandoned = 0
@@ -126,7 +97,7 @@ class PrefixIndex:
         for; None when unknown."""
         life = self._next_life
         self._next_life += 1
-        self._lives[life] = _Life(self._masks.new_bit(), kv_blocks)
+        self._lives[life] = Life(self._masks.new_bit(), kv_blocks)
         return life
 
     def describe(self, life: int, kv_blocks: int | None) -> None:
@@ -151,7 +122,7 @@ class PrefixIndex:
         found = self._lives.get(life)
         if found is None:
             return
-        self._lives[life] = _Life(self._masks.new_bit(), found.capacity, clearings=found.clearings + 1)
+        self._lives[life] = Life(self._masks.new_bit(), found.capacity, clearings=found.clearings + 1)
         self._retire(found)
 
     def match(self, blocks: Blocks, block_tokens: int = 1) -> Floats:
@@ -255,18 +226,10 @@ class PrefixIndex:
         return self._drain(budget) <= 0
 
     def dump(self, life: int, now: float) -> Dump:
-        """The known blocks of a worker, for a peer that joins. Open requests aren't part of it, since they are
-        reservations; nor are blocks that the engine will report soon."""
+        """The known blocks of a worker, for a peer that joins."""
         found = self._lives[life]
         self._advance(now)
-        rows = [(used, block, False) for block, used in found.computed.entries()]
-        rows += [(used, block, True) for block, used in found.stored.entries()]
-        rows.sort(key=lambda row: row[0])
-        return Dump(
-            np.array([block for _, block, _ in rows], dtype=np.uint64),
-            self._now - np.array([used for used, _, _ in rows], dtype=np.float64),
-            np.array([stored for _, _, stored in rows], dtype=np.bool_),
-        )
+        return found.dump(self._now)
 
     def load(self, life: int, dump: Dump, now: float) -> None:
         """Take over a peer's dump of a worker. Blocks already known here stay as they are."""
@@ -283,6 +246,24 @@ class PrefixIndex:
             self._rank(table, found)
         self._shed(found)
         self._make_room()
+
+    def held(self, life: int) -> int:
+        """How many blocks a worker is believed to hold."""
+        known = self._lives.get(life)
+        return 0 if known is None else len(known.stored) + len(known.computed) + len(known.awaited)
+
+    def bits(self) -> tuple[int, list[int]]:
+        """As `Masks.bits`."""
+        return self._masks.bits()
+
+    def thawed(self, bits: int, free: list[int]) -> None:
+        """Everything but the masks was set from a snapshot: fill them from the lives. Arguments as of
+        `Masks.restart`."""
+        self._masks.restart(bits, free)
+        for life in (*self._lives.values(), *self._retired):
+            for blocks in (life.stored.held, life.computed.held, life.awaited.held, life.claims):
+                self._masks.hold(blocks, life.bit)
+        self._lay_out()
 
     def memory(self) -> Memory:
         """Figures for metrics and for the bound."""
@@ -322,7 +303,7 @@ class PrefixIndex:
             self._let_go(life, free)
         self._make_room()
 
-    def _compute(self, life: _Life, blocks: list[int], told: bool) -> None:
+    def _compute(self, life: Life, blocks: list[int], told: bool) -> None:
         """Record that the worker has the prompt of an answered request, whose claim has held its place in the masks."""
         # From the end, so that the end of a prompt is dropped before its beginning, as in the engine.
         blocks.reverse()
@@ -341,18 +322,18 @@ class PrefixIndex:
         self._holdings += len(table) - before
         self._shed(life)
 
-    def _note_use(self, table: Recency, life: _Life, blocks: list[int], at: float) -> None:
+    def _note_use(self, table: Recency, life: Life, blocks: list[int], at: float) -> None:
         table.use(blocks, at)
         self._rank(table, life)
 
-    def _rank(self, table: Recency, life: _Life) -> None:
+    def _rank(self, table: Recency, life: Life) -> None:
         """Offer this table when memory is needed."""
         if not table.ranked and (oldest := table.oldest_at()) is not None:
             table.ranked = True
             self._ranks += 1
             heapq.heappush(self._ranking, (oldest, self._ranks, table, life))
 
-    def _shed(self, life: _Life) -> None:
+    def _shed(self, life: Life) -> None:
         """Drop blocks that the worker's own cache can't have kept. The engine reports the rest itself."""
         if life.capacity is None:
             return
@@ -363,18 +344,15 @@ class PrefixIndex:
             self._evicted_capacity += over
             self._let_go(life, [block for block in dropped if block not in life.claims])
 
-    def _drop(self, life: _Life, block: int) -> None:
+    def _drop(self, life: Life, block: int) -> None:
         """A block left one of the worker's tables: update the totals, and the mask if no other reason is left."""
         self._holdings -= 1
         if block not in life.claims:
             self._let_go(life, (block,))
 
-    def _let_go(self, life: _Life, blocks: Sequence[int]) -> None:
+    def _let_go(self, life: Life, blocks: Sequence[int]) -> None:
         """Release those of the unclaimed blocks that the worker holds for no other reason."""
-        for held in (life.stored.held, life.computed.held, life.awaited.held):
-            if held:
-                blocks = [block for block in blocks if block not in held]
-        self._masks.release(blocks, life.bit)
+        self._masks.release(life.unheld(blocks), life.bit)
 
     def _make_room(self) -> None:
         """Drop from the table with the oldest use, a few blocks at a time, until everything fits."""
@@ -413,7 +391,7 @@ class PrefixIndex:
                 self._masks.free_bit(life.bit)
         return budget
 
-    def _retire(self, life: _Life) -> None:
+    def _retire(self, life: Life) -> None:
         self._retired.append(life)
         self._lay_out()
 

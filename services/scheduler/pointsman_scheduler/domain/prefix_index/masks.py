@@ -66,6 +66,16 @@ class Masks:
         if len(self._known) > MASKS_KEPT:
             self._known = {}  # existing masks are shared; from now on new ones are made
 
+    def bits(self) -> tuple[int, list[int]]:
+        """How many bits were given out, and those that are free."""
+        return self._bits, self._free.copy()
+
+    def restart(self, bits: int, free: list[int]) -> None:
+        """Forget all blocks; bits are as `bits` once returned."""
+        self._masks.clear()
+        self._known = {}
+        self._bits, self._free = bits, free.copy()
+
     def lay_out(self, bits: Sequence[int]) -> None:
         """Set the lives, in order, that `match` answers for; 0 stands for a column without a life."""
         self._columns = len(bits)

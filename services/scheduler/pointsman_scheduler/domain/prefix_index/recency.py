@@ -4,7 +4,7 @@ from array import array
 from collections import deque
 from collections.abc import Sequence
 from itertools import groupby
-from typing import Final
+from typing import Final, NamedTuple
 
 SLACK: Final = 4096
 FEW: Final = 64
@@ -20,6 +20,20 @@ class _Run:
         self.stamp = stamp
         self.at = at
         self.blocks = blocks
+
+
+class FrozenRecency(NamedTuple):
+    """All of a `Recency` at one moment. Runs are triples of stamp, time and blocks."""
+
+    held: dict[int, int]
+    newest: int
+    logged: int
+    oldest: list[int]
+    oldest_run: tuple[int, float] | None
+    cleaned: "list[tuple[int, float, array[int]]]"
+    rest: "list[tuple[int, float, array[int]]]"
+    flags: tuple[bool, bool, bool]
+    """Ranked, cleaning, sealed."""
 
 
 class Recency:
@@ -157,6 +171,31 @@ class Recency:
         for at, run in groupby(sorted(entries, key=lambda entry: entry[1]), key=lambda entry: entry[1]):
             self.use([block for block, _ in run], at)
 
+    def freeze(self) -> FrozenRecency:
+        """A copy that later changes leave as it is: about 10 ns a block."""
+        oldest = self._oldest_run
+        return FrozenRecency(
+            self.held.copy(),
+            self._next,
+            self.logged,
+            self._oldest.copy(),
+            None if oldest is None else (oldest.stamp, oldest.at),
+            _frozen(self._cleaned),
+            _frozen(self._rest),
+            (self.ranked, self._cleaning, self._sealed),
+        )
+
+    def thaw(self, frozen: FrozenRecency) -> None:
+        """Replace everything by this."""
+        self.held.clear()
+        self.held.update(frozen.held)
+        self._next, self.logged = frozen.newest, frozen.logged
+        self._oldest = frozen.oldest.copy()
+        self._oldest_run = None if frozen.oldest_run is None else _Run(*frozen.oldest_run, array("Q"))
+        self._cleaned = deque([_Run(*run) for run in frozen.cleaned])
+        self._rest = deque([_Run(*run) for run in frozen.rest])
+        self.ranked, self._cleaning, self._sealed = frozen.flags
+
     def _find_oldest(self) -> _Run | None:
         stamps, oldest = self.held, self._oldest
         while True:
@@ -192,3 +231,11 @@ class Recency:
         if not self._rest:
             self._rest, self._cleaned = self._cleaned, deque()
             self._cleaning = False
+
+
+def _frozen(runs: deque[_Run]) -> "list[tuple[int, float, array[int]]]":
+    frozen = [(run.stamp, run.at, run.blocks) for run in runs]
+    if frozen:  # the only one whose blocks may change in place
+        stamp, at, blocks = frozen[-1]
+        frozen[-1] = stamp, at, blocks[:]
+    return frozen

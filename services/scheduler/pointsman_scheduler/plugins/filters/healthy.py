@@ -28,7 +28,7 @@ class HealthyWorkers(Filter):
             return None
 
         def why(worker: Worker) -> str:
-            return _ailment(worker, now)
+            return ailment(worker, now) or "healthy"
 
         keep = candidates.take(fleet.eligible_until) >= now
         if keep.any():
@@ -38,7 +38,8 @@ class HealthyWorkers(Filter):
         return Removal(keep, why, degraded)
 
 
-def _ailment(worker: Worker, now: float) -> str:
+def ailment(worker: Worker, now: float) -> str | None:
+    """Why this filter removes a worker; None for a healthy one."""
     report = worker.report
     if report is not None and report.state in _REFUSING:
         return f"{report.state}: {report.reason}" if report.reason else report.state
@@ -48,4 +49,6 @@ def _ailment(worker: Worker, now: float) -> str:
     if silence > TIMES.worker_silent_s:
         return f"silent for {silence:.1f} s"
     standing = worker.standing
+    if not standing.demoted:
+        return None
     return f"demoted after {standing.failures} failure(s), tried again in {max(0.0, standing.retry_at - now):.1f} s"

@@ -38,7 +38,9 @@ class DataParallel(SingleHandler[DataParallelParams], ResponseObserver[DataParal
             if ranks > 1:
                 count = [self._open[worker.name, rank] for rank in range(ranks)]
                 least = min(range(ranks), key=count.__getitem__)
-                home = int(request.blocks[0]) % ranks if len(request.blocks) else least
+                home = request.spread(ranks)
+                if home is None:
+                    home = least
                 selection.rank = home if count[home] - count[least] <= self.params.imbalance else least
         return selection
 

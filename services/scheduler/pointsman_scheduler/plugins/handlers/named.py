@@ -24,6 +24,7 @@ class HeaderNamed(ProfileHandler[HeaderNamedParams]):
 
     def setup(self) -> None:
         self._header = self.params.header.lower()
+        self.reads_headers = (self._header,)
 
     def check(self, profiles: Collection[str]) -> None:
         need_profile(self, self.params.default, profiles)

@@ -30,11 +30,14 @@ def best(totals: Floats, count: int, dice: Dice) -> list[int]:
             return order[:count]
         ties = [index for index in order if values[index] == top]
     else:
-        ties = (totals == totals.max()).nonzero()[0].tolist()
         wanted = min(count, len(totals))
         near = totals.argpartition(-wanted)[-wanted:]
-        greatest = dict(zip(near.tolist(), totals[near].tolist(), strict=True))
-        order = sorted(greatest, key=greatest.__getitem__, reverse=True)
+        best_of_all = dict(zip(near.tolist(), totals[near].tolist(), strict=True))
+        order = sorted(best_of_all, key=best_of_all.__getitem__, reverse=True)
+        top = best_of_all[order[0]]
+        if wanted > 1 and best_of_all[order[1]] < top:
+            return order
+        ties = (totals == top).nonzero()[0].tolist()
     first = ties[dice.below(len(ties))] if len(ties) > 1 else ties[0]
     if order[0] != first:
         if first in order:

@@ -6,13 +6,13 @@ import numpy as np
 from pydantic import Field
 
 from pointsman_core.plugins import Key
+from pointsman_delay import DelayForecast, PassSizeSearch
 from pointsman_plugins.plugin import Params
-from pointsman_plugins.scheduling.arrays import FEW, Floats
+from pointsman_plugins.scheduling.arrays import FEW, Floats, greatest
 from pointsman_plugins.scheduling.candidates import Candidates
 from pointsman_plugins.scheduling.points import MATCHED_TOKENS, Producer, ResponseObserver
 from pointsman_plugins.scheduling.request import ScheduleRequest
 from pointsman_plugins.scheduling.worker import Hold
-from pointsman_scheduler.domain.delay import DelayForecast, PassSizeSearch
 
 DELAY_COST: Final[Key[Floats]] = Key("delay-cost", np.ndarray)
 """For each worker of the fleet, the delay that choosing it causes, in milliseconds times requests; tokens until the
@@ -45,11 +45,15 @@ class DelayPrediction(Producer[DelayPredictionParams], ResponseObserver[DelayPre
             self.estimator.lay_out([(worker.life, float(worker.capacity_tokens or np.inf)) for worker in fleet.workers])
         prompt = max(1, request.prompt_tokens)
         matched = request.get(MATCHED_TOKENS)
-        depth = int(max(matched.tolist()) if len(matched) <= FEW else matched.max()) // request.block_tokens
+        depth = int(max(matched.tolist()) if len(matched) <= FEW else greatest(matched)) // request.block_tokens
         # A request that waited was counted when it came.
         prefix = int(request.blocks[depth - 1]) if depth and request.bound is None else None
         now = everyone.now * 1000.0
         request.put(DELAY_COST, self.estimator.costs(prompt, matched, now, request.max_output_tokens, prefix))
+
+    def laid_out(self, epoch: int) -> bool:
+        """Whether the estimator's workers are those of the fleet at this epoch."""
+        return self._epoch == epoch
 
     def chosen(self, hold: Hold, now: float) -> None:
         prompt = max(1, hold.prompt_tokens)

@@ -5,7 +5,7 @@ import numpy as np
 from pydantic import Field
 
 from pointsman_plugins.plugin import Params
-from pointsman_plugins.scheduling.arrays import FEW, Floats, Scores
+from pointsman_plugins.scheduling.arrays import FEW, Floats, Scores, greatest, least
 from pointsman_plugins.scheduling.candidates import Candidates
 from pointsman_plugins.scheduling.points import Scorer
 from pointsman_plugins.scheduling.request import ScheduleRequest
@@ -15,15 +15,17 @@ def fewest_first(figures: Floats) -> Scores:
     """1 for the least, 0 for the most, linear between; 1 for all when they are equal."""
     if len(figures) <= FEW:
         values = figures.tolist()
-        least, most = min(values), max(values)
-        if most == least:
+        fewest, most = min(values), max(values)
+        if most == fewest:
             return [1.0] * len(values)
-        spread = most - least
+        spread = most - fewest
         return [(most - value) / spread for value in values]
-    least, most = float(figures.min()), float(figures.max())
-    if most == least:
+    fewest, most = least(figures), greatest(figures)
+    if most == fewest:
         return np.ones(len(figures))
-    return (most - figures) / (most - least)
+    scores = most - figures
+    scores /= most - fewest
+    return scores
 
 
 class QueueLength(Scorer):

@@ -8,7 +8,7 @@ from pointsman_semantic_cache.domain.gate.vocabulary import STRICT, WHO_WHEN_WHE
 
 
 def difference(one: Signature, other: Signature) -> str | None:
-    """What keeps two texts from having the same answer, in a word; None: nothing that the gate sees."""
+    """Why two texts can't have the same answer, in one word; None when the gate finds no reason."""
     if _languages_differ(one.language, other.language):
         return "language"
     if one.negations != other.negations:
@@ -29,7 +29,7 @@ def difference(one: Signature, other: Signature) -> str | None:
 def _languages_differ(one: str, other: str) -> bool:
     if one == other:
         return False
-    # A few words of Latin script tell no language.
+    # A few words of Latin script don't show which language it is.
     return one.partition("-")[0] != other.partition("-")[0] or "latin" not in (one, other)
 
 

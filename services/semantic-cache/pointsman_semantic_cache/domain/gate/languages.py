@@ -1,4 +1,4 @@
-"""Which language a text is in, as far as its letters and small words tell."""
+"""The language of a text, from its letters and short words."""
 
 from collections.abc import Sequence
 from typing import Final

@@ -6,10 +6,10 @@ from typing import Final
 _SILENT: Final = frozenset(
     ".,;:!?\u00bf\u00a1\u2026\"'`\u201c\u201d\u201e\u00ab\u00bb\u2039\u203a\u2018\u2019()[]{}\u2014\u3002\u3001\uff0c\uff01\uff1f\uff1b\uff1a\u300c\u300d\u300e\u300f\u30fb"
 )
-"""What separates or quotes, and says nothing where a space or another one of its kind is beside it."""
+"""Marks that separate or quote. Beside a space or another such mark they have no meaning of their own."""
 _OPERATORS: Final = frozenset("+-*/%^=<>|&~")
 _BEHIND_A_POINT: Final = frozenset("+*=<>|&~:^")
-"""What makes an operator of a point or a colon."""
+"""Characters that make a point or a colon before them an operator."""
 _ALIKE: Final = str.maketrans({"\u2212": "-", "\u2013": "-", "\u2010": "-", "\u2011": "-", "\u2012": "-"})
 _INVISIBLE: Final = frozenset(("Cf", "Cc"))
 _SELECTORS: Final = frozenset("\ufe0e\ufe0f")
@@ -36,7 +36,7 @@ def mark_at(text: str, place: int, *, computing: bool) -> str | None:
     if letter in ".," and after.isdigit() and not before.isalnum():
         return letter
     if letter in "()[]{}":
-        # They say what is computed first, and nothing in prose.
+        # Brackets order a calculation; in prose they mean nothing.
         return letter if computing or (before.isalnum() and after) else None
     if letter in ":.?" and after in _BEHIND_A_POINT:
         return letter

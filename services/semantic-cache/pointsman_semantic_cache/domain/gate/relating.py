@@ -8,7 +8,7 @@ from pointsman_semantic_cache.domain.gate.vocabulary import HOW, WHO_WHEN_WHERE
 
 _NOUNS: Final = frozenset(hashed(stem_of(noun)) for noun in ASKED_BY_A_NOUN)
 _ASIDE: Final = {TENSE: {PRESENT}}
-"""What a text says by saying nothing."""
+"""The value of a relation that a text leaves out."""
 
 
 def relations_differ(one: Signature, other: Signature) -> bool:
@@ -27,7 +27,7 @@ def foreign_words_differ(one: Signature, other: Signature) -> bool:
         return False
     if one.foreign != other.foreign:
         return True
-    # Neither tells its language: what one has more may be a negation.
+    # The language of neither is known: an extra word in one may be a negation.
     return one.language == other.language == "latin" and set(one.words) != set(other.words) and _within(one, other)
 
 

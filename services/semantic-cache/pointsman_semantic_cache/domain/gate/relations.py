@@ -19,9 +19,9 @@ GOVERNING: Final[Mapping[str, int]] = {
 LOOSE: Final = frozenset((GOVERNING["to"], GOVERNING["in"], GOVERNING["of"]))
 """Where other words differ too, one may stand for another: convert to euros, how much in euros."""
 COUNTED: Final = len(_GOVERNING)
-"""What a number makes of the unit behind it: `10 miles in meters` isn't `10 meters in miles`."""
+"""The relation between a number and the unit after it: `10 miles in meters` isn't `10 meters in miles`."""
 NEGATED: Final = len(_GOVERNING) + 1
-"""What a negation makes of it: `not eat but drink` isn't `eat but not drink`."""
+"""The relation of a negation to the word after it: `not eat but drink` isn't `eat but not drink`."""
 
 ALWAYS: Final[Mapping[str, int]] = {
     word: number

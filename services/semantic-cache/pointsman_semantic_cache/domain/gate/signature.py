@@ -1,4 +1,4 @@
-"""What the gate keeps of a text: numbers that stand for its words, never the words."""
+"""The gate's reduction of a text: numbers in place of its words, never the words."""
 
 from typing import Final, NamedTuple
 from zlib import crc32
@@ -10,7 +10,7 @@ class Signature(NamedTuple):
     """One text, as the gate compares it. Words are 32-bit hashes."""
 
     language: str
-    """Script and, of Latin script, the language; `latin` alone where that can't be told."""
+    """Script and, of Latin script, the language; `latin` alone where the language is unclear."""
     negations: int
     numbers: tuple[int, ...]
     """In their order."""
@@ -37,7 +37,7 @@ class Signature(NamedTuple):
 
 
 def stem_of(word: str) -> str:
-    """What forms of a word share, roughly; a name loses nothing but its plural."""
+    """The stem of a word, roughly; a name loses only its plural."""
     for ending, instead, shortest in (
         ("ies", "y", 3), ("sses", "ss", 2), ("ing", "", 4), ("ed", "", 4), ("ly", "", 4), ("es", "e", 3), ("s", "", 3),
     ):  # fmt: skip
@@ -48,5 +48,5 @@ def stem_of(word: str) -> str:
 
 
 def hashed(text: str) -> int:
-    """What stands for a word."""
+    """The number in place of a word."""
     return crc32(text.encode("utf-8", "surrogatepass"))

@@ -38,7 +38,7 @@ _ASKS: Final = frozenset((
     "summarise", "translate", "make", "create", "provide", "set", "convert", "compare", "calculate", "name", "define",
     "suggest", "recommend", "let",
 ))  # fmt: skip
-"""What a model is asked for, and nobody else."""
+"""Verbs that are asked of a model alone."""
 
 
 class Token(NamedTuple):

@@ -1,0 +1,1 @@
+"""The console: the gateway in a browser."""

@@ -1,0 +1,199 @@
+"""The HTTP application: pages, and what they ask for."""
+
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from datetime import date
+from typing import Annotated, Final, NamedTuple, cast
+
+import orjson
+from fastapi import Body, FastAPI, Query, Request, Response
+from fastapi.exceptions import RequestValidationError
+from fastapi.responses import FileResponse, HTMLResponse
+from fastapi.staticfiles import StaticFiles
+from pydantic import BaseModel, JsonValue
+
+from pointsman_console.adapters.door import COOKIE, cookie_of
+from pointsman_console.adapters.pages import STATIC, rendered
+from pointsman_console.adapters.stream import Streams
+from pointsman_console.domain.sampling import DecisionFilter
+from pointsman_console.domain.sessions import BrowserSession
+from pointsman_console.domain.usage_rows import DIMENSIONS
+from pointsman_contracts.usage import UsageQuery
+
+Events = AsyncGenerator[bytes]
+Text = Annotated[str, Query(max_length=512)]
+Day = date | None
+
+
+class Failed(Exception):
+    """A question that has no answer: status, and words for the page."""
+
+    def __init__(self, status: int, words: str) -> None:
+        super().__init__(words)
+        self.status = status
+
+
+class LoginAttempt(BaseModel):
+    """What the login page sends: a key, or the one-time token of the address that `pointsman up` printed."""
+
+    key: str = ""
+    token: str = ""
+
+
+class WantedRevision(BaseModel):
+    """A revision to roll back to."""
+
+    revision: int
+
+
+class Opened(NamedTuple):
+    """A session that began."""
+
+    cookie: str
+    session: BrowserSession
+
+
+class Answers(NamedTuple):
+    """The functions behind the routes."""
+
+    log_in: Callable[[LoginAttempt], Awaitable[Opened]]
+    log_out: Callable[[str], None]
+    still: Callable[[BrowserSession], Awaitable[bool]]
+    fleet: Callable[[], Events]
+    decisions: Callable[[DecisionFilter], Events]
+    decision: Callable[[str, str], Awaitable[JsonValue]]
+    """Takes the id of a request, or else that of a trace."""
+    usage: Callable[[UsageQuery], Awaitable[JsonValue]]
+    limits: Callable[[], Awaitable[JsonValue]]
+    revisions: Callable[[], Awaitable[JsonValue]]
+    revision: Callable[[int, int | None], Awaitable[JsonValue]]
+    rollback: Callable[[BrowserSession, int], Awaitable[JsonValue]]
+    regret: Callable[[], Awaitable[JsonValue]]
+    results: Callable[[], Awaitable[JsonValue]]
+    result: Callable[[str], Awaitable[JsonValue]]
+
+
+def application(answers: Answers, streams: Streams, *, https: bool, lasts_s: float) -> FastAPI:
+    """Every route. `Door` lets nobody in without a session."""
+    app: Final = FastAPI(docs_url=None, redoc_url=None, openapi_url=None)
+    for path, document in rendered().items():
+        _serve_page(app, path, document)
+    app.mount("/static", StaticFiles(directory=STATIC))
+
+    @app.exception_handler(Failed)
+    def failed(request: Request, error: Failed) -> Response:
+        del request
+        return answer({"error": str(error)}, error.status)
+
+    @app.exception_handler(RequestValidationError)
+    def malformed(request: Request, error: RequestValidationError) -> Response:
+        del request, error  # it quotes the request, which may have a key in it
+        return answer({"error": "The request isn't what this page sends."}, 422)
+
+    @app.get("/favicon.ico")
+    def icon() -> Response:
+        return FileResponse(STATIC / "icon.svg", media_type="image/svg+xml")
+
+    @app.post("/api/login")
+    async def log_in(given: Annotated[LoginAttempt, Body()]) -> Response:
+        opened = await answers.log_in(given)
+        response = answer(_described(opened.session))
+        response.set_cookie(
+            COOKIE, opened.cookie, max_age=round(lasts_s), httponly=True, samesite="strict", secure=https, path="/"
+        )
+        return response
+
+    @app.post("/api/logout")
+    def log_out(request: Request) -> Response:
+        answers.log_out(cookie_of(request.scope))
+        response = answer({})
+        response.delete_cookie(COOKIE, httponly=True, samesite="strict", secure=https, path="/")
+        return response
+
+    @app.get("/api/session")
+    def session(request: Request) -> Response:
+        return answer(_described(session_of(request)))
+
+    @app.get("/api/fleet/stream")
+    def fleet(request: Request) -> Response:
+        return following(request, answers.fleet())
+
+    @app.get("/api/decisions/stream")
+    def decisions(
+        request: Request,
+        pool: Text = "",
+        model: Text = "",
+        tenant: Text = "",
+        level: Text = "",
+        endpoint: Text = "",
+        reason: Text = "",
+    ) -> Response:
+        return following(request, answers.decisions(DecisionFilter(pool, model, tenant, level, endpoint, reason)))
+
+    @app.get("/api/decision")
+    async def decision(id: Text = "", trace: Text = "") -> Response:  # noqa: A002 - as in the address
+        return answer(await answers.decision(id, trace))
+
+    @app.get("/api/usage")
+    async def usage(by: Text = "day,tenant,model", since: Day = None, until: Day = None, tenant: Text = "") -> Response:
+        names = tuple(name for name in DIMENSIONS if name in by.split(","))
+        asked = UsageQuery(
+            by=names,
+            since=None if since is None else since.isoformat(),
+            until=None if until is None else until.isoformat(),
+            tenant=tenant or None,
+        )
+        return answer(await answers.usage(asked))
+
+    @app.get("/api/limits")
+    async def limits() -> Response:
+        return answer(await answers.limits())
+
+    @app.get("/api/configuration")
+    async def revisions() -> Response:
+        return answer(await answers.revisions())
+
+    @app.get("/api/configuration/{number}")
+    async def revision(number: int, against: int | None = None) -> Response:
+        return answer(await answers.revision(number, against))
+
+    @app.post("/api/configuration/rollback")
+    async def rollback(request: Request, wanted: Annotated[WantedRevision, Body()]) -> Response:
+        return answer(await answers.rollback(session_of(request), wanted.revision))
+
+    @app.get("/api/regret")
+    async def regret() -> Response:
+        return answer(await answers.regret())
+
+    @app.get("/api/results")
+    async def results() -> Response:
+        return answer(await answers.results())
+
+    @app.get("/api/results/{name}")
+    async def result(name: str) -> Response:
+        return answer(await answers.result(name))
+
+    def following(request: Request, events: Events) -> Response:
+        own = session_of(request)
+        return streams.response(events, lambda: answers.still(own))
+
+    return app
+
+
+def session_of(request: Request) -> BrowserSession:
+    """The session that `Door` found."""
+    return cast("BrowserSession", request.scope["session"])
+
+
+def answer(document: JsonValue, status: int = 200) -> Response:
+    """A JSON document."""
+    return Response(orjson.dumps(document), status, media_type="application/json")
+
+
+def _described(session: BrowserSession) -> JsonValue:
+    return {"name": session.right.name, "may_write": session.right.may_write, "csrf": session.csrf}
+
+
+def _serve_page(app: FastAPI, path: str, document: str) -> None:
+    @app.get(path, response_class=HTMLResponse)
+    def page() -> HTMLResponse:  # pyright: ignore[reportUnusedFunction] - FastAPI's
+        return HTMLResponse(document)

@@ -1,0 +1,83 @@
+"""One request as a page tells it."""
+
+from typing import Any
+
+from pointsman_console.domain import story
+from pointsman_contracts.journey import StageReport
+from pointsman_contracts.response import RequestRejected, ResponseCompleted, ResponseStarted
+from pointsman_contracts.scheduling import CandidateColumns, ProfileRun, RequestScheduled
+from pointsman_core import why
+from pointsman_core.request_events import Event
+from pointsman_testing.builders import scheduled
+
+
+def told(*events: Event) -> dict[str, Any]:
+    return story.told("edge-1", events)
+
+
+COLUMNS = CandidateColumns(
+    workers=("a", "b", "c"),
+    ages_ms=(10.0, 20.0, -1.0),
+    running=(1, 2, 0),
+    waiting=(0, 3, 0),
+    kv_usage=(0.1, 0.9, 0.0),
+    matched_tokens=(512, 0, 0),
+    scores={"queue": (1.0, 0.25, None)},
+    totals=(2.0, 0.5, None),
+    filtered={"c": "healthy: draining"},
+)
+RUN = ProfileRun(profile="default", chosen=("a", "b"), weights={"queue": 2.0}, candidates=COLUMNS)
+
+
+def decision(**changes: object) -> RequestScheduled:
+    took = {"preprocessor/limit": 0.1, "preprocessor": 0.5, "profile-picker": 0.2, "scheduler": 9.0}
+    trail = tuple(StageReport(stage=name, instance="i", took_ms=ms) for name, ms in took.items())
+    return scheduled(
+        runs=(RUN,), primary="default", endpoints=("a", "b"), trail=trail, queued_ms=4.0, decided_us=300.0, **changes
+    )
+
+
+def completed() -> ResponseCompleted:
+    return ResponseCompleted(
+        request_id="request-1", source="edge-1", sequence=1, at_ms=9, pool="p", worker="a", status=200, outcome="ok",
+        decided_ms=6.0, ttft_ms=40.0, duration_ms=100.0,
+    )  # fmt: skip
+
+
+def test_every_candidate_has_its_scores_and_the_words_of_explain() -> None:
+    found = told(decision())
+    [shown] = found["decisions"]
+    [run] = shown["runs"]
+    words = {each["worker"]: each["words"] for each in run["candidates"]}
+    assert words == {verdict.worker: verdict.words for verdict in why.verdicts(RUN)}
+    assert words["c"] == "removed by healthy: draining"
+
+
+def test_the_timeline_runs_without_gaps_from_the_first_stage_to_the_end() -> None:
+    started = ResponseStarted(
+        request_id="request-1", source="edge-1", sequence=1, at_ms=8, pool="p", worker="a", ttft_ms=33.0
+    )
+    found = told(decision(), started, completed())
+    spans = found["timeline"]
+    shown = [(span["name"], span["from_ms"], span["to_ms"]) for span in spans]
+    assert shown == [
+        ("preprocessor", 0.0, 0.5),
+        ("profile-picker", 0.5, 0.7),
+        ("queue", 0.7, 4.7),
+        ("scheduler", 4.7, 5.0),
+        ("bus and edge", 5.0, 6.0),
+        ("until the first token", 6.0, 40.0),
+        ("answer", 40.0, 100.0),
+    ]
+    assert found["over"] is True
+
+
+def test_a_rejected_request_says_who_rejected_it_and_why() -> None:
+    rejected = RequestRejected(
+        request_id="r", source="edge-1", sequence=1, at_ms=1, stage="preprocessor", status=429, reason="over the limit"
+    )
+    found = told(rejected)
+    assert found["given"] == {
+        "stage": "preprocessor", "status": 429, "rejected": True, "reason": "over the limit", "trail": [],
+    }  # fmt: skip
+    assert found["decisions"] == []

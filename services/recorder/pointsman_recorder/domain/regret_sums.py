@@ -1,0 +1,65 @@
+"""From `RequestsJudged` to the sums of regret. Sums are of whole microseconds: exact in any order."""
+
+from datetime import UTC, datetime
+from typing import NamedTuple
+
+import orjson
+
+from pointsman_contracts.regret import RegretSum, RequestsJudged
+
+
+class RegretRow(NamedTuple):
+    """What one event adds to one row of the sums."""
+
+    judge: str
+    pool: str
+    hour: str
+    profile: str
+    reason: str
+    requests: int
+    judged: int
+    regret_us: int
+    cost_us: int
+
+
+class RegretAnswer(NamedTuple):
+    """The content of an answer."""
+
+    rows: list[RegretSum]
+    more: bool
+    """Whether there are more rows."""
+
+
+def regret_rows(event: RequestsJudged) -> tuple[RegretRow, ...]:
+    """The rows that an event adds to; one for each hour, profile and reason in it."""
+    sums: dict[tuple[str, str, str], list[int]] = {}
+
+    def add(hour: str, profile: str, reason: str, judged: int, regret_us: int, cost_us: int) -> None:
+        row = sums.setdefault((hour, profile, reason), [0, 0, 0, 0])
+        for place, amount in enumerate((1, judged, regret_us, cost_us)):
+            row[place] += amount
+
+    for request in event.requests:
+        hour = hour_of(request.at_ms)
+        for choice in request.choices:
+            add(hour, choice.profile, choice.reason, 1, choice.regret_us, choice.cost_us)
+            if choice.filter:
+                add(hour, choice.profile, f"filter:{choice.filter}", 0, choice.filtered_us, 0)
+    return tuple(
+        RegretRow(event.judge, event.pool, hour, profile, reason, *amounts)
+        for (hour, profile, reason), amounts in sums.items()
+    )
+
+
+def hour_of(at_ms: int) -> str:
+    """The hour (UTC), as `2026-03-01T09`."""
+    return datetime.fromtimestamp(at_ms / 1000, UTC).strftime("%Y-%m-%dT%H")
+
+
+def of_request(body: bytes, request_id: str) -> bytes | None:
+    """The event with this request alone; None when it has no such request."""
+    event = RequestsJudged.decode(body)
+    requests = tuple(request for request in event.requests if request.request_id == request_id)
+    return (
+        orjson.dumps(event.model_copy(update={"requests": requests, "unjudged": {}}).model_dump()) if requests else None
+    )

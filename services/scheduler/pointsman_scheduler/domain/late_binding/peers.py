@@ -1,0 +1,85 @@
+"""The requests that wait at the other schedulers of a pool.
+
+Each scheduler plans the requests of all, and binds its own: with the same knowledge all make one plan.
+"""
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+import numpy as np
+
+from pointsman_plugins.scheduling.request import RequestKey, ScheduleRequest
+from pointsman_scheduler.domain.late_binding.unbound import PeerRequest, Unbound
+
+FORGOTTEN_MS: Final = 250.0
+"""A report of waiting requests is valid for this long."""
+TELL_AGAIN_MS: Final = 100.0
+"""A scheduler repeats the report after this long without a change."""
+SHARING_MS: Final = 10_000.0
+"""A scheduler that published within this time counts as one that shares the requests of the pool."""
+
+
+class Peers:
+    """Times are milliseconds of this scheduler's clock."""
+
+    def __init__(self) -> None:
+        self._heard: dict[str, float] = {}
+        """Scheduler → when its last message came."""
+        self._reported: dict[str, tuple[float, dict[RequestKey, PeerRequest]]] = {}
+        """Scheduler → when its last report came, and the requests that wait there."""
+
+    def heard(self, scheduler: str, now: float) -> None:
+        """A message of this scheduler came."""
+        self._heard[scheduler] = now
+
+    def silent(self, scheduler: str, now: float) -> bool:
+        """Whether nothing was heard of this scheduler for half the time after which it isn't counted."""
+        return now - self._heard.get(scheduler, -math.inf) > SHARING_MS / 2.0
+
+    def count(self, now: float) -> int:
+        """Number of other schedulers."""
+        return sum([now - at <= SHARING_MS for at in self._heard.values()]) if self._heard else 0
+
+    def report(self, scheduler: str, requests: Sequence[PeerRequest], now: float) -> None:
+        """Take a report of all requests that wait there."""
+        self.heard(scheduler, now)
+        _, former = self._reported.get(scheduler, (0.0, {}))
+        found: dict[RequestKey, PeerRequest] = {}
+        for each in requests:
+            known = former.get(each.key)
+            found[each.key] = each if known is None or each.blocks else each._replace(blocks=known.blocks)
+        self._reported[scheduler] = now, found
+
+    def waiting(self, rows: Mapping[str, int], now: float) -> list[Unbound]:
+        """The requests, without those for unknown workers; each call makes them anew. `rows`: of the workers."""
+        waiting: list[Unbound] = []
+        for at, found in self._reported.values():
+            if now - at > FORGOTTEN_MS:
+                continue
+            for peer in found.values():
+                row = rows.get(peer.worker)
+                if row is not None:
+                    waiting.append(_unbound(peer, row, len(rows)))
+        return waiting
+
+    def forget(self) -> None:
+        """The engines of the pool changed."""
+        self._reported.clear()
+
+
+def _unbound(peer: PeerRequest, row: int, workers: int) -> Unbound:
+    request = ScheduleRequest(
+        peer.request_id,
+        edge=peer.edge,
+        prompt_tokens=peer.prompt,
+        max_output_tokens=peer.max_output,
+        blocks=np.frombuffer(peer.blocks, "<u8"),
+        block_tokens=peer.block_tokens,
+        priority=peer.priority,
+    )
+    # With its blocks, the prefixes known here say more.
+    held = 0.0 if peer.blocks else max(0.0, peer.prompt - peer.uncached)
+    each = Unbound(request, peer.since, np.zeros(workers), None, row, 0.0, (row, held))
+    each.uncached, each.latest = peer.uncached, peer.latest
+    return each

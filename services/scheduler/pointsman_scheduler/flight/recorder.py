@@ -1,0 +1,254 @@
+"""Records the pools whose configuration asks for it. No request waits for it: what the disk doesn't take is dropped,
+counted, and named in the log."""
+
+import asyncio
+import time
+from collections.abc import Callable, Iterable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from pathlib import Path
+from typing import Final, NamedTuple
+
+from pointsman_core.config.flight import FlightSettings
+from pointsman_flight.salt import Salt, kept_in
+from pointsman_runtime.telling.logs import Log
+from pointsman_scheduler.domain.policy import Policy
+from pointsman_scheduler.domain.pool import PoolScheduler
+from pointsman_scheduler.flight.freezing import freeze
+from pointsman_scheduler.flight.metrics import FlightMetrics
+from pointsman_scheduler.flight.segments import Beginning, Encoded, SegmentLog
+from pointsman_scheduler.flight.tap import Drained, Note, Tap
+
+TURN_S: Final = 0.1
+_AT_ONCE: Final = 32
+"""Notes that become records without a break: some 0.3 ms."""
+RETRY_S: Final = 5.0
+"""After the disk refused a write."""
+MOST_NOTES: Final = 10_000
+"""Inputs that wait for the disk: some seconds of a busy pool, and some 20 MB."""
+
+_log = Log("flight")
+
+
+class _Turn(NamedTuple):
+    """What is to be written."""
+
+    notes: list[Note]
+    write: Callable[[Encoded], None]
+    """Work for the thread, with the notes' records."""
+
+
+class _Recording:
+    """One pool's recording."""
+
+    def __init__(self, tap: Tap, log: SegmentLog, clock: Callable[[], float], *, empty: bool) -> None:
+        self.tap: Final = tap
+        self.log: Final = log
+        self.used: tuple[Policy, ...] = ()
+        """The policies in force, as the log knows."""
+        self._clock: Final = clock
+        self._first: Beginning | None = Beginning(time.time_ns(), clock(), None, ()) if empty else None
+        self._retry_at = float("-inf")
+        self._gap = ""
+        self._missed = 0
+        self._in_hand = 0
+        """Notes that the thread has."""
+
+    def turn(self, now: float) -> _Turn | None:
+        """One turn of the event loop."""
+        log, tap = self.log, self.tap
+        if not log.is_open:
+            if now < self._retry_at:
+                return None
+            start, self._first = self._first or self._snapshot(), None
+            return _Turn([], partial(self._begin, start))
+        drained = tap.drain()
+        notes = self._noted(drained)
+        self._in_hand = len(drained.notes)
+        if drained.dropped:
+            self._gap, self._missed = "the disk was too slow", drained.dropped
+            return _Turn(notes, partial(self._stop, drained.dropped))
+        if log.is_due(now):
+            start = self._snapshot()
+            return _Turn(notes, partial(self._rotate, start))
+        return _Turn(notes, log.write) if notes else None
+
+    def failed(self, reason: str, now: float) -> None:
+        """The thread's work failed."""
+        lost = self.tap.drain()
+        self._gap, self._missed = reason, self._missed + self._in_hand + len(lost.notes) + lost.dropped
+        self._retry_at = now + RETRY_S
+        self.tap.close()
+        self.log.abandon()
+
+    def last(self) -> _Turn:
+        """What is to be written at the end."""
+        self.tap.detach()
+        drained, first = self.tap.drain(), self._first
+
+        def finish(encoded: Encoded) -> None:
+            if first is not None:
+                self.log.begin(first)
+            self._stop(drained.dropped, encoded)
+
+        return _Turn(self._noted(drained), finish)
+
+    def _snapshot(self) -> Beginning:
+        pool, maker = self.tap.pool, self.log.maker
+        used = tuple([maker.number_of(policy) for policy in pool.policies])
+        frozen = freeze(pool, maker.policies)
+        if not self.log.is_open:
+            maker.know(pool)
+            self._missed += self.tap.drain().dropped
+            self.tap.open()
+        gap, self._gap, missed, self._missed = self._gap, "", self._missed, 0
+        return Beginning(time.time_ns(), self._clock(), frozen, used, gap, missed)
+
+    def _noted(self, drained: Drained) -> list[Note]:
+        # Where inputs are missing, the state is further than the notes.
+        if drained.notes and not drained.dropped:
+            drained.notes.append(("check", figures(self.tap.pool)))
+        return drained.notes
+
+    def _begin(self, start: Beginning, _encoded: Encoded) -> None:
+        self.log.begin(start)
+
+    def _rotate(self, start: Beginning, encoded: Encoded) -> None:
+        self.log.write(encoded)
+        self.log.end("rotated")
+        self.log.begin(start)
+
+    def _stop(self, dropped: int, encoded: Encoded) -> None:
+        self.log.write(encoded)
+        self.log.end("gap" if dropped else "closed", dropped)
+
+
+def figures(pool: PoolScheduler) -> tuple[float, ...]:
+    """The figures of `StateChecked`."""
+    index = pool.index.memory()
+    books, binder = pool.books.ledger, pool.binder
+    return index.holdings, index.blocks, index.open_requests, len(books), len(binder), pool.fleet.epoch
+
+
+class FlightRecorder:
+    """Records all pools of a scheduler."""
+
+    def __init__(
+        self,
+        directory: Path,
+        salt: str | None,
+        product: str,
+        pools: Callable[[], Iterable[PoolScheduler]],
+        metrics: FlightMetrics,
+        most_notes: int = MOST_NOTES,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """`salt`: the deployment's key for renaming hashes; None for one that is kept in the directory."""
+        self._directory: Final = directory
+        self._secret: Final = salt
+        self._product: Final = product
+        self._pools: Final = pools
+        self._metrics: Final = metrics
+        self._most_notes: Final = most_notes
+        self._clock: Final = clock
+        self._salt: Salt | None = None
+        self._settings: Mapping[str, FlightSettings] = {}
+        self._recordings: dict[str, _Recording] = {}
+        self._ending: list[tuple[SegmentLog, _Turn]] = []
+        self._stopped: set[str] = set()
+        """Pools whose log has stopped, for whatever reason; logged once."""
+        self._thread: ThreadPoolExecutor | None = None
+
+    def configured(self, settings: Mapping[str, FlightSettings | None]) -> None:
+        """A revision came into force. Call it before the pools get to know the revision."""
+        self._settings = {pool: flight for pool, flight in settings.items() if flight is not None}
+        for pool, recording in list(self._recordings.items()):
+            if self._settings.get(pool) != recording.log.settings:
+                del self._recordings[pool]
+                self._ending.append((recording.log, recording.last()))
+        for pool in self._pools():
+            if pool.pool in self._settings and pool.pool not in self._recordings:
+                self._record(pool, empty=False)
+
+    def created(self, pool: PoolScheduler) -> None:
+        """A pool was made; it knows nothing yet."""
+        if pool.pool in self._settings:
+            self._record(pool, empty=True)
+
+    async def run(self) -> None:
+        """Write until cancelled."""
+        while True:
+            await asyncio.sleep(TURN_S)
+            await self.turn()
+
+    async def turn(self) -> None:
+        """Write what was noted since the last turn."""
+        ending, self._ending = self._ending, []
+        for log, last in ending:
+            try:
+                await self._write(log, last)
+            except OSError as error:
+                _log.error("flight_not_ended", error)
+        for name, recording in list(self._recordings.items()):
+            turn = recording.turn(self._clock())
+            if turn is None:
+                continue
+            before_inputs, before_bytes = recording.log.inputs, recording.log.bytes
+            try:
+                await self._write(recording.log, turn)
+            except OSError as error:
+                self._failed(name, recording, error)
+            else:
+                self._tell(name, recording)
+            metrics = self._metrics.of(name)
+            metrics.inputs(recording.log.inputs - before_inputs)
+            metrics.bytes(recording.log.bytes - before_bytes)
+
+    async def close(self) -> None:
+        """Write the rest, and end all segments."""
+        for name, recording in list(self._recordings.items()):
+            del self._recordings[name]
+            self._ending.append((recording.log, recording.last()))
+        await self.turn()
+        if self._thread is not None:
+            self._thread.shutdown()
+
+    def _record(self, pool: PoolScheduler, *, empty: bool) -> None:
+        try:
+            salt = self._salt = self._salt or self._made_salt()
+        except OSError as error:
+            _log.error("flight_not_begun", error, pool=pool.pool, directory=str(self._directory))
+            return
+        tap = Tap(pool, self._most_notes)
+        log = SegmentLog(pool, self._settings[pool.pool], self._directory, salt, self._product)
+        tap.attach()
+        if empty:
+            tap.open()
+        self._recordings[pool.pool] = _Recording(tap, log, self._clock, empty=empty)
+
+    def _made_salt(self) -> Salt:
+        return kept_in(self._directory) if self._secret is None else Salt(self._secret.encode())
+
+    async def _write(self, log: SegmentLog, turn: _Turn) -> None:
+        records, inputs = list[bytes](), 0
+        for start in range(0, len(turn.notes), _AT_ONCE):
+            made = log.encoded(turn.notes[start : start + _AT_ONCE])
+            records += made.records
+            inputs += made.inputs
+            await asyncio.sleep(0)
+        if self._thread is None:
+            self._thread = ThreadPoolExecutor(1, "flight")
+        await asyncio.get_running_loop().run_in_executor(self._thread, turn.write, Encoded(records, inputs))
+
+    def _failed(self, pool: str, recording: _Recording, error: OSError) -> None:
+        reason = (error.strerror or type(error).__name__).lower()
+        recording.failed(reason, self._clock())
+        if pool not in self._stopped:
+            self._stopped.add(pool)
+            self._metrics.of(pool).gaps()
+            _log.error("flight_stopped", error, pool=pool, directory=str(self._directory))
+
+    def _tell(self, pool: str, recording: _Recording) -> None:
+        if recording.log.is_open and pool in self._stopped:
+            self._stopped.discard(pool)
+            _log.info("flight_resumed", pool=pool)

@@ -1,0 +1,171 @@
+"""Writes one pool's log, segment after segment.
+
+Records are made and encoded on the event loop, some at a time, and compressed and written by a thread. A thread that
+makes them would hold the interpreter just as long, and each of the loop's system calls would wait for it.
+"""
+
+import math
+import platform
+import sys
+import time
+from pathlib import Path
+from typing import Final, NamedTuple
+
+import msgspec
+import numpy as np
+
+from pointsman_core.config.flight import FlightSettings
+from pointsman_flight.frames import FORMAT
+from pointsman_flight.reader import NOT_INPUTS
+from pointsman_flight.records import Header, PoliciesUsed, Record, SnapshotPart
+from pointsman_flight.salt import Salt
+from pointsman_flight.writer import SegmentWriter, folder, remove_oldest
+from pointsman_scheduler.domain.pool import PoolScheduler
+from pointsman_scheduler.flight.freezing import Frozen
+from pointsman_scheduler.flight.packing import Packer
+from pointsman_scheduler.flight.tap import Note
+from pointsman_scheduler.flight.writing import RecordMaker
+
+SYNC_S: Final = 5.0
+"""A segment is on the disk itself, and not only in the operating system's hands, this long after it was written, and
+when it ends."""
+
+
+class Encoded(NamedTuple):
+    """Records as bytes."""
+
+    records: list[bytes]
+    inputs: int
+    """How many of them are inputs."""
+
+
+class Beginning(NamedTuple):
+    """The start of a segment, taken in one turn of the event loop."""
+
+    unix_ns: int
+    monotonic: float
+    frozen: Frozen | None
+    """None at the beginning of a pool's life: nothing was known yet."""
+    used: tuple[int, ...]
+    """Numbers of the policies in force."""
+    gap: str = ""
+    missed: int = 0
+
+
+class SegmentLog:
+    """One pool's log. The methods that write may raise OSError; then the log needs another `begin`."""
+
+    def __init__(
+        self, pool: PoolScheduler, settings: FlightSettings, directory: Path, salt: Salt, product: str
+    ) -> None:
+        self.settings: Final = settings
+        self.maker: Final = RecordMaker(salt, settings.hash_ids, frozenset(settings.headers))
+        self.inputs = 0
+        """Inputs written so far, or lost."""
+        self.bytes = 0
+        self._pool: Final = pool.pool
+        self._scheduler: Final = pool.scheduler
+        self._index_bytes: Final = pool.index.memory().limit
+        self._directory: Final = folder(directory, pool.pool)
+        self._salt: Final = salt
+        self._product: Final = product
+        self._encoder: Final = msgspec.msgpack.Encoder()
+        self._open: SegmentWriter | None = None
+        self._before: SegmentWriter | None = None
+        """The segment that the next one continues."""
+        self._index = 0
+        self._began = -math.inf
+        self._synced = -math.inf
+
+    @property
+    def is_open(self) -> bool:
+        """Whether there is a segment to write to."""
+        return self._open is not None
+
+    def is_due(self, now: float) -> bool:
+        """Whether the next segment should begin. A quarter of what may be kept is enough for one."""
+        size = self._open.size if self._open is not None else 0
+        return now - self._began >= self.settings.segment or size >= self.settings.keep // 4
+
+    def begin(self, start: Beginning) -> None:
+        """Begin a segment, and remove the oldest ones."""
+        continued, self._before = self._before, None
+        self._index += 1
+        self.inputs += start.missed
+        header = Header(
+            format=FORMAT,
+            product=self._product,
+            pool=self._pool,
+            scheduler=self._scheduler,
+            index=self._index,
+            empty=start.frozen is None,
+            follows=continued is not None,
+            first_input=self.inputs + 1,
+            unix_ns=start.unix_ns,
+            monotonic=start.monotonic,
+            salt=self._salt.name,
+            hashed_ids=self.settings.hash_ids,
+            index_bytes=self._index_bytes,
+            previous=0 if continued is None else continued.chain,
+            gap=start.gap,
+            missed=start.missed,
+            platform=platform_facts(),
+        )
+        self._began = self._synced = start.monotonic
+        self._open = SegmentWriter(self._directory, header)
+        self.bytes += self._open.size
+        if start.frozen is not None:
+            self._write([*self.maker.definitions(), PoliciesUsed(start.used)])
+            packer = Packer(self._salt, self.settings.hash_ids, self.maker.headers)
+            for part in packer.parts(start.frozen):
+                self._write([SnapshotPart(part, last=False)])
+            self._write([SnapshotPart(b"", last=True)])
+        remove_oldest(self._directory, self.settings.keep, self._open.path)
+
+    def encoded(self, notes: list[Note]) -> Encoded:
+        """The records of these notes."""
+        made, encode = self.maker.records(notes), self._encoder.encode
+        return Encoded([encode(record) for record in made], sum(not isinstance(record, NOT_INPUTS) for record in made))
+
+    def write(self, encoded: Encoded) -> None:
+        """Append these records."""
+        segment = self._open
+        if segment is not None:
+            before = segment.size
+            segment.append(encoded.records)
+            self.bytes += segment.size - before
+        # Only now: what wasn't written wasn't recorded.
+        self.inputs += encoded.inputs
+        now = time.monotonic()
+        if segment is not None and now - self._synced >= SYNC_S:
+            self._synced = now
+            segment.sync()
+
+    def end(self, reason: str, dropped: int = 0) -> None:
+        """End the segment. The next one continues it, unless inputs were dropped."""
+        ended, self._open = self._open, None
+        if ended is not None:
+            ended.end(reason, dropped)
+            self._before = None if dropped else ended
+
+    def abandon(self) -> None:
+        """Give the segment up after an error."""
+        lost, self._open, self._before = self._open, None, None
+        if lost is not None:
+            lost.abandon()
+
+    def _write(self, made: list[Record]) -> None:
+        if self._open is not None:
+            before = self._open.size
+            self._open.write(made)
+            self.bytes += self._open.size - before
+
+
+def platform_facts() -> dict[str, str]:
+    """What the last digit of a floating-point number depends on, beside the software's version."""
+    return {
+        "machine": platform.machine(),
+        "system": sys.platform,
+        "python": ".".join(map(str, sys.version_info[:2])),
+        "numpy": np.__version__,
+    }

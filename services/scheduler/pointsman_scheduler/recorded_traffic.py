@@ -1,0 +1,250 @@
+"""A pool that is recorded, and random inputs for it, for tests here and for benchmarks."""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from random import Random
+from typing import Final
+
+import numpy as np
+
+from pointsman_contracts.kv import KvChange
+from pointsman_contracts.scheduling import ReservationChange
+from pointsman_core.config import SchedulingPolicy
+from pointsman_core.config.flight import FlightSettings
+from pointsman_flight.reader import open_log
+from pointsman_flight.records import Decided
+from pointsman_flight.salt import Salt
+from pointsman_plugins.scheduling.request import ScheduleRequest
+from pointsman_scheduler.domain.kv_following import Told
+from pointsman_scheduler.domain.late_binding import PeerRequest
+from pointsman_scheduler.domain.policy import Instances, Policy, compile_policy
+from pointsman_scheduler.flight.freezing import freeze
+from pointsman_scheduler.flight.recorder import figures
+from pointsman_scheduler.flight.replay import FlightReplay
+from pointsman_scheduler.flight.segments import Beginning, SegmentLog
+from pointsman_scheduler.flight.tap import Tap
+from pointsman_scheduler.plugins import registries
+from pointsman_scheduler.testing import LIFE, Bench
+
+POLICIES: Final[Sequence[dict[str, object]]] = (
+    {},
+    {
+        "producers": ["session", "active-blocks", "latency-prediction"],
+        "profiles": {
+            "default": {
+                "filters": ["healthy"],
+                "scorers": [
+                    {"use": "prefix-cache", "weight": 2},
+                    {"use": "queue"},
+                    {"use": "kv-utilization"},
+                    {"use": "session"},
+                    {"use": "lora-affinity"},
+                ],
+                "picker": "weighted-random",
+            }
+        },
+    },
+    {
+        "handler": {"use": "data-parallel"},
+        "profiles": {"default": {"scorers": [{"use": "queue"}], "picker": "max-score"}},
+    },
+)
+
+
+class RecordedBench(Bench):
+    """A bench whose pool is recorded into `directory`."""
+
+    def __init__(
+        self,
+        directory: Path,
+        settings: dict[str, object] | None = None,
+        *,
+        hash_ids: bool = False,
+        scheduler: str = "scheduler-1",
+    ) -> None:
+        self._kept: Final = Instances()
+        super().__init__(settings, scheduler)
+        self.directory: Final = directory
+        self.pool.use([])
+        self.tap: Final = Tap(self.pool, 10**6)
+        self.tap.attach()
+        self.tap.open()
+        self.log: Final = SegmentLog(self.pool, FlightSettings(hash_ids=hash_ids), directory, Salt(b"test"), "1")
+        self.log.begin(Beginning(1, self.now, None, ()))
+        self.pool.use([self.policy])
+
+    def use(self, settings: Mapping[str, object]) -> Policy:
+        """Decide by another policy. As in the service, plugins whose settings stay keep what they learnt."""
+        written = SchedulingPolicy.model_validate(dict(settings))
+        self.policy = compile_policy("default", written, registries(), self._kept)
+        self.pool.use([self.policy])
+        return self.policy
+
+    def write(self) -> None:
+        """Write what was noted."""
+        self.log.write(self.log.encoded([*self.tap.drain().notes, ("check", figures(self.pool))]))
+
+    def rotate(self) -> None:
+        """Begin another segment, with a snapshot."""
+        self.write()
+        self.log.end("rotated")
+        used = tuple([self.log.maker.number_of(policy) for policy in self.pool.policies])
+        self.log.begin(Beginning(2, self.now, freeze(self.pool, self.log.maker.policies), used))
+
+    def end(self) -> None:
+        """Close the log."""
+        self.write()
+        self.log.end("closed")
+
+
+def replayed(*paths: Path) -> tuple[int, list[str]]:
+    """FlightReplay a log: how many decisions it has, and every difference."""
+    decisions, differences = 0, list[str]()
+    for flight in open_log(paths):
+        for step in FlightReplay(flight, registries()).run():
+            decisions += isinstance(step.logged.record, Decided)
+            if step.difference:
+                differences.append(f"{step.logged.number} {type(step.logged.record).__name__}: {step.difference}")
+    return decisions, differences
+
+
+class RandomTraffic:
+    """Random inputs for a bench: everything that may enter a pool."""
+
+    def __init__(self, bench: Bench, seed: int, workers: int = 3, *, revisions: bool = True) -> None:
+        self.bench: Final = bench
+        self.random: Final = Random(seed)
+        self.names: Final = [f"engine-{number}" for number in range(workers)]
+        self._life = 1
+        self._open: list[ScheduleRequest] = []
+        for name in self.names:
+            bench.join(name, data_parallel_size=2, max_context=100_000, loras=("adapter",))
+        self._kinds: Final = (
+            (self.ask, 50), (self.answer, 40), (self.report, 30), (self.fail, 3), (self.tell, 10), (self.peer, 10),
+            (self.sweep, 5), (self.restart, 1), (self.leave, 1), (self.bind, 20), (self.peers_wait, 2),
+            (self.give_up, 3), (self.transfer, 1), (self.revise, int(revisions)),
+        )  # fmt: skip
+
+    def run(self, steps: int) -> None:
+        """So many inputs."""
+        kinds, weights = zip(*self._kinds, strict=True)
+        for kind in self.random.choices(kinds, weights, k=steps):
+            self.bench.now += self.random.expovariate(200.0)
+            kind()
+
+    def ask(self) -> None:
+        roll = self.random.random
+        request = self.bench.prompt(
+            self.random.randrange(30),
+            self.random.randrange(1, 40),
+            self.random.randrange(8),
+            session=f"session-{self.random.randrange(20)}" if roll() < 0.3 else None,
+            lora="adapter" if roll() < 0.1 else None,
+            stream=roll() < 0.9,
+            blocks_precise=roll() < 0.5,
+            max_output_tokens=self.random.randrange(1, 500) if roll() < 0.5 else None,
+            headers={"authorization": "a secret", "epp-profile": "default"},
+        )
+        self._decide(request)
+        self._open.append(request)
+
+    def _decide(self, request: ScheduleRequest) -> None:
+        self.bench.pool.decide(request, self.bench.now, self.random.getrandbits(48), self.bench.policy)
+
+    def answer(self) -> None:
+        if not self._open:
+            return
+        request = self._open[self.random.randrange(len(self._open))]
+        hold = self.bench.pool.books.ledger.of(request.key)
+        if hold is None:
+            return
+        books, now = self.bench.pool.books, self.bench.now
+        if not hold.confirmed and self.random.random() < 0.7:
+            books.started(request.key, hold.worker.name, self.random.random() * 200, now)
+            return
+        self._open.remove(request)
+        books.completed(request.key, now, self.random.random() < 0.95, self.random.randrange(1, 300), 500.0)
+
+    def report(self) -> None:
+        name = self.random.choice(self.names)
+        worker = self.bench.pool.fleet.find(name)
+        life = LIFE if worker is None else worker.registration.boot_id
+        self.bench.hear(
+            name, boot_id=life, running=self.random.randrange(20), waiting=self.random.randrange(5),
+            kv_usage=self.random.random(), running_loras=("adapter",) if self.random.random() < 0.5 else (),
+            max_loras=2,
+        )  # fmt: skip
+
+    def fail(self) -> None:
+        if self._open:
+            self.bench.fail(self.random.choice(self._open).request_id, self.random.choice(self.names), self.names[0])
+
+    def tell(self) -> None:
+        name = self.random.choice(self.names)
+        worker = self.bench.pool.fleet.find(name)
+        if worker is None:
+            return
+        blocks = np.random.default_rng(self.random.randrange(30)).integers(1, 2**63, size=10, dtype=np.uint64)
+        op = self.random.choice(("stored", "stored", "removed", "cleared"))
+        everything = blocks.tobytes() if self.random.random() < 0.1 else None
+        told = Told(everything, (KvChange(op=op, blocks=b"" if op == "cleared" else blocks.tobytes()),))
+        complete = self.random.random() < 0.8
+        self.bench.pool.hear_kv(name, worker.registration.boot_id, told, complete, self.bench.now)
+
+    def peer(self) -> None:
+        request = self.bench.prompt(self.random.randrange(30), self.random.randrange(1, 40))
+        name = self.random.choice(self.names)
+        self.bench.place(request, name)
+        if self.random.random() < 0.7:
+            change = ReservationChange(
+                op=self.random.choice(("confirm", "release", "retract")),
+                request_id=request.request_id, worker=name, boot_id=LIFE, edge=request.edge,
+            )  # fmt: skip
+            self.bench.pool.books.apply(change, "scheduler-2", self.bench.now)
+
+    def sweep(self) -> None:
+        self.bench.now += self.random.random()
+        self.bench.pool.sweep(self.bench.now)
+
+    def restart(self) -> None:
+        self._life += 1
+        self.bench.join(self.random.choice(self.names), boot_id=f"life-{self._life}", data_parallel_size=2)
+
+    def leave(self) -> None:
+        name = self.random.choice(self.names[1:])
+        self.bench.pool.remove(name, self.bench.now)
+        if self.random.random() < 0.7:
+            self.bench.join(name, boot_id=f"life-{self._life}", data_parallel_size=2)
+
+    def bind(self) -> None:
+        for bound in self.bench.pool.bind(self.bench.now):
+            self._decide(bound.request)
+
+    def peers_wait(self) -> None:
+        at = self.bench.now * 1000
+        requests = [
+            PeerRequest(name, 100.0, 200, 0, at + 50, "edge-2", f"theirs-{name}", at - 5, None, 64, bytes(range(16)))
+            for name in self.names[:2]
+        ]
+        self.bench.pool.binder.heard("scheduler-3", at)
+        self.bench.pool.binder.peer("scheduler-2", requests, at)
+
+    def give_up(self) -> None:
+        if self._open:
+            request = self._open.pop(self.random.randrange(len(self._open)))
+            if self.random.random() < 0.5:
+                self.bench.pool.binder.cancel(request.key)
+                self.bench.pool.books.completed(request.key, self.bench.now, ok=False, told_ms=5)
+                return
+            bound = self.bench.pool.binder.leave_now(request.key, self.bench.now * 1000)
+            if bound is not None:
+                self._decide(bound.request)
+
+    def transfer(self) -> None:
+        worker = self.bench.pool.fleet.find(self.random.choice(self.names))
+        if worker is not None and worker.life > 0 and worker.present:
+            dump = self.bench.pool.index.dump(worker.life, self.bench.now)
+            self.bench.pool.index.load(worker.life, dump._replace(hashes=dump.hashes + np.uint64(2)), self.bench.now)
+
+    def revise(self) -> None:
+        self.bench.policy = self.bench.use(self.random.choice(POLICIES))

@@ -1,0 +1,192 @@
+"""The recorder: what it writes, what it does when the disk refuses, and that a pool without it runs none of it."""
+
+import errno
+from collections.abc import Iterable
+from pathlib import Path
+
+import pytest
+from prometheus_client import CollectorRegistry
+
+from pointsman_core.config.flight import FlightSettings
+from pointsman_flight.reader import open_log, open_segment
+from pointsman_flight.writer import SegmentWriter
+from pointsman_scheduler.domain.pool import PoolScheduler
+from pointsman_scheduler.domain.pools import Pools
+from pointsman_scheduler.flight.metrics import FlightMetrics
+from pointsman_scheduler.flight.recorder import RETRY_S, FlightRecorder
+from pointsman_scheduler.flight.tap import TAPPED
+from pointsman_scheduler.recorded_traffic import RandomTraffic, replayed
+from pointsman_scheduler.testing import Bench
+
+READ_ONLY = {
+    "pool": {"decide", "look_at", "known_bad"},
+    "books": {"edge_gone", "put", "take_off", "bury", "notify"},
+    "binder": {"holds", "put", "silent", "look_at", "bind", "worker_of", "waiting"},
+    "index": {
+        "join", "describe", "lay_out", "forget", "cleared", "match", "write", "confirm", "retract", "stored", "removed",
+        "retold", "sweep", "memory", "bits", "thawed", "held",
+    },
+}  # fmt: skip
+"""Methods that aren't noted: they change nothing, or others of the pool's objects call them alone."""
+
+
+class Rig:
+    """A recorder, and one pool with traffic."""
+
+    def __init__(self, directory: Path, flight: FlightSettings | None, *, most_notes: int = 10_000) -> None:
+        self.directory = directory
+        self.bench = Bench()
+        self.pools: list[PoolScheduler] = [self.bench.pool]
+        self.registry = CollectorRegistry()
+        self.now = 0.0
+        metrics = FlightMetrics(self.registry)
+        self.recorder = FlightRecorder(
+            directory, "salt", "1", lambda: self.pools, metrics, most_notes, lambda: self.now
+        )
+        self.recorder.configured({"llama": flight})
+        self.traffic = RandomTraffic(self.bench, 1, revisions=False)
+
+    async def fly(self, steps: int) -> None:
+        for _ in range(2):  # the second takes over after a gap
+            await self.recorder.turn()
+        self.traffic.run(steps)
+        self.now += 1.0
+        await self.recorder.turn()
+
+    def count(self, name: str) -> float:
+        return self.registry.get_sample_value(f"pointsman_scheduler_flight_{name}_total", {"pool": "llama"}) or 0.0
+
+
+async def test_what_was_decided_while_it_recorded_is_replayed(tmp_path: Path) -> None:
+    rig = Rig(tmp_path, FlightSettings())
+    for _ in range(3):
+        await rig.fly(200)
+    await rig.recorder.close()
+    decisions, differences = replayed(tmp_path)
+    assert decisions > 100
+    assert not differences
+    assert rig.count("inputs") > 500
+
+
+async def test_segments_rotate_and_each_begins_a_replay(tmp_path: Path) -> None:
+    rig = Rig(tmp_path, FlightSettings(segment=0.5))
+    for _ in range(4):
+        await rig.fly(100)
+    await rig.recorder.close()
+    paths = written(tmp_path)
+    assert len(paths) >= 4
+    for first in range(len(paths)):
+        assert not replayed(*paths[first:])[1]
+
+
+async def test_the_oldest_segments_go_when_the_log_is_full(tmp_path: Path) -> None:
+    rig = Rig(tmp_path, FlightSettings(keep=2**20, segment=0.5))
+    for _ in range(60):
+        await rig.fly(100)
+    await rig.recorder.close()
+    assert sum(size(path) for path in written(tmp_path)) < 2 * 2**20
+    assert open_log([tmp_path])[0].segments[0].header.index > 1
+    assert not replayed(tmp_path)[1]
+
+
+@pytest.mark.requirement("FLIGHT-3")
+async def test_a_full_disk_stops_no_decision_and_the_log_names_the_gap(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rig = Rig(tmp_path, FlightSettings())
+    await rig.fly(200)
+    with monkeypatch.context() as full:
+        full.setattr(SegmentWriter, "_put", refuse)
+        await rig.fly(200)
+        assert rig.bench.decide().endpoints
+        await rig.fly(200)
+    rig.now += RETRY_S
+    await rig.fly(200)
+    await rig.recorder.close()
+    assert rig.count("gaps") == 1
+    _, second = open_log([tmp_path])[0].segments
+    assert second.header.gap == "no space left on device"
+    assert second.header.missed > 100
+    assert not replayed(tmp_path)[1]
+
+
+async def test_inputs_that_come_too_fast_end_the_segment_and_are_counted(tmp_path: Path) -> None:
+    rig = Rig(tmp_path, FlightSettings(), most_notes=50)
+    await rig.fly(300)
+    await rig.fly(20)
+    await rig.recorder.close()
+    first, second = open_log([tmp_path])[0].segments[:2]
+    list(first.entries())
+    assert first.ended is not None
+    assert first.ended.reason == "gap"
+    assert second.header.missed == first.ended.dropped > 100
+    assert not replayed(tmp_path)[1]
+
+
+@pytest.mark.requirement("FLIGHT-3")
+async def test_a_folder_that_cannot_be_made_stops_no_decision(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    rig = Rig(tmp_path / "file", FlightSettings())
+    await rig.fly(50)
+    assert rig.bench.decide().endpoints
+    await rig.recorder.close()
+    assert rig.count("gaps") == 1
+
+
+async def test_turning_it_off_ends_the_log_and_gives_the_pool_its_methods_back(tmp_path: Path) -> None:
+    rig = Rig(tmp_path, FlightSettings())
+    await rig.fly(100)
+    rig.recorder.configured({"llama": None})
+    rig.traffic.run(50)
+    await rig.recorder.turn()
+    (path,) = written(tmp_path)
+    segment = open_segment(path)
+    list(segment.entries())
+    assert segment.ended is not None
+    assert not shadowed(rig.bench.pool)
+    assert not replayed(tmp_path)[1]
+    await rig.recorder.close()
+
+
+def test_a_pool_without_flight_log_runs_its_own_methods(tmp_path: Path) -> None:
+    rig = Rig(tmp_path, None)
+    assert not shadowed(rig.bench.pool)
+    assert not list(tmp_path.iterdir())
+
+
+async def test_a_pool_is_recorded_from_its_first_moment(tmp_path: Path) -> None:
+    made: list[PoolScheduler] = []
+    recorder = FlightRecorder(tmp_path, None, "1", lambda: made, FlightMetrics(CollectorRegistry()))
+    recorder.configured({"llama": FlightSettings()})
+    Pools("scheduler-1", 2**26, recorder.created).of("llama")
+    await recorder.turn()
+    await recorder.close()
+    (flight,) = open_log([tmp_path])
+    assert flight.segments[0].header.empty
+
+
+def test_every_method_by_which_something_enters_a_pool_is_noted() -> None:
+    pool = Bench().pool
+    for place, thing in (
+        ("pool", pool), ("books", pool.books), ("binder", pool.binder), ("index", pool.index),
+    ):  # fmt: skip
+        public = {name for name in dir(type(thing)) if not name.startswith("_")}
+        assert public <= {*TAPPED[place], *READ_ONLY[place]}, place
+        assert {*TAPPED[place]} <= public
+
+
+def shadowed(pool: PoolScheduler) -> Iterable[str]:
+    places = {"pool": pool, "books": pool.books, "binder": pool.binder, "index": pool.index}
+    return [name for place, names in TAPPED.items() for name in names if name in vars(places[place])]
+
+
+def written(directory: Path) -> list[Path]:
+    return sorted(directory.rglob("*.flight"))
+
+
+def size(path: Path) -> int:
+    return path.stat().st_size
+
+
+def refuse(writer: SegmentWriter, content: bytes) -> None:
+    raise OSError(errno.ENOSPC, "No space left on device")

@@ -1,0 +1,98 @@
+"""Every recorded decision is made again, bit for bit: from the beginning, and from any segment."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from pointsman_flight.reader import LogDamagedError, open_segment
+from pointsman_scheduler.recorded_traffic import POLICIES, RandomTraffic, RecordedBench, replayed
+
+
+def flown(directory: Path, policy: int, seed: int, steps: int, segments: int = 1, *, hash_ids: bool = False) -> None:
+    bench = RecordedBench(directory, POLICIES[policy], hash_ids=hash_ids)
+    traffic = RandomTraffic(bench, seed)
+    for segment in range(segments):
+        if segment:
+            bench.rotate()
+        traffic.run(steps)
+    bench.end()
+
+
+@pytest.mark.requirement("FLIGHT-1")
+@pytest.mark.parametrize("policy", range(len(POLICIES)))
+def test_every_decision_is_made_again_from_the_beginning(tmp_path: Path, policy: int) -> None:
+    flown(tmp_path, policy, seed=policy, steps=3000)
+    decisions, differences = replayed(tmp_path)
+    assert decisions > 500
+    assert not differences
+
+
+@pytest.mark.requirement("FLIGHT-1")
+@pytest.mark.parametrize("policy", range(len(POLICIES)))
+def test_a_replay_begins_at_any_segment(tmp_path: Path, policy: int) -> None:
+    flown(tmp_path, policy, seed=10 + policy, steps=800, segments=4)
+    paths = sorted(tmp_path.rglob("*.flight"))
+    assert len(paths) == 4
+    for first in range(4):
+        decisions, differences = replayed(*paths[first:])
+        assert decisions > 100
+        assert not differences, first
+
+
+@settings(max_examples=25, deadline=None)
+@given(seed=st.integers(0, 2**32), policy=st.integers(0, len(POLICIES) - 1), steps=st.integers(1, 200))
+def test_any_inputs_replay_alike(tmp_path_factory: pytest.TempPathFactory, seed: int, policy: int, steps: int) -> None:
+    directory = tmp_path_factory.mktemp("flight")
+    flown(directory, policy, seed, steps, segments=2)
+    paths = sorted(directory.rglob("*.flight"))
+    assert not replayed(*paths)[1]
+    assert not replayed(paths[1])[1]
+
+
+@pytest.mark.requirement("FLIGHT-4")
+def test_hashed_ids_replay_alike_and_are_nowhere_in_the_log(tmp_path: Path) -> None:
+    flown(tmp_path, 1, seed=5, steps=600, segments=2, hash_ids=True)
+    paths = sorted(tmp_path.rglob("*.flight"))
+    assert not replayed(*paths)[1]
+    assert not replayed(paths[1])[1]
+    for text in ("scheduler-1-request", "session-1"):
+        assert text not in plain(paths)
+
+
+def test_no_header_is_in_the_log_unless_a_plugin_reads_it(tmp_path: Path) -> None:
+    flown(tmp_path, 0, seed=5, steps=300, segments=2)
+    assert "a secret" not in plain(sorted(tmp_path.rglob("*.flight")))
+
+
+def test_another_order_of_hashing_changes_nothing(tmp_path: Path) -> None:
+    flown(tmp_path, 0, seed=6, steps=1000, segments=2)
+    (folder,) = [path for path in tmp_path.iterdir() if path.is_dir()]
+    code = (
+        "import sys; from pathlib import Path; from pointsman_scheduler.recorded_traffic import replayed; "
+        "print(replayed(Path(sys.argv[1])))"
+    )
+    for seed in ("1", "2"):
+        environment = {"PYTHONHASHSEED": seed, "PATH": "/usr/bin:/bin"}
+        command = [sys.executable, "-c", code, str(folder)]
+        ran = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
+        assert ran.stdout.strip().endswith(", [])"), ran.stdout
+
+
+@pytest.mark.requirement("FLIGHT-2")
+def test_a_changed_byte_is_named_by_the_replay(tmp_path: Path) -> None:
+    flown(tmp_path, 0, seed=7, steps=200)
+    (path,) = tmp_path.rglob("*.flight")
+    content = bytearray(path.read_bytes())
+    content[len(content) // 2] ^= 1
+    path.write_bytes(content)
+    with pytest.raises(LogDamagedError, match=path.name):
+        replayed(tmp_path)
+
+
+def plain(paths: list[Path]) -> str:
+    """Every text in the log."""
+    return "".join(repr(entry.record) for path in paths for entry in open_segment(path).entries())

@@ -1,0 +1,19 @@
+"""`pools.NAME.flight`: the flight log of a pool."""
+
+from pydantic import Field
+
+from pointsman_core.config.section import Section
+from pointsman_core.units import ByteSize, PositiveDuration
+
+
+class FlightSettings(Section):
+    """The flight log: each scheduler of the pool keeps one, in its setting `flight_dir`."""
+
+    keep: ByteSize = Field(default=2 * 2**30, ge=2**20)
+    """Most bytes on the disk of one scheduler; the oldest segments go first."""
+    segment: PositiveDuration = 300.0
+    """How long a segment is. A replay can start at the beginning of each."""
+    hash_ids: bool = False
+    """Record requests' ids, sessions and fairness ids as keyed hashes. Names of block hashes are always so."""
+    headers: tuple[str, ...] = ()
+    """Request headers that plugins of your own read without naming them in `reads_headers`. No others are recorded."""

@@ -1,0 +1,111 @@
+"""The engines of a pool at one moment, with planned requests added: finds where one more would cost least.
+
+Of the requests planned for an engine, those that go before one more delay its first token, and it delays the first
+tokens of those that go after it. Taken longest first and served shortest first, each request is placed where the sum of
+all first tokens grows least (the rule of minimal mean flow time on machines of different speed; Horowitz and Sahni,
+"Exact and approximate algorithms for scheduling nonidentical processors", J. ACM 23, 1976).
+"""
+
+from collections.abc import Sequence
+from typing import Final
+
+from pointsman_delay.estimator import DelayEstimator, worth_of_a_copy
+from pointsman_delay.formula import EngineDelay, EngineFigures, stand
+from pointsman_delay.one_by_one import delays
+from pointsman_delay.pass_model import Rates
+from pointsman_plugins.scheduling.arrays import Floats
+
+
+class Outlook:
+    """A copy: the shadows stay as they are. Times are milliseconds; rows are those of the last `lay_out`."""
+
+    def __init__(self, estimator: DelayEstimator, now: float) -> None:
+        self._estimator: Final = estimator
+        self._now: Final = now
+        figures, rates = estimator.engines(now)
+        self.rates: Final[Rates] = rates
+        self.budget: Final = float(estimator.batch_tokens)
+        self.first_token_weight: Final = estimator.first_token_weight
+        self.figures: Final[list[EngineFigures]] = list(figures)
+        self._standings: list[EngineDelay[float]] = []
+        """Delays from `figures`, computed on first use."""
+        self._base: Final[list[EngineFigures]] = list(figures)
+        self._before: Final[dict[int, list[float]]] = {}
+        """Row → tokens to compute of each added request that goes before the next one that is placed."""
+        self._after: Final[dict[int, list[float]]] = {}
+        """Likewise of those that go after it."""
+
+    def costs(
+        self, prompt: int, matched: Floats, max_output: int | None, uses: float, rows: Sequence[int] | None
+    ) -> list[float]:
+        """As `DelayEstimator.costs`, for these rows or all. `uses`: of the longest prefix that any worker holds."""
+        held: list[float] = [min(tokens, prompt - 1.0) for tokens in matched.tolist()]
+        worth = 0.0
+        if uses:
+            worth = worth_of_a_copy(uses, held.count(max(held)))
+        if not self._standings:
+            self._standings = [self._stand(row) for row in range(len(self.figures))]
+        figures, standings = self.figures, self._standings
+        if rows is not None:
+            held = [held[row] for row in rows]
+            figures, standings = [figures[row] for row in rows], [standings[row] for row in rows]
+        terms = self._estimator.terms(prompt, max_output, self._now, min([at.queued for at in figures]))
+        return delays(standings, held, prompt, worth, terms)
+
+    def add(self, row: int, uncached: float, prompt: int, *, before: bool) -> None:
+        """Add a request that waits for an engine. `before`: it goes before the requests that are placed from now on;
+        otherwise they go before it."""
+        at = self.figures[row]
+        self.figures[row] = at._replace(queued=at.queued + 1.0, carried=at.carried + prompt)
+        (self._before if before else self._after).setdefault(row, []).append(uncached)
+        self._update(row)
+
+    def close(self) -> None:
+        """From now on requests that are placed go after all those that were added."""
+        for row, tokens in self._after.items():
+            self._before.setdefault(row, []).extend(tokens)
+            tokens.clear()
+            self._update(row)
+
+    def _update(self, row: int) -> None:
+        base, before, at = self._base[row], self._before.get(row), self.figures[row]
+        if before:
+            waiting = base.waiting + sum(before)
+            whole, last = divmod(waiting, self.budget)
+            covered = shared = 0.0
+            for tokens in reversed(before):
+                if covered >= last:
+                    break
+                shared += 1.0
+                covered += tokens
+            at = at._replace(waiting=waiting, whole=whole, last=last, shared=shared)
+        else:
+            at = at._replace(waiting=base.waiting, whole=base.whole, last=base.last, shared=base.shared)
+        self.figures[row] = at
+        if self._standings:
+            self._standings[row] = self._stand(row)
+
+    def _stand(self, row: int) -> EngineDelay[float]:
+        standing = stand(self.figures[row], self.budget, self.rates)
+        after = self._after.get(row)
+        if not after:
+            return standing
+        # Each of them waits for its first token by the time that the work takes.
+        return standing._replace(there=standing.there + self.first_token_weight * len(after))
+
+    def prefill_ms(self, tokens: float) -> float:
+        """How long a pass over so many prompt tokens takes, without the decoding sequences. More tokens than one pass
+        takes are computed in several."""
+        rates, budget = self.rates, self.budget
+        whole, rest = divmod(tokens, budget)
+        took = whole * (rates.prefill + budget * (rates.linear + rates.square * budget))
+        return took + (rates.prefill + rest * (rates.linear + rates.square * rest) if rest else 0.0)
+
+    def left_ms(self, row: int) -> float:
+        """The rest of the pass with prompts that is in flight; 0 without one, and when it is overdue."""
+        return max(0.0, self.figures[row].free_at - self._now)
+
+    def step_ms(self, row: int) -> float:
+        """A decode step of the running batch."""
+        at, rates = self.figures[row], self.rates
+        return (rates.decode + rates.batch * at.decoding + rates.growth * at.context) * at.speed if at.decoding else 0.0

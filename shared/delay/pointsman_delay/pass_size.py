@@ -1,0 +1,124 @@
+"""How many prompt tokens the engines take up in one pass: the size that explains best what they do.
+
+Engines don't report it, and a pool's shadows follow them only when both cut prompts alike. While
+predictions are poor, a rival with another size gets the same requests; when it predicts better, it takes over, and
+the search goes on from there. Sizes are the configured one times powers of two: a smaller error costs little.
+"""
+
+from collections.abc import Hashable, Sequence
+from typing import Final
+
+from pointsman_delay.estimator import DelayEstimator
+from pointsman_plugins.scheduling.arrays import Floats
+
+LEAST_TOKENS: Final = 256
+MOST_TOKENS: Final = 65536
+_POOR: Final = 0.05
+"""A mean error above which another size is worth trying."""
+_WARM: Final = 150
+"""Observations that a rival learns from before its errors count."""
+_TRIAL: Final = 500
+_BETTER: Final = 0.95
+"""A rival takes over when its error is below this fraction of the other's."""
+_STEPS: Final = (0.5, 2.0, 0.25, 4.0, 0.125, 8.0)
+"""Sizes of rivals, relative to the best. When the best is off by a lot, its neighbours may be no better."""
+_SETTLED: Final = 400
+"""Observations before the first trial."""
+_PAUSE: Final = 4000
+"""Observations until the next trial when no rival was better; doubled each time."""
+_LONGEST_PAUSE: Final = 100_000
+
+
+class DelayForecast:
+    """Predicts: a producer that keeps shadows of engines."""
+
+    estimator: "PassSizeSearch"
+
+
+class PassSizeSearch:
+    """`DelayEstimator` with a pass size that is searched for; the answers are those of `best`."""
+
+    def __init__(self, batch_tokens: int, first_token_weight: float) -> None:
+        self._weight: Final = first_token_weight
+        self.best = DelayEstimator(batch_tokens, first_token_weight)
+        self._told: tuple[DelayEstimator, ...] = (self.best,)
+        """The estimators that get the requests: the best, and its rival during a trial."""
+        self._workers: Sequence[tuple[int, float]] = ()
+        self._step = 0
+        """Index of the step to try next."""
+        self._next_trial = _SETTLED
+        """Number of observations of the best."""
+        self._pause = _PAUSE
+        self._errors = [0.0, 0.0]
+        """Errors of the best and the rival, summed over the trial."""
+
+    def lay_out(self, workers: Sequence[tuple[int, float]]) -> None:
+        """Set the workers; see `DelayEstimator.lay_out`."""
+        self._workers = workers
+        for each in self._told:
+            each.lay_out(workers)
+
+    def sent(self, life: int, key: Hashable, now: float, prompt: int, hit: int, *, told: bool = True) -> None:
+        """A request was sent; see `DelayEstimator.sent`."""
+        for each in self._told:
+            each.sent(life, key, now, prompt, hit, told=told)
+
+    def started(self, key: Hashable, now: float) -> None:
+        """The first token came; see `DelayEstimator.started`."""
+        for each in self._told:
+            each.started(key, now)
+
+    def ended(self, key: Hashable, now: float, output_tokens: int | None) -> None:
+        """A request ended; see `DelayEstimator.ended`."""
+        for each in self._told:
+            each.ended(key, now, output_tokens)
+        if len(self._told) > 1:
+            self._judge(*self._told)
+        elif self.best.model.observations >= self._next_trial:
+            self._try_another()
+
+    def costs(self, prompt: int, matched: Floats, now: float, max_output: int | None, prefix: int | None) -> Floats:
+        """The delays of the choices; see `DelayEstimator.costs`."""
+        return self.best.costs(prompt, matched, now, max_output, prefix)
+
+    def _try_another(self) -> None:
+        best = self.best
+        tokens = int(best.batch_tokens * _STEPS[self._step])
+        if best.model.relative_error < _POOR:
+            self._next_trial = best.model.observations + _SETTLED
+        elif not LEAST_TOKENS <= tokens <= MOST_TOKENS:
+            self._lost()
+        else:
+            rival = DelayEstimator(tokens, self._weight)
+            rival.lay_out(self._workers)
+            # Otherwise all sizes but the first would begin with a handicap where engines differ.
+            rival.speeds = best.speeds
+            self._errors = [0.0, 0.0]
+            self._told = (best, rival)
+
+    def _judge(self, best: DelayEstimator, rival: DelayEstimator) -> None:
+        observations = rival.model.observations
+        if observations < _WARM:
+            return
+        self._errors[0] += best.model.relative_error
+        self._errors[1] += rival.model.relative_error
+        if observations < _TRIAL:
+            return
+        self._told = (best,)
+        if self._errors[1] < _BETTER * self._errors[0]:
+            rival.succeed(best)
+            self.best = rival
+            self._told = (rival,)
+            # Continue in the same direction.
+            self._step = int(rival.batch_tokens > best.batch_tokens)
+            self._next_trial, self._pause = rival.model.observations, _PAUSE
+        else:
+            self._lost()
+
+    def _lost(self) -> None:
+        self._step += 1
+        self._next_trial = self.best.model.observations
+        if self._step == len(_STEPS):
+            self._step = 0
+            self._next_trial += self._pause
+            self._pause = min(2 * self._pause, _LONGEST_PAUSE)

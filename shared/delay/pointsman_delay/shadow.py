@@ -1,0 +1,405 @@
+"""The estimated state of one engine, from the requests sent to it and its answers."""
+
+import math
+from collections import deque
+from typing import Final, NamedTuple
+
+import numpy as np
+
+from pointsman_delay.formula import EngineFigures
+from pointsman_delay.pass_model import BATCH, CONTEXT, DECODE, FEATURES, KILOTOKENS, PAIRS, PREFILL, SQUARE, PassModel
+from pointsman_plugins.scheduling.arrays import Floats
+
+_SPEED_AFTER: Final = 60
+"""Observations of the pool before one engine's own speed is learnt."""
+_SPEED_GAIN: Final = 0.05
+_SPEED_RETURN: Final = 0.005
+_LEAST_OUTPUT: Final = 8
+"""Shorter answers show too little about the time between tokens."""
+_TOGETHER_MS: Final = 5.0
+"""First tokens of one pass are reported within this time of each other, and within half the pass."""
+_NOTHING: Final[Floats] = np.zeros(FEATURES)
+_NOTHING.flags.writeable = False
+
+
+class Sent:
+    """A request on its way through the engine."""
+
+    __slots__ = (
+        "batch_time",
+        "context_time",
+        "generated",
+        "hit",
+        "left",
+        "passed",
+        "prompt",
+        "sent",
+        "shadow",
+        "started",
+        "told",
+        "uncached",
+    )
+
+    def __init__(self, shadow: "EngineShadow", now: float, prompt: int, hit: int, *, told: bool) -> None:
+        self.shadow: Final = shadow
+        self.told: Final = told
+        """Whether the first token will be reported; it isn't for an answer without streaming."""
+        self.sent: Final = now
+        self.prompt: Final = prompt
+        self.hit: Final = hit
+        self.uncached: Final = prompt - hit
+        self.left = prompt - hit
+        """Prompt tokens that no pass has taken up."""
+        self.started: float | None = None
+        self.generated = self.batch_time = self.context_time = 0.0
+        self.passed: Floats | None = None
+
+    @property
+    def unheard(self) -> bool:
+        """Whether its first token will be reported and wasn't yet."""
+        return self.told and self.started is None
+
+
+class PromptPart(NamedTuple):
+    """The tokens of one prompt in one pass."""
+
+    request: Sent
+    tokens: int
+    pairs: float
+    """Pairs of these tokens and what came before them."""
+    last: bool
+    """Whether the prompt ends with them."""
+
+
+class ReportedPass(NamedTuple):
+    """A pass whose end was reported. Times in milliseconds."""
+
+    before: Floats
+    """Features of the passes between `since` and this one."""
+    features: Floats
+    parts: list[PromptPart]
+    since: float
+    """The last end of a pass that was reported before."""
+    at: float
+
+
+class EngineShadow:
+    """One engine. Times are milliseconds of one clock.
+
+    The engine takes up prompts in the order in which they were sent, `batch_tokens` a pass, as chunked prefill does. A
+    first token tells when a pass ended: there the shadow and the engine are in step again. Requests that are sent
+    together may reach the engine in any order, so first tokens also tell which prompts shared a pass.
+    """
+
+    def __init__(self, model: PassModel, batch_tokens: int) -> None:
+        self._model: Final = model
+        self._batch_tokens: Final = batch_tokens
+        self.queue: deque[Sent] = deque()
+        self.queued = 0
+        """Requests without a first token."""
+        self.queued_prompt = 0
+        self.waiting = 0
+        """Prompt tokens that wait for a pass."""
+        self.busy = False
+        """Whether a pass with prompts is in flight."""
+        self.pass_end = -math.inf
+        self.decoding = 0
+        self.context = 0.0
+        """Tokens of the decoding sequences."""
+        self.speed = 1.0
+        """Duration of passes here divided by the pool's."""
+        self._finishing: list[Sent] = []
+        self._features: Floats = _NOTHING
+        self._since_step: Floats = _NOTHING
+        self._in_step_at: float | None = None
+        self._parts: list[PromptPart] = []
+        """Of the pass in flight."""
+        self._reported: ReportedPass | None = None
+        """The last pass whose end was reported, until it is learnt from."""
+        self._overdue: list[PromptPart] = []
+        """Of prompts that should have been computed by then, but whose first tokens haven't come."""
+        self._passed: Floats = _NOTHING
+        self._clock = 0.0
+        self._generated = 0.0
+        self._batch_time = self._context_time = 0.0
+
+    def send(self, now: float, prompt: int, hit: int, *, told: bool) -> Sent:
+        """A request was sent to the engine; it is assumed to hold `hit` of the prompt's tokens. `told` as in `Sent`."""
+        self._tick(now)
+        self.advance(now)
+        request = Sent(self, now, prompt, hit, told=told)
+        idle = not self.busy
+        self.queue.append(request)
+        self.queued += 1
+        self.queued_prompt += prompt
+        self.waiting += request.left
+        if idle:
+            # Its pass begins when the decode pass in flight ends: half of one from now, on average.
+            self._since_step = _NOTHING
+            self._in_step_at = now
+            wait = 0.0
+            if self.decoding:
+                self._since_step = np.array((0.0, 0.0, 0.0, 0.0, 0.5, 0.5 * self.decoding, 0.5e-6 * self.context))
+                wait = 0.5 * self._decode_ms()
+            self.busy = True
+            self._features = _NOTHING
+            self._parts = []
+            self.pass_end = now + wait + 1e-3
+            self._finishing = []
+        return request
+
+    def start(self, request: Sent, now: float) -> None:
+        """The first token of `request` came."""
+        if request.started is not None:
+            return
+        self._tick(now)
+        if self.busy and request.left >= 0 and request not in self._finishing and request in self.queue:
+            # The engine is ahead: run on to the pass that finishes this prompt.
+            while request not in self._finishing:
+                self._run_on(now)
+        if self.busy and request in self._finishing and self._in_step_at is not None:
+            self._report(now, self._in_step_at)
+            for other in self._finishing:
+                other.left = -1
+                if not other.told and other is not request:
+                    self._decode(other, now)
+            self._begin_pass(now)
+        elif self._in_step_at is not None and request.left <= 0:
+            self._report_overdue(request, now, self._in_step_at)
+        self._decode(request, now)
+
+    def _run_on(self, now: float) -> None:
+        """The pass in flight is over. It takes the next prompts in when a first token would have reported its end."""
+        features, parts, finishing = self._features, self._parts, self._finishing
+        if any(request.told for request in finishing):
+            self._begin_pass(now)
+            self._parts = parts + self._parts
+            self._features = self._computed(self._parts, np.maximum(features, self._features))
+            self._finishing = finishing + self._finishing
+        else:
+            self._end_pass()
+            self._begin_pass(now)
+
+    def _report(self, now: float, since: float) -> None:
+        """A first token came of the pass in flight."""
+        reported = self._reported
+        if reported is not None and now - reported.at <= _TOGETHER_MS:
+            alone = self._since_step + self._features
+            if now - reported.at < 0.5 * self._model.predict(alone) * self.speed:
+                parts = reported.parts + self._parts
+                both = self._computed(parts, np.maximum(reported.features, self._features))
+                self._reported = reported._replace(parts=parts, features=both)
+                self._since_step = _NOTHING
+                return
+        self._learn_reported()
+        self._reported = ReportedPass(self._since_step, self._features, self._parts, since, now)
+        self._since_step = _NOTHING
+        self._in_step_at = now
+
+    def _report_overdue(self, request: Sent, now: float, since: float) -> None:
+        """A first token came of a pass that was taken to be over; or with the others of that pass."""
+        reported = self._reported
+        if reported is not None and now - reported.at <= _TOGETHER_MS:
+            return
+        self._learn_reported()
+        if not any(part.request is request for part in self._overdue):
+            return
+        features = self._computed(self._overdue, self._features)
+        self._reported = ReportedPass(_NOTHING, features, self._overdue, since, now)
+        self._overdue = []
+        self._in_step_at = now
+        if self.busy:
+            self.pass_end = now + self._model.predict(self._features) * self.speed
+
+    def _learn_reported(self) -> None:
+        """No more first tokens come of the pass that was last reported."""
+        reported = self._reported
+        if reported is None:
+            return
+        self._reported = None
+        computed, parts = reported.features, reported.parts
+        # Their last tokens were taken to be in this pass, but no first token came.
+        missing = {part.request for part in parts if part.last and part.request.unheard}
+        if missing:
+            self._overdue += [part for part in parts if part.request in missing]
+            parts = [part for part in parts if part.request not in missing]
+            computed = self._computed(parts, computed)
+        self._passed = self._passed + computed
+        for request, *_, last in parts:
+            # It joined the batch when this pass ended.
+            if last and request.passed is not None:
+                request.passed = request.passed + computed
+        seen = computed if reported.before is _NOTHING else reported.before + computed
+        if seen[PREFILL] > 0 and self._model.wants(reported.at):
+            took = reported.at - reported.since
+            self._learn(seen, took, 5.0 + 0.05 * took)
+
+    def _computed(self, parts: list["PromptPart"], shape: Floats) -> Floats:
+        """Features of the passes that compute these parts beside the decoding sequences of `shape`, which are features
+        too."""
+        tokens = sum(part.tokens for part in parts)
+        if not tokens:
+            return _NOTHING
+        whole, rest = divmod(tokens, self._batch_tokens)
+        passes = whole + (rest > 0)
+        computed = shape * (passes / max(1.0, shape[PREFILL]))
+        computed[PREFILL] = passes
+        computed[KILOTOKENS] = tokens * 1e-3
+        computed[SQUARE] = (whole * self._batch_tokens**2 + rest**2) * 1e-6
+        computed[PAIRS] = sum(part.pairs for part in parts) * 1e-6
+        return computed
+
+    def _decode(self, request: Sent, now: float) -> None:
+        """The request joins the batch."""
+        self.queued -= 1
+        self.queued_prompt -= request.prompt
+        self.decoding += 1
+        self.context += request.prompt
+        request.started = now
+        request.generated = self._generated
+        request.batch_time, request.context_time = self._batch_time, self._context_time
+        request.passed = self._passed
+
+    def end(self, request: Sent, now: float, output_tokens: int | None) -> None:
+        """The answer ended, or the request was dropped; `output_tokens` is None when its length is unknown."""
+        self._tick(now)
+        if self._reported is not None and now - self._reported.at > _TOGETHER_MS:
+            self._learn_reported()
+        if self._overdue:
+            self._overdue = [part for part in self._overdue if part.request is not request]
+        if request.started is None or request.passed is None:
+            self.queued -= 1
+            self.queued_prompt -= request.prompt
+            if request in self.queue:
+                self.queue.remove(request)
+                self.waiting -= request.left
+            elif request in self._finishing:
+                self._finishing.remove(request)
+            if not self.queue and not self._finishing:
+                self.busy = False  # whatever its pass was predicted to take
+            return
+        self.decoding -= 1
+        self.context = self.context - request.prompt - (self._generated - request.generated) if self.decoding else 0.0
+        took = now - request.started
+        if not request.told or output_tokens is None:
+            return
+        if output_tokens > _LEAST_OUTPUT and took > 0 and self._model.wants(now):
+            passes = output_tokens - 1
+            seen = self._passed - request.passed
+            seen[DECODE] = passes
+            seen[BATCH] = passes * (self._batch_time - request.batch_time) / took
+            seen[CONTEXT] = passes * (self._context_time - request.context_time) / took * 1e-6
+            self._learn(seen, took, 5.0 + 0.08 * took)
+
+    def advance(self, now: float) -> bool:
+        """End the passes that the model says are over and whose end no first token will report. Returns whether any
+        ended."""
+        advanced = False
+        while self.busy and self.pass_end < now and not any(request.told for request in self._finishing):
+            end = self.pass_end
+            self._end_pass()
+            if self._finishing:
+                self._tick(end)
+                for request in self._finishing:
+                    self._decode(request, end)
+            self._begin_pass(end)
+            advanced = True
+        return advanced
+
+    @property
+    def due(self) -> float:
+        """When the model says that the pass in flight is over; infinite without one, or when a first token will report
+        it."""
+        if not self.busy:
+            return math.inf
+        for request in self._finishing:
+            if request.told:
+                return math.inf
+        return self.pass_end
+
+    @property
+    def reporter(self) -> Sent | None:
+        """The request whose first token will report the end of the pass in flight; None when none will."""
+        for request in self._finishing:
+            if request.told:
+                return request
+        return None
+
+    def figures(self, capacity: float) -> EngineFigures:
+        """The figures that the formula needs; `capacity` as there."""
+        context = self.context
+        whole = last = shared = 0.0
+        if self.waiting:
+            whole, last = divmod(float(self.waiting), self._batch_tokens)
+            covered = 0
+            for request in reversed(self.queue):
+                if covered >= last:
+                    break
+                shared += 1
+                covered += request.left
+        return EngineFigures(
+            self.pass_end if self.busy else 0.0, 0.0 if self.busy else 1.0, float(self.waiting), whole, last, shared,
+            float(self.decoding), context, context + self.queued_prompt, float(self.queued), self.speed, capacity,
+        )  # fmt: skip
+
+    def _decode_ms(self) -> float:
+        return self._model.decode_ms(self.decoding, self.context) * self.speed
+
+    def _tick(self, now: float) -> None:
+        """Every decoding sequence has grown by as many tokens as passes fit into the time since."""
+        elapsed = now - self._clock
+        if elapsed <= 0:
+            return
+        if self.decoding:
+            grown = elapsed / max(1.0, self._decode_ms())
+            self._batch_time += self.decoding * elapsed
+            self._context_time += self.context * elapsed + self.decoding * grown * elapsed / 2
+            self.context += self.decoding * grown
+            self._generated += grown
+        self._clock = now
+
+    def _end_pass(self) -> None:
+        if self._features is not _NOTHING:
+            self._since_step = self._since_step + self._features
+            self._passed = self._passed + self._features
+
+    def _begin_pass(self, at: float) -> None:
+        self._finishing = []
+        self._parts = []
+        if not self.queue:
+            self.busy = False
+            return
+        # A full batch leaves little room for prompts, but never none.
+        room = max(self._batch_tokens - self.decoding, self._batch_tokens // 8)
+        tokens, pairs = 0, 0.0
+        while self.queue and room > 0:
+            request = self.queue[0]
+            taken = min(request.left, room)
+            done = request.uncached - request.left + request.hit
+            part = PromptPart(request, taken, taken * (done + taken / 2), taken == request.left)
+            self._parts.append(part)
+            pairs += part.pairs
+            request.left -= taken
+            room -= taken
+            tokens += taken
+            self.waiting -= taken
+            if request.left == 0:
+                self._finishing.append(self.queue.popleft())
+        thousands = tokens * 1e-3
+        decodes = 1.0 if self.decoding else 0.0
+        self._features = np.array(
+            [1.0, thousands, thousands**2, pairs * 1e-6, decodes, self.decoding, self.context * 1e-6]
+        )
+        self.busy = True
+        self.pass_end = at + self._model.predict(self._features) * self.speed
+
+    def _learn(self, features: Floats, took_ms: float, deviation_ms: float) -> None:
+        predicted = self._model.predict(features) * self.speed
+        self._model.learn(features, took_ms / self.speed, deviation_ms)
+        if self._model.observations > _SPEED_AFTER:
+            miss = max(-0.5, min(0.5, math.log(max(took_ms, 1.0) / predicted)))
+            # The pool's model learns the error that all engines share: speeds and coefficients that follow it together
+            # would drift apart without end.
+            own = miss - self._model.common_miss(miss)
+            speed = self.speed * math.exp(_SPEED_GAIN * own - _SPEED_RETURN * math.log(self.speed))
+            self.speed = min(8.0, max(0.25, speed))

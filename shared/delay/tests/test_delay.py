@@ -1,0 +1,199 @@
+"""What is learnt about an engine, and which choice delays everybody least."""
+
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pointsman_delay import DelayEstimator
+from pointsman_delay.formula import BOUNDLESS, EngineDelay, EngineFigures, ask, delay, stand
+from pointsman_delay.one_by_one import delays
+from pointsman_delay.pass_model import FEATURES, PassModel, Rates
+from pointsman_plugins.scheduling.arrays import FEW
+
+ENGINE = np.array([16.5, 15.2, 0.42, 0.0, 5.7, 0.1, 50.0])
+"""Milliseconds, as `pass_model` orders its features."""
+
+
+def taught(seed: int = 0, engine: np.ndarray[tuple[int], np.dtype[np.float64]] = ENGINE) -> PassModel:
+    model, rng = PassModel(), np.random.default_rng(seed)
+    for _ in range(400):
+        tokens, batch = rng.uniform(0.0, 8.0), float(rng.integers(1, 50))
+        passed = np.array([1.0, tokens, tokens**2, 0.0, 1.0, batch, batch * rng.uniform(0.0, 0.02)])
+        took = float(engine @ passed)
+        model.learn(passed, took * rng.normal(1.0, 0.03), 5.0)
+    return model
+
+
+def estimator(workers: int, model: PassModel | None = None) -> DelayEstimator:
+    made = DelayEstimator(batch_tokens=8192, first_token_weight=16.0)
+    if model is not None:
+        vars(made.model).update(vars(model))
+    made.lay_out([(life, 1_000_000.0) for life in range(workers)])
+    return made
+
+
+@pytest.mark.parametrize("scale", [0.3, 1.0, 3.0])
+def test_an_engine_of_any_speed_is_learnt_from_what_passed_the_edge(scale: float) -> None:
+    model = taught(engine=ENGINE * scale)
+    assert model.trusted
+    for tokens, batch, context in ((1.0, 5.0, 0.05), (8.0, 30.0, 0.3), (0.1, 1.0, 0.01)):
+        passed = np.array([1.0, tokens, tokens**2, 0.0, 1.0, batch, context])
+        assert model.predict(passed) == pytest.approx(scale * float(ENGINE @ passed), rel=0.15)
+
+
+def test_a_model_that_no_longer_predicts_loses_its_trust_and_learns_anew() -> None:
+    model, rng = taught(), np.random.default_rng(1)
+    assert model.trusted
+    lost = False
+    for _ in range(3000):
+        tokens = rng.uniform(0.0, 8.0)
+        passed = np.array([1.0, tokens, tokens**2, 0.0, 0.0, 0.0, 0.0])
+        model.learn(passed, 6.0 * float(ENGINE @ passed), 5.0)
+        lost |= not model.trusted
+    assert lost
+    assert model.trusted
+
+
+@pytest.mark.parametrize("model", [None, taught()], ids=["before it is trusted", "once it is trusted"])
+def test_a_shorter_queue_and_a_cached_prefix_cost_less(model: PassModel | None) -> None:
+    engines = estimator(3, model)
+    engines.sent(0, "busy", 0.0, 6000, 0)
+    costs = engines.costs(4000, np.array([0.0, 0.0, 3000.0]), 0.0, None, prefix=7)
+    assert costs[2] < costs[1] < costs[0]
+
+
+@pytest.mark.requirement("S2-21")
+def test_what_was_sent_counts_at_once() -> None:
+    engines = estimator(2, taught())
+    before = engines.costs(4000, np.zeros(2), 0.0, None, None)
+    engines.sent(1, "a", 0.0, 4000, 0)
+    after = engines.costs(4000, np.zeros(2), 0.0, None, None)
+    assert after[1] > before[1]
+    engines.ended("a", 1.0, None)
+    assert engines.costs(4000, np.zeros(2), 1.0, None, None) == pytest.approx(before)
+
+
+def test_answers_that_nobody_hears_begin_do_not_hold_up_what_the_engine_is_taken_to_do() -> None:
+    """Only the end of an answer that isn't streamed is heard of."""
+    engines = estimator(2, taught())
+    for index in range(8):
+        engines.sent(0, f"whole {index}", index * 2000.0, 6000, 0, told=False)
+        engines.sent(1, f"streamed {index}", index * 2000.0, 6000, 0)
+        engines.started(f"streamed {index}", index * 2000.0 + 1500.0)
+    engines.costs(1000, np.zeros(2), 60_000.0, None, None)
+    whole, streamed = engines._figures  # pyright: ignore[reportPrivateUsage] # what the cost is made of
+    assert (whole.waiting, whole.queued, whole.decoding) == (0.0, 0.0, 8.0)
+    assert (streamed.waiting, streamed.queued, streamed.decoding) == (0.0, 0.0, 8.0)
+
+
+def test_a_request_that_is_gone_in_its_last_pass_holds_up_nobody() -> None:
+    engines = estimator(1, taught())
+    engines.sent(0, "gone", 0.0, 6000, 0)
+    engines.sent(0, "next", 1.0, 6000, 0, told=False)
+    engines.costs(1000, np.zeros(1), 10_000.0, None, None)
+    engines.ended("gone", 10_000.0, None)
+    engines.costs(1000, np.zeros(1), 60_000.0, None, None)
+    (figures,) = engines._figures  # pyright: ignore[reportPrivateUsage] # what the cost is made of
+    assert (figures.waiting, figures.queued, figures.decoding) == (0.0, 0.0, 1.0)
+
+
+def test_the_predicted_rest_of_a_pass_does_not_outlive_its_last_request() -> None:
+    engines = estimator(2, taught())
+    engines.sent(0, "answered early", 0.0, 6000, 0, told=False)
+    engines.costs(1000, np.zeros(2), 1.0, None, None)
+    engines.ended("answered early", 2.0, 20)
+    first, second = engines.costs(1000, np.zeros(2), 3.0, None, None)
+    assert first == pytest.approx(second)
+
+
+def test_few_workers_and_many_cost_alike() -> None:
+    model, many = taught(), FEW + 4
+    columns, numbers = estimator(many, model), estimator(FEW, model)
+    rng = np.random.default_rng(3)
+    for made in (columns, numbers):
+        draw = np.random.default_rng(5)
+        for index in range(40):
+            key, now = f"r{index}", index * 10.0
+            made.sent(int(draw.integers(FEW)), key, now, int(draw.integers(100, 20_000)), 0)
+            if index % 3 == 0:
+                made.started(f"r{index // 2}", now + 5.0)
+    hit = rng.integers(0, 3000, many).astype(np.float64)
+    hit[0] = 3000.0  # the longest is among both
+    expected = columns.costs(5000, hit, 500.0, None, None)[:FEW].tolist()
+    assert numbers.costs(5000, hit[:FEW], 500.0, None, None).tolist() == expected
+    for made in (columns, numbers):
+        ready = sum(made.ready(row, 500.0) for row in range(made.workers))
+        assert 0 < made.count_ready(500.0) == ready < made.workers
+
+
+TOKENS = st.integers(0, 40_000).map(float)
+TIMES = st.floats(0.0, 5000.0)
+ENGINES = st.builds(
+    EngineFigures,
+    free_at=TIMES, idle=st.sampled_from([0.0, 1.0]), waiting=TOKENS, whole=st.integers(0, 4).map(float),
+    last=TOKENS, shared=st.integers(0, 5).map(float), decoding=st.integers(0, 200).map(float), context=TIMES,
+    carried=TOKENS, queued=st.integers(0, 50).map(float), speed=st.floats(0.25, 8.0),
+    capacity=TOKENS | st.just(BOUNDLESS),
+)  # fmt: skip
+
+
+@given(
+    st.lists(st.tuples(ENGINES, st.integers(0, 4095)), min_size=1, max_size=8),
+    st.integers(4096, 100_000),
+    st.just(0.0) | st.floats(0.0, 0.99),
+    TIMES,
+    st.builds(Rates, *[st.floats(0.0, 50.0)] * len(Rates._fields)),
+)
+def test_numbers_cost_what_columns_do(
+    engines: list[tuple[EngineFigures, int]], prompt: int, worth: float, now: float, rates: Rates
+) -> None:
+    terms = ask(now, float(prompt), 200.0, 150.0, 8192.0, 16.0, 2.5, 30.0, rates)
+    standings = [stand(figures, 8192.0, rates) for figures, _ in engines]
+    held = [float(tokens) for _, tokens in engines]
+    hit = np.array(held)
+    credit = worth * (hit.max() - hit) / (prompt - hit)
+    columns = delay(EngineDelay(*np.array(standings).T), prompt - hit, hit, credit, terms)
+    assert delays(standings, held, prompt, worth, terms) == columns.tolist()
+
+
+EVENTS = st.lists(
+    st.tuples(
+        st.sampled_from(["sent", "sent untold", "started", "ended"]),
+        st.integers(0, 5),
+        st.integers(0, 2),
+        st.integers(1, 30_000),
+    ),
+    max_size=60,
+)
+
+
+@given(EVENTS)
+def test_whatever_is_told_twice_late_or_never_the_books_close(events: list[tuple[str, int, int, int]]) -> None:
+    engines = estimator(3, taught())
+    now = 0.0
+    for what, request, worker, size in events:
+        now += 7.0
+        match what:
+            case "sent" | "sent untold":
+                engines.sent(worker, str(request), now, size, size // 3, told=what == "sent")
+            case "started":
+                engines.started(str(request), now)
+            case _:
+                engines.ended(str(request), now, size % 400)
+        costs = engines.costs(1000, np.zeros(3), now, 100, None)
+        assert np.isfinite(costs).all()
+        assert engines.count_ready(now) == sum(engines.ready(row, now) for row in range(3))
+    for request in range(6):
+        engines.ended(str(request), now + 1.0, None)
+    engines.costs(1000, np.zeros(3), now + 1.0, 100, None)
+    for figures in engines._figures:  # pyright: ignore[reportPrivateUsage] # the state that must be empty again
+        assert (figures.waiting, figures.decoding, figures.queued) == (0.0, 0.0, 0.0)
+        assert figures.context == pytest.approx(0.0, abs=1e-6)
+
+
+def test_features_have_names_for_all() -> None:
+    assert len(ENGINE) == FEATURES
+    assert math.isfinite(PassModel().predict(ENGINE))

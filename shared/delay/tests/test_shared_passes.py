@@ -1,0 +1,78 @@
+"""Requests that are sent together: first tokens tell which of them shared a pass, in any order and with jitter."""
+
+import random
+from collections.abc import Sequence
+
+import numpy as np
+import pytest
+
+from pointsman_delay import DelayEstimator
+
+BATCH_TOKENS = 8192
+
+
+def pass_ms(tokens: int) -> float:
+    """How long this engine's passes take."""
+    thousands = tokens * 1e-3
+    return 16.5 + 15.2 * thousands + 0.42 * thousands**2
+
+
+def taught(bursts: Sequence[Sequence[Sequence[int]]], jitter_ms: float, seed: int) -> DelayEstimator:
+    """An estimator that was told of these bursts, a second apart. A burst is passes, each with its prompts. The engine
+    takes the prompts up in another order than they were sent in; the first tokens of a pass are reported in any order,
+    within `jitter_ms` of each other."""
+    chance = random.Random(seed)
+    made = DelayEstimator(batch_tokens=BATCH_TOKENS, first_token_weight=16.0)
+    made.lay_out([(0, 1e9)])
+    for number, passes in enumerate(bursts):
+        begins = number * 1000.0
+        reports: list[tuple[float, str]] = []
+        sent: list[tuple[str, int]] = []
+        ends = begins
+        for place, prompts in enumerate(passes):
+            ends += pass_ms(sum(prompts))
+            for prompt in prompts:
+                key = f"{number} {place} {len(sent)}"
+                sent.append((key, prompt))
+                reports.append((ends + chance.uniform(0.0, jitter_ms), key))
+        chance.shuffle(sent)
+        for index, (key, prompt) in enumerate(sent):
+            made.costs(prompt, np.zeros(1), begins + 0.3 * index, None, None)
+            made.sent(0, key, begins + 0.3 * index, prompt, 0)
+        for at, key in sorted(reports):
+            made.started(key, at)
+        for key, _ in sent:
+            made.ended(key, ends + jitter_ms, 1)
+    return made
+
+
+def bursts(passes: int, prompts: int, seed: int, count: int = 200) -> list[list[list[int]]]:
+    chance = random.Random(seed)
+    most = BATCH_TOKENS // prompts
+    return [
+        [[chance.randint(100, most) for _ in range(chance.randint(1, prompts))] for _ in range(passes)]
+        for _ in range(count)
+    ]
+
+
+@pytest.mark.parametrize("jitter_ms", [0.0, 2.0, 4.0])
+@pytest.mark.parametrize("passes", [1, 2, 3])
+def test_a_burst_of_short_prompts_is_learnt_from_in_the_passes_that_the_engine_made_of_it(
+    passes: int, jitter_ms: float
+) -> None:
+    model = taught(bursts(passes, 4, seed=1), jitter_ms, seed=2).model
+    assert model.trusted
+    assert model.relative_error < 0.1
+    for tokens in (500, 2000, 6000):
+        seen = np.array([1.0, tokens * 1e-3, tokens**2 * 1e-6, 0.0, 0.0, 0.0, 0.0])
+        assert model.predict(seen) == pytest.approx(pass_ms(tokens), rel=0.15)
+
+
+def test_first_tokens_that_come_together_are_one_observation() -> None:
+    model = taught([[[400, 500, 600]]] * 10, 3.0, seed=1).model
+    assert 9 <= model.observations <= 10  # the last one is learnt from when no more first tokens can come
+
+
+def test_a_prompt_whose_first_token_comes_a_pass_later_was_computed_in_that_pass() -> None:
+    model = taught([[[400], [500], [600]]] * 10, 0.0, seed=1).model
+    assert 27 <= model.observations <= 30

@@ -1,0 +1,360 @@
+"""The records of a flight log: each is one call that entered a pool's scheduler, in the order of the calls.
+
+A record is encoded as a msgpack array: its tag, then its fields in order. A later version only appends fields with
+defaults. `at` is the scheduler's monotonic clock in seconds. Block hashes are 8 bytes each, little-endian, and renamed
+(`salt`). Request ids, sessions and fairness ids are hashed where the pool asks for it.
+"""
+
+from typing import TypeAlias
+
+import msgspec
+
+
+class Record(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """Base of all records."""
+
+
+class PolicyDefined(Record, frozen=True, tag=1):
+    """A scheduling policy, before its first use."""
+
+    number: int
+    """What other records name it by; counts from 1 in each segment chain."""
+    name: str
+    hash: str
+    settings: str
+    """The policy as JSON, as `config.SchedulingPolicy` reads it."""
+
+
+class PoliciesUsed(Record, frozen=True, tag=2):
+    """A configuration revision came into force: these policies may decide, the last one is the newest."""
+
+    policies: tuple[int, ...]
+
+
+class BlocksMeasured(Record, frozen=True, tag=3):
+    """Tokens in one block of the prefix index."""
+
+    block_tokens: int
+
+
+class WorkerRegistered(Record, frozen=True, tag=4):
+    """An engine registered, or renewed its registration."""
+
+    at: float
+    registration: bytes
+    """JSON of `pointsman_contracts.worker.WorkerRegistration`."""
+
+
+class WorkerRemoved(Record, frozen=True, tag=5):
+    at: float
+    worker: str
+
+
+class LoadReported(Record, frozen=True, tag=6):
+    """A load report; fields as `pointsman_contracts.worker.WorkerLoad`."""
+
+    at: float
+    worker: str
+    boot_id: str
+    sequence: int
+    at_ms: int
+    age_ms: int
+    state: str
+    reason: str
+    running: int
+    waiting: int
+    kv_usage: float
+    running_loras: tuple[str, ...]
+    waiting_loras: tuple[str, ...]
+    max_loras: int
+    counted: bool
+    """Whether the scheduler knew this worker in this life."""
+
+
+class Swept(Record, frozen=True, tag=7):
+    """Expired state was forgotten."""
+
+    at: float
+    more: bool
+    """Whether some of it was left for the next call."""
+
+
+class LoggedRequest(Record, frozen=True):
+    """A request, as far as decisions use it; fields as `pointsman_plugins.scheduling.request.ScheduleRequest`."""
+
+    edge: str
+    request_id: str
+    model: str
+    lora: str | None
+    prompt_tokens: int
+    tokens_exact: bool
+    max_output_tokens: int | None
+    stream: bool
+    blocks: bytes
+    block_tokens: int
+    blocks_precise: bool
+    affinity: int
+    """The first block's own hash, modulo the least common multiple of the pool's data-parallel sizes: ranks are chosen
+    by it. 0 where no engine has ranks."""
+    headers: dict[str, str]
+    """Only those that a plugin of the policy reads."""
+    session: str | None
+    priority: int
+    fairness_id: str
+    body_bytes: int
+    slo_ttft_ms: float | None
+    slo_itl_ms: float | None
+    subset: tuple[str, ...] | None
+    workers: tuple[str, ...] | None
+    features: tuple[str, ...]
+    attempt: int
+
+
+class RecordedOutcome(Record, frozen=True):
+    """The result of one decision. Digests are CRC-32 of float64 arrays, little-endian."""
+
+    kind: str
+    """`scheduled`, `refused`, `postponed`, or `failed` (a plugin raised)."""
+    endpoints: tuple[str, ...] = ()
+    """Workers in order of preference; of a postponed request, the worker that an immediate choice would take."""
+    code: str = ""
+    """Code of the refusal, or the exception's type."""
+    held: bool = False
+    """The request was on the books already, and stays where it is."""
+    rank: int | None = None
+    legs: tuple[tuple[str, str], ...] = ()
+    """Further parts of the work, each with its worker."""
+    cached_tokens: int = 0
+    signals: int = 0
+    """Digest of each worker's age, KV usage, running and waiting requests, as the decision saw them."""
+    matched: int = 0
+    """Digest of the prompt tokens that each worker is believed to hold."""
+    scores: int = 0
+    """Digest of all scores and totals of all runs."""
+    reasons: tuple[str, ...] = ()
+    """Why the decision isn't as good as it could be."""
+
+
+class Decided(Record, frozen=True, tag=8):
+    """A request was decided."""
+
+    at: float
+    seed: int
+    policy: int
+    edge: str
+    request_id: str
+    facts: LoggedRequest | None
+    """None for a request that was postponed before: its facts are in that record."""
+    bound: str | None
+    """The worker that a request has waited for; empty for the best one; None for one that didn't wait."""
+    queued_s: float
+    """Seconds in flow control before this decision; 0 where it is unknown."""
+    outcome: RecordedOutcome
+
+
+class BindAsked(Record, frozen=True, tag=9):
+    """Waiting requests were looked at; those that go to an engine now, each as (edge, request id, worker, reason)."""
+
+    at: float
+    bound: tuple[tuple[str, str, str, str], ...]
+
+
+class AnswerStarted(Record, frozen=True, tag=10):
+    """The first byte of an answer came."""
+
+    at: float
+    edge: str
+    request_id: str
+    worker: str
+    ttft_ms: float
+
+
+class AttemptLost(Record, frozen=True, tag=11):
+    """An engine didn't answer; fields as `pointsman_contracts.response.AttemptFailed`."""
+
+    at: float
+    edge: str
+    request_id: str
+    worker: str
+    boot_id: str
+    outcome: str
+    status: int | None
+    next_worker: str | None
+
+
+class RequestCompleted(Record, frozen=True, tag=12):
+    """A request is over."""
+
+    at: float
+    edge: str
+    request_id: str
+    ok: bool
+    output_tokens: int | None
+    duration_ms: float | None
+    worker: str | None
+    told_ms: int
+
+
+class PeerChanged(Record, frozen=True, tag=13):
+    """Another scheduler changed its reservations; fields as `pointsman_contracts.scheduling.ReservationChange`."""
+
+    at: float
+    scheduler: str
+    op: str
+    request_id: str
+    worker: str
+    boot_id: str
+    edge: str
+    leg: str
+    attempt: int
+    lora: str | None
+    session: str | None
+    rank: int | None
+    prompt_tokens: int
+    uncached_tokens: int
+    output_tokens: int
+    block_tokens: int
+    blocks: bytes
+    blocks_precise: bool
+    streamed: bool
+    counted: bool
+    """Whether the change was applied; otherwise it was late or about an unknown worker."""
+
+
+class PeerWaiting(Record, frozen=True, tag=14):
+    """The requests that wait at another scheduler, each as (worker, tokens to compute, prompt, priority, limit, edge,
+    request id, when it began to wait, most tokens of the answer, tokens of a block, blocks). None: that scheduler
+    lives, and reported nothing about its waiting requests."""
+
+    at_ms: float
+    scheduler: str
+    requests: tuple[tuple[str, float, int, int, float, str, str, float, int | None, int, bytes], ...] | None
+
+
+class WaitEnded(Record, frozen=True, tag=15):
+    """A waiting request was dropped (`at_ms` is None), or goes at once to the engine that is best."""
+
+    edge: str
+    request_id: str
+    at_ms: float | None
+
+
+class KvTold(Record, frozen=True, tag=16):
+    """What an engine's KV cache holds, or how it changed."""
+
+    at: float
+    worker: str
+    boot_id: str
+    everything: bytes | None
+    """Blocks that replace all earlier reports; None to keep them."""
+    changes: tuple[tuple[str, bytes], ...]
+    """`stored`, `removed` or `cleared`, with blocks."""
+    complete: bool
+    """Whether nothing of its cache's history is missing now."""
+
+
+class IndexDumped(Record, frozen=True, tag=17):
+    """A peer asked for the prefix blocks of a worker. The index counts it as a use of the clock."""
+
+    at: float
+    life: int
+
+
+class IndexLoaded(Record, frozen=True, tag=18):
+    """Prefix blocks of a worker were taken over from a peer."""
+
+    at: float
+    life: int
+    blocks: bytes
+    ages: bytes
+    """float64."""
+    stored: bytes
+    """One byte each: 1 when the engine reported it."""
+
+
+class StateChecked(Record, frozen=True, tag=19):
+    """Figures of the state at this point, which a replay must have too."""
+
+    figures: tuple[float, ...]
+    """In the order of `CHECKED`."""
+
+
+CHECKED = ("holdings", "blocks", "open blocks", "requests on the books", "requests that wait", "fleet's epoch")
+"""Names of `StateChecked.figures`."""
+
+
+class SnapshotPart(Record, frozen=True, tag=20):
+    """A part of the state at the beginning of a segment; the parts of one snapshot follow each other."""
+
+    content: bytes
+    last: bool
+
+
+class SegmentEnded(Record, frozen=True, tag=21):
+    """The last record of a complete segment."""
+
+    reason: str
+    """`rotated`, `closed`, or `gap`."""
+    dropped: int = 0
+    """With `gap`: how many inputs after this one are missing."""
+
+
+AnyRecord: TypeAlias = (
+    PolicyDefined
+    | PoliciesUsed
+    | BlocksMeasured
+    | WorkerRegistered
+    | WorkerRemoved
+    | LoadReported
+    | Swept
+    | Decided
+    | BindAsked
+    | AnswerStarted
+    | AttemptLost
+    | RequestCompleted
+    | PeerChanged
+    | PeerWaiting
+    | WaitEnded
+    | KvTold
+    | IndexDumped
+    | IndexLoaded
+    | StateChecked
+    | SnapshotPart
+    | SegmentEnded
+)
+"""Every kind of record."""
+
+
+class Header(msgspec.Struct, frozen=True, kw_only=True):
+    """The first frame of a segment, as a msgpack map."""
+
+    format: int
+    product: str
+    """Version of the software that wrote it."""
+    pool: str
+    scheduler: str
+    """Instance of the scheduler: another one in each life of its process."""
+    index: int
+    """Counts the segments of this pool and scheduler from 1."""
+    empty: bool
+    """Whether the scheduler knew nothing yet: a replay needs no snapshot."""
+    follows: bool
+    """Whether the inputs continue those of the segment before without a gap."""
+    first_input: int
+    """Number of the first input in this segment; the first of a life has 1."""
+    unix_ns: int
+    monotonic: float
+    """Both clocks when the segment began."""
+    salt: str
+    """Names the key that block hashes were renamed by."""
+    hashed_ids: bool
+    index_bytes: int
+    """Most memory of the pool's prefix index."""
+    previous: int = 0
+    """Chain of the last frame of the segment before, where `follows`."""
+    gap: str = ""
+    """Why inputs before this segment are missing; empty when none is."""
+    missed: int = 0
+    """How many are missing, as far as it is known."""
+    platform: dict[str, str] = {}
+    """What the last digit of a floating-point number depends on."""

@@ -1,0 +1,81 @@
+"""Renames block hashes and ids, so that a log doesn't show whether a known prompt was in it.
+
+A block hash becomes the first half of its AES-128 encryption under a key of the deployment: equal hashes stay equal,
+and different ones differ (two of ten million collide with a probability of 3 in a million). Without the key it can't be
+computed from a prompt.
+"""
+
+import hashlib
+import os
+from pathlib import Path
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+KEY_BYTES: Final = 16
+KEY_FILE: Final = "salt.key"
+LEAST_HASH: Final = 2**48
+"""Smaller numbers keep their value. A state holds block hashes beside other whole numbers, none of which is as large
+but powers of two (sets of workers as bits): neither of them counts as a hash. One hash in 65,536 keeps its value."""
+
+Hashes = NDArray[np.uint64]
+
+
+class Salt:
+    """One key."""
+
+    def __init__(self, key: bytes) -> None:
+        """`key` may have any length; 16 random bytes are enough."""
+        # A scheduler without a flight log doesn't load it.
+        from cryptography.hazmat.primitives.ciphers import Cipher
+        from cryptography.hazmat.primitives.ciphers.algorithms import AES
+        from cryptography.hazmat.primitives.ciphers.modes import ECB
+
+        self._key: Final = hashlib.blake2b(key, digest_size=KEY_BYTES, person=b"flight-blocks").digest()
+        self._ids: Final = hashlib.blake2b(key, digest_size=32, person=b"flight-ids").digest()
+        self.name: Final = hashlib.blake2b(key, digest_size=4, person=b"flight-name").hexdigest()
+        """Tells whether two logs used the same key."""
+        self._encryptor: Final = Cipher(AES(self._key), ECB()).encryptor()  # noqa: S305 - of single numbers
+
+    def rename(self, hashes: Hashes) -> Hashes:
+        """The renamed hashes, in a new array."""
+        if not len(hashes):
+            return hashes
+        padded = np.zeros((len(hashes), 2), dtype="<u8")
+        padded[:, 0] = hashes
+        renamed = np.frombuffer(self._encryptor.update(padded.tobytes()), dtype="<u8")[::2]
+        kept = (hashes < LEAST_HASH) | ((hashes & (hashes - np.uint64(1))) == 0)
+        return np.where(kept, hashes, renamed).astype(np.uint64)
+
+    def packed(self, hashes: bytes) -> bytes:
+        """As `rename`, for hashes of 8 bytes each."""
+        return self.rename(np.frombuffer(hashes, dtype="<u8")).astype("<u8").tobytes() if hashes else b""
+
+    def id(self, text: str) -> str:
+        """An id hashed: 16 hexadecimal digits. The empty one stays empty."""
+        if not text:
+            return text
+        digest = hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=8, key=self._ids)
+        return digest.hexdigest()
+
+
+def kept_in(directory: Path) -> Salt:
+    """The salt of this directory: made at random when the directory has none, readable by its owner alone. Raises
+    OSError."""
+    file = directory / KEY_FILE
+    directory.mkdir(parents=True, exist_ok=True)
+    mine = directory / f"{KEY_FILE}.{os.getpid()}"
+    if not file.exists():
+        handle = os.open(mine, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+        try:
+            os.write(handle, os.urandom(KEY_BYTES))
+        finally:
+            os.close(handle)
+        try:
+            os.link(mine, file)  # another scheduler that makes one at the same time is first, or this one is
+        except FileExistsError:
+            pass
+        finally:
+            mine.unlink()
+    return Salt(file.read_bytes())

@@ -1,0 +1,109 @@
+"""Writes the segments of one pool and scheduler, and removes the oldest ones."""
+
+import os
+from collections.abc import Sequence
+from io import FileIO
+from pathlib import Path
+from typing import Final
+from urllib.parse import quote
+
+import msgspec
+
+from pointsman_flight.frames import MAGIC, framed
+from pointsman_flight.records import Header, Record, SegmentEnded
+
+SUFFIX: Final = ".flight"
+FRAME_BYTES: Final = 4 * 2**20
+"""A frame is closed beyond this many bytes before compression."""
+
+
+def folder(directory: Path, pool: str) -> Path:
+    """Where the segments of a pool are."""
+    return directory / quote(pool, safe="")
+
+
+class SegmentWriter:
+    """One open segment. Every method may raise OSError; then `abandon` it."""
+
+    def __init__(self, directory: Path, header: Header) -> None:
+        """Create the file and write its header."""
+        at_ms = header.unix_ns // 1_000_000
+        self.path: Final = directory / f"{at_ms:014d}-{quote(header.scheduler, safe='')}-{header.index:06d}{SUFFIX}"
+        directory.mkdir(parents=True, exist_ok=True)
+        self._encoder: Final = msgspec.msgpack.Encoder()
+        self.chain = 0
+        """Of the last frame."""
+        self.size = 0
+        """Bytes written."""
+        self._file: Final[FileIO] = self.path.open("xb", buffering=0)
+        try:
+            frame, self.chain = framed(self._encoder.encode(header), 0)
+            self._put(MAGIC + frame)
+        except OSError:
+            self._file.close()
+            self.path.unlink(missing_ok=True)
+            raise
+
+    def write(self, records: Sequence[Record]) -> None:
+        """Append records, in one frame or several. They are in the operating system's hands when this returns."""
+        self.append([self._encoder.encode(record) for record in records])
+
+    def append(self, encoded: Sequence[bytes]) -> None:
+        """As `write`, for records in msgpack."""
+        parts: list[bytes] = []
+        chain, first, size = self.chain, 0, 0
+        for number, record in enumerate(encoded, 1):
+            size += len(record)
+            if size > FRAME_BYTES or number == len(encoded):
+                frame, chain = framed(_array(number - first) + b"".join(encoded[first:number]), chain)
+                parts.append(frame)
+                first, size = number, 0
+        if parts:
+            self._put(b"".join(parts))
+            self.chain = chain
+
+    def sync(self) -> None:
+        """Have the operating system write the file to disk."""
+        os.fsync(self._file.fileno())
+
+    def end(self, reason: str, dropped: int = 0) -> None:
+        """Write the last record, and close the file on disk."""
+        try:
+            self.write([SegmentEnded(reason, dropped)])
+            self.sync()
+        finally:
+            self._file.close()
+
+    def abandon(self) -> None:
+        """Close the file after an error, at its last whole frame if that is possible."""
+        try:
+            os.ftruncate(self._file.fileno(), self.size)
+        except OSError:
+            pass  # then its tail is torn, which readers cut
+        finally:
+            self._file.close()
+
+    def _put(self, content: bytes) -> None:
+        view = memoryview(content)
+        while view:
+            view = view[self._file.write(view) :]
+        self.size += len(content)
+
+
+def _array(count: int) -> bytes:
+    """The head of a msgpack array."""
+    return b"\xdd" + count.to_bytes(4, "big")
+
+
+def remove_oldest(directory: Path, keep_bytes: int, open_segment: Path) -> list[Path]:
+    """Remove the oldest segments of a pool until all fit into `keep_bytes`; the open one stays. Returns them."""
+    sizes = [(path, path.stat().st_size) for path in sorted(directory.glob(f"*{SUFFIX}"))]
+    over = sum(size for _, size in sizes) - keep_bytes
+    removed: list[Path] = []
+    for path, size in sizes:
+        if over <= 0 or path == open_segment:
+            break
+        path.unlink(missing_ok=True)
+        removed.append(path)
+        over -= size
+    return removed

@@ -1,0 +1,93 @@
+"""Every call of the client libraries of `libraries`, against real processes and simulated engines."""
+
+import asyncio
+import json
+import os
+import re
+import subprocess
+import sys
+from collections.abc import AsyncIterator, Mapping
+from pathlib import Path
+from typing import Final
+
+import pytest
+import pytest_asyncio
+
+from pointsman_testing.stack import StackFactory
+
+ROOT: Final = Path(__file__).resolve().parents[2]
+UV: Final = ROOT / ".uv" / "bin" / "uv"
+FOLDER: Final = Path(__file__).parent / "libraries"
+PAGE: Final = ROOT / "docs" / "clients.md"
+ENVIRONMENT: Final = ROOT / ".venv" / "clients"
+OWN: Final = ("with_openai", "with_anthropic")
+"""Libraries of the workspace's own environment, in their newest versions."""
+LIBRARIES: Final = (*OWN, "with_langchain", "with_llamaindex", "with_litellm", "with_instructor")
+ADDED: Final = re.compile(r'^@CALLS\.add\(\s*"(.+?)", "/', re.MULTILINE)
+CALLS: Final = [
+    (library, title)
+    for library in LIBRARIES
+    for title in ADDED.findall((FOLDER / f"{library}.py").read_text(encoding="utf-8"))
+]
+"""Read from the text: their packages aren't in this environment."""
+AT_ONCE: Final = 2
+
+pytestmark = pytest.mark.timeout(400)
+
+Outcomes = Mapping[tuple[str, str], str]
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def outcomes(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Outcomes]:
+    """What became of each call: "", or why it failed."""
+    if not UV.exists():
+        pytest.skip("needs the uv of `make`")
+    install = asyncio.create_task(asyncio.to_thread(_install))
+    stacks = StackFactory(tmp_path_factory.mktemp("stacks"), ROOT / "pointsman.yaml")
+    async with stacks.start(bundled=True, engines=1) as stack:
+        await install
+        turns = asyncio.Semaphore(AT_ONCE)
+        told = await asyncio.gather(*(_run(library, stack.door, turns) for library in LIBRARIES))
+    yield {(library, call): problem for library, calls in zip(LIBRARIES, told, strict=True) for call, problem in calls}
+
+
+@pytest.mark.parametrize(("library", "title"), CALLS)
+@pytest.mark.requirement("JOURNEY-1", "JOURNEY-3")
+def test_a_call_is_answered_or_refused_with_the_reason(library: str, title: str, outcomes: Outcomes) -> None:
+    problem = outcomes.get((library, title), "the process ended before this call")
+    if problem:
+        pytest.fail(problem, pytrace=False)
+
+
+def test_the_page_lists_every_call_once() -> None:
+    rows = re.findall(r"^\| `(.+?)` \|", PAGE.read_text(encoding="utf-8"), re.MULTILINE)
+    assert sorted(rows) == sorted(title for _, title in CALLS)
+    assert f"{len(CALLS)} calls" in PAGE.read_text(encoding="utf-8")
+
+
+def _install() -> None:
+    """Make the environment of the other libraries, unless it is there."""
+    env = {name: value for name, value in os.environ.items() if name != "VIRTUAL_ENV"}
+    env |= {"UV_PROJECT_ENVIRONMENT": str(ENVIRONMENT), "UV_PYTHON": sys.executable}
+    subprocess.run([UV, "--quiet", "sync", "--frozen", "--only-group", "clients"], cwd=ROOT, env=env, check=True)
+
+
+async def _run(library: str, door: str, turns: asyncio.Semaphore) -> list[tuple[str, str]]:
+    """The calls of one library, in a process of its own."""
+    python = sys.executable if library in OWN else str(ENVIRONMENT / "bin" / "python")
+    # Nothing but the gateway is asked, and the bytecode of these packages is kept: compiling it takes longer than all.
+    env = {"PATH": os.environ["PATH"], "HOME": os.environ.get("HOME", "/"), "HF_HUB_OFFLINE": "1"}
+    async with turns:
+        process = await asyncio.create_subprocess_exec(
+            python, "-m", "libraries.calls", library, door,
+            cwd=FOLDER.parent, env=env, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE,
+        )  # fmt: skip
+        output, complaints = await process.communicate()
+    told: list[tuple[str, str]] = []
+    for line in output.decode().splitlines():
+        if line.startswith('{"call"'):
+            outcome: dict[str, str] = json.loads(line)
+            told.append((outcome["call"], outcome["problem"]))
+    if process.returncode != 0:
+        told += [(title, complaints.decode()) for at, title in CALLS if at == library][len(told) :]
+    return told

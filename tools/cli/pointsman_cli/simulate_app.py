@@ -1,0 +1,294 @@
+"""`pointsman simulate`: the options."""
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated, Final
+
+import typer
+
+from pointsman_cli.words import CommandError
+from pointsman_simulator.engine import EngineConfig
+from pointsman_simulator.fleet import Lags
+from pointsman_simulator.timing import Timing
+
+_ENGINE: Final = EngineConfig()
+_LAGS: Final = Lags()
+
+
+_ONLY_WITH_LOG: Final = ("pool", "arrivals", "bursts", "engines", "speed")
+_NOT_WITH_LOG: Final = (
+    *("trace", "workload", "limit", "scale", "requests", "rate", "workers", "blocks", "block_size", "speedup"),
+    *("max_num_batched_tokens", "max_num_seqs", "max_loras", "lora_load_ms"),
+    *("response_lag_ms", "kv_lag_ms", "load_age_ms", "dispatch_lag_ms", "peer_lag_ms", "schedulers", "speeds"),
+)
+
+
+def _policies(incomplete: str) -> list[str]:
+    from pointsman_simulator.comparison import POLICIES
+
+    return [name for name in POLICIES if name.startswith(incomplete)]
+
+
+def _workloads(incomplete: str) -> list[str]:
+    from pointsman_simulator.workloads import WORKLOADS
+
+    return [name for name in WORKLOADS if name.startswith(incomplete)]
+
+
+def _above_0(value: float) -> float:
+    if value <= 0:
+        raise typer.BadParameter(f"{value:g} isn't above 0.")
+    return value
+
+
+def _speeds(text: str | None) -> tuple[float, ...]:
+    """CommandError for anything but numbers above 0."""
+    try:
+        speeds = tuple(float(part) for part in text.split(",")) if text else ()
+    except ValueError:
+        speeds = (0.0,)
+    if any(not speed > 0 for speed in speeds):
+        raise CommandError(f"--speeds {text} isn't a list of numbers above 0.", "For example: --speeds 0.6,1,1,1.4")
+    return speeds
+
+
+def _refuse(context: typer.Context, names: Sequence[str], why: str) -> None:
+    """Raise CommandError for the first of these options that was given."""
+    for name in names:
+        source = context.get_parameter_source(name)
+        if source is not None and source.name == "COMMANDLINE":
+            raise CommandError(f"--{name.replace('_', '-')} {why}.", "The options: pointsman simulate --help")
+
+
+def simulate(
+    context: typer.Context,
+    trace: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            help="A trace in Mooncake's form: .jsonl, .jsonl.xz or .jsonl.gz.",
+            rich_help_panel="Workload",
+        ),
+    ] = None,
+    workload: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAME",
+            help="A synthetic one: chat, system-prompts, rag, agents, adapters, bursts.",
+            autocompletion=_workloads,
+            rich_help_panel="Workload",
+        ),
+    ] = None,
+    limit: Annotated[
+        int | None,
+        typer.Option(metavar="N", min=1, help="Only the first requests of the trace.", rich_help_panel="Workload"),
+    ] = None,
+    scale: Annotated[
+        float,
+        typer.Option(
+            metavar="X", callback=_above_0, help="The trace's arrivals, times as fast.", rich_help_panel="Workload"
+        ),
+    ] = 1.0,
+    requests: Annotated[
+        int, typer.Option(metavar="N", min=1, help="Of the synthetic workload.", rich_help_panel="Workload")
+    ] = 4000,
+    rate: Annotated[
+        float,
+        typer.Option(
+            metavar="X", callback=_above_0, help="Of the synthetic workload, in requests/s.", rich_help_panel="Workload"
+        ),
+    ] = 4.0,
+    log: Annotated[
+        list[Path] | None,
+        typer.Option(
+            "--from",
+            metavar="LOG",
+            help="A flight log: segments or folders; repeatable. Fits engines to it, and says whether to trust them.",
+            rich_help_panel="Twin of a flight log",
+        ),
+    ] = None,
+    pool: Annotated[
+        str | None,
+        typer.Option(metavar="NAME", help="The pool; default: the only one.", rich_help_panel="Twin of a flight log"),
+    ] = None,
+    arrivals: Annotated[
+        float,
+        typer.Option(
+            metavar="X",
+            callback=_above_0,
+            help="What if: X times as many requests/s.",
+            rich_help_panel="Twin of a flight log",
+        ),
+    ] = 1.0,
+    bursts: Annotated[
+        float,
+        typer.Option(
+            metavar="X",
+            callback=_above_0,
+            help="What if: each minute's requests came in 60/X seconds.",
+            rich_help_panel="Twin of a flight log",
+        ),
+    ] = 1.0,
+    engines: Annotated[
+        int,
+        typer.Option(metavar="+N|-N", help="What if: more engines, or fewer.", rich_help_panel="Twin of a flight log"),
+    ] = 0,
+    speed: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="NAME=X",
+            help="What if: an engine, or all of a model, were X times as fast; repeatable.",
+            rich_help_panel="Twin of a flight log",
+        ),
+    ] = None,
+    policy: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="NAME",
+            autocompletion=_policies,
+            rich_help_panel="Policies",
+            help="Repeatable; default: all. pointsman, round-robin, least-requests, power-of-two, gie, dynamo, "
+            "dynamo-scale-2, with --config FILE:NAME, with --from recorded.",
+        ),
+    ] = None,
+    config: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            help="Compare the scheduling policies of this configuration too.",
+            rich_help_panel="Policies",
+        ),
+    ] = None,
+    seeds: Annotated[
+        int | None,
+        typer.Option(
+            metavar="N",
+            min=1,
+            help="Runs of each policy, with other ties; default: 1, with --from 3.",
+            rich_help_panel="Policies",
+        ),
+    ] = None,
+    schedulers: Annotated[
+        int,
+        typer.Option(
+            metavar="N", min=1, help="Schedulers that share the requests of pointsman.", rich_help_panel="Policies"
+        ),
+    ] = 1,
+    workers: Annotated[int, typer.Option(metavar="N", min=1, help="How many engines.", rich_help_panel="Engines")] = 4,
+    speeds: Annotated[
+        str | None,
+        typer.Option(
+            metavar="X,X,…", help="How many times as fast each engine is, e.g. 0.6,1,1,1.4.", rich_help_panel="Engines"
+        ),
+    ] = None,
+    blocks: Annotated[
+        int, typer.Option(metavar="N", min=1, help="KV blocks of an engine.", rich_help_panel="Engines")
+    ] = _ENGINE.num_blocks,
+    block_size: Annotated[
+        int, typer.Option(metavar="N", min=1, help="Tokens of a KV block.", rich_help_panel="Engines")
+    ] = _ENGINE.block_size,
+    max_num_batched_tokens: Annotated[
+        int, typer.Option(metavar="N", min=1, help="Tokens of a pass.", rich_help_panel="Engines")
+    ] = _ENGINE.max_num_batched_tokens,
+    max_num_seqs: Annotated[
+        int, typer.Option(metavar="N", min=1, help="Sequences of a pass.", rich_help_panel="Engines")
+    ] = _ENGINE.max_num_seqs,
+    max_loras: Annotated[
+        int, typer.Option(metavar="N", min=1, help="Adapters of a pass.", rich_help_panel="Engines")
+    ] = _ENGINE.max_loras,
+    lora_load_ms: Annotated[
+        float, typer.Option(metavar="MS", min=0, help="Time to load an adapter.", rich_help_panel="Engines")
+    ] = _ENGINE.lora_load_ms,
+    speedup: Annotated[
+        float, typer.Option(metavar="X", callback=_above_0, help="Divides every pass time.", rich_help_panel="Engines")
+    ] = 1.0,
+    response_lag_ms: Annotated[
+        float, typer.Option(metavar="MS", min=0, help="Until a first or last token is known.", rich_help_panel="Delays")
+    ] = _LAGS.response,
+    kv_lag_ms: Annotated[
+        float,
+        typer.Option(metavar="MS", min=0, help="Until a change of a KV cache is known.", rich_help_panel="Delays"),
+    ] = _LAGS.kv,
+    load_age_ms: Annotated[
+        float, typer.Option(metavar="MS", min=0, help="Age of load reports.", rich_help_panel="Delays")
+    ] = _LAGS.load,
+    dispatch_lag_ms: Annotated[
+        float, typer.Option(metavar="MS", min=0, help="From a decision to its engine.", rich_help_panel="Delays")
+    ] = _LAGS.dispatch,
+    peer_lag_ms: Annotated[
+        float,
+        typer.Option(metavar="MS", min=0, help="From a scheduler to the other schedulers.", rich_help_panel="Delays"),
+    ] = _LAGS.peer,
+    processes: Annotated[
+        int,
+        typer.Option(
+            metavar="N", min=1, help="How many run at a time.", rich_help_panel="Output", show_default="the cores"
+        ),
+    ] = os.cpu_count() or 1,
+    out: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FOLDER", help="Save results.json, results.md and results.png here.", rich_help_panel="Output"
+        ),
+    ] = None,
+) -> None:
+    """Compare routing policies in virtual time: on a trace, a synthetic workload, or the twin of a flight log.
+
+    With --from: status 1 when the twin isn't to be trusted."""
+    from pointsman_cli.command_line import console
+
+    if log:
+        from pointsman_cli.twin import TwinOptions
+        from pointsman_cli.twin import twin as run_twin
+
+        _refuse(context, _NOT_WITH_LOG, "is the log's with --from")
+        options = TwinOptions(
+            log=tuple(log),
+            pool=pool,
+            arrivals=arrivals,
+            bursts=bursts,
+            engines=engines,
+            speeds=tuple(speed or ()),
+            policies=tuple(policy or ()),
+            config=config,
+            seeds=seeds or 3,
+            processes=processes,
+            out=out,
+        )
+        if not run_twin(options, console()):
+            raise typer.Exit(1)
+        return
+    from pointsman_cli.simulate import simulate as run
+    from pointsman_simulator.replay import ReplayOptions
+
+    _refuse(context, _ONLY_WITH_LOG, "is only for --from")
+    run(
+        ReplayOptions(
+            trace=trace,
+            workload=workload,
+            limit=limit,
+            scale=scale,
+            requests=requests,
+            rate=rate,
+            workers=workers,
+            policies=tuple(policy or ()),
+            config=config,
+            seeds=seeds or 1,
+            engine=EngineConfig(
+                num_blocks=blocks,
+                block_size=block_size,
+                max_num_seqs=max_num_seqs,
+                max_num_batched_tokens=max_num_batched_tokens,
+                max_loras=max_loras,
+                lora_load_ms=lora_load_ms,
+                timing=Timing(speedup=speedup),
+            ),
+            lags=Lags(response_lag_ms, kv_lag_ms, load_age_ms, dispatch_lag_ms, peer_lag_ms),
+            schedulers=schedulers,
+            speeds=_speeds(speeds),
+            processes=processes,
+            out=out,
+        ),
+        console(),
+    )  # fmt: skip

@@ -1,0 +1,169 @@
+"""One scheduler in virtual time: the object that decides in the service, its knowledge passed in by hand."""
+
+from collections.abc import Iterable, Sequence
+
+import numpy as np
+
+from pointsman_contracts.scheduling import ReservationChange
+from pointsman_contracts.worker import WorkerLoad, WorkerRegistration
+from pointsman_core.config import SchedulingPolicy
+from pointsman_plugins.scheduling.arrays import Blocks
+from pointsman_plugins.scheduling.request import ScheduleRequest
+from pointsman_scheduler.domain.late_binding import TELL_AGAIN_MS, PeerRequest
+from pointsman_scheduler.domain.outcome import Postponed, Refused, Scheduled
+from pointsman_scheduler.domain.policy import compile_policy
+from pointsman_scheduler.domain.pool import PoolScheduler
+from pointsman_scheduler.domain.prefix_index import PrefixIndex
+from pointsman_scheduler.plugins import registries
+from pointsman_simulator.engine import EngineConfig
+from pointsman_simulator.policy import Completed, KvChanged, Load, Observation, Started
+
+_POOL = "simulated"
+_SWEEP_MS = 1000.0
+_NAMES = 1 << 64
+
+
+class OneScheduler:
+    """A scheduler of one pool. Times are milliseconds."""
+
+    def __init__(
+        self,
+        name: str,
+        kv_blocks: Sequence[int],
+        settings: SchedulingPolicy,
+        engine: EngineConfig,
+        loras: Iterable[str],
+        kv_events: bool,
+    ) -> None:
+        """`kv_blocks`: size of each engine's KV cache. `kv_events`: whether engines publish what is in it."""
+        self.name = name
+        self._policy = compile_policy(_POOL, settings, registries())
+        self.pool = PoolScheduler(_POOL, name, PrefixIndex(max_bytes=2**31))
+        self.pool.use([self._policy])
+        self.pool.measure(engine.block_size)
+        self._names = [f"worker-{index}" for index in range(len(kv_blocks))]
+        self._row = {name: index for index, name in enumerate(self._names)}
+        self._max_loras = engine.max_loras
+        self._load: Load | None = None
+        self._reports = 0
+        self._swept = 0.0
+        self._told = 0
+        """Version of the binder when the peers last got its waiting requests."""
+        self._told_at = 0.0
+        for worker, blocks in zip(self._names, kv_blocks, strict=True):
+            self.pool.register(_registration(worker, engine.block_size, blocks, tuple(loras)), 0.0)
+        fleet = [worker for each in self._names if (worker := self.pool.fleet.find(each)) is not None]
+        self._lives = [worker.life for worker in fleet]
+        self._kv_events = kv_events
+        for worker in fleet if kv_events else ():
+            self.pool.index.describe(worker.life, None)
+            worker.kv_told = worker.registration.boot_id
+
+    def observe(self, observation: Observation, request: tuple[str, str], sent: float, now: float) -> None:
+        """Take an observation as from the bus. `sent`: when the edge sent its request to the engine."""
+        match observation:
+            case Started():
+                worker = self._names[observation.worker]
+                self.pool.books.started(request, worker, observation.at - sent, now / 1000.0)
+            case Completed():
+                self.pool.books.completed(
+                    request,
+                    now / 1000.0,
+                    ok=True,
+                    output_tokens=observation.output_tokens,
+                    duration_ms=observation.at - sent,
+                )
+            case KvChanged() if not self._kv_events:
+                pass
+            case KvChanged():
+                life = self._lives[observation.worker]
+                if observation.removed:
+                    self.pool.index.removed(life, hashes(observation.removed), now / 1000.0)
+                if observation.stored:
+                    self.pool.index.stored(life, hashes(observation.stored), now / 1000.0)
+
+    def hear(self, load: Load, now: float) -> None:
+        """Take load reports, unless they are the last ones."""
+        if load is self._load:
+            return
+        self._load = load
+        self._reports += 1
+        for index, name in enumerate(self._names):
+            self.pool.hear(
+                WorkerLoad.model_construct(
+                    worker=name, pool=_POOL, boot_id="1", sequence=self._reports, at_ms=int(now),
+                    state="serving", running=load.running[index], waiting=load.waiting[index],
+                    kv_usage=load.kv_usage[index],
+                    running_loras=load.running_loras[index], waiting_loras=(), max_loras=self._max_loras,
+                ),
+                now / 1000.0,
+            )  # fmt: skip
+
+    def decide(self, request: ScheduleRequest, now: float, seed: int) -> Scheduled | Postponed:
+        """Decide as the service would. Raises Refusal when no engine may serve the request."""
+        if now - self._swept >= _SWEEP_MS:
+            self._swept = now
+            self.pool.sweep(now / 1000.0)
+        outcome = self.pool.decide(request, now / 1000.0, seed, self._policy)
+        if isinstance(outcome, Refused):
+            raise outcome.refusal
+        return outcome
+
+    def row(self, outcome: Scheduled) -> int:
+        """The engine that was chosen."""
+        return self._row[outcome.endpoints[0].name]
+
+    def apply(self, changes: Sequence[ReservationChange], scheduler: str, now: float) -> None:
+        """Take another scheduler's decision."""
+        for change in changes:
+            self.pool.books.apply(change, scheduler, now / 1000.0)
+        self.pool.binder.heard(scheduler, now)
+
+    def waiting(self, now: float) -> list[PeerRequest] | None:
+        """The waiting requests for its peers; None when they know them."""
+        binder = self.pool.binder
+        if binder.version == self._told and not (len(binder) and now - self._told_at >= TELL_AGAIN_MS):
+            return None
+        self._told = binder.version
+        self._told_at = now
+        return [
+            PeerRequest(
+                binder.worker_of(each),
+                round(each.uncached),
+                each.prompt,
+                each.request.priority,
+                each.latest,
+                each.request.edge,
+                each.request.request_id,
+                each.since,
+                each.request.max_output_tokens,
+                each.request.block_tokens,
+                each.request.blocks.tobytes(),
+            )
+            for each in binder.waiting
+        ]
+
+    def peer(self, scheduler: str, requests: Sequence[PeerRequest], now: float) -> None:
+        """Take another scheduler's waiting requests."""
+        self.pool.binder.peer(scheduler, requests, now)
+
+
+def hashes(blocks: Sequence[int]) -> Blocks:
+    """Names of prompt blocks. Blocks of answers have names beyond 64 bits, which no prompt has."""
+    return np.array([block for block in blocks if block < _NAMES], dtype=np.uint64)
+
+
+def _registration(worker: str, block_tokens: int, kv_blocks: int, loras: tuple[str, ...]) -> WorkerRegistration:
+    return WorkerRegistration(
+        worker=worker,
+        pool=_POOL,
+        url=f"http://{worker}",
+        models=("model",),
+        loras=loras,
+        block_tokens=block_tokens,
+        kv_blocks=kv_blocks,
+        boot_id="1",
+        agent="simulator",
+        version="0",
+        registered_ms=0,
+    )

@@ -1,0 +1,133 @@
+"""The recorded choices on engines of given parameters: when each first token and each end would have come."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+
+from pointsman_simulator.engine import EngineConfig
+from pointsman_simulator.sequence import Sequence as EngineSequence
+from pointsman_simulator.trace import TraceRequest
+from pointsman_simulator.twin.answers import with_answers
+from pointsman_simulator.twin.measured import FEATURES, Floats, MeasuredEngine
+from pointsman_simulator.twin.recording import RecordedPool
+
+_WARM_UP: Final = 0.15
+"""Share of a recording with warm engines whose requests only fill the twin's caches."""
+_USUAL_ANSWER: Final = 200
+"""Tokens of an answer of unknown length, when no other says more."""
+
+
+@dataclass(frozen=True, slots=True)
+class RecordedTraffic:
+    """A recording as columns, a row for each request, with its requests as an engine would get them."""
+
+    requests: tuple[TraceRequest, ...]
+    engines: tuple[str, ...]
+    """Chosen for each request."""
+    arrived: Floats
+    sent: Floats
+    first: Floats
+    """NaN for an answer that wasn't streamed, as for one that isn't judged."""
+    ended: Floats
+    """NaN for one that isn't judged."""
+    prompt_tokens: Floats
+
+    @property
+    def ttft(self) -> Floats:
+        return self.first - self.arrived
+
+    @property
+    def e2e(self) -> Floats:
+        return self.ended - self.arrived
+
+    @property
+    def decoding(self) -> Floats:
+        return self.ended - self.first
+
+
+def traffic(recording: RecordedPool, *, answers: bool = False) -> RecordedTraffic:
+    """The columns of a recording; with `answers`, later prompts are taken to repeat earlier answers (`answers`)."""
+    requests = recording.requests
+    known = [request.output_tokens for request in requests if request.output_tokens]
+    usual = int(np.median(known)) if known else _USUAL_ANSWER
+    prompts = [list(request.blocks) for request in requests]
+    blocks = with_answers(requests, recording.block_tokens) if answers else prompts
+    arrived = np.array([request.arrived_ms for request in requests])
+    judged = np.array([request.judged for request in requests], dtype=bool)
+    if recording.warm:
+        judged &= arrived >= arrived[0] + _WARM_UP * recording.span_ms
+    first = np.array([np.nan if each.first_ms is None else each.first_ms for each in requests])
+    ended = np.array([np.nan if each.ended_ms is None else each.ended_ms for each in requests])
+    return RecordedTraffic(
+        requests=tuple(
+            TraceRequest(
+                each.arrived_ms,
+                max(1, each.prompt_tokens),
+                each.output_tokens or min(usual, each.max_tokens or usual),
+                names,
+                each.lora,
+                each.max_tokens,
+                each.streamed,
+            )
+            for each, names in zip(requests, blocks, strict=True)
+        ),
+        engines=tuple(request.engine for request in requests),
+        arrived=arrived,
+        sent=np.array([request.sent_ms for request in requests]),
+        first=np.where(judged, first, np.nan),
+        ended=np.where(judged, ended, np.nan),
+        prompt_tokens=np.array([float(request.prompt_tokens) for request in requests]),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Followed:
+    """What the engines did with the recorded choices; a row for each request. NaN for one that no engine took."""
+
+    first: Floats
+    ended: Floats
+    cached: Floats
+    """Prompt tokens that came from the cache."""
+    until_first: Floats
+    """Features (columns) of the time from the sending to the first token."""
+    after_first: Floats
+    """Features of the time from the first token to the end."""
+
+
+def follow(recorded: RecordedTraffic, fleet: Mapping[str, EngineConfig], rows: Sequence[int] | None = None) -> Followed:
+    """Run the recorded choices; with `rows` only these requests, as if there had been no others."""
+    count = len(recorded.requests)
+    chosen = range(count) if rows is None else rows
+    first, ended, cached = np.full(count, np.nan), np.full(count, np.nan), np.full(count, np.nan)
+    until_first, after_first = np.zeros((count, FEATURES)), np.zeros((count, FEATURES))
+    by_engine: dict[str, list[int]] = {name: [] for name in fleet}
+    for row in chosen:
+        if recorded.engines[row] in by_engine:
+            by_engine[recorded.engines[row]].append(row)
+    for name, own in by_engine.items():
+        engine = MeasuredEngine(fleet[name])
+        taken: list[int] = []
+        sequences: list[EngineSequence] = []
+        for row in sorted(own, key=lambda row: recorded.sent[row]):
+            request = recorded.requests[row]
+            sequence = EngineSequence(
+                row, request.prompt_tokens, request.output_tokens, list(request.blocks), request.lora
+            )
+            try:
+                engine.submit_at(sequence, float(recorded.sent[row]))
+            except ValueError:  # it never fits, and so this engine can't have served it
+                continue
+            taken.append(row)
+            sequences.append(sequence)
+        engine.finish()
+        if not taken:
+            continue
+        at = np.array(taken)
+        first[at] = [sequence.first_token_at for sequence in sequences]
+        ended[at] = [sequence.finished_at for sequence in sequences]
+        cached[at] = [sequence.cached_tokens for sequence in sequences]
+        until_first[at] = engine.between(recorded.sent[at], first[at])
+        after_first[at] = engine.between(first[at], ended[at])
+    return Followed(first, ended, cached, until_first, after_first)
