@@ -6,16 +6,16 @@ ENV UV_COMPILE_BYTECODE=1 UV_LINK_MODE=copy UV_PYTHON_DOWNLOADS=never
 ARG SERVICE
 RUN test -n "$SERVICE" || { echo "no SERVICE: build with --build-arg SERVICE=scheduler, or another folder of services/ or tools/" >&2; exit 1; }
 WORKDIR /app
-# The simulator's extra draws figures, which no engine does.
+# The extras of the simulator and the command line draw figures, which no container does.
 # Third-party packages first: this layer changes with the lock file alone. It has no member to compare the lock with,
 # hence --frozen.
 COPY pyproject.toml uv.lock ./
-RUN --mount=type=cache,target=/root/.cache/uv uv sync --frozen --no-dev --no-install-workspace $(test "$SERVICE" = simulator || echo --all-extras) --package pointsman-${SERVICE}
+RUN --mount=type=cache,target=/root/.cache/uv uv sync --frozen --no-dev --no-install-workspace $(case "$SERVICE" in simulator|cli) ;; *) echo --all-extras ;; esac) --package pointsman-${SERVICE}
 COPY contracts contracts
 COPY shared shared
 COPY services services
 COPY tools tools
-RUN --mount=type=cache,target=/root/.cache/uv uv sync --locked --no-dev --no-editable $(test "$SERVICE" = simulator || echo --all-extras) --package pointsman-${SERVICE}
+RUN --mount=type=cache,target=/root/.cache/uv uv sync --locked --no-dev --no-editable $(case "$SERVICE" in simulator|cli) ;; *) echo --all-extras ;; esac) --package pointsman-${SERVICE}
 
 FROM python:3.11-slim
 ARG SERVICE

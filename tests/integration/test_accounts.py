@@ -224,9 +224,12 @@ async def test_a_login_may_speak_and_hear_as_its_service_and_not_otherwise(
     heard: dict[str, bool] = {}
     for message in MESSAGES:
         senders, readers = PARTIES[message.address.type_id]
-        for one in {one for party in parties for one in _samples(message, party)}:
-            said[one] = not set(parties).isdisjoint(senders)
-            heard[one] = not set(parties).isdisjoint(readers)
+        for party in parties:
+            # A presence names its service, which alone may publish it.
+            own = {party} if message is ServicePresence else set(parties)
+            for one in _samples(message, party):
+                said[one] = said.get(one, False) or not own.isdisjoint(senders)
+                heard[one] = not set(parties).isdisjoint(readers)
     for stage in STAGES:
         for one in _stage_samples(stage):
             said[one] = any(stage in NEXT.get(party, ()) for party in parties) or (

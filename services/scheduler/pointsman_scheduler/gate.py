@@ -55,8 +55,15 @@ class Gate:
         self._queues: dict[str, _Queue] = {}
 
     def configured(self, policies: Mapping[str, FlowPolicy]) -> None:
-        """A revision came into force. Waiting requests stay, under the new policy."""
+        """A revision came into force. Waiting requests stay, under the new policy. Those of a pool that the revision
+        removes are decided at once, by the revision that each started with."""
         now = time.monotonic()
+        for name in self._queues.keys() - policies.keys():
+            removed = self._queues.pop(name)
+            if removed.timer is not None:
+                removed.timer.cancel()
+            for each in removed.flow.shut_down(now):
+                self._go_on(*each.item.payload, now - each.item.offered_at)
         for name, policy in policies.items():
             queue = self._queues.get(name)
             if queue is None:

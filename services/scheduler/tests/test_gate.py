@@ -76,7 +76,13 @@ class Desk:
         self.handlers.load(WorkerLoad(worker=worker, pool="llama", boot_id="1", sequence=1, at_ms=0))
 
     def ask(
-        self, request_id: str, attempt: int = 1, edge: str = "edge-1", received_ms: int = 1000, **facts: object
+        self,
+        request_id: str,
+        attempt: int = 1,
+        edge: str = "edge-1",
+        received_ms: int = 1000,
+        revision: int = 1,
+        **facts: object,
     ) -> RecordedHop[Journey]:
         """A journey arrives; the first answer is the first of `sent`."""
         journey = builders.journey(
@@ -85,6 +91,7 @@ class Desk:
             edge=edge,
             attempt=attempt,
             received_ms=received_ms,
+            revision=revision,
             target=Target(model="llama-8b", pool="llama"),
             request=RequestFacts.model_validate({"api": "chat.completions", "prompt_tokens": 10} | facts),
         )
@@ -362,6 +369,18 @@ async def test_a_revision_that_makes_room_lets_those_who_wait_go(desk: Desk) -> 
     assert isinstance(waiting.sent[0], Parked)
     assert desk.configuration.offer(2, (CONFIG % "20s").replace("max_requests: 1", "max_requests: 10"))
     await eventually(lambda: len(waiting.sent) == 2)
+
+
+async def test_a_pool_that_a_revision_removes_keeps_no_request_waiting_and_takes_none(desk: Desk) -> None:
+    desk.ask("first")
+    waiting = desk.ask("waiting")
+    assert isinstance(waiting.sent[0], Parked)
+    assert desk.configuration.offer(2, "pools: {other: {models: [other]}}")
+    assert kinds(waiting) == ["Parked", "Decision"], "it keeps the revision that it started with"
+    desk.handlers.left("llama", "w1")
+    late = desk.ask("late", revision=2)
+    assert isinstance(refused := late.sent[0], Rejection)
+    assert (refused.status, refused.code) == (404, "model_not_found")
 
 
 def test_a_queue_wakes_on_the_loop_that_services_run_on() -> None:

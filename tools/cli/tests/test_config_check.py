@@ -115,7 +115,7 @@ def test_an_installed_plugin_that_cannot_be_imported_is_a_problem_with_its_name(
     [
         (
             "pools: {p: {models: [m]}}\nedge:\n  decision_timeout: 30\n",
-            "edge.decision_timeout: 30 has no unit; write one of ms, s, m, h, d behind it, e.g. 30s (line 3)",
+            "edge.decision_timeout: 30 has no unit; write one of ms, s, m, min, h, d behind it, e.g. 30s (line 3)",
         ),
         (
             "pools: {p: {models: [m]}}\npreprocessing: [{use: jwt-auth, secret: env:KEY, leeway: 30}]\n",
