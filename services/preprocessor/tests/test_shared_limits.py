@@ -29,6 +29,7 @@ from pointsman_preprocessor.adapters.limit_metrics import LimitMetrics
 from pointsman_preprocessor.adapters.shard_keeper import ShardKeeper
 from pointsman_preprocessor.adapters.shared_limiter import SharedLimiter
 from pointsman_preprocessor.domain.limits.book import Book
+from pointsman_preprocessor.domain.limits.lease import TAKEN_S
 from pointsman_preprocessor.domain.limits.sharding import keeper_of
 from pointsman_preprocessor.domain.limits.token_cost import TokenCost
 from pointsman_testing import builders, eventually
@@ -109,13 +110,6 @@ class Node:
             self.limiter.tick()
             await asyncio.sleep(0.02)
 
-    async def die(self) -> None:
-        """As by SIGKILL: nothing is said, the connection ends."""
-        if self.ticking is not None:
-            self.ticking.cancel()
-            await asyncio.wait([self.ticking])
-        await self.service.close()
-
     async def ask(self, request_id: str, cost: float = 100, shard: int = 0, **changes: object) -> LimitVerdict:
         fields: dict[str, object] = {
             "edge": "edge-1",
@@ -155,8 +149,12 @@ class World:
         return nodes
 
     async def kill(self, node: Node) -> None:
+        """As by SIGKILL: nothing is said, the connection ends."""
         del self.nodes[node.keeper.me]
-        await node.die()
+        if node.ticking is not None:
+            node.ticking.cancel()
+            await asyncio.wait([node.ticking])
+        await self.buses.kill(node.service)
 
     def keeper(self, shard: int = 0) -> Node:
         return self.nodes[keeper_of(shard, self.nodes) or ""]
@@ -440,6 +438,53 @@ async def test_without_a_bucket_everything_is_counted_all_the_same(world: World)
     await eventually(lambda: node.metric("pointsman_limit_unsaved_total") > 1)
     world.store.broken = False
     await eventually(lambda: keeper_in(world.store, 0) == node.keeper.me)
+
+
+@pytest.mark.requirement("LIMIT-1")
+async def test_nothing_is_counted_before_the_stored_counts_are_read(world: World) -> None:
+    [first] = await world.add("a")
+    assert (await first.ask("r", 900)).outcome == "admitted"
+    await first.keeper.close()
+    await world.kill(first)
+    world.store.listing = False
+    second = Node(world.buses, "b", world.store)
+    world.nodes[second.keeper.me] = second
+    said: list[LimitKept] = []
+    second.service.bus.listen(LimitKept, said.append, ANY)
+    await world.buses.meet()
+    second.start()
+    asking = asyncio.ensure_future(second.ask("s", 200))
+    await eventually(lambda: said)
+    # By its clock it has listened for long enough to claim every shard.
+    second.ahead_s += TAKEN_S
+    before = len(said)
+    await eventually(lambda: len(said) > before + 3)
+    assert not any(any(each.epochs) for each in said)
+    assert not second.keeper.books()
+    world.store.list_now()
+    assert (await asking).outcome == "refused"
+    assert (await second.ask("t", 100)).outcome == "admitted"
+
+
+@pytest.mark.requirement("LIMIT-1")
+async def test_stored_counts_that_couldnt_be_read_in_time_are_not_overwritten(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    [first] = await world.add("a")
+    assert (await first.ask("r", 900)).outcome == "admitted"
+    await first.keeper.close()
+    await world.kill(first)
+    world.store.listing = False
+    monkeypatch.setattr("pointsman_preprocessor.adapters.shard_snapshots.LISTED_S", 0.0)
+    [second] = await world.add("b")
+    assert (await second.ask("s", 300)).outcome == "admitted", "counts began at nothing"
+    await eventually(lambda: second.metric("pointsman_limit_shard_moves_total", how="lost") == 1)
+    # Of the others it learns when they are listed, before a request needs them.
+    world.store.list_now()
+    assert all(book.granted for book in second.keeper.books())
+    await eventually(lambda: second.keeper.settled)
+    assert (await second.ask("t", 200)).outcome == "refused"
+    assert (await second.ask("u", 100)).outcome == "admitted"
 
 
 async def test_scopes_without_room_for_a_count_of_their_own_are_counted_and_logged_once(

@@ -7,12 +7,15 @@ from pointsman_runtime.jetstream.watched_keys import Entry
 
 
 class FakeBucket:
-    """Every watcher sees a change at once. `broken`: writing fails."""
+    """Every watcher sees a change at once. `broken`: writing fails; `listing`: a new watch lists what there is at once,
+    otherwise with `list_now`."""
 
     def __init__(self) -> None:
         self.entries: dict[str, Entry] = {}
         self.watchers: list[Callable[[Entry], None]] = []
         self.broken = False
+        self.listing = True
+        self._unlisted: list[Callable[[], None]] = []
 
     async def get(self, key: str) -> Entry | None:
         return self.entries.get(key)
@@ -36,8 +39,20 @@ class FakeBucket:
         on_listed: Callable[[], None] | None = None,
     ) -> None:
         del on_gone
-        for entry in self.entries.values():
-            on_put(entry)
-        self.watchers.append(on_put)
-        if on_listed is not None:
-            on_listed()
+
+        def list_all() -> None:
+            for entry in self.entries.values():
+                on_put(entry)
+            self.watchers.append(on_put)
+            if on_listed is not None:
+                on_listed()
+
+        self._unlisted.append(list_all)
+        if self.listing:
+            self.list_now()
+
+    def list_now(self) -> None:
+        """Complete the listings that are under way."""
+        unlisted, self._unlisted = self._unlisted, []
+        for list_all in unlisted:
+            list_all()

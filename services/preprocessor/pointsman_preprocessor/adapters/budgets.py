@@ -143,7 +143,7 @@ class Budgets:
             self._spend(ends)
             self._metrics.spending_behind.set(following)
         for book in self._keeper.books():
-            book.budgets.current = True
+            book.budgets.read_all()
 
     async def _look(self) -> None:
         """Check from time to time whether the stream was recreated: a new one has none of the earlier events."""
@@ -158,13 +158,18 @@ class Budgets:
 
     def _seek(self) -> None:
         """Go back to the earliest place of any shard; a new shard starts at the current place."""
+        began = False
         for book in self._keeper.books():
             ledger = book.budgets
             if ledger.spent_to is None:
-                ledger.spent_to, ledger.spent_in = self._position, self._stream
+                ledger.begin(self._position, self._stream)
+                began = True
             elif ledger.spent_in != self._stream:
                 ledger.spent_to, ledger.spent_in = 0, self._stream
-            self._position = min(self._position, ledger.spent_to)
+            self._position = min(self._position, ledger.spent_to or 0)
+        if began:
+            # Requests that spend wait for it.
+            self._keeper.save_soon()
 
     def _spend(self, ends: list[End]) -> None:
         books = self._keeper.books()

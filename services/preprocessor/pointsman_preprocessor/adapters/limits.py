@@ -52,6 +52,8 @@ class SharedLimits:
         self.limiter.spending_missing = lambda: self._budgets.missing
         self.limiter.read_spending = self._budgets.read_soon
         self.limiter.ends_known = lambda: self._budgets.current
+        # So that a request seldom finds a shard whose spending isn't known.
+        self._keeper.on_kept = self._budgets.read_soon
         self._listens = False
         me = service.process.instance
         service.bus.answer(LimitAsks, self.limiter.answer, me)

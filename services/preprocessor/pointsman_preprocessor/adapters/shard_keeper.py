@@ -49,6 +49,8 @@ class ShardKeeper:
         self.ranks: Final = KeeperRanks(bus, heartbeat)
         self.on_taken: Callable[[Book, float], None] = _nothing
         """Called with a shard that is now kept here, and the time of its known counts."""
+        self.on_kept: Callable[[], None] = _nothing_kept
+        """Called when another shard is kept here."""
         self._bus: Final = bus
         self._metrics: Final = metrics
         self._clock: Final = clock
@@ -115,7 +117,7 @@ class ShardKeeper:
         this one while its proof is pending."""
         if self._leases.holds(shard, now):
             return self._books.get(shard) or self._take(shard, now)
-        if not self._bus.connected and not self._leases.has_peers:
+        if not self._bus.connected and not self._leases.has_peers and self._snapshots.known:
             # A bundle decides without the bus, and it has no peer that could keep the shard.
             return self._books.get(shard) or self._take(shard, now)
         if self._leases.epoch(shard):
@@ -136,6 +138,10 @@ class ShardKeeper:
     def held(self, shard: int) -> Book | None:
         """The counts of a shard that is kept here, or was before its lease ran out."""
         return self._books.get(shard)
+
+    def save_soon(self) -> None:
+        """Write the changed snapshots now."""
+        self._snapshots.save_soon()
 
     def books(self) -> Collection[Book]:
         """The counts of all shards."""
@@ -184,6 +190,9 @@ class ShardKeeper:
             return ""
         holder = self._holder(shard, now)
         if not holder:
+            if not self._snapshots.known:
+                # Its counts would begin at nothing.
+                return ""
             state = self._snapshots.of(shard)
             self._leases.claim(shard, now, state.epoch if state is not None else 0)
         elif shard not in self._fetching:
@@ -209,11 +218,13 @@ class ShardKeeper:
 
     def _take(self, shard: int, now: float) -> Book:
         self._handed.pop(shard, None)
+        given = self._keeping.is_given(shard)
         book, since = self._keeping.take(shard, self._snapshots.of(shard), now)
         if since is not None:
             self.on_taken(book, since)
             self._metrics.moved("taken_over")
-        self._snapshots.claim(shard)
+        self._snapshots.claim(shard, given=given)
+        self.on_kept()
         return book
 
     async def _fetch(self, shard: int, holder: str) -> None:
@@ -248,3 +259,7 @@ class ShardKeeper:
 
 def _nothing(book: Book, since: float) -> None:
     del book, since
+
+
+def _nothing_kept() -> None:
+    return

@@ -23,7 +23,8 @@ from pointsman_runtime.telling.logs import Log
 SAVE_S: Final = 0.4
 """Interval of snapshots of a changing shard; at most this much is lost with a keeper."""
 LISTED_S: Final = 5.0
-"""How long the start waits for the snapshots: counting from zero is better than not serving."""
+"""How long shards wait for the snapshots: limits that count from zero are better than not serving. Budgets don't count
+from zero: they need a snapshot that is stored."""
 
 _log = Log("limits")
 
@@ -58,7 +59,11 @@ class ShardSnapshots:
         self._records: Final[dict[int, Entry]] = {}
         self._claims: Final[dict[int, tuple[int, str]]] = {}
         """Revision and keeper of the snapshot that the next one of a kept shard replaces."""
-        self._listed: Final = asyncio.Event()
+        self._blind: Final[set[int]] = set()
+        """Kept shards that began at nothing because the snapshots weren't read: they replace none."""
+        self._listed = False
+        self._known: Final = asyncio.Event()
+        self._waiting: asyncio.TimerHandle | None = None
         self._saving: asyncio.Task[None] | None = None
         self._last_save = 0.0
         self._unsaved = False
@@ -67,21 +72,18 @@ class ShardSnapshots:
         """Read the snapshots, and follow them. Needs a running loop; the second call does nothing."""
         if not self.began:
             self.began = True
-            self._store.watch(self._recorded, lambda _key: None, self._listed.set)
+            self._store.watch(self._recorded, lambda _key: None, self._all_listed)
+            self._waiting = asyncio.get_running_loop().call_later(LISTED_S, self._go_without)
+
+    @property
+    def known(self) -> bool:
+        """Whether the snapshots are read, or couldn't be in time. Before that no shard may be taken."""
+        return self._known.is_set()
 
     async def ready(self) -> None:
-        """Wait until the snapshots are read, if they are needed."""
-        if not self.began:
-            return
-        try:
-            async with asyncio.timeout(LISTED_S):
-                await self._listed.wait()
-        except TimeoutError:
-            _log.warning("limits_without_snapshots", waited_s=LISTED_S, hint="counts begin at nothing")
-
-    def knows(self, shard: int) -> bool:
-        """Whether the shard has a snapshot."""
-        return shard in self._records
+        """Wait until the snapshots are read or couldn't be in time, if they are needed."""
+        if self.began:
+            await self._known.wait()
 
     def of(self, shard: int) -> LimitShard | None:
         """The newest snapshot."""
@@ -94,10 +96,14 @@ class ShardSnapshots:
             _log.error("limit_snapshot_unreadable", error, shard=shard)
             return None
 
-    def claim(self, shard: int) -> None:
-        """Record in the bucket that the shard is kept here from now on."""
+    def claim(self, shard: int, *, given: bool = False) -> None:
+        """Record in the bucket that the shard is kept here from now on. `given`: its last keeper handed it over."""
         entry, before = self._records.get(shard), self.of(shard)
         self._claims[shard] = (entry.revision if entry is not None else 0, before.keeper if before is not None else "")
+        if entry is None and not given and not self._listed:
+            self._blind.add(shard)
+        if before is not None and before.spent_to is not None:
+            self._books[shard].budgets.saved()
         self.save_soon()
 
     def tick(self) -> None:
@@ -114,10 +120,24 @@ class ShardSnapshots:
 
     async def give_up(self) -> None:
         """Write all a last time, as kept by no instance."""
+        if self._waiting is not None:
+            self._waiting.cancel()
         if self._saving is not None:
             await asyncio.wait([self._saving])
         for shard in list(self._books):
             await self._save(shard, "")
+
+    def _all_listed(self) -> None:
+        self._listed = True
+        self._known.set()
+        for shard in self._blind & self._records.keys():
+            self._lose(shard)
+        self._blind.clear()
+
+    def _go_without(self) -> None:
+        if not self._listed:
+            _log.warning("limits_without_snapshots", waited_s=LISTED_S, hint="counts begin at nothing")
+            self._known.set()
 
     def _recorded(self, entry: Entry) -> None:
         if entry.key.isdecimal() and int(entry.key) < SHARDS:
@@ -140,9 +160,9 @@ class ShardSnapshots:
             return True
         key = kv_key(LimitShard, str(shard))
         revision, before = self._claims[shard]
-        value = book.snapshot(keeper, self._clock(), self._keeping.leases.epoch(shard)).encode()
+        state = book.snapshot(keeper, self._clock(), self._keeping.leases.epoch(shard))
         try:
-            written = await self._store.replace(key, value, revision)
+            written = await self._store.replace(key, state.encode(), revision)
             if written is None:
                 await self._overwritten(shard, key, before)
                 return True
@@ -154,6 +174,9 @@ class ShardSnapshots:
                 _log.warning("limits_not_saved", reason=jetstream_words(error), hint="logged once")
             return False
         self._claims[shard] = (written, keeper)
+        self._blind.discard(shard)
+        if state.spent_to is not None:
+            book.budgets.saved()
         if self._unsaved:
             self._unsaved = False
             _log.info("limits_saved_again")
@@ -172,11 +195,19 @@ class ShardSnapshots:
         self._records[shard] = entry
         state = self.of(shard)
         epoch = self._keeping.leases.epoch(shard)
-        if state is None or state.keeper in ("", self._me, before) or state.epoch < epoch:
+        late = state is None or state.keeper in ("", self._me, before) or state.epoch < epoch
+        if late and shard not in self._blind:
             self._claims[shard] = (entry.revision, before)
             book.changed = True
             return
-        del self._books[shard]
+        self._lose(shard)
+
+    def _lose(self, shard: int) -> None:
+        """Stop keeping a shard: what is stored has counts that this keeper doesn't have."""
+        self._blind.discard(shard)
+        if self._books.pop(shard, None) is None:
+            return
         self._keeping.leases.release(shard)
         self._metrics.moved("lost")
-        _log.warning("limit_shard_lost", shard=shard, keeper=state.keeper)
+        state = self.of(shard)
+        _log.warning("limit_shard_lost", shard=shard, keeper="" if state is None else state.keeper)

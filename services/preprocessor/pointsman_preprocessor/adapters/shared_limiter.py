@@ -132,8 +132,9 @@ class SharedLimiter(Limiter):
         if isinstance(book, str):
             return LimitVerdict(outcome="elsewhere", keeper=book)
         if ask.budget is not None and not book.budgets.current:
-            # Its spending before the takeover is still being read.
-            self.read_spending()
+            # Its spending before the takeover is still being read, or its first place in the stream saved.
+            if book.budgets.unread:
+                self.read_spending()
             return LimitVerdict(outcome="elsewhere", keeper=self._keeper.me)
         before = book.overflowed
         verdict = self._keeper.count(book, ask, now)
@@ -171,7 +172,7 @@ class SharedLimiter(Limiter):
                 self._metrics.decided(ask.limit, verdict.outcome)
                 return verdict
             if time.perf_counter() - began > GIVE_UP_S:
-                raise self._unavailable(ask, "no preprocessor can prove that it keeps its count")
+                raise self._unavailable(ask, self._pending(ask))
             before, keeper = keeper, verdict.keeper
             if not keeper or keeper == self._keeper.me or self._keeper.ranks.doubts(keeper):
                 keeper = self._keeper.ranks.keeper(ask.shard)
@@ -180,6 +181,15 @@ class SharedLimiter(Limiter):
                 # It is being handed over, or about to be proved.
                 await asyncio.sleep(pause_s)
                 pause_s = min(pause_s + MOVING_S, LONGEST_PAUSE_S)
+
+    def _pending(self, ask: LimitAsk) -> str:
+        """What no keeper answers for."""
+        book = self._keeper.book(ask.shard, self._clock())
+        if isinstance(book, str) or ask.budget is None:
+            return "no preprocessor can prove that it keeps its count"
+        if book.budgets.unread:
+            return "what was spent can't be read yet"
+        return "the place in the stream of events from which it counts can't be saved yet"
 
     def _unavailable(self, ask: LimitAsk, why: str) -> Unavailable:
         self._metrics.decided(ask.limit, "unavailable")

@@ -49,11 +49,13 @@ class BudgetLedger:
         self.spent_to: int | None = None
         """The last event whose cost is in the accounts; None before the first one."""
         self.current = False
-        """Whether every event was read that the stream had when this shard was taken over."""
+        """Whether requests may spend: `read_all` and `saved` have been called since this shard was taken over."""
         self.spent_in = ""
         """The stream that `spent_to` is a sequence of."""
         self.reached: list[Reached] = []
         """Warnings that weren't taken yet."""
+        self._read = False
+        self._saved = False
         self._accounts: Final[dict[tuple[str, str], Account]] = {}
         self._reservations: Final[dict[tuple[str, str], list[_Reservation]]] = {}
 
@@ -66,6 +68,27 @@ class BudgetLedger:
     def has_accounts(self) -> bool:
         """Whether any account has spending or reservations."""
         return bool(self._accounts)
+
+    @property
+    def unread(self) -> bool:
+        """Whether `read_all` hasn't been called."""
+        return not self._read
+
+    def read_all(self) -> None:
+        """Every event was read that the stream had when this shard was taken over."""
+        self._read = True
+        self.current = self._saved
+
+    def saved(self) -> None:
+        """A snapshot with a place in the stream is stored. Without one, the next keeper wouldn't know where this
+        shard began to count, and would begin at the end of the stream."""
+        self._saved = True
+        self.current = self._read
+
+    def begin(self, position: int, stream: str) -> None:
+        """Count what ends after this place in the stream."""
+        self.spent_to, self.spent_in = position, stream
+        self.changed = True
 
     def ask(self, ask: LimitAsk, budget: BudgetAsk, now: float) -> LimitVerdict:
         """Reserve what a request may cost if every window has room for what it probably costs beside what others may

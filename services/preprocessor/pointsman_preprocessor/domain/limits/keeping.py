@@ -75,11 +75,16 @@ class Keeping:
         lost = self.leases.heard(kept.run, kept.keeper, kept.number, kept.epochs, now) if kept.epochs else []
         return [shard for shard in lost if self.books.pop(shard, None) is not None]
 
+    def is_given(self, shard: int) -> bool:
+        """Whether `take` would continue from a state that was handed over."""
+        return shard in self._given and self._given[shard][2] == self.leases.epoch(shard)
+
     def take(self, shard: int, saved: LimitShard | None, now: float) -> tuple[Book, float | None]:
         """The book of a shard that was just proved to be kept here, and the time since which ends of requests may be
         missing in it; None when no counts were known. `saved` is the last snapshot."""
-        given, giver, epoch = self._given.pop(shard, (None, "", 0))
-        if epoch != self.leases.epoch(shard):
+        handed_over = self.is_given(shard)
+        given, giver, _ = self._given.pop(shard, (None, "", 0))
+        if not handed_over:
             given, giver = None, ""
         state = given or saved
         book = self.books[shard] = Book(shard)
