@@ -15,11 +15,12 @@ from pointsman_simulator.fleet import Lags, SimulatedFleet
 from pointsman_simulator.timing import Timing
 from pointsman_simulator.trace import TraceRequest
 from pointsman_simulator.twin import report
+from pointsman_simulator.twin.anew import World, decide_anew
 from pointsman_simulator.twin.answers import with_answers
 from pointsman_simulator.twin.build import RECORDED, Twin, build, compare_policies
 from pointsman_simulator.twin.calibration import Clock, Comparison, Figure, verdict
 from pointsman_simulator.twin.capacity import kv_tokens, most_sequences
-from pointsman_simulator.twin.fit import fit
+from pointsman_simulator.twin.fit import Path, fit
 from pointsman_simulator.twin.following import follow, traffic
 from pointsman_simulator.twin.measured import coefficients
 from pointsman_simulator.twin.recording import (
@@ -204,6 +205,19 @@ def test_policies_are_compared_with_intervals_and_against_the_first(twin: Twin) 
     assert all(len(line) <= 80 for line in report.comparison(figures, WhatIf(arrivals=1.5)).splitlines())
     with pytest.raises(ValueError, match="unknown policy 'best'"):
         compare_policies(twin, ["best"], {}, WhatIf(), 1, 1, quiet)
+
+
+@pytest.mark.requirement("TWIN-1")
+def test_times_decided_anew_count_from_the_arrival_and_not_from_the_end_of_a_wait() -> None:
+    trace = generate_workload("bursts", 200, 4.0)
+    setting = Setting(2, TRUE, scheduling={RECORDED: SchedulingPolicy()}, kv_events=False)
+    outcomes = SimulatedFleet([TRUE] * 2, setting.lags).replay(trace, make_policy(RECORDED, setting, 0))
+    assert sum(waited > 0 for waited in outcomes.waited_ms) > 20
+    world = World(trace, {"engine-0": TRUE, "engine-1": TRUE}, Path(), setting)
+    [anew] = decide_anew(world, [RECORDED], 1, 1)[RECORDED]
+    arrivals = np.array([request.arrival_ms for request in trace])
+    assert anew.ttft == pytest.approx(np.array([done.first_token_at for done in outcomes.requests]) - arrivals)
+    assert anew.e2e == pytest.approx(np.array([done.finished_at for done in outcomes.requests]) - arrivals)
 
 
 def test_what_ifs_change_what_they_say(twin: Twin) -> None:

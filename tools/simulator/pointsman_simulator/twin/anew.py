@@ -87,7 +87,7 @@ def _run(name: str, seed: int, place: int) -> Anew:
     outcomes = fleet.replay(world.requests, make_policy(name, world.setting, seed), count)
     done = outcomes.requests
     prompts = np.array([float(each.prompt_tokens) for each in done])
-    arrived = np.array([each.arrived_at for each in done])
+    arrived = np.array(outcomes.arrived)  # an engine gets a request that waited for it later
     way, way_back = world.path.drawn(prompts, 2 * seed), world.path.drawn(prompts, 2 * seed + 1)
     cached = float(sum(each.cached_tokens for each in done))
     return Anew(
