@@ -4,8 +4,8 @@ import asyncio
 import secrets
 import time
 from collections import OrderedDict
-from collections.abc import Awaitable, Mapping, Sequence
-from typing import Final
+from collections.abc import Awaitable, Mapping
+from typing import Final, NamedTuple
 
 from pydantic import JsonValue
 
@@ -19,11 +19,11 @@ from pointsman_core.config import DEFAULT_GUARD
 from pointsman_guard.aside import Aside
 from pointsman_guard.domain import words
 from pointsman_guard.domain.answer import changed_texts, ours
-from pointsman_guard.domain.policy import NOTHING, Apart, GuardPolicy, Judgement
+from pointsman_guard.domain.policy import NOTHING, GuardPolicy, Judgement
 from pointsman_guard.domain.prompt import GuardedPrompt
 from pointsman_guard.domain.redaction import redacted
 from pointsman_guard.metrics import GuardMetrics
-from pointsman_plugins.guarding import Checked, CheckedText, Finding
+from pointsman_plugins.guarding import Checked, CheckedText
 from pointsman_runtime.bus.errors import BusError
 from pointsman_runtime.journey.content_client import ContentClient, ContentGone
 from pointsman_runtime.journey.hop import Hop
@@ -41,6 +41,8 @@ PARK_AFTER_S: Final = 0.2
 being checked, so that a long check isn't done twice."""
 REMEMBERED: Final = 4096
 """Most prompts whose originals are kept between the windows of their answers."""
+
+Outcome = Journey | Rejection
 
 _NOTHING: Final[Mapping[str, str]] = {}
 
@@ -67,39 +69,77 @@ class Handlers:
         """Originals by memo."""
         self._missing: Final = Missing(_log)
 
-    async def guard(self, journey: Journey, hop: Hop[Journey]) -> Journey | Rejection:
-        """Check the prompt; reject it, have the edge redact it, or let it pass."""
+    def guard(self, journey: Journey, hop: Hop[Journey]) -> Outcome | Awaitable[Outcome]:
+        """Check the prompt; reject it, have the edge redact it, or let it pass. An awaitable when the prompt is in
+        another process, a detector waits, or the edge has to redact."""
         stage = journey.itinerary[0]
         policy = self._policy(journey.revision, stage.policy)
         if policy is None:
             return hop.reject(500, f"The profile names a guard that doesn't exist: {stage.policy!r}.", code="no_guard")
         try:
-            return await self._checked(journey, hop, policy)
+            body = self._content.here(journey.edge, journey.request_id, original=True)
+        except ContentGone:
+            return _gone(hop)
+        if body is None:
+            return self._fetched(journey, hop, policy)
+        outcome = self._checked(body, journey, hop, policy)
+        return self._answered(outcome, journey, hop) if isinstance(outcome, Awaitable) else outcome
+
+    async def _fetched(self, journey: Journey, hop: Hop[Journey], policy: GuardPolicy) -> Outcome:
+        """Check a prompt that is in another process."""
+        return await self._answered(self._fetch_and_check(journey, hop, policy), journey, hop)
+
+    async def _fetch_and_check(self, journey: Journey, hop: Hop[Journey], policy: GuardPolicy) -> Outcome:
+        try:
+            body = await self._content.body(journey.edge, journey.request_id, original=True)
+        except ContentGone:
+            return _gone(hop)
+        outcome = self._checked(body, journey, hop, policy)
+        return await outcome if isinstance(outcome, Awaitable) else outcome
+
+    async def _answered(self, waiting: Awaitable[Outcome], journey: Journey, hop: Hop[Journey]) -> Outcome:
+        """The outcome of a check in which the edge is asked."""
+        try:
+            return await waiting
         except BusError as problem:
             # The edge that holds the prompt doesn't answer; without the prompt, no check is possible.
-            if stage.on_error != "deny":
+            if journey.itinerary[0].on_error != "deny":
                 raise
             self._missing.note("the prompt", problem, request_id=journey.request_id)
             return _unchecked(hop)
 
-    async def _checked(self, journey: Journey, hop: Hop[Journey], policy: GuardPolicy) -> Journey | Rejection:
-        stage = journey.itinerary[0]
-        try:
-            body = await self._content.body(journey.edge, journey.request_id, original=True)
-        except ContentGone:
-            return hop.reject(503, "The request has ended before its prompt was checked.", code="content_gone")
+    def _checked(
+        self, body: bytes, journey: Journey, hop: Hop[Journey], policy: GuardPolicy
+    ) -> Outcome | Awaitable[Outcome]:
         self._missing.back("the prompt")
         # The engine's version of the prompt: earlier stages may have changed it.
         prompt = GuardedPrompt.of(body, journey.body, journey.request.api)
         checked = Checked("request", policy.name, journey.request_id, prompt.texts)
         apart = self._aside.of(checked)
-        takes_long = policy.waits or apart is not None
-        parking = asyncio.get_running_loop().call_later(PARK_AFTER_S, _park, hop) if takes_long else None
+        began = time.perf_counter()
+        judgement = policy.judge_soon(checked, prompt.unreadable, apart=apart)
+        asked = _Asked(body, prompt, journey, hop, policy, began)
+        if isinstance(judgement, Awaitable):
+            return self._judged_slowly(asked, judgement, parks=policy.waits or apart is not None)
+        return self._ruled(asked, judgement)
+
+    async def _judged_slowly(self, asked: "_Asked", waiting: Awaitable[Judgement], *, parks: bool) -> Outcome:
+        loop = asyncio.get_running_loop()
+        parking = loop.call_later(PARK_AFTER_S, _park, asked.hop) if parks else None
         try:
-            judgement = await self._judged(policy, checked, prompt.unreadable, journey, apart)
+            judgement = await waiting
         finally:
             if parking is not None:
                 parking.cancel()
+        outcome = self._ruled(asked, judgement)
+        return await outcome if isinstance(outcome, Awaitable) else outcome
+
+    def _ruled(self, asked: "_Asked", judgement: Judgement) -> Outcome | Awaitable[Outcome]:
+        """The outcome of a judgement."""
+        _, prompt, journey, hop, policy, began = asked
+        took_s = time.perf_counter() - began
+        self._metrics.judged("request", policy, judgement, took_s, plan_of(journey.request.attributes))
+        self._tell(policy, judgement)
         note = words.note(policy.name, judgement)
         blocked = judgement.blocked
         if blocked is not None:
@@ -110,31 +150,30 @@ class Handlers:
                 code="content_filter",
                 param=prompt.param(blocked),
             )
+        stage = journey.itinerary[0]
         if judgement.failures and stage.on_error == "deny":
             return _unchecked(hop)
-        changes: JourneyChanges = {}
-        facts: FactsChanges = {}
-        restores = False
         if judgement.redact and stage.mode != "shadow":
-            restores = policy.guard.restore
-            before = _NOTHING
-            if restores and any(edit.field in SPOKEN for edit in journey.body):
-                # The replica that restores sees only the client's prompt.
-                before = await self._originals_in(body, policy, journey.request_id, journey.request.api)
-            edits = prompt.edits(redacted(prompt.texts, judgement.redact, before))
-            await self._content.edit(journey.edge, journey.request_id, STAGE, edits)
-            replaced = {edit.field for edit in edits}
-            changes["body"] = tuple(edit for edit in journey.body if edit.field not in replaced)
-            facts["fingerprint"] = b""
-            if restores:
-                memo = f"{RESTORE}{secrets.token_hex(16)}"
-                changes["response"] = tuple(_noted(entry, stage.policy, memo) for entry in journey.response)
-        if judgement.failures:
-            changes["level"] = "degraded"
-            changes["reasons"] = (*journey.reasons, *(f"guard: {failure}" for failure in judgement.failures))
-        facts["attributes"] = _told(journey, policy, judgement, restores=restores)
-        changes["request"] = journey.request.changed(**facts)
-        return hop.advance(note=note, **changes)
+            return self._redacted(asked, judgement, note)
+        return _advanced(asked, judgement, note, {}, {})
+
+    async def _redacted(self, asked: "_Asked", judgement: Judgement, note: str) -> Journey:
+        """Have the edge redact the prompt."""
+        body, prompt, journey, _, policy, _ = asked
+        restores = policy.guard.restore
+        before = _NOTHING
+        if restores and any(edit.field in SPOKEN for edit in journey.body):
+            # The replica that restores sees only the client's prompt.
+            before = await self._originals_in(body, policy, journey.request_id, journey.request.api)
+        edits = prompt.edits(redacted(prompt.texts, judgement.redact, before))
+        await self._content.edit(journey.edge, journey.request_id, STAGE, edits)
+        replaced = {edit.field for edit in edits}
+        changes: JourneyChanges = {"body": tuple(edit for edit in journey.body if edit.field not in replaced)}
+        if restores:
+            memo = f"{RESTORE}{secrets.token_hex(16)}"
+            policy_name = journey.itinerary[0].policy
+            changes["response"] = tuple(_noted(entry, policy_name, memo) for entry in journey.response)
+        return _advanced(asked, judgement, note, changes, {"fingerprint": b""}, restores=restores)
 
     def review(self, review: ResponseReview) -> Verdict | Awaitable[Verdict]:
         """Check an answer, or a window of one. Raises when the check fails: the edge follows `on_error`."""
@@ -203,21 +242,6 @@ class Handlers:
             )
         return self._verdict(review, note=words.note(policy.name, judgement) if judgement.categories else None)
 
-    async def _judged(
-        self,
-        policy: GuardPolicy,
-        checked: Checked,
-        unreadable: Sequence[Finding],
-        journey: Journey,
-        apart: Apart | None,
-    ) -> Judgement:
-        began = time.perf_counter()
-        judgement = await policy.judge(checked, unreadable, apart=apart)
-        took_s = time.perf_counter() - began
-        self._metrics.judged("request", policy, judgement, took_s, plan_of(journey.request.attributes))
-        self._tell(policy, judgement)
-        return judgement
-
     async def _restorable(self, review: ResponseReview, policy: GuardPolicy, memo: str) -> Mapping[str, str]:
         """The originals of the placeholders in this answer. Any replica can read them from the prompt."""
         originals = self._originals.get(memo)
@@ -251,6 +275,41 @@ class Handlers:
             failed = {failure.detector for failure in judgement.failures}
             names = (detector.name for detector in policy.detectors if detector.name not in failed)
             self._missing.back(*(f"{policy.name}/{name}" for name in names))
+
+
+class _Asked(NamedTuple):
+    """A request before its judgement."""
+
+    body: bytes
+    """As its client sent it."""
+    prompt: GuardedPrompt
+    journey: Journey
+    hop: Hop[Journey]
+    policy: GuardPolicy
+    began: float
+
+
+def _advanced(
+    asked: _Asked,
+    judgement: Judgement,
+    note: str,
+    changes: JourneyChanges,
+    facts: FactsChanges,
+    *,
+    restores: bool = False,
+) -> Journey:
+    """The journey to the next stage, with these changes besides those of every judgement."""
+    journey = asked.journey
+    if judgement.failures:
+        changes["level"] = "degraded"
+        changes["reasons"] = (*journey.reasons, *(f"guard: {failure}" for failure in judgement.failures))
+    facts["attributes"] = _told(journey, asked.policy, judgement, restores=restores)
+    changes["request"] = journey.request.changed(**facts)
+    return asked.hop.advance(note=note, **changes)
+
+
+def _gone(hop: Hop[Journey]) -> Rejection:
+    return hop.reject(503, "The request has ended before its prompt was checked.", code="content_gone")
 
 
 def _unchecked(hop: Hop[Journey]) -> Rejection:

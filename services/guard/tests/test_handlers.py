@@ -76,6 +76,7 @@ class World:
         self.journeys: list[Journey] = []
         self.answers: list[object] = []
         self.edge = buses.make("frontend")
+        self.edge.hold_bodies(EDGE, self._body)
         self.edge.bus.answer(ContentQuery, self._content, EDGE)
         self.edge.bus.answer(ContentEdits, self._edit, EDGE)
         self.edge.bus.link.subscribe(
@@ -95,6 +96,10 @@ class World:
         guard.stage(Journey, handlers.guard)
         guard.reviews(handlers.review)
         buses.make("scheduler").stage(Journey, self._keep)
+
+    def _body(self, request_id: str, original: bool) -> bytes | None:
+        self.queries.append(ContentQuery(request_id=request_id, original=original))
+        return self.bodies.get(request_id)
 
     def _content(self, query: ContentQuery) -> bytes:
         self.queries.append(query)

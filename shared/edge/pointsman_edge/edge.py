@@ -196,6 +196,7 @@ def connect(
     edge.metrics.read("abandoned", "Requests whose holder fell silent, sent again", lambda: client.abandoned)
     bus.listen(PoolSnapshot, snapshot, ANY, keep="latest")
     service.events.handle(OpenRequestsQuery, edge.open_requests, edge.instance)
+    service.journeys.hold_bodies(edge.instance, edge.bodies.of)
     bus.answer(ContentQuery, edge.bodies.answer, edge.instance)
     bus.answer(ContentEdits, edge.bodies.edit, edge.instance)
     bus.listen(PromptTokens, edge.bodies.take_tokens, edge.instance)

@@ -29,6 +29,25 @@ async def test_a_stage_gets_the_very_bytes_that_the_client_sent(buses: Buses) ->
     assert await client.body("edge-1", "request-1") == BODY
 
 
+async def test_a_stage_reads_the_body_of_an_edge_in_its_process_without_a_message(buses: Buses) -> None:
+    both, other = buses.make("frontend", "edge"), buses.make("frontend", "other")
+    bodies, elsewhere = HeldBodies(), HeldBodies()
+    both.hold_bodies("edge-1", bodies.of)
+    other.hold_bodies("edge-2", elsewhere.of)
+    client = ContentClient(both)
+    held = bodies.hold("request-1", BODY)
+    elsewhere.hold("request-1", b"another one")
+    held.current = b'{"model": "m"}'
+    assert client.here("edge-1", "request-1") == held.current
+    assert client.here("edge-1", "request-1", original=True) == await client.body("edge-1", "request-1", original=True)
+    assert client.here("edge-2", "request-1") is None
+    bodies.let_go(held)
+    with pytest.raises(ContentGone):
+        client.here("edge-1", "request-1")
+    await both.close()
+    assert client.here("edge-1", "request-1") is None
+
+
 async def test_a_body_larger_than_a_message_comes_in_parts(buses: Buses) -> None:
     bodies, client = holding(buses)
     body = os.urandom(2 * client.room + 7)

@@ -73,12 +73,18 @@ class HeldBodies:
         if self._held.get(held.request_id) is held:
             del self._held[held.request_id]
 
+    def of(self, request_id: str, original: bool) -> bytes | None:
+        """The body of a request: from the client, or for the engine. None when it isn't held (any more)."""
+        held = self._held.get(request_id)
+        if held is None:
+            return None
+        return held.original if original else held.current
+
     def answer(self, query: ContentQuery) -> bytes:
         """Answer a stage that asks for a body: the encoded message."""
-        held = self._held.get(query.request_id)
-        if held is None:
+        body = self.of(query.request_id, query.original)
+        if body is None:
             return Content(request_id=query.request_id, held=False).encode()
-        body = held.original if query.original else held.current
         if query.at_most is None:
             return b"\n".join((Content(request_id=query.request_id).encode(), body))
         part = memoryview(body)[query.offset : query.offset + query.at_most]

@@ -21,7 +21,7 @@ from pointsman_runtime.journey.heartbeat import Heartbeat
 from pointsman_runtime.journey.hop import Reply
 from pointsman_runtime.journey.hop_budget import HOP_BUDGET_S, budget_of
 from pointsman_runtime.journey.presence import Direct, NoInstance
-from pointsman_runtime.journey.process_stages import LocalStage, ProcessStages
+from pointsman_runtime.journey.process_stages import BodyOf, LocalStage, ProcessStages
 from pointsman_runtime.journey.review_stage import Reviewer, ReviewStage
 from pointsman_runtime.journey.routing_slip import astray, skipped, unanswered
 from pointsman_runtime.journey.stage import Handler, StageRunner
@@ -56,6 +56,8 @@ class Journeys:
         self._stages: list[tuple[str, str, Fifo]] = []
         self._reviews: list[tuple[str, Fifo]] = []
         self._sids: list[int] = []
+        self._holds: list[str] = []
+        """Edges of this service."""
         self._left = 0
         self._closed = False
         bus.hub.on_connected.append(self.heartbeat.beat)
@@ -147,6 +149,8 @@ class Journeys:
         self._closed = True
         self.heartbeat.stop()
         self._leave_process()
+        for edge in self._holds:
+            self._local.bodies.pop(edge, None)
         self.bus.hub.on_connected.remove(self.heartbeat.beat)
         for sid in self._sids:
             self.bus.link.unsubscribe(sid)
@@ -220,6 +224,15 @@ class Journeys:
         return stage is not None and stage.mailbox.hand(
             Delivery("", reply_to, b"", b"", review, traceparent=traceparent)
         )
+
+    def hold_bodies(self, edge: str, body_of: BodyOf) -> None:
+        """Let the stages of this process read the bodies that an edge of it holds, until its service closes."""
+        self._local.bodies[edge] = body_of
+        self._holds.append(edge)
+
+    def body_of(self, edge: str) -> BodyOf | None:
+        """The bodies that an edge of this process holds; None for an edge of another one."""
+        return self._local.bodies.get(edge)
 
     def reply(self, reply_to: str, message: Journey | Reply, traceparent: str | None = None) -> None:
         """Send an answer to an edge's inbox, or a journey to the process that asked a custom stage."""

@@ -1,10 +1,15 @@
-"""The stages that run in one process, and the peers that its services know."""
+"""The stages that run in one process, the bodies that its edges hold, and the peers that its services know."""
 
+from collections.abc import Callable
 from typing import Final, NamedTuple
 
 from pointsman_runtime.bus.hub import Hub
 from pointsman_runtime.bus.mailbox import Fifo
 from pointsman_runtime.journey.roster import Roster
+
+BodyOf = Callable[[str, bool], bytes | None]
+"""The body of a request, by its id, as the client sent it (True) or as the engine gets it; None when its edge no longer
+holds it."""
 
 
 class LocalStage(NamedTuple):
@@ -23,3 +28,5 @@ class ProcessStages:
         """Request stages by service."""
         self.reviewers: Final[dict[str, LocalStage]] = {}
         """Response stages by service."""
+        self.bodies: Final[dict[str, BodyOf]] = {}
+        """Bodies of open requests, by the instance of their edge."""
