@@ -1,5 +1,6 @@
 """The recorder: what it writes, what it does when the disk refuses, and that a pool without it runs none of it."""
 
+import asyncio
 import errno
 from collections.abc import Iterable
 from pathlib import Path
@@ -72,6 +73,21 @@ async def test_segments_rotate_and_each_begins_a_replay(tmp_path: Path) -> None:
     rig = Rig(tmp_path, FlightSettings(segment=0.5))
     for _ in range(4):
         await rig.fly(100)
+    await rig.recorder.close()
+    paths = written(tmp_path)
+    assert len(paths) >= 4
+    for first in range(len(paths)):
+        assert not replayed(*paths[first:])[1]
+
+
+async def test_a_snapshot_is_of_one_moment_although_traffic_goes_on_while_it_is_copied(tmp_path: Path) -> None:
+    rig = Rig(tmp_path, FlightSettings(segment=0.5))
+    for _ in range(4):
+        await rig.fly(100)
+        turn = asyncio.create_task(rig.recorder.turn())
+        while not turn.done():
+            rig.traffic.run(5)
+            await asyncio.sleep(0)
     await rig.recorder.close()
     paths = written(tmp_path)
     assert len(paths) >= 4

@@ -41,6 +41,24 @@ class Order(RuleBasedStateMachine):
         self.recency.restore(entries[::2])
         self.model = OrderedDict(entries[::2])
 
+    @rule(change=st.sampled_from(["use", "discard", "pop", "take", "oldest_at", "restore", "promise", ""]))
+    def promise(self, change: str) -> None:
+        recency, before = self.recency, self.recency.freeze()
+        promise = recency.promise()
+        if change == "use":
+            self.use([3, 5], 0.0)
+        elif change == "discard":
+            self.discard(3)
+        elif change in ("pop", "take") and self.model:
+            assert (recency.pop() if change == "pop" else recency.take(1)[0]) == self.model.popitem(last=False)[0]
+        elif change == "oldest_at":
+            recency.oldest_at()
+        elif change == "restore":
+            self.restore()
+        elif change == "promise":
+            assert recency.promise().keep() == before
+        assert promise.keep() == before
+
     @invariant()
     def same_order(self) -> None:
         assert self.recency.entries() == list(self.model.items())

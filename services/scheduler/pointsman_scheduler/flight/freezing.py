@@ -1,5 +1,7 @@
 """Copies the state of a pool's scheduler, in one turn of the event loop, into nodes that later changes leave alone.
 
+Tables of blocks, the largest part, are copied afterwards: each before it changes, or when its promise is kept.
+
 A node is a list: its kind, then its content. Values that aren't scalars are references to nodes, so that objects that
 the state holds twice are one object again after `thawing`. `packing` encodes them, in another thread.
 """
@@ -22,7 +24,7 @@ from pointsman_plugins.scheduling.request import ScheduleRequest
 from pointsman_scheduler.domain.policy import Policy
 from pointsman_scheduler.domain.pool import PoolScheduler
 from pointsman_scheduler.domain.prefix_index import PrefixIndex
-from pointsman_scheduler.domain.prefix_index.recency import Recency
+from pointsman_scheduler.domain.prefix_index.recency import Promise, Recency
 from pointsman_scheduler.flight.known_classes import is_known, name_of
 
 Array: TypeAlias = np.ndarray[tuple[int, ...], np.dtype[np.generic]]
@@ -75,6 +77,8 @@ class Frozen(NamedTuple):
     nodes: list[Node]
     missing: list[str]
     """Attributes whose content can't be copied, as `<class>.<attribute>: <type>`."""
+    promises: list[Promise]
+    """Tables that are still to be copied, by the thread that changes them; then nodes may go to another one."""
 
 
 def freeze(pool: PoolScheduler, policies: Mapping[int, Policy]) -> Frozen:
@@ -90,17 +94,18 @@ def freeze(pool: PoolScheduler, policies: Mapping[int, Policy]) -> Frozen:
             "free": [str(bit) for bit in free],
         }
     )
-    return Frozen(freezer.nodes, freezer.missing)
+    return Frozen(freezer.nodes, freezer.missing, freezer.promises)
 
 
 class _Freezer:
     def __init__(self) -> None:
         self.nodes: Final[list[Node]] = []
         self.missing: Final[list[str]] = []
+        self.promises: Final[list[Promise]] = []
         self._found: dict[int, Ref] = {}
         self._alive: list[object] = []
         """What is in `_found`: an id is another object's once its own is gone."""
-        self._kinds: Final[Mapping[type, Callable[[object], Node]]] = {
+        self._kinds: Final[dict[type, Callable[[object], Node] | None]] = {
             tuple: lambda value: ("t", self._values(cast("tuple[object, ...]", value))),
             list: lambda value: ("l", self._values(cast("list[object]", value))),
             set: lambda value: ("s", self._values(cast("set[object]", value))),
@@ -112,8 +117,8 @@ class _Freezer:
             deque: lambda value: ("q", cast("deque[object]", value).maxlen, self._values(cast("deque[object]", value))),
             array: lambda value: ("a", cast("array[int]", value)[:]),
             np.ndarray: lambda value: ("n", _own(cast("Array", value))),
-            Recency: lambda value: ("r", cast("Recency", value).freeze()),
         }
+        """By class, as far as they were met; None for those that aren't copied."""
 
     def value(self, value: object) -> object:
         """The value itself where it is a scalar; otherwise its node's reference, or `_ABSENT`."""
@@ -123,11 +128,12 @@ class _Freezer:
         found = self._found.get(id(value))
         if found is not None:
             return found
-        make = self._kinds.get(kind)
+        kinds = self._kinds
+        if kind not in kinds:
+            kinds[kind] = self._maker(kind, value)
+        make = kinds[kind]
         if make is None:
-            make = self._maker(kind, value)
-            if make is None:
-                return _ABSENT
+            return _ABSENT
         ref = self._found[id(value)] = Ref(len(self.nodes))
         self._alive.append(value)
         self.nodes.append(())
@@ -135,17 +141,25 @@ class _Freezer:
         return ref
 
     def _maker(self, kind: type, value: object) -> Callable[[object], Node] | None:
+        if isinstance(value, Recency):
+            return lambda value: ("r", self._promised(cast("Recency", value)))
+        name = name_of(kind)
         if isinstance(value, Part):
-            return lambda value: ("m", name_of(kind), value)
+            return lambda value: ("m", name, value)
         if isinstance(value, BaseModel) or callable(value):  # from the configuration, or code
             return None
         if isinstance(value, Enum):
-            return lambda value: ("e", name_of(kind), cast("Enum", value).value)
+            return lambda value: ("e", name, cast("Enum", value).value)
         if isinstance(value, np.generic):
             return lambda value: ("g", value)
         if isinstance(value, tuple) and is_known(kind):
-            return lambda value: ("N", name_of(kind), self._values(cast("tuple[object, ...]", value)))
+            return lambda value: ("N", name, self._values(cast("tuple[object, ...]", value)))
         return self._object if is_known(kind) else None
+
+    def _promised(self, recency: Recency) -> Promise:
+        promise = recency.promise()
+        self.promises.append(promise)
+        return promise
 
     def _object(self, value: object) -> Node:
         kind = type(value)
@@ -156,7 +170,8 @@ class _Freezer:
             except AttributeError:
                 pass
             else:
-                frozen = list(given) if SCALARS.issuperset(map(type, given)) else [self.value(each) for each in given]
+                take = self.value
+                frozen = [each if type(each) in SCALARS else take(each) for each in given]
                 if _ABSENT not in frozen:
                     return "x", name_of(kind), list(_SLOTS[kind]), frozen
         names: list[str] = []
@@ -166,7 +181,7 @@ class _Freezer:
                 content = getattr(value, name)
             except AttributeError:  # a slot that was never set
                 continue
-            frozen = self.value(content)
+            frozen = content if type(content) in SCALARS else self.value(content)
             if frozen is not _ABSENT:
                 names.append(name)
                 values.append(frozen)
@@ -185,8 +200,9 @@ class _Freezer:
                 rows = cast("list[tuple[object, ...]]", given)
                 if SCALARS.issuperset(map(type, chain.from_iterable(rows))):
                     return Rows("" if kind is tuple else name_of(cast("type", kind)), rows)
-        frozen = [self.value(value) for value in given]
-        if any(value is _ABSENT for value in frozen):
+        take = self.value
+        frozen = [value if type(value) in SCALARS else take(value) for value in given]
+        if _ABSENT in frozen:
             self.missing.append(f"{len(frozen)} values: {type(given[0]).__qualname__}")
             return [None if value is _ABSENT else value for value in frozen]
         return frozen

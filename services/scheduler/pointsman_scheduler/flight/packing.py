@@ -11,7 +11,7 @@ import numpy as np
 
 from pointsman_contracts.message import Part
 from pointsman_flight.salt import LEAST_HASH, Hashes, Salt
-from pointsman_scheduler.domain.prefix_index.recency import FrozenRecency
+from pointsman_scheduler.domain.prefix_index.recency import FrozenRecency, Promise
 from pointsman_scheduler.flight.freezing import Array, Frozen, Node, Ref, Rows, Values
 
 REFERENCE: Final = 1
@@ -88,7 +88,7 @@ class Packer:
             number = cast("np.generic", node[1])
             return kind, number.dtype.str, number.tobytes()
         if kind == "r":
-            return kind, self._recency(cast("FrozenRecency", node[1]))
+            return kind, self._recency(cast("Promise", node[1]).keep())
         return list(node)
 
     def _ids(self, index: int, keys: Values) -> Values:

@@ -3,7 +3,7 @@ counted, and named in the log."""
 
 import asyncio
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
@@ -14,6 +14,7 @@ from pointsman_flight.salt import Salt, kept_in
 from pointsman_runtime.telling.logs import Log
 from pointsman_scheduler.domain.policy import Policy
 from pointsman_scheduler.domain.pool import PoolScheduler
+from pointsman_scheduler.domain.prefix_index.recency import Promise
 from pointsman_scheduler.flight.freezing import freeze
 from pointsman_scheduler.flight.metrics import FlightMetrics
 from pointsman_scheduler.flight.segments import Beginning, Encoded, SegmentLog
@@ -36,6 +37,8 @@ class _Turn(NamedTuple):
     notes: list[Note]
     write: Callable[[Encoded], None]
     """Work for the thread, with the notes' records."""
+    promises: Sequence[Promise] = ()
+    """Parts of a snapshot that the event loop copies before, one after the other."""
 
 
 class _Recording:
@@ -61,7 +64,7 @@ class _Recording:
             if now < self._retry_at:
                 return None
             start, self._first = self._first or self._snapshot(), None
-            return _Turn([], partial(self._begin, start))
+            return _Turn([], partial(self._begin, start), _promises(start))
         drained = tap.drain()
         notes = self._noted(drained)
         self._in_hand = len(drained.notes)
@@ -70,7 +73,7 @@ class _Recording:
             return _Turn(notes, partial(self._stop, drained.dropped))
         if log.is_due(now):
             start = self._snapshot()
-            return _Turn(notes, partial(self._rotate, start))
+            return _Turn(notes, partial(self._rotate, start), _promises(start))
         return _Turn(notes, log.write) if notes else None
 
     def failed(self, reason: str, now: float) -> None:
@@ -121,6 +124,10 @@ class _Recording:
     def _stop(self, dropped: int, encoded: Encoded) -> None:
         self.log.write(encoded)
         self.log.end("gap" if dropped else "closed", dropped)
+
+
+def _promises(start: Beginning) -> Sequence[Promise]:
+    return () if start.frozen is None else start.frozen.promises
 
 
 def figures(pool: PoolScheduler) -> tuple[float, ...]:
@@ -230,6 +237,9 @@ class FlightRecorder:
         return kept_in(self._directory) if self._secret is None else Salt(self._secret.encode())
 
     async def _write(self, log: SegmentLog, turn: _Turn) -> None:
+        for promise in turn.promises:
+            promise.keep()
+            await asyncio.sleep(0)
         records, inputs = list[bytes](), 0
         for start in range(0, len(turn.notes), _AT_ONCE):
             made = log.encoded(turn.notes[start : start + _AT_ONCE])
