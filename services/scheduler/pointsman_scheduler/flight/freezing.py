@@ -26,6 +26,7 @@ from pointsman_scheduler.domain.pool import PoolScheduler
 from pointsman_scheduler.domain.prefix_index import PrefixIndex
 from pointsman_scheduler.domain.prefix_index.recency import Promise, Recency
 from pointsman_scheduler.flight.known_classes import is_known, name_of
+from pointsman_scheduler.plugins.pre_requests.headers import DestinationHeader
 
 Array: TypeAlias = np.ndarray[tuple[int, ...], np.dtype[np.generic]]
 SCALARS: Final = frozenset((NoneType, bool, int, float, str, bytes))
@@ -40,6 +41,7 @@ _NOT: Final[Mapping[type, frozenset[str]]] = {
     Policy: frozenset(("flow_control",)),
     PrefixIndex: frozenset(("_masks", "_matched", "_hashes")),
     ScheduleRequest: frozenset(("attributes",)),
+    DestinationHeader: frozenset(("_epoch", "_written")),
 }
 """Attributes that aren't copied: they follow from the others, or serve one decision only."""
 
