@@ -1,4 +1,6 @@
-"""ext_proc messages to and from values: the only module that knows protobuf.
+"""ext_proc messages to and from values: the only module that knows protobuf's objects.
+
+What every request has is read and written without them, by `usual_messages` and `answer_fields`.
 
 https://www.envoyproxy.io/docs/envoy/latest/api-v3/service/ext_proc/v3/external_processor.proto
 """
@@ -16,6 +18,8 @@ from pointsman_apis.passthrough import UNKNOWN
 from pointsman_contracts.journey import HeaderEdit
 from pointsman_core.refusal import Refusal
 from pointsman_edge.sending.header_edits import edited_answer_headers
+from pointsman_epp_adapter.adapters import usual_messages
+from pointsman_epp_adapter.adapters.answer_fields import field, mutation, override, repeated_text, texts
 from pointsman_epp_adapter.domain.destination import DESTINATION
 from pointsman_epp_adapter.domain.envoy_events import (
     Body,
@@ -40,14 +44,19 @@ OURS: Final = "pointsman"
 """Metadata namespaces."""
 _SUBSET_KEY: Final = f"{DESTINATION}-subset"
 _SERVED_KEY: Final = f"{DESTINATION}-served"
-_SEND: Final = 1
-_SKIP: Final = 2
 _OVERWRITE: Final = 2
 """`OVERWRITE_IF_EXISTS_OR_ADD`."""
+_CLEAR_ROUTE_CACHE: Final = b"\x28\x01"
 
 
 def decode(data: bytes) -> Event:
     """One message of Envoy's. Raises DecodeError."""
+    usual = usual_messages.read(data)
+    return decode_any(data) if usual is None else usual
+
+
+def decode_any(data: bytes) -> Event:
+    """One message of any form. Raises DecodeError."""
     message = ProcessingRequest.FromString(data)
     kind = message.WhichOneof("request")
     if kind == "request_body" or kind == "response_body":
@@ -95,19 +104,14 @@ def decided(
     `buffered_body`: the body came as one message and this answers it; otherwise it answers the headers. `body` is the
     new one, None leaves it; in `duplex` it is always sent.
     """
-    message = ProcessingResponse()
-    common = (message.request_body if buffered_body else message.request_headers).response
-    common.clear_route_cache = True
-    _mutate(common.header_mutation, changes)
-    if destination:
-        message.dynamic_metadata.fields[LB].struct_value.fields[DESTINATION].string_value = destination
-    if stamps:
-        ours = message.dynamic_metadata.fields[OURS].struct_value.fields
-        for name, value in stamps.items():
-            ours[name].string_value = value
+    common = field(b"\x12", mutation(changes))
     if buffered_body and body is not None:
-        common.body_mutation.body = body
-    yield message.SerializeToString()
+        common += field(b"\x1a", field(b"\x0a", body))
+    metadata = repeated_text(LB, DESTINATION, destination) if destination else b""
+    if stamps:
+        metadata += texts(OURS, stamps.items())
+    response = field(b"\x1a" if buffered_body else b"\x0a", field(b"\x0a", common + _CLEAR_ROUTE_CACHE))
+    yield response + field(b"\x42", metadata) if metadata else response
     if duplex and not buffered_body and body is not None:
         yield from streamed(body, of_request=True, end=not trailers)
 
@@ -123,26 +127,17 @@ def streamed(data: bytes, *, of_request: bool, end: bool) -> Iterator[bytes]:
 
 def response_head(changes: HeaderChanges, mode: BodyMode | None) -> bytes:
     """Lets the headers of a response pass; `mode`, when it isn't None, is how Envoy is to send its body."""
-    message = ProcessingResponse()
-    message.response_headers.response.SetInParent()
-    _mutate(message.response_headers.response.header_mutation, changes)
-    if mode is not None:
-        override = message.mode_override
-        override.response_header_mode = _SEND
-        override.response_body_mode = int(mode)
-        # A body that has trailers ends with them.
-        override.response_trailer_mode = _SKIP if mode is BodyMode.NONE else _SEND
-    return message.SerializeToString()
+    response = field(b"\x12", field(b"\x0a", field(b"\x12", mutation(changes))))
+    return response if mode is None else response + override(mode)
 
 
 def response_piece(data: bytes, changes: HeaderChanges | None = None) -> bytes:
     """Puts `data` in the place of a piece of a response's body, or of the whole one when it is buffered: then the
     headers wait with it, and may change too."""
-    message = ProcessingResponse()
-    message.response_body.response.body_mutation.body = data
+    common = field(b"\x1a", field(b"\x0a", data))
     if changes is not None:
-        _mutate(message.response_body.response.header_mutation, changes)
-    return message.SerializeToString()
+        common = field(b"\x12", mutation(changes)) + common
+    return field(b"\x22", field(b"\x0a", common))
 
 
 def immediate(refusal: Refusal, request_id: str, api: Api = UNKNOWN, edits: Sequence[HeaderEdit] = ()) -> bytes:
@@ -178,12 +173,9 @@ CONTINUE: Final = {
 
 
 def _piece(data: bytes, of_request: bool, end: bool) -> bytes:
-    message = ProcessingResponse()
-    body = message.request_body if of_request else message.response_body
-    piece = body.response.body_mutation.streamed_response
-    piece.body = data
-    piece.end_of_stream = end
-    return message.SerializeToString()
+    piece = field(b"\x0a", data) + (b"\x10\x01" if end else b"")
+    common = field(b"\x1a", field(b"\x1a", piece))
+    return field(b"\x1a" if of_request else b"\x22", field(b"\x0a", common))
 
 
 def _mutate(mutation: Any, changes: HeaderChanges) -> None:  # `Any`: a protobuf message without type information

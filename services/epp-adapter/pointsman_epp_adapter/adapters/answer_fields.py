@@ -1,0 +1,79 @@
+"""Writes the fields of the answers to Envoy as bytes.
+
+Protobuf's own objects for an answer cost several times what its bytes do.
+
+https://protobuf.dev/programming-guides/encoding/
+"""
+
+from collections.abc import Iterable
+from functools import lru_cache
+from typing import Final
+
+from pointsman_epp_adapter.domain.envoy_events import BodyMode
+from pointsman_epp_adapter.domain.mutation import HeaderChanges
+
+_LENGTHS: Final = tuple(bytes((size,)) for size in range(0x80))
+_SHORT: Final = 100
+"""A header of so many bytes has lengths of one byte each."""
+_SEND: Final = 1
+_SKIP: Final = 2
+
+
+def field(tag: bytes, data: bytes) -> bytes:
+    """A field of bytes, a text's or a message's."""
+    size = len(data)
+    return b"".join((tag, _LENGTHS[size] if size < 0x80 else _number(size), data))
+
+
+def mutation(changes: HeaderChanges) -> bytes:
+    """`HeaderMutation`: what is set overwrites."""
+    pieces = [_overwriting(name, value) for name, value in changes.set]
+    pieces += [field(b"\x12", name.encode("ascii")) for name in changes.remove]
+    return b"".join(pieces)
+
+
+def texts(namespace: str, named: Iterable[tuple[str, str]]) -> bytes:
+    """An entry of a `Struct`: a namespace with texts by name."""
+    entries = [field(b"\x0a", _entry(name, field(b"\x1a", value.encode()))) for name, value in named]
+    return field(b"\x0a", _entry(namespace, field(b"\x2a", b"".join(entries))))
+
+
+@lru_cache(maxsize=4096)
+def repeated_text(namespace: str, name: str, value: str) -> bytes:
+    """As `texts`, of a text that is written again and again."""
+    return texts(namespace, ((name, value),))
+
+
+def override(mode: BodyMode) -> bytes:
+    """`mode_override` of an answer's body. A body that has trailers ends with them."""
+    return _OVERRIDES[mode]
+
+
+def _entry(name: str, value: bytes) -> bytes:
+    return field(b"\x0a", name.encode()) + field(b"\x12", value)
+
+
+def _overwriting(name: bytes, value: bytes) -> bytes:
+    """`HeaderValueOption` with `OVERWRITE_IF_EXISTS_OR_ADD`."""
+    length, size = len(name), len(value)
+    if length + size <= _SHORT:
+        whole = length + size + 4
+        return b"\x0a%c\x0a%c\x0a%c%b\x1a%c%b\x18\x02" % (whole + 4, whole, length, name, size, value)
+    return field(b"\x0a", field(b"\x0a", field(b"\x0a", name) + field(b"\x1a", value)) + b"\x18\x02")
+
+
+def _number(number: int) -> bytes:
+    written = bytearray()
+    while number >= 0x80:
+        written.append(number & 0x7F | 0x80)
+        number >>= 7
+    written.append(number)
+    return bytes(written)
+
+
+def _overridden(mode: BodyMode) -> bytes:
+    trailers = _SKIP if mode is BodyMode.NONE else _SEND
+    return field(b"\x4a", bytes((0x10, _SEND, 0x20, mode, 0x30, trailers)))
+
+
+_OVERRIDES: Final = {mode: _overridden(mode) for mode in BodyMode}
