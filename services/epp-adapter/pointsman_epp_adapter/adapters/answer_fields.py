@@ -28,7 +28,7 @@ def field(tag: bytes, data: bytes) -> bytes:
 def mutation(changes: HeaderChanges) -> bytes:
     """`HeaderMutation`: what is set overwrites."""
     pieces = [_overwriting(name, value) for name, value in changes.set]
-    pieces += [field(b"\x12", name.encode("ascii")) for name in changes.remove]
+    pieces += [field(b"\x12", name.encode()) for name in changes.remove]
     return b"".join(pieces)
 
 

@@ -6,6 +6,8 @@ another form than the usual one is left to protobuf, which also says what is wro
 https://protobuf.dev/programming-guides/encoding/
 """
 
+from collections.abc import Mapping
+from functools import lru_cache
 from typing import Final
 
 from pointsman_epp_adapter.domain.destination import DESTINATION
@@ -77,7 +79,7 @@ def _body(data: bytes, parts: list[Part]) -> Body:
 
 
 def _head(data: bytes, parts: list[Part]) -> RequestHead | ResponseHead:
-    attributes: dict[bytes, str] = {}
+    attributes: Mapping[bytes, str] = {}
     modes = None
     if len({tag for tag, _, _ in parts}) != len(parts):
         raise _Unusual
@@ -86,9 +88,9 @@ def _head(data: bytes, parts: list[Part]) -> RequestHead | ResponseHead:
             if data.find(_HINT, start, end) >= 0 or data.find(_SERVED, start, end) >= 0:
                 raise _Unusual
         elif tag == _ATTRIBUTES:
-            attributes = _attributes(data, start, end)
+            attributes = _attributes(data[start:end])
         elif tag == _MODES:
-            modes = _modes(data, start, end)
+            modes = _modes(data[start:end])
         else:
             raise _Unusual
     kind, start, end = parts[0]
@@ -141,9 +143,10 @@ def _headers(data: bytes, at: int, end: int) -> list[Header]:
     return found
 
 
-def _attributes(data: bytes, start: int, end: int) -> dict[bytes, str]:
-    """Those of the one filter that sends them."""
-    (key, *_), (value, begin, stop) = _parts(data, start, end)
+@lru_cache(maxsize=1024)
+def _attributes(data: bytes) -> Mapping[bytes, str]:
+    """Those of the one filter that sends them. A connection's and an engine's are the same each time."""
+    (key, *_), (value, begin, stop) = _parts(data, 0, len(data))
     if key != _FIRST or value != _SECOND:
         raise _Unusual
     found: dict[bytes, str] = {}
@@ -158,9 +161,10 @@ def _attributes(data: bytes, start: int, end: int) -> dict[bytes, str]:
     return found
 
 
-def _modes(data: bytes, start: int, end: int) -> tuple[BodyMode, BodyMode]:
+@lru_cache(maxsize=64)
+def _modes(data: bytes) -> tuple[BodyMode, BodyMode]:
     of_request = of_response = 0
-    for tag, number, _ in _parts(data, start, end):
+    for tag, number, _ in _parts(data, 0, len(data)):
         if tag == _FIRST_NUMBER:
             of_request = number
         elif tag == _SECOND_NUMBER:
