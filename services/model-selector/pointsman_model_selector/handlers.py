@@ -76,7 +76,7 @@ class Handlers:
         counter = self._counts.get(key)
         if counter is None:
             counter = self._counts[key] = self._selected.labels(*key)
-        counter.inc()
+        counter.total += 1
         target = selected.model.target
         changes = settled(journey, target, selected.model.block_tokens)
         changes["alternatives"] = tuple([candidate.target for candidate in selected.fallbacks])

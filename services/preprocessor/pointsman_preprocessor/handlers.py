@@ -68,7 +68,7 @@ class Handlers:
         self._tell: Final = tell
         self._decodes: Final = Counter(
             "pointsman_json_decodes", "Request bodies decoded; one for each request.", registry=registry
-        )
+        ).labels()
         self._refused: Final = Counter(
             "pointsman_preprocess_refused", "Requests refused here, by error code.", ["code"], registry=registry
         )
@@ -174,7 +174,7 @@ class Handlers:
             return self._refuse(refusal, hop, incoming)
 
     def _open(self, request: PreprocessRequest, raw: memoryview, pipeline: Pipeline) -> Incoming:
-        self._decodes.inc()
+        self._decodes.total += 1
         headers = read_headers(request.headers)
         if headers.dropped:
             self._dropped_headers.inc(headers.dropped)

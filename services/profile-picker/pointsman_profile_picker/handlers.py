@@ -69,7 +69,7 @@ class Handlers:
         counter = self._counts.get(picked.profile)
         if counter is None:
             counter = self._counts[picked.profile] = self._picked.labels(picked.profile)
-        counter.inc()
+        counter.total += 1
         return hop.advance(note=f"{picked.profile}: {picked.note}", **changes)
 
     def _pick_failed(self, error: PickError, journey: Journey, hop: Hop[Journey]) -> Rejection:

@@ -63,7 +63,7 @@ class Chooser:
         if isinstance(outcome, Refused):
             metrics.refused(outcome.refusal.code or "refused")
             return hop.refuse(outcome.refusal)
-        (metrics.held if outcome.held else metrics.decided)()
+        (metrics.held if outcome.held else metrics.decided).total += 1
         if queued_s:
             metrics.queued(queued_s)
         self._announcer.scheduled(journey, target, policy, revision.number, outcome, took_s, queued_s, hop, bound)

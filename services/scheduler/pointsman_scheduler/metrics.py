@@ -20,8 +20,8 @@ class PoolMetrics:
     """The children of one pool."""
 
     def __init__(self, parent: "SchedulerMetrics", pool: str) -> None:
-        self.decided: Final = parent.requests.labels(pool, "scheduled").inc
-        self.held: Final = parent.requests.labels(pool, "held").inc
+        self.decided: Final = parent.requests.labels(pool, "scheduled")
+        self.held: Final = parent.requests.labels(pool, "held")
         self.took: Final = parent.seconds.labels(pool).observe
         self.ignored: Final = parent.ignored.labels(pool).inc
         self.released: Final = parent.released.labels(pool).inc

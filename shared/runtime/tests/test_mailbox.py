@@ -5,6 +5,7 @@ from collections.abc import Callable
 
 import pytest
 
+from pointsman_contracts.presence import OpenRequestsQuery
 from pointsman_runtime.bus.mailbox import BATCH, Delivery, Fifo, LatestWins
 from pointsman_runtime.telling.tallies import Tally
 from pointsman_testing import eventually
@@ -27,6 +28,19 @@ async def test_messages_are_handled_in_order_and_never_at_receipt() -> None:
     assert got == []
     await mailbox.drain()
     assert got == sent
+
+
+async def test_an_object_of_the_same_process_is_handled_at_once_unless_others_wait() -> None:
+    got: list[str] = []
+    mailbox = Fifo(Tally("t"), lambda delivery: got.append(delivery.subject), soon)
+    message = OpenRequestsQuery(request_ids=())
+    mailbox.take(Delivery("first", "", b"", b"", message))
+    assert got == ["first"]
+    deliver(mailbox, b"", "second")
+    mailbox.take(Delivery("third", "", b"", b"", message))
+    assert got == ["first"]
+    await mailbox.drain()
+    assert got == ["first", "second", "third"]
 
 
 async def test_other_work_gets_its_turn_between_batches() -> None:

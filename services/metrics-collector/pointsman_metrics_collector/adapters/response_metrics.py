@@ -80,13 +80,13 @@ class ResponseMetrics:
         requests = self._requests.get(key)
         if requests is None:
             requests = self._requests[key] = self.requests.labels(*key)
-        requests.inc()
+        requests.total += 1
         for attempt in completed.attempts:
             tried = pool, model, attempt.outcome
             attempts = self._attempts.get(tried)
             if attempts is None:
                 attempts = self._attempts[tried] = self.attempts.labels(*tried)
-            attempts.inc()
+            attempts.total += 1
         served = self._served.get((pool, model))
         if served is None:
             served = self._served[pool, model] = _Served(self, pool, model)
@@ -98,9 +98,9 @@ class ResponseMetrics:
             served.ttft.observe(completed.ttft_ms / 1000)
         usage = completed.usage
         if usage is not None:
-            served.prompt.inc(usage.prompt_tokens)
-            served.completion.inc(usage.completion_tokens)
+            served.prompt.total += usage.prompt_tokens
+            served.completion.total += usage.completion_tokens
             if usage.cached_tokens:
-                served.cached.inc(usage.cached_tokens)
+                served.cached.total += usage.cached_tokens
             if usage.reasoning_tokens:
-                served.reasoning.inc(usage.reasoning_tokens)
+                served.reasoning.total += usage.reasoning_tokens

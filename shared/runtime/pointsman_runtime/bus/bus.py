@@ -31,6 +31,8 @@ class Bus:
         self._own_hub = not isinstance(around, Hub)
         self.hub = around if isinstance(around, Hub) else Hub(around, process.inbox)
         self.link: FanOut = self.hub.link
+        self._outside: Link = self.hub.connection
+        """To other processes alone."""
         self.replies: ReplyTable = self.hub.replies
         self.tallies: Tallies = self.hub.tallies
         self.process = process
@@ -49,12 +51,12 @@ class Bus:
     @property
     def connected(self) -> bool:
         """Whether messages can be sent now."""
-        return self.link.connected
+        return self._outside.connected
 
     @property
     def missing(self) -> str | None:
         """Why messages can't be sent now; None when they can."""
-        return None if self.link.connected else f"bus disconnected: {self.link.reason}"
+        return None if self._outside.connected else f"bus disconnected: {self._outside.reason}"
 
     @property
     def back_for(self) -> float:
@@ -154,7 +156,7 @@ class Bus:
             )
             return
         headers = message_headers.build(address.type_id, traceparent=traceparent)
-        self.link.send(to, message.encode(), headers)
+        self._outside.publish(to, message.encode(), headers=headers)
 
     def tell(self, message: Message, *route: str) -> None:
         """Hand a message to the services of this process alone."""
@@ -207,7 +209,7 @@ class Bus:
         if len(payload) > JOURNEY_LIMIT:
             raise MessageTooLarge(type_id, JOURNEY_LIMIT, len(payload))
         headers = message_headers.build(type_id, traceparent=traceparent, message_id=f"{to}:{source}:{sequence}")
-        self.link.send(to, payload, headers, relaxed=True)
+        self._outside.publish(to, payload, "", headers, relaxed=True)
 
     def _on_connected(self) -> None:
         self._connected.set()

@@ -122,13 +122,8 @@ class Connection(LastingClient):
         size = len(payload) + len(headers)
         if size > self._max_payload:
             raise PayloadTooLarge(self._max_payload, size)
-        outbox = self._outbox
-        outbox.check_room(size)
-        put = outbox.put_relaxed if relaxed else outbox.put
-        if headers:
-            put(b"".join((f"HPUB {subject} {reply} {len(headers)} {size}\r\n".encode(), headers, payload, b"\r\n")))
-        else:
-            put(b"".join((f"PUB {subject} {reply} {size}\r\n".encode(), payload, b"\r\n")))
+        verb = f"HPUB {subject} {reply} {len(headers)} {size}\r\n" if headers else f"PUB {subject} {reply} {size}\r\n"
+        self._outbox.publish(b"".join((verb.encode(), headers, payload, b"\r\n")), relaxed=relaxed)
 
     def soon(self, work: Callable[[], None]) -> None:
         if self._outbox.held:

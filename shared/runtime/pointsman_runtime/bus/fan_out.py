@@ -139,10 +139,6 @@ class FanOut:
                 take(delivery)
         return reach.inside_only
 
-    def send(self, subject: str, payload: bytes, headers: bytes = b"", *, relaxed: bool = False) -> None:
-        """As `Link.publish`, to other processes alone."""
-        self._link.publish(subject, payload, "", headers, relaxed=relaxed)
-
     async def flush(self, timeout: float) -> None:  # noqa: ASYNC109 - as in Link
         """As `Link.flush`."""
         await self._link.flush(timeout)

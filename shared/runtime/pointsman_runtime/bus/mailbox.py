@@ -49,12 +49,12 @@ Handle = Callable[[Delivery], Coroutine[object, object, None] | None]
 
 
 class Mailbox(Protocol):
-    """Takes messages and hands them to a handler in later turns of the loop."""
+    """Takes messages and hands them to a handler, those from the wire in later turns of the loop."""
 
     tally: Tally
 
     def take(self, delivery: Delivery) -> None:
-        """Keep one message for a later turn."""
+        """Take one message."""
         ...
 
     async def drain(self) -> None:
@@ -88,8 +88,8 @@ class Fifo:
         self._overflow = Overflow(tally)
 
     def take(self, delivery: Delivery) -> None:
-        """As `Mailbox.take`."""
-        if not self._append(delivery):
+        """As `Mailbox.take`. An object of this process is handled in this very call, unless others wait."""
+        if not (self._append(delivery) if delivery.message is None else self.hand(delivery)):
             self._overflow.dropped_one(len(self._waiting))
 
     def hand(self, delivery: Delivery) -> bool:

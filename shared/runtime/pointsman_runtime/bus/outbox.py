@@ -40,13 +40,6 @@ class Outbox:
         """The transport is gone."""
         self._transport = None
 
-    def check_room(self, size: int) -> None:
-        """Raise BusCongested unless `size` more bytes may wait."""
-        if self._unsent + self._size + size > UNSENT_LIMIT and self._transport is not None:
-            self._unsent = self._transport.get_write_buffer_size()
-            if self._unsent + self._size + size > UNSENT_LIMIT:
-                raise BusCongested(self._unsent + self._size, UNSENT_LIMIT)
-
     def put(self, command: bytes) -> None:
         """Write this, in order, before the loop's next turn."""
         if self._transport is None:
@@ -57,9 +50,17 @@ class Outbox:
             self._planned = True
             asyncio.get_running_loop().call_soon(self.write)
 
-    def put_relaxed(self, command: bytes) -> None:
-        """Write this some milliseconds later, after what was put before it."""
+    def publish(self, command: bytes, *, relaxed: bool) -> None:
+        """As `put`; relaxed: write it some milliseconds later, after what was put before it. Raises BusCongested when
+        too much waits already."""
         if self._transport is None:
+            return
+        if self._unsent + self._size + len(command) > UNSENT_LIMIT:
+            self._unsent = self._transport.get_write_buffer_size()
+            if self._unsent + self._size + len(command) > UNSENT_LIMIT:
+                raise BusCongested(self._unsent + self._size, UNSENT_LIMIT)
+        if not relaxed:
+            self.put(command)
             return
         self._relaxed.append(command)
         self._size += len(command)
