@@ -22,9 +22,8 @@ from pointsman_runtime.bus.bus import Bus
 from pointsman_runtime.bus.connection import Connection
 from pointsman_runtime.bus.errors import BusError, MessageTooLarge
 from pointsman_runtime.journey.hop import Hop
-from pointsman_runtime.journey.journey_client import JourneyClient
+from pointsman_runtime.journey.journey_client import JourneyClient, Settled
 from pointsman_runtime.journey.journeys import Journeys
-from pointsman_runtime.journey.pending_request import Settled
 from pointsman_runtime.telling.process import Process
 from pointsman_testing import NatsServer, builders, eventually
 from pointsman_testing.buses import Buses

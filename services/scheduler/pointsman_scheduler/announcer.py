@@ -2,7 +2,7 @@
 
 import asyncio
 import time
-from collections.abc import Iterable
+from collections.abc import Sequence
 from typing import Final
 
 from pointsman_contracts.journey import Journey, Target
@@ -37,7 +37,7 @@ class DecisionPublisher:
         self._metrics: Final = metrics
         self.instance: Final = bus.process.instance
         self._decisions: list[ScheduledEvent] = []
-        self._changes: dict[str, list[tuple[str, Hold]]] = {}
+        self._changes: dict[str, list[tuple[str, Sequence[Hold]]]] = {}
         self._sequences: dict[tuple[str, str], int] = {}
         self._waiting: set[str] = set()
         """Pools whose waiting requests have changed since they were last published."""
@@ -68,9 +68,9 @@ class DecisionPublisher:
         self._decisions.append(told)
         self.changed(target.pool or "", "reserve", outcome.holds)
 
-    def changed(self, pool: str, op: str, holds: Iterable[Hold]) -> None:
+    def changed(self, pool: str, op: str, holds: Sequence[Hold]) -> None:
         """Record a change that this scheduler made to the books of a pool; `op` as in `ReservationChange`."""
-        self._changes.setdefault(pool, []).extend([(op, hold) for hold in holds])
+        self._changes.setdefault(pool, []).append((op, holds))
         self._plan()
 
     def _plan(self) -> None:
@@ -91,7 +91,8 @@ class DecisionPublisher:
         waiting, self._waiting = self._waiting, set[str]()
         decisions, self._decisions = self._decisions, []
         changes, self._changes = self._changes, {}
-        if self._has_peers():
+        # A scheduler that joins later asks for the books.
+        if self._heartbeat.table.others(self._bus.process.service):
             for pool, batch in changes.items():
                 self._tell_peers(pool, batch, pool in waiting)
             for pool in waiting.difference(changes):
@@ -130,11 +131,7 @@ class DecisionPublisher:
             self._too_large = True
             _log.error("decision_too_large", request_id=told.journey.request_id, pool=pool)
 
-    def _has_peers(self) -> bool:
-        """Whether another scheduler is known. A scheduler that joins later asks for the books."""
-        return self._heartbeat.table.others(self._bus.process.service)
-
-    def _tell_peers(self, pool: str, changes: list[tuple[str, Hold]], unbound: bool) -> None:
+    def _tell_peers(self, pool: str, changes: Sequence[tuple[str, Sequence[Hold]]], unbound: bool) -> None:
         key = "reservations", pool
         sequence = self._sequences[key] = self._sequences.get(key, 0) + 1
         message = Reservations(
@@ -142,7 +139,7 @@ class DecisionPublisher:
             scheduler=self.instance,
             sequence=sequence,
             at_ms=time.time_ns() // 1_000_000,
-            changes=tuple([hold.change(op) for op, hold in changes]),
+            changes=tuple([hold.change(op) for op, holds in changes for hold in holds]),
             unbound=self._unbound(pool) if unbound else None,
         )
         try:

@@ -50,11 +50,11 @@ class Chooser:
         if target is None or target.pool is None or policy is None:
             return hop.refuse(_no_pool(journey, revision))
         began = time.perf_counter()
-        block_tokens = self._pools.block_tokens(target.pool)
-        if journey.request.block_tokens != block_tokens and journey.request.blocks:
-            journey = _fitting(journey, block_tokens)
+        pool = self._pools.of(target.pool)
+        if journey.request.block_tokens != pool.block_tokens and journey.request.blocks:
+            journey = _fitting(journey, pool.block_tokens)
         request = _request(journey, target, queued_s) if bound is None else bound.request
-        outcome = self._pools.of(target.pool).decide(request, time.monotonic(), _seed(journey.request_id), policy)
+        outcome = pool.decide(request, time.monotonic(), _seed(journey.request_id), policy)
         took_s = time.perf_counter() - began
         metrics = self._metrics.of(target.pool)
         metrics.took(took_s)

@@ -13,9 +13,8 @@ from pointsman_runtime.bus.errors import BusCongested, BusDisconnected, NoListen
 from pointsman_runtime.journey import roster
 from pointsman_runtime.journey.content_client import ContentClient
 from pointsman_runtime.journey.hop import Hop
-from pointsman_runtime.journey.journey_client import JourneyClient
+from pointsman_runtime.journey.journey_client import TRIES, JourneyClient
 from pointsman_runtime.journey.journeys import Journeys
-from pointsman_runtime.journey.pending_request import TRIES
 from pointsman_testing import builders, eventually
 from pointsman_testing.buses import Buses, apart
 

@@ -202,7 +202,12 @@ class EngineConnection(asyncio.Protocol):
     def on_message_begin(self) -> None:
         if self.complete:
             raise ValueError("a second answer to one request")
-        self._reset_answer()
+        # A 1xx answer comes before the real one.
+        self.status = 0
+        self.headers = []
+        self._in_body = False
+        self._head_bytes = 0
+        self._ends_with_the_connection = True
 
     def on_header(self, name: bytes, value: bytes) -> None:
         if self._in_body:
@@ -233,14 +238,6 @@ class EngineConnection(asyncio.Protocol):
             self.complete = True
             if not self._parser.should_keep_alive() and self._transport is not None:
                 self._transport.close()
-
-    def _reset_answer(self) -> None:
-        # A 1xx answer comes before the real one.
-        self.status = 0
-        self.headers = []
-        self._in_body = False
-        self._head_bytes = 0
-        self._ends_with_the_connection = True
 
     def _wake(self) -> None:
         waiter, self._waiter = self._waiter, None

@@ -13,11 +13,8 @@ class MaxScoreModel(ModelPicker):
     type_name = "max-score"
 
     def order(self, totals: Sequence[float], random: Random) -> list[int]:
-        ties = [random.random() for _ in totals]
-        ranked = sorted(
-            [(-total, tie, position) for position, (total, tie) in enumerate(zip(totals, ties, strict=True))]
-        )
-        return [position for _, _, position in ranked]
+        draws = [(-total, random.random(), position) for position, total in enumerate(totals)]
+        return [position for _, _, position in sorted(draws)]
 
 
 class WeightedRandomModel(ModelPicker):

@@ -1,6 +1,7 @@
 """Scorers over models: numbers in [0,1], 1 is best."""
 
 import hashlib
+import math
 from collections.abc import Sequence
 from typing import Literal
 
@@ -18,12 +19,17 @@ def expected_output(question: ModelQuestion, candidates: Sequence[Candidate]) ->
     within the limit. A model that nobody has asked yet is taken to answer like the others: it would otherwise look dear
     beside them, and never be asked."""
     limit = question.journey.request.max_output_tokens
-    told = [question.standing.statistics(candidate.name) for candidate in candidates]
-    lengths = [statistics.output_tokens if statistics is not None else None for statistics in told]
-    known = [length for length in lengths if length is not None]
+    lengths: list[float | None] = []
+    known: list[float] = []
+    for candidate in candidates:
+        statistics = question.standing.statistics(candidate.name)
+        length = None if statistics is None else statistics.output_tokens
+        lengths.append(length)
+        if length is not None:
+            known.append(length)
     usual = sum(known) / len(known) if known else USUAL_OUTPUT_TOKENS
-    expected = [usual if length is None else length for length in lengths]
-    return expected if limit is None else [min(limit, length) for length in expected]
+    most = math.inf if limit is None else limit
+    return [min(most, usual if length is None else length) for length in lengths]
 
 
 class CostParams(Params):

@@ -61,10 +61,10 @@ def _few(run: Run, sight: Sight) -> Fields:
     return {
         "workers": sight.names,
         "ages_ms": [-1.0 if at == NEVER else round((now - at) * 10_000.0) / 10.0 for at in heard],
-        "running": [int(figure) for figure in running],
-        "waiting": [int(figure) for figure in waiting],
+        "running": [*map(int, running)],
+        "waiting": [*map(int, waiting)],
         "kv_usage": [round(figure * _SCALE) / _SCALE for figure in kv_usage],
-        "matched_tokens": [int(figure) for figure in matched],
+        "matched_tokens": [*map(int, matched)],
         "scores": scores,
         "totals": totals,
         "filtered": _filtered(run, sight, None) if run.removed else {},

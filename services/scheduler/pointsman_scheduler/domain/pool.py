@@ -45,7 +45,8 @@ class PoolScheduler:
         self._unreached: dict[str, tuple[str, float]] = {}
         """Engines that the pool's configuration names and that have never answered: the reason, and when it was last
         reported."""
-        self._block_tokens = 64
+        self.block_tokens = 64
+        """Tokens in a block of the prefix index."""
         self._index_epoch = 0
         self.binder: Final = Binder()
         self.policies: tuple[Policy, ...] = ()
@@ -61,8 +62,8 @@ class PoolScheduler:
 
     def measure(self, block_tokens: int) -> None:
         """Set the number of tokens in one block of the prefix index."""
-        if block_tokens != self._block_tokens:
-            self._block_tokens = block_tokens
+        if block_tokens != self.block_tokens:
+            self.block_tokens = block_tokens
             for worker in self.fleet:
                 self.index.describe(worker.life, self._blocks_of(worker))
 
@@ -119,7 +120,7 @@ class PoolScheduler:
 
     def _blocks_of(self, worker: Worker) -> int | None:
         """How many of the index's blocks fit into the worker's cache; None when unknown."""
-        return worker.capacity_tokens // self._block_tokens or None
+        return worker.capacity_tokens // self.block_tokens or None
 
     def decide(self, request: ScheduleRequest, now: float, seed: int, policy: Policy) -> Outcome:
         """Choose endpoints and reserve the choice at once. `now` is monotonic; `seed` settles ties and random

@@ -15,7 +15,7 @@ from pointsman_edge.deciding.requested_model import asked_model
 from pointsman_edge.deciding.stages import Stages, StagesMissing
 from pointsman_edge.deciding.static_choice import Closed, Eligible, EngineState, choose
 from pointsman_runtime.bus.errors import BusError
-from pointsman_runtime.journey.pending_request import Settled
+from pointsman_runtime.journey.journey_client import Settled
 
 ELSEWHERE: Final = frozenset({"unknown_worker", "no_endpoints", "saturated"})
 """Codes of rejections after which a request that was meant for the edge's own worker goes to another one."""

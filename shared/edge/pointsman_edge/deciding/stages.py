@@ -17,9 +17,8 @@ from pointsman_runtime.bus.errors import (
     NoReply,
 )
 from pointsman_runtime.journey.held_requests import Place
-from pointsman_runtime.journey.journey_client import JourneyClient
+from pointsman_runtime.journey.journey_client import FIRST_STAGE, JourneyClient, Settled
 from pointsman_runtime.journey.journeys import Journeys
-from pointsman_runtime.journey.pending_request import FIRST_STAGE, Settled
 from pointsman_runtime.journey.presence import NoInstance
 
 RECONNECTING_S: Final = 5.0

@@ -5,15 +5,39 @@ HTTP.
 """
 
 import asyncio
+import math
+import time
+from collections.abc import Callable
 from typing import Final
 
+from pydantic import ValidationError
+
 from pointsman_contracts.journey import PreprocessRequest
+from pointsman_contracts.message import Message
+from pointsman_contracts.reply import Answer, Decision, Parked, Rejection, read_reply
+from pointsman_contracts.services import STAGES
+from pointsman_contracts.subjects import direct_subject, stage_subject
+from pointsman_runtime.bus import message_headers
+from pointsman_runtime.bus.errors import BusCongested, BusDisconnected, BusError, NoListener, NoReply
+from pointsman_runtime.bus.replies import Waiter
 from pointsman_runtime.journey.held_requests import HeldRequests, Place
-from pointsman_runtime.journey.hop_budget import HOP_BUDGET_S
+from pointsman_runtime.journey.hop_budget import HOP_BUDGET_S, budget_of
 from pointsman_runtime.journey.journeys import Journeys
-from pointsman_runtime.journey.pending_request import GivesUp, PendingRequest, Settled
-from pointsman_runtime.journey.presence import NoInstance
+from pointsman_runtime.journey.presence import Direct, NoInstance
 from pointsman_runtime.telling.tallies import Tally
+
+FIRST_STAGE: Final = "preprocessor"
+TRIES: Final = 6
+"""How often a request is sent that gets no answer at all: one that ends every process that reads it must not go round
+for ever."""
+PARKED_LOOK_S: Final = 0.1
+"""How often an edge looks whether the instance that parked a request still lives."""
+
+Settled = Decision | Rejection | Answer
+"""How the stages may end a journey."""
+_REPLIES: Final = (Decision, Rejection, Answer, Parked)
+GivesUp = Callable[[str], bool]
+"""Whether a request rather fails than waits for this stage to come back."""
 
 
 class JourneyClient:
@@ -47,7 +71,7 @@ class JourneyClient:
         Raises BusDisconnected, BusCongested, PayloadTooLarge, NoListener when there is no preprocessor, and NoReply.
         Cancelling forgets the request; an answer that still comes is counted as late.
         """
-        pending = PendingRequest(self, self._journeys, request, body, hop_budget_s, timeout_s, traceparent, gives_up)
+        pending = _PendingRequest(self, self._journeys, request, body, hop_budget_s, timeout_s, traceparent, gives_up)
         reply = pending.begin()
         if not isinstance(reply, asyncio.Future):
             return reply
@@ -63,3 +87,254 @@ class JourneyClient:
     def _is_back(self, place: Place, now: float) -> bool:
         where = self._journeys.heartbeat.table.where(place.service, place.route, now)
         return self._journeys.bus.connected and not isinstance(where, NoInstance)
+
+
+class _PendingRequest(Waiter):
+    """One request that waits for its decision."""
+
+    __slots__ = (
+        "_attempt",
+        "_body",
+        "_bus",
+        "_client",
+        "_deadline",
+        "_gives_up",
+        "_held_until",
+        "_holder",
+        "_hop_budget_s",
+        "_journeys",
+        "_missed",
+        "_outcome",
+        "_reply_to",
+        "_request",
+        "_sent_to",
+        "_started",
+        "_table",
+        "_timeout_s",
+        "_traceparent",
+        "_unanswered",
+        "future",
+    )
+
+    def __init__(
+        self,
+        client: JourneyClient,
+        journeys: Journeys,
+        request: PreprocessRequest,
+        body: bytes,
+        hop_budget_s: float,
+        timeout_s: float,
+        traceparent: str | None,
+        gives_up: GivesUp | None,
+    ) -> None:
+        self.future: asyncio.Future[Settled] | None = None
+        """The reply of a request that waits for it."""
+        self._outcome: Settled | BusError | None = None
+        """How it ended without waiting: stages of this process answer within the call."""
+        self._client = client
+        self._journeys = journeys
+        self._bus = journeys.bus
+        self._table = journeys.heartbeat.table
+        self._request = request
+        self._body = body
+        self._hop_budget_s = hop_budget_s
+        self._timeout_s = timeout_s
+        self._traceparent = traceparent
+        self._gives_up = gives_up
+        self._started = _now()
+        left_s = (request.deadline_ms - time.time_ns() // 1_000_000) / 1000
+        self._deadline = self._started + min(timeout_s, left_s)
+        self._attempt = request.attempt
+        self._unanswered = 0
+        """Tries that no stage answered."""
+        self._holder: tuple[str, str] | None = None
+        self._held_until = math.inf
+        self._missed: Rejection | NoListener | None = None
+        """The end of the request unless the stage that it is held for comes back."""
+        self._reply_to = ""
+        self._sent_to: str | None = None
+        """Instance that the last try was addressed to; None when any of the group may have it."""
+
+    @property
+    def size(self) -> int:
+        """As `Held.size`."""
+        return len(self._body)
+
+    def begin(self) -> "Settled | asyncio.Future[Settled]":
+        """Send for the first time. The reply where it came at once, else the future that will have it. Raises what
+        prevents sending; after a future `close` must be called."""
+        replies = self._bus.replies
+        self._reply_to = replies.expect(self)
+        try:
+            self._publish(self._request, self._started, resent=False)
+        except BaseException as error:
+            # An edge that may not decide alone has nothing better to do than to wait, or to try again.
+            held = isinstance(error, NoListener) and self._hold(Place(FIRST_STAGE), error, self._started)
+            if not held and not (isinstance(error, BusCongested) and self._gives_up is None):
+                self.close()
+                raise
+        outcome = self._outcome
+        if outcome is None:
+            if not self.tick:
+                replies.extend(self, min(self._started + self._budget(), self._deadline))
+            outcome = self.future = asyncio.get_running_loop().create_future()
+        elif isinstance(outcome, BusError):
+            raise outcome
+        return outcome
+
+    def close(self) -> None:
+        """Wait no more."""
+        self._bus.replies.close(self)
+        if self._missed is not None:
+            self._client.held.let_go(self)
+
+    def replied(self, headers: bytes, payload: bytes) -> None:
+        if not payload and message_headers.status(headers) == "503":
+            self._table.unreachable(FIRST_STAGE, self._sent_to)
+            missing = NoListener(FIRST_STAGE)
+            if self._missed is None and not self._hold(Place(FIRST_STAGE), missing, _now()):
+                self._fail(missing)
+            return
+        try:
+            reply = read_reply(payload)
+        except ValidationError as error:
+            self._bus.tallies.malformed(self._client.tally, self._reply_to, payload, error)
+            return
+        self.told(reply)
+
+    def told(self, message: Message) -> None:
+        if not isinstance(message, _REPLIES):
+            return
+        self._client.tally.handled += 1
+        if isinstance(message, Parked):
+            now = _now()
+            self._holder = (message.stage, message.instance)
+            held_s = math.inf if message.held_ms is None else message.held_ms / 1000
+            self._held_until = now + held_s + self._hop_budget_s
+            if self._missed is None:
+                self._bus.replies.extend(self, min(now + PARKED_LOOK_S, self._deadline))
+            return
+        if not (isinstance(message, Rejection) and self._waits(message)):
+            self._settle(message)
+
+    def overdue(self, now: float) -> None:
+        if now >= self._deadline:
+            self._end(now)
+        elif self._missed is not None:
+            self._bus.replies.extend(self, self._deadline)
+        elif self._holder is None:
+            self._try_again(now)
+        elif now < self._held_until and self._table.alive(*self._holder, now):
+            self._bus.replies.extend(self, min(now + PARKED_LOOK_S, self._deadline))
+        else:
+            self._holder = None
+            self._client.abandoned += 1
+            self._try_again(now)
+
+    def go_on(self, now: float) -> None:
+        """As `Held.go_on`."""
+        self._missed = None
+        self._resend(now)
+
+    def _waits(self, rejection: Rejection) -> bool:
+        """Whether the request is held for the stage that the rejection misses."""
+        if rejection.missing is None:
+            return False
+        return self._missed is not None or self._hold(_place_of(rejection, rejection.missing), rejection, _now())
+
+    def _budget(self) -> float:
+        slack_s = self._table.slack_s
+        return budget_of(self._unanswered + 1, self._hop_budget_s, slack_s, len(self._body))
+
+    def _hold(self, place: Place, missed: Rejection | NoListener, now: float) -> bool:
+        """Hold the request until the stage is back; False when it ends with `missed`."""
+        if (self._gives_up is not None and self._gives_up(place.service)) or now >= self._deadline:
+            return False
+        if not self._client.waits_for(place, self._timeout_s, now) or not self._client.held.hold(self, place, now):
+            return False
+        self._missed = missed
+        self._holder = None
+        self._bus.replies.extend(self, self._deadline)
+        return True
+
+    def _try_again(self, now: float) -> None:
+        self._unanswered += 1
+        if self._unanswered > 1 and self._gives_up is not None and self._gives_up(FIRST_STAGE):
+            self._end(now)
+        elif self._unanswered >= TRIES:
+            self._bus.replies.extend(self, self._deadline)
+        else:
+            self._client.resent += 1
+            self._resend(now)
+
+    def _resend(self, now: float) -> None:
+        self._attempt += 1
+        self._bus.replies.extend(self, min(now + self._budget(), self._deadline))
+        try:
+            self._publish(self._request.changed(attempt=self._attempt), now, resent=True)
+        except NoListener as missing:
+            if not self._hold(Place(FIRST_STAGE), missing, now):
+                self._fail(missing)
+        except BusCongested:
+            # What was sent before may still wait here itself, for a server that is slow to read: it isn't lost.
+            return
+        except BusError as error:
+            self._fail(error)
+
+    def _publish(self, request: PreprocessRequest, now: float, *, resent: bool) -> None:
+        if self._journeys.call(FIRST_STAGE, request, self._reply_to, self._traceparent, self._body, resent=resent):
+            return
+        where = self._table.where(FIRST_STAGE, None, now, resent=resent, patient=True)
+        if isinstance(where, NoInstance):
+            if not self._bus.connected:
+                # The table is as old as the connection: say what is really missing.
+                raise BusDisconnected(self._bus.link.reason)
+            raise NoListener(FIRST_STAGE)
+        self._sent_to = where.instance if isinstance(where, Direct) else None
+        to = _GROUP_SUBJECT if self._sent_to is None else direct_subject(FIRST_STAGE, self._sent_to)
+        hop_deadline = time.time_ns() // 1_000_000 + round(self._budget() * 1000)
+        headers = message_headers.build(
+            PreprocessRequest.address.type_id,
+            deadline_ms=min(hop_deadline, request.deadline_ms),
+            traceparent=self._traceparent,
+        )
+        envelope, body = request.encode(), self._body
+        if len(headers) + len(envelope) + 1 + len(body) > self._bus.link.max_payload:
+            # The preprocessor asks for it in parts.
+            envelope, body = request.changed(body_bytes=len(body)).encode(), b""
+        self._bus.link.publish(to, b"\n".join((envelope, body)), self._reply_to, headers)
+
+    def _end(self, now: float) -> None:
+        """Its time is over."""
+        if isinstance(self._missed, Rejection):
+            self._settle(self._missed)
+        else:
+            self._fail(self._missed or NoReply(FIRST_STAGE, round(now - self._started, 3)))
+
+    def _settle(self, reply: Settled) -> None:
+        self.close()
+        if self.future is None:
+            self._outcome = reply
+        elif not self.future.done():
+            self.future.set_result(reply)
+
+    def _fail(self, error: BusError) -> None:
+        self.close()
+        if self.future is None:
+            self._outcome = error
+        elif not self.future.done():
+            self.future.set_exception(error)
+
+
+def _place_of(rejection: Rejection, service: str) -> Place:
+    """Where the rejection says that no replica lives."""
+    address = STAGES.get(service)
+    target = rejection.target
+    return Place(service, target.pool if address is not None and address.route and target is not None else None)
+
+
+def _now() -> float:
+    return asyncio.get_running_loop().time()
+
+
+_GROUP_SUBJECT = stage_subject(FIRST_STAGE)
