@@ -126,6 +126,16 @@ async def test_a_full_disk_stops_no_decision_and_the_log_names_the_gap(
     assert not replayed(tmp_path)[1]
 
 
+async def test_a_log_that_begins_with_a_snapshot_lacks_nothing_although_inputs_came_before(tmp_path: Path) -> None:
+    rig = Rig(tmp_path, FlightSettings())
+    rig.traffic.run(50)
+    await rig.fly(50)
+    await rig.recorder.close()
+    (segment,) = open_log([tmp_path])[0].segments
+    assert (segment.header.empty, segment.header.gap, segment.header.missed) == (False, "", 0)
+    assert segment.header.first_input == 1
+
+
 async def test_inputs_that_come_too_fast_end_the_segment_and_are_counted(tmp_path: Path) -> None:
     rig = Rig(tmp_path, FlightSettings(), most_notes=50)
     await rig.fly(300)

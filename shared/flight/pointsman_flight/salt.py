@@ -20,6 +20,7 @@ LEAST_HASH: Final = 2**48
 but powers of two (sets of workers as bits): neither of them counts as a hash. One hash in 65,536 keeps its value."""
 
 Hashes = NDArray[np.uint64]
+_ONE: Final = np.uint64(1)
 
 
 class Salt:
@@ -45,12 +46,12 @@ class Salt:
         padded = np.zeros((len(hashes), 2), dtype="<u8")
         padded[:, 0] = hashes
         renamed = np.frombuffer(self._encryptor.update(padded.tobytes()), dtype="<u8")[::2]
-        kept = (hashes < LEAST_HASH) | ((hashes & (hashes - np.uint64(1))) == 0)
-        return np.where(kept, hashes, renamed).astype(np.uint64)
+        kept = (hashes < LEAST_HASH) | ((hashes & (hashes - _ONE)) == 0)
+        return np.where(kept, hashes, renamed).astype(np.uint64, copy=False)
 
     def packed(self, hashes: bytes) -> bytes:
         """As `rename`, for hashes of 8 bytes each."""
-        return self.rename(np.frombuffer(hashes, dtype="<u8")).astype("<u8").tobytes() if hashes else b""
+        return self.rename(np.frombuffer(hashes, dtype="<u8")).astype("<u8", copy=False).tobytes() if hashes else b""
 
     def id(self, text: str) -> str:
         """An id hashed: 16 hexadecimal digits. The empty one stays empty."""

@@ -102,7 +102,9 @@ class _Recording:
         frozen = freeze(pool, maker.policies)
         if not self.log.is_open:
             maker.know(pool)
-            self._missed += self.tap.drain().dropped
+            unheard = self.tap.drain().dropped
+            # What came before the log's first snapshot is in it; after a gap, a replay can't know how it was decided.
+            self._missed += unheard if self._gap else 0
             self.tap.open()
         gap, self._gap, missed, self._missed = self._gap, "", self._missed, 0
         return Beginning(time.time_ns(), self._clock(), frozen, used, gap, missed)

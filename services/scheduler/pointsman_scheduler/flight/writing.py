@@ -4,6 +4,7 @@ import math
 import zlib
 from array import array
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import accumulate, pairwise
 from typing import Final, cast
 
 import numpy as np
@@ -92,10 +93,12 @@ class RecordMaker:
 
     def records(self, notes: Sequence[Note]) -> list[Record]:
         """The records of these notes, in order."""
-        self._blocks = _slices(self._salt, [blocks for note in notes for blocks in _blocks_of(note)])
+        blocks = [blocks for note in notes if note[0] in _WITH_BLOCKS for blocks in _blocks_of(note)]
+        self._blocks = iter(_slices(self._salt, blocks))
         made: list[Record] = []
+        makers = cast("Mapping[object, Callable[..., Record | None]]", self._makers)
         for name, *rest in notes:
-            record = self._makers[cast("str", name)](*rest)
+            record = makers[name](*rest)
             if self._defined:
                 made += self._defined
                 self._defined = []
@@ -266,11 +269,16 @@ def _scored(runs: Sequence[Run]) -> int:
     for run in runs:
         scores = run.scores
         if isinstance(scores, list):
+            flat: list[float] = []
             for column in scores:
-                digest = zlib.crc32(array("d", column), digest)
+                flat += column
+            digest = zlib.crc32(array("d", flat), digest)
         elif scores is not None:
             digest = zlib.crc32(np.ascontiguousarray(scores).data, digest)
     return digest
+
+
+_WITH_BLOCKS: Final = frozenset(("decide", "apply", "hear_kv", "load"))
 
 
 def _blocks_of(note: Note) -> Sequence[bytes]:
@@ -289,10 +297,8 @@ def _blocks_of(note: Note) -> Sequence[bytes]:
     return ()
 
 
-def _slices(salt: Salt, blocks: Sequence[bytes]) -> Iterator[bytes]:
+def _slices(salt: Salt, blocks: Sequence[bytes]) -> list[bytes]:
     """Each with its hashes renamed. All at once: a call for each would cost more than the renaming."""
     renamed = salt.packed(b"".join(blocks))
-    start = 0
-    for each in blocks:
-        yield renamed[start : start + len(each)]
-        start += len(each)
+    ends = list(accumulate(map(len, blocks), initial=0))
+    return [renamed[start:end] for start, end in pairwise(ends)]
