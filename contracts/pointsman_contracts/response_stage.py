@@ -88,6 +88,7 @@ class ResponseReview(Message):
     """As `Stage.memo`."""
 
 
+@unchecked
 class Verdict(Message):
     """A stage's verdict about a response, or a part of it. Sent by the stage to the inbox of the edge."""
 

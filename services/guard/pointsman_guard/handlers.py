@@ -181,7 +181,7 @@ class Handlers:
         if policy is None:
             raise LookupError(f"no guard {review.policy!r}")
         if review.truncated:
-            return self._verdict(review, note=f"{policy.name}: not checked, too large")
+            return self._passed(review, f"{policy.name}: not checked, too large")
         if review.memo is not None and review.memo.startswith(RESTORE):
             return self._review_restored(review, policy, review.memo)
         return self._reviewed(review, policy, _NOTHING)
@@ -224,8 +224,9 @@ class Handlers:
         self._tell(policy, judgement)
         blocked = judgement.blocked
         if blocked is not None:
-            return self._verdict(
-                review,
+            return Verdict(
+                request_id=review.request_id,
+                instance=self._identity.instance,
                 action="block",
                 message=words.answer_blocked(policy.name, blocked.category),
                 note=words.note(policy.name, judgement),
@@ -234,13 +235,14 @@ class Handlers:
             raise RuntimeError("a detector failed")
         edits = changed_texts(policy, review, judgement, originals)
         if edits:
-            return self._verdict(
-                review,
+            return Verdict(
+                request_id=review.request_id,
+                instance=self._identity.instance,
                 action="replace",
                 texts=tuple(TextEdit(part=part, text=text) for part, text in edits.items()),
                 note=words.note(policy.name, judgement),
             )
-        return self._verdict(review, note=words.note(policy.name, judgement) if judgement.categories else None)
+        return self._passed(review, words.note(policy.name, judgement) if judgement.categories else None)
 
     async def _restorable(self, review: ResponseReview, policy: GuardPolicy, memo: str) -> Mapping[str, str]:
         """The originals of the placeholders in this answer. Any replica can read them from the prompt."""
@@ -264,8 +266,8 @@ class Handlers:
     def _policy(self, revision: int, name: str | None) -> GuardPolicy | None:
         return self._configuration.at(revision).compiled.get(name or DEFAULT_GUARD)
 
-    def _verdict(self, review: ResponseReview, **said: object) -> Verdict:
-        return Verdict.model_validate({"request_id": review.request_id, "instance": self._identity.instance, **said})
+    def _passed(self, review: ResponseReview, note: str | None) -> Verdict:
+        return Verdict(request_id=review.request_id, instance=self._identity.instance, note=note)
 
     def _tell(self, policy: GuardPolicy, judgement: Judgement) -> None:
         for failure in judgement.failures:

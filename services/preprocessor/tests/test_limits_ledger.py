@@ -205,6 +205,25 @@ def test_counts_that_are_at_nothing_are_forgotten_and_the_others_stay() -> None:
     assert [each.scope for each in book.snapshot("k", NOW + 120).counters] == ["b"]
 
 
+def test_a_limit_whose_idle_count_was_forgotten_counts_its_next_request_anew() -> None:
+    book, windows = Book(0), (MINUTE,)
+    first, second = (ask(name, 80).model_copy(update={"windows": windows}) for name in ("a", "b"))
+    book.ask(first, NOW)
+    spent(book, "a", 80)
+    later = NOW + 3600
+    assert book.snapshot("me", later).counters == ()
+    book.ask(second, later)
+    assert book.used("limit", MINUTE, "t", later) == 80
+    assert len(book.snapshot("me", later).counters) == 1
+
+
+def test_a_limit_with_other_windows_than_before_is_held_against_the_new_ones() -> None:
+    book, before, after = Book(0), (MINUTE,), (MINUTE, DAY)
+    book.ask(ask("a", 80).model_copy(update={"windows": before}), NOW)
+    verdict = book.ask(ask("b", 80).model_copy(update={"windows": after}), NOW)
+    assert [round(each.remaining) for each in verdict.standings] == [840, 4920]
+
+
 def test_invented_scopes_share_one_count_once_there_are_too_many() -> None:
     book = Book(0)
     for number in range(MOST_COUNTERS + 5):

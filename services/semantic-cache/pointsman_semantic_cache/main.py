@@ -77,8 +77,7 @@ def _prepare(policy: CachePolicy, embedders: Embedders, gates: ModelGates) -> No
 
 def _alone(service: Service[SemanticCacheSettings]) -> bool:
     now = asyncio.get_running_loop().time()
-    instances = service.heartbeat.table.instances(service.process.service, now)
-    return sum(lives for name, lives in instances.items() if name != service.process.instance) == 0
+    return not service.heartbeat.table.has_live_peer(service.process.service, service.process.instance, now)
 
 
 def _now_ms() -> int:

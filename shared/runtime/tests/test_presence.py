@@ -55,6 +55,22 @@ def world() -> World:
     return World()
 
 
+def test_an_instance_has_a_live_peer_while_another_one_beats(world: World) -> None:
+    def has_peer(instance: str) -> bool:
+        return world.table.has_live_peer("scheduler", instance, world.now)
+
+    assert not has_peer("a")
+    world.lives("a")
+    assert not has_peer("a")
+    world.lives("b")
+    assert has_peer("a")
+    assert has_peer("b")
+    world.stops("b")
+    world.passes(2 * TIMES.service_lost_s)
+    assert not has_peer("a")
+    assert has_peer("b")
+
+
 def test_nobody_is_there_before_the_first_beat(world: World) -> None:
     assert world.where() == NoInstance()
 

@@ -245,7 +245,7 @@ class SharedLimiter(Limiter):
     def _settle(self, books: Iterable[Book], ended: _Ended) -> None:
         request = ended.edge, ended.request_id
         for book in books:
-            if request in book.charges:
+            if book.charges and request in book.charges:
                 for limit, reserved, used in book.settle(request, partial(self._cost, ended), ended.at):
                     if limit in self.prices:
                         self._metrics.settled(limit, reserved, used)

@@ -176,6 +176,10 @@ class PresenceTable:
         """Every known instance of a service, and whether it is alive."""
         return {name: self.alive(service, name, now) for name in self._services.get(service, {})}
 
+    def has_live_peer(self, service: str, instance: str, now: float) -> bool:
+        """Whether another instance of a service than this one is alive."""
+        return any(name != instance and self.alive(service, name, now) for name in self._services.get(service, ()))
+
     def others(self, service: str) -> bool:
         """Whether more than one instance of a service is known, alive or silent."""
         return len(self._services.get(service, ())) > 1

@@ -44,6 +44,14 @@ class _Charge:
     risk: float
 
 
+class _Found(NamedTuple):
+    """The counts of a limit's windows in one scope."""
+
+    windows: tuple[LimitWindow, ...]
+    names: tuple[str, ...]
+    counters: list[UseCounter]
+
+
 class Settled(NamedTuple):
     """A request whose cost is known."""
 
@@ -64,6 +72,8 @@ class Book:
         self.granted = 0
         """Requests that were counted, across keepers."""
         self._counters: dict[_CounterKey, UseCounter] = {}
+        self._found: dict[tuple[str, str], _Found] = {}
+        """The last answer of `_counters_of`, by limit and scope: most questions have the very windows of the last."""
         self.charges: Final[dict[tuple[str, str], list[_Charge]]] = {}
         """Of the requests that haven't ended, by edge and request."""
 
@@ -174,6 +184,7 @@ class Book:
         """The full state for the next keeper; counts at zero are dropped."""
         for key in [key for key, counter in self._counters.items() if counter.idle and counter.used(now) <= 0]:
             del self._counters[key]
+        self._found.clear()
         self._changed = False
         accounts, reservations = self.budgets.states(now)
         return LimitShard(
@@ -243,11 +254,15 @@ class Book:
 
     def _counters_of(self, ask: LimitAsk) -> tuple[tuple[str, ...], str, list[UseCounter]]:
         """The names of a question's windows, the scope that it is counted in, and the count of each window."""
+        last = self._found.get((ask.limit, ask.scope))
+        if last is not None and last.windows is ask.windows:
+            return last.names, ask.scope, last.counters
         names = tuple([window_name(window.unit, window.period_s, window.measure) for window in ask.windows])
         limit, scope, known = ask.limit, ask.scope, self._counters
         found = [known.get((limit, name, scope)) for name in names]
         counters = [counter for counter in found if counter is not None]
         if len(counters) == len(names):
+            self._found[limit, scope] = _Found(ask.windows, names, counters)
             return names, scope, counters
         if len(known) >= MOST_COUNTERS:
             self.overflowed += 1
