@@ -188,7 +188,7 @@ async def messages(workers: int) -> Costs:
 
     def handle(data: bytes) -> Decision | Rejection | Parked:
         journey = Journey.decode(data)
-        reply = handlers.schedule(journey, Hop(service, journey, memoryview(b""), "_INBOX.edge", None))
+        reply = gate.enter(journey, Hop(service, journey, memoryview(b""), "_INBOX.edge", None))
         reply.encode()
         return reply
 

@@ -73,7 +73,7 @@ class Gate:
                 self.stirred(name)
 
     def enter(self, journey: Journey, hop: Hop[Journey]) -> Decision | Rejection | Parked:
-        """Take a new request: it goes to an engine at once, waits, or is dropped."""
+        """The handler of the stage. A new request goes to an engine at once, waits, or is dropped."""
         queue = self._queues.get(journey.target.pool or "") if journey.target is not None else None
         key = (journey.edge, journey.request_id)
         if queue is not None and queue.pool.books.ledger.ended_before(key, journey.received_ms):

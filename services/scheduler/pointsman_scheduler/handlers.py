@@ -1,15 +1,12 @@
-"""Passes messages to the pools, and decisions back."""
+"""Passes signals and events to the pools; requests go to the gate directly."""
 
 import time
 from collections.abc import Callable, Mapping
 from typing import Final
 
-from pointsman_contracts.journey import Journey
-from pointsman_contracts.reply import Decision, Parked, Rejection
 from pointsman_contracts.response import AttemptFailed, ResponseCompleted, ResponseStarted
 from pointsman_contracts.scheduling import Reservations, UnboundRequest
 from pointsman_contracts.worker import WorkerLoad, WorkerRegistration
-from pointsman_runtime.journey.hop import Hop
 from pointsman_runtime.service.configuration import Revision
 from pointsman_scheduler.domain.late_binding import PeerRequest
 from pointsman_scheduler.domain.policy import Policy
@@ -35,10 +32,6 @@ class Handlers:
         self._replica: Final = replica
         self._metrics: Final = metrics
         self._clock: Final = clock
-
-    def schedule(self, journey: Journey, hop: Hop[Journey]) -> Decision | Rejection | Parked:
-        """Choose endpoints and answer the edge, at once or when the pool has room."""
-        return self._gate.enter(journey, hop)
 
     def registered(self, registration: WorkerRegistration) -> None:
         """Take a worker's registration or its renewal. ValueError when it is invalid."""

@@ -68,7 +68,7 @@ def build(service: Service[SchedulerSettings]) -> None:
     configuration.on_change(handlers.configured)
 
     bus = service.bus
-    service.journeys.stage(Journey, handlers.schedule)
+    service.journeys.stage(Journey, gate.enter)
     workers = WorkerRegistry(
         bus,
         service.workers_bucket(),

@@ -91,7 +91,7 @@ class Counter:
         facts = RequestFacts(api="chat.completions", prompt_tokens=tokens, stream=True)
         journey = builders.journey("scheduler", request_id=request_id, attempt=attempt, target=TARGET, request=facts)
         hop = RecordedHop(journey)
-        hop.finish(self.handlers.schedule(journey, hop))
+        hop.finish(self.gate.enter(journey, hop))
         return hop
 
     def started(self, request_id: str) -> None:

@@ -96,7 +96,7 @@ class Desk:
             request=RequestFacts.model_validate({"api": "chat.completions", "prompt_tokens": 10} | facts),
         )
         hop = RecordedHop(journey)
-        hop.finish(self.handlers.schedule(journey, hop))
+        hop.finish(self.gate.enter(journey, hop))
         return hop
 
     def end(
@@ -177,7 +177,7 @@ class Unsendable(RecordedHop[Journey]):
 async def test_a_request_that_fails_when_it_leaves_keeps_no_other_waiting(desk: Desk) -> None:
     first = desk.ask("first")
     failing = Unsendable(first.message.model_copy(update={"request_id": "failing"}))
-    failing.finish(desk.handlers.schedule(failing.message, failing))
+    failing.finish(desk.gate.enter(failing.message, failing))
     patient = desk.ask("patient")
     desk.engine("w2")
     desk.engine("w3")

@@ -2,7 +2,8 @@
 
 import itertools
 import time
-from collections.abc import Coroutine, Mapping
+from collections.abc import Callable, Coroutine, Mapping
+from functools import partial
 from typing import Final
 
 from pointsman_contracts.journey import PreprocessRequest
@@ -20,6 +21,8 @@ from pointsman_runtime.journey.journey_client import Settled
 ELSEWHERE: Final = frozenset({"unknown_worker", "no_endpoints", "saturated"})
 """Codes of rejections after which a request that was meant for the edge's own worker goes to another one."""
 
+Decide = Callable[[PreprocessRequest, bytes, EdgePolicy, str | None], Coroutine[object, object, Settled]]
+
 
 class Decider:
     """Asks the stages. An edge beside one worker (S1-29, S1-33) prefers that one."""
@@ -31,21 +34,14 @@ class Decider:
         self._stages = stages
         self._pools = pools
         self._load = load
-        self._own_worker = own_worker
-        self._turns = itertools.count()
-        self.sent_elsewhere = 0
-        """Requests that the edge's own worker couldn't take."""
-
-    def decide(
-        self, request: PreprocessRequest, body: bytes, policy: EdgePolicy, traceparent: str | None
-    ) -> Coroutine[object, object, Settled]:
+        self.decide: Final[Decide] = self._decide if own_worker is None else partial(self._decide_beside, own_worker)
         """The reply of the stages, or the edge's own decision at level `static` while they are missing.
 
         Raises Refusal: Closed if the configuration insists on a part that is missing.
         """
-        if self._own_worker is None or given_worker(request.headers) is not None:
-            return self._decide(request, body, policy, traceparent)
-        return self._decide_beside(self._own_worker, request, body, policy, traceparent)
+        self._turns = itertools.count()
+        self.sent_elsewhere = 0
+        """Requests that the edge's own worker couldn't take."""
 
     async def ask(self, request: PreprocessRequest, policy: EdgePolicy) -> Settled:
         """The reply of the stages to a request without a body, which an edge can't answer alone.
@@ -60,6 +56,8 @@ class Decider:
     async def _decide_beside(
         self, worker: str, request: PreprocessRequest, body: bytes, policy: EdgePolicy, traceparent: str | None
     ) -> Settled:
+        if given_worker(request.headers) is not None:
+            return await self._decide(request, body, policy, traceparent)
         here = request.changed(headers={**request.headers, WORKER[0]: worker})
         try:
             reply = await self._decide(here, body, policy, traceparent)
