@@ -4,6 +4,7 @@ import multiprocessing
 from collections.abc import Callable, Mapping, MutableSequence, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor, wait
 from dataclasses import dataclass, field, replace
+from statistics import fmean
 from typing import Final
 
 from pointsman_core.config import SchedulingPolicy
@@ -64,6 +65,14 @@ class Compared:
         """Least and greatest."""
         values = [getattr(run, figure) for run in self.runs]
         return min(values), max(values)
+
+    def by_length(self) -> tuple[list[float], list[float]]:
+        """Prompt tokens, and the mean time to the first token of prompts of about this length, in ms."""
+        lengths: dict[float, list[float]] = {}
+        for run in self.runs:
+            for each in run.by_length:
+                lengths.setdefault(each.tokens, []).append(each.ttft_ms)
+        return sorted(lengths), [fmean(lengths[tokens]) for tokens in sorted(lengths)]
 
 
 DEFAULT_POLICY: Final = "pointsman"
@@ -144,7 +153,7 @@ def _run(name: str, seed: int, place: int) -> Summary:
 
     policy = JudgedPolicy(make_policy(name, setting, seed), setting.workers, setting.engine.block_size)
     outcomes = fleet.replay(trace, policy, count)
-    return summarize(outcomes, setting.workers, policy.regret())
+    return summarize(outcomes, setting.workers, policy.regret(), setting.engine)
 
 
 def _scheduler(settings: SchedulingPolicy, setting: Setting, seed: int) -> RoutingPolicy:

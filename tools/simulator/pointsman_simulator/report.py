@@ -1,4 +1,4 @@
-"""Results of a comparison as a table, as data, and as a plot."""
+"""Results of a comparison as a table and as data."""
 
 from collections.abc import Sequence
 from dataclasses import asdict
@@ -8,6 +8,7 @@ from typing import Final, NamedTuple
 import orjson
 
 from pointsman_simulator.comparison import Compared
+from pointsman_simulator.plot import plot
 
 
 class _Column(NamedTuple):
@@ -31,21 +32,6 @@ _COLUMNS: Final = (
     _Column("imbalance", "im-", "balance", "{:.3f}", 8),
 )
 _NAME_WIDTH: Final = 16
-
-
-class _Panel(NamedTuple):
-    figure: str
-    title: str
-    unit: str
-    form: str
-
-
-_PANELS: Final = (
-    _Panel("ttft_mean", "TTFT, mean", "ms", "{:.0f}"),
-    _Panel("ttft_p99", "TTFT, p99", "ms", "{:.0f}"),
-    _Panel("e2e_mean", "E2E, mean", "ms", "{:.0f}"),
-    _Panel("reuse", "prompt tokens from a cache", "share of all", "{:.3f}"),
-)
 
 
 def heading() -> str:
@@ -92,37 +78,7 @@ def save(results: Sequence[Compared], about: dict[str, object], folder: Path) ->
     written[0].write_bytes(orjson.dumps(data, option=orjson.OPT_INDENT_2))
     told = "".join(f"- {key}: {value}\n" for key, value in about.items())
     written[1].write_text(f"{told}\nMeans over the seeds; times in ms.\n\n{as_markdown(results)}")
-    plot = folder / "results.png"
-    if _plot(results, plot):
-        written.append(plot)
+    picture = folder / "results.png"
+    if plot(results, picture):
+        written.append(picture)
     return written
-
-
-def _plot(results: Sequence[Compared], path: Path) -> bool:
-    """False when matplotlib isn't installed."""
-    try:
-        from matplotlib.figure import Figure
-    except ImportError:
-        return False
-    figure = Figure(figsize=(13, 1.6 + 0.45 * len(results)), layout="constrained")
-    names = [compared.policy for compared in results]
-    for position, (axes, panel) in enumerate(
-        zip(figure.subplots(1, len(_PANELS), sharey=True).tolist(), _PANELS, strict=True)
-    ):
-        means = [compared.mean(panel.figure) for compared in results]
-        spreads = [compared.spread(panel.figure) for compared in results]
-        # The mean of equal numbers may miss them by the last bit, and no bar has a negative length.
-        below = [max(0.0, mean - least) for mean, (least, _) in zip(means, spreads, strict=True)]
-        above = [max(0.0, greatest - mean) for mean, (_, greatest) in zip(means, spreads, strict=True)]
-        bars = axes.barh(names, means, xerr=[below, above], color=f"C{position}", ecolor="#444444", capsize=2)
-        axes.bar_label(bars, labels=[panel.form.format(mean) for mean in means], padding=4, fontsize=8)
-        axes.margins(x=0.22)
-        axes.set_title(panel.title)
-        axes.set_xlabel(panel.unit)
-        axes.spines[["top", "right"]].set_visible(False)
-    # The axis is shared: turning it once puts the first policy on top everywhere.
-    figure.axes[0].invert_yaxis()
-    # The stub of matplotlib doesn't know the types of both.
-    figure.supxlabel("mean over the seeds; the line goes from the least seed to the greatest", fontsize=8)  # pyright: ignore[reportUnknownMemberType]
-    figure.savefig(path, dpi=120)  # pyright: ignore[reportUnknownMemberType]
-    return True

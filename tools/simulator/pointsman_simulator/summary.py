@@ -4,6 +4,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from pointsman_simulator.curves import LengthMean, by_length, slowdowns
+from pointsman_simulator.engine import EngineConfig
 from pointsman_simulator.fleet import Outcomes
 from pointsman_simulator.judged import Regret
 
@@ -29,9 +31,15 @@ class Summary:
     """Of a judged request, as docs/regret.md defines it."""
     judged: int = 0
     """Requests that were judged: the first ones teach the judge."""
+    by_length: tuple[LengthMean, ...] = ()
+    slowdowns: tuple[float, ...] = ()
+    """At the percentiles of `curves`."""
 
 
-def summarize(outcomes: Outcomes, workers: int, regret: Regret | None = None) -> Summary:
+def summarize(
+    outcomes: Outcomes, workers: int, regret: Regret | None = None, engine: EngineConfig | None = None
+) -> Summary:
+    """`engine`: by which slowdowns are measured; the default one when None."""
     requests = outcomes.requests
     arrived = np.array(outcomes.arrived)
     first = np.array([request.first_token_at for request in requests])
@@ -56,4 +64,6 @@ def summarize(outcomes: Outcomes, workers: int, regret: Regret | None = None) ->
         imbalance=float(tokens.max() / tokens.mean()),
         regret_mean=regret.mean_ms if regret is not None else 0.0,
         judged=regret.judged if regret is not None else 0,
+        by_length=by_length(outcomes),
+        slowdowns=slowdowns(outcomes, engine or EngineConfig()),
     )
