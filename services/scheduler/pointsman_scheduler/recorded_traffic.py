@@ -82,7 +82,9 @@ class RecordedBench(Bench):
 
     def write(self) -> None:
         """Write what was noted."""
-        self.log.write(self.log.encoded([*self.tap.drain().notes, ("check", figures(self.pool))]))
+        notes = [*self.tap.drain().notes, ("check", figures(self.pool))]
+        for encoded in self.log.encoded(notes, len(notes)):
+            self.log.write(encoded)
 
     def rotate(self) -> None:
         """Begin another segment, with a snapshot."""

@@ -2,7 +2,8 @@
 
 import asyncio
 import errno
-from collections.abc import Iterable
+import subprocess
+from collections.abc import Generator, Iterable
 from pathlib import Path
 
 import pytest
@@ -126,6 +127,46 @@ async def test_a_full_disk_stops_no_decision_and_the_log_names_the_gap(
     assert not replayed(tmp_path)[1]
 
 
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Generator[Path]:
+    """A file system of 256 KiB."""
+    folder = tmp_path / "disk"
+    folder.mkdir()
+    mount = ["mount", "-t", "tmpfs", "-o", "size=256k,mode=700", "tmpfs", str(folder)]
+    try:
+        done = subprocess.run(mount, capture_output=True, text=True, check=False)
+    except FileNotFoundError:
+        pytest.skip("no mount command")
+    if done.returncode:
+        pytest.skip(f"mounting isn't permitted here: {done.stderr.strip()}")
+    try:
+        yield folder
+    finally:
+        subprocess.run(["umount", str(folder)], check=True)
+
+
+@pytest.mark.requirement("FLIGHT-3")
+async def test_a_disk_that_is_really_full_stops_no_decision_and_the_log_names_the_gap(small_disk: Path) -> None:
+    rig = Rig(small_disk, FlightSettings())
+    await rig.fly(200)
+    ballast = small_disk / "ballast"
+    with pytest.raises(OSError, match="No space"):
+        fill(ballast)
+    while not rig.count("gaps"):
+        await rig.fly(200)
+        assert rig.bench.decide().endpoints
+    ballast.unlink()
+    rig.now += RETRY_S
+    await rig.fly(200)
+    await rig.recorder.close()
+    first, second = open_log([small_disk])[0].segments
+    assert len(list(first.entries())) > 200
+    assert first.ended is None
+    assert second.header.gap == "no space left on device"
+    assert second.header.missed > 0
+    assert not replayed(small_disk)[1]
+
+
 async def test_a_log_that_begins_with_a_snapshot_lacks_nothing_although_inputs_came_before(tmp_path: Path) -> None:
     rig = Rig(tmp_path, FlightSettings())
     rig.traffic.run(50)
@@ -212,6 +253,13 @@ def written(directory: Path) -> list[Path]:
 
 def size(path: Path) -> int:
     return path.stat().st_size
+
+
+def fill(ballast: Path) -> None:
+    """Write until the disk is full. OSError then."""
+    with ballast.open("wb", buffering=0) as file:
+        while True:
+            file.write(bytes(4096))
 
 
 def refuse(writer: SegmentWriter, content: bytes) -> None:

@@ -243,8 +243,7 @@ class FlightRecorder:
             promise.keep()
             await asyncio.sleep(0)
         records, inputs = list[bytes](), 0
-        for start in range(0, len(turn.notes), _AT_ONCE):
-            made = log.encoded(turn.notes[start : start + _AT_ONCE])
+        for made in log.encoded(turn.notes, _AT_ONCE):
             records += made.records
             inputs += made.inputs
             await asyncio.sleep(0)

@@ -8,6 +8,7 @@ import math
 import platform
 import sys
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -122,10 +123,13 @@ class SegmentLog:
             self._write([SnapshotPart(b"", last=True)])
         remove_oldest(self._directory, self.settings.keep, self._open.path)
 
-    def encoded(self, notes: list[Note]) -> Encoded:
-        """The records of these notes."""
-        made, encode = self.maker.records(notes), self._encoder.encode
-        return Encoded([encode(record) for record in made], sum(not isinstance(record, NOT_INPUTS) for record in made))
+    def encoded(self, notes: list[Note], at_once: int) -> Iterator[Encoded]:
+        """The records of these notes, `at_once` of them after the other."""
+        blocks, encode = self.maker.renamed(notes), self._encoder.encode
+        for start in range(0, len(notes), at_once):
+            made = self.maker.records(notes[start : start + at_once], blocks)
+            inputs = sum(not isinstance(record, NOT_INPUTS) for record in made)
+            yield Encoded([encode(record) for record in made], inputs)
 
     def write(self, encoded: Encoded) -> None:
         """Append these records."""

@@ -91,10 +91,16 @@ class RecordMaker:
             for number, policy in self.policies.items()
         ]
 
-    def records(self, notes: Sequence[Note]) -> list[Record]:
-        """The records of these notes, in order."""
-        blocks = [blocks for note in notes if note[0] in _WITH_BLOCKS for blocks in _blocks_of(note)]
-        self._blocks = iter(_slices(self._salt, blocks))
+    def renamed(self, notes: Sequence[Note]) -> Iterator[bytes]:
+        """The blocks in these notes, in order, renamed."""
+        return iter(
+            _slices(self._salt, [each for note in notes if note[0] in _WITH_BLOCKS for each in _blocks_of(note)])
+        )
+
+    def records(self, notes: Sequence[Note], blocks: Iterator[bytes]) -> list[Record]:
+        """The records of these notes, in order. `blocks`: those of `renamed`, of these notes and perhaps of later
+        ones."""
+        self._blocks = blocks
         made: list[Record] = []
         makers = cast("Mapping[object, Callable[..., Record | None]]", self._makers)
         for name, *rest in notes:
