@@ -142,7 +142,7 @@ def small_disk(tmp_path: Path) -> Generator[Path]:
     try:
         yield folder
     finally:
-        subprocess.run(["umount", str(folder)], check=True)
+        subprocess.run(["umount", "--lazy", str(folder)], check=True)  # also with files open after a failure
 
 
 @pytest.mark.requirement("FLIGHT-3")
