@@ -1,8 +1,11 @@
 """`pointsman replay` on the golden log of the repository, which has every kind of input in two segments."""
 
 import json
+import os
 import re
 import shutil
+import subprocess
+import sys
 from pathlib import Path
 from xml.etree import ElementTree
 
@@ -33,6 +36,16 @@ def test_the_golden_log_is_replayed_bit_for_bit(log: Path) -> None:
     code, output = run("replay", "flight/llama")
     assert (code, "every decision is the same, bit for bit" in output) == (0, True), output
     assert "394 decisions" in output
+
+
+@pytest.mark.requirement("FLIGHT-1")
+@pytest.mark.parametrize("processor", ["Prescott", "Haswell", "SkylakeX"])
+@pytest.mark.usefixtures("log")
+def test_the_golden_log_is_replayed_bit_for_bit_with_another_processors_linear_algebra(processor: str) -> None:
+    script = str(Path(sys.executable).with_name("pointsman"))
+    env = {**os.environ, "OPENBLAS_CORETYPE": processor, "NPY_DISABLE_CPU_FEATURES": "AVX2 FMA3"}
+    done = subprocess.run([script, "replay", "flight/llama"], env=env, capture_output=True, text=True, check=False)
+    assert "every decision is the same, bit for bit" in done.stdout, done.stdout + done.stderr
 
 
 @pytest.mark.requirement("FLIGHT-1")

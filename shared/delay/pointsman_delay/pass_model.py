@@ -60,7 +60,11 @@ class Rates(NamedTuple):
 
 
 class PassModel:
-    """Recursive least squares with forgetting, a bounded covariance and Huber weights. One for a pool."""
+    """Recursive least squares with forgetting, a bounded covariance and Huber weights. One for a pool.
+
+    Products are summed without BLAS, whose kernels round differently on different processors: a flight log that one
+    machine recorded replays bit for bit on another.
+    """
 
     def __init__(self) -> None:
         self.observations = 0
@@ -93,7 +97,7 @@ class PassModel:
 
     def predict(self, features: Floats) -> float:
         """Milliseconds, at least 1."""
-        return max(1.0, float(self.weights @ features))
+        return max(1.0, float(np.add.reduce(self.weights * features)))
 
     def wants(self, now: float) -> bool:
         """Whether an observation at this time, in milliseconds, should be learnt from; asking counts as learning."""
@@ -104,14 +108,14 @@ class PassModel:
 
     def learn(self, features: Floats, observed_ms: float, deviation_ms: float) -> None:
         """One observation whose noise has this standard deviation."""
-        residual = observed_ms - float(self._coefficients @ features)
+        residual = observed_ms - float((self._coefficients * features).sum())
         self.observations += 1
         relative = min(abs(residual) / max(observed_ms, 1.0), 3.0)
         self.relative_error += max(0.02, 1.0 / self.observations) * (relative - self.relative_error)
         size = abs(residual) / deviation_ms
         weight = 1.0 if size < _HUBER or self.observations < _WARM else _HUBER / size
-        spread = self._covariance @ features
-        gain = spread / (deviation_ms**2 / weight * _FORGET + float(features @ spread))
+        spread = (self._covariance * features).sum(axis=1)
+        gain = spread / (deviation_ms**2 / weight * _FORGET + float((features * spread).sum()))
         self._coefficients = self._coefficients + gain * residual
         self._covariance = (self._covariance - gain[:, None] * spread) / _FORGET
         variances = self._covariance.diagonal()

@@ -215,7 +215,7 @@ class Fleet:
         if trust is None:
             return figures
         total = float(trust.sum())
-        mean = float(trust @ reported) / total if total else float(reported.mean())
+        mean = float((trust * reported).sum()) / total if total else float(reported.mean())
         return np.maximum(figures + (1.0 - trust) * (mean - reported), 0.0)
 
     def _lay_out(self) -> None:
