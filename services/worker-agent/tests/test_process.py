@@ -160,10 +160,11 @@ async def test_after_a_restart_of_nats_the_worker_is_registered_and_heard_again(
         await engine.agent.wait_ready()
         heard = len(loads)
         await eventually(lambda: len(loads) > heard)
-        store = await seen.js.key_value("pm-workers")
-        await store.purge(f"{POOL}.engine-1")
 
         async def registered() -> object:
             return await seen.entry(WorkerRegistration, POOL, "engine-1")
 
+        await eventually(registered)
+        store = await seen.js.key_value("pm-workers")
+        await store.purge(f"{POOL}.engine-1")
         await eventually(registered)
