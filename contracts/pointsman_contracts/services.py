@@ -312,5 +312,3 @@ STAGES: Final = {service.name: service for service in SERVICES if service.kind =
 """By name, in the order of the table: first those that every request passes, then those of itineraries."""
 ITINERARY: Final = tuple(service.name for service in SERVICES if service.itinerary)
 """The stages that a profile may put into its itinerary, in any order that the rules allow."""
-REVIEWERS: Final = tuple(service.name for service in SERVICES if service.review is not None)
-"""The stages that a profile may put on the way back."""

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pointsman_guard.domain.decoding import Work, hidden
-from pointsman_guard.domain.opaque import covered
+from pointsman_guard.domain.phrase_texts import covered
 from pointsman_guard.plugins.patterns import Patterns, PatternsParams
 from pointsman_plugins.guarding import Checked, CheckedText
 

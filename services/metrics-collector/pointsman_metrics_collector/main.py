@@ -8,13 +8,12 @@ from pointsman_contracts.subjects import ANY
 from pointsman_contracts.worker import WorkerLoad
 from pointsman_engines.client import engine_session
 from pointsman_engines.engine_metrics import EngineMetrics
-from pointsman_metrics_collector.adapters.discovery_metrics import DiscoveryMetrics
 from pointsman_metrics_collector.adapters.endpoint_files import EndpointFiles
 from pointsman_metrics_collector.adapters.engine_speakers import EngineSpeakers
 from pointsman_metrics_collector.adapters.kubernetes.cluster import Cluster
+from pointsman_metrics_collector.adapters.pool_metrics import DiscoveryMetrics, WorkerMetrics
 from pointsman_metrics_collector.adapters.response_metrics import ResponseMetrics
 from pointsman_metrics_collector.adapters.rules_bucket import RulesBucket
-from pointsman_metrics_collector.adapters.worker_metrics import WorkerMetrics
 from pointsman_metrics_collector.announcer import MessageNumbers
 from pointsman_metrics_collector.configuration import check
 from pointsman_metrics_collector.domain.finding import EngineSource

@@ -15,7 +15,7 @@ from pointsman_contracts.journey import Journey, PreprocessRequest, StageReport
 from pointsman_contracts.reply import Answer, Rejection
 from pointsman_core.refusal import Refusal
 from pointsman_plugins.preprocessing import Incoming
-from pointsman_preprocessor.domain.asker import ASKS_WHO, asker, told
+from pointsman_preprocessor.domain.asker import ASKS_WHO, allowed_models_answer, asker
 from pointsman_preprocessor.domain.limits.limiter import Limiter, OwnBook
 from pointsman_preprocessor.domain.pipeline import Pipeline, depart, processor_reports
 from pointsman_preprocessor.domain.request_headers import read_headers
@@ -124,7 +124,11 @@ class Handlers:
             waiting = pipeline.identify(incoming)
         except Refusal as refusal:
             return self._refuse(refusal, hop, incoming)
-        return told(incoming, STAGE) if waiting is None else self._identify_waiting(waiting, incoming, hop)
+        return (
+            allowed_models_answer(incoming, STAGE)
+            if waiting is None
+            else self._identify_waiting(waiting, incoming, hop)
+        )
 
     async def _identify_waiting(
         self, waiting: Awaitable[None], incoming: Incoming, hop: Hop[PreprocessRequest]
@@ -133,7 +137,7 @@ class Handlers:
             await waiting
         except Refusal as refusal:
             return self._refuse(refusal, hop, incoming)
-        return told(incoming, STAGE)
+        return allowed_models_answer(incoming, STAGE)
 
     async def _preprocess_waiting(
         self, waiting: Awaitable[None], incoming: Incoming, hop: Hop[PreprocessRequest], pipeline: Pipeline
@@ -238,7 +242,7 @@ class Handlers:
             facts = pipeline.facts(incoming)
             return depart(incoming, facts, self._report(incoming, hop, note), note if error.failed else "")
         self._tokenized.labels("tokenized").inc()
-        incoming.tokens = pipeline.token_readers.told(incoming, prompt)
+        incoming.tokens = pipeline.token_readers.tokens_for_edge(incoming, prompt)
         return depart(incoming, pipeline.facts(incoming, prompt), self._report(incoming, hop, "tokenized"))
 
     def _report(self, incoming: Incoming, hop: Hop[PreprocessRequest], note: str | None = None) -> StageReport:

@@ -11,7 +11,7 @@ from pointsman_runtime.journey.hop import Hop
 from pointsman_runtime.telling.logs import Log
 from pointsman_semantic_cache.domain import memo as memos
 from pointsman_semantic_cache.domain.entry import PASSED, UNCHECKED, CacheEntry, model_of, place_of
-from pointsman_semantic_cache.domain.keeping import refusal
+from pointsman_semantic_cache.domain.kept_answers import refusal
 from pointsman_semantic_cache.domain.questions import Asking
 from pointsman_semantic_cache.domain.store import StoreUnavailable
 from pointsman_semantic_cache.lookup import Lookup, Outcome

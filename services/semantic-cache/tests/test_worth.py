@@ -8,8 +8,7 @@ from pointsman_apis import named
 from pointsman_contracts.journey import StageReport
 from pointsman_contracts.response_stage import ResponseReview
 from pointsman_core.config import Cache
-from pointsman_semantic_cache.domain.keeping import refusal
-from pointsman_semantic_cache.domain.worth import unworthy
+from pointsman_semantic_cache.domain.kept_answers import refusal, unworthy
 
 CHAT = "chat.completions"
 

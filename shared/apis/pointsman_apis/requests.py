@@ -4,9 +4,7 @@ from dataclasses import dataclass
 from typing import Final, cast
 
 from pointsman_apis.api import Api, View
-from pointsman_apis.decode import decode
-from pointsman_apis.density import check_density
-from pointsman_apis.depth import written
+from pointsman_apis.decode import check_density, decode, written
 from pointsman_apis.fields import Document, check_fields, empty, missing
 from pointsman_apis.forms import read_form
 from pointsman_apis.paths import Route, route_of, unknown_path

@@ -40,8 +40,21 @@ _TRUST_BELOW: Final = 0.35
 _DISTRUST_ABOVE: Final = 0.5
 
 
+def prompt_passes(tokens: int, pairs: float, batch_tokens: int, shape: Floats) -> Floats:
+    """Features of the passes that compute `tokens` prompt tokens, at most `batch_tokens` a pass. `pairs`: token pairs
+    in attention; `shape`: features of passes with the same decoding sequences."""
+    whole, rest = divmod(tokens, batch_tokens)
+    passes = whole + (rest > 0)
+    computed = shape * (passes / max(1.0, shape[PREFILL]))
+    computed[PREFILL] = passes
+    computed[KILOTOKENS] = tokens * 1e-3
+    computed[SQUARE] = (whole * batch_tokens**2 + rest**2) * 1e-6
+    computed[PAIRS] = pairs * 1e-6
+    return computed
+
+
 class Rates(NamedTuple):
-    """What the coefficients say, in milliseconds and tokens."""
+    """The coefficients as durations in milliseconds."""
 
     prefill: float
     """Of a pass that computes prompts."""

@@ -7,7 +7,7 @@ from typing import Final, NamedTuple
 import numpy as np
 
 from pointsman_delay.formula import EngineFigures
-from pointsman_delay.pass_model import BATCH, CONTEXT, DECODE, FEATURES, KILOTOKENS, PAIRS, PREFILL, SQUARE, PassModel
+from pointsman_delay.pass_model import BATCH, CONTEXT, DECODE, FEATURES, PREFILL, PassModel, prompt_passes
 from pointsman_plugins.scheduling.arrays import Floats
 
 _SPEED_AFTER: Final = 60
@@ -240,14 +240,7 @@ class EngineShadow:
         tokens = sum(part.tokens for part in parts)
         if not tokens:
             return _NOTHING
-        whole, rest = divmod(tokens, self._batch_tokens)
-        passes = whole + (rest > 0)
-        computed = shape * (passes / max(1.0, shape[PREFILL]))
-        computed[PREFILL] = passes
-        computed[KILOTOKENS] = tokens * 1e-3
-        computed[SQUARE] = (whole * self._batch_tokens**2 + rest**2) * 1e-6
-        computed[PAIRS] = sum(part.pairs for part in parts) * 1e-6
-        return computed
+        return prompt_passes(tokens, sum(part.pairs for part in parts), self._batch_tokens, shape)
 
     def _decode(self, request: Sent, now: float) -> None:
         """The request joins the batch."""

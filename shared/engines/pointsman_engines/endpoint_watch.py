@@ -1,5 +1,6 @@
 """Reads an endpoint again and again, counts the outcomes of the readings, and reports changes."""
 
+import math
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable
@@ -11,7 +12,6 @@ from pointsman_engines.exposition import UnreadableMetrics
 from pointsman_engines.life import EngineLife
 from pointsman_engines.models import ServedModels, served_models
 from pointsman_engines.reading import Reading
-from pointsman_engines.said import Said
 from pointsman_engines.status import EngineStatus
 from pointsman_runtime.telling.logs import Log
 
@@ -59,8 +59,8 @@ class EndpointWatch(ABC):
         self._on_status = on_status
         self._answer_timeout_s = answer_timeout_s
         self._life = EngineLife()
-        self._said = Said()
-        self._said_of_facts = Said()
+        self._logged_problem = LoggedProblem()
+        self._logged_problem_of_facts = LoggedProblem()
 
     @abstractmethod
     async def run(self) -> None:
@@ -110,14 +110,38 @@ class EndpointWatch(ABC):
 
     def _facts_unknown(self, reason: str) -> None:
         self.facts_problem = reason
-        if self._said_of_facts.worth(reason, time.monotonic()):
+        if self._logged_problem_of_facts.is_news(reason, time.monotonic()):
             _log.warning("engine_facts_unknown", url=self._client.url, reason=reason)
 
     def _tell(self, status: EngineStatus) -> None:
         self.status = status
-        if self._said.worth("" if status.reachable else status.reason or "it doesn't answer", time.monotonic()):
+        if self._logged_problem.is_news(
+            "" if status.reachable else status.reason or "it doesn't answer", time.monotonic()
+        ):
             if status.reachable:
                 _log.info("engine_answers", url=self._client.url, boot_id=status.boot_id)
             else:
                 _log.warning("engine_unreachable", url=self._client.url, reason=status.reason)
         self._on_status(status)
+
+
+WARNED_EVERY_S: Final = 60.0
+"""An engine whose state flaps is warned of this often at most: there may be a thousand of them."""
+
+
+class LoggedProblem:
+    """The last problem logged about one subject. A problem that is held back is logged later, if it lasts."""
+
+    def __init__(self) -> None:
+        self._last: str | None = None
+        self._warned_at = -math.inf
+
+    def is_news(self, problem: str, now: float) -> bool:
+        """Whether to log this state now, which then counts as logged; an empty `problem` means none. `now` is
+        monotonic."""
+        if problem == self._last or (problem and now - self._warned_at < WARNED_EVERY_S):
+            return False
+        if problem:
+            self._warned_at = now
+        self._last = problem
+        return True

@@ -13,7 +13,7 @@ import xxhash
 from pydantic import JsonValue
 
 from pointsman_apis.content_parts import MEDIA
-from pointsman_apis.depth import AROUND, written
+from pointsman_apis.decode import AROUND, written
 from pointsman_apis.fields import Document
 from pointsman_apis.requests import StructuredBody
 

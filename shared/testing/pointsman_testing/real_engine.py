@@ -1,7 +1,6 @@
 """A vLLM server as the stack's engines are: started, killed, restarted at its address, and spoken for by an agent."""
 
 import json
-import signal
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Final
@@ -136,11 +135,6 @@ class RealEngine(EngineProcess):
     def kill(self) -> None:
         """SIGKILL all its processes."""
         self.process.kill()
-        self._running = False
-
-    def interrupt(self) -> None:
-        """SIGTERM."""
-        self.process.signal(signal.SIGTERM)
         self._running = False
 
     async def _kv_of_other(self) -> tuple[str, ...]:

@@ -1,7 +1,6 @@
 """A tokenizer small enough to make in a test, and chat templates in the manner of real model families."""
 
 import json
-from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
 from typing import Final
@@ -138,10 +137,6 @@ PARTS: Final = """{%- for message in messages %}
 {%- if add_generation_prompt %}{{- '<|start_header_id|>assistant<|end_header_id|>\\n\\n' }}{%- endif %}
 """
 """A loop over the parts of a message: the manner of models that see."""
-
-TEMPLATES: Final[Mapping[str, str]] = {
-    "headers": HEADERS, "chatml": CHATML, "instructions": INSTRUCTIONS, "parts": PARTS,
-}  # fmt: skip
 
 
 @cache

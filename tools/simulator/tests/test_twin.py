@@ -16,12 +16,11 @@ from pointsman_simulator.timing import Timing
 from pointsman_simulator.trace import TraceRequest
 from pointsman_simulator.twin import report
 from pointsman_simulator.twin.anew import World, decide_anew
-from pointsman_simulator.twin.answers import with_answers
 from pointsman_simulator.twin.build import RECORDED, Twin, build, compare_policies
 from pointsman_simulator.twin.calibration import Clock, Comparison, Figure, verdict
 from pointsman_simulator.twin.capacity import kv_tokens, most_sequences
 from pointsman_simulator.twin.fit import Path, fit
-from pointsman_simulator.twin.following import follow, traffic
+from pointsman_simulator.twin.following import follow, traffic, with_answers
 from pointsman_simulator.twin.measured import coefficients
 from pointsman_simulator.twin.recording import (
     FleetChange,

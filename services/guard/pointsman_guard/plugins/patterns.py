@@ -8,10 +8,9 @@ from pydantic import Field
 from pointsman_guard.domain.decoding import BETWEEN, Work, hidden
 from pointsman_guard.domain.disguises import disguises
 from pointsman_guard.domain.folding import fold, offsets
-from pointsman_guard.domain.joining import joined
-from pointsman_guard.domain.opaque import covered
 from pointsman_guard.domain.pattern import Pattern
 from pointsman_guard.domain.pattern_set import Hit, PatternSet, pattern_set
+from pointsman_guard.domain.phrase_texts import covered, joined
 from pointsman_guard.plugins.catalogue.injection import INJECTION
 from pointsman_guard.plugins.catalogue.jailbreak import JAILBREAK
 from pointsman_guard.plugins.catalogue.other_languages import OTHER_LANGUAGES

@@ -24,8 +24,8 @@ def asker(request: PreprocessRequest) -> Incoming:
     return Incoming(request, StructuredBody(b"", {}, UNKNOWN, View(prompts=[]), ""), read_headers(request.headers))
 
 
-def told(incoming: Incoming, stage: str) -> Answer:
-    """`{"models"}`: names and patterns that the sender may use, null for all."""
+def allowed_models_answer(incoming: Incoming, stage: str) -> Answer:
+    """The answer `{"models": …}`: names and patterns that the sender may use; null for all."""
     allowed = allowed_models(incoming.attributes)
     return Answer(
         request_id=incoming.envelope.request_id,

@@ -1,8 +1,9 @@
-"""The tokenizer for each model's prompts, and how it tokenizes them."""
+"""The tokenizer for each model's prompts, and which prompts' tokens go to the edge, which needn't count them again."""
 
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from pointsman_contracts.content import PromptTokens
 from pointsman_core.config import Config, Tokenizer
 from pointsman_core.model_tokenizer import tokenizer_of
 from pointsman_plugins.preprocessing import Incoming
@@ -77,3 +78,30 @@ class ModelTokenizers:
 
 def _of_tokens(stream: bytes) -> Prompt:
     return Prompt(stream, len(stream) // BYTES_PER_TOKEN, exact=True)
+
+
+ROUTING_REQUEST: Final = "x-routing-request"
+"""Only the route is requested; tokens are part of that answer."""
+
+
+class TokenReaders:
+    """The services that need tokens, by one configuration revision."""
+
+    def __init__(self, config: Config) -> None:
+        self._pools: Final = {name: pool.send_tokens != "no" for name, pool in config.pools.items()}
+        self._any: Final = any(self._pools.values())
+        self._of_model: Final = {
+            name: self._pools[served.pool]
+            for name in config.model_names()
+            if (served := config.served(name)) is not None and served.pool is not None
+        }
+
+    def tokens_for_edge(self, incoming: Incoming, prompt: Prompt) -> PromptTokens | None:
+        """The tokens of a prompt; None when the edge needs none, or for a request with several prompts."""
+        model = incoming.model
+        wanted = self._any and self._of_model.get(model, True)
+        if not wanted and incoming.envelope.headers.get(ROUTING_REQUEST) is None:
+            return None
+        if len(prompt.stream) != prompt.tokens * BYTES_PER_TOKEN:
+            return None
+        return PromptTokens(request_id=incoming.envelope.request_id, model=model, ids=prompt.stream)

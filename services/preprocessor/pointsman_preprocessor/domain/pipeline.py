@@ -15,12 +15,9 @@ from pointsman_plugins.registry import Registry
 from pointsman_preprocessor.domain.admission import Admission
 from pointsman_preprocessor.domain.blocks import LIMIT, chain
 from pointsman_preprocessor.domain.chain import Chain, Step, Within
-from pointsman_preprocessor.domain.model_tokenizers import Load, ModelTokenizers
+from pointsman_preprocessor.domain.model_tokenizers import Load, ModelTokenizers, TokenReaders
 from pointsman_preprocessor.domain.order import admission_position, check_order
 from pointsman_preprocessor.domain.pool_rules import NameRules
-from pointsman_preprocessor.domain.prompt_tokens import TokenReaders
-
-"""Group in which other distributions offer request processors."""
 
 NOTE_LIMIT: Final = 256
 """Most characters of a processor's note that are kept."""

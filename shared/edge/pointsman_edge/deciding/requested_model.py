@@ -1,7 +1,6 @@
 """The model that a body asks for. Read by the edge only when it decides alone; otherwise the preprocessor does it."""
 
-from pointsman_apis.decode import decode
-from pointsman_apis.depth import written
+from pointsman_apis.decode import decode, written
 from pointsman_apis.paths import route_of
 from pointsman_apis.requests import model_of, parse
 from pointsman_contracts.journey import PreprocessRequest

@@ -1,5 +1,6 @@
 """The recorded choices on engines of given parameters: when each first token and each end would have come."""
 
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
@@ -9,9 +10,8 @@ import numpy as np
 from pointsman_simulator.engine import EngineConfig
 from pointsman_simulator.sequence import Sequence as EngineSequence
 from pointsman_simulator.trace import TraceRequest
-from pointsman_simulator.twin.answers import with_answers
 from pointsman_simulator.twin.measured import FEATURES, Floats, MeasuredEngine
-from pointsman_simulator.twin.recording import RecordedPool
+from pointsman_simulator.twin.recording import RecordedPool, RecordedRequest
 
 _WARM_UP: Final = 0.15
 """Share of a recording with warm engines whose requests only fill the twin's caches."""
@@ -131,3 +131,27 @@ def follow(recorded: RecordedTraffic, fleet: Mapping[str, EngineConfig], rows: S
         until_first[at] = engine.between(recorded.sent[at], first[at])
         after_first[at] = engine.between(first[at], ended[at])
     return Followed(first, ended, cached, until_first, after_first)
+
+
+def with_answers(requests: Sequence[RecordedRequest], block_tokens: int) -> list[list[int]]:
+    """The blocks of each prompt, and behind them those of its answer where a later prompt names them.
+
+    A log has no hashes of answers. A prompt that begins with all blocks of an earlier one, and is longer than that and
+    its answer, is taken for the next turn; where several prompts go on differently, e.g. behind a system prompt, none.
+    """
+    following: dict[int, dict[int, RecordedRequest]] = defaultdict(dict)
+    for request in requests:
+        for block, next_block in zip(request.blocks, request.blocks[1:], strict=False):
+            following[block].setdefault(next_block, request)
+    named: list[list[int]] = []
+    for request in requests:
+        blocks = list(request.blocks)
+        nexts = following.get(blocks[-1], {}) if blocks else {}
+        if len(nexts) == 1:
+            [turn] = nexts.values()
+            total = request.prompt_tokens + request.output_tokens
+            went_on = request.ended_ms is not None and turn.arrived_ms >= request.ended_ms
+            if went_on and turn.prompt_tokens >= total:
+                blocks = turn.blocks[: total // block_tokens]
+        named.append(blocks)
+    return named

@@ -9,6 +9,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 from prometheus_client.registry import Collector
 
 from pointsman_contracts.pool import WorkerView
+from pointsman_metrics_collector.domain.finding import EngineSource
 from pointsman_metrics_collector.domain.snapshot import saturation
 
 STATES: Final = ("serving", "draining", "unreachable", "silent")
@@ -68,3 +69,23 @@ class WorkerMetrics(Collector):
         for (pool, change), count in self._changes.items():
             changes.add_metric([pool, change], count)
         yield from (full, workers, state, running, waiting, kv_usage, age, changes)
+
+
+class DiscoveryMetrics(Collector):
+    """Series of the pools of which `findings()` knows at the scrape."""
+
+    def __init__(self, findings: Callable[[], Mapping[str, EngineSource]]) -> None:
+        self._findings = findings
+
+    def collect(self) -> Iterable[Metric]:
+        """Called by the registry."""
+        endpoints = GaugeMetricFamily(
+            "pointsman_discovered_endpoints", "Endpoints that the cluster or a file names", labels=["pool", "kind"]
+        )
+        current = GaugeMetricFamily(
+            "pointsman_discovery_current", "0 while what is known of them may be old", labels=["pool", "kind"]
+        )
+        for pool, finding in self._findings().items():
+            endpoints.add_metric([pool, finding.kind], len(finding.engines))
+            current.add_metric([pool, finding.kind], float(not finding.problem))
+        yield from (endpoints, current)
