@@ -16,7 +16,7 @@ import yaml
 from nats.aio.msg import Msg
 
 from pointsman_contracts import headers
-from pointsman_recorder.adapters.event_text import body_of
+from pointsman_recorder.adapters.event_text import unpacked
 from pointsman_testing import eventually
 from pointsman_testing.fake_engine import FakeEngine
 from pointsman_testing.mock_providers import MockProvider
@@ -198,7 +198,7 @@ async def _printed(stack: Stack, *command: str) -> str:
 def _stored(folder: Path) -> list[bytes]:
     """What the recorder keeps."""
     with sqlite3.connect(folder / "recorder-state" / "recorder.db") as store:
-        events = [body_of(body) for (body,) in store.execute("SELECT body FROM events")]
+        events = [body for (block,) in store.execute("SELECT bodies FROM blocks") for body in unpacked(block)]
         sums = [repr(row).encode() for row in store.execute("SELECT * FROM usage_sums")]
     store.close()
     assert len(events) > 20

@@ -17,9 +17,11 @@ from pointsman_contracts.identity import Identity
 from pointsman_contracts.response import ResponseCompleted, Usage
 from pointsman_contracts.usage import UsageQuery, UsageRecord, UsageSum
 from pointsman_recorder.adapters.database import FILE, Database
-from pointsman_recorder.adapters.event_text import body_of, compressed
+from pointsman_recorder.adapters.event_text import packed, unpacked
+from pointsman_recorder.adapters.keys import earlier_key_of
 from pointsman_recorder.adapters.store import EventStore, StoreBounds
 from pointsman_recorder.domain.entry import RecordedEvent, entry
+from pointsman_recorder.domain.regret_sums import RegretRow
 
 T = TypeVar("T")
 LONG = StoreBounds(event_days=1e4, event_bytes=2**30, sum_days=2e4)
@@ -232,8 +234,103 @@ async def test_a_story_that_is_too_long_keeps_its_end(tmp_path: Path) -> None:
     await store.close()
 
 
+VERSION_4 = """
+DROP TABLE blocks;
+DROP TABLE usage_owed;
+CREATE TABLE usage_unwritten (key TEXT PRIMARY KEY, tenant TEXT NOT NULL, record BLOB NOT NULL) WITHOUT ROWID;
+PRAGMA user_version = 4;
+"""
+
+
+async def test_an_event_that_an_earlier_version_kept_is_known_when_it_comes_again(tmp_path: Path) -> None:
+    kept, later = event(1), event(2)
+    assert kept.owed is not None
+    database = Database(tmp_path)
+    row = earlier_key_of(kept.key, kept.body), kept.request_id, kept.at_ms, kept.type, zlib.compress(kept.body)
+    database.connection.execute("INSERT INTO events (key, request_id, at_ms, type, body) VALUES (?, ?, ?, ?, ?)", row)
+    database.connection.executescript(VERSION_4)
+    database.close()
+    store = EventStore(Database(tmp_path), LONG)
+    again = await store.keep([kept, later])
+    assert (again.new, again.repeated) == (1, 1)
+    for one in (kept, later):
+        [story], _ = await store.story(one.request_id or "")
+        assert story.body.encode() == one.body
+    await store.close()
+
+
+async def test_what_an_earlier_version_owed_or_counted_is_charged_once(tmp_path: Path) -> None:
+    counted, owed = event(1).owed, event(2).owed
+    assert counted is not None
+    assert owed is not None
+    database = Database(tmp_path)
+    database.connection.executescript(VERSION_4)
+    for each in (counted, owed):
+        row = each.key, each.tenant, each.record
+        database.connection.execute("INSERT INTO usage_unwritten VALUES (?, ?, ?)", row)
+    database.connection.execute("INSERT INTO usage_counted VALUES (?, ?)", (earlier_key_of(counted.key), 5))
+    database.close()
+    store = EventStore(Database(tmp_path), LONG)
+    assert [each.key for each in await store.owed("", 10)] == [owed.key]
+    records = [UsageRecord.decode(each.record) for each in (counted, owed)]
+    assert await store.count("ledger", records, 2) == 1
+    assert await store.owed("", 10) == []
+    await store.close()
+
+
+async def test_a_record_isnt_owed_again_once_its_key_is_forgotten(tmp_path: Path) -> None:
+    store = EventStore(Database(tmp_path), LONG)
+    read, unread = event(1), event(2)
+    kept = await store.keep([read, unread])
+    await store.count("ledger", [UsageRecord.decode(kept.owed[0].record)], 1)
+    await store.forget(event_stream_days=1.0)
+    await store.close()
+    store = EventStore(Database(tmp_path), LONG)
+    assert [each.key for each in await store.owed("", 10)] == [kept.owed[1].key]
+    await store.close()
+
+
+async def test_what_a_failed_transaction_owed_isnt_owed(tmp_path: Path) -> None:
+    database = Database(tmp_path)
+    store = EventStore(database, LONG)
+    first, broken = event(1), event(2)._replace(regret=(_UNKEEPABLE,))
+    with pytest.raises(OverflowError):
+        await store.keep([first, broken])
+    assert await store.owed("", 10) == []
+    kept = await store.keep([first])
+    assert [each.key for each in await store.owed("", 10)] == [each.key for each in kept.owed]
+    await store.close()
+
+
+_UNKEEPABLE = RegretRow("judge", "p", "2026-03-01T09", "default", "", 1, 1, 2**70, 0)
+
+
+async def test_repeated_events_among_new_ones_leave_each_with_its_own_body(tmp_path: Path) -> None:
+    store = EventStore(Database(tmp_path), LONG)
+    entries = [event(number) for number in range(200)]
+    await store.keep(entries[:70])
+    kept = await store.keep(entries[30:])
+    assert (kept.new, kept.repeated) == (130, 40)
+    for one in entries:
+        [story], _ = await store.story(one.request_id or "")
+        assert story.body.encode() == one.body
+    await store.close()
+
+
+async def test_the_space_of_bodies_goes_with_their_events(tmp_path: Path) -> None:
+    database = Database(tmp_path)
+    store = EventStore(database, StoreBounds(event_days=1.0, event_bytes=2**30, sum_days=36_500.0))
+    await store.keep([event(number) for number in range(100)])
+    await store.keep([event(100, day=200_000)])
+    assert await store.forget(event_stream_days=7.0) == 100
+    assert database.connection.execute("SELECT COUNT(*) FROM blocks").fetchall() == [(1,)]
+    assert len((await store.story("r-100"))[0]) == 1
+    await store.close()
+
+
 async def test_what_an_earlier_version_kept_is_read_alike(tmp_path: Path) -> None:
     database = Database(tmp_path)
+    database.connection.executescript(VERSION_4)
     row = (b"key", "r-1", 5, "request.scheduled.v1", zlib.compress(b'{"request_id": "r-1"}', 1))
     database.connection.execute("INSERT INTO events (key, request_id, at_ms, type, body) VALUES (?, ?, ?, ?, ?)", row)
     database.connection.executescript(
@@ -264,9 +361,9 @@ async def test_what_an_earlier_version_kept_is_read_alike(tmp_path: Path) -> Non
     await store.close()
 
 
-@given(st.binary(max_size=5000))
-def test_a_body_comes_back_as_it_was_kept(body: bytes) -> None:
-    assert body_of(compressed(body)) == body
+@given(st.lists(st.binary(max_size=300), max_size=10))
+def test_bodies_come_back_as_they_were_kept(bodies: list[bytes]) -> None:
+    assert unpacked(packed(bodies)) == bodies
 
 
 def test_a_folder_belongs_to_one_recorder(tmp_path: Path) -> None:

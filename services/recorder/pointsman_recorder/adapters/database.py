@@ -2,16 +2,20 @@
 
 import fcntl
 import sqlite3
+import time
 from pathlib import Path
 from typing import Final, TextIO
 
 from pointsman_recorder.domain.entry import JUDGED
 
 FILE: Final = "recorder.db"
-_VERSION: Final = 4
-"""Version 1 has no bodies compressed as in `event_text`, and is read unchanged. Sums up to version 2 have no keys, and
-costs in dollars. Up to version 3 there is no regret."""
+_VERSION: Final = 5
+"""Version 1 has no bodies compressed with the dictionary of `event_text`, and is read unchanged. Sums up to version 2
+have no keys, and costs in dollars. Up to version 3 there is no regret. Up to version 4, each event has its body in its
+row, and each record owed to the ledger a row; keys have no time."""
 _SUMS_WITH_KEYS: Final = 3
+_REGRET_SUMS: Final = 4
+_EARLIER_KEYS: Final = "earlier-keys-until-ms"
 _REGRET: Final = f"""
 CREATE TABLE regret_sums (
     judge TEXT, pool TEXT, hour TEXT, profile TEXT, reason TEXT,
@@ -20,6 +24,14 @@ CREATE TABLE regret_sums (
 ) WITHOUT ROWID;
 CREATE INDEX judgements ON events (at_ms) WHERE type = '{JUDGED}';
 """
+_BLOCKS: Final = """
+CREATE TABLE blocks (id INTEGER PRIMARY KEY, bodies BLOB NOT NULL);
+CREATE TABLE usage_owed (id INTEGER PRIMARY KEY, records BLOB NOT NULL);
+"""
+"""`events.body` is the number of a block times the most bodies of a block, plus the place in it. `usage_owed.records`
+are lines."""
+_CLOCKS_MS: Final = 86_400_000
+"""How far the clock of an event's publisher may be ahead."""
 _SUMS: Final = """
 CREATE TABLE usage_sums (
     day TEXT, tenant TEXT, subject TEXT, key TEXT, model TEXT,
@@ -47,10 +59,9 @@ _SCHEMA: Final = f"""{_SUMS}CREATE TABLE events (
     body BLOB NOT NULL
 );
 CREATE INDEX events_of_request ON events (request_id) WHERE request_id IS NOT NULL;
-CREATE TABLE usage_unwritten (key TEXT PRIMARY KEY, tenant TEXT NOT NULL, record BLOB NOT NULL) WITHOUT ROWID;
 CREATE TABLE usage_counted (key BLOB PRIMARY KEY, at_ms INTEGER NOT NULL) WITHOUT ROWID;
 CREATE TABLE progress (name TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID;
-{_REGRET}"""
+{_REGRET}{_BLOCKS}"""
 _TRACES: Final = """
 CREATE TABLE IF NOT EXISTS traces (
     trace TEXT, request_id TEXT, at_ms INTEGER NOT NULL, PRIMARY KEY (trace, request_id)
@@ -77,13 +88,27 @@ class Database:
         self.empty = version == 0
         """It was made just now."""
         if self.empty:
-            self.connection.executescript(f"BEGIN; {_SCHEMA} COMMIT;")
+            self.connection.executescript(f"BEGIN; {_SCHEMA} {_TRACES} PRAGMA user_version = {_VERSION}; COMMIT;")
         elif version < _VERSION:
-            keys = _GIVE_KEYS if version < _SUMS_WITH_KEYS else ""
-            self.connection.executescript(f"BEGIN; {keys} {_REGRET} COMMIT;")
-        self.connection.executescript(_TRACES)
-        if version < _VERSION:
-            self.connection.execute(f"PRAGMA user_version = {_VERSION}")
+            self._renew(version)
+        self.earlier_keys_until_ms = self._earlier_keys()
+        """No event after this time has a key of version 4."""
+
+    def _renew(self, version: int) -> None:
+        """Bring the tables to the latest version, or leave them all as they are."""
+        keys = _GIVE_KEYS if version < _SUMS_WITH_KEYS else ""
+        regret = _REGRET if version < _REGRET_SUMS else ""
+        until_ms = time.time_ns() // 1_000_000 + _CLOCKS_MS
+        self.connection.executescript(
+            f"BEGIN; {keys} {regret} {_TRACES} {_BLOCKS}"  # noqa: S608 - of texts and a number in this file
+            "INSERT INTO usage_owed (records) SELECT record FROM usage_unwritten; DROP TABLE usage_unwritten;"
+            f"INSERT OR REPLACE INTO progress VALUES ('{_EARLIER_KEYS}', '{until_ms}');"
+            f"PRAGMA user_version = {_VERSION}; COMMIT;"
+        )
+
+    def _earlier_keys(self) -> int:
+        rows = self.connection.execute("SELECT value FROM progress WHERE name = ?", (_EARLIER_KEYS,)).fetchall()
+        return int(rows[0][0]) if rows else -1
 
     @property
     def size(self) -> int:

@@ -2,15 +2,19 @@
 
 import sqlite3
 from collections.abc import Iterable, Sequence
-from hashlib import blake2b
-from typing import Final, TypeVar
+from typing import Final, cast
 
 from pointsman_contracts.story import KeptEvent
 from pointsman_recorder.adapters.database import Database
-from pointsman_recorder.adapters.event_text import body_of, compressed
+from pointsman_recorder.adapters.event_text import body_of, packed, unpacked
+from pointsman_recorder.adapters.keys import Row, earlier_key_of, inserted, key_of, present
 from pointsman_recorder.domain.entry import JUDGED, RecordedEvent
 
-_ADD: Final = "INSERT OR IGNORE INTO events (key, request_id, at_ms, type, body) VALUES (?, ?, ?, ?, ?)"
+_INTO: Final = "events (key, request_id, at_ms, type, body)"
+_BLOCK: Final = 64
+"""Bodies that are compressed together, at most. A reader of one decompresses them all."""
+_BLOCK_BYTES: Final = 2**17
+"""A body that would make more of them begins a block."""
 _ADD_TRACE: Final = "INSERT OR IGNORE INTO traces (trace, request_id, at_ms) VALUES (?, ?, ?)"
 _OF_TRACE: Final = 20
 """Requests of one trace that are looked for."""
@@ -29,25 +33,45 @@ class EventTable:
 
     def add(self, entries: Sequence[RecordedEvent]) -> Sequence[RecordedEvent]:
         """Keep events; those that weren't there yet."""
-        rows = [
-            (digest(name, body), request_id, at_ms, kind, compressed(body))
-            for name, request_id, at_ms, kind, body, *_ in entries
+        entries = self._unknown(entries)
+        if not entries:
+            return entries
+        [(last,)] = self._connection.execute("SELECT IFNULL(MAX(id), 0) FROM blocks").fetchall()
+        blocks = dict(enumerate(_blocks(entries), last + 1))
+        rows: list[Row] = [
+            (key_of(each.at_ms, each.key, each.body), each.request_id, each.at_ms, each.type, number * _BLOCK + place)
+            for number, block in blocks.items()
+            for place, each in enumerate(block)
         ]
         # Only sampled requests have one.
         traced = [(entry.trace, entry.request_id, entry.at_ms) for entry in entries if entry.trace and entry.request_id]
         if traced:
             self._connection.executemany(_ADD_TRACE, traced)
-        return inserted(self._connection, _ADD, entries, rows)
+        new = inserted(self._connection, _INTO, range(len(rows)), rows)
+        needed = {cast("int", rows[index][-1]) // _BLOCK for index in new}
+        kept = [(number, packed([each.body for each in blocks[number]])) for number in sorted(needed)]
+        self._connection.executemany("INSERT INTO blocks (id, bodies) VALUES (?, ?)", kept)
+        return entries if len(new) == len(entries) else [entries[index] for index in new]
+
+    def _unknown(self, entries: Sequence[RecordedEvent]) -> Sequence[RecordedEvent]:
+        """Without the events that an earlier version kept."""
+        until = self._database.earlier_keys_until_ms
+        if not any(entry.at_ms <= until for entry in entries):
+            return entries
+        keys = [earlier_key_of(entry.key, entry.body) for entry in entries]
+        known = present(self._connection, "events", keys)
+        return [entry for entry, key in zip(entries, keys, strict=True) if key not in known] if known else entries
 
     def of_request(self, request_id: str, room: int) -> tuple[list[KeptEvent], bool]:
         """The latest events of a request that fit into `room` bytes, in the order of the stream; whether earlier ones
         exist."""
-        rows: Iterable[tuple[str, bytes]] = self._connection.execute(
+        rows: Iterable[tuple[str, bytes | int]] = self._connection.execute(
             "SELECT type, body FROM events WHERE request_id = ? ORDER BY id DESC", (request_id,)
         )
+        bodies = _Bodies(self._connection)
         found: list[KeptEvent] = []
-        for kind, body in rows:
-            text = body_of(body).decode()
+        for kind, kept in rows:
+            text = bodies.of(kept).decode()
             room -= len(text)
             if room < 0:
                 return found[::-1], True
@@ -56,12 +80,13 @@ class EventTable:
 
     def judgements(self, after_ms: int, request_id: str) -> list[bytes]:
         """Bodies of the first judgements since a time that may be of this request: they name it."""
-        rows: Iterable[tuple[bytes]] = self._connection.execute(
+        rows: Iterable[tuple[bytes | int]] = self._connection.execute(
             f"SELECT body FROM events WHERE type = '{JUDGED}' AND at_ms >= ? ORDER BY at_ms LIMIT ?",  # noqa: S608 - of names in this service
             (after_ms, _JUDGEMENTS),
         )
+        bodies = _Bodies(self._connection)
         needle = request_id.encode()
-        return [body for (kept,) in rows if needle in (body := body_of(kept))]
+        return [body for (kept,) in rows if needle in (body := bodies.of(kept))]
 
     def of_trace(self, trace: str, room: int) -> tuple[list[KeptEvent], bool]:
         """As `of_request`, of the first requests of a trace."""
@@ -92,29 +117,47 @@ class EventTable:
                 f"DELETE FROM events WHERE id IN ({oldest}) AND at_ms < ?",  # noqa: S608 - of this file
                 (_AT_ONCE, before_ms),
             )
+        self._forget_blocks()
         return done.rowcount
 
-
-E = TypeVar("E")
-_Row = tuple[bytes | str | int | None, ...]
-
-
-def inserted(connection: sqlite3.Connection, statement: str, entries: Sequence[E], rows: Sequence[_Row]) -> Sequence[E]:
-    """Insert a row for each entry by an `INSERT OR IGNORE`; the entries that were new. Usually all are, and one call
-    inserts them in a third of the time; only where it ignores some are they inserted one by one."""
-    cursor = connection.cursor()
-    cursor.execute("SAVEPOINT inserting")
-    whole = cursor.executemany(statement, rows).rowcount == len(rows)
-    if whole or not rows:
-        cursor.execute("RELEASE inserting")
-        return entries
-    cursor.execute("ROLLBACK TO inserting")
-    new = [entry for entry, row in zip(entries, rows, strict=True) if cursor.execute(statement, row).rowcount == 1]
-    cursor.execute("RELEASE inserting")
-    return new
+    def _forget_blocks(self) -> None:
+        """Delete the blocks before the oldest event's: blocks are numbered in the order of events."""
+        oldest: list[tuple[bytes | int]] = self._connection.execute(
+            "SELECT body FROM events ORDER BY id LIMIT 1"
+        ).fetchall()
+        if not oldest:
+            self._connection.execute("DELETE FROM blocks")
+        elif isinstance(place := oldest[0][0], int):
+            self._connection.execute("DELETE FROM blocks WHERE id < ?", (place // _BLOCK,))
 
 
-def digest(key: str, body: bytes = b"") -> bytes:
-    """16 bytes that stand for a key and its body: a process that reuses an earlier one's name
-    numbers its events anew."""
-    return blake2b(body, key=blake2b(key.encode()).digest(), digest_size=16).digest()
+class _Bodies:
+    """Bodies by what `events` has for them: a place in a block, or the body itself where an earlier version kept it."""
+
+    def __init__(self, connection: sqlite3.Connection) -> None:
+        self._connection = connection
+        self._number = 0
+        self._block: list[bytes] = []
+        """The block that was read last: events that are asked for together often share it."""
+
+    def of(self, kept: bytes | int) -> bytes:
+        """One body."""
+        if isinstance(kept, bytes):
+            return body_of(kept)
+        number, place = divmod(kept, _BLOCK)
+        if number != self._number:
+            [(block,)] = self._connection.execute("SELECT bodies FROM blocks WHERE id = ?", (number,)).fetchall()
+            self._number, self._block = number, unpacked(block)
+        return self._block[place]
+
+
+def _blocks(entries: Sequence[RecordedEvent]) -> list[list[RecordedEvent]]:
+    blocks: list[list[RecordedEvent]] = [[]]
+    room = _BLOCK_BYTES
+    for entry in entries:
+        room -= len(entry.body)
+        if len(blocks[-1]) == _BLOCK or (room < 0 and blocks[-1]):
+            blocks.append([])
+            room = _BLOCK_BYTES - len(entry.body)
+        blocks[-1].append(entry)
+    return blocks

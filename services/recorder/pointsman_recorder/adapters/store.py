@@ -161,6 +161,7 @@ class EventStore:
             yield
         # On any exception: half of a transaction is never kept, nor left open.
         except BaseException:
+            self._usage.start_again()
             connection.execute("ROLLBACK")
             raise
         connection.execute("COMMIT")

@@ -5,19 +5,16 @@ Sums are made only from the ledger: a recorder that lost its database reads the 
 
 import sqlite3
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
-from typing import Final
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from typing import Final, cast
 
 from pointsman_contracts.money import NANOS
 from pointsman_contracts.usage import UsageQuery, UsageRecord, UsageSum
 from pointsman_recorder.adapters.database import Database
-from pointsman_recorder.adapters.event_table import digest, inserted
+from pointsman_recorder.adapters.keys import earlier_key_of, inserted, key_of, present
 from pointsman_recorder.domain.usage_record import USAGE_COLUMNS, Counted, Owed, Sums, counted, day_of
 
-_COUNT: Final = "INSERT OR IGNORE INTO usage_counted VALUES (?, ?)"
-_OWE: Final = (
-    "INSERT OR IGNORE INTO usage_unwritten SELECT ?, ?, ? WHERE NOT EXISTS (SELECT 1 FROM usage_counted WHERE key = ?)"
-)
+_COUNTED: Final = "usage_counted (key, at_ms)"
 KEYS: Final = ("day", "tenant", "subject", "key", "model")
 _ADD: Final = (
     f"INSERT INTO usage_sums ({', '.join((*KEYS, *USAGE_COLUMNS))}) "  # noqa: S608 - of names in this service
@@ -34,18 +31,37 @@ class UsageTable:
     """Used within the transactions of others."""
 
     def __init__(self, database: Database) -> None:
+        self._database = database
         self._connection: sqlite3.Connection = database.connection
+        self._unread: _Unread | None = None
+        """None until it is read from the database."""
 
     def owe(self, records: Sequence[Owed]) -> None:
         """The ledger is to get these records, those of them that it doesn't have."""
-        self._connection.executemany(_OWE, [(each.key, each.tenant, each.record, digest(each.key)) for each in records])
+        unread = self._those_unread()
+        given = {each.key: each for each in records if each.key not in unread.rows}
+        if not given:
+            return
+        for key in self._counted([(_at_ms(each), key) for key, each in given.items()]):
+            del given[key]
+        if given:
+            lines = b"\n".join([each.record for each in given.values()])
+            row = self._connection.execute("INSERT INTO usage_owed (records) VALUES (?)", (lines,)).lastrowid
+            unread.add(cast("int", row), given)
 
     def owed(self, after: str, at_most: int) -> list[Owed]:
         """Records that weren't read in the ledger yet, by their keys, which are greater than `after`."""
-        rows = self._connection.execute(
-            "SELECT key, tenant, record FROM usage_unwritten WHERE key > ? ORDER BY key LIMIT ?", (after, at_most)
-        )
-        return [Owed(*row) for row in rows]
+        rows = self._those_unread().rows
+        found = [
+            Owed(record.key, record.identity.tenant, line)
+            for row, line, record in self._lines()
+            if record.key > after and rows.get(record.key) == row
+        ]
+        return sorted(found)[:at_most]
+
+    def start_again(self) -> None:
+        """A transaction was undone."""
+        self._unread = None
 
     @property
     def progress(self) -> tuple[str, int]:
@@ -60,8 +76,11 @@ class UsageTable:
 
     def count(self, records: Sequence[UsageRecord]) -> int:
         """Add records of the ledger to the sums, each once; how many weren't counted yet."""
-        keys = [(digest(record.key), record.at_ms) for record in records]
-        new = inserted(self._connection, _COUNT, records, keys)
+        unread = self._those_unread()
+        known = self._counted_earlier([(record.at_ms, record.key) for record in records])
+        fresh = [record for record in records if record.key not in known] if known else records
+        keys = [(key_of(record.at_ms, record.key), record.at_ms) for record in fresh]
+        new = inserted(self._connection, _COUNTED, fresh, keys)
         parts: defaultdict[tuple[str, ...], list[Counted]] = defaultdict(list)
         for record in new:
             identity = record.identity
@@ -69,11 +88,13 @@ class UsageTable:
             parts[row].append(counted(record))
         cursor = self._connection.cursor()
         cursor.executemany(_ADD, [(*row, *map(sum, zip(*amounts, strict=True))) for row, amounts in parts.items()])
-        cursor.executemany("DELETE FROM usage_unwritten WHERE key = ?", [(record.key,) for record in new])
+        done = unread.remove([record.key for record in records])
+        cursor.executemany("DELETE FROM usage_owed WHERE id = ?", [(row,) for row in done])
         return len(new)
 
     def forget(self, keys_before_ms: int, day: str) -> None:
         """Delete what no event can come again for, and sums of days before one."""
+        self._shorten_owed()
         self._connection.execute("DELETE FROM usage_counted WHERE at_ms < ?", (keys_before_ms,))
         self._connection.execute("DELETE FROM usage_sums WHERE day < ?", (day,))
 
@@ -96,7 +117,82 @@ class UsageTable:
         unpriced = self._select("DISTINCT model", {**given, "unpriced > ?": 0}, f" ORDER BY model LIMIT {MOST_NAMES}")
         return Sums(sums[:at_most], len(sums) > at_most, [name for (name,) in unpriced])
 
+    def _shorten_owed(self) -> None:
+        """Delete what was read of rows of which something wasn't: once its key is gone, it would be owed again."""
+        unread = self._those_unread().rows
+        left: dict[int, list[bytes]] = {}
+        shorter: set[int] = set()
+        for row, line, record in self._lines():
+            lines = left.setdefault(row, [])
+            if unread.get(record.key) == row:
+                lines.append(line)
+            else:
+                shorter.add(row)
+        changes = [(b"\n".join(left[row]), row) for row in shorter if left[row]]
+        self._connection.executemany("UPDATE usage_owed SET records = ? WHERE id = ?", changes)
+        self._connection.executemany(
+            "DELETE FROM usage_owed WHERE id = ?", [(row,) for row in shorter if not left[row]]
+        )
+
+    def _counted(self, keys: Sequence[tuple[int, str]]) -> set[str]:
+        """Those of the keys, each with its time, whose records are in the sums."""
+        names = {key_of(at_ms, key): key for at_ms, key in keys}
+        found = present(self._connection, "usage_counted", [*names])
+        return {names[name] for name in found} | self._counted_earlier(keys)
+
+    def _counted_earlier(self, keys: Sequence[tuple[int, str]]) -> set[str]:
+        """As `_counted`, of those that an earlier version counted."""
+        until = self._database.earlier_keys_until_ms
+        names = {earlier_key_of(key): key for at_ms, key in keys if at_ms <= until}
+        return {names[name] for name in present(self._connection, "usage_counted", [*names])}
+
+    def _those_unread(self) -> "_Unread":
+        if self._unread is None:
+            rows: dict[int, list[tuple[int, str]]] = {}
+            for row, _, record in self._lines():
+                rows.setdefault(row, []).append((record.at_ms, record.key))
+            self._unread = _Unread()
+            for row, keys in rows.items():
+                counted_already = self._counted(keys)
+                self._unread.add(row, [key for _, key in keys if key not in counted_already])
+        return self._unread
+
+    def _lines(self) -> Iterator[tuple[int, bytes, UsageRecord]]:
+        for row, records in self._connection.execute("SELECT id, records FROM usage_owed ORDER BY id").fetchall():
+            for line in records.split(b"\n"):
+                yield row, line, UsageRecord.decode(line)
+
     def _select(self, columns: str, given: Mapping[str, str | int], rest: str) -> sqlite3.Cursor:
         where = f" WHERE {' AND '.join(given)}" if given else ""
         statement = f"SELECT {columns} FROM usage_sums{where}{rest}"  # noqa: S608 - of names in this file
         return self._connection.execute(statement, list(given.values()))
+
+
+class _Unread:
+    """Which records of `usage_owed` weren't read in the ledger yet. A row goes with the last of its records."""
+
+    def __init__(self) -> None:
+        self.rows: Final[dict[str, int]] = {}
+        """By the record's key."""
+        self._left: dict[int, int] = {}
+
+    def add(self, row: int, keys: Collection[str]) -> None:
+        """A row has records with these keys."""
+        self.rows.update(dict.fromkeys(keys, row))
+        self._left[row] = len(keys)
+
+    def remove(self, keys: Iterable[str]) -> list[int]:
+        """The records with these keys were read; returns the rows that nothing is left of."""
+        left = self._left
+        for key in keys:
+            row = self.rows.pop(key, None)
+            if row is not None:
+                left[row] -= 1
+        done = [row for row, count in left.items() if not count]
+        for row in done:
+            del left[row]
+        return done
+
+
+def _at_ms(owed: Owed) -> int:
+    return (owed.said or UsageRecord.decode(owed.record)).at_ms
