@@ -1,5 +1,5 @@
 """A stage of your own that answers by itself: while there is a notice, chats get it and cost nothing. It needs nats-py
-and nothing of Pointsman: the schema contracts/schemas/request.answer.v1.json says what precedes the answer's body."""
+and no code of Pointsman: the schema contracts/schemas/request.answer.v1.json describes the line before the body."""
 
 import asyncio
 import json

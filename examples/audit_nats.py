@@ -1,6 +1,6 @@
 """Keeps every event of the gateway in audit.db, each once, whatever happens to this process: with nats-py.
 
-Nothing of Pointsman is imported: the JSON Schemas in contracts/schemas say what an event is.
+It imports no code of Pointsman: the JSON Schemas in contracts/schemas define the events.
 """
 
 import asyncio

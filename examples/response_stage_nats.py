@@ -1,6 +1,6 @@
 """A response stage of your own: takes card numbers out of answers and withholds private keys. It needs nats-py
-and nothing of Pointsman: the schemas contracts/schemas/response.review.v1.json and response.verdict.v1.json say what it
-gets and what it may answer."""
+and no code of Pointsman: the schemas contracts/schemas/response.review.v1.json and response.verdict.v1.json define its
+input and its answers."""
 
 import asyncio
 import json

@@ -1,5 +1,5 @@
-"""A stage of your own: refuses long prompts and caps answers. It needs nats-py and nothing of Pointsman: the schemas
-contracts/schemas/request.journey.v1.json and request.rejection.v1.json say what it gets and what it may answer."""
+"""A stage of your own: refuses long prompts and caps answers. It needs nats-py and no code of Pointsman: the
+schemas contracts/schemas/request.journey.v1.json and request.rejection.v1.json define its input and its answers."""
 
 import asyncio
 import json

@@ -39,7 +39,7 @@ class ApiKey(Message):
 
 
 class ApiKeyChanged(Message):
-    """A stored API key was made or revoked. Published by the operator's tools; read by anybody. Neither the key nor its
+    """A stored API key was made or revoked. Published by the operator's tools; for any reader. Neither the key nor its
     hash is in it."""
 
     address: ClassVar[Address] = Address("evt", "api", "key-changed", route=("key",))

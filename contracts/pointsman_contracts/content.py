@@ -43,9 +43,9 @@ class Content(Message):
 
 
 class PromptTokens(Message):
-    """The tokens of a prompt, which whoever counted them tells the edge that holds it, so that nobody has to count them
-    again: engines of pools with `send_tokens`, and who only asked for the route, get them from there. Sent by the
-    preprocessor before the journey goes on; there is no reply."""
+    """The tokens of a prompt, for the edge that holds its body, so that they are counted once. The edge passes them to
+    engines of pools with `send_tokens`, and to clients that only asked for the route. Sent by the preprocessor before
+    it forwards the journey; without a reply."""
 
     address: ClassVar[Address] = Address("ctl", "edge", "prompt-tokens", route=("edge",))
 

@@ -8,7 +8,7 @@ from pydantic import JsonValue
 from pointsman_contracts.message import Part, unchecked
 
 IDENTITY: Final = "identity"
-"""The attribute of a request (`RequestFacts.attributes`) that says who sends it. Absent when nobody asked.
+"""The attribute of a request (`RequestFacts.attributes`) that identifies its sender. Absent without authentication.
 
 `tenant`, `subject`, `plan`, `key`: texts. `scopes`: list of texts. `models`: list of names and patterns that may be
 used; absent: all. `limits`: name → value, for limits that take their values from here. `source`: the instance that
@@ -49,8 +49,8 @@ def plan_of(attributes: Mapping[str, JsonValue]) -> str:
 
 
 def person(identity: Mapping[str, JsonValue]) -> str:
-    """Stands for the tenant of somebody who has none: who vouched for the subject, and the subject, as the attribute
-    `identity` has them. Empty for whoever has a tenant, or no name."""
+    """A key for a sender without a tenant: the source that authenticated the subject, and the subject, as in the
+    attribute `identity`. Empty for a sender with a tenant, or without a subject."""
     subject = identity.get("subject")
     if identity.get("tenant") or not isinstance(subject, str) or not subject:
         return ""

@@ -20,9 +20,9 @@ class LimitWindow(Part):
 
     unit: Literal["requests", "tokens", "concurrency"]
     amount: float
-    """At most so many."""
+    """The most that is admitted: in `period_s`, or at the same time for `concurrency`."""
     period_s: float = 0.0
-    """In so many seconds; 0 for `concurrency`, which counts what is open."""
+    """Seconds; 0 for `concurrency`, which counts open requests."""
     burst: float = 0.0
     """For `requests`: how many may come at once."""
     measure: str = ""
@@ -41,7 +41,7 @@ class BudgetWindow(Part):
     amount: int
     """Nano-dollars."""
     days: int | None
-    """The last so many days, today included; None: the calendar month."""
+    """Number of days, today included; None: the calendar month."""
     soft: int | None = None
     """Nano-dollars from which on a warning is given."""
     hard: bool = True
@@ -302,7 +302,7 @@ class LimitHandOver(Message):
 
 class BudgetReached(Message):
     """A budget's warning amount, or its whole amount, is reached: once for each window and period. Published by the
-    preprocessor that keeps the count; read by anybody."""
+    preprocessor that keeps the count; for any reader."""
 
     address: ClassVar[Address] = Address("evt", "budget", "reached", route=("budget",))
 

@@ -57,7 +57,7 @@ class JudgedRequest(Part):
 
 
 class RequestsJudged(Message):
-    """The regret of some requests of a pool. Published by the recorder about once a second; read by anybody. Costs of
+    """The regret of some requests of a pool. Published by the recorder about once a second; for any reader. Costs of
     one message are by the same rates."""
 
     address: ClassVar[Address] = Address("evt", "request", "judged", route=("pool",))

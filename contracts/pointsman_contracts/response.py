@@ -55,9 +55,9 @@ class Attempt(Part):
 
 @unchecked
 class ResponseStarted(Message):
-    """The first byte of a streamed answer arrived. Any other answer begins as it ends: `ResponseCompleted` tells both.
+    """The first byte of a streamed answer arrived. For any other answer, `ResponseCompleted` reports beginning and end.
 
-    Published by the edge; read by schedulers, who confirm the reservation, and anybody.
+    Published by the edge. Schedulers confirm the reservation; any other reader may follow.
     """
 
     address: ClassVar[Address] = Address("evt", "response", "started", route=("pool",))
@@ -76,8 +76,8 @@ class ResponseStarted(Message):
 
 
 class AttemptFailed(Message):
-    """An endpoint didn't answer; the edge goes on to the next one, if there is one. Published by the edge; read
-    by schedulers (takes the reservation and its prefix entries back, demotes the endpoint) and anybody."""
+    """An endpoint didn't answer; the edge goes on to the next one, if there is one. Published by the edge.
+    Schedulers take the reservation and its prefix entries back and demote the endpoint; any other reader may follow."""
 
     address: ClassVar[Address] = Address("evt", "response", "attempt-failed", route=("pool",))
 
@@ -96,7 +96,7 @@ class AttemptFailed(Message):
 
 
 class RequestRejected(Message):
-    """A request ended before any endpoint was tried. Published by the edge; read by anybody."""
+    """A request ended before any endpoint was tried. Published by the edge; for any reader."""
 
     address: ClassVar[Address] = Address("evt", "request", "rejected", route=("stage",))
 
@@ -120,7 +120,7 @@ class RequestRejected(Message):
 
 
 class RequestAnswered(Message):
-    """A stage ended a request with an answer of its own, e.g. a cached one. Published by the edge; read by anybody."""
+    """A stage ended a request with an answer of its own, e.g. a cached one. Published by the edge; for any reader."""
 
     address: ClassVar[Address] = Address("evt", "request", "answered", route=("stage",))
 

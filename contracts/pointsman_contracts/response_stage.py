@@ -97,8 +97,8 @@ class Verdict(Message):
     kind: Literal["verdict"] = "verdict"
     request_id: str
     action: Literal["pass", "replace", "block"] = "pass"
-    """`replace`: the client gets `texts`. `block`: it gets nothing of this and nothing more. In mode `after` nothing of
-    it counts but `note`."""
+    """`replace`: the client gets `texts`. `block`: the client gets neither this part nor any later one. In mode
+    `after` only `note` counts."""
     texts: tuple[TextEdit, ...] = ()
     """Texts that aren't named pass."""
     fields: tuple[BodyEdit, ...] = ()

@@ -14,7 +14,7 @@ NO_TENANT = "-"
 class UsageRecord(Message):
     """One entry of the usage ledger: what one request used. Kept in the stream `PM_USAGE`, each once.
 
-    Published by the recorder, from `ResponseCompleted`; read by anybody."""
+    Published by the recorder, from `ResponseCompleted`; for any reader."""
 
     address: ClassVar[Address] = Address("rec", "usage", "record", route=("tenant",))
 

@@ -98,7 +98,7 @@ class WorkerLoad(Message):
 
 class WorkerJoined(Message):
     """A worker registered, registered in a new life, or was heard again after a silence. Published by the
-    metrics-collector that answers for this worker; read by anybody."""
+    metrics-collector that answers for this worker; for any reader."""
 
     address: ClassVar[Address] = Address("evt", "worker", "joined", route=("pool",))
 
@@ -119,7 +119,7 @@ class WorkerJoined(Message):
 
 class WorkerSilent(Message):
     """A registered worker reported nothing for 1.2 s: its agent is gone or cut off. Published by the metrics-collector
-    that answers for this worker; read by anybody."""
+    that answers for this worker; for any reader."""
 
     address: ClassVar[Address] = Address("evt", "worker", "silent", route=("pool",))
 
@@ -136,7 +136,7 @@ class WorkerSilent(Message):
 
 class WorkerLeft(Message):
     """A worker's registration is gone: removed after a drain, or expired. Published by the metrics-collector that
-    answers for this worker; read by anybody."""
+    answers for this worker; for any reader."""
 
     address: ClassVar[Address] = Address("evt", "worker", "left", route=("pool",))
 

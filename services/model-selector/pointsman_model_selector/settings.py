@@ -9,4 +9,4 @@ class ModelSelectorSettings(ServiceSettings):
     """What a model-selector process can be told beside the settings of every service."""
 
     time_every: int = Field(default=32, ge=1)
-    """Every so many selections, each plugin is timed for the metric of plugin latencies."""
+    """Plugins are timed in one selection out of this number, for the metric of plugin latencies."""

@@ -186,15 +186,21 @@ API_KEYS = {"use": "api-key-auth", "keys": [KEY]}
     [
         (
             ["tenant-salt", API_KEYS],
-            "preprocessing.0: 'tenant-salt' goes by the identity, which 'api-key-auth' may only",
+            "preprocessing.0: 'tenant-salt' reads the identity, which 'api-key-auth' finds later",
         ),
         (
             [API_KEYS, "tenant-salt", "anonymous"],
-            "preprocessing.1: 'tenant-salt' goes by the identity, which 'anonymous'",
+            "preprocessing.1: 'tenant-salt' reads the identity, which 'anonymous'",
         ),
-        (["tenant-salt"], "nobody in force finds out; put e.g. `api-key-auth` or `jwt-auth` before it"),
-        ([API_KEYS | {"mode": "off"}, "tenant-salt"], "nobody in force finds out; 'api-key-auth' is off"),
-        ([API_KEYS | {"mode": "shadow"}, "tenant-salt"], "nobody in force finds out; 'api-key-auth' is in shadow"),
+        (["tenant-salt"], "which no enforced processor finds; put e.g. `api-key-auth` or `jwt-auth` before it"),
+        (
+            [API_KEYS | {"mode": "off"}, "tenant-salt"],
+            "which no enforced processor finds; 'api-key-auth' is off",
+        ),
+        (
+            [API_KEYS | {"mode": "shadow"}, "tenant-salt"],
+            "which no enforced processor finds; 'api-key-auth' is in shadow",
+        ),
         (
             [API_KEYS | {"on_error": "allow"}],
             "preprocessing.0.on_error: 'api-key-auth' authenticates: `on_error: allow`",
@@ -213,7 +219,7 @@ def test_an_order_that_cannot_work_names_who_stands_wrong_and_why(entries: list[
 
 def test_authentication_cannot_be_skipped_while_the_bus_is_gone() -> None:
     config = load({"preprocessing": [API_KEYS], "edge": {"static_skips": ["api-key-auth"]}})
-    with pytest.raises(ConfigError, match="everybody would be let in while the bus is gone"):
+    with pytest.raises(ConfigError, match="every sender would be admitted while the bus is gone"):
         check(config)
 
 

@@ -369,7 +369,7 @@ def test_a_token_that_was_checked_is_not_checked_again_until_it_expires() -> Non
     ("params", "words"),
     [
         ({"jwks": None, "keys": []}, "write either `jwks` or `keys`"),
-        ({"jwks": "http://id.example/keys", "keys": []}, "begins with https://"),
+        ({"jwks": "http://id.example/keys", "keys": []}, "must begin with https://"),
         ({"jwks": "https://me:pw@id.example/keys", "keys": []}, "no user and no password"),
         ({"jwks": "https://169.254.169.254/keys", "keys": [], "private": True}, "metadata services are never asked"),
         ({"jwks": "https://10.0.0.9/keys", "keys": []}, "`private: true` allows it"),

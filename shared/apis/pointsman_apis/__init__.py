@@ -18,5 +18,5 @@ _NAMES: Final = {api.name: api for api in APIS}
 
 
 def named(name: str) -> Api:
-    """The API with this name (`RequestFacts.api`). For another name, one of which nothing is known."""
+    """The API with this name (`RequestFacts.api`). For an unknown name, `UNKNOWN`."""
     return _NAMES.get(name, UNKNOWN)

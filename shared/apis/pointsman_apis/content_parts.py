@@ -58,7 +58,7 @@ MEDIA: Final = {
 """Type of a content part that isn't text → what it asks of a model."""
 _SPEAKERS: Final = frozenset({"system", "developer", "user", "tool"})
 """Roles whose messages must have content, unless they bring tools. An assistant's message may have none: it called
-tools, or reasoned until its tokens ran out. Some chat templates know further roles, of which nothing is demanded."""
+tools, or reasoned until its tokens ran out. Some chat templates know further roles, which are not checked."""
 
 
 def check_content(content: JsonValue, where: str, media: list[str]) -> None:

@@ -92,7 +92,7 @@ _FILES: Final = "\0files"
 """Stands for the files of a form; no member has such a name."""
 _BASE64: Final = frozenset({"image_data", "audio_data", "video_data", "b64_json", "mask"})
 _IDS: Final = frozenset({"input_ids", "tokens", "token_ids", "prompt_token_ids", "input_embeds"})
-"""Members that hold tokens, or vectors in their place, of APIs of which nothing else is known."""
+"""Members that hold tokens, or vectors in their place, in APIs without a module of their own."""
 _SCHEMA_TYPES: Final = frozenset(
     (
         *("object", "array", "string", "number", "integer", "boolean", "null", "function", "custom", "ephemeral"),

@@ -62,7 +62,7 @@ def parse(
 
 def model_of(config: Config, body: StructuredBody) -> str:
     """The model that a request is for: the one that its body names, or the first one of the pool that its path names,
-    or of the only pool. Raises Refusal 400 where none of them tells, and 404 for an unknown pool."""
+    or of the only pool. Raises Refusal: 400 for a request without any of these, 404 for an unknown pool."""
     pools = config.pools
     if body.model:
         served = config.served(body.model) if body.pool is not None else None

@@ -21,7 +21,7 @@ class Amount(NamedTuple):
 
     nanos: int
     days: int | None
-    """The last so many days, today included; None: the calendar month."""
+    """Number of days, today included; None: the calendar month."""
 
     @property
     def period(self) -> str:

@@ -196,7 +196,7 @@ class DelayEstimator:
         return len(self._order) - int(np.count_nonzero(busy))
 
     def first_token_ms(self, row: int, uncached: float, now: float) -> float:
-        """How long a request with so many tokens to compute would take to its first token at this worker, about: the
+        """About how long a request with `uncached` tokens would take to its first token at this worker: the
         rest of the pass in flight, and one pass over all tokens that wait."""
         figures, rates = self.engines(now)
         at = figures[row]

@@ -1,6 +1,6 @@
 """The regret of decisions: what each candidate would have cost, with what is known once the request has ended.
 
-Shadows of the engines follow the requests that were sent, whoever chose the engine. The formula is the scheduler's
+Shadows of the engines follow every request that was sent, by whichever scheduler. The formula is the scheduler's
 (`formula`), with facts in place of expectations:
 
     output   the real length of the answer

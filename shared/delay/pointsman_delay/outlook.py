@@ -94,8 +94,8 @@ class Outlook:
         return standing._replace(there=standing.there + self.first_token_weight * len(after))
 
     def prefill_ms(self, tokens: float) -> float:
-        """How long a pass over so many prompt tokens takes, without the decoding sequences. More tokens than one pass
-        takes are computed in several."""
+        """How long a pass over `tokens` prompt tokens takes, without the decoding sequences. More tokens than fit one
+        pass are computed in several."""
         rates, budget = self.rates, self.budget
         whole, rest = divmod(tokens, budget)
         took = whole * (rates.prefill + budget * (rates.linear + rates.square * budget))

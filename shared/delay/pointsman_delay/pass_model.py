@@ -26,13 +26,13 @@ _PRIOR_DEVIATION: Final = np.array([30.0, 40.0, 1.0, 0.05, 15.0, 0.3, 80.0])
 _PRIOR_VARIANCE: Final = _PRIOR_DEVIATION**2
 _FORGET: Final = 0.9995
 _HUBER: Final = 3.0
-"""Residuals beyond so many standard deviations lose weight in proportion."""
+"""Standard deviations. Residuals beyond lose weight in proportion."""
 LEAST_BATCH_SHARE: Final = 0.01
 """Of the fixed part of a decode step, for each sequence in it."""
 _WARM: Final = 20
 _SETTLED: Final = 500
 _PAUSE_MS: Final = 20.0
-"""Once so many observations were learnt from, one in this time is enough: learning from each would cost a busy
+"""Once `_SETTLED` observations were learnt from, one in this time is enough: learning from each would cost a busy
 scheduler as much as deciding."""
 _MISS_GAIN: Final = 0.02
 _TRUST_AFTER: Final = 24

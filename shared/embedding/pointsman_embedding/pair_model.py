@@ -20,7 +20,7 @@ _MOST: Final = 2**20
 
 
 class ModelFailed(Exception):
-    """The model could not compare two texts. The text has nothing of theirs."""
+    """The model could not compare two texts. The message quotes neither."""
 
 
 class PairModel:

@@ -2,7 +2,7 @@
 
 
 class NotTokenized(Exception):
-    """`reason` is a word for a counter; `detail` is for operators and quotes nothing of the request."""
+    """`reason` is a word for a counter; `detail` is for operators and never quotes the request."""
 
     def __init__(self, reason: str, detail: str, *, failed: bool = False) -> None:
         super().__init__(detail)

@@ -231,9 +231,7 @@ def cache_purge(
 
 @app.command()
 def usage(
-    by: Annotated[str, typer.Option(help="What rows are told apart by: tenant, subject, key, model, day.")] = (
-        "tenant,model,day"
-    ),
+    by: Annotated[str, typer.Option(help="Group rows by tenant, subject, key, model or day.")] = ("tenant,model,day"),
     since: Annotated[str | None, typer.Option(metavar="DAY", help="First day (UTC), e.g. 2026-03-01.")] = None,
     until: Annotated[str | None, typer.Option(metavar="DAY", help="Last day, included.")] = None,
     tenant: Annotated[str | None, typer.Option(help="Only this tenant.")] = None,

@@ -63,7 +63,7 @@ def _server(server: NatsFacts) -> Iterator[DiagnosisLine]:
         yield ok(f"max_payload is {_size(server.max_payload)}; larger bodies travel in parts")
     if not server.loopback and not server.auth_required:
         yield fail(
-            "the server takes anybody, and is reachable from other hosts",
+            "the server accepts clients without a login, and is reachable from other hosts",
             "Give it users and TLS; docs/security.md shows how.",
         )
     elif not server.loopback and not server.tls:

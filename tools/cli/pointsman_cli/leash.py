@@ -1,7 +1,7 @@
 """Runs a command that can't outlive the process that asked for it: `python -I -S leash.py <parent pid> <command…>`.
 
 The kernel sends SIGKILL to the command when its parent ends, however the parent ends (prctl(2), PR_SET_PDEATHSIG;
-Linux alone). The setting belongs to the process and survives exec, so nothing of this file stays in memory. A
+Linux alone). The setting belongs to the process and survives exec, so this file leaves no code in memory. A
 `preexec_fn` would do the same inside the fork of a process that has threads, where Python may deadlock.
 """
 

@@ -1,6 +1,6 @@
 """What would have had to differ for another candidate to win. Pure: recomputed from the values in the event.
 
-A scorer's formula is applied only where it gives the recorded scores; of any other scorer only the score is told.
+A scorer's formula is applied only where it gives the recorded scores; for any other scorer only the score is shown.
 """
 
 from collections.abc import Callable, Sequence
@@ -9,7 +9,7 @@ from typing import Final
 from pointsman_contracts.scheduling import CandidateColumns, ProfileRun
 
 RIVALS: Final = 3
-"""Candidates whose margins are told, the nearest first."""
+"""Most candidates whose margins are shown, the nearest first."""
 _EXACT: Final = 2e-4
 """Scores in events have four digits."""
 _MOST_STEPS: Final = 10_000

@@ -10,9 +10,7 @@ from pointsman_cli.words import CommandError
 
 
 def regret(
-    by: Annotated[str, typer.Option(help="What rows are told apart by: pool, hour, profile, reason.")] = (
-        "pool,profile,reason"
-    ),
+    by: Annotated[str, typer.Option(help="Group rows by pool, hour, profile or reason.")] = ("pool,profile,reason"),
     since: Annotated[
         str | None, typer.Option(metavar="HOUR", help="First hour (UTC), e.g. 2026-03-01T09, or a day.")
     ] = None,

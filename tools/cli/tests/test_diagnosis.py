@@ -77,7 +77,7 @@ def _without(*services: str) -> Facts:
         (
             replace(HEALTHY, server=replace(HEALTHY.server, loopback=False)),
             Level.FAIL,
-            "the server takes anybody, and is reachable from other hosts",
+            "the server accepts clients without a login, and is reachable from other hosts",
         ),
         (
             replace(HEALTHY, server=replace(HEALTHY.server, loopback=False, auth_required=True)),

@@ -1,4 +1,4 @@
-"""Sudden changes of an engine in virtual time, which no scheduler is told of."""
+"""Sudden changes of an engine in virtual time, of which schedulers get no notice."""
 
 from dataclasses import dataclass
 from typing import Literal, TypeAlias

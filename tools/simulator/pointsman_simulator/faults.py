@@ -19,7 +19,7 @@ _VALUES: Final[dict[FaultKind, str | None]] = {
 _PER_REQUEST: Final = ("stall", "stall-all", "error", "cut", "die")
 
 HELP: Final = (
-    "refuse (nobody listens) | stall (inference is accepted, never answered) | stall-all (health and metrics "
+    "refuse (connections are refused) | stall (inference is accepted, never answered) | stall-all (health and metrics "
     "too) | slow=FACTOR | error=STATUS | cut=TOKENS (connection cut after) | die=TOKENS (process ends after); "
     "stall, error, cut and die take @SHARE, the share of requests they hit"
 )

@@ -64,7 +64,7 @@ class Work:
         """Whether any data wasn't decoded for lack of it."""
 
     def take(self, size: int) -> bool:
-        """Whether so many characters may be decoded; if so, subtract them."""
+        """Whether this number of characters may still be decoded; if so, subtract it."""
         cost = max(size, LEAST)
         if cost > self.left:
             self.exceeded = True

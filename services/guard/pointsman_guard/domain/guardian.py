@@ -56,8 +56,8 @@ class Guardian(Detector[GuardianParamsT_co]):
     async def detect(self, checked: Checked) -> Sequence[Finding]:
         """Send one question about all texts."""
         asks = self.params
-        everybody = checked.direction == "response" or ANY_ROLE in asks.roles
-        shown = [at for at, text in enumerate(checked.texts) if everybody or text.role in asks.roles]
+        any_role = checked.direction == "response" or ANY_ROLE in asks.roles
+        shown = [at for at, text in enumerate(checked.texts) if any_role or text.role in asks.roles]
         if not shown:
             return ()
         if self._outside is None:

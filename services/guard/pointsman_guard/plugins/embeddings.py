@@ -64,11 +64,11 @@ class EmbeddingDetector(Detector[EmbeddingsParams]):
         params = self.params
         if self._embedder is None:
             raise DetectorFailed("isn't bound")
-        everybody = checked.direction == "response" or ANY_ROLE in params.roles
+        any_role = checked.direction == "response" or ANY_ROLE in params.roles
         pieces = [
             (at, piece)
             for at, text in enumerate(checked.texts)
-            if everybody or text.role in params.roles
+            if any_role or text.role in params.roles
             for piece in _pieces(fold(text.text))
         ][-params.pieces :]
         if not pieces:

@@ -47,9 +47,9 @@ class Linear(Detector[LinearParams]):
         model, params = self._model, self.params
         if model is None:
             raise DetectorFailed("isn't bound")
-        everybody = checked.direction == "response" or ANY_ROLE in params.roles
+        any_role = checked.direction == "response" or ANY_ROLE in params.roles
         return [
             Finding(params.category, self.name, at)
             for at, text in enumerate(checked.texts)
-            if (everybody or text.role in params.roles) and model.probability(fold(text.text)) >= params.threshold
+            if (any_role or text.role in params.roles) and model.probability(fold(text.text)) >= params.threshold
         ]

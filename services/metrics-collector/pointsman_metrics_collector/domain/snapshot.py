@@ -7,8 +7,8 @@ from pointsman_contracts.pool import PoolDiscovery, PoolSnapshot, WorkerView
 
 QUEUE_THRESHOLD: Final = 5
 KV_THRESHOLD: Final = 0.8
-"""A worker with so many requests waiting, or so much of its KV cache in use, is saturated (the utilization
-detector of llm-d-router 0.10)."""
+"""A worker is saturated with 5 requests waiting, or with 80 % of its KV cache in use (the utilization detector of
+llm-d-router 0.10)."""
 
 
 def saturation(workers: Sequence[WorkerView]) -> float:

@@ -37,7 +37,7 @@ class HealthyParams(Params):
 class HealthyModels(ModelFilter[HealthyParams]):
     """`healthy`: takes out models that no live worker serves, or whose recent requests mostly failed.
 
-    A pool or model of which nothing is known stays in.
+    A pool or model without statistics stays in.
     """
 
     type_name = "healthy"

@@ -11,12 +11,12 @@ from pointsman_plugins.plugin import Params
 from pointsman_plugins.selecting import Candidate, ModelQuestion, ModelScorer
 
 USUAL_OUTPUT_TOKENS = 256
-"""Length of an answer while nobody knows better."""
+"""Assumed tokens of an answer without other information."""
 
 
 def expected_output(question: ModelQuestion, candidates: Sequence[Candidate]) -> list[float]:
     """Output tokens that an answer will probably have with each model: as many as the model's answers have had,
-    within the limit. A model that nobody has asked yet is taken to answer like the others: it would otherwise look dear
+    within the limit. A model without requests so far is taken to answer like the others: it would otherwise look dear
     beside them, and never be asked."""
     limit = question.journey.request.max_output_tokens
     lengths: list[float | None] = []

@@ -27,13 +27,13 @@ def check_order(uses: Sequence[ProcessorUse], processors: Sequence[RequestProces
             )
         if use.on_error == "allow":
             raise PluginError(
-                f"{processor.name!r} authenticates: `on_error: allow` would let everybody in while it fails",
+                f"{processor.name!r} authenticates: `on_error: allow` would admit every sender while it fails",
                 (position, "on_error"),
             )
         if processor.name in config.edge.static_skips:
             raise PluginError(
-                f"{processor.name!r} authenticates: with it in `edge.static_skips` everybody would be let in while the "
-                "bus is gone; take it out there",
+                f"{processor.name!r} authenticates: with it in `edge.static_skips` every sender would be "
+                "admitted while the bus is gone; remove it there",
                 (position,),
             )
 
@@ -58,13 +58,14 @@ def _check_identity(uses: Sequence[ProcessorUse], processors: Sequence[RequestPr
         behind = [name for place, _, name in running if place > position]
         if behind:
             raise PluginError(
-                f"{processor.name!r} goes by the identity, which {behind[-1]!r} may only find out behind it; put "
-                f"{processor.name!r} behind {behind[-1]!r}",
+                f"{processor.name!r} reads the identity, which {behind[-1]!r} finds later; put "
+                f"{processor.name!r} after {behind[-1]!r}",
                 (position,),
             )
         if use.mode == "enforce" and not any(found[1].mode == "enforce" for found in running):
             idle = [f"{name!r} is {'off' if found.mode == 'off' else 'in shadow'}" for _, found, name in finders]
             hint = f"; {' and '.join(idle)}" if idle else "; put e.g. `api-key-auth` or `jwt-auth` before it"
             raise PluginError(
-                f"{processor.name!r} goes by the identity, which nobody in force finds out{hint}", (position,)
+                f"{processor.name!r} reads the identity, which no enforced processor finds{hint}",
+                (position,),
             )

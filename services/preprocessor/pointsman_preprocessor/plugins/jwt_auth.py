@@ -62,7 +62,7 @@ class JwtAuthParams(Params):
             local = parts.hostname in _LOCAL
             if parts.scheme != "https" and not (parts.scheme == "http" and (local or self.plaintext)):
                 raise ValueError(
-                    "jwks: begins with https://; allow `plaintext: true` for http:// where nobody listens in"
+                    "jwks: must begin with https://; set `plaintext: true` to use http:// on a network that you trust"
                 )
             check_url(self.jwks, private=self.private)
         if self.keys and len(KeySet(self.keys)) < len(self.keys):

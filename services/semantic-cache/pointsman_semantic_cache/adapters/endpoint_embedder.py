@@ -20,7 +20,7 @@ class _Answer(BaseModel):
 
 
 class EndpointEmbedder:
-    """One service. Nothing of a text is kept or logged."""
+    """One service. Texts are neither kept nor logged."""
 
     threshold = 0.8
 

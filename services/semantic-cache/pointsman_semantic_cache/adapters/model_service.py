@@ -27,7 +27,7 @@ class ServiceAnswer(NamedTuple):
 
 
 class ModelService:
-    """One URL. Nothing of a text is kept or logged; redirects aren't followed."""
+    """One URL. Texts are neither kept nor logged; redirects aren't followed."""
 
     def __init__(self, what: str, url: str, credential: str | None, timeout_s: float, *, private: bool) -> None:
         """`what`: its name in errors. `private`: `url` may lead to a private address."""

@@ -13,7 +13,7 @@ LONGEST_S: Final = 600.0
 
 
 class Asking(NamedTuple):
-    """A request under way. A client may choose the id, so that alone it says nothing of who asks what."""
+    """A request under way. A client may choose the id, so the id alone identifies neither sender nor question."""
 
     request_id: str
     partition: Partition

@@ -46,7 +46,7 @@ class Figure:
 
     @property
     def kept(self) -> bool:
-        """Whether the error is within its bar. A median below what the way scatters by says nothing of the engines."""
+        """Whether the error is within its bar. A median's error is ignored below `scatter_ms`."""
         least = max(NEGLIGIBLE_MS, self.scatter_ms if self.name in _BY_THE_WAY else 0.0)
         return abs(self.error) <= BARS[self.name] or abs(self.predicted - self.recorded) < least
 

@@ -47,7 +47,7 @@ _LINEAR: Final = NAMES.index("decode_linear")
 
 _NOISE_MS: Final = (4.0, 4.0)
 _NOISE_SHARE: Final = (0.05, 0.02)
-"""Standard deviation of a time until the first token, and of one from there to the end: so many ms, and this share."""
+"""Standard deviation of a time until the first token, and of one from there to the end: ms, and a share of the time."""
 _PRIOR_DEVIATION: Final = np.array([20.0, 0.015, 1e-6, 2e-6, 6.0, 60.0, 40.0, 0.2])
 """Of the coefficients, for engines as fast as the default."""
 _PATH: Final = slice(FEATURES, FEATURES + 2)

@@ -52,7 +52,7 @@ class PluginAuth(httpx2.Auth):
                 f"the credential plugin's apiVersion {plugin.api_version} isn't one of {', '.join(VERSIONS)}"
             )
         if plugin.interactive_mode == "Always":
-            raise ConfigError("the credential plugin wants somebody at a terminal (interactiveMode: Always)")
+            raise ConfigError("the credential plugin needs a terminal (interactiveMode: Always)")
         self._plugin: Final = plugin
         self._environment: Final = {
             **{each.name: each.value for each in plugin.env or ()},

@@ -47,7 +47,7 @@ class Scopes:
 
     def of(self, incoming: Incoming) -> tuple[str, int]:
         """The values as one text, and the shard: that of the tenant, so that all of a tenant's counts are together.
-        Somebody without a tenant is one of their own; else requests without a value share one count."""
+        A sender without a tenant has a count of its own; other requests without a value share one count."""
         if self._fixed is not None:
             return self._fixed
         identity = incoming.read(IDENTITY) or {}
@@ -62,9 +62,9 @@ class Scopes:
                 # A header may hold a credential.
                 value = _digest(incoming.envelope.headers.get(name.removeprefix(_HEADER), ""))
             if name == _TENANT:
-                if not value and (somebody := person(identity)):
+                if not value and (sender := person(identity)):
                     # No tenant's name begins like this.
-                    value = f"\0{somebody}"
+                    value = f"\0{sender}"
                 tenant = value
             values.append(value if len(value) <= _LONGEST else _digest(value))
         key = tuple(values)
