@@ -57,6 +57,11 @@ def test_no_message_is_documented_that_does_not_exist() -> None:
     assert named == {message.address.type_id for message in MESSAGES}
 
 
+def test_every_key_of_the_configuration_is_described() -> None:
+    reference = (ROOT / "docs" / "configuration-reference.md").read_text()
+    assert [line for line in reference.splitlines() if line.startswith("| `") and line.endswith("|  |")] == []
+
+
 def test_every_stage_is_documented_with_its_subject() -> None:
     for stage, address in STAGES.items():
         marks = [f"ROUTE{number}" for number in range(len(address.route))]

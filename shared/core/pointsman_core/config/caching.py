@@ -124,7 +124,7 @@ class Cache(Section):
     max_bytes: PositiveSize = 256 * 2**20
     """Size of all answers in this cache, for each process in `store: memory`; the least recently used go first."""
     max_answer: PositiveSize = 2**20
-    """A larger one isn't kept."""
+    """Size of an answer; larger ones aren't kept."""
     embeddings: Annotated[Embeddings | None, BeforeValidator(_use_of)] = None
     """Finds answers to questions that mean the same. None: only the very same request is answered again."""
     gate: Annotated[Gate, BeforeValidator(_use_of)] = Gate()
@@ -141,9 +141,10 @@ class Cache(Section):
     """Among identical requests at the same time, one asks a model and the others wait for its answer. No effect while
     several processes of the service run."""
     wait: PositiveDuration = 5.0
-    """How long they wait at most, and never longer than half of the edge's `decision_timeout`; then each asks a model
+    """How long the others wait at most, never longer than half of the edge's `decision_timeout`; then each asks a model
     itself."""
     store: Annotated[Store, BeforeValidator(_use_of)] = Store()
+    """Where answers are kept."""
 
     @field_validator("per")
     @classmethod

@@ -24,12 +24,14 @@ class StaticEngine(Section):
     """`auto` finds the kind from the names of its metrics. `opaque`: anything that serves the API but has no engine's
     metrics, such as the frontend of another system; its load is estimated from the requests that this gateway sent."""
     metrics_url: HttpUrl | None = None
-    """URL of its metrics if not `/metrics` below `url`; Triton has a port for them."""
+    """URL of its metrics if not `/metrics` below `url`; Triton serves them on a port of their own."""
     health: str | None = Field(default=None, pattern=r"^/")
-    """Path that answers 200 while an `opaque` endpoint takes requests; default `/health`, or `/v1/models` where that
-    is a 404."""
+    """Path that answers 200 while an `opaque` endpoint takes requests. Default: `/health`, or `/v1/models` where
+    `/health` answers 404."""
     role: Literal["both", "prefill", "decode", "encode"] = "both"
+    """Its part of a request where prefill and decode run on different engines."""
     labels: dict[str, str] = Field(default_factory=dict[str, str])
+    """Labels for the filter `label-selector`."""
 
     @model_validator(mode="after")
     def _opaque_has_health_and_others_metrics(self) -> Self:
@@ -49,7 +51,7 @@ EngineList = tuple[
 
 
 class Kubernetes(Section):
-    """Which pods are the endpoints of a pool: those of an InferencePool, or those that a selector is for."""
+    """The pods that are endpoints of a pool: those of an InferencePool, or those with the labels of a selector."""
 
     inference_pool: str | None = None
     """Name of an InferencePool (`inference.networking.k8s.io/v1`): its selector and target ports are used, and the
@@ -61,12 +63,13 @@ class Kubernetes(Section):
     namespace: str | None = None
     """Default: that of the service account, or of the kubeconfig's context."""
     scheme: Literal["http", "https"] = "http"
+    """Scheme of the pods' URLs."""
     engine: EngineKind = "auto"
-    """As of an engine that is listed."""
+    """As in `pools.*.engines[]`."""
     health: str | None = Field(default=None, pattern=r"^/")
-    """As of an engine that is listed."""
+    """As in `pools.*.engines[]`."""
     metrics_port: int | None = Field(default=None, ge=1, le=65535)
-    """Port of a pod's metrics when they aren't where it serves."""
+    """Port of a pod's metrics, if it differs from the one that serves requests."""
     role_label: str = "llm-d.ai/role"
     """Label of the pods with the value `prefill`, `decode`, `encode` or `both`; a pod without it does both."""
 

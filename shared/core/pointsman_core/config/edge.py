@@ -12,7 +12,7 @@ class Cors(Section):
     """Lets scripts of web pages use the gateway. Credentials travel in `authorization`, never in cookies."""
 
     origins: tuple[str, ...] = Field(min_length=1)
-    """Origins whose pages may, e.g. `https://chat.example.com`; `*` is every page."""
+    """Origins of the pages, e.g. `https://chat.example.com`; `*` allows every page."""
     max_age: Duration = 600.0
     """How long a browser may cache the answer to a preflight request."""
 
@@ -30,19 +30,19 @@ class Edge(Section):
     """Limits that the edges keep."""
 
     max_body: PositiveSize = 20 * 2**20
-    """Larger bodies get 413. A body that is larger than a message of the bus (`max_payload`) goes to the stages in
+    """Largest body of a request; larger ones get 413. A body above the bus's `max_payload` is sent to stages in
     parts."""
     max_held_answer: ByteSize = 32 * 2**20
-    """How much of an answer is held for stages that the client waits for. A stage that needs more follows its
-    `on_error`; `deny` answers 502."""
+    """Most bytes of an answer that are held while response stages review them. For a longer answer a stage's `on_error`
+    applies; `deny` answers 502."""
     request_timeout: PositiveDuration = 600.0
-    """From accepting a request to its last byte; then 504."""
+    """Longest time from accepting a request to the last byte of its answer; then 504."""
     decision_timeout: PositiveDuration = 30.0
-    """How long a decision may take; then 503. Includes waiting in flow control, and for a stage that has just lost its
-    only replica."""
+    """Longest time for a decision; then 503. It includes waiting in flow control, and waiting for a stage that has just
+    lost its only replica."""
     hop_budget: PositiveDuration = 0.6
-    """How long the edge waits for an answer from the stages before it sends the request again; beyond 1.5 s also how
-    long a stage without a second replica is asked though it is silent."""
+    """How long the edge waits for an answer from the stages before it sends the request again. A value above 1.5 s is
+    also the time for which a silent stage without a second replica still gets requests."""
     first_byte_timeout: PositiveDuration = 300.0
     """How long one endpoint may take to its first byte; then the next endpoint is tried."""
     connect_timeout: PositiveDuration = 1.0
@@ -53,5 +53,5 @@ class Edge(Section):
     """Whether scripts of web pages may use the frontend; default: they may not. Behind Envoy, Envoy's CORS filter
     decides."""
     static_skips: tuple[str, ...] = ()
-    """Preprocessing plugins, by instance name, that may be skipped while the edge picks an endpoint by itself. With
-    any other one configured it answers 503 then."""
+    """Preprocessing plugins, by instance name, that may be skipped while the edge picks an endpoint by itself. While
+    `preprocessing` has any other plugin, the edge answers 503 instead."""

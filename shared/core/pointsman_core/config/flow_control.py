@@ -13,7 +13,7 @@ class Band(Section):
     """Requests of one priority that wait together. None means no limit."""
 
     max_requests: int | None = Field(default=5000, ge=0)
-    """How many may wait. With 0 none waits: a request that can't be sent at once is rejected."""
+    """Most requests that wait. With 0, a request that can't be sent at once is rejected."""
     max_bytes: ByteSize | None = 10**9
     """Total size of the bodies of waiting requests."""
     ceiling: float = Field(default=1.0, gt=0)
@@ -37,11 +37,14 @@ class FlowControl(Section):
     bands: dict[int, Band] = Field(default_factory=dict[int, Band])
     """Bands by priority. Others are made as needed: `default_band` for 0 and above, `negative_band` below."""
     default_band: Band = Band()
+    """For priorities of 0 and above that `bands` doesn't list."""
     negative_band: Band = Band(max_requests=0)
     """For requests that may be shed: by default none of them waits."""
     max_requests: int | None = Field(default=20000, ge=0)
-    """How many may wait in all bands together. At the limit, a request displaces the latest one of a lower band."""
+    """Most requests that wait in all bands together. At the limit, a new request displaces the latest one of a lower
+    band."""
     max_bytes: ByteSize | None = 4 * 10**9
+    """Total size of the bodies of waiting requests in all bands."""
     ttl: PositiveDuration = 20.0
     """How long a request may wait. Keep it below the edge's `decision_timeout`, so that the error names the real
     reason."""

@@ -39,7 +39,9 @@ class Profile(Section):
     """The path of a request: ordered stages on the way in, and on the way back."""
 
     request: Itinerary = (StageUse(stage="scheduler"),)
+    """Stages that a request passes, in this order; the scheduler is the last one."""
     response: Itinerary = ()
+    """Stages that review the response, in this order."""
     static: Literal["allow", "deny"] = "allow"
     """Whether the edge may pick an endpoint by itself while the bus or the scheduler is missing."""
 
@@ -61,28 +63,40 @@ class Config(Section):
     """The whole file."""
 
     pools: dict[str, Pool] = Field(default_factory=dict[str, Pool])
+    """Engines of your own, by the name of their pool."""
     providers: dict[str, Provider] = Field(default_factory=dict[str, Provider])
+    """External services, by a name of your choice."""
     models: dict[str, Model] = Field(default_factory=dict[str, Model])
+    """Models, by the name that requests use. A model that a pool lists needs an entry only for settings of its own."""
     rewrites: tuple[Rewrite, ...] = ()
+    """Aliases of models, and splits of a name among several models."""
     objectives: dict[str, Annotated[int, Field(ge=-1000, le=1000)]] = Field(default_factory=dict[str, int])
-    """Priority by the name that a trusted peer's objective header has; others have 0."""
+    """Name → priority, for requests in which a trusted proxy sets this name as `x-pointsman-objective`. Other requests
+    have priority 0."""
     preprocessing: tuple[ProcessorUse, ...] = ()
     """Request processors, for every request and in this order."""
     profile_picker: PickerUse = Field(default=PickerUse(), alias="profile-picker")
+    """Chooses the profile of each request."""
     profiles: dict[str, Profile] = Field(default_factory=lambda: {"standard": Profile()})
+    """The stages that a request and its response pass, by the name of the profile."""
     postprocessing: Itinerary = ()
     """Stages that every answer passes after those of its profile: errors, rejections and cached answers too."""
     selectors: dict[str, Selector] = Field(default_factory=dict[str, Selector])
+    """Policies of the stage `model-selector`, which chooses a model for requests for `auto`: `model-selector/<name>` in
+    an itinerary."""
     guards: dict[str, Guard] = Field(default_factory=dict[str, Guard])
     """Policies of the stage `guard`: `guard/<name>` in an itinerary; `guard` alone is `default`."""
     caches: dict[str, Cache] = Field(default_factory=dict[str, Cache])
     """Policies of the stage `semantic-cache`: `semantic-cache/<name>` in an itinerary; `semantic-cache` alone is
     `default`."""
     scheduling: dict[str, SchedulingPolicy] = Field(default_factory=lambda: {"default": SchedulingPolicy()})
+    """Policies that choose an engine of a pool; a pool names its policy."""
     stages: dict[str, CustomStage] = Field(default_factory=dict[str, CustomStage])
+    """Stages of your own, by the name that itineraries use."""
     order_exceptions: tuple[OrderRule, ...] = ()
     """Rules about the order of stages that this file breaks on purpose."""
     edge: Edge = Edge()
+    """Limits and times of the edges: the frontend and the epp-adapter."""
 
     @model_validator(mode="after")
     def _names_exist(self) -> Self:

@@ -17,15 +17,15 @@ class Pool(Section):
     models: tuple[str, ...] = ()
     """Models and adapters; empty means those that the engines report."""
     loras: tuple[str, ...] = ()
-    """The adapters among `models`."""
+    """Those of `models` that are LoRA adapters."""
     discovery: Discovery = "agents"
-    """`agents`: engines register themselves. `static`: those listed in `engines`. `kubernetes`: pods of a cluster.
-    `file`: those that a file lists, which is watched."""
+    """How engines are found. `agents`: each engine's worker-agent registers it. `static`: those listed in `engines`.
+    `kubernetes`: pods of a cluster. `file`: those in a file, which is read again when it changes."""
     engines: EngineList = ()
-    """Engines without an agent, which the metrics-collector reads. With `discovery: static` all; with `agents` those
-    beside the ones that register themselves."""
+    """Engines without an agent; the metrics-collector reads their load. With `discovery: static` these are all engines,
+    with `agents` they are served beside those that register."""
     kubernetes: Kubernetes | None = None
-    """With `discovery: kubernetes`: which pods."""
+    """With `discovery: kubernetes`: the pods that are engines."""
     file: str | None = None
     """With `discovery: file`: its path, on the metrics-collector's host. YAML or JSON with a list `engines`."""
     scheduling: str = "default"
@@ -33,12 +33,12 @@ class Pool(Section):
     block_tokens: int = Field(default=64, ge=1, le=4096)
     """Tokens in one prefix block."""
     flight: FlightSettings | None = None
-    """Record everything that decisions follow from, so that `pointsman replay` makes them again; None records
-    nothing."""
+    """Records every input of the scheduler's decisions, so that `pointsman replay` can make them again. Default: no
+    record."""
     tokenizer: Tokenizer | None = None
     """Tokenizer of its models. Without one, text prompts are hashed as text and never match engines' KV events."""
     send_tokens: Literal["no", "prompt", "nvext"] = "no"
-    """How engines get the tokens that the gateway counted, so that they needn't count again. `prompt`: as the prompt of
+    """How the prompt's tokens are sent to engines, so that they needn't tokenize it again. `prompt`: as the prompt of
     completions. `nvext`: as `nvext.token_data` of chats and completions, for Dynamo's frontends. Needs `tokenizer`."""
 
     @model_validator(mode="after")

@@ -14,12 +14,15 @@ class SchedulingProfile(Section):
         PluginUse(use="subset"),
         PluginUse(use="lora-capable"),
     )
+    """Remove engines that can't serve the request."""
     scorers: tuple[ScorerUse, ...] = (
         ScorerUse(use="least-delay", weight=12),
         ScorerUse(use="lora-affinity", weight=24),
         ScorerUse(use="queue", weight=1),
     )
+    """Score the engines that are left from 0 to 1; scores are added up by weight."""
     picker: PluginUse = PluginUse(use="max-score")
+    """Picks engines by the total scores: the first one, and fallbacks."""
 
 
 class LateBinding(Section):
@@ -27,11 +30,12 @@ class LateBinding(Section):
     `least-delay` decides: with `max-score`, and no other scorers than `lora-affinity` and `queue`."""
 
     enabled: bool = True
+    """False sends every request to an engine as soon as it is decided."""
     slowdown: float = Field(default=3.0, ge=1.0)
-    """A request goes before all shorter ones once it has waited this many times its own expected time to the first
-    token; first come, first served."""
+    """A request that has waited this many times its own expected time to the first token is sent before all shorter
+    ones; several such requests in the order of their arrival."""
     max_requests: int = Field(default=64, ge=1)
-    """Requests of a pool that may wait so at one scheduler; with more, the oldest goes at once."""
+    """Requests of a pool that one scheduler may hold; with more, the oldest is sent at once."""
 
 
 class SchedulingPolicy(Section):
@@ -39,17 +43,20 @@ class SchedulingPolicy(Section):
     for one profile named `default`."""
 
     handler: PluginUse = PluginUse(use="single")
+    """Chooses the scheduling profiles to run, e.g. one for prefill and one for decode."""
     profiles: dict[str, SchedulingProfile] = Field(
         default_factory=lambda: {"default": SchedulingProfile()}, min_length=1
     )
+    """Scheduling profiles, by name."""
     producers: tuple[PluginUse, ...] = ()
-    """Producers of attributes; one that a plugin needs and that isn't listed is added with its defaults."""
+    """Compute values that other plugins read. A producer that a plugin needs is added with its defaults unless it is
+    listed."""
     deciders: tuple[PluginUse, ...] = ()
     """Conditions that profile handlers refer to."""
     pre_request: tuple[PluginUse, ...] = Field(default=(PluginUse(use="destination-header"),), alias="pre-request")
     """Write headers after the choice and before the request is sent."""
     observers: tuple[PluginUse, ...] = ()
-    """Learn from answers."""
+    """Plugins that learn from the ends of requests."""
     flow_control: FlowControl = FlowControl()
     """How requests wait while the pool is saturated."""
     late_binding: LateBinding = LateBinding()

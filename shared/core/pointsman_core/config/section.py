@@ -39,7 +39,9 @@ class PluginUse(BaseModel):
     model_config = ConfigDict(frozen=True, extra="allow")
 
     use: str
+    """Type of the plugin."""
     name: str | None = None
+    """Name of this instance, for other keys, errors and metrics; default: the type."""
 
     @model_validator(mode="before")
     @classmethod

@@ -11,8 +11,9 @@ class PickerUse(PluginUse):
     """The profile-picker: one plugin, and what happens when it can't decide."""
 
     use: str = "single"
+    """Type of the plugin."""
     default: str | None = None
-    """Profile for requests that the picker is undecided about."""
+    """Profile for requests for which the picker finds none."""
     on_undecided: Literal["default", "error"] | None = None
     """Default: `default` when a default profile is named, otherwise `error`."""
 
@@ -21,8 +22,11 @@ class Ranking(Section):
     """How a selector ranks models: filters, then weighted scorers, then one picker."""
 
     filters: tuple[PluginUse, ...] = ()
+    """Remove models that can't serve the request."""
     scorers: tuple[ScorerUse, ...] = ()
+    """Score the models that are left from 0 to 1; scores are added up by weight."""
     picker: PluginUse = PluginUse(use="max-score")
+    """Picks one model by the total scores."""
 
 
 class Selector(Section):
@@ -32,6 +36,7 @@ class Selector(Section):
     models: tuple[str, ...] = ()
     """Models to choose among; empty means all that are configured."""
     rankings: dict[str, Ranking] = Field(default_factory=lambda: {"default": Ranking()})
+    """Ways to rank models, by name; `choose` chooses one of them."""
     choose: PluginUse = PluginUse(use="single")
     """Which ranking a request gets. It can only change how models are ranked, never the request's profile."""
     fallbacks: int = Field(default=0, ge=0, le=8)

@@ -30,7 +30,9 @@ class Cost(Section):
     one."""
 
     input: Dollars = Decimal(0)
+    """Price of prompt tokens."""
     output: Dollars = Decimal(0)
+    """Price of tokens of the answer."""
     cached: Dollars | None = None
     """Price of prompt tokens that came from a cache; default: `input`."""
 
@@ -39,23 +41,27 @@ class Model(Section):
     """A model that requests may name or a selector may choose."""
 
     pool: str | None = None
+    """The pool that serves it; a model has either a `pool` or a `provider`."""
     provider: str | None = None
+    """The provider that serves it."""
     served_as: str | None = None
     """Name at the pool or provider; default: this model's own name."""
     cost: Cost = Cost()
+    """Its prices, for selectors, budgets and the usage ledger."""
     quality: float = Field(default=0.5, ge=0, le=1)
+    """Your rating from 0 to 1, for the scorer `quality`."""
     context: int | None = Field(default=None, ge=1)
     """Longest sequence in tokens."""
     features: tuple[Feature, ...] = ("tools", "json", "logprobs", "reasoning")
-    """Features beyond text: those, and `vision`, `audio`, `video`, `file`."""
+    """Features beyond text that it supports. A selector skips the model for a request that needs another one."""
     apis: tuple[Api, ...] = ("chat.completions", "completions", "responses", "messages")
-    """APIs that it answers; a model for vectors says `[embeddings]`."""
+    """APIs that it serves, e.g. `[embeddings]` for a model that makes vectors."""
     strengths: str = ""
     """Its strengths in words, for the scorer `semantic-match`: `programming, debugging, code review`."""
     groups: tuple[str, ...] = ()
     """Requests for `auto/<group>` choose among the models of that group."""
     tokenizer: Tokenizer | None = None
-    """Its own, in a pool of several base models; default: the pool's."""
+    """Its own tokenizer, in a pool of several base models; default: the pool's."""
     fallbacks: tuple[str, ...] = ()
     """Models that serve requests for this one, in this order, when it fails before the first byte. A model that a
     selector chose has the selector's `fallbacks` instead."""

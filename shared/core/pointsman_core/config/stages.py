@@ -24,9 +24,12 @@ class StageUse(Section):
     """One entry of a profile's itinerary: `service` or `service/policy`."""
 
     stage: str
+    """`service` or `service/policy`, e.g. `guard/strict`; or a name from `stages`."""
     timeout: PositiveDuration | None = None
+    """Longest time for which the request waits for the stage. Default: a stage of your own's `timeout`; for others,
+    until the request's deadline."""
     on_error: OnError | None = None
-    """For a stage that has no replica, fails or times out. `deny`: reject the request. `allow`: skip the stage.
+    """When the stage has no replica, fails or times out. `deny`: reject the request. `allow`: skip the stage.
     `degrade`: the stage falls back to the part that it can do; it is skipped, as with `allow`, if it can't be
     reached."""
     mode: Annotated[Switch | ReviewMode | None, BeforeValidator(switched_off)] = None
@@ -34,9 +37,13 @@ class StageUse(Section):
     client has all of it. `off`: it is skipped. On the way back also `buffer`, `window` and `after`, which override what
     the stage declares, as do the following keys."""
     content: Content | None = None
+    """On the way back: the part of a response that the stage gets."""
     window: int | None = Field(default=None, ge=1)
+    """On the way back: characters of text in a window."""
     overlap: int | None = Field(default=None, ge=0)
+    """On the way back: characters of a window that are shown again with the next one."""
     sentences: bool | None = None
+    """On the way back: whether a window may end at the end of a sentence."""
 
     @property
     def service(self) -> str:
@@ -71,7 +78,10 @@ class CustomStage(Section):
     """A custom stage: a process outside this project. Its name is the verb of its subject."""
 
     timeout: PositiveDuration = 1.0
+    """Longest time for which a request waits for the stage."""
     on_error: OnError = "deny"
+    """When the stage has no replica, fails or times out. `deny`: reject the request. `allow`: skip the stage.
+    `degrade`: as `allow` where the stage can't be reached."""
     mode: ReviewMode = "after"
     """On the way back. `buffer`: it reviews the whole response before the client has any of it. `window`: each piece of
     a stream before the client has it, and a response that isn't streamed as a whole. `after`: once the client has

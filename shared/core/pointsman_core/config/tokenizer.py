@@ -17,7 +17,7 @@ class Tokenizer(Section):
     chat_template: str | None = None
     """File with another chat template, as the engines' `--chat-template`."""
     content_format: Literal["auto", "string", "openai"] = "auto"
-    """As the engines' `--chat-template-content-format`; `auto` sees what the template wants."""
+    """As the engines' `--chat-template-content-format`; `auto` follows the template."""
     chat_template_kwargs: dict[str, JsonValue] = Field(default_factory=dict[str, JsonValue])
     """As the engines' `--default-chat-template-kwargs`."""
     trust_request_chat_template: bool = False
