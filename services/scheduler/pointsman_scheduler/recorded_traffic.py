@@ -123,7 +123,7 @@ class RandomTraffic:
             bench.join(name, data_parallel_size=2, max_context=100_000, loras=("adapter",))
         self._kinds: Final = (
             (self.ask, 50), (self.answer, 40), (self.report, 30), (self.fail, 3), (self.tell, 10), (self.peer, 10),
-            (self.sweep, 5), (self.restart, 1), (self.leave, 1), (self.bind, 20), (self.peers_wait, 2),
+            (self.sweep, 5), (self.restart, 1), (self.leave, 1), (self.bind, 20), (self.peers_wait, 15),
             (self.give_up, 3), (self.transfer, 1), (self.revise, int(revisions)),
         )  # fmt: skip
 
@@ -224,10 +224,17 @@ class RandomTraffic:
 
     def peers_wait(self) -> None:
         at = self.bench.now * 1000
-        requests = [
-            PeerRequest(name, 100.0, 200, 0, at + 50, "edge-2", f"theirs-{name}", at - 5, None, 64, bytes(range(16)))
-            for name in self.names[:2]
-        ]
+        requests: list[PeerRequest] = []
+        for name in self.names[:2]:
+            # With blocks that engines may hold, or without, where the report before had them.
+            like = self.bench.prompt(self.random.randrange(30), self.random.randrange(1, 40))
+            blocks = like.blocks.tobytes() if self.random.random() < 0.7 else b""
+            requests.append(
+                PeerRequest(
+                    name, like.prompt_tokens / 2, like.prompt_tokens, 0, at + 500, "edge-2", f"theirs-{name}", at - 5,
+                    None, like.block_tokens, blocks,
+                )
+            )  # fmt: skip
         self.bench.pool.binder.heard("scheduler-3", at)
         self.bench.pool.binder.peer("scheduler-2", requests, at)
 

@@ -8,7 +8,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pointsman_flight.reader import LogDamagedError, open_segment
+from pointsman_flight.reader import LogDamagedError, open_log, open_segment
+from pointsman_flight.salt import Salt
+from pointsman_scheduler.domain.late_binding import PeerRequest
+from pointsman_scheduler.flight.replay import FlightReplay
+from pointsman_scheduler.plugins import registries
 from pointsman_scheduler.recorded_traffic import POLICIES, RandomTraffic, RecordedBench, replayed
 
 
@@ -96,3 +100,26 @@ def test_a_changed_byte_is_named_by_the_replay(tmp_path: Path) -> None:
 def plain(paths: list[Path]) -> str:
     """Every text in the log."""
     return "".join(repr(entry.record) for path in paths for entry in open_segment(path).entries())
+
+
+@pytest.mark.requirement("FLIGHT-1")
+def test_prompts_that_wait_at_peers_are_renamed_like_all_others(tmp_path: Path) -> None:
+    """Under names of their own they would match no prefix in a replay, and wait elsewhere."""
+    bench = RecordedBench(tmp_path, hash_ids=True)
+    bench.join("engine-1")
+    like, at = bench.prompt(1, 4), bench.now * 1000
+    blocks = like.blocks.tobytes()
+    theirs = PeerRequest(
+        "engine-1", 10.0, like.prompt_tokens, 0, at + 500, "edge-2", "theirs", at, None, like.block_tokens, blocks
+    )
+    bench.pool.binder.peer("scheduler-2", [theirs], at)
+    bench.rotate()
+    bench.end()
+    salt = Salt(b"test")
+    for path in sorted(tmp_path.rglob("*.flight")):  # from the report itself, and from a snapshot after it
+        [flight] = open_log([path])
+        replay = FlightReplay(flight, registries())
+        assert not [step.difference for step in replay.run() if step.difference]
+        peers = replay.pool.binder._peers  # pyright: ignore[reportPrivateUsage] - what a plan is made from
+        [waits] = peers.waiting({"engine-1": 0}, at)
+        assert (waits.request.blocks.tobytes(), waits.request.request_id) == (salt.packed(blocks), salt.id("theirs"))

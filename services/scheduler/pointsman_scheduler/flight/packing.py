@@ -11,6 +11,7 @@ import numpy as np
 
 from pointsman_contracts.message import Part
 from pointsman_flight.salt import LEAST_HASH, Hashes, Salt
+from pointsman_scheduler.domain.late_binding import PeerRequest
 from pointsman_scheduler.domain.prefix_index.recency import FrozenRecency, Promise
 from pointsman_scheduler.flight.freezing import Array, Frozen, Node, Ref, Rows, Values
 
@@ -26,6 +27,9 @@ _ID_FIELDS: Final = {
     "pointsman_plugins.scheduling.request:ScheduleRequest": ("request_id", "session", "fairness_id"),
 }
 _BLOCK_FIELDS: Final = {"pointsman_plugins.scheduling.worker:Hold": "blocks"}
+_PEER_REQUEST: Final = "pointsman_scheduler.domain.late_binding.unbound:PeerRequest"
+_PEER_ID: Final = PeerRequest._fields.index("request_id")
+_PEER_BLOCKS: Final = PeerRequest._fields.index("blocks")
 _KEYED_BY_SESSION: Final = {"pointsman_scheduler.plugins.producers.session:Session": "_bound"}
 
 
@@ -75,7 +79,10 @@ class Packer:
         if kind == "q":
             return kind, node[1], self._column(cast("Values", node[2]))
         if kind == "N":
-            return kind, node[1], self._column(cast("Values", node[2]))
+            values = cast("Values", node[2])
+            if node[1] == _PEER_REQUEST and not isinstance(values, Rows):
+                values = list(self._peer_request(values))
+            return kind, node[1], self._column(values)
         if kind == "m":
             return kind, node[1], cast("Part", node[2]).model_dump_json()
         if kind == "a":
@@ -114,11 +121,20 @@ class Packer:
         if not isinstance(values, Rows):
             return self._numbers(values)
         rows = values.rows
+        if values.kind == _PEER_REQUEST:
+            rows = [self._peer_request(row) for row in rows]
         if keys and self._hash_ids and all(isinstance(text, str) for text in chain.from_iterable(rows)):
             rows = [(row[0], self._salt.id(cast("str", row[1])), *row[2:]) if len(row) > 1 else row for row in rows]
         if any(type(number) is int and number >= LEAST_HASH for number in chain.from_iterable(rows)):
             rows = [tuple(self._numbers(list(row))) for row in rows]
         return {values.kind: rows}
+
+    def _peer_request(self, row: Sequence[object]) -> tuple[object, ...]:
+        values = list(row)
+        if self._hash_ids:
+            values[_PEER_ID] = self._salt.id(cast("str", values[_PEER_ID]))
+        values[_PEER_BLOCKS] = self._salt.packed(cast("bytes", values[_PEER_BLOCKS]))
+        return tuple(values)
 
     def _numbers(self, values: list[object]) -> list[object]:
         """The values with hashes renamed, and numbers too large for msgpack as text."""

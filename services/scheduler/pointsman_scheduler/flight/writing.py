@@ -212,9 +212,8 @@ class RecordMaker:
         )  # fmt: skip
 
     def _peer(self, at_ms: float, scheduler: str, requests: tuple[PeerRequest, ...]) -> Record:
-        return records.PeerWaiting(
-            at_ms, scheduler, tuple([each._replace(request_id=self._id(each.request_id)) for each in requests])
-        )
+        renamed = [each._replace(request_id=self._id(each.request_id), blocks=next(self._blocks)) for each in requests]
+        return records.PeerWaiting(at_ms, scheduler, tuple(renamed))
 
     def _peer_heard(self, at_ms: float, scheduler: str) -> Record:
         return records.PeerWaiting(at_ms, scheduler, None)
@@ -284,7 +283,7 @@ def _scored(runs: Sequence[Run]) -> int:
     return digest
 
 
-_WITH_BLOCKS: Final = frozenset(("decide", "apply", "hear_kv", "load"))
+_WITH_BLOCKS: Final = frozenset(("decide", "apply", "hear_kv", "load", "peer"))
 
 
 def _blocks_of(note: Note) -> Sequence[bytes]:
@@ -300,6 +299,8 @@ def _blocks_of(note: Note) -> Sequence[bytes]:
         return (*everything, *[change.blocks for change in told.changes])
     if name == "load":
         return (cast("Dump", note[3]).hashes.tobytes(),)
+    if name == "peer":
+        return [each.blocks for each in cast("tuple[PeerRequest, ...]", note[3])]
     return ()
 
 
