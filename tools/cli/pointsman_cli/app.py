@@ -57,8 +57,8 @@ EngineKeyOption = Annotated[
 StageOption = Annotated[
     list[str] | None, typer.Option("--stage", metavar="NAME", help="A stage of your own that gets a login; repeatable.")
 ]
-SimulatedOption = Annotated[int, typer.Option("--simulated", min=1, max=64, help="How many simulated engines.")]
-SpeedupOption = Annotated[float, typer.Option("--speedup", min=0.1, max=100, help="Of the simulated engines.")]
+SimulatedOption = Annotated[int, typer.Option("--simulated", min=1, max=64, help="Number of simulated engines.")]
+SpeedupOption = Annotated[float, typer.Option("--speedup", min=0.1, max=100, help="Speed of the simulated engines.")]
 ReplicasOption = Annotated[
     list[str] | None, typer.Option("--replicas", metavar="SERVICE=N", help="E.g. scheduler=2, recorder=0; repeatable.")
 ]
@@ -91,11 +91,13 @@ def pointsman(
 @app.command()
 def up(
     config: ConfigOption = None,
-    port: Annotated[int, typer.Option(min=0, max=65535, help="Where requests are taken; 0: a free port.")] = 8080,
+    port: Annotated[int, typer.Option(min=0, max=65535, help="Port that takes requests; 0: a free one.")] = 8080,
     nats: Annotated[
         str | None, typer.Option("--nats", metavar="URL", help="A running NATS server; default: start one.")
     ] = None,
-    nats_port: Annotated[int, typer.Option(min=0, max=65535, help="For the server it starts; 0: a free port.")] = 4222,
+    nats_port: Annotated[
+        int, typer.Option(min=0, max=65535, help="Port of the NATS server that it starts; 0: a free one.")
+    ] = 4222,
     engine: EngineOption = None,
     engine_key: EngineKeyOption = None,
     simulated: SimulatedOption = 3,
@@ -107,11 +109,13 @@ def up(
     ] = False,
     with_console: ConsoleOption = True,
     console_port: Annotated[
-        int | None, typer.Option(min=0, max=65535, help="Of the console; default: 8090, or a free one.")
+        int | None, typer.Option(min=0, max=65535, help="Port of the console; default: 8090, or a free one.")
     ] = None,
     metrics_port: Annotated[
         int | None,
-        typer.Option(min=0, max=65535, help="Of the first process's metrics; others count up. Default: 9100."),
+        typer.Option(
+            min=0, max=65535, help="Port of the first process's metrics; others take the next ones. Default: 9100."
+        ),
     ] = None,
     run_dir: Annotated[Path, typer.Option(help="Logs and the server's store.")] = Path("run/up"),
 ) -> None:
@@ -149,12 +153,13 @@ def demo(
     speedup: SpeedupOption = 1.0,
     replicas: ReplicasOption = None,
     separate: SeparateOption = False,
-    clients: Annotated[int, typer.Option(min=1, max=256, help="How many clients send at once.")] = 8,
-    seconds: Annotated[float, typer.Option(min=1, max=3600, help="How long they send.")] = 20,
+    clients: Annotated[int, typer.Option(min=1, max=256, help="Number of clients that send requests.")] = 8,
+    seconds: Annotated[float, typer.Option(min=1, max=3600, help="Seconds for which they send.")] = 20,
     with_console: ConsoleOption = True,
     run_dir: Annotated[Path, typer.Option(help="Logs and the server's store.")] = Path("run/demo"),
 ) -> None:
-    """Start a gateway, send it mixed traffic, show who served what and why, end it. Status 1 when a request failed."""
+    """Start a gateway, send mixed traffic, show which engine served what and why, and stop. Status 1 when a request
+    failed."""
     from pointsman_cli import plan
     from pointsman_cli.demo import demo as run
     from pointsman_cli.stack import StackOptions
@@ -177,9 +182,9 @@ def demo(
 def watch(
     nats: NatsOption = None,
     pool: Annotated[str | None, typer.Option(help="Only this pool.")] = None,
-    model: Annotated[str | None, typer.Option(help="Only this model, asked for or served.")] = None,
+    model: Annotated[str | None, typer.Option(help="Only requests for this model, or that it served.")] = None,
     outcome: Annotated[
-        str | None, typer.Option(help="Only requests that ended so: ok, rejected, client_gone, engine_error, …")
+        str | None, typer.Option(help="Only requests with this outcome: ok, rejected, client_gone, engine_error, …")
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object a line, for programs.")] = False,
 ) -> None:
@@ -197,13 +202,13 @@ def explain(
     nats: NatsOption = None,
     since_minutes: Annotated[
         float,
-        typer.Option("--since", metavar="MINUTES", min=0, max=10**7, help="How far to look back."),
+        typer.Option("--since", metavar="MINUTES", min=0, max=10**7, help="Minutes to look back."),
     ] = 60,
-    as_json: Annotated[bool, typer.Option("--json", help="The stored events as they are.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the stored events.")] = False,
     png: Annotated[Path | None, typer.Option("--png", metavar="FILE", help="Draw the decision there instead.")] = None,
-    dark: Annotated[bool, typer.Option("--dark", help="With --png: on a dark ground.")] = False,
+    dark: Annotated[bool, typer.Option("--dark", help="With --png: on a dark background.")] = False,
 ) -> None:
-    """Why this endpoint, and why not each other one: one request's story from the stored events."""
+    """Explain one request from the stored events: why its endpoint was chosen, and why no other."""
     from pointsman_cli.explain import Picture
     from pointsman_cli.explain import explain as run
 
@@ -239,7 +244,7 @@ def usage(
     key: Annotated[str | None, typer.Option(help="Only the API key of this name.")] = None,
     nats: NatsOption = None,
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object a row, for programs.")] = False,
-    as_csv: Annotated[bool, typer.Option("--csv", help="For spreadsheets.")] = False,
+    as_csv: Annotated[bool, typer.Option("--csv", help="Print CSV, for spreadsheets.")] = False,
 ) -> None:
     """Sum requests, tokens and cost of the usage ledger."""
     from pointsman_cli.usage import query
@@ -288,10 +293,11 @@ def policy_test(
     ],
     config: Annotated[Path, typer.Option("--config", help="The configuration to try.")] = Path("pointsman.yaml"),
     header: Annotated[
-        list[str] | None, typer.Option("--header", metavar="NAME: VALUE", help="Added to the file's; repeatable.")
+        list[str] | None,
+        typer.Option("--header", metavar="NAME: VALUE", help="A header beside those of the file; repeatable."),
     ] = None,
     trusted: Annotated[bool, typer.Option("--trusted", help="As if a trusted proxy had sent it.")] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="For programs.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON, for programs.")] = False,
 ) -> None:
     """Show what each stage would do to a request, without a gateway. Status 1 when it would be refused."""
     from pointsman_cli.policy_trial import trial
@@ -306,8 +312,10 @@ def policy_key(
     tenant: Annotated[str, typer.Option(help="Whose key it is.")],
     name: Annotated[str, typer.Option("--id", help="The key's name, in trails and logs.")] = "",
     plan: Annotated[str, typer.Option(help="The tenant's plan.")] = "",
-    scope: Annotated[list[str] | None, typer.Option(help="What it may do; repeatable.")] = None,
-    model: Annotated[list[str] | None, typer.Option(help="What it may use; repeatable. Default: all.")] = None,
+    scope: Annotated[list[str] | None, typer.Option(help="A scope of the key; repeatable.")] = None,
+    model: Annotated[
+        list[str] | None, typer.Option(help="A model that the key may use; repeatable. Default: all.")
+    ] = None,
     store: Annotated[bool, typer.Option("--store", help="Keep it on the bus, for `stored: true`.")] = False,
     nats: NatsOption = None,
 ) -> None:
@@ -359,7 +367,7 @@ def nats_permissions(
 
 @nats_app.command("users")
 def nats_users(
-    folder: Annotated[Path, typer.Argument(help="Where to write; passwords that it has stay.")],
+    folder: Annotated[Path, typer.Argument(help="Folder to write; passwords that it already has are kept.")],
     agent: Annotated[
         list[str] | None, typer.Option("--agent", metavar="POOL/WORKER", help="A worker's agent; repeatable.")
     ] = None,

@@ -98,7 +98,7 @@ def config_status(nats: NatsOption = None) -> None:
 
 @config_app.command("reference")
 def config_reference() -> None:
-    """Every key and every built-in plugin of this version, as Markdown."""
+    """Print every key and every built-in plugin of this version, as Markdown."""
     from pointsman_cli.reference import reference
 
     sys.stdout.write(reference())

@@ -19,12 +19,17 @@ def create(
     name: Annotated[str, typer.Option(help="The key's name, in trails, logs and sums; default: one is made.")] = "",
     subject: Annotated[str, typer.Option(help="The user within the tenant; default: the key's name.")] = "",
     plan: Annotated[str, typer.Option(help="The tenant's plan.")] = "",
-    scope: Annotated[list[str] | None, typer.Option(help="What it may do; repeatable.")] = None,
-    model: Annotated[list[str] | None, typer.Option(help="What it may use; repeatable. Default: all.")] = None,
-    limit: Annotated[list[str] | None, typer.Option(metavar="NAME=VALUE", help="For a limit's claim.")] = None,
+    scope: Annotated[list[str] | None, typer.Option(help="A scope of the key; repeatable.")] = None,
+    model: Annotated[
+        list[str] | None, typer.Option(help="A model that the key may use; repeatable. Default: all.")
+    ] = None,
+    limit: Annotated[
+        list[str] | None,
+        typer.Option(metavar="NAME=VALUE", help="Value for a limit whose `claim` has this name; repeatable."),
+    ] = None,
     budget: Annotated[str | None, typer.Option(metavar="AMOUNT", help="E.g. 50/month, 5/d: dollars.")] = None,
     expires: Annotated[str | None, typer.Option(metavar="WHEN", help="E.g. 90d, 2027-01-01. Default: never.")] = None,
-    note: Annotated[str, typer.Option(help="For yourself.")] = "",
+    note: Annotated[str, typer.Option(help="A note for operators.")] = "",
     nats: NatsOption = None,
 ) -> None:
     """Make an API key, shown this once; preprocessors with `stored: true` know it at once."""
@@ -49,7 +54,7 @@ def create(
 
 @keys_app.command("list")
 def show_all(
-    tenant: Annotated[str | None, typer.Option(help="Only this tenant's.")] = None,
+    tenant: Annotated[str | None, typer.Option(help="Only keys of this tenant.")] = None,
     nats: NatsOption = None,
     as_json: JsonOption = False,
 ) -> None:

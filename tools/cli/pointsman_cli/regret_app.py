@@ -23,10 +23,10 @@ def regret(
     ] = None,
     nats: NatsOption = None,
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object a row, for programs.")] = False,
-    as_csv: Annotated[bool, typer.Option("--csv", help="For spreadsheets.")] = False,
+    as_csv: Annotated[bool, typer.Option("--csv", help="Print CSV, for spreadsheets.")] = False,
 ) -> None:
-    """What decisions cost beyond the best candidate, once their requests had ended: of each pool, hour and reason, of
-    shadow profiles too. As the recorder has judged them, or with --from as a flight log has them."""
+    """Show what decisions cost beyond the best candidate, once their requests had ended: by pool, hour and reason, and
+    for shadow profiles too. Reads the recorder's judgements, or with --from a flight log."""
     from pointsman_cli.regret import query
     from pointsman_cli.regret import regret as show
 

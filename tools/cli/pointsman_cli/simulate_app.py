@@ -87,17 +87,18 @@ def simulate(
     scale: Annotated[
         float,
         typer.Option(
-            metavar="X", callback=_above_0, help="The trace's arrivals, times as fast.", rich_help_panel="Workload"
+            metavar="X",
+            callback=_above_0,
+            help="Speed of the trace's arrivals: 2 halves the gaps.",
+            rich_help_panel="Workload",
         ),
     ] = 1.0,
     requests: Annotated[
-        int, typer.Option(metavar="N", min=1, help="Of the synthetic workload.", rich_help_panel="Workload")
+        int, typer.Option(metavar="N", min=1, help="Number of synthetic requests.", rich_help_panel="Workload")
     ] = 4000,
     rate: Annotated[
         float,
-        typer.Option(
-            metavar="X", callback=_above_0, help="Of the synthetic workload, in requests/s.", rich_help_panel="Workload"
-        ),
+        typer.Option(metavar="X", callback=_above_0, help="Synthetic requests per second.", rich_help_panel="Workload"),
     ] = 4.0,
     log: Annotated[
         list[Path] | None,
@@ -175,12 +176,10 @@ def simulate(
             metavar="N", min=1, help="Schedulers that share the requests of pointsman.", rich_help_panel="Policies"
         ),
     ] = 1,
-    workers: Annotated[int, typer.Option(metavar="N", min=1, help="How many engines.", rich_help_panel="Engines")] = 4,
+    workers: Annotated[int, typer.Option(metavar="N", min=1, help="Number of engines.", rich_help_panel="Engines")] = 4,
     speeds: Annotated[
         str | None,
-        typer.Option(
-            metavar="X,X,…", help="How many times as fast each engine is, e.g. 0.6,1,1,1.4.", rich_help_panel="Engines"
-        ),
+        typer.Option(metavar="X,X,…", help="Speed factor of each engine, e.g. 0.6,1,1,1.4.", rich_help_panel="Engines"),
     ] = None,
     blocks: Annotated[
         int, typer.Option(metavar="N", min=1, help="KV blocks of an engine.", rich_help_panel="Engines")
@@ -223,7 +222,7 @@ def simulate(
     processes: Annotated[
         int,
         typer.Option(
-            metavar="N", min=1, help="How many run at a time.", rich_help_panel="Output", show_default="the cores"
+            metavar="N", min=1, help="Number of runs at a time.", rich_help_panel="Output", show_default="the cores"
         ),
     ] = os.cpu_count() or 1,
     out: Annotated[
