@@ -51,7 +51,7 @@ class PreprocessRequest(Message):
 
     def changed(self, **changes: Unpack["RequestChanges"]) -> Self:
         """A copy with these fields changed. Raises TypeError for an unknown field."""
-        return self._with(changes)
+        return self.with_fields(changes)
 
 
 class RequestChanges(TypedDict, total=False):
@@ -134,7 +134,7 @@ class RequestFacts(Part):
 
     def changed(self, **changes: Unpack["FactsChanges"]) -> Self:
         """A copy with these fields changed. Raises TypeError for an unknown field."""
-        return self._with(changes)
+        return self.with_fields(changes)
 
 
 class FactsChanges(TypedDict, total=False):
@@ -188,7 +188,7 @@ class Stage(Part):
 
     def noted(self, memo: str | None) -> Self:
         """The same entry with another memo."""
-        return self._with({"memo": memo})
+        return self.with_fields({"memo": memo})
 
 
 @unchecked
@@ -208,7 +208,7 @@ class StageReport(Part):
 
     def changed(self, **changes: Unpack["ReportChanges"]) -> Self:
         """A copy with these fields changed. Raises TypeError for an unknown field."""
-        return self._with(changes)
+        return self.with_fields(changes)
 
 
 class ReportChanges(TypedDict, total=False):
@@ -317,7 +317,7 @@ class Journey(Message):
 
     def changed(self, **changes: Unpack["JourneyChanges"]) -> Self:
         """A copy with these fields changed. Raises TypeError for an unknown field."""
-        return self._with(changes)
+        return self.with_fields(changes)
 
 
 class JourneyChanges(TypedDict, total=False):

@@ -53,7 +53,7 @@ class Part(BaseModel):
         val_json_bytes="base64",
     )
 
-    def _with(self, changes: Mapping[str, object]) -> Self:
+    def with_fields(self, changes: Mapping[str, object]) -> Self:
         """A copy with other values in some fields, which aren't validated. Raises TypeError for a field that the class
         doesn't have. Takes a third of the time of `model_copy`; subclasses type the changes."""
         own = self.__dict__

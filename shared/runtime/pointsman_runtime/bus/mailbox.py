@@ -86,6 +86,8 @@ class Fifo:
         self._planned = False
         self._running: set[asyncio.Task[None]] = set()
         self._overflow = Overflow(tally)
+        self.busy = False
+        """Whether a message must wait for its turn: others wait, or as many coroutines run as may."""
 
     def take(self, delivery: Delivery) -> None:
         """As `Mailbox.take`. An object of this process is handled in this very call, unless others wait."""
@@ -95,12 +97,20 @@ class Fifo:
     def hand(self, delivery: Delivery) -> bool:
         """Handle one message in this very call unless others wait for their turn. False when the mailbox is full; the
         message is then the caller's."""
-        if not self._waiting and len(self._running) < self._concurrency:
-            going_on = self._handle(delivery)
-            if going_on is not None:
-                self._run(going_on)
-            return True
-        return self._append(delivery)
+        if self.busy:
+            return self._append(delivery)
+        going_on = self._handle(delivery)
+        if going_on is not None:
+            self.run(going_on)
+        return True
+
+    def run(self, going_on: Coroutine[object, object, None]) -> None:
+        """Run a coroutine that counts towards the mailbox's concurrency."""
+        task = asyncio.get_running_loop().create_task(going_on)
+        self._running.add(task)
+        task.add_done_callback(self._ended)
+        if len(self._running) >= self._concurrency:
+            self.busy = True
 
     def _append(self, delivery: Delivery) -> bool:
         """Keep one message for a later turn. False when there is no room."""
@@ -108,6 +118,7 @@ class Fifo:
         if len(self._waiting) >= self._messages or self._bytes + size > self._size:
             return False
         self._waiting.append(delivery)
+        self.busy = True
         self._bytes += size
         if not self._planned:
             self._planned = True
@@ -129,23 +140,20 @@ class Fifo:
             if len(self._running) >= self._concurrency:
                 return  # a task that ends plans the next turn
             delivery = waiting.popleft()
+            self.busy = bool(waiting)
             self._bytes -= len(delivery.payload) + len(delivery.body)
             going_on = self._handle(delivery)
             if going_on is not None:
-                self._run(going_on)
+                self.run(going_on)
         if waiting:
             self._planned = True
             asyncio.get_running_loop().call_soon(self._work)  # the rest waits for a turn of its own
         elif self._overflow.overflowing:
             self._overflow.caught_up()
 
-    def _run(self, going_on: Coroutine[object, object, None]) -> None:
-        task = asyncio.get_running_loop().create_task(going_on)
-        self._running.add(task)
-        task.add_done_callback(self._ended)
-
     def _ended(self, task: "asyncio.Task[None]") -> None:
         self._running.discard(task)
+        self.busy = bool(self._waiting)
         if self._waiting and not self._planned:
             self._planned = True
             self._soon(self._work)

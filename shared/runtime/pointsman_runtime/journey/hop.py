@@ -80,7 +80,7 @@ class Hop(Generic[M]):
         if "itinerary" not in changes:
             changes["itinerary"] = journey.itinerary[1:]
         changes["trail"] = (*changes.get("trail", journey.trail), self.report(note=note))
-        return journey.changed(**changes)
+        return journey.with_fields(changes)
 
     def reject(
         self,

@@ -141,7 +141,7 @@ class _PendingRequest(Waiter):
         self._timeout_s = timeout_s
         self._traceparent = traceparent
         self._gives_up = gives_up
-        self._started = _now()
+        self._started = asyncio.get_running_loop().time()
         left_s = (request.deadline_ms - time.time_ns() // 1_000_000) / 1000
         self._deadline = self._started + min(timeout_s, left_s)
         self._attempt = request.attempt
@@ -164,9 +164,17 @@ class _PendingRequest(Waiter):
         """Send for the first time. The reply where it came at once, else the future that will have it. Raises what
         prevents sending; after a future `close` must be called."""
         replies = self._bus.replies
-        self._reply_to = replies.expect(self)
+        reply_to = self._reply_to = replies.expect(self)
         try:
-            self._publish(self._request, self._started, resent=False)
+            called = self._journeys.call(
+                FIRST_STAGE, self._request, reply_to, self._traceparent, self._body, straight=True
+            )
+            if isinstance(called, Decision):
+                replies.close(self)
+                self._client.tally.handled += 1
+                return called
+            if not called:
+                self._send_out(self._request, self._started, resent=False)
         except BaseException as error:
             # An edge that may not decide alone has nothing better to do than to wait, or to try again.
             held = isinstance(error, NoListener) and self._hold(Place(FIRST_STAGE), error, self._started)
@@ -271,7 +279,11 @@ class _PendingRequest(Waiter):
         self._attempt += 1
         self._bus.replies.extend(self, min(now + self._budget(), self._deadline))
         try:
-            self._publish(self._request.changed(attempt=self._attempt), now, resent=True)
+            request = self._request.changed(attempt=self._attempt)
+            if not self._journeys.call(
+                FIRST_STAGE, request, self._reply_to, self._traceparent, self._body, resent=True
+            ):
+                self._send_out(request, now, resent=True)
         except NoListener as missing:
             if not self._hold(Place(FIRST_STAGE), missing, now):
                 self._fail(missing)
@@ -281,9 +293,8 @@ class _PendingRequest(Waiter):
         except BusError as error:
             self._fail(error)
 
-    def _publish(self, request: PreprocessRequest, now: float, *, resent: bool) -> None:
-        if self._journeys.call(FIRST_STAGE, request, self._reply_to, self._traceparent, self._body, resent=resent):
-            return
+    def _send_out(self, request: PreprocessRequest, now: float, *, resent: bool) -> None:
+        """Send the request to a preprocessor of another process."""
         where = self._table.where(FIRST_STAGE, None, now, resent=resent, patient=True)
         if isinstance(where, NoInstance):
             if not self._bus.connected:

@@ -6,6 +6,7 @@ from collections.abc import Awaitable, Callable, Iterable
 from typing import TypeVar
 
 from pointsman_contracts.journey import JOURNEY_LIMIT, Journey, PreprocessRequest, StageReport
+from pointsman_contracts.reply import Decision
 from pointsman_contracts.response_stage import ResponseReview
 from pointsman_contracts.services import STAGES
 from pointsman_contracts.subjects import ANY, direct_subject, stage_subject, subject
@@ -21,7 +22,7 @@ from pointsman_runtime.journey.heartbeat import Heartbeat
 from pointsman_runtime.journey.hop import Reply
 from pointsman_runtime.journey.hop_budget import HOP_BUDGET_S, budget_of
 from pointsman_runtime.journey.presence import Direct, NoInstance
-from pointsman_runtime.journey.process_stages import BodyOf, LocalStage, ProcessStages
+from pointsman_runtime.journey.process_stages import BodyOf, ProcessStages
 from pointsman_runtime.journey.review_stage import Reviewer, ReviewStage
 from pointsman_runtime.journey.routing_slip import astray, skipped, unanswered
 from pointsman_runtime.journey.stage import Handler, StageRunner
@@ -53,7 +54,7 @@ class Journeys:
         """Pools and providers of the configuration; None before there is one."""
         self._never_static: frozenset[str] = frozenset()
         self._custom_stages = CustomStages(bus, self)
-        self._stages: list[tuple[str, str, Fifo]] = []
+        self._stages: list[tuple[str, str, StageRunner]] = []
         self._reviews: list[tuple[str, Fifo]] = []
         self._sids: list[int] = []
         self._holds: list[str] = []
@@ -86,11 +87,11 @@ class Journeys:
         """
         service = self.process.service
         route = tuple(ANY for _ in STAGES[service].route) if service in STAGES else ()
-        tally = self.bus.new_tally(f"stage.{service}")
-        runner = StageRunner(self, self.tracing, self.bus.tallies, tally, message, handler)
-        mailbox = self.bus.mailbox(tally, runner.handle, pending=pending, concurrency=concurrency)
+        runner = StageRunner(
+            self, self.bus, self.tracing, self._local.stages, message, handler, pending=pending, concurrency=concurrency
+        )
         self._stages.append(
-            (stage_subject(service, *route), direct_subject(service, self.process.instance, *route), mailbox)
+            (stage_subject(service, *route), direct_subject(service, self.process.instance, *route), runner)
         )
 
     def reviews(self, reviewer: Reviewer, *, pending: int = 4096, concurrency: int = 256) -> None:
@@ -104,15 +105,16 @@ class Journeys:
 
     def serve(self) -> None:
         """Join the queue groups of all stages, and publish that this instance is ready."""
-        service, instance, link = self.process.service, self.process.instance, self.bus.link
-        for group, direct, mailbox in self._stages:
-            self._sids.append(link.attach(group, mailbox.take, queue=service))
-            self._sids.append(link.attach(direct, mailbox.take, exclusive=True))
-            self._local.stages[service] = LocalStage(instance, mailbox)
+        service, link = self.process.service, self.bus.link
+        for group, direct, runner in self._stages:
+            take = runner.mailbox.take
+            self._sids.append(link.attach(group, take, queue=service))
+            self._sids.append(link.attach(direct, take, exclusive=True))
+            self._local.stages[service] = runner
         self._stages.clear()
         for group, mailbox in self._reviews:
             self._sids.append(link.attach(group, mailbox.take, queue=service))
-            self._local.reviewers[service] = LocalStage(instance, mailbox)
+            self._local.reviewers[service] = mailbox
         self._reviews.clear()
         self.heartbeat.ready = True
         self.heartbeat.beat()
@@ -209,21 +211,23 @@ class Journeys:
         body: bytes = b"",
         *,
         resent: bool = False,
-    ) -> bool:
+        straight: bool = False,
+    ) -> Decision | bool:
         """Hand a message to a stage of this process. False when no such stage takes work here, or when the message is
-        `resent` and another process has one: the stage here may have swallowed it."""
+        `resent` and another process has one: the stage here may have swallowed it. `straight`: returns a decision that
+        is made within this call, instead of sending it to `reply_to`."""
         stage = self._local.stages.get(service)
-        if stage is None or (resent and self._has_others(service, stage.instance)):
+        if stage is None or (resent and self._has_others(service, stage.process.instance)):
             return False
         rest = memoryview(body) if body else NO_BODY
-        return stage.mailbox.hand(Delivery("", reply_to, b"", b"", message, rest, traceparent))
+        if stage.mailbox.busy:
+            return stage.mailbox.hand(Delivery("", reply_to, b"", b"", message, rest, traceparent))
+        return stage.run(message, rest, reply_to, traceparent, straight=straight) or True
 
     def call_reviewer(self, service: str, review: ResponseReview, reply_to: str, traceparent: str | None) -> bool:
         """Hand a review to a response stage of this process. False when none takes work here."""
-        stage = self._local.reviewers.get(service)
-        return stage is not None and stage.mailbox.hand(
-            Delivery("", reply_to, b"", b"", review, traceparent=traceparent)
-        )
+        mailbox = self._local.reviewers.get(service)
+        return mailbox is not None and mailbox.hand(Delivery("", reply_to, b"", b"", review, traceparent=traceparent))
 
     def hold_bodies(self, edge: str, body_of: BodyOf) -> None:
         """Let the stages of this process read the bodies that an edge of it holds, until its service closes."""

@@ -1,22 +1,16 @@
 """The stages that run in one process, the bodies that its edges hold, and the peers that its services know."""
 
 from collections.abc import Callable
-from typing import Final, NamedTuple
+from typing import Final
 
 from pointsman_runtime.bus.hub import Hub
 from pointsman_runtime.bus.mailbox import Fifo
 from pointsman_runtime.journey.roster import Roster
+from pointsman_runtime.journey.stage import StageRunner
 
 BodyOf = Callable[[str, bool], bytes | None]
 """The body of a request, by its id, as the client sent it (True) or as the engine gets it; None when its edge no longer
 holds it."""
-
-
-class LocalStage(NamedTuple):
-    """A stage of this process that takes work."""
-
-    instance: str
-    mailbox: Fifo
 
 
 class ProcessStages:
@@ -24,9 +18,9 @@ class ProcessStages:
 
     def __init__(self, hub: Hub) -> None:
         self.roster: Final = Roster(hub.link, hub.tallies)
-        self.stages: Final[dict[str, LocalStage]] = {}
-        """Request stages by service."""
-        self.reviewers: Final[dict[str, LocalStage]] = {}
-        """Response stages by service."""
+        self.stages: Final[dict[str, StageRunner]] = {}
+        """Request stages that take work, by service."""
+        self.reviewers: Final[dict[str, Fifo]] = {}
+        """Response stages that take work, by service."""
         self.bodies: Final[dict[str, BodyOf]] = {}
         """Bodies of open requests, by the instance of their edge."""

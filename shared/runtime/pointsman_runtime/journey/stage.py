@@ -2,55 +2,68 @@
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable, Coroutine
-from typing import Generic
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Final, cast
 
 from pydantic import ValidationError
 
 from pointsman_contracts.journey import Journey, PreprocessRequest
+from pointsman_contracts.reply import Decision
+from pointsman_contracts.services import STAGES
 from pointsman_runtime.bus import message_headers
-from pointsman_runtime.bus.mailbox import Delivery
+from pointsman_runtime.bus.bus import Bus
+from pointsman_runtime.bus.mailbox import NO_BODY, Delivery
 from pointsman_runtime.journey.hop import SENT, Hop, M, Onward, Outcome
-from pointsman_runtime.journey.routing_slip import skipped
+from pointsman_runtime.journey.routing_slip import SHADOW, in_shadow, skipped
 from pointsman_runtime.telling.logs import Log
-from pointsman_runtime.telling.tallies import Tallies, Tally
 from pointsman_runtime.telling.telemetry import Tracing, sampled
 
 _log = Log("stage")
 
 Handler = Callable[[M, Hop[M]], Outcome | Awaitable[Outcome]]
+AnyHop = Hop[PreprocessRequest] | Hop[Journey]
 
 
-class StageRunner(Generic[M]):
+class StageRunner:
     """Decodes, calls the handler, sends what it returns; answers the edge when the handler fails."""
 
     def __init__(
         self,
         onward: Onward,
+        bus: Bus,
         tracing: Tracing,
-        tallies: Tallies,
-        tally: Tally,
+        stages: Mapping[str, "StageRunner"],
         message: type[M],
         handler: Handler[M],
+        *,
+        pending: int,
+        concurrency: int,
     ) -> None:
+        """`stages`: those of this process that take work, by service; the bounds are those of `Bus.mailbox`."""
+        self.process: Final = onward.process
+        service = STAGES.get(self.process.service)
+        self.routed: Final = service is not None and bool(service.route)
+        """Whether its subject names a pool."""
+        self.custom: Final = onward.custom
         self._onward = onward
-        self._process = onward.process
         self._tracing = tracing
-        self._tallies = tallies
-        self._tally = tally
+        self._stages = stages
+        self._tallies = bus.tallies
+        self._tally = bus.new_tally(f"stage.{self.process.service}")
         self._message = message
-        self._handler = handler
+        self._handler = cast("Handler[Journey]", handler)
         self._has_body: bool = message is PreprocessRequest
+        self.mailbox: Final = bus.mailbox(self._tally, self.handle, pending=pending, concurrency=concurrency)
 
-    def handle(self, delivery: Delivery) -> Coroutine[object, object, None] | None:
-        """Handle one message; returns the rest as a coroutine when the handler is asynchronous."""
+    def handle(self, delivery: Delivery) -> None:
+        """Handle one message of the mailbox."""
         message, body, traceparent = delivery.message, delivery.body, delivery.traceparent
         if not isinstance(message, self._message):
             headers = delivery.headers
             deadline = message_headers.deadline_ms(headers)
             if deadline is not None and time.time_ns() // 1_000_000 > deadline:
                 self._tally.dead += 1
-                return None
+                return
             document = delivery.payload
             if self._has_body:
                 end = document.find(b"\n")
@@ -61,26 +74,71 @@ class StageRunner(Generic[M]):
                 message = self._message.decode(document)
             except ValidationError as error:
                 self._tallies.malformed(self._tally, delivery.subject, delivery.payload, error)
-                return None
+                return
             traceparent = message_headers.find(headers, message_headers.TRACEPARENT_NAME)
-        if traceparent is not None and sampled(traceparent):
-            span = self._tracing.begin(self._process.service, traceparent, request_id=message.request_id)
-            hop = Hop(self._onward, message, body, delivery.reply, span.traceparent, span)
-        else:
-            hop = Hop(self._onward, message, body, delivery.reply, traceparent)
-        try:
-            outcome = self._handler(message, hop)
-            if outcome is not None and not isinstance(outcome, SENT):
-                return self._finish_later(hop, outcome)
-            hop.finish(outcome)
-        # A plugin may raise anything, and return what JSON has no word for; the edge must have an answer.
-        except Exception as error:  # noqa: BLE001
-            self._failed(hop, error)
-        else:
-            self._tally.handled += 1
-        return None
+        self.run(message, body, delivery.reply, traceparent)
 
-    async def _finish_later(self, hop: Hop[M], outcome: Awaitable[Outcome]) -> None:
+    def run(
+        self,
+        message: PreprocessRequest | Journey,
+        body: memoryview,
+        reply_to: str,
+        traceparent: str | None,
+        *,
+        straight: bool = False,
+    ) -> Decision | None:
+        """Handle one message here, and what becomes of it at every following stage of this process that needn't wait.
+        `straight`: returns the decision that the request ends with, instead of sending it."""
+        stage = self
+        # Its handler takes messages of this type, the edge's among them.
+        journey: Journey = message  # pyright: ignore[reportAssignmentType]
+        enforced = not isinstance(message, Journey) or not in_shadow(message)
+        while True:
+            tally = stage._tally
+            span = None
+            if traceparent is not None and sampled(traceparent):
+                span = stage._tracing.begin(stage.process.service, traceparent, request_id=journey.request_id)
+                traceparent = span.traceparent
+            hop = Hop(stage._onward, journey, body, reply_to, traceparent, span)
+            try:
+                outcome = stage._handler(journey, hop)
+                if outcome is not None and not isinstance(outcome, SENT):
+                    stage.mailbox.run(stage._finish_later(hop, outcome))
+                    return None
+                if enforced and span is None:
+                    if isinstance(outcome, Journey):
+                        following = stage._next_to(outcome)
+                        if following is not None:
+                            tally.handled += 1
+                            stage, journey, body = following, outcome, NO_BODY
+                            enforced = journey.itinerary[0].mode != SHADOW
+                            continue
+                    elif straight and isinstance(outcome, Decision):
+                        tally.handled += 1
+                        return outcome
+                hop.finish(outcome)
+            # A plugin may raise anything, and return what JSON has no word for; the edge must have an answer.
+            except Exception as error:  # noqa: BLE001
+                stage._failed(hop, error)
+            else:
+                tally.handled += 1
+            return None
+
+    def _next_to(self, journey: Journey) -> "StageRunner | None":
+        """The stage of this process that takes the journey up at once. None: `Onward.forward` finds out what to do."""
+        itinerary = journey.itinerary
+        if self.custom or not itinerary or journey.attempt > 1:
+            return None
+        following = self._stages.get(itinerary[0].service)
+        if following is None or following.custom or following.mailbox.busy:
+            return None
+        if following.routed:
+            target = journey.target
+            if target is None or target.pool is None or target.provider is not None:
+                return None
+        return following
+
+    async def _finish_later(self, hop: AnyHop, outcome: Awaitable[Outcome]) -> None:
         try:
             async with asyncio.timeout(_timeout_s(hop.message)):
                 result = await outcome
@@ -90,15 +148,15 @@ class StageRunner(Generic[M]):
         else:
             self._tally.handled += 1
 
-    def _failed(self, hop: Hop[M], error: Exception) -> None:
+    def _failed(self, hop: AnyHop, error: Exception) -> None:
         self._tally.failed += 1
         message = hop.message
-        service = self._process.service
+        service = self.process.service
         late = isinstance(error, TimeoutError)
         _log.error("handler_too_slow" if late else "handler_failed", error, request_id=message.request_id)
         if isinstance(message, Journey) and message.itinerary and message.itinerary[0].on_error != "deny":
             reason = f"{service} was too slow" if late else f"{service} failed"
-            hop.finish(skipped(message, self._process.instance, reason))
+            hop.finish(skipped(message, self.process.instance, reason))
         elif late:
             text = f"{service} did not finish in time; request id {message.request_id}."
             hop.finish(hop.reject(504, text, code="stage_timeout"))
