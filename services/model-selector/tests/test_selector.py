@@ -1,10 +1,11 @@
 """A selector as a whole: filter, score, pick, and what comes of it."""
 
 import math
+import zlib
 from collections import Counter
 from collections.abc import Sequence
 from random import Random
-from typing import Final
+from typing import ClassVar, Final
 
 import pytest
 from hypothesis import given
@@ -378,3 +379,30 @@ def test_a_choice_says_whose_state_was_old_when_it_went_by_it(scorer: str, now_s
     standing.pool_changed(PoolSnapshot(pool="big", source="c", sequence=1, at_ms=1, saturation=0.5), 0.0)
     compiled = selector({"scorers": [scorer]})
     assert compiled.select(ModelQuestion(request(), standing, now_s, 1000)).old_pools == old
+
+
+class Recorder(ModelPicker):
+    """Draws numbers of every kind, and keeps them."""
+
+    type_name = "recorder"
+    drawn: ClassVar[list[tuple[float, int, list[int]]]] = []
+
+    def order(self, totals: Sequence[float], random: Random) -> list[int]:
+        self.drawn.append(draws(random))
+        return list(range(len(totals)))
+
+
+def draws(random: Random) -> tuple[float, int, list[int]]:
+    positions = list(range(5))
+    random.shuffle(positions)
+    return random.random(), random.getrandbits(40), positions
+
+
+def test_a_picker_draws_the_numbers_of_the_request_however_many_came_before() -> None:
+    types = registries(Builtin((), (), (Recorder,), BUILTIN.choosers))
+    compiled = compile_selectors(load(THREE | {"selectors": {"s": {"scorers": [], "picker": "recorder"}}}), types)
+    Recorder.drawn.clear()
+    asked = [request(request_id=f"request-{number}") for number in (1, 2, 1)]
+    for each in asked:
+        select(compiled["s"], each)
+    assert Recorder.drawn == [draws(Random(zlib.crc32(each.request_id.encode()))) for each in asked]

@@ -104,6 +104,27 @@ class _Ranking:
         self.reads_pools: Final = any(plugin.reads_pools for plugin in stateful)
 
 
+class _SeededLate(Random):
+    """`Random(pending)`, seeded at its first number: seeding takes longer than all else in a selection, and most need
+    no chance."""
+
+    pending: int | None = None
+
+    def random(self) -> float:
+        if self.pending is not None:
+            self._begin(self.pending)
+        return super().random()
+
+    def getrandbits(self, k: int, /) -> int:
+        if self.pending is not None:
+            self._begin(self.pending)
+        return super().getrandbits(k)
+
+    def _begin(self, seed: int) -> None:
+        self.pending = None
+        self.seed(seed)
+
+
 class CompiledSelector:
     """A named selector instance; nothing is shared with the others (S0-47)."""
 
@@ -112,6 +133,7 @@ class CompiledSelector:
         self.name: Final = name
         self.candidates: Final = candidates_of(config, settings.models)
         self._fallbacks: Final = settings.fallbacks
+        self._random: Final = _SeededLate()
         pools = [each.target.pool for each in self.candidates if each.target.pool is not None]
         self._pools: Final = tuple(dict.fromkeys(pools))
         self._rankings: Final[dict[str, _Ranking]] = {}
@@ -142,7 +164,8 @@ class CompiledSelector:
             raise self._nothing_left(ranking, question, out)
         totals = self._totals(ranking, question, left, timing)
         # Seeded by the request, so that a re-sent journey is decided alike by every replica.
-        random = Random(zlib.crc32(question.journey.request_id.encode("utf-8", "surrogatepass")))
+        random = self._random
+        random.pending = zlib.crc32(question.journey.request_id.encode("utf-8", "surrogatepass"))
         done = timing("picker", ranking.picker.name) if timing else None
         order = ranking.picker.order(totals, random)
         if done:

@@ -13,6 +13,8 @@ class MaxScoreModel(ModelPicker):
     type_name = "max-score"
 
     def order(self, totals: Sequence[float], random: Random) -> list[int]:
+        if len(set(totals)) == len(totals):
+            return sorted(range(len(totals)), key=totals.__getitem__, reverse=True)
         draws = [(-total, random.random(), position) for position, total in enumerate(totals)]
         return [position for _, _, position in sorted(draws)]
 

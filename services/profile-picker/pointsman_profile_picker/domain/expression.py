@@ -4,7 +4,7 @@ import math
 import re
 from collections.abc import Callable, Iterable, Mapping
 from operator import attrgetter
-from typing import Final, cast
+from typing import Final, NamedTuple, cast
 
 from cel_expr_python import cel
 from pydantic import JsonValue
@@ -56,6 +56,24 @@ _VARIABLES: Final[Mapping[str, tuple[cel.Type, Callable[[Journey], object]]]] = 
 }
 VARIABLES: Final = (*_VARIABLES, "pools")
 """What an expression may read."""
+
+_EQUALITY: Final = re.compile(r"""\s*(model|api|path)\s*==\s*(?:"([^"\\\n\r]*)"|'([^'\\\n\r]*)')\s*""")
+
+
+class Equality(NamedTuple):
+    """A condition that compares one text of a request: Python does that in a fraction of CEL's time."""
+
+    read: Callable[[Journey], object]
+    text: str
+
+    @classmethod
+    def of(cls, condition: str) -> "Equality | None":
+        """The comparison that a condition in CEL consists of; None for any other."""
+        found = _EQUALITY.fullmatch(condition)
+        if found is None:
+            return None
+        return cls(_VARIABLES[found[1]][1], found[3] if found[2] is None else found[2])
+
 
 _IN_QUOTES: Final = r"""(?:"([^"]*)"|'([^']*)')"""
 _POOL_NAME: Final = re.compile(rf"\bpools\s*(?:\[\s*{_IN_QUOTES}\s*\]|\.\s*([A-Za-z_]\w*))")

@@ -10,7 +10,13 @@ from pointsman_core.config import Config
 from pointsman_core.plugins import PluginError
 from pointsman_plugins.picking import Choice, PickError, PoolStates, ProfilePicker, need_profile
 from pointsman_plugins.plugin import Params
-from pointsman_profile_picker.domain.expression import EvaluationError, ExpressionError, RuleEnvironment, holds
+from pointsman_profile_picker.domain.expression import (
+    Equality,
+    EvaluationError,
+    ExpressionError,
+    RuleEnvironment,
+    holds,
+)
 from pointsman_profile_picker.domain.split import Share, Split
 
 
@@ -39,6 +45,8 @@ class RulesParams(Params):
 class _Compiled(NamedTuple):
     label: str
     condition: cel.Expression
+    equality: Equality | None
+    """The same condition, where it is as simple."""
     profile: str | None
     split: Split | None
 
@@ -59,12 +67,17 @@ class Rules(ProfilePicker[RulesParams]):
 
     def pick(self, journey: Journey, pools: PoolStates, now_s: float) -> Choice | None:
         expressions = self._expressions
-        request = expressions.bind(journey, lambda: pools.table(expressions.pools, now_s))
-        for label, condition, profile, split in self._compiled:
-            try:
-                met = holds(condition, request)
-            except EvaluationError as error:
-                raise PickError(label, str(error)) from error
+        request: cel.Activation | None = None
+        for label, condition, equality, profile, split in self._compiled:
+            if equality is not None:
+                met = equality.read(journey) == equality.text
+            else:
+                if request is None:
+                    request = expressions.bind(journey, lambda: pools.table(expressions.pools, now_s))
+                try:
+                    met = holds(condition, request)
+                except EvaluationError as error:
+                    raise PickError(label, str(error)) from error
             if met:
                 return Choice(profile or cast("Split", split).arm(journey), label)
         return None
@@ -83,4 +96,4 @@ class Rules(ProfilePicker[RulesParams]):
             split = Split(rule.share, f"{self.name}/{label}")
         elif rule.profile is not None:
             need_profile(rule.profile, config, *path, "profile")
-        return _Compiled(label, condition, rule.profile, split)
+        return _Compiled(label, condition, Equality.of(rule.when), rule.profile, split)
