@@ -3,7 +3,8 @@
 `python -m benchmarks.trace [--functions]`: starts one bundle as `pointsman up` does, with a model selector (`auto.yaml`
 of `benchmarks.overhead`), warms it, counts every call of a product function while it serves further requests one after
 the other, and prints the functions that were called for each of them, and the files that these are in. Calls of
-comprehensions and nested functions count for the function around them. Timers are excluded.
+comprehensions and nested functions count for the function around them. The calls of an equally long time without
+requests, those of timers, are subtracted.
 """
 
 import argparse
@@ -28,6 +29,8 @@ FUNCTIONS_BAR: Final = 250
 FILES_BAR: Final = 80
 WARM_S: Final = 2.0
 TRACED_S: Final = 2.0
+SETTLES_S: Final = 1.0
+"""Until what requests leave behind is done, e.g. the last batch of events."""
 EACH: Final = 0.9
 """Calls a request from which on a function counts as part of every request."""
 ROOT: Final = Path(__file__).resolve().parents[2]
@@ -54,7 +57,7 @@ def counted(rows: list[tuple[str, str, int]]) -> Counter[tuple[str, str]]:
 
 
 def traced() -> tuple[int, Counter[tuple[str, str]]]:
-    """Requests that were served, and the bundle's calls meanwhile."""
+    """Requests that were served, and the bundle's calls for them."""
     with TemporaryDirectory(prefix="pointsman-trace-") as folder:
         file = Path(folder) / "calls"
         os.environ["POINTSMAN_TRACE_FILE"] = str(file)
@@ -65,14 +68,26 @@ def traced() -> tuple[int, Counter[tuple[str, str]]]:
             uvloop.run(closed_loop(url, body, 1, WARM_S))
             os.kill(pid, signal.SIGUSR2)
             served = uvloop.run(closed_loop(url, body, 1, TRACED_S))
+            calls = stopped(pid, file)
+            time.sleep(SETTLES_S)
             os.kill(pid, signal.SIGUSR2)
-            written = file.with_name(f"{file.name}.{pid}")
-            deadline = time.monotonic() + 10
-            while not written.exists():
-                if time.monotonic() > deadline:
-                    raise SystemExit("the bundle wrote no calls")
-                time.sleep(0.05)
-            return len(served.latencies), counted(json.loads(written.read_text()))
+            time.sleep(TRACED_S)
+            calls.subtract(stopped(pid, file))
+            return len(served.latencies), calls
+
+
+def stopped(pid: int, file: Path) -> Counter[tuple[str, str]]:
+    """The process's calls since it began to count; it stops."""
+    os.kill(pid, signal.SIGUSR2)
+    written = file.with_name(f"{file.name}.{pid}")
+    deadline = time.monotonic() + 10
+    while not written.exists():
+        if time.monotonic() > deadline:
+            raise SystemExit("the bundle wrote no calls")
+        time.sleep(0.05)
+    calls = counted(json.loads(written.read_text()))
+    written.unlink()
+    return calls
 
 
 def main() -> int:

@@ -1,4 +1,4 @@
-"""Counts a process's calls of product functions between two SIGUSR2.
+"""Counts a process's calls of product functions between each SIGUSR2 and the next one.
 
 Python imports a module of this name at its start where the module search path has one.
 """
@@ -21,6 +21,7 @@ def _count(frame: FrameType, event: str, _argument: object) -> None:
 
 def _switch(_number: int, _frame: FrameType | None) -> None:
     if sys.getprofile() is None:
+        _calls.clear()
         sys.setprofile(_count)
         return
     sys.setprofile(None)
