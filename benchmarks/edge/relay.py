@@ -60,7 +60,7 @@ def own(url: str) -> Forward:
             request_id=ids.new(),
             traceparent=None,
         )
-        call = Call("w", origin, head, body, replaceable=False)
+        call = Call("w", url, head, body, replaceable=False)
         engine = await engines.send(call, LIMITS)
         try:
             await client.start(engine.status, rules.pass_on(engine.headers))
@@ -68,7 +68,7 @@ def own(url: str) -> Forward:
                 await client.write(data)
             await client.end()
         finally:
-            engines.release(call, engine)
+            engines.release(engine)
 
     return forward
 

@@ -48,7 +48,8 @@ class Call(NamedTuple):
     """One request to one endpoint."""
 
     worker: str
-    origin: Origin
+    url: str
+    """Base URL of the endpoint."""
     head: bytes
     body: bytes
     replaceable: bool
@@ -61,8 +62,9 @@ class EngineClient:
     def __init__(self, *, idle_s: float, idle_connections: int) -> None:
         self._idle_s = idle_s
         self._idle_connections = idle_connections
-        self._idle: dict[Origin, list[EngineConnection]] = {}
-        self._busy: dict[str, dict[EngineConnection, Call]] = {}
+        self._idle: dict[str, list[EngineConnection]] = {}
+        """By URL."""
+        self._busy: dict[EngineConnection, Call] = {}
         self._tls: ssl.SSLContext | None = None
 
     async def send(self, call: Call, limits: EngineLimits) -> EngineConnection:
@@ -70,36 +72,31 @@ class EngineClient:
 
         The caller reads the answer and then gives the connection back with `release`, whatever happened.
         """
-        reused = self._reuse(call.origin)
+        reused = self._reuse(call.url)
         while True:
-            connection = reused or await self._connect(call.origin, limits.connect_s)
-            busy = self._busy.get(call.worker)
-            if busy is None:
-                busy = self._busy[call.worker] = {}
-            busy[connection] = call
-            sent_at = time.monotonic()
+            connection = reused or await self._connect(origin_of(call.url), limits.connect_s)
+            self._busy[connection] = call
             try:
-                connection.send(call.head, call.body, limits.first_byte_s, limits.idle_s)
-                await connection.first_byte()
+                await connection.ask(call.head, call.body, limits.first_byte_s, limits.idle_s)
             # Also if the caller is cancelled: the engine must stop generating.
             except BaseException as error:
-                self._not_busy(call, connection)
+                self._busy.pop(connection, None)
                 connection.close()
                 failed = isinstance(error, EndpointFailed) and error.outcome == "failed" and connection.untouched
-                if reused is None or not failed or time.monotonic() - sent_at > STALE_WITHIN_S:
+                if reused is None or not failed or connection.silent_s(time.monotonic()) > STALE_WITHIN_S:
                     raise
                 reused = None
             else:
                 return connection
 
-    def release(self, call: Call, connection: EngineConnection) -> None:
+    def release(self, connection: EngineConnection) -> None:
         """Done with an answer: keep the connection if it can serve again; otherwise it is cut, which makes the
         engine stop."""
-        self._not_busy(call, connection)
+        call = self._busy.pop(connection)
         if connection.finish():
-            idle = self._idle.get(call.origin)
+            idle = self._idle.get(call.url)
             if idle is None:
-                idle = self._idle[call.origin] = []
+                idle = self._idle[call.url] = []
             if len(idle) < self._idle_connections:
                 idle.append(connection)
             else:
@@ -113,7 +110,9 @@ class EngineClient:
         """
         ended = 0
         now = time.monotonic()
-        for connection, call in list(self._busy.get(worker, {}).items()):
+        for connection, call in list(self._busy.items()):
+            if call.worker != worker:
+                continue
             stuck = certain and connection.silent_s(now) >= HUNG_S
             if stuck if connection.answering else call.replaceable:
                 connection.give_up("the engine hangs")
@@ -126,11 +125,10 @@ class EngineClient:
         Called a few times a second; a timer for each request costs more.
         """
         now = time.monotonic()
-        for busy in list(self._busy.values()):
-            for connection in list(busy):
-                connection.check(now)
+        for connection in list(self._busy):
+            connection.check(now)
         before = now - self._idle_s
-        for origin, idle in list(self._idle.items()):
+        for url, idle in list(self._idle.items()):
             kept: list[EngineConnection] = []
             for connection in idle:
                 if connection.usable and connection.idle_since > before:
@@ -138,9 +136,9 @@ class EngineClient:
                 else:
                     connection.close()
             if kept:
-                self._idle[origin] = kept
+                self._idle[url] = kept
             else:
-                del self._idle[origin]
+                del self._idle[url]
 
     def close(self) -> None:
         """Close every idle connection."""
@@ -149,21 +147,14 @@ class EngineClient:
                 connection.close()
         self._idle.clear()
 
-    def _reuse(self, origin: Origin) -> EngineConnection | None:
-        idle = self._idle.get(origin)
+    def _reuse(self, url: str) -> EngineConnection | None:
+        idle = self._idle.get(url)
         while idle:
             connection = idle.pop()
-            if connection.usable and time.monotonic() - connection.idle_since < self._idle_s:
+            if connection.usable:
                 return connection
             connection.close()
         return None
-
-    def _not_busy(self, call: Call, connection: EngineConnection) -> None:
-        busy = self._busy.get(call.worker)
-        if busy is not None:
-            busy.pop(connection, None)
-            if not busy:
-                del self._busy[call.worker]
 
     async def _connect(self, origin: Origin, limit_s: float) -> EngineConnection:
         loop = asyncio.get_running_loop()

@@ -69,8 +69,10 @@ class EngineConnection(asyncio.Protocol):
         """Whether another request can be sent on it."""
         return self._transport is not None and not self._busy and not self._transport.is_closing()
 
-    def send(self, head: bytes, body: bytes, first_byte_limit_s: float, idle_limit_s: float) -> None:
-        """Send a request. The limits are for the time to the first byte of the answer, and between any two."""
+    async def ask(self, head: bytes, body: bytes, first_byte_limit_s: float, idle_limit_s: float) -> None:
+        """Send a request, and wait until the first bytes of the answer's body are here, or the answer is complete
+        without any, or its status says that the engine can't answer. Raises EndpointFailed. The limits are for the time
+        to the first byte of the answer, and between any two."""
         transport = self._transport
         if transport is None:
             raise EndpointFailed("failed", "closed by the engine")
@@ -84,15 +86,9 @@ class EngineConnection(asyncio.Protocol):
         self._first_byte_due = self._heard_at + first_byte_limit_s
         self._idle_limit_s = idle_limit_s
         transport.writelines((head, body))
-
-    async def first_byte(self) -> None:
-        """Wait until the first bytes of the answer's body are here, or the answer is complete without any, or
-        its status says that the engine can't answer. Raises EndpointFailed."""
-        while not (self._chunks or self.complete):
+        while not (self._chunks or self.complete or self.status in _REFUSING):
             if self._failure is not None:
                 raise self._failure
-            if self.status in _REFUSING:
-                break
             self._waiter = self._loop.create_future()
             await self._waiter
         if self.status in _REFUSING:

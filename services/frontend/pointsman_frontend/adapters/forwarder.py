@@ -129,7 +129,7 @@ class Forwarder:
             try:
                 await self._relay(request, endpoint, engine, sent_at)
             finally:
-                self._engines.release(call, engine)
+                self._engines.release(engine)
             problem = None
         finally:
             self._load.ended(worker)
@@ -266,7 +266,7 @@ def _call(request: Outgoing, endpoint: ChosenEndpoint, traceparent: str | None, 
         request_id=record.request_id,
         traceparent=traceparent,
     )
-    return Call(endpoint.worker, origin, head, body, replaceable)
+    return Call(endpoint.worker, endpoint.url, head, body, replaceable)
 
 
 async def _end_cut_off(record: RequestRecord, client: ResponseWriter, status: int, reason: str) -> None:

@@ -88,7 +88,6 @@ class _Connection(asyncio.Protocol):
         self._transport: asyncio.Transport = cast("asyncio.Transport", None)
         self._parser = self._new_parser()
         self._peer = ""
-        self.tasks = server_state.tasks
         self._dates: list[tuple[bytes, bytes]] = []
         self._date_lines = b""
         self._gathered: list[bytes] = []
@@ -102,7 +101,11 @@ class _Connection(asyncio.Protocol):
         self._turn: Turn | None = None
         """The last request whose head was complete."""
         self._waiting: deque[Turn] = deque()
-        """Requests of a client that didn't wait for the answer before."""
+        """Requests that aren't served yet."""
+        self._task: asyncio.Task[None] | None = None
+        self._woken: asyncio.Future[None] | None = None
+        """Ends the wait of the task for a request, or for the end of the connection."""
+        self._lost = False
         self._phase = _Phase.HEAD
         self._since = 0.0
         """Loop time at which the phase began."""
@@ -124,6 +127,7 @@ class _Connection(asyncio.Protocol):
         self._timer = self._loop.call_later(self.limits.head_s, self._look)
 
     def connection_lost(self, exc: Exception | None) -> None:
+        self._lost = True
         self._state.connections.discard(self)  # pyright: ignore[reportArgumentType]
         if self._timer is not None:
             self._timer.cancel()
@@ -132,6 +136,7 @@ class _Connection(asyncio.Protocol):
             if turn is not None and not turn.complete:
                 turn.disconnect()
         self._waiting.clear()
+        self._wake()
         self.resume_writing()
         if exc is None:
             self._transport.close()
@@ -217,17 +222,22 @@ class _Connection(asyncio.Protocol):
             version,
             self._peer,
             keep_alive=version != "1.0" and parser.should_keep_alive(),
+            expects_continue=self._expects_continue,
         )
-        turn.expects_continue = self._expects_continue
         # The turn keeps what it has; trailers, which must not pass for headers (RFC 9110, 6.5.1), are dropped.
         self._headers = []
         before = self._turn
         self._turn = turn
-        if (before is None or before.complete) and not self._waiting:
-            self._serve(turn)
-        else:
+        if self._waiting or not (before is None or before.complete):
+            # The client didn't wait for the answer before.
             self._pause_reading()
-            self._waiting.append(turn)
+        self._waiting.append(turn)
+        if self._task is None or self._task.done():
+            self._task = self._loop.create_task(self._serve())
+            self._state.tasks.add(self._task)
+            self._task.add_done_callback(self._state.tasks.discard)
+        else:
+            self._wake()
 
     def on_body(self, body: bytes) -> None:
         self._brought_body = True
@@ -292,10 +302,29 @@ class _Connection(asyncio.Protocol):
             self._date_lines = b"".join([b"%b: %b\r\n" % header for header in dates])
         return self._date_lines
 
-    def _serve(self, turn: Turn) -> None:
-        task = turn.task = self._loop.create_task(self._app(turn))
-        self.tasks.add(task)
-        task.add_done_callback(turn.served)
+    async def _serve(self) -> None:
+        """Serve the connection's requests one after the other. A task for each of them would cost as much as reading
+        its head."""
+        while not self._lost:
+            if not self._waiting or self._transport.is_closing():
+                self._woken = self._loop.create_future()
+                await self._woken
+                continue
+            turn = self._waiting.popleft()
+            turn.task = self._task
+            try:
+                await self._app(turn)
+            except Exception as error:  # noqa: BLE001 - the client must have an answer, and the next one too
+                turn.failed(error)
+            except BaseException as error:
+                turn.failed(error)
+                raise
+            else:
+                turn.served()
+
+    def _wake(self) -> None:
+        if self._woken is not None and not self._woken.done():
+            self._woken.set_result(None)
 
     def ended(self) -> None:
         """The answer of a turn is complete."""
@@ -305,9 +334,7 @@ class _Connection(asyncio.Protocol):
             return
         if not self._reading:
             self.resume_reading()
-        if self._waiting:
-            self._serve(self._waiting.popleft())
-        elif self._phase is _Phase.SERVED:
+        if not self._waiting and self._phase is _Phase.SERVED:
             self._phase = _Phase.SWALLOWING if self._message_open else _Phase.IDLE
             self._since = self._loop.time()
 

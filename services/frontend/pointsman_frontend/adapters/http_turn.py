@@ -14,13 +14,14 @@ READ_AHEAD: Final = 65536
 _STATUS_LINES: Final = {each.value: b"HTTP/1.1 %d %b\r\n" % (each.value, each.phrase.encode()) for each in HTTPStatus}
 _NO_NAME: Final = re.compile(rb'[\x00-\x20\x7f()<>@,;:\[\]={}\\"]')
 _NO_VALUE: Final = re.compile(rb"[\x00-\x08\x0a-\x1f\x7f]")
+_LINE: Final = b"%b: %b\r\n".__mod__
 _REMEMBERED: Final = 1024
 _INTERNAL_ERROR: Final = b"Internal Server Error"
 
 Header = tuple[bytes, bytes]
 
 _log = Log("http")
-_names: dict[bytes, bytes] = {}
+_names: set[bytes] = set()
 """Names of headers that were checked, in lower case."""
 
 
@@ -33,8 +34,6 @@ class Wire(Protocol):
 
     paused: bool
     """The client reads more slowly than it is written to."""
-    tasks: set[asyncio.Task[None]]
-    """Those that serve requests."""
     hung_up: Callable[[], None] | None
     """Called when the client hangs up before the answer is complete; an answer that is complete clears it."""
 
@@ -76,10 +75,19 @@ class Turn:
     of the body, or alone at the end of the event loop's turn. The methods of an answer do nothing once the client is
     gone."""
 
-    __slots__ = (
-        "_body", "_chunked", "_left", "_more_body", "_size", "_waiter", "complete", "disconnected", "expects_continue",
-        "extra", "headers", "keep_alive", "method", "peer", "started", "target", "task", "version", "wire",
-    )  # fmt: skip
+    task: asyncio.Task[None] | None = None
+    """Serves the connection's requests, at the moment this one."""
+    extra: Sequence[Header] = ()
+    """Headers of any answer, besides its own."""
+    disconnected = False
+    started = False
+    complete = False
+    _size = 0
+    _more_body = True
+    _waiter: asyncio.Future[None] | None = None
+    _chunked = False
+    _left: int | None = None
+    """Bytes of the answer that are still to come; None without a content-length."""
 
     def __init__(
         self,
@@ -91,6 +99,7 @@ class Turn:
         peer: str,
         *,
         keep_alive: bool,
+        expects_continue: bool = False,
     ) -> None:
         """`headers`: names in lower case; `version`: of HTTP, e.g. `1.1`; `peer`: the client's address, or empty."""
         self.wire = wire
@@ -100,21 +109,8 @@ class Turn:
         self.version = version
         self.peer = peer
         self.keep_alive = keep_alive
-        self.task: asyncio.Task[None] | None = None
-        """Serves the request."""
-        self.extra: Sequence[Header] = ()
-        """Headers of any answer, besides its own."""
-        self.expects_continue = False
-        self.disconnected = False
-        self.started = False
-        self.complete = False
+        self.expects_continue = expects_continue
         self._body: list[bytes] = []
-        self._size = 0
-        self._more_body = True
-        self._waiter: asyncio.Future[None] | None = None
-        self._chunked = False
-        self._left: int | None = None
-        """Bytes of the answer that are still to come; None without a content-length."""
 
     def feed(self, piece: bytes) -> bool:
         """Take a piece of the body. False when reading is to stop until the application has taken it."""
@@ -140,16 +136,16 @@ class Turn:
         if not waiter.done():
             waiter.set_result(None)
 
-    def served(self, task: "asyncio.Task[None]") -> None:
-        """The task has ended. One that raised, or left without a complete answer, loses its connection."""
-        self.wire.tasks.discard(task)
-        error = asyncio.CancelledError() if task.cancelled() else task.exception()
-        if error is not None:
-            _log.error("application_failed", error)
-            self._fail()
-        elif not self.complete and not self.disconnected:
+    def served(self) -> None:
+        """The application has returned. Without a complete answer the connection is lost."""
+        if not self.complete and not self.disconnected:
             _log.error("answer_incomplete", started=self.started)
             self._fail()
+
+    def failed(self, error: BaseException) -> None:
+        """The application raised: the connection is lost."""
+        _log.error("application_failed", error)
+        self._fail()
 
     def whole(self) -> bytes | None:
         """The body, if all of it is here and none of it was read. It is held no longer: the turn lives until the next
@@ -212,33 +208,35 @@ class Turn:
             raise RuntimeError("an answer has one head")
         self.started = True
         self.expects_continue = False
-        parts = [_STATUS_LINES.get(status) or b"HTTP/1.1 %d \r\n" % status, self.wire.date_headers()]
-        values: list[bytes] = []
+        if self.extra:
+            headers = [*headers, *self.extra]
         framed = closes = False
-        for given, value in (*headers, *self.extra):
-            name = _names.get(given) or _checked(given)
-            if name == b"content-length":
-                self._left = int(value)
-                framed = True
-            elif name == b"connection":
-                closes = b"close" in value.lower()
-            parts += (name, b": ", value, b"\r\n")
-            values.append(value)
-        if _NO_VALUE.search(b" ".join(values)):
-            raise RuntimeError("a header's value has control characters")
+        if headers:
+            names, values = zip(*headers, strict=True)
+            if not _names.issuperset(names):
+                headers = [(_checked(name), value) for name, value in headers]
+                names = [name for name, _ in headers]
+            if _NO_VALUE.search(b" ".join(values)):
+                raise RuntimeError("a header's value has control characters")
+            framed = b"content-length" in names
+            if framed:
+                self._left = int(values[names.index(b"content-length")])
+            closes = b"connection" in names and b"close" in values[names.index(b"connection")].lower()
+        lines = [_STATUS_LINES.get(status) or b"HTTP/1.1 %d \r\n" % status, self.wire.date_headers()]
+        lines += map(_LINE, headers)
         if self.method == "HEAD" or status in (204, 304):
             self._left = 0
         elif not framed:
             # HTTP/1.0 knows no chunks (RFC 9112, 6.1): such an answer ends with its connection.
             self._chunked = self.version != "1.0"
             if self._chunked:
-                parts.append(b"transfer-encoding: chunked\r\n")
+                lines.append(b"transfer-encoding: chunked\r\n")
         if closes:
             self.keep_alive = False
         elif not self.keep_alive:
-            parts.append(b"connection: close\r\n")
-        parts.append(b"\r\n")
-        return b"".join(parts)
+            lines.append(b"connection: close\r\n")
+        lines.append(b"\r\n")
+        return b"".join(lines)
 
     def _framed(self, body: bytes, *, last: bool) -> bytes:
         """A piece of the body as it goes onto the wire."""
@@ -281,5 +279,6 @@ def _checked(given: bytes) -> bytes:
         raise RuntimeError("a header's name has characters that no name has")
     if len(_names) >= _REMEMBERED:
         _names.clear()
-    name = _names[given] = given.lower()
+    name = given.lower()
+    _names.add(name)
     return name

@@ -1,6 +1,8 @@
 """Sorts a client's headers: those that are trusted, sent to the stages, and forwarded to the engine."""
 
+import itertools
 import re
+from collections import Counter
 from collections.abc import Iterable
 from typing import Final, NamedTuple
 
@@ -48,6 +50,9 @@ _UNREPEATABLE: Final = frozenset(
     {b"authorization", b"x-api-key", b"api-key", b"content-type", b"content-encoding", b"content-length", b"host"}
 )
 """Readers disagree about repetitions of these: such a request is refused."""
+_USUAL: Final = frozenset({b"keep-alive", b"close", b"Keep-Alive", b"Close"})
+"""Values of `Connection` that name no header."""
+_NO_NAMES: Final[frozenset[bytes]] = frozenset()
 _REMEMBERED: Final = 4096
 
 
@@ -59,24 +64,23 @@ _ENGINE: Final = 2
 """Sent on to the engine."""
 _TRUSTED: Final = 4
 """Only when the peer is a trusted proxy."""
-_ONCE: Final = 8
-"""Refused when it is repeated."""
-_NAMED: Final = 16
+_TRACE: Final = 8
 """Read by the edge itself."""
+_PASSED: Final = _STAGES | _ENGINE
 
 _KNOWN: Final = {
     # The edge writes its own of these for the engine. Answers are wanted uncompressed, for the usage at their end.
     b"host": _STAGES,
-    b"content-length": _NAMED,
+    b"content-length": _NONE,
     b"accept-encoding": _NONE,
     b"expect": _NONE,
     b"x-request-id": _NONE,
-    b"traceparent": _NAMED,
+    b"traceparent": _TRACE,
     b"cookie": _NONE,
-    b"content-type": _NAMED | _STAGES | _ENGINE,
-    b"content-encoding": _NAMED,
-    ROUTING_REQUEST: _NAMED | _STAGES | _TRUSTED,
-    b"x-forwarded-for": _NAMED | _STAGES | _ENGINE,
+    b"content-type": _PASSED,
+    b"content-encoding": _NONE,
+    ROUTING_REQUEST: _STAGES | _TRUSTED,
+    b"x-forwarded-for": _PASSED,
 }
 
 
@@ -107,7 +111,7 @@ class HeaderRules:
         self._identity_prefixes = (*SYSTEM_PREFIXES, *(name[:-1] for name in names if name.endswith(b"*")))
         self._forward_credentials = forward_credentials
         self._limit = limit
-        self._uses: dict[bytes, int] = {}
+        self._uses: dict[bytes, tuple[int, str]] = {}
 
     def read(self, headers: list[tuple[bytes, bytes]], *, trusted: bool) -> ClientHeaders:
         """Sort the (lower-case) headers of one request. Raises Refusal when they can't be taken.
@@ -116,60 +120,62 @@ class HeaderRules:
         """
         if len(headers) > LONGEST_LIST:
             raise Refusal(431, f"{len(headers)} headers; at most {LONGEST_LIST} are taken.", code="headers_too_large")
+        values = dict(headers)
+        dropped = _NO_NAMES
+        if len(values) < len(headers):
+            _check_repeated(headers)
+            dropped = _named_by_connection(headers)
+        elif values.get(b"connection", b"close") not in _USUAL:
+            dropped = _named_by_connection(headers)
+        if not trusted and ROUTING_REQUEST in values:
+            # Ignoring the header would generate, and bill, an answer that the client didn't ask for.
+            raise Refusal(
+                403,
+                "Only trusted proxies may ask for routes; leave x-routing-request out to get an answer.",
+                code="routing_not_allowed",
+            )
         stages: dict[str, str] = {}
         engine: list[tuple[bytes, bytes]] = []
-        named: dict[bytes, str] = {}
-        singles: set[bytes] = set()
-        dropped = _named_by_connection(headers)
-        size = 0
-        for name, raw in headers:
-            size += len(name) + len(raw)
-            use = self._uses.get(name)
-            if use is None:
-                use = self._classify(name)
-            if use & _ONCE:
-                if name in singles:
-                    raise _bad(f"The header {_shown(name)} occurs more than once; send it once.")
-                singles.add(name)
-            if name == ROUTING_REQUEST and not trusted:
-                # Ignoring the header would generate, and bill, an answer that the client didn't ask for.
-                raise Refusal(
-                    403,
-                    "Only trusted proxies may ask for routes; leave x-routing-request out to get an answer.",
-                    code="routing_not_allowed",
-                )
-            if not use or (use & _TRUSTED and not trusted) or name in dropped:
+        traceparent: str | None = None
+        uses = self._uses
+        for header in headers:
+            name, raw = header
+            use, key = uses.get(name) or self._classify(name)
+            if use != _PASSED and (not use or (use & _TRUSTED and not trusted)):
+                continue
+            if dropped and name in dropped:
                 continue
             try:
                 value = raw.decode("utf-8")
             except UnicodeDecodeError:
                 message = f"The header {_shown(name)} isn't text; header values are ASCII, or UTF-8."
                 raise _bad(message) from None
-            if use & _NAMED:
-                named[name] = f"{named[name]}, {value}" if name in named else value
             if use & _STAGES:
-                key = name.decode("ascii")
                 stages[key] = f"{stages[key]}, {value}" if key in stages else value
+            elif use & _TRACE:
+                traceparent = value if traceparent is None else f"{traceparent}, {value}"
             if use & _ENGINE:
-                engine.append((name, raw))
+                engine.append(header)
+        size = sum(map(len, itertools.chain.from_iterable(headers)))
         if size > self._limit:
             raise Refusal(
                 431, f"The headers have {size} bytes; at most {self._limit} are taken.", code="headers_too_large"
             )
-        length = named.get(b"content-length")
+        length = values.get(b"content-length")
+        encoding = values.get(b"content-encoding")
         return ClientHeaders(
             stages,
             engine,
-            named.get(b"content-type"),
-            named.get(b"content-encoding"),
-            int(length) if length is not None and length.isdecimal() else None,
-            named.get(b"traceparent"),
-            named.get(b"x-forwarded-for"),
-            named.get(ROUTING_REQUEST, "").lower() == "true",
+            stages.get("content-type"),
+            None if encoding is None else encoding.decode("utf-8", "replace"),
+            int(length) if length is not None and length.isdigit() else None,
+            traceparent,
+            stages.get("x-forwarded-for"),
+            stages.get("x-routing-request", "").lower() == "true",
         )
 
-    def _classify(self, name: bytes) -> int:
-        use = self._use_of(name)
+    def _classify(self, name: bytes) -> tuple[int, str]:
+        use = self._use_of(name), name.decode("ascii", "replace")
         if len(self._uses) >= _REMEMBERED:
             # Names come from clients; a flood of new ones must not stay.
             self._uses.clear()
@@ -186,7 +192,7 @@ class HeaderRules:
             use |= _TRUSTED
         if spelt in CREDENTIALS and not self._forward_credentials:
             use &= ~_ENGINE
-        return use | _ONCE if name in _UNREPEATABLE else use
+        return use
 
 
 def internal(name: bytes) -> bool:
@@ -228,12 +234,15 @@ def _wrong_content(kind: str | None, right: str) -> Refusal:
     return Refusal(415, f"{sent}; send {right}.", code="unsupported_content_type")
 
 
+def _check_repeated(headers: list[tuple[bytes, bytes]]) -> None:
+    for name, times in Counter(name for name, _ in headers).items():
+        if times > 1 and name in _UNREPEATABLE:
+            raise _bad(f"The header {_shown(name)} occurs more than once; send it once.")
+
+
 def _named_by_connection(headers: list[tuple[bytes, bytes]]) -> frozenset[bytes]:
-    for name, value in headers:
-        if name == b"connection" and value not in (b"keep-alive", b"close", b"Keep-Alive", b"Close"):
-            tokens = b",".join(v for n, v in headers if n == b"connection").lower().split(b",")
-            return frozenset(token.strip() for token in tokens) - _UNREPEATABLE
-    return frozenset()
+    tokens = b",".join(value for name, value in headers if name == b"connection").lower().split(b",")
+    return frozenset(token.strip() for token in tokens) - _UNREPEATABLE
 
 
 def _shown(name: bytes) -> str:

@@ -17,40 +17,48 @@ CLIENT_GONE = 499
 
 
 class RequestRecord:
-    """One request from its head to its end."""
+    """One request from its head to its end. Fields that aren't set yet are the class's."""
 
-    __slots__ = (
-        "answer",
-        "answer_headers",
-        "api",
-        "attempts",
-        "bytes_out",
-        "code",
-        "cost",
-        "cost_nanos",
-        "decided_s",
-        "decision",
-        "first_byte_at",
-        "held",
-        "level",
-        "outcome",
-        "policy",
-        "pool",
-        "reason",
-        "received_at",
-        "rejection",
-        "reply",
-        "request_id",
-        "served",
-        "stages",
-        "status",
-        "stream",
-        "tail",
-        "target",
-        "traceparent",
-        "usage",
-        "worker",
-    )
+    held: HeldBody | None = None
+    """The body, once it is complete."""
+    traceparent: str | None = None
+    """For the next step of the request's trace, once its head is understood."""
+    reply: Decision | Rejection | Answer | None = None
+    """The reply of the stages; an answer without its body."""
+    decision: Decision | None = None
+    rejection: Rejection | None = None
+    answer: Answer | None = None
+    """A stage's, without its body."""
+    answer_headers: tuple[HeaderEdit, ...] = ()
+    """The stages' edits of the headers of any answer."""
+    level = "full"
+    pool = NO_POOL
+    worker: str | None = None
+    """The engine or provider that was tried last."""
+    target: Target | None = None
+    """Where the request was tried last."""
+    attempts: tuple[Attempt, ...] = ()
+    decided_s = 0.0
+    first_byte_at: float | None = None
+    stream = False
+    bytes_out = 0
+    tail: UsageTail | None = None
+    """Reads the usage of the answer that an endpoint began."""
+    usage: Usage | None = None
+    """Usage reported beside the answer; once settled, the usage of the request."""
+    served: str | None = None
+    """The configuration's name of the model that was at work."""
+    cost: float | None = None
+    """In dollars."""
+    cost_nanos: int | None = None
+    """In billionths of a dollar."""
+    status = 0
+    outcome: str | None = None
+    reason = ""
+    code: str | None = None
+    """The code of the gateway's own error that the client got."""
+    stages: tuple[StageReport, ...] = ()
+    """Reports of the response stages."""
 
     def __init__(self, request_id: str, api: Api, policy: EdgePolicy, now: float) -> None:
         self.request_id = request_id
@@ -59,46 +67,6 @@ class RequestRecord:
         """The revision that was current when the request began."""
         self.received_at = now
         """When the head arrived; moved to the moment at which the whole request was there."""
-        self.held: HeldBody | None = None
-        """The body, once it is complete."""
-        self.traceparent: str | None = None
-        """For the next step of the request's trace, once its head is understood."""
-        self.reply: Decision | Rejection | Answer | None = None
-        """The reply of the stages; an answer without its body."""
-        self.decision: Decision | None = None
-        self.rejection: Rejection | None = None
-        self.answer: Answer | None = None
-        """A stage's, without its body."""
-        self.answer_headers: tuple[HeaderEdit, ...] = ()
-        """The stages' edits of the headers of any answer."""
-        self.level = "full"
-        self.pool = NO_POOL
-        self.worker: str | None = None
-        """The engine or provider that was tried last."""
-        self.target: Target | None = None
-        """Where the request was tried last."""
-        self.attempts: list[Attempt] = []
-        self.decided_s = 0.0
-        self.first_byte_at: float | None = None
-        self.stream = False
-        self.bytes_out = 0
-        self.tail: UsageTail | None = None
-        """Reads the usage of the answer that an endpoint began."""
-        self.usage: Usage | None = None
-        """Usage reported beside the answer; once settled, the usage of the request."""
-        self.served: str | None = None
-        """The configuration's name of the model that was at work."""
-        self.cost: float | None = None
-        """In dollars."""
-        self.cost_nanos: int | None = None
-        """In billionths of a dollar."""
-        self.status = 0
-        self.outcome: str | None = None
-        self.reason = ""
-        self.code: str | None = None
-        """The code of the gateway's own error that the client got."""
-        self.stages: tuple[StageReport, ...] = ()
-        """Reports of the response stages."""
 
     def decided(self, decision: Decision, now: float) -> None:
         """The stages, or the edge alone, decided."""
@@ -144,22 +112,22 @@ class RequestRecord:
         """An attempt has ended."""
         decision = self.decision
         several = decision is not None and (decision.alternatives or decision.target.provider is not None)
-        self.attempts.append(
-            Attempt(
-                worker=worker,
-                outcome=outcome,
-                status=status,
-                took_ms=round(took_s * 1000, 3),
-                target=self.target if several else None,
-                reason=reason,
-            )
+        attempt = Attempt(
+            worker=worker,
+            outcome=outcome,
+            status=status,
+            took_ms=round(took_s * 1000, 3),
+            target=self.target if several else None,
+            reason=reason,
         )
+        self.attempts = (*self.attempts, attempt)
 
     def limited(self, until_ms: int | None, remaining: float | None) -> None:
         """Record the limits that the provider of the last attempt reported."""
         if until_ms is not None or remaining is not None:
-            last = self.attempts[-1]
-            self.attempts[-1] = last.model_copy(update={"limited_until_ms": until_ms, "remaining": remaining})
+            *before, last = self.attempts
+            last = last.model_copy(update={"limited_until_ms": until_ms, "remaining": remaining})
+            self.attempts = (*before, last)
 
     def end(self, outcome: str, status: int, reason: str = "", code: str | None = None) -> None:
         """Record how the request ended, and the `code` of the gateway's own error. Only the first call counts."""
@@ -209,7 +177,7 @@ class RequestRecord:
             outcome=self.outcome or "engine_error",
             reason=self.reason,
             level=self.level,
-            attempts=tuple(self.attempts),
+            attempts=self.attempts,
             decided_ms=round(self.decided_s * 1000, 3),
             ttft_ms=None if first is None else round((first - self.received_at) * 1000, 3),
             duration_ms=round((now - self.received_at) * 1000, 3),
