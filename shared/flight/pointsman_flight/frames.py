@@ -20,6 +20,11 @@ MOST_BYTES: Final = 64 * 2**20
 """Most bytes in a payload."""
 DEFLATED: Final = 1
 
+_SMALL: Final = 512
+_SAMPLE: Final = 4096
+"""Bytes from the middle of a large payload that tell whether it shrinks."""
+_WORTH: Final = 0.75
+
 _HEAD: Final = struct.Struct("<IIQ")
 _CHECK: Final = struct.Struct("<I")
 _SIZED: Final = struct.Struct("<II")
@@ -54,7 +59,7 @@ class Torn(NamedTuple):
 def framed(payload: bytes, chain: int) -> tuple[bytes, int]:
     """The payload as a frame after one with this chain. Returns the bytes and the frame's own chain."""
     flags = 0
-    if len(payload) > 512:
+    if len(payload) > _SMALL and _shrinks(payload):
         smaller = zlib.compress(payload, 1)
         if len(smaller) < len(payload):
             payload, flags = smaller, DEFLATED
@@ -64,6 +69,15 @@ def framed(payload: bytes, chain: int) -> tuple[bytes, int]:
     chain = digest.intdigest()
     head = _HEAD.pack(len(payload), flags, chain)
     return b"".join((head, _CHECK.pack(zlib.crc32(head)), payload)), chain
+
+
+def _shrinks(payload: bytes) -> bool:
+    """Whether deflating may be worth its time. Requests of different prompts consist of block hashes, which don't
+    shrink: trying costs as much CPU as everything else that is done for the log."""
+    if len(payload) <= 4 * _SAMPLE:
+        return True
+    middle = len(payload) // 2
+    return len(zlib.compress(payload[middle : middle + _SAMPLE], 1)) <= _WORTH * _SAMPLE
 
 
 def frames(content: bytes | memoryview, chain: int, offset: int = 0) -> Iterator[Frame | Torn]:

@@ -48,3 +48,11 @@ def test_a_directory_keeps_its_key_and_only_its_owner_reads_it(tmp_path: Path) -
 def test_ids_are_hashed_and_an_empty_one_stays_empty() -> None:
     assert SALT.id("request-1") == SALT.id("request-1") != SALT.id("request-2")
     assert SALT.id("") == ""
+
+
+def test_many_hashes_are_renamed_as_few_are() -> None:
+    hashes = np.random.default_rng(1).integers(1, 2**63, size=10_000, dtype=np.uint64)
+    hashes[5_000:5_010] = 7
+    halves = np.concatenate((SALT.rename(hashes[:777]), SALT.rename(hashes[777:])))
+    assert SALT.rename(hashes).tolist() == halves.tolist()
+    assert halves[5_000:5_010].tolist() == [7] * 10

@@ -1,5 +1,6 @@
 """Segments: what is written is read, and every other byte is an error that names its place."""
 
+import random
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -7,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pointsman_flight.frames import FORMAT, framed
+from pointsman_flight.frames import FORMAT, Frame, framed, frames
 from pointsman_flight.reader import Flight, LogDamagedError, LogError, Segment, open_log, open_segment
 from pointsman_flight.records import (
     AnswerStarted,
@@ -53,6 +54,16 @@ def write(directory: Path, batches: Sequence[Sequence[Record]], *, end: bool = T
 def read(path: Path) -> tuple[Segment, list[Record]]:
     segment = open_segment(path)
     return segment, [entry.record for entry in segment.entries()]
+
+
+@pytest.mark.parametrize(("words", "most"), [(b"a phrase that repeats", 0.1), (None, 1.01)], ids=["text", "hashes"])
+def test_a_large_frame_is_read_whether_it_was_worth_deflating_or_not(words: bytes | None, most: float) -> None:
+    payload = (words * 10_000)[:100_000] if words else random.Random(1).randbytes(100_000)
+    frame, chain = framed(payload, 5)
+    [read_back] = frames(frame, 5)
+    assert isinstance(read_back, Frame)
+    assert (read_back.payload, read_back.chain) == (payload, chain)
+    assert len(frame) <= most * len(payload)
 
 
 def test_records_come_back_as_they_were_written(tmp_path: Path) -> None:
