@@ -40,6 +40,9 @@ class Setting:
     schedulers: int = 1
     """That share the requests of our policies."""
     disturbances: tuple[Disturbance, ...] = ()
+    ties: tuple[int, ...] = ()
+    """Seed of each request's decision, in order of arrival: a policy of ours settles its ties by them in every run.
+    Empty where runs have seeds of their own."""
 
     @property
     def engines(self) -> list[EngineConfig]:
@@ -167,4 +170,5 @@ def _scheduler(settings: SchedulingPolicy, setting: Setting, seed: int) -> Routi
         kv_events=setting.kv_events,
         schedulers=setting.schedulers,
         peer_lag_ms=setting.lags.peer,
+        ties=setting.ties,
     )

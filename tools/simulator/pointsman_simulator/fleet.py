@@ -149,6 +149,7 @@ class SimulatedFleet:
         self._workers = [_SimulatedWorker(index, config) for index, config in enumerate(engines)]
         self._pending: list[tuple[float, int, Observation]] = []
         self._order = itertools.count()
+        self._ways: Sequence[float] = ()
         self._due: list[tuple[float, int, int, EngineSequence | Disturbance]] = []
         """Requests on their way to an engine, and changes of engines: when, a number, the engine."""
         for disturbance in disturbances:
@@ -159,9 +160,11 @@ class SimulatedFleet:
         trace: Sequence[TraceRequest],
         policy: RoutingPolicy,
         decided: Callable[[int], None] = lambda _: None,
+        ways: Sequence[float] = (),
     ) -> Outcomes:
         """Feed the trace (sorted by arrival) through the policy and run every request to its end. `decided` is called
-        with the number of requests so far.
+        with the number of requests so far. `ways` are milliseconds that each request takes to its engine, beside the
+        lag of the dispatch; empty for none.
 
         Requests that arrive at the same instant are decided one after the other, in the order of the trace.
         """
@@ -169,6 +172,7 @@ class SimulatedFleet:
             EngineSequence(index, request.prompt_tokens, request.output_tokens, list(request.blocks), request.lora)
             for index, request in enumerate(trace)
         ]
+        self._ways = ways
         outcomes = Outcomes(sequences, [-1] * len(trace), [request.arrival_ms for request in trace], [0.0] * len(trace))
         late = policy if isinstance(policy, LatePolicy) else None
         index = waiting = 0
@@ -209,8 +213,9 @@ class SimulatedFleet:
         sequence = outcomes.requests[index]
         outcomes.workers[index] = worker
         outcomes.waited_ms[index] = now - outcomes.arrived[index]
-        if self._lags.dispatch:
-            heapq.heappush(self._due, (now + self._lags.dispatch, next(self._order), worker, sequence))
+        way = self._lags.dispatch + (self._ways[index] if len(self._ways) else 0.0)
+        if way:
+            heapq.heappush(self._due, (now + way, next(self._order), worker, sequence))
         else:
             self._workers[worker].submit(sequence, now)
 

@@ -22,7 +22,8 @@ class SchedulerPolicy:
 
     `settings` is a section `scheduling.x` of the configuration; equal seeds give equal decisions. `loras` are the
     adapters that every engine can serve, `kv_blocks` the size of each engine's KV cache where they differ. Without
-    `kv_events`, engines publish none.
+    `kv_events`, engines publish none. `ties` are the seeds of the requests' decisions, in order of arrival, where they
+    are known: `seed` is for the others.
     """
 
     def __init__(
@@ -37,6 +38,7 @@ class SchedulerPolicy:
         kv_events: bool = True,
         schedulers: int = 1,
         peer_lag_ms: float = PEER_LAG_MS,
+        ties: Sequence[int] = (),
     ) -> None:
         engine = engine or EngineConfig()
         adapters, blocks = tuple(loras), kv_blocks or [engine.num_blocks] * workers
@@ -46,6 +48,7 @@ class SchedulerPolicy:
             for number in range(schedulers)
         ]
         self._seed = seed
+        self._ties = ties
         self._kv_events = kv_events
         self._peer_lag = peer_lag_ms
         self._sent: dict[int, float] = {}
@@ -109,7 +112,7 @@ class SchedulerPolicy:
         return min(soonest, self._on_the_way[0][0]) if self._on_the_way else soonest
 
     def _tie(self, request: int) -> int:
-        return self._seed * 1_000_003 + request
+        return self._ties[request] if self._ties else self._seed * 1_000_003 + request
 
     def _sent_to(self, scheduler: OneScheduler, outcome: Scheduled, request: int) -> int:
         self._sent[request] = self._now

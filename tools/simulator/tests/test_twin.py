@@ -15,7 +15,7 @@ from pointsman_simulator.fleet import Lags, SimulatedFleet
 from pointsman_simulator.timing import Timing
 from pointsman_simulator.trace import TraceRequest
 from pointsman_simulator.twin import report
-from pointsman_simulator.twin.anew import World, decide_anew
+from pointsman_simulator.twin.anew import Anew, World, decide_anew, figures, ranked
 from pointsman_simulator.twin.build import RECORDED, Twin, build, compare_policies
 from pointsman_simulator.twin.calibration import Clock, Comparison, Figure, verdict
 from pointsman_simulator.twin.capacity import kv_tokens, most_sequences
@@ -194,14 +194,14 @@ def test_a_log_without_enough_answers_is_refused(chat: RecordedPool) -> None:
 
 
 def test_policies_are_compared_with_intervals_and_against_the_first(twin: Twin) -> None:
-    figures = compare_policies(twin, [RECORDED, "round-robin"], {}, WhatIf(), 2, 2, quiet)
-    ours, theirs = figures
+    compared = compare_policies(twin, [RECORDED, "round-robin"], {}, WhatIf(), 2, 2, quiet)
+    ours, theirs = compared
     assert ours.ttft_mean.least <= ours.ttft_mean.value <= ours.ttft_mean.greatest
     assert ours.ttft_change.value == 0
     assert theirs.ttft_change.value > 0
     assert theirs.ttft_change.sure
     assert theirs.reuse < ours.reuse
-    assert all(len(line) <= 80 for line in report.comparison(figures, WhatIf(arrivals=1.5)).splitlines())
+    assert all(len(line) <= 80 for line in report.comparison(compared, WhatIf(arrivals=1.5)).splitlines())
     with pytest.raises(ValueError, match="unknown policy 'best'"):
         compare_policies(twin, ["best"], {}, WhatIf(), 1, 1, quiet)
 
@@ -217,6 +217,67 @@ def test_times_decided_anew_count_from_the_arrival_and_not_from_the_end_of_a_wai
     arrivals = np.array([request.arrival_ms for request in trace])
     assert anew.ttft == pytest.approx(np.array([done.first_token_at for done in outcomes.requests]) - arrivals)
     assert anew.e2e == pytest.approx(np.array([done.finished_at for done in outcomes.requests]) - arrivals)
+
+
+BY_CHANCE = SchedulingPolicy.model_validate({"filters": ["healthy"], "scorers": [], "picker": "random"})
+
+
+@pytest.mark.requirement("TWIN-2")
+def test_a_policy_that_draws_gets_the_draws_of_the_log_in_every_run() -> None:
+    trace = generate_workload("chat", 60, 10.0)
+    own = Setting(2, TRUE, scheduling={RECORDED: BY_CHANCE}, kv_events=False)
+
+    def choices(setting: Setting) -> set[tuple[int, ...]]:
+        fleets = [SimulatedFleet([TRUE] * 2) for _ in range(3)]
+        return {
+            tuple(fleet.replay(trace, make_policy(RECORDED, setting, seed)).workers)
+            for seed, fleet in enumerate(fleets)
+        }
+
+    assert len(choices(own)) == 3
+    assert len(choices(replace(own, ties=tuple(range(7, 67))))) == 1
+
+
+def test_random_choices_are_predicted_from_their_seeds() -> None:
+    trace = generate_workload("chat", 200, 10.0)
+    setting = Setting(2, TRUE, scheduling={RECORDED: BY_CHANCE}, kv_events=False, ties=tuple(range(9, 209)))
+    done = SimulatedFleet([TRUE] * 2).replay(trace, make_policy(RECORDED, setting, 0))
+    world = World(trace, {"engine-0": TRUE, "engine-1": TRUE}, Path(WAY_MS, 0.0, (-2.0, 0.0, 2.0)), setting)
+    observed = np.array([each.first_token_at for each in done.requests]) - np.array(done.arrived)
+    for anew in decide_anew(world, [RECORDED], 2, 1)[RECORDED]:
+        assert float(np.quantile(anew.ttft - WAY_MS, 0.99)) == pytest.approx(
+            float(np.quantile(observed, 0.99)), rel=0.1
+        )
+
+
+def test_runs_without_draws_differ_by_when_requests_reach_their_engines() -> None:
+    trace = generate_workload("chat", 200, 10.0)
+    setting = Setting(2, TRUE, scheduling={RECORDED: SchedulingPolicy()}, kv_events=False)
+    world = World(trace, {"engine-0": TRUE, "engine-1": TRUE}, Path(WAY_MS, 0.0, (-4.0, 0.0, 4.0)), setting)
+    one, other = decide_anew(world, [RECORDED], 2, 1)[RECORDED]
+    # The ways themselves differ by 8 ms at most; the rest is choices, and what follows from them.
+    assert float(np.abs(one.e2e - other.e2e).max()) > 20.0
+
+
+def test_two_policies_whose_difference_may_be_none_are_a_tie() -> None:
+    draws = np.random.default_rng(1)
+    arrived = np.arange(1000) * 100.0
+    means = (("a", 101.0), ("b", 100.0), ("slow", 200.0))
+    times = {name: draws.standard_exponential(1000) * mean for name, mean in means}
+    compared = figures({name: [Anew(each, 2 * each, 0.5)] for name, each in times.items()}, arrived)
+    assert [each.ttft_ties for each in compared] == [("b",), ("a",), ()]
+    best, second = sorted(("a", "b"), key=lambda name: float(times[name].mean()))
+    assert ranked(compared) == f"{best} = {second} < slow"
+    text = report.comparison(compared, WhatIf())
+    assert text.endswith(f"Order by TTFT (= is a tie): {best} = {second} < slow")
+    assert "tie (" in text.splitlines()[4]
+    assert "tie (" not in text.splitlines()[5]
+
+
+def test_an_error_that_two_runs_may_have_counts_as_none() -> None:
+    assert not Figure("TTFT", "p99", 1000.0, 1200.0).kept
+    assert not Figure("TTFT", "p99", 1000.0, 1200.0, chance_ms=90.0).kept
+    assert Figure("TTFT", "p99", 1000.0, 1200.0, chance_ms=110.0).kept
 
 
 def test_what_ifs_change_what_they_say(twin: Twin) -> None:

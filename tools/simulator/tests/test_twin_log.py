@@ -107,7 +107,7 @@ def test_a_request_has_its_arrival_its_engine_and_its_times(tmp_path: Path) -> N
     first, second = found.requests
     assert (first.arrived_ms, first.sent_ms) == (pytest.approx(1500.0), pytest.approx(2000.0))
     assert (first.first_ms, first.ended_ms) == (pytest.approx(2300.0), pytest.approx(4000.0))
-    assert (first.engine, first.prompt_tokens, first.output_tokens) == ("engine-1", 200, 50)
+    assert (first.engine, first.prompt_tokens, first.output_tokens, first.seed) == ("engine-1", 200, 50, 1)
     assert (first.blocks, first.max_tokens, first.streamed, first.judged) == ([7, 8, 9], 64, True, True)
     assert (second.arrived_ms, second.sent_ms) == (pytest.approx(2400.0), pytest.approx(2900.0))
 

@@ -3,7 +3,8 @@
 import multiprocessing
 from collections.abc import Callable, Mapping, MutableSequence, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor, wait
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from itertools import pairwise
 from typing import Final
 
 import numpy as np
@@ -13,7 +14,7 @@ from pointsman_simulator.engine import EngineConfig
 from pointsman_simulator.fleet import SimulatedFleet
 from pointsman_simulator.trace import TraceRequest
 from pointsman_simulator.twin.fit import Path
-from pointsman_simulator.twin.measured import Floats
+from pointsman_simulator.twin.measured import Floats, Mask
 
 _LOOK_S: Final = 0.25
 _BLOCKS: Final = 40
@@ -41,6 +42,10 @@ class Anew:
     e2e: Floats
     reuse: float
     """Share of all prompt tokens that came from a cache."""
+
+    def of(self, rows: Mask) -> "Anew":
+        """The times of these requests."""
+        return replace(self, ttft=self.ttft[rows], e2e=self.e2e[rows])
 
 
 def decide_anew(
@@ -84,11 +89,13 @@ def _run(name: str, seed: int, place: int) -> Anew:
         decided[place] = requests
 
     fleet = SimulatedFleet(list(world.engines.values()), world.setting.lags)
-    outcomes = fleet.replay(world.requests, make_policy(name, world.setting, seed), count)
+    prompts = np.array([float(each.prompt_tokens) for each in world.requests])
+    way, way_back = world.path.drawn(prompts, 2 * seed) / 2, world.path.drawn(prompts, 2 * seed + 1) / 2
+    # A choice that would have been another one a few milliseconds later changes all that follow: each seed has such
+    # chances of its own, as each real run has.
+    outcomes = fleet.replay(world.requests, make_policy(name, world.setting, seed), count, way.tolist())
     done = outcomes.requests
-    prompts = np.array([float(each.prompt_tokens) for each in done])
     arrived = np.array(outcomes.arrived)  # an engine gets a request that waited for it later
-    way, way_back = world.path.drawn(prompts, 2 * seed), world.path.drawn(prompts, 2 * seed + 1)
     cached = float(sum(each.cached_tokens for each in done))
     return Anew(
         ttft=np.array([each.first_token_at for each in done]) - arrived + way,
@@ -123,6 +130,16 @@ class PolicyFigures:
     ttft_change: Interval
     """Relative difference of the mean time to the first token from the first policy's, on the same requests."""
     e2e_change: Interval
+    ttft_ties: tuple[str, ...] = ()
+    """Policies whose mean time to the first token can't be told from this one's: the interval of the difference reaches
+    0."""
+
+
+def ranked(compared: Sequence[PolicyFigures]) -> str:
+    """The order by the mean time to the first token: `a < b = c`, where `=` is between neighbours that are a tie."""
+    ordered = sorted(compared, key=lambda each: each.ttft_mean.value)
+    signs = ["=" if worse.policy in better.ttft_ties else "<" for better, worse in pairwise(ordered)]
+    return ordered[0].policy + "".join(f" {sign} {each.policy}" for sign, each in zip(signs, ordered[1:], strict=True))
 
 
 def figures(runs: Mapping[str, Sequence[Anew]], arrived: Floats) -> list[PolicyFigures]:
@@ -169,9 +186,15 @@ def figures(runs: Mapping[str, Sequence[Anew]], arrived: Floats) -> list[PolicyF
                 float(np.mean([run.reuse for run in own])),
                 _interval(mean_of(name, "ttft") / mean_of(reference, "ttft") - 1.0, ttft / base_ttft - 1.0),
                 _interval(mean_of(name, "e2e") / mean_of(reference, "e2e") - 1.0, e2e / base_e2e - 1.0),
+                tuple(other for other in runs if other != name and _tied(ttft, drawn_means[other][0])),
             )
         )
     return found
+
+
+def _tied(one: Floats, other: Floats) -> bool:
+    least, greatest = np.quantile(one - other, _INTERVAL)
+    return bool(least <= 0.0 <= greatest)
 
 
 def _interval(value: float, drawn: Floats) -> Interval:

@@ -1,7 +1,7 @@
 """From a recording to a twin with its verdict, and from there to the comparison of policies."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 import numpy as np
@@ -15,13 +15,15 @@ from pointsman_simulator.twin.calibration import Clock, Comparison, TwinVerdict,
 from pointsman_simulator.twin.drift import SpeedChange, slices, speed_changes
 from pointsman_simulator.twin.fit import Fit, Path, fit
 from pointsman_simulator.twin.following import Followed, RecordedTraffic, follow, traffic
-from pointsman_simulator.twin.measured import Floats
+from pointsman_simulator.twin.measured import Floats, Mask
 from pointsman_simulator.twin.recording import RecordedPool
 from pointsman_simulator.twin.what_if import WhatIf, changed_fleet, changed_traffic
 
 RECORDED: Final = "recorded"
 """Name of the policy of the log among those that are compared."""
 _SLICES: Final = 24
+_RUNS: Final = 5
+"""Least number of runs of the recorded policy that are compared with the recording."""
 _BETTER: Final = 0.97
 """Later prompts are taken to repeat answers where the error is then below this fraction of what it is otherwise."""
 _LOAD_AGE_MS: Final = (5.0, 500.0)
@@ -52,7 +54,8 @@ class Twin:
     slices: tuple[Slice, ...]
     verdict: TwinVerdict
     seeds: Sequence[Anew]
-    """What the recorded policy does anew, one for each seed; empty when the log doesn't have it."""
+    """What the recorded policy does anew with the draws of the log, one for each run; empty when the log doesn't have
+    it."""
 
 
 def build(recording: RecordedPool, seeds: int, processes: int, progress: Progress) -> Twin:
@@ -81,9 +84,10 @@ def build(recording: RecordedPool, seeds: int, processes: int, progress: Progres
     changes = speed_changes(recorded, run, ways)
     anew: list[Anew] = []
     if recording.policy is not None:
-        world = World(recorded.requests, whole.engines, whole.path, setting(recording, whole, whole.engines, {}))
+        drawn = replace(setting(recording, whole, whole.engines, {}), ties=_ties(recording))
+        world = World(recorded.requests, whole.engines, whole.path, drawn)
         [anew] = decide_anew(
-            world, [RECORDED], seeds, processes, lambda share: progress("deciding anew", share)
+            world, [RECORDED], max(seeds, _RUNS), processes, lambda share: progress("deciding anew", share)
         ).values()
         checks.append(
             compared(
@@ -125,12 +129,18 @@ def setting(
     return Setting(
         workers=len(configs),
         engine=configs[0],
-        lags=Lags(response=max(Lags().response, fitted.path.constant_ms), load=_load_age(recording)),
+        lags=Lags(response=max(Lags().response, fitted.path.constant_ms / 2), load=_load_age(recording)),
         scheduling=known,
         loras=tuple(sorted({request.lora for request in recording.requests if request.lora is not None})),
         kv_blocks=tuple(config.num_blocks for config in configs),
         kv_events=all(engine.kv_events for engine in recording.engines),
     )
+
+
+def _ties(recording: RecordedPool) -> tuple[int, ...]:
+    """The seeds of the recorded decisions; none where one is unknown."""
+    seeds = [request.seed for request in recording.requests]
+    return tuple(seed for seed in seeds if seed is not None) if None not in seeds else ()
 
 
 def _load_age(recording: RecordedPool) -> float:
@@ -151,20 +161,18 @@ def compare_policies(
     seeds: int,
     processes: int,
     progress: Progress,
+    rows: Mask | None = None,
 ) -> list[PolicyFigures]:
-    """What each policy would have done, with intervals; differences are from the first one. ValueError for an unknown
-    policy or a change that can't be."""
+    """What each policy would have done, with intervals; differences are from the first one. With `rows` the figures are
+    of these requests. ValueError for an unknown policy or a change that can't be."""
     engines = changed_fleet(twin.fit.engines, twin.recording, change)
     requests = changed_traffic(twin.recorded.requests, change)
     world = World(requests, engines, twin.fit.path, setting(twin.recording, twin.fit, engines, configured))
     names = list(dict.fromkeys(policies))
     for name in names:
         make_policy(name, world.setting, seed=0)
-    runs: dict[str, Sequence[Anew]] = {}
-    if change.nothing and RECORDED in names and len(twin.seeds) == seeds:
-        runs[RECORDED] = twin.seeds
-    missing = [name for name in names if name not in runs]
-    runs |= decide_anew(world, missing, seeds, processes, lambda share: progress("comparing", share)) if missing else {}
-    ordered = {name: runs[name] for name in names}
+    runs = decide_anew(world, names, seeds, processes, lambda share: progress("comparing", share))
     arrived = np.array([request.arrival_ms for request in requests])
-    return figures(ordered, arrived)
+    if rows is None:
+        return figures(runs, arrived)
+    return figures({name: [each.of(rows) for each in own] for name, own in runs.items()}, arrived[rows])

@@ -5,6 +5,7 @@ The rule is in docs/twin.md; what it says and this file are one.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from math import sqrt
 from typing import Final
 
 import numpy as np
@@ -23,6 +24,8 @@ MOST_UNUSED: Final = 0.05
 """Share of the requests that may be of no use: cut off, retried, without a recorded end."""
 _BY_THE_WAY: Final = ("p50", "p90")
 """Figures whose difference may also be as large as the scatter of the way to the engine and back."""
+_SURE: Final = 2.0
+"""Standard deviations."""
 _QUANTILES: Final = {"p50": 0.5, "p90": 0.9, "p99": 0.99}
 
 
@@ -38,6 +41,9 @@ class Figure:
     predicted: float
     scatter_ms: float = 0.0
     """Of the way to the engine and back, as a standard deviation."""
+    chance_ms: float = 0.0
+    """By which two runs of this policy on these arrivals differ, as a standard deviation: a choice that comes a few
+    milliseconds later changes all that follow."""
 
     @property
     def error(self) -> float:
@@ -46,8 +52,9 @@ class Figure:
 
     @property
     def kept(self) -> bool:
-        """Whether the error is within its bar. A median's error is ignored below `scatter_ms`."""
-        least = max(NEGLIGIBLE_MS, self.scatter_ms if self.name in _BY_THE_WAY else 0.0)
+        """Whether the error is within its bar. A median's error is ignored below `scatter_ms`, and any below twice
+        `chance_ms`."""
+        least = max(NEGLIGIBLE_MS, self.scatter_ms if self.name in _BY_THE_WAY else 0.0, _SURE * self.chance_ms)
         return abs(self.error) <= BARS[self.name] or abs(self.predicted - self.recorded) < least
 
 
@@ -86,11 +93,21 @@ def compared(
             continue
         count = max(count, int(known.sum()))
         runs = [run[of][known] for run in predicted]
-        figures.append(Figure(of, "mean", float(observed[known].mean()), float(np.mean([run.mean() for run in runs]))))
+        means = [float(run.mean()) for run in runs]
+        figures.append(
+            Figure(of, "mean", float(observed[known].mean()), float(np.mean(means)), chance_ms=_chance(means))
+        )
         for name, share in _QUANTILES.items():
-            expected = float(np.mean([np.quantile(run, share) for run in runs]))
-            figures.append(Figure(of, name, float(np.quantile(observed[known], share)), expected, scatter_ms))
+            values = [float(np.quantile(run, share)) for run in runs]
+            exact = float(np.quantile(observed[known], share))
+            figures.append(Figure(of, name, exact, float(np.mean(values)), scatter_ms, _chance(values)))
     return Comparison(how, count, tuple(figures))
+
+
+def _chance(values: Sequence[float]) -> float:
+    """Standard deviation of the difference between one such value and the mean of all of them."""
+    count = len(values)
+    return float(np.std(values, ddof=1)) * sqrt(1.0 + 1.0 / count) if count > 1 else 0.0
 
 
 @dataclass(frozen=True, slots=True)

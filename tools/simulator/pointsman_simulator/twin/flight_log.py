@@ -31,6 +31,7 @@ class _Request:
 
     arrived: float
     facts: records.LoggedRequest
+    seed: int
     sent: float | None = None
     engine: str = ""
     first: float | None = None
@@ -138,7 +139,7 @@ class _Reading:
         key = (record.edge, record.request_id)
         request = self._requests.get(key)
         if request is None and record.facts is not None:
-            request = self._requests[key] = _Request(at - record.queued_s * 1000.0, record.facts)
+            request = self._requests[key] = _Request(at - record.queued_s * 1000.0, record.facts, record.seed)
         if request is None:
             return
         outcome = record.outcome
@@ -240,4 +241,5 @@ def _request(request: _Request, began: float) -> RecordedRequest:
         first_ms=None if request.first is None or not facts.stream else request.first - began,
         ended_ms=None if request.ended is None else request.ended - began,
         ok=request.ok,
+        seed=request.seed,
     )

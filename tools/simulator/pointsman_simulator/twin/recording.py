@@ -31,6 +31,8 @@ class RecordedRequest:
     """When the answer ended; None when that isn't recorded."""
     ok: bool = True
     """Whether the answer was complete, from the engine that it was sent to first."""
+    seed: int | None = None
+    """Of its decision: it settles ties and random choices. None when unknown."""
 
     @property
     def ttft_ms(self) -> float:

@@ -7,9 +7,9 @@ from textwrap import wrap
 
 import orjson
 
-from pointsman_simulator.twin.anew import Interval, PolicyFigures
+from pointsman_simulator.twin.anew import PolicyFigures, ranked
 from pointsman_simulator.twin.build import Twin
-from pointsman_simulator.twin.calibration import BARS, Comparison
+from pointsman_simulator.twin.calibration import BARS, Comparison, Figure
 from pointsman_simulator.twin.measured import NAMES, coefficients
 from pointsman_simulator.twin.what_if import WhatIf
 
@@ -50,15 +50,19 @@ def check(comparison: Comparison) -> str:
     }
     lines = [
         f"{titles.get(comparison.how, comparison.how)} ({comparison.requests:,} requests)",
-        f"{'':<12}{'recorded':>12}{'predicted':>12}{'error':>9}{'bar':>8}",
+        f"{'':<12}{'recorded':>12}{'predicted':>12}{'error':>9}{'bar':>8}{'chance':>9}",
     ]
     for figure in comparison.figures:
         mark = "" if figure.kept else "  missed"
         lines.append(
             f"{f'{figure.of} {figure.name}':<12}{figure.recorded:>9,.0f} ms{figure.predicted:>9,.0f} ms"
-            f"{figure.error:>+9.1%}{BARS[figure.name]:>8.0%}{mark}"
+            f"{figure.error:>+9.1%}{BARS[figure.name]:>8.0%}{_share(figure):>9}{mark}"
         )
     return "\n".join(lines)
+
+
+def _share(figure: Figure) -> str:
+    return f"±{figure.chance_ms / figure.recorded:.1%}" if figure.recorded else ""
 
 
 def verdict(twin: Twin) -> str:
@@ -83,15 +87,19 @@ def comparison(figures: Sequence[PolicyFigures], change: WhatIf) -> str:
         bounds = f" ({ttft.least:,.0f}-{ttft.greatest:,.0f})"
         lines.append(
             f"{each.policy[:14]:<15}{ttft.value:>7,.0f}{bounds:>15}{each.ttft_p99.value:>7,.0f}"
-            f"{each.e2e_mean.value:>8,.0f}{each.reuse:>7.3f}{_change(each.ttft_change):>21}"
+            f"{each.e2e_mean.value:>8,.0f}{each.reuse:>7.3f}{_change(each, figures[0].policy):>21}"
         )
+    if len(figures) > 1:
+        lines += ["", *wrap(f"Order by TTFT (= is a tie): {ranked(figures)}", _WIDTH)]
     return "\n".join(lines)
 
 
-def _change(change: Interval) -> str:
-    if change.least == change.greatest == 0:
+def _change(figures: PolicyFigures, reference: str) -> str:
+    if figures.policy == reference:
         return "-"
-    return f"{change.value:+.0%} ({change.least:+.0%} {change.greatest:+.0%})"
+    change = figures.ttft_change
+    interval = f"({change.least:+.0%} {change.greatest:+.0%})"
+    return f"tie {interval}" if reference in figures.ttft_ties else f"{change.value:+.0%} {interval}"
 
 
 def save(twin: Twin, figures: Sequence[PolicyFigures], change: WhatIf, folder: Path) -> list[Path]:
