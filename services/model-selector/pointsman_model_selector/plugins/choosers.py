@@ -40,7 +40,7 @@ class ByHeaderParams(Params):
 
 
 class ByHeader(RankingChooser[ByHeaderParams]):
-    """`by-header`: the request says in a header what it cares about, e.g. cost or latency."""
+    """`by-header`: a header of the request names its ranking, e.g. by cost or by latency."""
 
     type_name = "by-header"
 

@@ -31,11 +31,11 @@ class HealthyParams(Params):
     max_error_rate: float = Field(default=0.5, gt=0, le=1)
     """Part of the recent requests that may fail."""
     min_requests: int = Field(default=10, ge=1)
-    """Fewer recent requests say nothing."""
+    """With fewer recent requests the error rate is ignored."""
 
 
 class HealthyModels(ModelFilter[HealthyParams]):
-    """`healthy`: takes out models that no live worker serves, or whose recent requests mostly failed.
+    """`healthy`: removes models that no live worker serves, or whose recent requests mostly failed.
 
     A pool or model without statistics stays in.
     """
@@ -83,7 +83,7 @@ class RateLimitedParams(Params):
 
 
 class RateLimited(ModelFilter[RateLimitedParams]):
-    """`rate-limited`: takes out models whose provider asked for a pause, or whose quota is used up."""
+    """`rate-limited`: removes models whose provider asked for a pause, or whose quota is used up."""
 
     type_name = "rate-limited"
 

@@ -14,7 +14,7 @@ class SemanticMatchParams(Params):
     """What counts as a match."""
 
     least: float = Field(default=0.05, ge=0, le=1)
-    """Similarity below which prompt and strengths have nothing to do with each other."""
+    """Least similarity of prompt and strengths; below it they count as unrelated."""
 
 
 class SemanticMatch(ModelScorer[SemanticMatchParams]):

@@ -39,7 +39,7 @@ class TokenLimitParams(LimitParams):
     `reasoning_tokens` (floats) and `model`; default `total_tokens`."""
     expected_output: int | None = Field(default=None, ge=0)
     """Tokens of output to reserve for each answer (`n`, or `best_of`, to a prompt), at most the request's own limit;
-    default: what 95 % of the model's answers to this tenant don't exceed, as is 95 % certain by what it got lately."""
+    default: a bound that 95 % of the model's recent answers to this tenant stay below, with 95 % confidence."""
 
 
 class TokenLimit(Limit[TokenLimitParams]):

@@ -41,7 +41,7 @@ class _Compiled(NamedTuple):
 
 
 class Ranked(ProfilePicker[RankedParams]):
-    """Takes out profiles whose condition doesn't hold and picks one of the others by its score."""
+    """Removes profiles whose condition doesn't hold and picks one of the others by its score."""
 
     type_name = "ranked"
 
