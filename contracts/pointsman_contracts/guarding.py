@@ -19,11 +19,11 @@ class Guarded(Part):
     policy: str
     """The guard's policy."""
     epoch: str
-    """Of all guard policies together, those of answers too: another one as soon as anything may be judged otherwise."""
+    """Identifies all guard policies together, for prompts and answers. It changes whenever a verdict may change."""
     verdict: str = "passed"
     """`passed`, `flagged`, or `redacted`: the engine gets placeholders. What is blocked goes no further."""
     categories: tuple[str, ...] = ()
-    """What was found, e.g. `pii.card`."""
+    """Category of the finding, e.g. `pii.card`."""
     restores: bool = False
     """On the way back the originals are put in again."""
 

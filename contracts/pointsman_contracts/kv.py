@@ -35,7 +35,7 @@ class WorkerKvEvents(Message):
     agent: str
     """Instance that counts `sequence`; another one counts anew."""
     sequence: int
-    """Of the last message with changes: this one, or, when there are none here, the one before. Counts from 1."""
+    """Number of the last message with changes: this one or, if it has none, the one before. Counts from 1."""
     at_ms: int
     block_tokens: int
     """Tokens in one of these blocks."""
@@ -65,7 +65,7 @@ class WorkerKvState(Message):
     boot_id: str
     agent: str
     sequence: int
-    """What the asker knows once it has all of this answer (for a snapshot: all its parts)."""
+    """The number that the receiver has reached with this answer (for a snapshot: with all its parts)."""
     changes: tuple[KvChange, ...] = ()
     """After `since`, in order; empty when this is a snapshot."""
     snapshot: bool = False

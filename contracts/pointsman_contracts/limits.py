@@ -26,12 +26,12 @@ class LimitWindow(Part):
     burst: float = 0.0
     """For `requests`: how many may come at once."""
     measure: str = ""
-    """What is counted, if it is neither requests nor tokens: a plural such as `images`. `unit` then only says how:
+    """What is counted, if it is neither requests nor tokens: a plural such as `images`. `unit` then only states how:
     `requests` by arrivals, `tokens` by what was used in the period, `concurrency` by what is open."""
 
     @property
     def counted(self) -> str:
-        """What is counted, in the words of clients."""
+        """The counted unit, as clients call it."""
         return self.measure or ("requests" if self.unit == "concurrency" else self.unit)
 
 
@@ -87,7 +87,7 @@ class LimitAsk(Part):
     open_s: float | None = None
     """How long that is from now. Goes before `until_ms`, which is of its edge's clock."""
     budget: BudgetAsk | None = None
-    """Of a budget, in the place of `windows` and `cost`."""
+    """Set for a budget, instead of `windows` and `cost`."""
 
 
 class LimitAsks(Message):
@@ -100,7 +100,7 @@ class LimitAsks(Message):
 
 @unchecked
 class WindowStanding(Part):
-    """What remains of a window after the request."""
+    """The remaining amount of a window after the request."""
 
     remaining: float
     reset_s: float
@@ -131,15 +131,15 @@ class LimitVerdict(Part):
     outcome: Literal["admitted", "refused", "elsewhere"]
     """`elsewhere`: another preprocessor keeps the shard, or none does yet."""
     standings: tuple[WindowStanding, ...] = ()
-    """Of each window that was asked about."""
+    """One for each window of the question."""
     window: int = 0
     """With `refused`: the position of the window that refuses for longest."""
     retry_s: float | None = None
-    """Of a refusal: seconds until the same request would be admitted, if nothing is added; None: never, or unknown."""
+    """For a rejection: seconds until the same request would be admitted if no other is; None: never, or unknown."""
     keeper: str = ""
     """With `elsewhere`: the instance that keeps it; empty when unknown."""
     budget: BudgetStanding | None = None
-    """Of a budget, in the place of `standings`, `window` and `retry_s`."""
+    """Set for a budget, instead of `standings`, `window` and `retry_s`."""
 
 
 class LimitVerdicts(Message):
@@ -322,6 +322,6 @@ class BudgetReached(Message):
     amount_nanos: int
     """The amount that is reached, in nano-dollars."""
     spent_nanos: int
-    """What requests cost that have ended, in nano-dollars."""
+    """Cost of the requests that have ended, in nano-dollars."""
     reset_ms: int
     """Unix milliseconds at which the first of the spent money leaves the window."""

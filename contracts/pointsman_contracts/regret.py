@@ -72,7 +72,7 @@ class RequestsJudged(Message):
     """The recorder's name: each recorder judges every request."""
     pool: str
     rates: tuple[float, ...]
-    """Of the pass model, in the order that docs/regret.md gives."""
+    """Coefficients of the pass model, in the order of docs/regret.md."""
     others: float
     """Expected answer of other requests, in tokens."""
     batch_tokens: float
@@ -105,7 +105,7 @@ class RegretSum(Part):
 
     pool: str | None = None
     hour: str | None = None
-    """Of the decisions (UTC), as `2026-03-01T09`."""
+    """Hour of the decisions (UTC), as `2026-03-01T09`."""
     profile: str | None = None
     """Scheduling profile that chose: the one that was used, or a shadow."""
     reason: str | None = None
@@ -116,7 +116,7 @@ class RegretSum(Part):
     """`requests` without those of filters."""
     regret_us: int = 0
     cost_us: int = 0
-    """Of the workers that were chosen."""
+    """Regret of the workers that were chosen."""
 
 
 class RegretSums(Message):

@@ -72,7 +72,7 @@ class ResponseReview(Message):
     """The model that the client asked for, as far as it is known."""
     target: Target | None = None
     headers: dict[str, str] = Field(default_factory=dict[str, str])
-    """Of the answer; lower-case names."""
+    """Headers of the answer, by lower-case name."""
     texts: tuple[AnswerText, ...] = ()
     """For `content: text`."""
     body: bytes | None = None

@@ -46,12 +46,12 @@ class Service(NamedTuple):
     """One service."""
 
     name: str
-    """Of its folder, package, command, logs, metrics, queue group and login."""
+    """Name of its folder, package, command, logs, metrics, queue group and login."""
     kind: Kind
     verb: str = ""
-    """Of a stage: the message of its subject, e.g. `schedule` in `pm.rpc.request.schedule.v1`."""
+    """For a stage: the message of its subject, e.g. `schedule` in `pm.rpc.request.schedule.v1`."""
     route: tuple[str, ...] = ()
-    """Of a stage: what the tokens behind its subject mean."""
+    """For a stage: the meaning of the tokens behind its subject."""
     itinerary: bool = False
     """A stage that a profile may put into its itinerary. The other stages come before, in the order of the table."""
     on_error: OnError = "deny"

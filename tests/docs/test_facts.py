@@ -119,7 +119,7 @@ def test_the_two_choices_of_a_profile_are_told_apart_as_the_code_has_them() -> N
     # The handler sees the results so far, the picker has none to see.
     assert "results" in inspect.signature(ProfileHandler.pick).parameters
     assert "results" not in inspect.signature(ProfilePicker.pick).parameters
-    assert str(Config.model_fields["profile_picker"].alias) in told["stands in"][0]
+    assert str(Config.model_fields["profile_picker"].alias) in told["configured in"][0]
     assert {"handler", "profiles"} <= set(SchedulingPolicy.model_fields)
 
 

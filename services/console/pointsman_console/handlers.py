@@ -96,7 +96,7 @@ class Recorder:
         self._bus: Final = bus
 
     async def story(self, request_id: str, trace: str) -> JsonValue:
-        """What happened to a request, for each edge that had one of this id. Raises Failed."""
+        """The story of a request, for each edge that had one with this id. Raises Failed."""
         if not request_id and _TRACE.fullmatch(trace) is None:
             raise Failed(422, "A request's id, or the 32 hexadecimal digits of a trace, is needed.")
         answer = await self._ask(StoryQuery(request_id=request_id, trace=trace or None), Story)

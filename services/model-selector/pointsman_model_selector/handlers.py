@@ -51,7 +51,7 @@ class Handlers:
         self._standing.pool_changed(snapshot, time.monotonic())
 
     def statistics(self, statistics: ModelStatistics) -> None:
-        """What completions taught about a model."""
+        """Statistics of a model arrived."""
         self._standing.model_changed(statistics)
 
     def select(self, journey: Journey, hop: Hop[Journey]) -> Journey | Rejection:

@@ -6,7 +6,7 @@ from pointsman_runtime.configuring.settings import ServiceSettings
 
 
 class ModelSelectorSettings(ServiceSettings):
-    """What a model-selector process can be told beside the settings of every service."""
+    """Settings of a model-selector, beside those of every service."""
 
     time_every: int = Field(default=32, ge=1)
     """Plugins are timed in one selection out of this number, for the metric of plugin latencies."""

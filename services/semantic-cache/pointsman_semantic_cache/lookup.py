@@ -39,7 +39,7 @@ Outcome = Journey | Answer
 
 
 class Lookup:
-    """Whatever isn't there, the request goes on without it, degraded."""
+    """A request goes on, degraded, without the parts that are missing."""
 
     def __init__(self, around: CacheSurroundings, journey: Journey, hop: Hop[Journey]) -> None:
         self._around = around

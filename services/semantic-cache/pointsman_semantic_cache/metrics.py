@@ -15,7 +15,7 @@ _BUCKETS: Final = (0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.25)
 
 
 class CacheMetrics:
-    """Of one process."""
+    """Metrics of one process."""
 
     def __init__(self, registry: CollectorRegistry, memory: MemoryStore) -> None:
         self._lookups: Final = Counter(

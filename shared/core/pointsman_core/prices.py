@@ -84,7 +84,7 @@ class _Host(BaseModel):
     source: str
     """The provider's page of prices."""
     evidence: Literal["copy", "lists"]
-    """What they were compared with: a copy of that page, or lists by others that quote it."""
+    """The source of the comparison: a copy of that page, or other lists that quote it."""
     as_of: date
     """The earliest day that the evidence can be from."""
     unchecked: tuple[str, ...] = ()

@@ -63,7 +63,7 @@ class JudgedDecision(NamedTuple, Generic[K]):
 
 
 class Scale(NamedTuple):
-    """What a cost depends on beside the candidate and the request."""
+    """The inputs of a cost, beside candidate and request."""
 
     rates: Rates
     others: float

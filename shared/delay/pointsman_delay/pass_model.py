@@ -57,19 +57,19 @@ class Rates(NamedTuple):
     """The coefficients as durations in milliseconds."""
 
     prefill: float
-    """Of a pass that computes prompts."""
+    """For a pass that computes prompts."""
     linear: float
-    """Of a prompt token."""
+    """For a prompt token."""
     square: float
-    """Of the square of the pass's prompt tokens."""
+    """For the square of the pass's prompt tokens."""
     pairs: float
-    """Of a pair of tokens in attention."""
+    """For a pair of tokens in attention."""
     decode: float
-    """Of a pass that decodes."""
+    """For a pass that decodes."""
     batch: float
-    """Of a sequence in it."""
+    """For a sequence in it."""
     growth: float
-    """Of a token of their context."""
+    """For a token of their context."""
 
 
 class PassModel:

@@ -113,11 +113,11 @@ class EngineShadow:
         self._since_step: Floats = _NOTHING
         self._in_step_at: float | None = None
         self._parts: list[PromptPart] = []
-        """Of the pass in flight."""
+        """Parts of the pass in flight."""
         self._reported: ReportedPass | None = None
         """The last pass whose end was reported, until it is learnt from."""
         self._overdue: list[PromptPart] = []
-        """Of prompts that should have been computed by then, but whose first tokens haven't come."""
+        """Parts of prompts whose first tokens are late: the passes that computed them should be over."""
         self._passed: Floats = _NOTHING
         self._clock = 0.0
         self._generated = 0.0

@@ -18,7 +18,7 @@ class PolicyDefined(Record, frozen=True, tag=1):
     """A scheduling policy, before its first use."""
 
     number: int
-    """What other records name it by; counts from 1 in each segment chain."""
+    """The number by which other records name it; counts from 1 in each segment chain."""
     name: str
     hash: str
     settings: str
@@ -240,7 +240,7 @@ class WaitEnded(Record, frozen=True, tag=15):
 
 
 class KvTold(Record, frozen=True, tag=16):
-    """What an engine's KV cache holds, or how it changed."""
+    """The blocks in an engine's KV cache, or a change of them."""
 
     at: float
     worker: str
@@ -357,4 +357,4 @@ class Header(msgspec.Struct, frozen=True, kw_only=True):
     missed: int = 0
     """How many are missing, as far as it is known."""
     platform: dict[str, str] = {}
-    """What the last digit of a floating-point number depends on."""
+    """The platform, on which the last digit of a floating-point number depends."""

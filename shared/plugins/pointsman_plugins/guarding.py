@@ -106,7 +106,7 @@ class Detector(Plugin[ParamsT_co]):
     stability = "beta"
 
     waits: ClassVar[bool] = False
-    """Whether it may take longer than an edge waits for a sign of life."""
+    """Whether it may take longer than an edge waits for an answer."""
 
     @property
     def categories(self) -> Sequence[str]:

@@ -33,7 +33,7 @@ class Failed(Exception):
 
 
 class LoginAttempt(BaseModel):
-    """What the login page sends: a key, or the one-time token of the address that `pointsman up` printed."""
+    """The body that the login page sends: a key, or the one-time token of the address that `pointsman up` printed."""
 
     key: str = ""
     token: str = ""

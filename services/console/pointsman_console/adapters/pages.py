@@ -12,7 +12,7 @@ class Page(NamedTuple):
 
     path: str
     name: str
-    """Of its module and style."""
+    """Name of its module and style."""
     title: str
 
 

@@ -19,10 +19,10 @@ LONGEST_KEY: Final = 16384
 
 
 class Right(NamedTuple):
-    """What a session may do."""
+    """The rights of a session."""
 
     name: str
-    """Of the key, or how the session was opened."""
+    """Name of the key, or of the way in which the session was opened."""
     may_write: bool
 
 

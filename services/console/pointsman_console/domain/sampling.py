@@ -15,7 +15,7 @@ _FULL: Final = b'"level":"full"'
 
 
 class DecisionFilter(NamedTuple):
-    """What a page asked for; empty texts ask for everything."""
+    """The filters of a page; an empty text matches everything."""
 
     pool: str = ""
     model: str = ""

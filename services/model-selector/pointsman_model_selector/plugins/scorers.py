@@ -33,7 +33,7 @@ def expected_output(question: ModelQuestion, candidates: Sequence[Candidate]) ->
 
 
 class CostParams(Params):
-    """What the price is measured by."""
+    """The scale of prices."""
 
     worst: float | None = Field(default=None, gt=0)
     """Dollars per request that score 0, with a straight line up to 1 for free. Default: each model is measured by the

@@ -11,7 +11,7 @@ from pointsman_plugins.selecting import Candidate, ModelQuestion, ModelScorer
 
 
 class SemanticMatchParams(Params):
-    """What counts as a match."""
+    """The least similarity of a match."""
 
     least: float = Field(default=0.05, ge=0, le=1)
     """Least similarity of prompt and strengths; below it they count as unrelated."""

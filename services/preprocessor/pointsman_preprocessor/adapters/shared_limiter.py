@@ -183,7 +183,7 @@ class SharedLimiter(Limiter):
                 pause_s = min(pause_s + MOVING_S, LONGEST_PAUSE_S)
 
     def _pending(self, ask: LimitAsk) -> str:
-        """What no keeper answers for."""
+        """A question that no keeper answers."""
         book = self._keeper.book(ask.shard, self._clock())
         if isinstance(book, str) or ask.budget is None:
             return "no preprocessor can prove that it keeps its count"

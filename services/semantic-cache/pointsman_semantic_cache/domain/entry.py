@@ -32,7 +32,7 @@ class Partition(NamedTuple):
     model: str
     """The target's: pool or provider, model."""
     epoch: str
-    """Of the policy that its answers were made and checked under."""
+    """Epoch of the policy by which its answers were made and checked."""
 
 
 class Meaning(NamedTuple):

@@ -18,7 +18,7 @@ _STEP: Final = 32767
 
 
 class Memo(NamedTuple):
-    """Of one request."""
+    """The memo of one request."""
 
     partition: Partition
     key: bytes

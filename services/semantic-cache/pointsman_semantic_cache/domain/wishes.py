@@ -5,19 +5,20 @@ from typing import NamedTuple
 
 
 class Wishes(NamedTuple):
-    """Of one request."""
+    """The cache directives of one request."""
 
     look: bool = True
-    """An answer that is kept will do."""
+    """Whether a cached answer may be used."""
     keep: bool = True
-    """The answer may be kept."""
+    """Whether the answer may be kept."""
     max_age_s: float | None = None
-    """An answer that is kept will do when it isn't older."""
+    """Greatest age of a cached answer in seconds; None: any."""
 
 
 def wishes(headers: Mapping[str, str]) -> Wishes:
-    """From headers by lower-case name. `cache-control: no-store` passes the cache by altogether, `no-cache` and
-    `max-age=0` ask for a new answer, which may be kept. `pragma: no-cache` is the same where there is none."""
+    """Read the directives from headers (lower-case names). `cache-control: no-store` bypasses the cache; `no-cache` and
+    `max-age=0` ask for a new answer, which may be kept. Without `cache-control`, `pragma: no-cache` means
+    `no-cache`."""
     control = headers.get("cache-control")
     if control is None:
         return Wishes(look=headers.get("pragma", "").strip().lower() != "no-cache")

@@ -35,8 +35,8 @@ class Rewrite(Section):
     to: Annotated[dict[str, PositiveFloat], BeforeValidator(_shares)] = Field(min_length=1)
     """A model (or `auto`, `auto/<group>`), several of equal weight, or `{model: weight}`."""
     sticky: str = Field(default="session", pattern=r"^(request|session|header:[A-Za-z0-9-]+)$")
-    """What keeps a client on one model while weights stay the same: `session`, `header:<name>`, or `request` (each
-    request anew). A request without that value is assigned by its request id."""
+    """The value that keeps a client on one model while weights stay the same: `session`, `header:<name>`, or `request`
+    (each request anew). A request without that value is assigned by its request id."""
 
     @property
     def label(self) -> str:

@@ -75,7 +75,7 @@ class Book:
         self._found: dict[tuple[str, str], _Found] = {}
         """The last answer of `_counters_of`, by limit and scope: most questions have the very windows of the last."""
         self.charges: Final[dict[tuple[str, str], list[_Charge]]] = {}
-        """Of the requests that haven't ended, by edge and request."""
+        """Charges of the requests that haven't ended, by edge and request."""
 
     @property
     def changed(self) -> bool:

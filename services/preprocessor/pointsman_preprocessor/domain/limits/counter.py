@@ -55,7 +55,7 @@ class UseCounter:
             self._open += cost
 
     def settle(self, cost: float, actual: float, at: float, now: float) -> None:
-        """What was counted as `cost` at the time `at` was `actual`."""
+        """Correct an amount that was counted as `cost` at the time `at`: it was `actual`."""
         if self._usage is None:
             return
         if actual < cost:

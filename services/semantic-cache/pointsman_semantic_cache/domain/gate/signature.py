@@ -19,7 +19,7 @@ class Signature(NamedTuple):
     words: tuple[int, ...]
     """Stems of the words that carry the meaning, and units, in their order."""
     synonyms: tuple[frozenset[int], ...]
-    """Of each of `words`: the groups of synonyms that it is in."""
+    """For each of `words`: the groups of synonyms that contain it."""
     marks: tuple[int, ...]
     """Signs, operators and symbols with the word before each, single letters, and units whose case counts, in their
     order; and where there are several, the persons in theirs."""

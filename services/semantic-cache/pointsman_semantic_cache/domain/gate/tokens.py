@@ -56,7 +56,7 @@ class Token(NamedTuple):
 
 
 def tokens(text: str) -> Iterator[Token]:
-    """Of a text, in their order; a minus before a number is part of it."""
+    """The tokens of a text, in their order; a minus before a number is part of it."""
     for pattern, instead in _SAID_SHORT:
         text = pattern.sub(instead, text)
     polite = _ASKED_POLITELY.match(text)
