@@ -1,5 +1,6 @@
 """The estimated state of one engine, from the requests sent to it and its answers."""
 
+import itertools
 import math
 from collections import deque
 from typing import Final, NamedTuple
@@ -154,8 +155,9 @@ class EngineShadow:
             return
         self._tick(now)
         if self.busy and request.left >= 0 and request not in self._finishing and request in self.queue:
+            self._overtake(request, now)
             # The engine is ahead: run on to the pass that finishes this prompt.
-            while request not in self._finishing:
+            while request.left:
                 self._run_on(now)
         if self.busy and request in self._finishing and self._in_step_at is not None:
             self._report(now, self._in_step_at)
@@ -167,6 +169,38 @@ class EngineShadow:
         elif self._in_step_at is not None and request.left <= 0:
             self._report_overdue(request, now, self._in_step_at)
         self._decode(request, now)
+
+    def _overtake(self, request: Sent, now: float) -> None:
+        """Move a waiting prompt whose first token came before those that were sent together with it: the engine got it
+        first. The tokens that passes took up of the others were its own."""
+        before = itertools.takewhile(lambda each: each is not request, self.queue)
+        together = [
+            other
+            for other in (*self._finishing, *before)
+            if other.unheard and abs(other.sent - request.sent) <= _TOGETHER_MS
+        ]
+        if not together:
+            return
+        for part in reversed(self._parts):
+            # Not in either: the request was dropped.
+            if part.request in self._finishing:
+                self.queue.appendleft(part.request)
+                self._finishing.remove(part.request)
+            if part.request in self.queue:
+                part.request.left += part.tokens
+                self.waiting += part.tokens
+        reported = self._reported if self._reported and now - self._reported.at <= _TOGETHER_MS else None
+        for other in together:
+            # The pass that was just reported may have computed it to its end; otherwise another pass did.
+            moved = min(other.uncached - other.left, request.left - (reported is None))
+            other.left += moved
+            request.left -= moved
+        self.queue.remove(request)
+        if request.left or reported is None:
+            self.queue.insert(next((at for at, each in enumerate(self.queue) if each in together), 0), request)
+        else:
+            reported.parts.append(PromptPart(request, 0, 0.0, last=True))
+        self._begin_pass(now)
 
     def _run_on(self, now: float) -> None:
         """The pass in flight is over. It takes the next prompts in when a first token would have reported its end."""

@@ -76,3 +76,46 @@ def test_first_tokens_that_come_together_are_one_observation() -> None:
 def test_a_prompt_whose_first_token_comes_a_pass_later_was_computed_in_that_pass() -> None:
     model = taught([[[400], [500], [600]]] * 10, 0.0, seed=1).model
     assert 27 <= model.observations <= 30
+
+
+def taught_out_of_order(prompts_of_bursts: Sequence[Sequence[int]], seed: int) -> DelayEstimator:
+    """An estimator that was told of these bursts, ten seconds apart, in another order than the engine got them in. The
+    engine fills each of its passes, so that one may end within a prompt."""
+    chance = random.Random(seed)
+    made = DelayEstimator(batch_tokens=BATCH_TOKENS, first_token_weight=16.0)
+    made.lay_out([(0, 1e9)])
+    for number, prompts in enumerate(prompts_of_bursts):
+        begins = number * 10_000.0
+        ends, room, computed = begins, BATCH_TOKENS, 0
+        finishing: list[str] = []
+        reports: list[tuple[float, str]] = []
+        for place, prompt in enumerate(prompts):
+            left = prompt
+            while left:
+                taken = min(left, room - computed)
+                computed, left = computed + taken, left - taken
+                if not left:
+                    finishing.append(f"{number} {place}")
+                if computed == room or (not left and place == len(prompts) - 1):
+                    ends += pass_ms(computed)
+                    reports += [(ends, key) for key in finishing]
+                    computed, finishing = 0, []
+        sent = list(enumerate(prompts))
+        chance.shuffle(sent)
+        for place, prompt in sent:
+            made.sent(0, f"{number} {place}", begins, prompt, 0)
+        for at, key in reports:
+            made.started(key, at)
+        for place, _ in sent:
+            made.ended(f"{number} {place}", ends, 1)
+    return made
+
+
+def test_passes_are_learnt_from_when_the_engine_got_long_prompts_in_another_order() -> None:
+    chance = random.Random(3)
+    many = [[chance.randint(200, 20_000) for _ in range(chance.randint(2, 5))] for _ in range(150)]
+    model = taught_out_of_order(many, seed=4).model
+    assert model.relative_error < 0.1
+    for tokens in (500, 2000, 6000):
+        seen = np.array([1.0, tokens * 1e-3, tokens**2 * 1e-6, 0.0, 0.0, 0.0, 0.0])
+        assert model.predict(seen) == pytest.approx(pass_ms(tokens), rel=0.1)
