@@ -179,17 +179,13 @@ def _read(text: bytes) -> Usage | None:
 
 def _count(fields: dict[str, object], *names: str) -> int:
     for name in names:
-        value = fields.get(name)
-        if value is not None:
-            count = token_count(value)
-            if count is not None:
-                return count
+        count = token_count(fields.get(name))
+        if count is not None:
+            return count
     return 0
 
 
 def _detail(fields: dict[str, object], openai: str, anthropic: str, name: str) -> int:
     """A count within the details of a report; 0 where it has none."""
-    for details in (fields.get(openai), fields.get(anthropic)):
-        if isinstance(details, dict):
-            return _count(cast("dict[str, object]", details), name)
-    return 0
+    details = fields.get(openai) or fields.get(anthropic)
+    return _count(cast("dict[str, object]", details), name) if isinstance(details, dict) else 0

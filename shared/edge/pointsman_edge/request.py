@@ -35,10 +35,18 @@ _log = Log("edge")
 class EdgeRequest(ABC):
     """A request from its head to its last event. The class of a protocol reads and answers it."""
 
-    __slots__ = ("_stored", "due", "edge", "method", "record", "requested", "review", "reviewed_after", "span")
-
     interruptions: ClassVar[tuple[type[BaseException], ...]] = ()
     """Exceptions by which the protocol ends a request from outside; `interrupted` gets them."""
+    review: AnswerReview | None = None
+    """The review of the answer, once one has begun."""
+    reviewed_after = True
+    """Whether stages are asked after the last byte: not where the answer passed by this edge."""
+    span: Span | None = None
+    """The span of the whole request, if it is traced."""
+    due = math.inf
+    """Monotonic time at which the request has taken too long."""
+    _stored: StoredResponse | None = None
+    """The response that the path names, if this edge knows it."""
 
     def __init__(self, edge: Edge, method: str, requested: Route, headers: Headers) -> None:
         """`requested`: the meaning of the path; `headers`: of the request, names in lower case."""
@@ -46,16 +54,6 @@ class EdgeRequest(ABC):
         self.method = method
         self.requested = requested
         self.record = RequestRecord(edge.ids.of(headers, edge.open), requested.api, edge.policy(), time.monotonic())
-        self.review: AnswerReview | None = None
-        """The review of the answer, once one has begun."""
-        self.reviewed_after = True
-        """Whether stages are asked after the last byte: not where the answer passed by this edge."""
-        self.span: Span | None = None
-        """The span of the whole request, if it is traced."""
-        self._stored: StoredResponse | None = None
-        """The response that the path names, if this edge knows it."""
-        self.due = math.inf
-        """Monotonic time at which the request has taken too long."""
 
     async def run(self) -> None:
         """Serve the request to its end. `ResponseCompleted` is published once, whatever happens."""

@@ -46,7 +46,12 @@ class ResponseWriter(Protocol):
 class Client:
     """Writes to the client. Every answer carries the request's id."""
 
-    __slots__ = ("_api", "_ids", "_turn", "answer_headers", "bytes_out", "ended", "started", "status")
+    answer_headers: tuple[HeaderEdit, ...] = ()
+    """Edits of the headers of any answer."""
+    status: int | None = None
+    started = False
+    ended = False
+    bytes_out = 0
 
     def __init__(self, turn: Turn, request_id: str, api: Api = UNKNOWN) -> None:
         self._turn = turn
@@ -55,12 +60,6 @@ class Client:
         self._ids: Headers = [(b"x-request-id", own_id)]
         if api.request_id_header is not None:
             self._ids.append((api.request_id_header, own_id))
-        self.answer_headers: tuple[HeaderEdit, ...] = ()
-        """Edits of the headers of any answer."""
-        self.status: int | None = None
-        self.started = False
-        self.ended = False
-        self.bytes_out = 0
 
     async def start(self, status: int, headers: Headers) -> None:
         """As `ResponseWriter.start`: they leave at once."""
@@ -98,7 +97,8 @@ class Client:
         headers.append((b"content-length", b"%d" % len(body)))
         if self.answer_headers:
             headers = edited_answer_headers(headers, self.answer_headers)
-        self._turn.answer(status, [*headers, *self._ids], body)
+        headers += self._ids
+        self._turn.answer(status, headers, body)
         self.started = self.ended = True
         self.status = status
         self.bytes_out += len(body)

@@ -49,7 +49,6 @@ class EngineConnection(asyncio.Protocol):
         self._busy = False
         self._failure: Exception | None = None
         self._head_bytes = 0
-        self._brought_body = False
         self._in_body = False
         self._ends_with_the_connection = True
         self._answering = False
@@ -165,7 +164,7 @@ class EngineConnection(asyncio.Protocol):
             return
         self.untouched = False
         self._heard_at = time.monotonic()
-        self._brought_body = False
+        chunks = len(self._chunks)
         try:
             self._parser.feed_data(data)
         except (httptools.HttpParserError, httptools.HttpParserUpgrade) as error:
@@ -174,8 +173,12 @@ class EngineConnection(asyncio.Protocol):
                 return
             # The answer is good; the connection isn't used again.
             self._failure = EndpointFailed("failed", "sent more than one answer")
-        if self._brought_body:
+        if len(self._chunks) > chunks:
             self._head_bytes = 0
+            self._buffered += len(data)
+            if self._buffered > READ_AHEAD and not self._paused and self._transport is not None:
+                self._paused = True
+                self._transport.pause_reading()
         elif not self.complete:
             self._head_bytes += len(data)
             if self._head_bytes > LONGEST_HEAD:
@@ -222,12 +225,7 @@ class EngineConnection(asyncio.Protocol):
             self._in_body = True
 
     def on_body(self, body: bytes) -> None:
-        self._brought_body = True
         self._chunks.append(body)
-        self._buffered += len(body)
-        if self._buffered > READ_AHEAD and not self._paused and self._transport is not None:
-            self._paused = True
-            self._transport.pause_reading()
 
     def on_message_complete(self) -> None:
         if self._in_body:

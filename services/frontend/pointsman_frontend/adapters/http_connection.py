@@ -10,6 +10,7 @@ from collections import deque
 from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
 from enum import Enum, auto
+from operator import itemgetter
 from typing import Any, ClassVar, Final, cast
 
 import httptools
@@ -27,6 +28,8 @@ GATHERED: Final = 65536
 LINGER_S: Final = 1.0
 """How long a refused connection still reads and drops its peer's bytes: closing at once would reset it, and
 the peer would never read why."""
+_NAME: Final = itemgetter(0)
+"""Of a header."""
 _PHRASES: Final = {400: b"Bad Request", 408: b"Request Timeout", 431: b"Request Header Fields Too Large"}
 
 App = Callable[[Turn], Coroutine[object, object, None]]
@@ -97,7 +100,6 @@ class _Connection(asyncio.Protocol):
         self._resumed: asyncio.Future[None] | None = None
         self._url = b""
         self._headers: list[tuple[bytes, bytes]] = []
-        self._expects_continue = False
         self._turn: Turn | None = None
         """The last request whose head was complete."""
         self._waiting: deque[Turn] = deque()
@@ -192,16 +194,12 @@ class _Connection(asyncio.Protocol):
         self._message_open = True
         self._url = b""
         self._headers = []
-        self._expects_continue = False
 
     def on_url(self, url: bytes) -> None:
         self._url += url
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        name = name.lower()
-        if name == b"expect" and value.lower() == b"100-continue":
-            self._expects_continue = True
-        self._headers.append((name, value))
+        self._headers.append((name.lower(), value))
 
     def on_headers_complete(self) -> None:
         parser = self._parser
@@ -222,7 +220,8 @@ class _Connection(asyncio.Protocol):
             version,
             self._peer,
             keep_alive=version != "1.0" and parser.should_keep_alive(),
-            expects_continue=self._expects_continue,
+            expects_continue=b"expect" in map(_NAME, headers)
+            and any(name == b"expect" and value.lower() == b"100-continue" for name, value in headers),
         )
         # The turn keeps what it has; trailers, which must not pass for headers (RFC 9110, 6.5.1), are dropped.
         self._headers = []

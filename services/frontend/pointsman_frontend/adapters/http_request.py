@@ -42,9 +42,9 @@ class HttpEdge:
 class HttpRequest(EdgeRequest):
     """One request to the path of an API. The task that serves it is cancelled once, for `_reason`."""
 
-    __slots__ = ("_client", "_ending", "_http", "_reason", "_refusal", "_turn")
-
     interruptions = (asyncio.CancelledError, ClientGone)
+    _ending = False
+    _reason: Reason | None = None
 
     def __init__(self, http: HttpEdge, requested: Route, turn: Turn, refusal: Refusal | None = None) -> None:
         """`refusal`: why no path takes the request, which is published like any other refused request."""
@@ -57,8 +57,6 @@ class HttpRequest(EdgeRequest):
         self._turn = turn
         self._refusal = refusal
         self._client = Client(turn, record.request_id, requested.api)
-        self._ending = False
-        self._reason: Reason | None = None
         self.due = record.received_at + limits.request_timeout
 
     @property

@@ -62,6 +62,11 @@ class ProviderAnswer:
         """The provider's report, as far as it was read."""
         return self._answer.usage
 
+    @property
+    def complete(self) -> bool:
+        """As `Answering.complete`."""
+        return self._complete and not self._waiting
+
     async def begin(self) -> None:
         """Wait for the first bytes that the client can have. Raises BrokenAnswer and aiohttp's errors."""
         if self._response.content_type in STREAMS:

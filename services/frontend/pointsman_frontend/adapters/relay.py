@@ -46,6 +46,11 @@ class Answering(Protocol):
         """Lower-case names."""
         ...
 
+    @property
+    def complete(self) -> bool:
+        """Whether nothing follows what was read last."""
+        ...
+
     async def read(self) -> bytes:
         """The next bytes of the body as they arrived, b"" at its end. Raises AnswerCutOff."""
         ...
@@ -60,27 +65,29 @@ async def relay_stream(
     """Pass events on as they arrive. Raises AnswerCutOff; what the client has then ends with a whole event."""
     await client.start(engine.status, [*headers, (b"x-accel-buffering", b"no")])
     events = WholeEvents()
+    last = b""
     while data := await engine.read():
         usage.feed(data)
         whole = events.feed(data)
+        if engine.complete:
+            # It leaves with the end of the answer.
+            last = whole
+            break
         if whole:
             await client.write(whole if name is None else name.put(whole))
-    rest = events.rest()
-    await client.end(rest if name is None else name.put(rest))
+    last += events.rest()
+    await client.end(last if name is None else name.put(last))
 
 
 async def relay_document(
     engine: Answering, client: ResponseWriter, headers: Headers, usage: UsageTail, name: Rewriting | None
 ) -> None:
     """Pass a body on. Raises AnswerCutOff; `client.started`: whether a part of it has left."""
-    pieces: list[bytes] = []
-    size = 0
-    while size <= WHOLE and (data := await engine.read()):
-        pieces.append(data)
-        size += len(data)
-    body = pieces[0] if len(pieces) == 1 else b"".join(pieces)
+    body = await engine.read()
+    if not engine.complete:
+        body = await _gathered(engine, body)
     usage.feed(body)
-    if size <= WHOLE:
+    if len(body) <= WHOLE:
         if name is not None:
             body = name.put(body) if engine.status < _ERROR else name.put_in_error(body)
         await client.answer(engine.status, headers, body)
@@ -90,6 +97,16 @@ async def relay_document(
         await _relay_large(engine, client, headers, usage, body)
     else:
         await _relay_renamed(engine, client, headers, usage, body, passing)
+
+
+async def _gathered(engine: Answering, begun: bytes) -> bytes:
+    """The body, as far as it goes out in one piece."""
+    pieces = [begun]
+    size = len(begun)
+    while size <= WHOLE and (data := await engine.read()):
+        pieces.append(data)
+        size += len(data)
+    return b"".join(pieces)
 
 
 async def relay_pieces(

@@ -27,12 +27,11 @@ class RequestIds:
 
         A client's id that is still in use gets a suffix: stages and reservations know a request by its edge and its id.
         """
-        for name, value in headers:
-            if name == b"x-request-id":
-                if not _USABLE.fullmatch(value):
-                    return self.new()
-                given = value.decode("ascii")
-                if given not in in_use:
-                    return given
-                return f"{given[:_ROOM_FOR_A_SUFFIX]}.{secrets.token_hex(3)}{next(self._numbers):x}"
-        return self.new()
+        # The first one counts.
+        value = dict(reversed(headers)).get(b"x-request-id")
+        if value is None or not _USABLE.fullmatch(value):
+            return self.new()
+        given = value.decode("ascii")
+        if given not in in_use:
+            return given
+        return f"{given[:_ROOM_FOR_A_SUFFIX]}.{secrets.token_hex(3)}{next(self._numbers):x}"
