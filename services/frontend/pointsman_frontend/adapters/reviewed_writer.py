@@ -50,7 +50,8 @@ class ReviewedWriter:
             await self.answer(status, named, review.gathered() + data)
             return
         if review.blocks and self._record.stream:
-            await self._let_out(review.finish(data))
+            await self.write(data)
+            await self._let_out(review.finish(b""))
             data = b""
         await self._out(data, last=True)
 
