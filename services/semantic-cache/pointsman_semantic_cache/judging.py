@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import Sequence
 
-from pointsman_core.config import WORDS, Gate
+from pointsman_core.config import WORDS, GateSettings
 from pointsman_semantic_cache.domain.entry import Meaning
 from pointsman_semantic_cache.domain.finding import Found, find_meant
 from pointsman_semantic_cache.domain.model_gate import GateUnavailable, find_judged
@@ -12,7 +12,7 @@ from pointsman_semantic_cache.surroundings import CacheSurroundings
 
 
 async def judge(
-    around: CacheSurroundings, name: str, gate: Gate, question: str, meaning: Meaning, near: Sequence[Near]
+    around: CacheSurroundings, name: str, gate: GateSettings, question: str, meaning: Meaning, near: Sequence[Near]
 ) -> Found:
     """`name`: the cache's. `question`: the text of `meaning`. Raises GateUnavailable."""
     if gate.use == WORDS:

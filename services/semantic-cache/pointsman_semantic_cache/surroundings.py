@@ -4,7 +4,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol
 
-from pointsman_core.config import Cache, Embeddings, Gate
+from pointsman_core.config import Cache, Embeddings, GateSettings
 from pointsman_runtime.service.configuration import Configuration
 from pointsman_runtime.telling.missing import Missing
 from pointsman_semantic_cache.domain.embedding import Embedder
@@ -51,7 +51,7 @@ class EmbedderOf(Protocol):
 class GateOf(Protocol):
     """Finds models that compare questions."""
 
-    async def get(self, settings: Gate) -> ModelGate:
+    async def get(self, settings: GateSettings) -> ModelGate:
         """Raises GateUnavailable."""
         ...
 

@@ -10,7 +10,7 @@ from aiohttp import web
 from pointsman_contracts.cache import CachePurge
 from pointsman_contracts.journey import Journey, Stage
 from pointsman_contracts.reply import Answer
-from pointsman_core.config import ConfigError, Gate, load
+from pointsman_core.config import ConfigError, GateSettings, load
 from pointsman_semantic_cache.adapters.endpoint_gate import EndpointGate
 from pointsman_semantic_cache.adapters.model_gates import ModelGates
 from pointsman_semantic_cache.domain.entry import Partition
@@ -42,7 +42,7 @@ class FakeGate:
         self.hangs = False
         self.asked: list[tuple[str, str]] = []
 
-    async def get(self, settings: Gate) -> ModelGate:
+    async def get(self, settings: GateSettings) -> ModelGate:
         return self
 
     async def same(self, one: str, other: str) -> float | None:
@@ -196,7 +196,7 @@ async def test_a_folder_without_a_model_degrades_requests_and_says_so(tmp_path: 
     assert isinstance(journey, Journey)
     assert journey.reasons == ("semantic-cache: gate unavailable",)
     with pytest.raises(GateUnavailable, match=r"neither model\.onnx nor"):
-        await gates.get(Gate.model_validate({"use": "onnx", "directory": str(tmp_path), "timeout": "1m"}))
+        await gates.get(GateSettings.model_validate({"use": "onnx", "directory": str(tmp_path), "timeout": "1m"}))
     await gates.close()
 
 

@@ -4,13 +4,13 @@ import aiohttp
 import pytest
 
 from pointsman_engines.exposition import Exposition
-from pointsman_engines.probes.features import FEATURES, Finding, Outcome, find, probed
+from pointsman_engines.probes.features import FEATURES, FeatureResult, Outcome, find, probed
 from pointsman_testing.fake_engine import FakeEngine
 
 TITLES = {feature.key: feature for feature in FEATURES}
 
 
-async def found(engine: FakeEngine, key: str) -> Finding:
+async def found(engine: FakeEngine, key: str) -> FeatureResult:
     async with aiohttp.ClientSession() as http:
         return await find(await probed(engine.url, "m", http), TITLES[key])
 

@@ -10,7 +10,7 @@ from rich.text import Text
 
 from pointsman_cli import engines
 from pointsman_cli.words import counted
-from pointsman_engines.probes.features import FEATURES, Finding, Outcome, find, probed
+from pointsman_engines.probes.features import FEATURES, FeatureResult, Outcome, find, probed
 
 WIDTH: Final = 80
 _NOTE: Final = 120
@@ -34,7 +34,7 @@ async def check(url: str, model: str | None, api_key: str | None, console: Conso
     return not counts[Outcome.DIFFERENT]
 
 
-def _table(found: list[Finding]) -> Table:
+def _table(found: list[FeatureResult]) -> Table:
     table = Table(box=None, pad_edge=False)
     table.add_column("feature", no_wrap=True)
     table.add_column("result", no_wrap=True)

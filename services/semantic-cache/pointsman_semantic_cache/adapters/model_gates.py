@@ -3,7 +3,7 @@
 import asyncio
 from pathlib import Path
 
-from pointsman_core.config import Gate
+from pointsman_core.config import GateSettings
 from pointsman_semantic_cache.adapters.endpoint_gate import EndpointGate
 from pointsman_semantic_cache.adapters.made_once import MadeOnce
 from pointsman_semantic_cache.domain.model_gate import GateUnavailable, ModelGate
@@ -39,7 +39,7 @@ class OnnxGate:
         self._model.close()
 
 
-class ModelGates(MadeOnce[Gate, ModelGate]):
+class ModelGates(MadeOnce[GateSettings, ModelGate]):
     """Without one only the very same requests are answered again."""
 
     def __init__(self) -> None:
@@ -47,7 +47,7 @@ class ModelGates(MadeOnce[Gate, ModelGate]):
         super().__init__("gate", _built, GateUnavailable, without=without)
 
 
-async def _built(settings: Gate) -> ModelGate:
+async def _built(settings: GateSettings) -> ModelGate:
     match settings.use:
         case "onnx":
             # Reading 90 MB would stop the loop.

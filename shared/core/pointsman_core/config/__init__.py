@@ -1,8 +1,8 @@
 """The configuration model. Strict: what isn't known is refused, with the known names."""
 
-from pointsman_core.config.caching import DEFAULT_CACHE, WORDS, Cache, Embeddings, Gate
+from pointsman_core.config.caching import DEFAULT_CACHE, WORDS, Cache, Embeddings, GateSettings
 from pointsman_core.config.discovery import EndpointFile, Kubernetes, StaticEngine, load_endpoints
-from pointsman_core.config.edge import Cors, Edge
+from pointsman_core.config.edge import Cors, EdgeSettings
 from pointsman_core.config.flow_control import Band, FlowControl
 from pointsman_core.config.guarding import DEFAULT_GUARD, Action, Guard
 from pointsman_core.config.model import AUTO, Config, Profile, Served, load
@@ -30,11 +30,11 @@ __all__ = [
     "ConfigError",
     "Cors",
     "CustomStage",
-    "Edge",
+    "EdgeSettings",
     "Embeddings",
     "EndpointFile",
     "FlowControl",
-    "Gate",
+    "GateSettings",
     "Guard",
     "Kubernetes",
     "Model",

@@ -63,7 +63,7 @@ class Embeddings(Section):
         return self
 
 
-class Gate(Section):
+class GateSettings(Section):
     """Decides whether two questions that `embeddings` finds alike have the same answer."""
 
     use: Literal["words", "onnx", "endpoint"] = "words"
@@ -127,7 +127,7 @@ class Cache(Section):
     """Size of an answer; larger ones aren't kept."""
     embeddings: Annotated[Embeddings | None, BeforeValidator(_use_of)] = None
     """Finds answers to questions that mean the same. None: only the very same request is answered again."""
-    gate: Annotated[Gate, BeforeValidator(_use_of)] = Gate()
+    gate: Annotated[GateSettings, BeforeValidator(_use_of)] = GateSettings()
     """Decides which of the questions that `embeddings` find alike have the same answer."""
     max_temperature: float | None = Field(default=None, ge=0)
     """Requests with a higher `temperature`, or with none, want another answer each time: they pass."""

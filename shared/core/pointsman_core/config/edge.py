@@ -26,7 +26,7 @@ class Cors(Section):
         return origins
 
 
-class Edge(Section):
+class EdgeSettings(Section):
     """Limits that the edges keep."""
 
     max_body: PositiveSize = 20 * 2**20

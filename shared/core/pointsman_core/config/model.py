@@ -10,7 +10,7 @@ from pydantic import Field, ValidationError, model_validator
 from pointsman_contracts.parties import OWN_NAMES
 from pointsman_contracts.services import ITINERARY, OrderRule
 from pointsman_core.config.caching import Cache, cache_problems
-from pointsman_core.config.edge import Edge
+from pointsman_core.config.edge import EdgeSettings
 from pointsman_core.config.guarding import Guard, guard_problems, response_guard_problems
 from pointsman_core.config.order import request_order_problems, response_order_problems
 from pointsman_core.config.pool import Pool
@@ -95,7 +95,7 @@ class Config(Section):
     """Stages of your own, by the name that itineraries use."""
     order_exceptions: tuple[OrderRule, ...] = ()
     """Rules about the order of stages that this file breaks on purpose."""
-    edge: Edge = Edge()
+    edge: EdgeSettings = EdgeSettings()
     """Limits and times of the edges: the frontend and the epp-adapter."""
 
     @model_validator(mode="after")

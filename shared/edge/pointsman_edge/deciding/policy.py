@@ -5,7 +5,7 @@ from typing import Final, NamedTuple
 
 from pointsman_contracts.journey import Stage
 from pointsman_contracts.pool import PoolSnapshot
-from pointsman_core.config import Config, Edge, active, response_entry
+from pointsman_core.config import Config, EdgeSettings, active, response_entry
 from pointsman_edge.deciding.prices import Prices
 from pointsman_edge.deciding.static_choice import StaticPolicy, static_policy
 
@@ -27,7 +27,7 @@ class EdgePolicy(NamedTuple):
 
     revision: int
     config: Config
-    limits: Edge
+    limits: EdgeSettings
     engine: EngineLimits
     static: StaticPolicy
     postprocessing: tuple[Stage, ...]

@@ -7,7 +7,7 @@ from typing import Final
 
 from pydantic import JsonValue
 
-from pointsman_engines.probes.probed_engine import CHAT, Different, Missing, ProbedEngine, expect, member
+from pointsman_engines.probes.probed_engine import CHAT, Different, FeatureMissing, ProbedEngine, expect, member
 
 _FEW: Final = 8
 _TOOL: Final[JsonValue] = {
@@ -52,7 +52,7 @@ async def chat_choices(engine: ProbedEngine) -> str:
     answer = (await engine.post(CHAT, {"messages": _ONE, "max_tokens": 4, "n": 2, "temperature": 1.0})).json()
     choices = expect(answer, list, "choices")
     if not isinstance(choices, list) or len(choices) != 2:
-        raise Missing("one choice where two were asked for")
+        raise FeatureMissing("one choice where two were asked for")
     return ""
 
 
@@ -61,7 +61,7 @@ async def chat_logprobs(engine: ProbedEngine) -> str:
     body: dict[str, JsonValue] = {"messages": _ONE, "max_tokens": 4, "logprobs": True, "top_logprobs": 2}
     answer = (await engine.post(CHAT, body)).json()
     if member(answer, "choices", 0, "logprobs") is None:
-        raise Missing("none in the answer")
+        raise FeatureMissing("none in the answer")
     expect(answer, float, "choices", 0, "logprobs", "content", 0, "logprob")
     return ""
 
@@ -80,7 +80,7 @@ async def chat_tools(engine: ProbedEngine) -> str:
     body: dict[str, JsonValue] = {"messages": _ONE, "max_tokens": 200, "tools": [_TOOL], "tool_choice": _NAMED}
     answer = (await engine.post(CHAT, body)).json()
     if not member(answer, "choices", 0, "message", "tool_calls"):
-        raise Missing("no call in the answer")
+        raise FeatureMissing("no call in the answer")
     call = ("choices", 0, "message", "tool_calls", 0, "function")
     ended = member(answer, "choices", 0, "finish_reason")
     arguments = expect(answer, str, *call, "arguments")
@@ -98,7 +98,7 @@ async def chat_tools_stream(engine: ProbedEngine) -> str:
     pieces = [member(event, "choices", 0, "delta", "tool_calls", 0, "function", "arguments") for event in events]
     arguments = "".join(piece for piece in pieces if isinstance(piece, str))
     if not arguments:
-        raise Missing("no call in the stream")
+        raise FeatureMissing("no call in the stream")
     if not any(member(event, "choices", 0, "finish_reason") == "length" for event in events):
         _parsed(arguments)
     return ""
@@ -113,7 +113,7 @@ async def chat_cached(engine: ProbedEngine) -> str:
     second = (await engine.post(CHAT, body)).json()
     cached = member(second, *where)
     if not isinstance(cached, int):
-        raise Missing("no prompt_tokens_details.cached_tokens")
+        raise FeatureMissing("no prompt_tokens_details.cached_tokens")
     if cached == 0:
         raise Different("0 for a prompt that came twice")
     return f"{cached} of {member(second, 'usage', 'prompt_tokens')}"
@@ -189,7 +189,7 @@ async def embeddings(engine: ProbedEngine) -> str:
     """A vector of numbers."""
     answer = (await engine.post("/v1/embeddings", {"input": "Which track?"})).json()
     if member(answer, "error") is not None:
-        raise Missing(f"HTTP 200 with an error: {member(answer, 'error', 'message')}")
+        raise FeatureMissing(f"HTTP 200 with an error: {member(answer, 'error', 'message')}")
     vector = expect(answer, list, "data", 0, "embedding")
     expect(answer, int, "usage", "prompt_tokens")
     return f"{len(vector) if isinstance(vector, list) else 0} numbers"

@@ -11,7 +11,7 @@ from pointsman_engines.client import EngineClient, EngineUnreachable
 from pointsman_engines.dialect import detect
 from pointsman_engines.exposition import Exposition, UnreadableMetrics
 from pointsman_engines.probes import answers, telling
-from pointsman_engines.probes.probed_engine import ANSWER_S, Different, Missing, ProbedEngine
+from pointsman_engines.probes.probed_engine import ANSWER_S, Different, FeatureMissing, ProbedEngine
 
 
 class Outcome(StrEnum):
@@ -23,7 +23,7 @@ class Outcome(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Finding:
+class FeatureResult:
     """One line of the table."""
 
     key: str
@@ -87,12 +87,12 @@ async def probed(url: str, model: str, http: aiohttp.ClientSession, api_key: str
     return ProbedEngine(url, model, http, dialect, api_key)
 
 
-async def find(engine: ProbedEngine, feature: Feature) -> Finding:
+async def find(engine: ProbedEngine, feature: Feature) -> FeatureResult:
     """Ask for one feature."""
     try:
         note = await feature.probe(engine)
-    except Missing as error:
-        return Finding(feature.key, feature.title, Outcome.MISSING, str(error))
+    except FeatureMissing as error:
+        return FeatureResult(feature.key, feature.title, Outcome.MISSING, str(error))
     except (Different, UnreadableMetrics) as error:
-        return Finding(feature.key, feature.title, Outcome.DIFFERENT, str(error))
-    return Finding(feature.key, feature.title, Outcome.SUPPORTED, note)
+        return FeatureResult(feature.key, feature.title, Outcome.DIFFERENT, str(error))
+    return FeatureResult(feature.key, feature.title, Outcome.SUPPORTED, note)

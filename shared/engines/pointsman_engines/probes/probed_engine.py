@@ -24,7 +24,7 @@ CHAT: Final = "/v1/chat/completions"
 _JSON: Final = TypeAdapter[JsonValue](JsonValue)
 
 
-class Missing(Exception):
+class FeatureMissing(Exception):
     """The engine doesn't have it; the text quotes the engine's answer."""
 
 
@@ -33,7 +33,7 @@ class Different(Exception):
 
 
 @dataclass(frozen=True)
-class Answer:
+class EngineAnswer:
     """The answer to one request."""
 
     status: int
@@ -78,18 +78,19 @@ class ProbedEngine:
         """Headers of an inference request."""
         return {"Authorization": f"Bearer {self.api_key}"} if self.api_key else {}
 
-    async def get(self, path: str) -> Answer:
-        """GET. Raises Missing for a path that the engine doesn't have."""
+    async def get(self, path: str) -> EngineAnswer:
+        """GET. Raises FeatureMissing for a path that the engine doesn't have."""
         return await self._ask("GET", path, None)
 
-    async def post(self, path: str, body: Mapping[str, JsonValue]) -> Answer:
-        """POST, for the engine's model. Raises Missing when the engine doesn't have the path or refuses the request."""
+    async def post(self, path: str, body: Mapping[str, JsonValue]) -> EngineAnswer:
+        """POST, for the engine's model. Raises FeatureMissing when the engine doesn't have the path or refuses the
+        request."""
         answer = await self._ask("POST", path, {"model": self.model, **body})
         if answer.status >= 400:
-            raise Missing(f"HTTP {answer.status}: {_reason(answer)}")
+            raise FeatureMissing(f"HTTP {answer.status}: {_reason(answer)}")
         return answer
 
-    async def refused(self, path: str, body: Mapping[str, JsonValue]) -> Answer:
+    async def refused(self, path: str, body: Mapping[str, JsonValue]) -> EngineAnswer:
         """POST what must be refused."""
         answer = await self._ask("POST", path, {"model": self.model, **body})
         if answer.status < 400:
@@ -97,11 +98,11 @@ class ProbedEngine:
         return answer
 
     async def exposition(self) -> Exposition:
-        """Its metrics. Raises Missing."""
+        """Its metrics. Raises FeatureMissing."""
         try:
             return Exposition(await self.client.metrics(timeout=ANSWER_S))
         except EngineUnreachable as error:
-            raise Missing(str(error)) from None
+            raise FeatureMissing(str(error)) from None
 
     async def value(self, metric: Metric) -> float | None:
         """The sum of a metric's samples; None where it has none."""
@@ -123,7 +124,7 @@ class ProbedEngine:
             self.url + CHAT, json=body, headers=self.headers, timeout=aiohttp.ClientTimeout(total=ANSWER_S)
         ) as answer:
             if answer.status != 200:
-                raise Missing(f"HTTP {answer.status} for a long stream")
+                raise FeatureMissing(f"HTTP {answer.status} for a long stream")
             await answer.content.readany()
             yield
             answer.close()
@@ -138,19 +139,19 @@ class ProbedEngine:
             await asyncio.sleep(0.01)
         return None
 
-    async def _ask(self, method: str, path: str, body: JsonValue) -> Answer:
+    async def _ask(self, method: str, path: str, body: JsonValue) -> EngineAnswer:
         timeout = aiohttp.ClientTimeout(total=ANSWER_S)
         try:
             async with self.http.request(
                 method, self.url + path, json=body, headers=self.headers, timeout=timeout
             ) as answer:
-                found = Answer(answer.status, answer.content_type, await answer.read())
+                found = EngineAnswer(answer.status, answer.content_type, await answer.read())
         except TimeoutError:
             raise Different(f"no answer within {ANSWER_S:g} s") from None
         except aiohttp.ClientError as error:
             raise Different(f"the connection failed: {type(error).__name__}") from None
         if found.status in NO_SUCH_PATH and not _names_a_model(found):
-            raise Missing(f"HTTP {found.status}")
+            raise FeatureMissing(f"HTTP {found.status}")
         return found
 
 
@@ -184,7 +185,7 @@ def expect(value: JsonValue, kind: type, *path: str | int) -> JsonValue:
     return found
 
 
-def _names_a_model(answer: Answer) -> bool:
+def _names_a_model(answer: EngineAnswer) -> bool:
     """Whether a 404 is about the model rather than the path."""
     try:
         return isinstance(json.loads(answer.body).get("error"), dict)
@@ -192,7 +193,7 @@ def _names_a_model(answer: Answer) -> bool:
         return False
 
 
-def _reason(answer: Answer) -> str:
+def _reason(answer: EngineAnswer) -> str:
     try:
         document: JsonValue = _JSON.validate_json(answer.body)
     except ValidationError:

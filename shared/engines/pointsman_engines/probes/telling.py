@@ -7,7 +7,7 @@ from pointsman_engines.client import EngineFailed, EngineUnreachable
 from pointsman_engines.dialect import START_TIME, Dialect, Metric
 from pointsman_engines.exposition import Exposition
 from pointsman_engines.models import ServedModels, UnreadableModels, served_models
-from pointsman_engines.probes.probed_engine import CHAT, Different, Missing, ProbedEngine, Wanted
+from pointsman_engines.probes.probed_engine import CHAT, Different, FeatureMissing, ProbedEngine, Wanted
 from pointsman_engines.reading import MissingMetrics, read, read_cache
 
 MOVES_S: Final = 10.0
@@ -21,12 +21,12 @@ async def health(engine: ProbedEngine) -> str:
     for path in ("/health", "/v2/health/ready"):
         try:
             answer = await engine.get(path)
-        except Missing:
+        except FeatureMissing:
             continue
         if answer.status != 200:
             raise Different(f"{path} answers HTTP {answer.status}")
         return path
-    raise Missing("neither /health nor /v2/health/ready")
+    raise FeatureMissing("neither /health nor /v2/health/ready")
 
 
 async def version(engine: ProbedEngine) -> str:
@@ -35,10 +35,10 @@ async def version(engine: ProbedEngine) -> str:
 
 
 async def version_of(engine: ProbedEngine) -> str:
-    """Its version. Raises Missing."""
+    """Its version. Raises FeatureMissing."""
     found = await engine.client.version(timeout=10)
     if not found:
-        raise Missing("no /version")
+        raise FeatureMissing("no /version")
     return found
 
 
@@ -51,7 +51,7 @@ async def context(engine: ProbedEngine) -> str:
     """The longest sequence, in `/v1/models`."""
     longest = (await _served(engine)).max_context
     if longest is None:
-        raise Missing("no max_model_len in /v1/models")
+        raise FeatureMissing("no max_model_len in /v1/models")
     return f"{longest} tokens"
 
 
@@ -91,7 +91,7 @@ async def kv_size(engine: ProbedEngine) -> str:
     """Block size and number of blocks."""
     facts = read_cache(_dialect(engine), await engine.exposition())
     if facts.block_tokens is None or facts.kv_blocks is None:
-        raise Missing("no block size or no number of blocks")
+        raise FeatureMissing("no block size or no number of blocks")
     return f"{facts.kv_blocks} blocks of {facts.block_tokens} tokens"
 
 
@@ -112,7 +112,7 @@ async def started(engine: ProbedEngine) -> str:
     _dialect(engine)
     at = await engine.value(Metric(START_TIME))
     if at is None:
-        raise Missing("a new life is known by a refused connection or a counter that went back")
+        raise FeatureMissing("a new life is known by a refused connection or a counter that went back")
     if not 0 < at <= time.time() + 1:
         raise Different("it isn't in the past, or not in seconds")
     return START_TIME.decode()
@@ -122,7 +122,7 @@ async def loras(engine: ProbedEngine) -> str:
     """Which adapters are in use."""
     reading = read(_dialect(engine), await engine.exposition())
     if not reading.max_loras:
-        raise Missing("no adapters, or none used yet")
+        raise FeatureMissing("no adapters, or none used yet")
     return f"{reading.max_loras} at once"
 
 
@@ -130,7 +130,7 @@ async def sleep(engine: ProbedEngine) -> str:
     """Whether the engine reports that it sleeps."""
     metric = _dialect(engine).awake
     if metric is None or await engine.value(metric) is None:
-        raise Missing("an engine that sleeps seems idle")
+        raise FeatureMissing("an engine that sleeps seems idle")
     return metric.name.decode()
 
 
@@ -140,7 +140,7 @@ async def selected(engine: ProbedEngine) -> str:
     whole = await engine.client.metrics(timeout=10)
     some = await engine.client.metrics(dialect.moving, timeout=10)
     if len(some) * 2 > len(whole):
-        raise Missing(f"each reading has all {len(whole)} bytes")
+        raise FeatureMissing(f"each reading has all {len(whole)} bytes")
     try:
         read(dialect, Exposition(some))
     except MissingMetrics as error:
@@ -167,14 +167,14 @@ async def _served(engine: ProbedEngine) -> ServedModels:
     try:
         return served_models(await engine.client.models(timeout=10))
     except EngineFailed as error:
-        raise Missing(str(error)) from None
+        raise FeatureMissing(str(error)) from None
     except (EngineUnreachable, UnreadableModels) as error:
         raise Different(str(error)) from None
 
 
 def _dialect(engine: ProbedEngine) -> Dialect:
     if engine.dialect is None:
-        raise Missing("no metrics of a kind that is known")
+        raise FeatureMissing("no metrics of a kind that is known")
     return engine.dialect
 
 
@@ -187,4 +187,4 @@ async def _metric(engine: ProbedEngine, names: tuple[Metric, ...], kind: str) ->
             if told not in (None, kind):
                 raise Different(f"{metric.name.decode()} is a {told}")
             return _dialect(engine), metric
-    raise Missing(f"no {' or '.join(metric.name.decode() for metric in names) or 'such metric'}")
+    raise FeatureMissing(f"no {' or '.join(metric.name.decode() for metric in names) or 'such metric'}")
