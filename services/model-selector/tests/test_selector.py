@@ -400,7 +400,9 @@ def draws(random: Random) -> tuple[float, int, list[int]]:
 
 def test_a_picker_draws_the_numbers_of_the_request_however_many_came_before() -> None:
     types = registries(Builtin((), (), (Recorder,), BUILTIN.choosers))
-    compiled = compile_selectors(load(THREE | {"selectors": {"s": {"scorers": [], "picker": "recorder"}}}), types)
+    compiled = compile_selectors(
+        load(THREE | {"selectors": {"s": {"scorers": list[str](), "picker": "recorder"}}}), types
+    )
     Recorder.drawn.clear()
     asked = [request(request_id=f"request-{number}") for number in (1, 2, 1)]
     for each in asked:

@@ -66,24 +66,27 @@ class DecisionPublisher:
             journey, target, policy, revision, outcome, took_s, queued_s, report, hop.traceparent, at_ms, bound
         )
         self._decisions.append(told)
-        self.changed(target.pool or "", "reserve", outcome.holds)
+        self._changes.setdefault(target.pool or "", []).append(("reserve", outcome.holds))
+        if not self._planned:
+            self._plan()
 
     def changed(self, pool: str, op: str, holds: Sequence[Hold]) -> None:
         """Record a change that this scheduler made to the books of a pool; `op` as in `ReservationChange`."""
         self._changes.setdefault(pool, []).append((op, holds))
-        self._plan()
+        if not self._planned:
+            self._plan()
 
     def _plan(self) -> None:
-        if not self._planned:
-            self._planned = True
-            loop = asyncio.get_running_loop()
-            # Two turns later: the bus writes the answers to the edges at the end of this one.
-            loop.call_soon(loop.call_soon, self.tell)
+        self._planned = True
+        loop = asyncio.get_running_loop()
+        # Two turns later: the bus writes the answers to the edges at the end of this one.
+        loop.call_soon(loop.call_soon, self.tell)
 
     def waiting(self, pool: str) -> None:
         """Record that the requests that wait for an engine in this pool have changed."""
         self._waiting.add(pool)
-        self._plan()
+        if not self._planned:
+            self._plan()
 
     def tell(self) -> None:
         """Publish what was recorded since the last turn."""

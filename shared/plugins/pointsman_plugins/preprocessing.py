@@ -118,6 +118,8 @@ class Incoming:
     @property
     def model(self) -> str:
         """The model to route by: what the client asked for, or what preprocessing put in its place."""
+        if not self.body_edits:
+            return str(self.body.document.get("model") or self.body.model)
         return str(self.field("model") or self.body.model)
 
     @property

@@ -1,7 +1,7 @@
 """The extension points: filter, score and pick over models, and the choice of a ranking."""
 
 from abc import abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from random import Random
 from typing import Final, NamedTuple
 
@@ -52,22 +52,17 @@ class ModelStates:
         table = PoolTable[PoolSnapshot, PoolView](_view)
         self.pool_changed: Final = table.take
         """Take a pool's snapshot over, at a monotonic time, unless a newer one is here."""
-        self._pools: Final = table.views
-        self._models: dict[str, ModelStatistics] = {}
+        self._models: Final[dict[str, ModelStatistics]] = {}
+        self.pool: Final[Callable[[str], PoolView | None]] = table.views.get
+        """The newest state of a pool; None before its first snapshot."""
+        self.statistics: Final[Callable[[str], ModelStatistics | None]] = self._models.get
+        """Statistics of a model's completions; None before the first ones."""
 
     def model_changed(self, statistics: ModelStatistics) -> None:
         """Take statistics over unless newer ones are here."""
         known = self._models.get(statistics.model)
         if known is None or known.at_ms <= statistics.at_ms:
             self._models[statistics.model] = statistics
-
-    def pool(self, name: str) -> PoolView | None:
-        """The newest state of a pool; None before its first snapshot."""
-        return self._pools.get(name)
-
-    def statistics(self, model: str) -> ModelStatistics | None:
-        """Statistics of a model's completions; None before the first ones."""
-        return self._models.get(model)
 
 
 def _view(snapshot: PoolSnapshot, now_s: float) -> PoolView:

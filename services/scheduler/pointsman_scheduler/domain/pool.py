@@ -166,11 +166,13 @@ class PoolScheduler:
                 raise self._refusal(runs)
         except Refusal as refusal:
             return Refused(refusal, runs, sight)
-        held = self._honour(request, selection)
+        hold = self.books.ledger.of(request.key)
+        held = hold is not None and self._honour(hold, selection)
         late = policy.late_binding
         if late is not None and not held:
             if request.bound is None:
-                if self._waits(request, selection, matched, now, late):
+                # The end of a pass is heard by first tokens, which an answer that isn't streamed doesn't tell.
+                if request.stream and self._waits(request, selection, matched, now, late):
                     return Postponed(request, fleet.names[selection.primary.chosen[0]])
             elif request.bound:
                 _prefer(selection.primary, request.bound, fleet)
@@ -185,12 +187,14 @@ class PoolScheduler:
             runs,
             sight,
             headers,
-            self._reserve(request, now, selection, sight),
+            self._reserve(request, now, selection, sight, hold),
             cached_tokens=min(request.prompt_tokens, int(matched[first])),
-            prefix=_prefix_knowledge(request, worker),
+            prefix=_prefix_knowledge(request, worker) if len(request.blocks) else "",
             held=held,
             seed=seed,
-            reasons=[*selection.primary.degraded, *selection.degraded, *_aged(worker, now)],
+            reasons=[*selection.primary.degraded, *selection.degraded]
+            if now - worker.heard <= TIMES.worker_silent_s
+            else [*selection.primary.degraded, *selection.degraded, _aged(worker, now)],
         )
 
     def bind(self, now: float) -> list[Bound]:
@@ -217,9 +221,6 @@ class PoolScheduler:
         # the answer's.
         if request.lora is not None or request.attempt > 1 or selection.legs or request.workers is not None:
             return False
-        # The end of a pass is heard by first tokens, which an answer that isn't streamed doesn't tell.
-        if not request.stream:
-            return False
         now_ms, row = now * 1000.0, selection.primary.chosen[0]
         if not self.binder.holds(row, request.prompt_tokens - float(matched[row]), now_ms, late):
             return False
@@ -244,10 +245,9 @@ class PoolScheduler:
         why = f" ({_counted(_reasons(last))})" if last.exhausted is not None and last.removed else ""
         return exhausted.refusal(f"No endpoint of pool {self.pool!r} can take this request: {last.error}{why}.")
 
-    def _honour(self, request: ScheduleRequest, selection: Selection) -> bool:
+    def _honour(self, hold: Hold, selection: Selection) -> bool:
         """Keep a reserved request on its worker, if that worker may still serve it."""
-        hold = self.books.ledger.of(request.key)
-        if hold is None or not hold.worker.present:
+        if not hold.worker.present:
             return False
         run, row = selection.primary, hold.worker.row
         if row not in run.chosen:
@@ -260,13 +260,16 @@ class PoolScheduler:
         selection.rank = hold.rank
         return True
 
-    def _reserve(self, request: ScheduleRequest, now: float, selection: Selection, sight: Sight) -> list[Hold]:
+    def _reserve(
+        self, request: ScheduleRequest, now: float, selection: Selection, sight: Sight, answer: Hold | None
+    ) -> list[Hold]:
+        """`answer`: the earlier reservation of the worker that answers, if any."""
         holds: list[Hold] = []
         as_matched = True
         for leg, run in (("", selection.primary), *selection.legs.items()):
             row = run.chosen[0]
             worker = sight.workers[row]
-            former = self.books.ledger.of(request.key, leg)
+            former = self.books.ledger.of(request.key, leg) if leg else answer
             if former is not None:
                 if former.worker is worker:
                     continue
@@ -322,14 +325,10 @@ def _counted(reasons: Iterable[str]) -> str:
 
 
 def _prefix_knowledge(request: ScheduleRequest, worker: Worker) -> str:
-    if not len(request.blocks):
-        return ""
     return "precise" if request.blocks_precise and worker.tells else "approximate"
 
 
-def _aged(worker: Worker, now: float) -> list[str]:
+def _aged(worker: Worker, now: float) -> str:
     age = now - worker.heard
-    if age <= TIMES.worker_silent_s:
-        return []
     told = f"is {age * 1000:.0f} ms old" if age != float("inf") else "never came"
-    return [f"the load report of {worker.name} {told}"]
+    return f"the load report of {worker.name} {told}"

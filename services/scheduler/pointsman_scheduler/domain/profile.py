@@ -61,13 +61,16 @@ class CompiledProfile:
         totals = [0.0] * count
         for scorer, weight in zip(self.scorers, self._weights, strict=True):
             given = scorer.score(request, candidates)
-            values: list[float]
+            column: list[float]
             if isinstance(given, list):
-                values = given
+                column = list(given)
             else:
-                values = (given if len(given) == count else np.broadcast_to(given, count)).tolist()
-            column = [value if 0.0 <= value <= 1.0 else _clamped(value) for value in values]
-            totals = [total + weight * value for total, value in zip(totals, column, strict=True)]
+                column = (given if len(given) == count else np.broadcast_to(given, count)).tolist()
+            # Loops, because a comprehension is a call.
+            for row, value in zip(range(count), column, strict=True):
+                if not 0.0 <= value <= 1.0:
+                    column[row] = _clamped(value)
+                totals[row] += weight * column[row]
             scores.append(column)
         scores.append(totals)
         return scores, np.array(totals)

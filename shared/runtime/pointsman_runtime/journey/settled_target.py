@@ -1,5 +1,7 @@
 """The changes of a journey whose target is settled. Pure."""
 
+from functools import lru_cache
+
 from pointsman_contracts.journey import BodyEdit, Journey, JourneyChanges, Target
 from pointsman_core.prefix import salted
 
@@ -16,6 +18,11 @@ def settled(journey: Journey, target: Target, block_tokens: int | None = None) -
         plain = facts.blocks if before is None else salted(facts.blocks, before.model, before.lora or "")
         blocks = salted(plain, target.model, target.lora or "")
         facts = facts.changed(blocks=blocks, other_chains=())
-    kept = tuple(edit for edit in journey.body if edit.field != "model")
-    body = kept if target.model == journey.model else (*kept, BodyEdit(field="model", value=target.model))
+    kept = tuple([edit for edit in journey.body if edit.field != "model"]) if journey.body else ()
+    body = kept if target.model == journey.model else (*kept, _named(target.model))
     return {"target": target, "request": facts, "body": body}
+
+
+@lru_cache(maxsize=1024)
+def _named(model: str) -> BodyEdit:
+    return BodyEdit(field="model", value=model)

@@ -1,11 +1,14 @@
 """`utilization`: mean over workers of max(queue / 5, KV use / 0.8) (reasons as in llm-d-router 0.10)."""
 
+from operator import methodcaller
+from typing import Final
+
 from pydantic import Field
 
 from pointsman_contracts.timing import TIMES
 from pointsman_plugins.plugin import Params
 from pointsman_plugins.scheduling.arrays import FEW, Floats
-from pointsman_plugins.scheduling.fleet import Fleet
+from pointsman_plugins.scheduling.fleet import HEARD, KV_USAGE, WAITING, Fleet
 from pointsman_plugins.scheduling.flow_control import SaturationDetector
 from pointsman_scheduler.plugins.detectors.stages import WorkerRoles, fullest, fullest_of_few
 
@@ -38,29 +41,33 @@ class UtilizationDetector(SaturationDetector[UtilizationDetectorParams]):
 
     def saturation(self, fleet: Fleet, now: float) -> float:
         params, stages = self.params, self._stages.of(fleet)
-        figures = (
-            fleet.waiting, fleet.prefill_tokens, fleet.reported_waiting, fleet.reported_running, fleet.kv_usage,
-        )  # fmt: skip
         # A worker may still be chosen for a while after all fall silent; its last report is nevertheless stale.
         silent_before = now - TIMES.worker_silent_s
         if len(fleet.workers) > FEW:
+            figures = (
+                fleet.waiting, fleet.prefill_tokens, fleet.reported_waiting, fleet.reported_running, fleet.kv_usage,
+            )  # fmt: skip
             counted = (fleet.eligible_until >= now) & (fleet.heard >= silent_before)
             counted[list(fleet.opaque)] = False
             return fullest(_fullness(figures, params), counted, stages)
-        until, heard = fleet.eligible_until.tolist(), fleet.heard.tolist()
-        values = _fullness_of_few([column.tolist() for column in figures], params)
-        opaque = fleet.opaque
-        counts = [
-            value if until[row] >= now and heard[row] >= silent_before and row not in opaque else None
-            for row, value in enumerate(values)
-        ]
-        return fullest_of_few(counts, stages)
+        rows: list[list[float]] = fleet.figures().tolist()
+        waiting, kv_usage = rows[WAITING], rows[KV_USAGE]
+        columns = [fleet.prefill_tokens, fleet.reported_waiting, fleet.reported_running]
+        values = _fullness_of_few([waiting, *map(_LISTED, columns), kv_usage], params)
+        opaque, until = fleet.opaque, fleet.eligible_until.tolist()
+        for row, heard in enumerate(rows[HEARD]):
+            if until[row] < now or heard < silent_before or row in opaque:
+                values[row] = None
+        return fullest_of_few(values, stages)
 
 
-def _fullness_of_few(figures: list[list[float]], params: UtilizationDetectorParams) -> list[float]:
+_LISTED: Final = methodcaller("tolist")
+
+
+def _fullness_of_few(figures: list[list[float]], params: UtilizationDetectorParams) -> list[float | None]:
     """As `_fullness`, by branches. Equal to the last digit, so some differences are added that look superfluous."""
     pass_tokens, burst, full_queue, full_cache = float(params.pass_tokens), params.burst, params.queue, params.kv
-    values: list[float] = []
+    values: list[float | None] = []
     for waiting, prefill_tokens, reported_waiting, reported_running, kv_usage in zip(*figures, strict=True):
         queue = waiting
         if waiting and reported_waiting <= 0.0:
