@@ -187,7 +187,7 @@ class PoolScheduler:
             runs,
             sight,
             headers,
-            self._reserve(request, now, selection, sight, hold),
+            self._reserve(request, now, selection, sight),
             cached_tokens=min(request.prompt_tokens, int(matched[first])),
             prefix=_prefix_knowledge(request, worker) if len(request.blocks) else "",
             held=held,
@@ -260,16 +260,13 @@ class PoolScheduler:
         selection.rank = hold.rank
         return True
 
-    def _reserve(
-        self, request: ScheduleRequest, now: float, selection: Selection, sight: Sight, answer: Hold | None
-    ) -> list[Hold]:
-        """`answer`: the earlier reservation of the worker that answers, if any."""
+    def _reserve(self, request: ScheduleRequest, now: float, selection: Selection, sight: Sight) -> list[Hold]:
         holds: list[Hold] = []
         as_matched = True
         for leg, run in (("", selection.primary), *selection.legs.items()):
             row = run.chosen[0]
             worker = sight.workers[row]
-            former = self.books.ledger.of(request.key, leg) if leg else answer
+            former = self.books.ledger.of(request.key, leg)
             if former is not None:
                 if former.worker is worker:
                     continue
