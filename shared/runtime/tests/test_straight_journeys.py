@@ -2,6 +2,8 @@
 
 import asyncio
 
+import pytest
+
 from pointsman_contracts.journey import Journey, PreprocessRequest, Stage
 from pointsman_contracts.reply import Decision
 from pointsman_runtime.journey.hop import Hop
@@ -21,7 +23,7 @@ class World:
         self.buses.make("guard").stage(Journey, self._check, concurrency=1)
         self.scheduler = self.buses.make("scheduler")
         self.scheduler.stage(Journey, self._decide)
-        self.route = ("guard", "scheduler")
+        self.route: tuple[str, ...] = ("guard", "scheduler")
         self.gate = asyncio.Event()
         self.guarded: list[str] = []
         self.trails: list[list[str]] = []
@@ -68,12 +70,9 @@ async def test_a_request_that_no_stage_keeps_waiting_is_decided_before_the_edge_
         await world.buses.meet()
         replies = world.scheduler.bus.replies
         request = builders.preprocess_request(request_id="one")
-        try:
+        with pytest.raises(StopIteration) as ended:
             world.client.send(request, b"{}").send(None)
-        except StopIteration as stop:
-            assert isinstance(stop.value, Decision)
-        else:
-            raise AssertionError("it waits")
+        assert isinstance(ended.value.value, Decision)
         assert (world.trails, len(replies), replies.late) == ([["preprocessor"]], 0, 0)
     finally:
         await world.buses.close()

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TypeVar, cast
+from typing import TypeVar
 
 import numpy as np
 
@@ -76,7 +76,7 @@ class ScheduleRequest:
     def get(self, key: Key[T]) -> T:
         """The value of an attribute that the caller declared in `consumes`. Raises KeyError when no plugin produced
         it."""
-        return cast("T", self.attributes[key.name])
+        return self.attributes[key.name]  # pyright: ignore[reportReturnType] - its producer declared the type
 
     def put(self, key: Key[T], value: T) -> None:
         """Set an attribute that the caller declared in `produces`."""
