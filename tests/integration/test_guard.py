@@ -71,6 +71,8 @@ async def stack(stacks: StackFactory, engine: ScriptedEngine) -> AsyncIterator[S
         "profile-picker": {"use": "single"},
         "profiles": {"standard": GUARDED},
         "guards": {"house": {"restore": True}},
+        # As long as a request waits for the guard that is gone.
+        "edge": {"decision_timeout": "10s"},
     }
     async with stacks.start(engines=1, replicas={"guard": 1}, changes=changes) as started:
         yield started

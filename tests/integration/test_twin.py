@@ -14,7 +14,7 @@ from pointsman_simulator.workloads import generate_workload
 from pointsman_testing.stack import POOL, Stack, StackFactory
 
 POINTSMAN: Final = str(Path(sys.executable).with_name("pointsman"))
-REQUESTS: Final = 240
+REQUESTS: Final = 100
 RATE: Final = 20.0
 SPEEDUP: Final = 4.0
 
