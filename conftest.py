@@ -1,0 +1,25 @@
+"""The order of all tests: the longest first, so that none of them begins when the other workers are about to end."""
+
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+ROOT: Final = Path(__file__).resolve().parent
+LONGEST: Final = frozenset(
+    ROOT / name
+    for name in (
+        "tests/integration/test_budgets.py",
+        "tests/integration/test_faults.py",
+        "tests/integration/test_regret.py",
+        "tests/integration/test_twin.py",
+        "tools/simulator/tests/test_comparison.py",
+        "tools/simulator/tests/test_twin.py",
+    )
+)
+"""Files with a test of half a minute or more."""
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Neighbours stay together."""
+    items.sort(key=lambda item: item.path not in LONGEST)
