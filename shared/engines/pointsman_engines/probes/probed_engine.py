@@ -33,7 +33,7 @@ class Different(Exception):
 
 
 @dataclass(frozen=True)
-class EngineAnswer:
+class ProbeAnswer:
     """The answer to one request."""
 
     status: int
@@ -78,11 +78,11 @@ class ProbedEngine:
         """Headers of an inference request."""
         return {"Authorization": f"Bearer {self.api_key}"} if self.api_key else {}
 
-    async def get(self, path: str) -> EngineAnswer:
+    async def get(self, path: str) -> ProbeAnswer:
         """GET. Raises FeatureMissing for a path that the engine doesn't have."""
         return await self._ask("GET", path, None)
 
-    async def post(self, path: str, body: Mapping[str, JsonValue]) -> EngineAnswer:
+    async def post(self, path: str, body: Mapping[str, JsonValue]) -> ProbeAnswer:
         """POST, for the engine's model. Raises FeatureMissing when the engine doesn't have the path or refuses the
         request."""
         answer = await self._ask("POST", path, {"model": self.model, **body})
@@ -90,7 +90,7 @@ class ProbedEngine:
             raise FeatureMissing(f"HTTP {answer.status}: {_reason(answer)}")
         return answer
 
-    async def refused(self, path: str, body: Mapping[str, JsonValue]) -> EngineAnswer:
+    async def refused(self, path: str, body: Mapping[str, JsonValue]) -> ProbeAnswer:
         """POST what must be refused."""
         answer = await self._ask("POST", path, {"model": self.model, **body})
         if answer.status < 400:
@@ -139,13 +139,13 @@ class ProbedEngine:
             await asyncio.sleep(0.01)
         return None
 
-    async def _ask(self, method: str, path: str, body: JsonValue) -> EngineAnswer:
+    async def _ask(self, method: str, path: str, body: JsonValue) -> ProbeAnswer:
         timeout = aiohttp.ClientTimeout(total=ANSWER_S)
         try:
             async with self.http.request(
                 method, self.url + path, json=body, headers=self.headers, timeout=timeout
             ) as answer:
-                found = EngineAnswer(answer.status, answer.content_type, await answer.read())
+                found = ProbeAnswer(answer.status, answer.content_type, await answer.read())
         except TimeoutError:
             raise Different(f"no answer within {ANSWER_S:g} s") from None
         except aiohttp.ClientError as error:
@@ -185,7 +185,7 @@ def expect(value: JsonValue, kind: type, *path: str | int) -> JsonValue:
     return found
 
 
-def _names_a_model(answer: EngineAnswer) -> bool:
+def _names_a_model(answer: ProbeAnswer) -> bool:
     """Whether a 404 is about the model rather than the path."""
     try:
         return isinstance(json.loads(answer.body).get("error"), dict)
@@ -193,7 +193,7 @@ def _names_a_model(answer: EngineAnswer) -> bool:
         return False
 
 
-def _reason(answer: EngineAnswer) -> str:
+def _reason(answer: ProbeAnswer) -> str:
     try:
         document: JsonValue = _JSON.validate_json(answer.body)
     except ValidationError:
