@@ -7,7 +7,7 @@ from typing import Final
 
 from pointsman_contracts.journey import Journey, Target
 from pointsman_contracts.message import Message
-from pointsman_contracts.scheduling import RequestScheduled, Reservations, UnboundRequest
+from pointsman_contracts.scheduling import RequestScheduled, Reservations
 from pointsman_plugins.scheduling.request import RequestKey
 from pointsman_plugins.scheduling.worker import Hold
 from pointsman_runtime.bus.bus import Bus
@@ -15,6 +15,7 @@ from pointsman_runtime.bus.errors import BusError, MessageTooLarge
 from pointsman_runtime.journey.heartbeat import Heartbeat
 from pointsman_runtime.journey.hop import Hop
 from pointsman_runtime.telling.logs import Log
+from pointsman_scheduler import reservations
 from pointsman_scheduler.domain.explanation import CANDIDATES_SHOWN
 from pointsman_scheduler.domain.late_binding import Bound
 from pointsman_scheduler.domain.outcome import Scheduled
@@ -137,42 +138,19 @@ class DecisionPublisher:
     def _tell_peers(self, pool: str, changes: Sequence[tuple[str, Sequence[Hold]]], unbound: bool) -> None:
         key = "reservations", pool
         sequence = self._sequences[key] = self._sequences.get(key, 0) + 1
-        message = Reservations(
-            pool=pool,
-            scheduler=self.instance,
-            sequence=sequence,
-            at_ms=time.time_ns() // 1_000_000,
-            changes=tuple([hold.change(op) for op, holds in changes for hold in holds]),
-            unbound=self._unbound(pool) if unbound else None,
-        )
+        told = self._unbound(pool) if unbound else None
+        message = reservations.written(pool, self.instance, sequence, time.time_ns() // 1_000_000, changes, told)
         try:
-            self._bus.publish(message, pool)
+            self._bus.publish_to_peers(Reservations, message, pool)
         except BusError as error:
             self._note_unpublished(Reservations, error)
 
-    def _unbound(self, pool: str) -> tuple[UnboundRequest, ...]:
+    def _unbound(self, pool: str) -> list[reservations.Written]:
         binder, now = self._pools.of(pool).binder, time.monotonic() * 1000.0
         known = self._told_waiting.get(pool, frozenset())
         waiting = binder.waiting
         self._told_waiting[pool] = frozenset(each.request.key for each in waiting)
-        return tuple(
-            [
-                UnboundRequest(
-                    worker=binder.worker_of(each),
-                    uncached_tokens=round(each.uncached),
-                    prompt_tokens=each.prompt,
-                    priority=each.request.priority,
-                    left_ms=round(each.latest - now),
-                    request_id=each.request.request_id,
-                    edge=each.request.edge,
-                    waited_ms=round(now - each.since),
-                    max_output_tokens=each.request.max_output_tokens,
-                    block_tokens=each.request.block_tokens,
-                    blocks=b"" if each.request.key in known else each.request.blocks.tobytes(),
-                )
-                for each in waiting
-            ]
-        )
+        return [reservations.unbound_fields(binder, each, now, known=each.request.key in known) for each in waiting]
 
     def _note_unpublished(self, message: type[Message], error: BusError) -> None:
         """Readers see the gap in the sequence and ask; this publisher can't send it again."""

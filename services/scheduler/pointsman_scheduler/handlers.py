@@ -4,8 +4,9 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Final
 
-from pointsman_contracts.response import AttemptFailed, ResponseCompleted, ResponseStarted
-from pointsman_contracts.scheduling import Reservations, UnboundRequest
+from pointsman_contracts.ends import AnyEnd
+from pointsman_contracts.peers import AnyReservations, AnyUnbound
+from pointsman_contracts.response import AttemptFailed, ResponseStarted
 from pointsman_contracts.worker import WorkerLoad, WorkerRegistration
 from pointsman_runtime.service.configuration import Revision
 from pointsman_scheduler.domain.late_binding import PeerRequest
@@ -62,7 +63,7 @@ class Handlers:
             pool.books.failed(event, self._clock())
             self._gate.stirred(event.pool)
 
-    def completed(self, event: ResponseCompleted) -> None:
+    def completed(self, event: AnyEnd) -> None:
         """A request is over. An edge whose client left before the decision doesn't know the pool. Its request may then
         wait here, or be on the books of any pool."""
         request = (event.source, event.request_id)
@@ -75,7 +76,7 @@ class Handlers:
             pool.books.completed(request, now, ok, tokens, event.duration_ms, event.worker, event.at_ms)
             self._gate.stirred(pool.pool)
 
-    def reserved(self, message: Reservations) -> None:
+    def reserved(self, message: AnyReservations) -> None:
         """Apply another scheduler's changes to the books."""
         if not self._replica.follows(message):
             return
@@ -96,7 +97,7 @@ class Handlers:
         self._gate.configured({name: policy.flow_control for name, policy in revision.compiled.items()})
 
 
-def _peer_request(unbound: UnboundRequest, now_ms: float) -> PeerRequest:
+def _peer_request(unbound: AnyUnbound, now_ms: float) -> PeerRequest:
     return PeerRequest(
         unbound.worker, float(unbound.uncached_tokens), unbound.prompt_tokens, unbound.priority,
         now_ms + unbound.left_ms, unbound.edge, unbound.request_id, now_ms - unbound.waited_ms,

@@ -7,7 +7,8 @@ from typing import Final
 
 from pydantic import ValidationError
 
-from pointsman_contracts.scheduling import Reservations, SchedulerState, SchedulerStateQuery
+from pointsman_contracts.peers import AnyReservations
+from pointsman_contracts.scheduling import SchedulerState, SchedulerStateQuery
 from pointsman_runtime.bus.bus import Bus
 from pointsman_runtime.bus.cancellation import end_all
 from pointsman_runtime.bus.errors import BusError
@@ -42,7 +43,7 @@ class Replica:
         pool = self._pools.get(query.pool)
         return SchedulerState() if pool is None else part_of(pool, query, time.monotonic())
 
-    def follows(self, message: Reservations) -> bool:
+    def follows(self, message: AnyReservations) -> bool:
         """Note a peer's message, and ask again when earlier ones got lost. False for one of this scheduler's own."""
         if message.scheduler == self._bus.process.instance:
             return False

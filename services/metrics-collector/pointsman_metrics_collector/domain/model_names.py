@@ -3,8 +3,8 @@
 from collections.abc import Callable
 from typing import Final
 
+from pointsman_contracts.ends import AnyEnd, EndTarget
 from pointsman_contracts.journey import Target
-from pointsman_contracts.response import ResponseCompleted
 from pointsman_core.config import Config
 
 OTHER: Final = "other"
@@ -23,7 +23,7 @@ class ModelNames:
         }
         self._serves = serves
 
-    def served(self, completed: ResponseCompleted) -> tuple[str, str]:
+    def served(self, completed: AnyEnd) -> tuple[str, str]:
         """The pool, `-` without one, and the name by which requests and the configuration know the model that served,
         or was asked for."""
         pool = completed.pool if completed.pool in self._pools or completed.pool == NO_POOL else OTHER
@@ -31,7 +31,7 @@ class ModelNames:
             return pool, self.of(completed.target)
         return pool, completed.model if completed.model in self._names else OTHER
 
-    def of(self, target: Target) -> str:
+    def of(self, target: Target | EndTarget) -> str:
         """The name of what serves."""
         name = self._by_target.get((target.pool, target.provider, target.model))
         if name is not None:

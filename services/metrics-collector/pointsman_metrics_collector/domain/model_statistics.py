@@ -3,8 +3,8 @@
 from collections import deque
 from typing import Final
 
+from pointsman_contracts.ends import AnyAttempt, AnyEnd
 from pointsman_contracts.model import ModelStatistics
-from pointsman_contracts.response import Attempt, ResponseCompleted
 
 WINDOW_S: Final = 300.0
 SLOT_S: Final = 5.0
@@ -46,7 +46,7 @@ class ModelWindow:
         self._remaining: float | None = None
         self._remaining_at = 0.0
 
-    def add(self, completed: ResponseCompleted, now: float) -> None:
+    def add(self, completed: AnyEnd, now: float) -> None:
         """Count one completion."""
         slots = self._slots
         slot = slots[-1] if slots and slots[-1].number == now // SLOT_S else self._slot(now)
@@ -68,14 +68,14 @@ class ModelWindow:
                 slot.itl_ms += (completed.duration_ms - completed.ttft_ms) / (each - 1)
                 slot.itl_count += 1
 
-    def failed(self, attempt: Attempt, now: float) -> None:
+    def failed(self, attempt: AnyAttempt, now: float) -> None:
         """Count a request that went on to another model. A provider that asks for a pause hasn't failed."""
         slot = self._slot(now)
         slot.requests += 1
         if attempt.outcome in ATTEMPT_FAILURES:
             slot.errors += 1
 
-    def limited(self, attempt: Attempt, now: float) -> None:
+    def limited(self, attempt: AnyAttempt, now: float) -> None:
         """Record a provider's reported rate limit."""
         if attempt.limited_until_ms is not None:
             self._limited_until_ms = max(attempt.limited_until_ms, self._limited_until_ms or 0)

@@ -6,8 +6,8 @@ from typing import Final
 
 import numpy as np
 
+from pointsman_contracts.peers import AnyChange
 from pointsman_contracts.response import AttemptFailed
-from pointsman_contracts.scheduling import ReservationChange
 from pointsman_plugins.scheduling.arrays import Blocks
 from pointsman_plugins.scheduling.fleet import Fleet
 from pointsman_plugins.scheduling.points import ResponseObserver
@@ -93,7 +93,7 @@ class Books:
             self.completed(request, now, ok=False)
         return len(lost)
 
-    def apply(self, change: ReservationChange, scheduler: str, now: float) -> bool:
+    def apply(self, change: AnyChange, scheduler: str, now: float) -> bool:
         """Apply another scheduler's change. False when it is ignored: late, overruled by a later attempt, or about an
         unknown worker."""
         if change.op == "reserve":
@@ -110,7 +110,7 @@ class Books:
                 self.ledger.end(request, now)
         return True
 
-    def _reserve_for(self, change: ReservationChange, scheduler: str, now: float) -> bool:
+    def _reserve_for(self, change: AnyChange, scheduler: str, now: float) -> bool:
         worker = self._fleet.find(change.worker)
         request = (change.edge, change.request_id)
         if worker is None or worker.registration.boot_id != change.boot_id or self.ledger.ended(request):

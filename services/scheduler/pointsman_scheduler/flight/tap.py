@@ -9,8 +9,8 @@ noted instead of itself.
 from collections.abc import Callable, Iterable, Sequence
 from typing import Final, NamedTuple
 
+from pointsman_contracts.peers import AnyChange
 from pointsman_contracts.response import AttemptFailed
-from pointsman_contracts.scheduling import ReservationChange
 from pointsman_contracts.worker import WorkerLoad, WorkerRegistration
 from pointsman_plugins.scheduling.request import RequestKey, ScheduleRequest
 from pointsman_scheduler.domain.kv_following import Told
@@ -260,10 +260,8 @@ def _completing(inner: Completed, put: Put) -> Completed:
     return completed
 
 
-def _applying(
-    inner: Callable[[ReservationChange, str, float], bool], put: Put
-) -> Callable[[ReservationChange, str, float], bool]:
-    def apply(change: ReservationChange, scheduler: str, now: float) -> bool:
+def _applying(inner: Callable[[AnyChange, str, float], bool], put: Put) -> Callable[[AnyChange, str, float], bool]:
+    def apply(change: AnyChange, scheduler: str, now: float) -> bool:
         counted = inner(change, scheduler, now)
         put(("apply", now, change, scheduler, counted))
         return counted

@@ -9,8 +9,8 @@ from typing import Final, cast
 
 import numpy as np
 
+from pointsman_contracts.peers import AnyChange
 from pointsman_contracts.response import AttemptFailed
-from pointsman_contracts.scheduling import ReservationChange
 from pointsman_contracts.worker import WorkerLoad, WorkerRegistration
 from pointsman_flight import records
 from pointsman_flight.records import LoggedRequest, Record, RecordedOutcome
@@ -203,7 +203,7 @@ class RecordMaker:
         edge, request_id = request[0], self._id(request[1])
         return records.RequestCompleted(at, edge, request_id, ok, output_tokens, duration_ms, worker, told_ms)
 
-    def _applied(self, at: float, change: ReservationChange, scheduler: str, counted: bool) -> Record:
+    def _applied(self, at: float, change: AnyChange, scheduler: str, counted: bool) -> Record:
         return records.PeerChanged(
             at, scheduler, change.op, self._id(change.request_id), change.worker, change.boot_id, change.edge,
             change.leg, change.attempt, change.lora, None if change.session is None else self._id(change.session),
@@ -292,7 +292,7 @@ def _blocks_of(note: Note) -> Sequence[bytes]:
     if name == "decide":
         return (cast("ScheduleRequest", note[4]).blocks.tobytes(),) if note[5] is None else ()
     if name == "apply":
-        return (cast("ReservationChange", note[2]).blocks,)
+        return (cast("AnyChange", note[2]).blocks,)
     if name == "hear_kv":
         told = cast("Told", note[4])
         everything = () if told.everything is None else (told.everything,)

@@ -14,13 +14,14 @@ from pointsman_runtime.bus.errors import MessageTooLarge, NoListener, NoReply
 from pointsman_runtime.bus.fan_out import FanOut
 from pointsman_runtime.bus.hub import Hub
 from pointsman_runtime.bus.link import Link
-from pointsman_runtime.bus.listener import Listener
+from pointsman_runtime.bus.listener import Listener, Read
 from pointsman_runtime.bus.mailbox import Fifo, Handle, LatestWins, Mailbox
 from pointsman_runtime.bus.replies import FutureWaiter, ReplyTable
 from pointsman_runtime.telling.process import Process
 from pointsman_runtime.telling.tallies import Tallies, Tally
 
 M = TypeVar("M", bound=Message)
+H = TypeVar("H")
 
 
 class Bus:
@@ -115,7 +116,7 @@ class Bus:
         `keep="all"` drops the newest over `pending`. Drops are counted by subscription.
         """
         tally = self.new_tally(message.address.type_id)
-        handle = Listener(self.link, self.tallies, tally, message, handler).handle
+        handle = Listener(self.link, self.tallies, tally, (message,), message.decode, handler).handle
         if keep == "latest":
             mailbox: Mailbox = LatestWins(tally, handle, self.link.soon)
             self._mailboxes.append(mailbox)
@@ -123,11 +124,20 @@ class Bus:
             mailbox = self.mailbox(tally, handle, pending=pending)
         self._attach(mailbox, subject(message, *route), route)
 
+    def listen_read(
+        self, message: type[M], head: type[H], read: Read[M | H], handler: Callable[[M | H], None], *route: str
+    ) -> None:
+        """As `listen`, for a message that is read in a class of its own: `read` returns a `head` with a part of its
+        fields, or the whole message."""
+        tally = self.new_tally(message.address.type_id)
+        handle = Listener[M | H](self.link, self.tallies, tally, (message, head), read, handler).handle
+        self._attach(self.mailbox(tally, handle, pending=16384), subject(message, *route), route)
+
     def answer(self, message: type[M], handler: Callable[[M], bytes], *route: str) -> None:
         """Call `handler` for every question of this type on this route, and send the bytes that it returns to the
         caller. For questions that a request waits for; `Events.handle` takes the others."""
         tally = self.new_tally(message.address.type_id)
-        handle = Listener(self.link, self.tallies, tally, message, handler).handle
+        handle = Listener(self.link, self.tallies, tally, (message,), message.decode, handler).handle
         self._attach(self.mailbox(tally, handle), subject(message, *route), route)
 
     def mailbox(self, tally: Tally, handle: Handle, *, pending: int = 4096, concurrency: int = 256) -> Fifo:
@@ -175,6 +185,12 @@ class Bus:
         of this process may listen to it."""
         to = self.addresses.message(message, route)
         self._send_event(to, message, payload, source, sequence, traceparent)
+
+    def publish_to_peers(self, message: type[Message], payload: bytes, *route: str) -> None:
+        """As `publish`, of a signal that is encoded: `payload` is a `message`. The services of this process don't
+        receive it."""
+        to = self.addresses.message(message, route)
+        self._outside.publish(to, payload, headers=message_headers.build(message.address.type_id))
 
     async def ask(self, message: Message, *route: str, timeout: float = 1.0) -> bytes:  # noqa: ASYNC109 - no task, no wait_for
         """Send a question and wait for its one answer, which is returned undecoded.

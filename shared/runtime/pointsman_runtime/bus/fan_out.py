@@ -84,7 +84,7 @@ class FanOut:
 
         def take(delivery: Delivery) -> None:
             payload = delivery.payload
-            if not payload and delivery.message is not None:
+            if not payload and isinstance(delivery.message, Message):
                 payload = delivery.message.encode()
             receiver(delivery.subject, delivery.reply, delivery.headers, payload)
 

@@ -5,14 +5,15 @@ from typing import Generic, TypeVar
 
 from pydantic import ValidationError
 
-from pointsman_contracts.message import Message
 from pointsman_runtime.bus.errors import BusError
 from pointsman_runtime.bus.link import PubSub
 from pointsman_runtime.bus.mailbox import Delivery
 from pointsman_runtime.telling.logs import Log
 from pointsman_runtime.telling.tallies import Tallies, Tally
 
-M = TypeVar("M", bound=Message)
+M = TypeVar("M")
+Read = Callable[[bytes], M]
+"""Reads a message as it arrived. Raises `pydantic.ValidationError`."""
 
 _log = Log("bus")
 
@@ -21,21 +22,29 @@ class Listener(Generic[M]):
     """A message that can't be decoded or handled is counted and logged; the subscription goes on."""
 
     def __init__(
-        self, link: PubSub, tallies: Tallies, tally: Tally, message: type[M], handler: Callable[[M], bytes | None]
+        self,
+        link: PubSub,
+        tallies: Tallies,
+        tally: Tally,
+        kinds: tuple[type[M], ...],
+        read: Read[M],
+        handler: Callable[[M], bytes | None],
     ) -> None:
-        """The bytes that `handler` returns are sent to the message's reply subject."""
+        """`kinds`: classes of objects that `handler` takes; `read` makes one of a message that arrives as bytes. The
+        bytes that `handler` returns are sent to the message's reply subject."""
         self._link = link
         self._tallies = tallies
         self._tally = tally
-        self._message = message
+        self._kinds = kinds
+        self._read = read
         self._handler = handler
 
     def handle(self, delivery: Delivery) -> None:
         """Handle one message."""
         decoded = delivery.message
-        if not isinstance(decoded, self._message):
+        if not isinstance(decoded, self._kinds):
             try:
-                delivery.message = decoded = self._message.decode(delivery.payload)
+                delivery.message = decoded = self._read(delivery.payload)
             except ValidationError as error:
                 self._tallies.malformed(self._tally, delivery.subject, delivery.payload, error)
                 return

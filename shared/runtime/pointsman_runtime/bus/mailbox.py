@@ -5,7 +5,6 @@ from collections import deque
 from collections.abc import Callable, Coroutine
 from typing import Final, Protocol
 
-from pointsman_contracts.message import Message
 from pointsman_runtime.telling.logs import Log
 from pointsman_runtime.telling.tallies import Tally
 
@@ -27,7 +26,7 @@ class Delivery:
         reply: str,
         headers: bytes,
         payload: bytes,
-        message: Message | None = None,
+        message: object | None = None,
         body: memoryview = NO_BODY,
         traceparent: str | None = None,
     ) -> None:
@@ -37,7 +36,7 @@ class Delivery:
         self.payload = payload
         """Empty when `message` came as an object."""
         self.message = message
-        """The message, once one of its receivers has decoded it."""
+        """The message, or the part of it that a receiver needed, once one has decoded it."""
         self.body = body
         """Of a request that came as an object."""
         self.traceparent = traceparent
