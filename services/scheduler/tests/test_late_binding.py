@@ -234,6 +234,16 @@ def test_the_oldest_goes_when_too_many_wait() -> None:
     assert (left.request, left.because) == (oldest, Because.FULL)
 
 
+def test_when_too_many_wait_each_of_those_that_go_gets_the_engine_that_is_best_then() -> None:
+    room = Room("a", "b", max_requests=2)
+    room.goes(7000)
+    room.goes(8000)
+    oldest = [room.waits(4000) for _ in range(6)][:4]
+    assert [each.request for each in room.bound()] == oldest
+    went = [hold.worker.name for each in oldest if (hold := room.pool.books.ledger.of(each.key)) is not None]
+    assert sorted(went) == ["a", "a", "b", "b"]
+
+
 def test_requests_for_adapters_with_a_given_worker_and_retries_do_not_wait() -> None:
     room = Room("a")
     room.goes(8000)

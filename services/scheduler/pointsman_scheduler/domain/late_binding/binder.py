@@ -216,7 +216,7 @@ class Binder:
     def _take(self, each: Unbound, now: float, because: Because) -> Bound:
         del self._waiting[each.request.key]
         self.version += 1
-        worker = "" if because in (Because.BLIND, Because.CLOSING) else self._names[each.row]
+        worker = "" if because in (Because.BLIND, Because.CLOSING, Because.FULL) else self._names[each.row]
         each.request.bound = worker
         return Bound(each.request, worker, now - each.since, because)
 

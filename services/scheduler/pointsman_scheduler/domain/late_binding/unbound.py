@@ -19,7 +19,8 @@ class Because(StrEnum):
     LIMIT = "its wait reached the limit"
     """It reached its limit: otherwise, shorter requests would have gone first."""
     FULL = "too many wait"
-    """It was the oldest, and more requests waited than may."""
+    """It was the oldest, and more requests waited than may. It goes to the engine that is best now: its plan counts
+    none of those that were bound for the same reason."""
     CLOSING = "the scheduler shuts down"
     """It goes to the engine that is best now."""
     BLIND = "engines can't be predicted"
