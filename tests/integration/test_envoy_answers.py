@@ -17,7 +17,7 @@ from pointsman_contracts.journey import AnswerUse, BodyEdit, HeaderEdit, Stage, 
 from pointsman_contracts.reply import ChosenEndpoint, Rejection
 from pointsman_contracts.response import AttemptFailed, ResponseCompleted
 from pointsman_contracts.response_stage import ResponseReview, TextEdit, Verdict
-from pointsman_core.config import Edge, load
+from pointsman_core.config import EdgeSettings, load
 from pointsman_edge.deciding.policy import compile_policy
 from pointsman_edge.edge import Surroundings
 from pointsman_edge.taking_in.request_headers import ENGINE_ORDERS
@@ -37,8 +37,8 @@ StartEnvoy = Callable[..., Awaitable[str]]
 JSON = {"content-type": "application/json"}
 BODY = b'{"model":"llama-8b","messages":[]}'
 EVENT = b'data: {"model":"llama-8b","choices":[{"delta":{"content":"a"}}]}\n\n'
-HASTY = Edge(first_byte_timeout=0.5, stream_idle_timeout=0.5)
-BRIEF = Edge(request_timeout=2.0)
+HASTY = EdgeSettings(first_byte_timeout=0.5, stream_idle_timeout=0.5)
+BRIEF = EdgeSettings(request_timeout=2.0)
 
 
 @dataclass
