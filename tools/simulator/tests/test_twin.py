@@ -80,7 +80,7 @@ def quiet(what: str, share: float) -> None:
 
 @pytest.fixture(scope="module")
 def chat() -> RecordedPool:
-    return recorded(generate_workload("chat", 500, 10.0), [TRUE] * 2)
+    return recorded(generate_workload("chat", 400, 10.0), [TRUE] * 2)
 
 
 @pytest.fixture(scope="module")
@@ -124,7 +124,7 @@ def test_the_time_between_two_moments_is_the_features_times_the_coefficients(cha
 
 def test_a_size_of_passes_that_cuts_prompts_is_found() -> None:
     engine = replace(TRUE, max_num_batched_tokens=2048)
-    record = recorded(generate_workload("bursts", 260, 1.5), [engine], "round-robin")
+    record = recorded(generate_workload("bursts", 180, 1.5), [engine], "round-robin")
     assert fit(record, traffic(record)).engines["engine-0"].max_num_batched_tokens == 2048
 
 
@@ -137,7 +137,7 @@ def test_a_record_that_the_engines_explain_is_trusted(twin: Twin) -> None:
 
 @pytest.mark.requirement("TWIN-3")
 def test_an_engine_that_slows_down_midway_is_named_with_the_moment(chat: RecordedPool) -> None:
-    middle = chat.requests[250].arrived_ms
+    middle = chat.requests[200].arrived_ms
 
     def slowed(request: RecordedRequest) -> RecordedRequest:
         if request.engine != "engine-1" or request.arrived_ms < middle:
@@ -173,7 +173,7 @@ def test_a_record_of_another_world_is_not_trusted(twin: Twin, changed: Mapping[s
 def test_requests_that_were_cut_off_are_counted_and_not_judged(twin: Twin) -> None:
     requests = [replace(each, ok=number % 10 != 0) for number, each in enumerate(twin.recording.requests)]
     record = replace(twin.recording, requests=requests)
-    assert int(np.isfinite(traffic(record).ended).sum()) == 450
+    assert int(np.isfinite(traffic(record).ended).sum()) == 360
     [reason] = verdict(record, twin.checks, (), Clock(0)).reasons
     assert reason.startswith("10% of the requests are of no use")
 
