@@ -15,7 +15,7 @@ from pydantic import JsonValue
 
 from pointsman_engines.client import EngineClient
 from pointsman_engines.models import served_models
-from pointsman_engines.probes.features import FEATURES, Finding, Outcome, probed
+from pointsman_engines.probes.features import FEATURES, FeatureResult, Outcome, probed
 from pointsman_engines.probes.probed_engine import ProbedEngine
 from pointsman_testing import Processes
 from pointsman_testing.engine_stack import EngineStack, gateway_before
@@ -27,7 +27,7 @@ from pointsman_testing.vllm_installation import NotInstallable, vllm
 
 MEASURED: Final = pytest.StashKey[dict[str, JsonValue]]()
 ENDED: Final = pytest.StashKey[dict[str, dict[str, int]]]()
-FOUND: Final = pytest.StashKey[dict[str, Finding]]()
+FOUND: Final = pytest.StashKey[dict[str, FeatureResult]]()
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -178,7 +178,7 @@ def measured(request: pytest.FixtureRequest) -> dict[str, JsonValue]:
 
 
 @pytest.fixture(scope="session")
-def found(request: pytest.FixtureRequest) -> dict[str, Finding]:
+def found(request: pytest.FixtureRequest) -> dict[str, FeatureResult]:
     """What the engine has, for the results."""
     return request.config.stash[FOUND]
 
