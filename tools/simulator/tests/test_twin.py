@@ -261,7 +261,7 @@ def test_runs_without_draws_differ_by_when_requests_reach_their_engines() -> Non
 
 def test_two_policies_whose_difference_may_be_none_are_a_tie() -> None:
     draws = np.random.default_rng(1)
-    arrived = np.arange(1000) * 100.0
+    arrived = np.arange(1000, dtype=np.float64) * 100.0
     means = (("a", 101.0), ("b", 100.0), ("slow", 200.0))
     times = {name: draws.standard_exponential(1000) * mean for name, mean in means}
     compared = figures({name: [Anew(each, 2 * each, 0.5)] for name, each in times.items()}, arrived)
