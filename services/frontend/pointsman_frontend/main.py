@@ -7,9 +7,10 @@ from pointsman_edge.edge import TICK_S, Edge, EdgeOptions, Surroundings, connect
 from pointsman_edge.taking_in.request_headers import HeaderRules
 from pointsman_edge.taking_in.trust import TrustedProxies
 from pointsman_frontend.adapters.app import EdgeApp
+from pointsman_frontend.adapters.connection_bounds import Bounds
 from pointsman_frontend.adapters.engine_client import EngineClient
 from pointsman_frontend.adapters.forwarder import Forwarder
-from pointsman_frontend.adapters.http_connection import Bounds, bounded
+from pointsman_frontend.adapters.http_connection import bounded
 from pointsman_frontend.adapters.http_request import LAST_WORDS_S, HttpEdge
 from pointsman_frontend.adapters.provider_client import ProviderClient
 from pointsman_frontend.adapters.providers import Providers

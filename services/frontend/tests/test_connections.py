@@ -13,7 +13,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from uvicorn.server import ServerState
 
-from pointsman_frontend.adapters.http_connection import App, Bounds, bounded
+from pointsman_frontend.adapters.connection_bounds import Bounds
+from pointsman_frontend.adapters.http_connection import App, bounded
 from pointsman_frontend.adapters.http_turn import Turn
 from pointsman_testing import eventually
 from pointsman_testing.fake_stages import StartEdge

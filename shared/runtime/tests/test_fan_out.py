@@ -5,7 +5,6 @@ from collections.abc import Callable
 
 import pytest
 
-from pointsman_contracts.message import Message
 from pointsman_contracts.pool import PoolSnapshot
 from pointsman_contracts.subjects import ANY, subject
 from pointsman_runtime.bus.fan_out import FanOut
@@ -19,7 +18,7 @@ class Heard:
 
     def __init__(self) -> None:
         self.payloads: list[bytes] = []
-        self.messages: list[Message | None] = []
+        self.messages: list[object] = []
 
     def take(self, delivery: Delivery) -> None:
         self.payloads.append(delivery.payload)

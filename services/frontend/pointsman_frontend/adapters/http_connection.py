@@ -8,7 +8,6 @@ as much (docs/adr/0016-an-http-connection-of-our-own.md).
 import asyncio
 from collections import deque
 from collections.abc import Callable, Coroutine
-from dataclasses import dataclass
 from enum import Enum, auto
 from operator import itemgetter
 from typing import Any, ClassVar, Final, cast
@@ -18,8 +17,7 @@ from uvicorn.config import Config
 from uvicorn.protocols.utils import get_remote_addr
 from uvicorn.server import ServerState
 
-from pointsman_apis.errors import openai_error
-from pointsman_core.refusal import Refusal
+from pointsman_frontend.adapters.connection_bounds import Bounds, refusal
 from pointsman_frontend.adapters.http_turn import Turn
 from pointsman_frontend.domain.request_target import target_of
 
@@ -30,24 +28,9 @@ LINGER_S: Final = 1.0
 the peer would never read why."""
 _NAME: Final = itemgetter(0)
 """Of a header."""
-_PHRASES: Final = {400: b"Bad Request", 408: b"Request Timeout", 431: b"Request Header Fields Too Large"}
 
 App = Callable[[Turn], Coroutine[object, object, None]]
 """Serves one request; it isn't ASGI, whose messages would cost a request 20 calls."""
-
-
-@dataclass(frozen=True, slots=True)
-class Bounds:
-    """Limits of a connection until it has sent a request."""
-
-    head_bytes: int
-    """Length of request line and headers, and of what isn't body after them: chunk sizes and trailers."""
-    head_s: float
-    """From the first byte of a head (or the connection's beginning) to its end."""
-    new_id: Callable[[], str]
-    """A request id for what is refused here."""
-    count: Callable[[str], None]
-    """Takes the reason of each refusal."""
 
 
 def bounded(bounds: Bounds) -> type[asyncio.Protocol]:
@@ -408,12 +391,7 @@ class _Connection(asyncio.Protocol):
             if turn.started:
                 self.close()  # a second answer must not mix with the one under way
                 return
-        body = openai_error(Refusal(status, message, code=code))
-        self.write(
-            b"HTTP/1.1 %d %b\r\ncontent-type: application/json\r\ncontent-length: %d\r\n"
-            b"x-request-id: %b\r\nconnection: close\r\n\r\n%b"
-            % (status, _PHRASES[status], len(body), self.limits.new_id().encode("ascii"), body)
-        )
+        self.write(refusal(status, message, code, self.limits.new_id()))
         self._flush()
         self._transport.write_eof()
         if self._timer is not None:
