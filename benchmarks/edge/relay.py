@@ -15,8 +15,9 @@ import uvloop
 from pointsman_edge.deciding.policy import EngineLimits
 from pointsman_edge.taking_in.request_id import RequestIds
 from pointsman_frontend.adapters.client import Client, Headers
+from pointsman_frontend.adapters.connection_bounds import Bounds
 from pointsman_frontend.adapters.engine_client import Call, EngineClient, origin_of
-from pointsman_frontend.adapters.http_connection import Bounds, bounded
+from pointsman_frontend.adapters.http_connection import bounded
 from pointsman_frontend.adapters.http_turn import Turn
 from pointsman_frontend.domain.engine_headers import ResponseHeaderRules, request_head
 from pointsman_runtime.service.http_server import HttpServer
