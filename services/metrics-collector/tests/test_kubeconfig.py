@@ -164,7 +164,7 @@ async def test_a_plugins_token_is_asked_for_anew_before_it_ends(
         ({"args": ["-c", "import sys; sys.exit('who are you')"]}, "ended with 1: who are you"),
         ({"args": ["-c", "print('hello')"]}, "printed no ExecCredential"),
         ({"args": ["-c", "print('{}')"]}, "printed no token"),
-        ({"interactiveMode": "Always"}, "somebody at a terminal"),
+        ({"interactiveMode": "Always"}, "needs a terminal"),
         ({"apiVersion": "client.authentication.k8s.io/v9"}, "isn't one of"),
         ({"command": 7}, "exec.command"),
         ({"interactiveMode": 7}, "isn't one"),
