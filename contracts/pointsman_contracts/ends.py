@@ -8,6 +8,7 @@ from typing import Annotated, Final
 
 import msgspec
 
+from pointsman_contracts.part_reader import part_reader
 from pointsman_contracts.response import Attempt, ResponseCompleted, Usage
 
 
@@ -69,14 +70,5 @@ AnyEnd = ResponseCompleted | EndOfRequest
 AnyAttempt = Attempt | EndAttempt
 AnyUsage = Usage | EndUsage
 
-_READ: Final = msgspec.json.Decoder(EndOfRequest).decode
-
-
-def read_end(payload: bytes) -> AnyEnd:
-    """An end as it arrived. Raises `pydantic.ValidationError`."""
-    try:
-        return _READ(payload)
-    except ValueError:  # every error of msgspec is one
-        pass
-    # The event accepts more, such as a number in a string, and names what is wrong.
-    return ResponseCompleted.decode(payload)
+read_end: Final = part_reader(EndOfRequest, ResponseCompleted)
+"""An end as it arrived. Raises `pydantic.ValidationError`."""

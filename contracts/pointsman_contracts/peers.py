@@ -8,10 +8,24 @@ from typing import Final
 
 import msgspec
 
+from pointsman_contracts.part_reader import part_reader
 from pointsman_contracts.scheduling import ReservationChange, Reservations, UnboundRequest
 
 
-class PeerChange(msgspec.Struct, frozen=True, gc=False):
+class _WithBlocks(msgspec.Struct, frozen=True, gc=False, kw_only=True):
+    written_blocks: str = msgspec.field(default="", name="blocks")
+
+    def __post_init__(self) -> None:
+        if self.written_blocks:
+            _bytes_of(self.written_blocks)
+
+    @property
+    def blocks(self) -> bytes:
+        """As in the message."""
+        return _bytes_of(self.written_blocks)
+
+
+class PeerChange(_WithBlocks, frozen=True, gc=False):
     """A `ReservationChange`."""
 
     op: str
@@ -28,17 +42,11 @@ class PeerChange(msgspec.Struct, frozen=True, gc=False):
     uncached_tokens: int = 0
     output_tokens: int = 0
     block_tokens: int = 64
-    written_blocks: str = msgspec.field(default="", name="blocks")
     blocks_precise: bool = False
     streamed: bool = True
 
-    @property
-    def blocks(self) -> bytes:
-        """As `ReservationChange.blocks`. ValueError when they aren't base64."""
-        return base64.urlsafe_b64decode(self.written_blocks)
 
-
-class PeerUnbound(msgspec.Struct, frozen=True, gc=False):
+class PeerUnbound(_WithBlocks, frozen=True, gc=False):
     """An `UnboundRequest`."""
 
     worker: str
@@ -51,12 +59,6 @@ class PeerUnbound(msgspec.Struct, frozen=True, gc=False):
     waited_ms: int = 0
     max_output_tokens: int | None = None
     block_tokens: int = 64
-    written_blocks: str = msgspec.field(default="", name="blocks")
-
-    @property
-    def blocks(self) -> bytes:
-        """As `UnboundRequest.blocks`. ValueError when they aren't base64."""
-        return base64.urlsafe_b64decode(self.written_blocks)
 
 
 class PeerReservations(msgspec.Struct, frozen=True, gc=False):
@@ -70,21 +72,14 @@ class PeerReservations(msgspec.Struct, frozen=True, gc=False):
     unbound: tuple[PeerUnbound, ...] | None = None
 
 
+def _bytes_of(text: str) -> bytes:
+    """ValueError when the text isn't base64 in the alphabet of URLs."""
+    return base64.b64decode(text, altchars=b"-_", validate=True)
+
+
 AnyChange = ReservationChange | PeerChange
 AnyUnbound = UnboundRequest | PeerUnbound
 AnyReservations = Reservations | PeerReservations
 
-_READ: Final = msgspec.json.Decoder(PeerReservations).decode
-
-
-def read_reservations(payload: bytes) -> AnyReservations:
-    """Reservations as they arrived. Raises `pydantic.ValidationError`."""
-    try:
-        read = _READ(payload)
-        for one in (*read.changes, *(read.unbound or ())):
-            if one.written_blocks:
-                one.blocks  # noqa: B018 - ValueError when they aren't base64
-    except ValueError:  # every error of msgspec is one
-        read = None
-    # The message accepts more, such as a number in a string, and names what is wrong.
-    return Reservations.decode(payload) if read is None else read
+read_reservations: Final = part_reader(PeerReservations, Reservations)
+"""Reservations as they arrived. Raises `pydantic.ValidationError`."""

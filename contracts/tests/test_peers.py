@@ -55,7 +55,7 @@ def test_reservations_with_a_number_in_a_string_are_accepted_as_before() -> None
     assert read_reservations(MESSAGE.encode().replace(b'"sequence":4', b'"sequence":"4"')) == MESSAGE
 
 
-@pytest.mark.parametrize("blocks", [b"A", b"AAAAA"])
+@pytest.mark.parametrize("blocks", [b"A", b"AAAAA", b"A A=", b"AA*A="])
 def test_blocks_that_are_no_base64_make_the_message_malformed(blocks: bytes) -> None:
     with pytest.raises(ValidationError):
         read_reservations(MESSAGE.encode().replace(b"-Pn6-_z9_v8=", blocks))

@@ -1,4 +1,4 @@
-"""What a connection may send before it is a request, and the answer to what is refused there."""
+"""The bounds of a connection until it has sent a request, and the answer to a refused connection."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -19,7 +19,7 @@ class Bounds:
     head_s: float
     """From the first byte of a head (or the connection's beginning) to its end."""
     new_id: Callable[[], str]
-    """A request id for what is refused here."""
+    """Makes the request id of a refusal."""
     count: Callable[[str], None]
     """Takes the reason of each refusal."""
 

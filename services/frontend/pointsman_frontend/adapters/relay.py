@@ -48,7 +48,7 @@ class Answering(Protocol):
 
     @property
     def complete(self) -> bool:
-        """Whether nothing follows what was read last."""
+        """Whether the answer ends with the bytes that were read last."""
         ...
 
     async def read(self) -> bytes:

@@ -118,7 +118,7 @@ class UsageTable:
         return Sums(sums[:at_most], len(sums) > at_most, [name for (name,) in unpriced])
 
     def _shorten_owed(self) -> None:
-        """Delete what was read of rows of which something wasn't: once its key is gone, it would be owed again."""
+        """Delete the read records of rows that still have unread ones: without its key, a record would be owed again."""
         unread = self._those_unread().rows
         left: dict[int, list[bytes]] = {}
         shorter: set[int] = set()
@@ -182,7 +182,7 @@ class _Unread:
         self._left[row] = len(keys)
 
     def remove(self, keys: Iterable[str]) -> list[int]:
-        """The records with these keys were read; returns the rows that nothing is left of."""
+        """The records with these keys were read; returns the rows without unread records."""
         left = self._left
         for key in keys:
             row = self.rows.pop(key, None)
