@@ -118,7 +118,7 @@ class UsageTable:
         return Sums(sums[:at_most], len(sums) > at_most, [name for (name,) in unpriced])
 
     def _shorten_owed(self) -> None:
-        """Delete the read records of rows that still have unread ones: without its key, a record would be owed again."""
+        """Delete the read records of rows with unread ones: without its key, a record would be owed again."""
         unread = self._those_unread().rows
         left: dict[int, list[bytes]] = {}
         shorter: set[int] = set()
