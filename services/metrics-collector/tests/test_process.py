@@ -54,8 +54,8 @@ async def test_an_engine_without_an_agent_is_registered_told_stopped_and_back(
         collector = Collectors(own_nats_server.url, processes, tmp_path, [engine.url]).start()
         await collector.wait_ready()
         await eventually(lambda: state_of(snapshots) == "serving")
-        entry = await seen.entry(WorkerRegistration, "static", "w1")
-        assert entry is not None
+        # A worker is served once it is announced; JetStream may store the entry later.
+        entry = await eventually(lambda: seen.entry(WorkerRegistration, "static", "w1"))
         assert (entry.url, entry.models, entry.loras) == (engine.url, ("llama-3.1-8b",), ("sql-lora",))
         assert {load.pool for load in loads} == {"static"}
         empty = [snapshot for snapshot in snapshots if snapshot.pool == "agents"]

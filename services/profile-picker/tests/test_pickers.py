@@ -436,7 +436,7 @@ def test_a_score_that_is_no_number_is_an_error_that_names_the_option() -> None:
     assert pick(compiled, request()) == "special"
 
 
-@given(st.text(alphabet=st.characters(codec="utf-8", exclude_characters='"\\\n\r'), max_size=8), st.booleans())
+@given(st.text(alphabet=st.characters(codec="utf-8", exclude_characters='"\\\n\r\0'), max_size=8), st.booleans())
 def test_a_comparison_of_one_text_holds_as_in_cel(text: str, same: bool) -> None:
     condition = f' model ==  "{text}" '
     journey = request(text if same else f"{text}2")
@@ -454,6 +454,7 @@ def test_a_comparison_of_one_text_holds_as_in_cel(text: str, same: bool) -> None
         'model == r"a"',
         'model == """a"""',
         'model == "a\\n"',
+        'model == "a\0"',
         'model == "a" || stream',
         'session == "a"',
     ],

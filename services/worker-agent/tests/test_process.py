@@ -31,8 +31,8 @@ async def test_an_engine_is_registered_and_its_load_is_told(own_nats_server: Nat
         loads = seen.listen(WorkerLoad, POOL, "engine-1")
         engine.start_agent({"POINTSMAN_NATS_URL": own_nats_server.url})
         await engine.agent.wait_ready()
-        entry = await seen.entry(WorkerRegistration, POOL, "engine-1")
-        assert entry is not None
+        # An agent is ready once its engine is announced; JetStream may store the entry later.
+        entry = await eventually(lambda: seen.entry(WorkerRegistration, POOL, "engine-1"))
         assert (entry.url, entry.engine, entry.models, entry.loras) == (
             engine.url,
             "vllm",

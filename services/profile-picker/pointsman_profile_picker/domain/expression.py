@@ -57,7 +57,8 @@ _VARIABLES: Final[Mapping[str, tuple[cel.Type, Callable[[Journey], object]]]] = 
 VARIABLES: Final = (*_VARIABLES, "pools")
 """What an expression may read."""
 
-_EQUALITY: Final = re.compile(r"""\s*(model|api|path)\s*==\s*(?:"([^"\\\n\r]*)"|'([^'\\\n\r]*)')\s*""")
+_EQUALITY: Final = re.compile(r"""\s*(model|api|path)\s*==\s*(?:"([^"\\\n\r\0]*)"|'([^'\\\n\r\0]*)')\s*""")
+"""CEL reads a NUL in a text as another character, so a text with one is left to CEL."""
 
 
 class Equality(NamedTuple):
