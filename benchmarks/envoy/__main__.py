@@ -169,7 +169,7 @@ async def whole(seconds: float) -> bool:
         print(f"\n  {ABORTED:,} aborted exchanges: {left} left open after {time.perf_counter() - began:.0f} s")
     (short, lost), (long, lost_too) = [await _stream_cpu(tokens, seconds) for tokens in (100, 2000)]
     failed += lost + lost_too
-    print(f"\n  adapter's CPU for a stream of 100 tokens {short:.0f} µs, of 2,000 {long:.0f} µs\n")
+    print(f"\n  gateway's CPU for a stream of 100 tokens {short:.0f} µs, of 2,000 {long:.0f} µs\n")
     return all(
         [
             *met,
@@ -208,13 +208,13 @@ def _answered(failed: int) -> bool:
 
 
 async def _stream_cpu(tokens: int, seconds: float) -> tuple[float, int]:
-    """Microseconds of the adapter's CPU for one stream of `tokens` tokens, and the number of failed requests."""
+    """Microseconds of the gateway's CPU for one stream of `tokens` tokens, and the number of failed requests."""
     with gateway(("--envoy",), tokens=tokens) as running:
         url = urljoin(running.door, PATH)
         await closed_loop(url, body(1, stream=True), 8, 0.5)
-        meter = Meter({"adapter": running.pids["epp-adapter"]})
+        meter = Meter({"gateway": running.pids["gateway"]})
         through = await closed_loop(url, body(1, stream=True), 8, 2 * seconds)
-        return meter.read()["adapter"] / max(1, len(through.latencies)) * 1e6, through.failed
+        return meter.read()["gateway"] / max(1, len(through.latencies)) * 1e6, through.failed
 
 
 async def run(seconds: float, only: str) -> bool:

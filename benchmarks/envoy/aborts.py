@@ -12,15 +12,15 @@ from benchmarks.overhead.stack import Running
 from pointsman_testing import eventually
 from pointsman_testing.ext_proc import ExtProcClient
 
-LEFT: Final = {"epp-adapter": "pointsman_edge_open_requests", "scheduler": "pointsman_scheduler_open_requests"}
-"""Metrics that must be zero afterwards, by process."""
+LEFT: Final = ("pointsman_edge_open_requests", "pointsman_scheduler_open_requests")
+"""Metrics of the gateway's process that must be zero afterwards."""
 LIMIT_S: Final = 120.0
 _AT_A_TIME: Final = 50
 
 
 async def abort(running: Running, body: bytes, count: int) -> dict[str, float]:
     """Abort `count` exchanges: right after the head, while they are decided, and when they are on the books. Returns
-    the number left open, by process, once it is zero or `LIMIT_S` have passed."""
+    the number left open, by metric, once it is zero or `LIMIT_S` have passed."""
     async with ExtProcClient(_adapter(running)) as client:
 
         async def several(first: int) -> None:
@@ -48,16 +48,18 @@ async def abort(running: Running, body: bytes, count: int) -> dict[str, float]:
 
 def _adapter(running: Running) -> str:
     """Host and port, as it logs them."""
-    for line in (running.logs / "epp-adapter.log").read_text().splitlines():
+    for line in (running.logs / "gateway.log").read_text().splitlines():
         if '"serving"' in line:
             return str(json.loads(line)["url"]).partition("://")[2]
     raise SystemExit("the adapter doesn't say where it serves")
 
 
 async def _left(http: aiohttp.ClientSession, running: Running) -> dict[str, float]:
+    async with http.get(f"{running.urls['gateway']}/metrics") as answer:
+        families = list(text_string_to_metric_families(await answer.text()))
     found: dict[str, float] = {}
-    for process, name in LEFT.items():
-        async with http.get(f"{running.urls[process]}/metrics") as answer:
-            families = text_string_to_metric_families(await answer.text())
-        found[process] = sum(each.value for family in families for each in family.samples if each.name == name)
+    for each in (sample for family in families for sample in family.samples if sample.name in LEFT):
+        found[each.name] = found.get(each.name, 0.0) + each.value
+    if len(found) < len(LEFT):
+        raise SystemExit(f"the gateway's metrics lack some of {', '.join(LEFT)}")
     return found

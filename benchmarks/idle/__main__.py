@@ -94,7 +94,8 @@ def main() -> int:
     parser.add_argument("--engines", type=int, nargs="+", default=list(BARS), help="how many engines, in turn")
     arguments, extra = parser.parse_known_args()
     print(f"machine: {describe()}")
-    return 0 if all(measure(count, arguments.seconds, extra) for count in arguments.engines) else 1
+    met = [measure(count, arguments.seconds, extra) for count in arguments.engines]
+    return 0 if all(met) else 1
 
 
 if __name__ == "__main__":
