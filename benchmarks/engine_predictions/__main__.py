@@ -25,7 +25,8 @@ import orjson
 from benchmarks.machine import describe
 
 from pointsman_delay.estimator import DelayEstimator
-from pointsman_delay.shadow import EngineShadow, Sent
+from pointsman_delay.sent import Sent
+from pointsman_delay.shadow import EngineShadow
 from pointsman_engines.client import EngineClient
 from pointsman_engines.models import served_models
 from pointsman_simulator.trace import read_mooncake

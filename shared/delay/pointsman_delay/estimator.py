@@ -14,7 +14,8 @@ import numpy as np
 from pointsman_delay.formula import BOUNDLESS, EngineDelay, EngineFigures, Terms, ask, delay, stand
 from pointsman_delay.one_by_one import delays
 from pointsman_delay.pass_model import PassModel, Rates
-from pointsman_delay.shadow import EngineShadow, Sent
+from pointsman_delay.sent import Sent
+from pointsman_delay.shadow import EngineShadow
 from pointsman_plugins.scheduling.arrays import FEW, Floats, greatest, least
 
 _POPULARITY_MS: Final = 30_000.0
@@ -50,7 +51,8 @@ class DelayEstimator:
         self.first_token_weight: Final = first_token_weight
         """How much worse a wait for the first token is than the same wait within an answer."""
         self._shadows: dict[int, EngineShadow] = {}
-        self._requests: dict[Hashable, Sent] = {}
+        self._requests: dict[Hashable, tuple[EngineShadow, Sent]] = {}
+        """Each request, with the engine that it was sent to."""
         self._order: list[EngineShadow] = []
         self._rows: dict[EngineShadow, int] = {}
         self._changed: set[EngineShadow] = set()
@@ -94,26 +96,27 @@ class DelayEstimator:
         self.ended(key, now, None)
         shadow = self._shadow(life)
         self._ahead += _AHEAD_GAIN * (shadow.queued - self._ahead)
-        self._requests[key] = shadow.send(now, prompt, hit, told=told)
+        self._requests[key] = shadow, shadow.send(now, prompt, hit, told=told)
         self._changed.add(shadow)
 
     def started(self, key: Hashable, now: float) -> None:
         """The first token came. No-op for an unknown request."""
-        request = self._requests.get(key)
-        if request is not None:
-            request.shadow.start(request, now)
-            self._changed.add(request.shadow)
+        if (entry := self._requests.get(key)) is not None:
+            shadow, request = entry
+            shadow.start(request, now)
+            self._changed.add(shadow)
 
     def ended(self, key: Hashable, now: float, output_tokens: int | None) -> None:
         """The request ended, or never ran. No-op for an unknown request."""
-        request = self._requests.pop(key, None)
-        if request is None:
+        entry = self._requests.pop(key, None)
+        if entry is None:
             return
         if output_tokens:
             self._outputs += 1
             self._output += (output_tokens - self._output) / min(self._outputs, _OUTPUT_WINDOW)
-        request.shadow.end(request, now, output_tokens)
-        self._changed.add(request.shadow)
+        shadow, request = entry
+        shadow.end(request, now, output_tokens)
+        self._changed.add(shadow)
 
     @property
     def speeds(self) -> list[float]:
@@ -215,7 +218,8 @@ class DelayEstimator:
 
     def request(self, key: Hashable) -> Sent | None:
         """A request that hasn't ended."""
-        return self._requests.get(key)
+        entry = self._requests.get(key)
+        return None if entry is None else entry[1]
 
     def unfinished(self, row: int) -> int:
         """Requests whose prompts wait, in part or whole, for a pass of this worker."""

@@ -22,7 +22,7 @@ from pointsman_delay.formula import BOUNDLESS, EngineFigures, ask, delay, stand
 from pointsman_delay.one_by_one import delays
 from pointsman_delay.pass_model import Rates
 from pointsman_delay.pass_size import PassSizeSearch
-from pointsman_delay.shadow import Sent
+from pointsman_delay.sent import Sent
 from pointsman_plugins.scheduling.arrays import FEW
 
 BATCH_TOKENS: Final = 8192

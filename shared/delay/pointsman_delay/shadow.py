@@ -3,12 +3,13 @@
 import itertools
 import math
 from collections import deque
-from typing import Final, NamedTuple
+from typing import Final
 
 import numpy as np
 
 from pointsman_delay.formula import EngineFigures
 from pointsman_delay.pass_model import BATCH, CONTEXT, DECODE, FEATURES, PREFILL, PassModel, prompt_passes
+from pointsman_delay.sent import PromptPart, ReportedPass, Sent
 from pointsman_plugins.scheduling.arrays import Floats
 
 _SPEED_AFTER: Final = 60
@@ -21,67 +22,6 @@ _TOGETHER_MS: Final = 5.0
 """First tokens of one pass are reported within this time of each other, and within half the pass."""
 _NOTHING: Final[Floats] = np.zeros(FEATURES)
 _NOTHING.flags.writeable = False
-
-
-class Sent:
-    """A request on its way through the engine."""
-
-    __slots__ = (
-        "batch_time",
-        "context_time",
-        "generated",
-        "hit",
-        "left",
-        "passed",
-        "prompt",
-        "sent",
-        "shadow",
-        "started",
-        "told",
-        "uncached",
-    )
-
-    def __init__(self, shadow: "EngineShadow", now: float, prompt: int, hit: int, *, told: bool) -> None:
-        self.shadow: Final = shadow
-        self.told: Final = told
-        """Whether the first token will be reported; it isn't for an answer without streaming."""
-        self.sent: Final = now
-        self.prompt: Final = prompt
-        self.hit: Final = hit
-        self.uncached: Final = prompt - hit
-        self.left = prompt - hit
-        """Prompt tokens that no pass has taken up."""
-        self.started: float | None = None
-        self.generated = self.batch_time = self.context_time = 0.0
-        self.passed: Floats | None = None
-
-    @property
-    def unheard(self) -> bool:
-        """Whether its first token will be reported and wasn't yet."""
-        return self.told and self.started is None
-
-
-class PromptPart(NamedTuple):
-    """The tokens of one prompt in one pass."""
-
-    request: Sent
-    tokens: int
-    pairs: float
-    """Pairs of these tokens and what came before them."""
-    last: bool
-    """Whether the prompt ends with them."""
-
-
-class ReportedPass(NamedTuple):
-    """A pass whose end was reported. Times in milliseconds."""
-
-    before: Floats
-    """Features of the passes between `since` and this one."""
-    features: Floats
-    parts: list[PromptPart]
-    since: float
-    """The last end of a pass that was reported before."""
-    at: float
 
 
 class EngineShadow:
@@ -128,7 +68,7 @@ class EngineShadow:
         """A request was sent to the engine; it is assumed to hold `hit` of the prompt's tokens. `told` as in `Sent`."""
         self._tick(now)
         self.advance(now)
-        request = Sent(self, now, prompt, hit, told=told)
+        request = Sent(now, prompt, hit, told=told)
         idle = not self.busy
         self.queue.append(request)
         self.queued += 1
@@ -268,7 +208,7 @@ class EngineShadow:
             took = reported.at - reported.since
             self._learn(seen, took, 5.0 + 0.05 * took)
 
-    def _computed(self, parts: list["PromptPart"], shape: Floats) -> Floats:
+    def _computed(self, parts: list[PromptPart], shape: Floats) -> Floats:
         """Features of the passes that compute these parts beside the decoding sequences of `shape`, which are features
         too."""
         tokens = sum(part.tokens for part in parts)
