@@ -11,10 +11,13 @@ P = TypeVar("P", bound=msgspec.Struct)
 M = TypeVar("M", bound=Message)
 
 
-def part_reader(part: type[P], message: type[M]) -> Callable[[bytes], P | M]:
+def part_reader(
+    part: type[P], message: type[M], convert: Callable[[type, str], object] | None = None
+) -> Callable[[bytes], P | M]:
     """A reader of JSON documents. It returns a `part`, or the whole `message` where msgspec refuses the document. It
-    raises `pydantic.ValidationError` where the message refuses it too."""
-    read = msgspec.json.Decoder(part).decode
+    raises `pydantic.ValidationError` where the message refuses it too. `convert` makes the values of types that msgspec
+    doesn't know; it raises ValueError."""
+    read = msgspec.json.Decoder(part, dec_hook=convert).decode
 
     def read_part(payload: bytes) -> P | M:
         try:

@@ -7,6 +7,7 @@ from typing import Final
 
 from pointsman_contracts.journey import Journey, Target
 from pointsman_contracts.message import Message
+from pointsman_contracts.peers import NO_BLOCKS, Blocks, PeerReservations, PeerUnbound, write_reservations
 from pointsman_contracts.scheduling import RequestScheduled, Reservations
 from pointsman_plugins.scheduling.request import RequestKey
 from pointsman_plugins.scheduling.worker import Hold
@@ -15,9 +16,8 @@ from pointsman_runtime.bus.errors import BusError, MessageTooLarge
 from pointsman_runtime.journey.heartbeat import Heartbeat
 from pointsman_runtime.journey.hop import Hop
 from pointsman_runtime.telling.logs import Log
-from pointsman_scheduler import reservations
 from pointsman_scheduler.domain.explanation import CANDIDATES_SHOWN
-from pointsman_scheduler.domain.late_binding import Bound
+from pointsman_scheduler.domain.late_binding import Binder, Bound, Unbound
 from pointsman_scheduler.domain.outcome import Scheduled
 from pointsman_scheduler.domain.policy import Policy
 from pointsman_scheduler.domain.pools import Pools
@@ -135,24 +135,44 @@ class DecisionPublisher:
             self._too_large = True
             _log.error("decision_too_large", request_id=told.journey.request_id, pool=pool)
 
-    def _tell_peers(self, pool: str, changes: Sequence[tuple[str, Sequence[Hold]]], unbound: bool) -> None:
+    def _tell_peers(self, pool: str, batch: Sequence[tuple[str, Sequence[Hold]]], unbound: bool) -> None:
         key = "reservations", pool
         sequence = self._sequences[key] = self._sequences.get(key, 0) + 1
         told = self._unbound(pool) if unbound else None
-        message = reservations.written(pool, self.instance, sequence, time.time_ns() // 1_000_000, changes, told)
+        at_ms = time.time_ns() // 1_000_000
+        changes = tuple([hold.change(op) for op, holds in batch for hold in holds])
+        message = write_reservations(PeerReservations(pool, self.instance, sequence, at_ms, changes, told))
         try:
             self._bus.publish_to_peers(Reservations, message, pool)
         except BusError as error:
             self._note_unpublished(Reservations, error)
 
-    def _unbound(self, pool: str) -> list[reservations.Written]:
+    def _unbound(self, pool: str) -> tuple[PeerUnbound, ...]:
         binder, now = self._pools.of(pool).binder, time.monotonic() * 1000.0
         known = self._told_waiting.get(pool, frozenset())
         waiting = binder.waiting
         self._told_waiting[pool] = frozenset(each.request.key for each in waiting)
-        return [reservations.unbound_fields(binder, each, now, known=each.request.key in known) for each in waiting]
+        return tuple([_waiting(binder, each, now, known=each.request.key in known) for each in waiting])
 
     def _note_unpublished(self, message: type[Message], error: BusError) -> None:
         """Readers see the gap in the sequence and ask; this publisher can't send it again."""
         self._metrics.unpublished.labels(message.__name__).inc()
         _log.debug("unpublished", reason=str(error))
+
+
+def _waiting(binder: Binder, each: Unbound, now_ms: float, *, known: bool) -> PeerUnbound:
+    """`known`: the peers have its blocks."""
+    request = each.request
+    return PeerUnbound(
+        binder.worker_of(each),
+        round(each.uncached),
+        each.prompt,
+        request.priority,
+        round(each.latest - now_ms),
+        request.request_id,
+        request.edge,
+        round(now_ms - each.since),
+        request.max_output_tokens,
+        request.block_tokens,
+        NO_BLOCKS if known else Blocks(request.blocks.tobytes()),
+    )

@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass, field
 
+import msgspec
 import numpy as np
 import pytest
 from hypothesis import settings
@@ -9,6 +10,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 from prometheus_client import CollectorRegistry
 
+from pointsman_contracts.peers import PeerChange
 from pointsman_contracts.response import AttemptFailed
 from pointsman_contracts.scheduling import ReservationChange
 from pointsman_plugins.scheduling.request import RequestKey
@@ -84,7 +86,7 @@ def test_what_becomes_of_one_edges_request_is_nothing_to_anothers_with_its_id() 
     again = bench.decide(bench.prompt(family=2, blocks=4, request_id="same", edge="edge-2", attempt=2))
     bench.pool.books.completed(requests[0].key, bench.now, ok=True)
     assert [hold.edge for hold in bench.pool.books.ledger] == ["edge-2"]
-    released = again.holds[0].change("release").model_copy(update={"edge": "edge-1"})
+    released = msgspec.structs.replace(again.holds[0].change("release"), edge="edge-1")
     assert not bench.pool.books.apply(released, "scheduler-2", bench.now)
     bench.pool.books.edge_gone("edge-1", bench.now)
     assert [hold.edge for hold in bench.pool.books.ledger] == ["edge-2"]
@@ -478,7 +480,7 @@ class Chaos(RuleBasedStateMachine):
         bench = self.benches[receiver]
         books = bench.pool.books
         match message:
-            case ReservationChange():
+            case PeerChange() | ReservationChange():
                 books.apply(message, sender, bench.now)
             case AttemptFailed():
                 books.failed(message, bench.now)

@@ -1,11 +1,12 @@
 """Reservations as they are written for peers of every version."""
 
+import numpy as np
+import orjson
 import pytest
 
-from pointsman_contracts.peers import read_reservations
-from pointsman_contracts.scheduling import Reservations
+from pointsman_contracts.peers import PeerReservations, read_reservations, write_reservations
+from pointsman_contracts.scheduling import ReservationChange, Reservations
 from pointsman_plugins.scheduling.worker import Hold
-from pointsman_scheduler.reservations import written
 from pointsman_scheduler.testing import Bench
 
 
@@ -26,14 +27,39 @@ def test_a_peer_of_any_version_reads_every_field_of_a_change(op: str, facts: dic
     bench = Bench()
     bench.join("w0")
     hold = Hold("r", next(iter(bench.pool.fleet)), 1.0, **facts)  # pyright: ignore[reportArgumentType] - named by the test
-    payload = written("llama", "scheduler-1", 3, 5, [(op, (hold, hold))], None)
     change = hold.change(op)
-    assert Reservations.decode(payload) == Reservations(
-        pool="llama", scheduler="scheduler-1", sequence=3, at_ms=5, changes=(change, change)
-    )
-    read = read_reservations(payload).changes[0]
-    assert all(getattr(read, name) == value for name, value in change)
+    payload = write_reservations(PeerReservations("llama", "scheduler-1", 3, 5, (change, change)))
+    document = Reservations.decode(payload)
+    assert document.unbound is None
+    for read in (*document.changes, *read_reservations(payload).changes):
+        assert {name: getattr(read, name) for name in ReservationChange.model_fields} == {
+            **{name: getattr(hold, name) for name in ReservationChange.model_fields if hasattr(hold, name)},
+            "op": op,
+            "worker": "w0",
+            "boot_id": hold.worker.registration.boot_id,
+        }
 
 
 def test_a_scheduler_without_waiting_requests_says_so() -> None:
-    assert Reservations.decode(written("llama", "scheduler-1", 3, 5, [], [])).unbound == ()
+    payload = write_reservations(PeerReservations("llama", "scheduler-1", 3, 5, (), ()))
+    assert Reservations.decode(payload).unbound == ()
+
+
+def test_fields_with_their_defaults_are_left_out() -> None:
+    bench = Bench()
+    bench.join("w0")
+    hold = Hold("r", next(iter(bench.pool.fleet)), 1.0)
+    written = orjson.loads(
+        write_reservations(PeerReservations("llama", "scheduler-1", 3, 5, (hold.change("release"),)))
+    )
+    assert written["changes"] == [
+        {"op": "release", "request_id": "r", "worker": "w0", "boot_id": hold.worker.registration.boot_id}
+    ]
+
+
+def test_a_rank_of_numpy_that_a_plugin_chose_is_written_as_a_number() -> None:
+    bench = Bench()
+    bench.join("w0")
+    hold = Hold("r", next(iter(bench.pool.fleet)), 1.0, rank=np.int64(3))  # pyright: ignore[reportArgumentType]
+    payload = write_reservations(PeerReservations("llama", "scheduler-1", 3, 5, (hold.change("reserve"),)))
+    assert Reservations.decode(payload).changes[0].rank == 3

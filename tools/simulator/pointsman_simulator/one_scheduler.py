@@ -4,7 +4,7 @@ from collections.abc import Iterable, Sequence
 
 import numpy as np
 
-from pointsman_contracts.scheduling import ReservationChange
+from pointsman_contracts.peers import AnyChange
 from pointsman_contracts.worker import WorkerLoad, WorkerRegistration
 from pointsman_core.config import SchedulingPolicy
 from pointsman_plugins.scheduling.arrays import Blocks
@@ -113,7 +113,7 @@ class OneScheduler:
         """The engine that was chosen."""
         return self._row[outcome.endpoints[0].name]
 
-    def apply(self, changes: Sequence[ReservationChange], scheduler: str, now: float) -> None:
+    def apply(self, changes: Sequence[AnyChange], scheduler: str, now: float) -> None:
         """Take another scheduler's decision."""
         for change in changes:
             self.pool.books.apply(change, scheduler, now / 1000.0)

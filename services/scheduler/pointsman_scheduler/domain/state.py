@@ -8,7 +8,7 @@ from typing import Final
 
 import numpy as np
 
-from pointsman_contracts.scheduling import OpenReservation, SchedulerState, SchedulerStateQuery
+from pointsman_contracts.scheduling import OpenReservation, ReservationChange, SchedulerState, SchedulerStateQuery
 from pointsman_scheduler.domain.pool import PoolScheduler
 from pointsman_scheduler.domain.prefix_index import Dump
 
@@ -64,7 +64,8 @@ def _reservations(pool: PoolScheduler, query: SchedulerStateQuery) -> SchedulerS
         # All reservations of a request id, of every leg and edge, are in one part: the next one begins after it.
         if size > PART_BYTES and hold.request_id != told[-1].change.request_id:
             return SchedulerState(reservations=tuple(told), more=True)
-        told.append(OpenReservation(change=hold.change("reserve"), scheduler=hold.scheduler, confirmed=hold.confirmed))
+        change = ReservationChange.model_validate(hold.change("reserve"), from_attributes=True)
+        told.append(OpenReservation(change=change, scheduler=hold.scheduler, confirmed=hold.confirmed))
         size += RESERVATION_BYTES + len(hold.blocks)
     return SchedulerState(reservations=tuple(told))
 

@@ -6,8 +6,8 @@ from dataclasses import dataclass, field
 from typing import Final
 from urllib.parse import urlsplit
 
+from pointsman_contracts.peers import NO_BLOCKS, Blocks, PeerChange
 from pointsman_contracts.reply import ChosenEndpoint
-from pointsman_contracts.scheduling import ReservationChange
 from pointsman_contracts.worker import WorkerLoad, WorkerRegistration
 from pointsman_plugins.scheduling.demotion import Trust
 from pointsman_plugins.scheduling.request import RequestKey
@@ -79,26 +79,26 @@ class Hold:
         self.request = self.edge, self.request_id
         self.key = self.edge, self.request_id, self.leg
 
-    def change(self, op: str) -> ReservationChange:
+    def change(self, op: str) -> PeerChange:
         """The change as published to other schedulers; `op` as in `ReservationChange`."""
-        return ReservationChange(
-            op=op,
-            request_id=self.request_id,
-            worker=self.worker.name,
-            boot_id=self.worker.registration.boot_id,
-            edge=self.edge,
-            leg=self.leg,
-            attempt=self.attempt,
-            lora=self.lora,
-            session=self.session,
-            rank=self.rank,
-            prompt_tokens=self.prompt_tokens,
-            uncached_tokens=self.uncached_tokens,
-            output_tokens=self.output_tokens,
-            block_tokens=self.block_tokens,
-            blocks=self.blocks,
-            blocks_precise=self.blocks_precise,
-            streamed=self.streamed,
+        return PeerChange(
+            op,
+            self.request_id,
+            self.worker.name,
+            self.worker.registration.boot_id,
+            self.edge,
+            self.leg,
+            self.attempt,
+            self.prompt_tokens,
+            self.uncached_tokens,
+            self.output_tokens,
+            self.block_tokens,
+            Blocks(self.blocks) if self.blocks else NO_BLOCKS,
+            self.blocks_precise,
+            self.lora,
+            self.session,
+            self.rank,
+            self.streamed,
         )
 
 
