@@ -1,11 +1,8 @@
 """`pointsman regret`: sums of regret by pool, hour, profile and reason."""
 
-import csv
-import json
-import sys
 from collections.abc import Sequence
 from datetime import datetime
-from typing import Final, Literal
+from typing import Final
 
 from rich.console import Console
 from rich.table import Table
@@ -14,49 +11,36 @@ from rich.text import Text
 from pointsman_cli import bus, recordings
 from pointsman_cli.words import CommandError, counted
 from pointsman_contracts.regret import RegretQuery, RegretSum, RegretSums
-from pointsman_core.plugins import unknown
 
 KEYS: Final = ("pool", "hour", "profile", "reason")
-Form = Literal["table", "csv", "json"]
 _FORMS: Final = ("%Y-%m-%dT%H", "%Y-%m-%d")
 _BEST: Final = "best choice"
 
 
 def query(by: str, since: str | None, until: str | None, pool: str | None, profile: str | None) -> RegretQuery:
     """The question. CommandError names what may be asked."""
-    names = [name.strip() for name in by.split(",") if name.strip()]
-    strange = [name for name in names if name not in KEYS]
-    if strange:
-        raise CommandError(
-            f"--by {by}: {unknown('column', strange[0], KEYS)}.",
-            f"Write some of {', '.join(KEYS)}, separated by commas.",
-        )
     return RegretQuery(
-        by=tuple(names), since=_hour("--since", since), until=_hour("--until", until), pool=pool, profile=profile
+        by=recordings.columns(by, KEYS),
+        since=_hour("--since", since),
+        until=_hour("--until", until),
+        pool=pool,
+        profile=profile,
     )
 
 
-async def regret(url: str | None, asked: RegretQuery, console: Console, form: Form) -> None:
+async def regret(url: str | None, asked: RegretQuery, console: Console, form: recordings.Form) -> None:
     """Print the sums. CommandError when no recorder answers."""
     async with bus.connected(bus.settings(url), "pointsman regret") as client:
-        sums = await recordings.ask(client, asked, RegretSums)
-    if sums is None:
-        raise CommandError(
-            "no recorder answers.", "pointsman-recorder judges decisions; `pointsman up` starts one beside the others."
-        )
+        sums = await recordings.sums(client, asked, RegretSums, "judges decisions")
     show(sums, asked.by, console, form)
 
 
-def show(sums: RegretSums, by: tuple[str, ...], console: Console, form: Form, notes: Sequence[str] = ()) -> None:
+def show(
+    sums: RegretSums, by: tuple[str, ...], console: Console, form: recordings.Form, notes: Sequence[str] = ()
+) -> None:
     """Print sums; a table has the caveats of `sums` and these notes below it."""
-    if form == "json":
-        for row in sums.rows:
-            console.print(json.dumps(plain(row, by)), soft_wrap=True, markup=False)
-        return
-    if form == "csv":
-        writer = csv.DictWriter(sys.stdout, list(plain(RegretSum(), by)), lineterminator="\n")
-        writer.writeheader()
-        writer.writerows([plain(row, by) for row in sums.rows])
+    if form != "table":
+        recordings.print_rows([plain(row, by) for row in sums.rows], list(plain(RegretSum(), by)), form, console)
         return
     if sums.rows:
         console.print(table(sums, by))

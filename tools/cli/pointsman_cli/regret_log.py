@@ -9,7 +9,8 @@ from rich.console import Console
 
 from pointsman_cli.log_reading import gaps, log_errors, progress_through
 from pointsman_cli.logged_events import LoggedEvent, logged_events
-from pointsman_cli.regret import KEYS, Form, show
+from pointsman_cli.recordings import Form
+from pointsman_cli.regret import KEYS, show
 from pointsman_cli.words import counted
 from pointsman_contracts.regret import RegretQuery, RegretSum, RegretSums, RequestsJudged
 from pointsman_flight.reader import open_log

@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Final
 
@@ -14,8 +15,6 @@ from pointsman_simulator.timing import Timing
 
 _ENGINE: Final = EngineConfig()
 _LAGS: Final = Lags()
-
-
 _ONLY_WITH_LOG: Final = ("pool", "arrivals", "bursts", "engines", "speed")
 _NOT_WITH_LOG: Final = (
     *("trace", "workload", "limit", "scale", "requests", "rate", "workers", "blocks", "block_size", "speedup"),
@@ -61,175 +60,107 @@ def _refuse(context: typer.Context, names: Sequence[str], why: str) -> None:
             raise CommandError(f"--{name.replace('_', '-')} {why}.", "The options: pointsman simulate --help")
 
 
+_FOR_WORKLOAD: Final = partial(typer.Option, rich_help_panel="Workload")
+_FOR_TWIN: Final = partial(typer.Option, rich_help_panel="Twin of a flight log")
+_FOR_POLICIES: Final = partial(typer.Option, rich_help_panel="Policies")
+_FOR_ENGINES: Final = partial(typer.Option, rich_help_panel="Engines")
+_FOR_DELAYS: Final = partial(typer.Option, rich_help_panel="Delays")
+_FOR_OUTPUT: Final = partial(typer.Option, rich_help_panel="Output")
+
+
 def simulate(
     context: typer.Context,
     trace: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="FILE",
-            help="A trace in Mooncake's form: .jsonl, .jsonl.xz or .jsonl.gz.",
-            rich_help_panel="Workload",
-        ),
+        Path | None, _FOR_WORKLOAD(metavar="FILE", help="A trace in Mooncake's form: .jsonl, .jsonl.xz or .jsonl.gz.")
     ] = None,
     workload: Annotated[
         str | None,
-        typer.Option(
+        _FOR_WORKLOAD(
             metavar="NAME",
             help="A synthetic one: chat, system-prompts, rag, agents, adapters, bursts.",
             autocompletion=_workloads,
-            rich_help_panel="Workload",
         ),
     ] = None,
     limit: Annotated[
-        int | None,
-        typer.Option(metavar="N", min=1, help="Only the first requests of the trace.", rich_help_panel="Workload"),
+        int | None, _FOR_WORKLOAD(metavar="N", min=1, help="Only the first requests of the trace.")
     ] = None,
     scale: Annotated[
-        float,
-        typer.Option(
-            metavar="X",
-            callback=_above_0,
-            help="Speed of the trace's arrivals: 2 halves the gaps.",
-            rich_help_panel="Workload",
-        ),
+        float, _FOR_WORKLOAD(metavar="X", callback=_above_0, help="Speed of the trace's arrivals: 2 halves the gaps.")
     ] = 1.0,
-    requests: Annotated[
-        int, typer.Option(metavar="N", min=1, help="Number of synthetic requests.", rich_help_panel="Workload")
-    ] = 4000,
-    rate: Annotated[
-        float,
-        typer.Option(metavar="X", callback=_above_0, help="Synthetic requests per second.", rich_help_panel="Workload"),
-    ] = 4.0,
+    requests: Annotated[int, _FOR_WORKLOAD(metavar="N", min=1, help="Number of synthetic requests.")] = 4000,
+    rate: Annotated[float, _FOR_WORKLOAD(metavar="X", callback=_above_0, help="Synthetic requests per second.")] = 4.0,
     log: Annotated[
         list[Path] | None,
-        typer.Option(
+        _FOR_TWIN(
             "--from",
             metavar="LOG",
             help="A flight log: segments or folders; repeatable. Fits engines to it, and says whether to trust them.",
-            rich_help_panel="Twin of a flight log",
         ),
     ] = None,
-    pool: Annotated[
-        str | None,
-        typer.Option(metavar="NAME", help="The pool; default: the only one.", rich_help_panel="Twin of a flight log"),
-    ] = None,
+    pool: Annotated[str | None, _FOR_TWIN(metavar="NAME", help="The pool; default: the only one.")] = None,
     arrivals: Annotated[
-        float,
-        typer.Option(
-            metavar="X",
-            callback=_above_0,
-            help="What if: X times as many requests/s.",
-            rich_help_panel="Twin of a flight log",
-        ),
+        float, _FOR_TWIN(metavar="X", callback=_above_0, help="What if: X times as many requests/s.")
     ] = 1.0,
     bursts: Annotated[
-        float,
-        typer.Option(
-            metavar="X",
-            callback=_above_0,
-            help="What if: each minute's requests came in 60/X seconds.",
-            rich_help_panel="Twin of a flight log",
-        ),
+        float, _FOR_TWIN(metavar="X", callback=_above_0, help="What if: each minute's requests came in 60/X seconds.")
     ] = 1.0,
-    engines: Annotated[
-        int,
-        typer.Option(metavar="+N|-N", help="What if: more engines, or fewer.", rich_help_panel="Twin of a flight log"),
-    ] = 0,
+    engines: Annotated[int, _FOR_TWIN(metavar="+N|-N", help="What if: more engines, or fewer.")] = 0,
     speed: Annotated[
         list[str] | None,
-        typer.Option(
-            metavar="NAME=X",
-            help="What if: an engine, or all of a model, were X times as fast; repeatable.",
-            rich_help_panel="Twin of a flight log",
-        ),
+        _FOR_TWIN(metavar="NAME=X", help="What if: an engine, or all of a model, were X times as fast; repeatable."),
     ] = None,
     policy: Annotated[
         list[str] | None,
-        typer.Option(
+        _FOR_POLICIES(
             metavar="NAME",
             autocompletion=_policies,
-            rich_help_panel="Policies",
             help="Repeatable; default: all. pointsman, round-robin, least-requests, power-of-two, gie, dynamo, "
             "dynamo-scale-2, with --config FILE:NAME, with --from recorded.",
         ),
     ] = None,
     config: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="FILE",
-            help="Compare the scheduling policies of this configuration too.",
-            rich_help_panel="Policies",
-        ),
+        Path | None, _FOR_POLICIES(metavar="FILE", help="Compare the scheduling policies of this configuration too.")
     ] = None,
     seeds: Annotated[
         int | None,
-        typer.Option(
-            metavar="N",
-            min=1,
-            help="Runs of each policy, with other ties; default: 1, with --from 3.",
-            rich_help_panel="Policies",
-        ),
+        _FOR_POLICIES(metavar="N", min=1, help="Runs of each policy, with other ties; default: 1, with --from 3."),
     ] = None,
     schedulers: Annotated[
-        int,
-        typer.Option(
-            metavar="N", min=1, help="Schedulers that share the requests of pointsman.", rich_help_panel="Policies"
-        ),
+        int, _FOR_POLICIES(metavar="N", min=1, help="Schedulers that share the requests of pointsman.")
     ] = 1,
-    workers: Annotated[int, typer.Option(metavar="N", min=1, help="Number of engines.", rich_help_panel="Engines")] = 4,
+    workers: Annotated[int, _FOR_ENGINES(metavar="N", min=1, help="Number of engines.")] = 4,
     speeds: Annotated[
-        str | None,
-        typer.Option(metavar="X,X,…", help="Speed factor of each engine, e.g. 0.6,1,1,1.4.", rich_help_panel="Engines"),
+        str | None, _FOR_ENGINES(metavar="X,X,…", help="Speed factor of each engine, e.g. 0.6,1,1,1.4.")
     ] = None,
-    blocks: Annotated[
-        int, typer.Option(metavar="N", min=1, help="KV blocks of an engine.", rich_help_panel="Engines")
-    ] = _ENGINE.num_blocks,
-    block_size: Annotated[
-        int, typer.Option(metavar="N", min=1, help="Tokens of a KV block.", rich_help_panel="Engines")
-    ] = _ENGINE.block_size,
+    blocks: Annotated[int, _FOR_ENGINES(metavar="N", min=1, help="KV blocks of an engine.")] = _ENGINE.num_blocks,
+    block_size: Annotated[int, _FOR_ENGINES(metavar="N", min=1, help="Tokens of a KV block.")] = _ENGINE.block_size,
     max_num_batched_tokens: Annotated[
-        int, typer.Option(metavar="N", min=1, help="Tokens of a pass.", rich_help_panel="Engines")
+        int, _FOR_ENGINES(metavar="N", min=1, help="Tokens of a pass.")
     ] = _ENGINE.max_num_batched_tokens,
-    max_num_seqs: Annotated[
-        int, typer.Option(metavar="N", min=1, help="Sequences of a pass.", rich_help_panel="Engines")
-    ] = _ENGINE.max_num_seqs,
-    max_loras: Annotated[
-        int, typer.Option(metavar="N", min=1, help="Adapters of a pass.", rich_help_panel="Engines")
-    ] = _ENGINE.max_loras,
+    max_num_seqs: Annotated[int, _FOR_ENGINES(metavar="N", min=1, help="Sequences of a pass.")] = _ENGINE.max_num_seqs,
+    max_loras: Annotated[int, _FOR_ENGINES(metavar="N", min=1, help="Adapters of a pass.")] = _ENGINE.max_loras,
     lora_load_ms: Annotated[
-        float, typer.Option(metavar="MS", min=0, help="Time to load an adapter.", rich_help_panel="Engines")
+        float, _FOR_ENGINES(metavar="MS", min=0, help="Time to load an adapter.")
     ] = _ENGINE.lora_load_ms,
-    speedup: Annotated[
-        float, typer.Option(metavar="X", callback=_above_0, help="Divides every pass time.", rich_help_panel="Engines")
-    ] = 1.0,
+    speedup: Annotated[float, _FOR_ENGINES(metavar="X", callback=_above_0, help="Divides every pass time.")] = 1.0,
     response_lag_ms: Annotated[
-        float, typer.Option(metavar="MS", min=0, help="Until a first or last token is known.", rich_help_panel="Delays")
+        float, _FOR_DELAYS(metavar="MS", min=0, help="Until a first or last token is known.")
     ] = _LAGS.response,
     kv_lag_ms: Annotated[
-        float,
-        typer.Option(metavar="MS", min=0, help="Until a change of a KV cache is known.", rich_help_panel="Delays"),
+        float, _FOR_DELAYS(metavar="MS", min=0, help="Until a change of a KV cache is known.")
     ] = _LAGS.kv,
-    load_age_ms: Annotated[
-        float, typer.Option(metavar="MS", min=0, help="Age of load reports.", rich_help_panel="Delays")
-    ] = _LAGS.load,
+    load_age_ms: Annotated[float, _FOR_DELAYS(metavar="MS", min=0, help="Age of load reports.")] = _LAGS.load,
     dispatch_lag_ms: Annotated[
-        float, typer.Option(metavar="MS", min=0, help="From a decision to its engine.", rich_help_panel="Delays")
+        float, _FOR_DELAYS(metavar="MS", min=0, help="From a decision to its engine.")
     ] = _LAGS.dispatch,
     peer_lag_ms: Annotated[
-        float,
-        typer.Option(metavar="MS", min=0, help="From a scheduler to the other schedulers.", rich_help_panel="Delays"),
+        float, _FOR_DELAYS(metavar="MS", min=0, help="From a scheduler to the other schedulers.")
     ] = _LAGS.peer,
     processes: Annotated[
-        int,
-        typer.Option(
-            metavar="N", min=1, help="Number of runs at a time.", rich_help_panel="Output", show_default="the cores"
-        ),
+        int, _FOR_OUTPUT(metavar="N", min=1, help="Number of runs at a time.", show_default="the cores")
     ] = os.cpu_count() or 1,
     out: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="FOLDER", help="Save results.json, results.md and results.png here.", rich_help_panel="Output"
-        ),
+        Path | None, _FOR_OUTPUT(metavar="FOLDER", help="Save results.json, results.md and results.png here.")
     ] = None,
 ) -> None:
     """Compare routing policies in virtual time: on a trace, a synthetic workload, or the twin of a flight log.

@@ -1,10 +1,7 @@
 """`pointsman usage`: usage and cost by tenant, subject, key, model and day."""
 
-import csv
-import json
-import sys
 from datetime import date
-from typing import Final, Literal
+from typing import Final
 
 from nats.aio.client import Client
 from rich.console import Console
@@ -15,10 +12,9 @@ from pointsman_cli import bus, recordings
 from pointsman_cli.words import CommandError, counted
 from pointsman_contracts.money import dollars, nanos
 from pointsman_contracts.usage import UsageQuery, UsageSum, UsageSums
-from pointsman_core.plugins import did_you_mean, unknown
+from pointsman_core.plugins import did_you_mean
 
 KEYS: Final = ("tenant", "subject", "key", "model", "day")
-Form = Literal["table", "csv", "json"]
 _COUNTS: Final = {
     "requests": "requests",
     "failed": "failed",
@@ -38,15 +34,8 @@ def query(
     by: str, since: str | None, until: str | None, tenant: str | None, model: str | None, key: str | None = None
 ) -> UsageQuery:
     """The question. CommandError names what may be asked."""
-    names = [name.strip() for name in by.split(",") if name.strip()]
-    strange = [name for name in names if name not in KEYS]
-    if strange:
-        raise CommandError(
-            f"--by {by}: {unknown('column', strange[0], KEYS)}.",
-            f"Write some of {', '.join(KEYS)}, separated by commas.",
-        )
     return UsageQuery(
-        by=tuple(names),
+        by=recordings.columns(by, KEYS),
         since=_day("--since", since),
         until=_day("--until", until),
         tenant=tenant,
@@ -55,24 +44,16 @@ def query(
     )
 
 
-async def usage(url: str | None, asked: UsageQuery, console: Console, form: Form) -> None:
+async def usage(url: str | None, asked: UsageQuery, console: Console, form: recordings.Form) -> None:
     """Print the sums. CommandError when no recorder answers."""
     async with bus.connected(bus.settings(url), "pointsman usage") as client:
-        sums = await recordings.ask(client, asked, UsageSums)
-        if sums is not None and not sums.rows:
+        sums = await recordings.sums(client, asked, UsageSums, "keeps the sums")
+        if not sums.rows:
             await _refuse_unknown(client, asked)
-    if sums is None:
-        raise CommandError(
-            "no recorder answers.", "pointsman-recorder keeps the sums; `pointsman up` starts one beside the others."
+    if form != "table":
+        recordings.print_rows(
+            [plain(row, asked.by) for row in sums.rows], list(plain(UsageSum(), asked.by)), form, console
         )
-    if form == "json":
-        for row in sums.rows:
-            console.print(json.dumps(plain(row, asked.by)), soft_wrap=True, markup=False)
-        return
-    if form == "csv":
-        writer = csv.DictWriter(sys.stdout, list(plain(UsageSum(), asked.by)), lineterminator="\n")
-        writer.writeheader()
-        writer.writerows([plain(row, asked.by) for row in sums.rows])
         return
     console.print(table(sums, asked.by))
     for note in notes(sums):

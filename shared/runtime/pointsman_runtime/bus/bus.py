@@ -22,6 +22,7 @@ from pointsman_runtime.telling.tallies import Tallies, Tally
 
 M = TypeVar("M", bound=Message)
 H = TypeVar("H")
+T = TypeVar("T")
 
 
 class Bus:
@@ -115,30 +116,38 @@ class Bus:
         `keep="latest"` hands over only the newest message of each subject when the handler falls behind;
         `keep="all"` drops the newest over `pending`. Drops are counted by subscription.
         """
-        tally = self.new_tally(message.address.type_id)
-        handle = Listener(self.link, self.tallies, tally, (message,), message.decode, handler).handle
-        if keep == "latest":
-            mailbox: Mailbox = LatestWins(tally, handle, self.link.soon)
-            self._mailboxes.append(mailbox)
-        else:
-            mailbox = self.mailbox(tally, handle, pending=pending)
-        self._attach(mailbox, subject(message, *route), route)
+        self._listen(message, (message,), message.decode, handler, route, keep, pending)
 
     def listen_read(
         self, message: type[M], head: type[H], read: Read[M | H], handler: Callable[[M | H], None], *route: str
     ) -> None:
         """As `listen`, for a message that is read in a class of its own: `read` returns a `head` with a part of its
         fields, or the whole message."""
-        tally = self.new_tally(message.address.type_id)
-        handle = Listener[M | H](self.link, self.tallies, tally, (message, head), read, handler).handle
-        self._attach(self.mailbox(tally, handle, pending=16384), subject(message, *route), route)
+        self._listen(message, (message, head), read, handler, route)
 
     def answer(self, message: type[M], handler: Callable[[M], bytes], *route: str) -> None:
         """Call `handler` for every question of this type on this route, and send the bytes that it returns to the
         caller. For questions that a request waits for; `Events.handle` takes the others."""
+        self._listen(message, (message,), message.decode, handler, route, pending=4096)
+
+    def _listen(
+        self,
+        message: type[Message],
+        kinds: tuple[type[T], ...],
+        read: Read[T],
+        handler: Callable[[T], bytes | None],
+        route: tuple[str, ...],
+        keep: Literal["all", "latest"] = "all",
+        pending: int = 16384,
+    ) -> None:
         tally = self.new_tally(message.address.type_id)
-        handle = Listener(self.link, self.tallies, tally, (message,), message.decode, handler).handle
-        self._attach(self.mailbox(tally, handle), subject(message, *route), route)
+        handle = Listener(self.link, self.tallies, tally, kinds, read, handler).handle
+        if keep == "latest":
+            mailbox: Mailbox = LatestWins(tally, handle, self.link.soon)
+            self._mailboxes.append(mailbox)
+        else:
+            mailbox = self.mailbox(tally, handle, pending=pending)
+        self._attach(mailbox, subject(message, *route), route)
 
     def mailbox(self, tally: Tally, handle: Handle, *, pending: int = 4096, concurrency: int = 256) -> Fifo:
         """A queue before `handle` that `finish` waits for. `pending` bounds the messages that wait, `concurrency` the
