@@ -66,10 +66,10 @@ class RecordedBench(Bench):
         super().__init__(settings, scheduler)
         self.directory: Final = directory
         self.pool.use([])
-        self.tap: Final = Tap(self.pool, 10**6)
+        self.log: Final = SegmentLog(self.pool, FlightSettings(hash_ids=hash_ids), directory, Salt(b"test"), "1")
+        self.tap: Final = Tap(self.pool, self.log.maker, 2**30)
         self.tap.attach()
         self.tap.open()
-        self.log: Final = SegmentLog(self.pool, FlightSettings(hash_ids=hash_ids), directory, Salt(b"test"), "1")
         self.log.begin(Beginning(1, self.now, None, ()))
         self.pool.use([self.policy])
 
@@ -82,9 +82,8 @@ class RecordedBench(Bench):
 
     def write(self) -> None:
         """Write what was noted."""
-        notes = [*self.tap.drain().notes, ("check", figures(self.pool))]
-        for encoded in self.log.encoded(notes, len(notes)):
-            self.log.write(encoded)
+        self.tap.check(figures(self.pool))
+        self.log.write(self.tap.drain().encoded)
 
     def rotate(self) -> None:
         """Begin another segment, with a snapshot."""

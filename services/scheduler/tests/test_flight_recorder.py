@@ -35,7 +35,7 @@ READ_ONLY = {
 class Rig:
     """A recorder, and one pool with traffic."""
 
-    def __init__(self, directory: Path, flight: FlightSettings | None, *, most_notes: int = 10_000) -> None:
+    def __init__(self, directory: Path, flight: FlightSettings | None, *, most_bytes: int = 2**24) -> None:
         self.directory = directory
         self.bench = Bench()
         self.pools: list[PoolScheduler] = [self.bench.pool]
@@ -43,7 +43,7 @@ class Rig:
         self.now = 0.0
         metrics = FlightMetrics(self.registry)
         self.recorder = FlightRecorder(
-            directory, "salt", "1", lambda: self.pools, metrics, most_notes, lambda: self.now
+            directory, "salt", "1", lambda: self.pools, metrics, most_bytes, lambda: self.now
         )
         self.recorder.configured({"llama": flight})
         self.traffic = RandomTraffic(self.bench, 1, revisions=False)
@@ -178,7 +178,7 @@ async def test_a_log_that_begins_with_a_snapshot_lacks_nothing_although_inputs_c
 
 
 async def test_inputs_that_come_too_fast_end_the_segment_and_are_counted(tmp_path: Path) -> None:
-    rig = Rig(tmp_path, FlightSettings(), most_notes=50)
+    rig = Rig(tmp_path, FlightSettings(), most_bytes=10_000)
     await rig.fly(300)
     await rig.fly(20)
     await rig.recorder.close()
@@ -187,6 +187,24 @@ async def test_inputs_that_come_too_fast_end_the_segment_and_are_counted(tmp_pat
     assert first.ended is not None
     assert first.ended.reason == "gap"
     assert second.header.missed == first.ended.dropped > 100
+    assert not replayed(tmp_path)[1]
+
+
+async def test_an_input_that_cannot_be_recorded_ends_the_segment_and_fails_no_request(tmp_path: Path) -> None:
+    rig = Rig(tmp_path, FlightSettings())
+    await rig.fly(100)
+    worker = rig.bench.serve()
+    rig.bench.pool.books.completed(("edge-1", "request"), rig.bench.now, ok=True, output_tokens=2**70, worker=worker)
+    assert rig.bench.serve()
+    await rig.fly(20)
+    await rig.fly(20)
+    await rig.recorder.close()
+    first, second = open_log([tmp_path])[0].segments[:2]
+    list(first.entries())
+    assert first.ended is not None
+    assert first.ended.reason == "gap"
+    assert second.header.gap.startswith("an input can't be recorded: ")
+    assert second.header.missed == first.ended.dropped > 3
     assert not replayed(tmp_path)[1]
 
 

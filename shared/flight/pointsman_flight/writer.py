@@ -4,7 +4,7 @@ import os
 from collections.abc import Sequence
 from io import FileIO
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 from urllib.parse import quote
 
 import msgspec
@@ -20,6 +20,13 @@ FRAME_BYTES: Final = 4 * 2**20
 def folder(directory: Path, pool: str) -> Path:
     """Where the segments of a pool are."""
     return directory / quote(pool, safe="")
+
+
+class Records(NamedTuple):
+    """So many records in msgpack, one after the other."""
+
+    number: int
+    content: bytearray
 
 
 class SegmentWriter:
@@ -46,18 +53,23 @@ class SegmentWriter:
 
     def write(self, records: Sequence[Record]) -> None:
         """Append records, in one frame or several. They are in the operating system's hands when this returns."""
-        self.append([self._encoder.encode(record) for record in records])
+        parts = [Records(0, bytearray())]
+        for record in records:
+            if len(parts[-1].content) > FRAME_BYTES:
+                parts.append(Records(0, bytearray()))
+            count, content = parts[-1]
+            self._encoder.encode_into(record, content, -1)
+            parts[-1] = Records(count + 1, content)
+        self.append(parts)
 
-    def append(self, encoded: Sequence[bytes]) -> None:
-        """As `write`, for records in msgpack."""
+    def append(self, encoded: Sequence[Records]) -> None:
+        """As `write`, for records in msgpack, each of which becomes a frame."""
         parts: list[bytes] = []
-        chain, first, size = self.chain, 0, 0
-        for number, record in enumerate(encoded, 1):
-            size += len(record)
-            if size > FRAME_BYTES or number == len(encoded):
-                frame, chain = framed(_array(number - first) + b"".join(encoded[first:number]), chain)
+        chain = self.chain
+        for count, content in encoded:
+            if count:
+                frame, chain = framed(_array(count) + content, chain)
                 parts.append(frame)
-                first, size = number, 0
         if parts:
             self._put(b"".join(parts))
             self.chain = chain

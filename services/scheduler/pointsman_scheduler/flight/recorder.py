@@ -15,18 +15,18 @@ from pointsman_runtime.telling.logs import Log
 from pointsman_scheduler.domain.policy import Policy
 from pointsman_scheduler.domain.pool import PoolScheduler
 from pointsman_scheduler.domain.prefix_index.recency import Promise
+from pointsman_scheduler.flight.encoding import NOTHING, Encoded
 from pointsman_scheduler.flight.freezing import freeze
 from pointsman_scheduler.flight.metrics import FlightMetrics
-from pointsman_scheduler.flight.segments import Beginning, Encoded, SegmentLog
-from pointsman_scheduler.flight.tap import Drained, Note, Tap
+from pointsman_scheduler.flight.segments import Beginning, SegmentLog
+from pointsman_scheduler.flight.tap import Drained, Tap
 
-TURN_S: Final = 0.1
-_AT_ONCE: Final = 32
-"""Notes that become records without a break: some 0.3 ms."""
+TURN_S: Final = 0.25
+"""A turn takes some 0.8 ms, however little it writes."""
 RETRY_S: Final = 5.0
 """After the disk refused a write."""
-MOST_NOTES: Final = 10_000
-"""Inputs that wait for the disk: some seconds of a busy pool, and some 20 MB."""
+MOST_BYTES: Final = 16 * 2**20
+"""Records that wait for the disk: a quarter of a minute of a busy pool."""
 
 _log = Log("flight")
 
@@ -34,9 +34,9 @@ _log = Log("flight")
 class _Turn(NamedTuple):
     """What is to be written."""
 
-    notes: list[Note]
+    encoded: Encoded
     write: Callable[[Encoded], None]
-    """Work for the thread, with the notes' records."""
+    """Work for the thread, with these records."""
     promises: Sequence[Promise] = ()
     """Parts of a snapshot that the event loop copies before, one after the other."""
 
@@ -59,27 +59,27 @@ class _Recording:
 
     def turn(self, now: float) -> _Turn | None:
         """One turn of the event loop."""
-        log, tap = self.log, self.tap
+        log = self.log
         if not log.is_open:
             if now < self._retry_at:
                 return None
             start, self._first = self._first or self._snapshot(), None
-            return _Turn([], partial(self._begin, start), _promises(start))
-        drained = tap.drain()
-        notes = self._noted(drained)
-        self._in_hand = len(drained.notes)
+            return _Turn(NOTHING, partial(self._begin, start), _promises(start))
+        drained = self._drained()
+        encoded = drained.encoded
+        self._in_hand = encoded.inputs
         if drained.dropped:
-            self._gap, self._missed = "the disk was too slow", drained.dropped
-            return _Turn(notes, partial(self._stop, drained.dropped))
+            self._gap, self._missed = drained.problem, drained.dropped
+            return _Turn(encoded, partial(self._stop, drained.dropped))
         if log.is_due(now):
             start = self._snapshot()
-            return _Turn(notes, partial(self._rotate, start), _promises(start))
-        return _Turn(notes, log.write) if notes else None
+            return _Turn(encoded, partial(self._rotate, start), _promises(start))
+        return _Turn(encoded, log.write) if encoded.inputs else None
 
     def failed(self, reason: str, now: float) -> None:
         """The thread's work failed."""
         lost = self.tap.drain()
-        self._gap, self._missed = reason, self._missed + self._in_hand + len(lost.notes) + lost.dropped
+        self._gap, self._missed = reason, self._missed + self._in_hand + lost.encoded.inputs + lost.dropped
         self._retry_at = now + RETRY_S
         self.tap.close()
         self.log.abandon()
@@ -87,14 +87,14 @@ class _Recording:
     def last(self) -> _Turn:
         """What is to be written at the end."""
         self.tap.detach()
-        drained, first = self.tap.drain(), self._first
+        drained, first = self._drained(), self._first
 
         def finish(encoded: Encoded) -> None:
             if first is not None:
                 self.log.begin(first)
             self._stop(drained.dropped, encoded)
 
-        return _Turn(self._noted(drained), finish)
+        return _Turn(drained.encoded, finish)
 
     def _snapshot(self) -> Beginning:
         pool, maker = self.tap.pool, self.log.maker
@@ -109,11 +109,9 @@ class _Recording:
         gap, self._gap, missed, self._missed = self._gap, "", self._missed, 0
         return Beginning(time.time_ns(), self._clock(), frozen, used, gap, missed)
 
-    def _noted(self, drained: Drained) -> list[Note]:
-        # Where inputs are missing, the state is further than the notes.
-        if drained.notes and not drained.dropped:
-            drained.notes.append(("check", figures(self.tap.pool)))
-        return drained.notes
+    def _drained(self) -> Drained:
+        self.tap.check(figures(self.tap.pool))
+        return self.tap.drain()
 
     def _begin(self, start: Beginning, _encoded: Encoded) -> None:
         self.log.begin(start)
@@ -149,7 +147,7 @@ class FlightRecorder:
         product: str,
         pools: Callable[[], Iterable[PoolScheduler]],
         metrics: FlightMetrics,
-        most_notes: int = MOST_NOTES,
+        most_bytes: int = MOST_BYTES,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         """`salt`: the deployment's key for renaming hashes; None for one that is kept in the directory."""
@@ -158,12 +156,12 @@ class FlightRecorder:
         self._product: Final = product
         self._pools: Final = pools
         self._metrics: Final = metrics
-        self._most_notes: Final = most_notes
+        self._most_bytes: Final = most_bytes
         self._clock: Final = clock
         self._salt: Salt | None = None
         self._settings: Mapping[str, FlightSettings] = {}
         self._recordings: dict[str, _Recording] = {}
-        self._ending: list[tuple[SegmentLog, _Turn]] = []
+        self._ending: list[_Turn] = []
         self._stopped: set[str] = set()
         """Pools whose log has stopped, for whatever reason; logged once."""
         self._thread: ThreadPoolExecutor | None = None
@@ -174,7 +172,7 @@ class FlightRecorder:
         for pool, recording in list(self._recordings.items()):
             if self._settings.get(pool) != recording.log.settings:
                 del self._recordings[pool]
-                self._ending.append((recording.log, recording.last()))
+                self._ending.append(recording.last())
         for pool in self._pools():
             if pool.pool in self._settings and pool.pool not in self._recordings:
                 self._record(pool, empty=False)
@@ -193,9 +191,9 @@ class FlightRecorder:
     async def turn(self) -> None:
         """Write what was noted since the last turn."""
         ending, self._ending = self._ending, []
-        for log, last in ending:
+        for last in ending:
             try:
-                await self._write(log, last)
+                await self._write(last)
             except OSError as error:
                 _log.error("flight_not_ended", error)
         for name, recording in list(self._recordings.items()):
@@ -204,7 +202,7 @@ class FlightRecorder:
                 continue
             before_inputs, before_bytes = recording.log.inputs, recording.log.bytes
             try:
-                await self._write(recording.log, turn)
+                await self._write(turn)
             except OSError as error:
                 self._failed(name, recording, error)
             else:
@@ -217,7 +215,7 @@ class FlightRecorder:
         """Write the rest, and end all segments."""
         for name, recording in list(self._recordings.items()):
             del self._recordings[name]
-            self._ending.append((recording.log, recording.last()))
+            self._ending.append(recording.last())
         await self.turn()
         if self._thread is not None:
             self._thread.shutdown()
@@ -228,8 +226,8 @@ class FlightRecorder:
         except OSError as error:
             _log.error("flight_not_begun", error, pool=pool.pool, directory=str(self._directory))
             return
-        tap = Tap(pool, self._most_notes)
         log = SegmentLog(pool, self._settings[pool.pool], self._directory, salt, self._product)
+        tap = Tap(pool, log.maker, self._most_bytes)
         tap.attach()
         if empty:
             tap.open()
@@ -238,18 +236,13 @@ class FlightRecorder:
     def _made_salt(self) -> Salt:
         return kept_in(self._directory) if self._secret is None else Salt(self._secret.encode())
 
-    async def _write(self, log: SegmentLog, turn: _Turn) -> None:
+    async def _write(self, turn: _Turn) -> None:
         for promise in turn.promises:
             promise.keep()
             await asyncio.sleep(0)
-        records, inputs = list[bytes](), 0
-        for made in log.encoded(turn.notes, _AT_ONCE):
-            records += made.records
-            inputs += made.inputs
-            await asyncio.sleep(0)
         if self._thread is None:
             self._thread = ThreadPoolExecutor(1, "flight")
-        await asyncio.get_running_loop().run_in_executor(self._thread, turn.write, Encoded(records, inputs))
+        await asyncio.get_running_loop().run_in_executor(self._thread, turn.write, turn.encoded)
 
     def _failed(self, pool: str, recording: _Recording, error: OSError) -> None:
         reason = (error.strerror or type(error).__name__).lower()

@@ -1,43 +1,32 @@
 """Writes one pool's log, segment after segment.
 
-Records are made and encoded on the event loop, some at a time, and compressed and written by a thread. A thread that
-makes them would hold the interpreter just as long, and each of the loop's system calls would wait for it.
+Records come encoded from the event loop; a thread renames the block hashes in them, compresses and writes. A thread
+that made them would hold the interpreter just as long, and each of the loop's system calls would wait for it.
 """
 
 import math
 import platform
 import sys
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Final, NamedTuple
 
-import msgspec
 import numpy as np
 
 from pointsman_core.config.flight import FlightSettings
 from pointsman_flight.frames import FORMAT
-from pointsman_flight.reader import NOT_INPUTS
 from pointsman_flight.records import Header, PoliciesUsed, Record, SnapshotPart
 from pointsman_flight.salt import Salt
 from pointsman_flight.writer import SegmentWriter, folder, remove_oldest
 from pointsman_scheduler.domain.pool import PoolScheduler
+from pointsman_scheduler.flight.encoding import Encoded
 from pointsman_scheduler.flight.freezing import Frozen
 from pointsman_scheduler.flight.packing import Packer
-from pointsman_scheduler.flight.tap import Note
 from pointsman_scheduler.flight.writing import RecordMaker
 
 SYNC_S: Final = 5.0
 """A segment is on the disk itself, and not only in the operating system's hands, this long after it was written, and
 when it ends."""
-
-
-class Encoded(NamedTuple):
-    """Records as bytes."""
-
-    records: list[bytes]
-    inputs: int
-    """How many of them are inputs."""
 
 
 class Beginning(NamedTuple):
@@ -70,7 +59,6 @@ class SegmentLog:
         self._directory: Final = folder(directory, pool.pool)
         self._salt: Final = salt
         self._product: Final = product
-        self._encoder: Final = msgspec.msgpack.Encoder()
         self._open: SegmentWriter | None = None
         self._before: SegmentWriter | None = None
         """The segment that the next one continues."""
@@ -123,20 +111,12 @@ class SegmentLog:
             self._write([SnapshotPart(b"", last=True)])
         remove_oldest(self._directory, self.settings.keep, self._open.path)
 
-    def encoded(self, notes: list[Note], at_once: int) -> Iterator[Encoded]:
-        """The records of these notes, `at_once` of them after the other."""
-        blocks, encode = self.maker.renamed(notes), self._encoder.encode
-        for start in range(0, len(notes), at_once):
-            made = self.maker.records(notes[start : start + at_once], blocks)
-            inputs = sum(not isinstance(record, NOT_INPUTS) for record in made)
-            yield Encoded([encode(record) for record in made], inputs)
-
     def write(self, encoded: Encoded) -> None:
         """Append these records."""
         segment = self._open
         if segment is not None:
             before = segment.size
-            segment.append(encoded.records)
+            segment.append(encoded.renamed(self._salt))
             self.bytes += segment.size - before
         # Only now: what wasn't written wasn't recorded.
         self.inputs += encoded.inputs

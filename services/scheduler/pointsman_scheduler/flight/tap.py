@@ -1,9 +1,9 @@
 """Notes every call that enters a pool's scheduler, with its arguments and its result.
 
-A tap shadows the methods of one pool's objects: a pool without a tap runs none of this. A note is a tuple of references
-to values that don't change any more; `writing` makes records of them, beside the event loop. It is noted when the call
-is over, since none of these methods calls another one of them but `Books.edge_gone`, whose calls of `completed` are
-noted instead of itself.
+A tap shadows the methods of one pool's objects: a pool without a tap runs none of this. A note refers to values that
+don't change any more; some notes later it becomes a record; see `encoding`. It is made when the call is over, since
+none of these methods calls another one of them but `Books.edge_gone`, whose calls of `completed` are noted instead of
+itself.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -19,6 +19,8 @@ from pointsman_scheduler.domain.outcome import Outcome
 from pointsman_scheduler.domain.policy import Policy
 from pointsman_scheduler.domain.pool import PoolScheduler
 from pointsman_scheduler.domain.prefix_index.life import Dump
+from pointsman_scheduler.flight.encoding import Encoded, NoteEncoder
+from pointsman_scheduler.flight.writing import Note, RecordMaker
 
 TAPPED: Final = {
     "pool": ("use", "measure", "register", "remove", "hear", "hear_kv", "sweep", "decide", "bind"),
@@ -28,46 +30,58 @@ TAPPED: Final = {
 }
 """The methods that are noted: every one by which something enters from outside."""
 
-Note = tuple[object, ...]
-"""The name of the method, then what `writing` knows of it."""
+AT_ONCE: Final = 24
+"""Notes that become records together, those of some eight requests: what they refer to is still in the processor's
+cache, and the code that encodes them is loaded once."""
+TOO_SLOW: Final = "the disk was too slow"
 
 
 class Drained(NamedTuple):
-    """The notes since the last time."""
+    """What was noted since the last time."""
 
-    notes: list[Note]
+    encoded: Encoded
     dropped: int
-    """Notes that came when there was no room; none was kept after the first of them."""
+    """Notes that weren't kept; none was after the first of them."""
+    problem: str
+    """Why the first one wasn't."""
 
 
 class Tap:
     """Taps one pool."""
 
-    def __init__(self, pool: PoolScheduler, most: int) -> None:
-        """`most`: notes that are kept until they are drained."""
+    def __init__(self, pool: PoolScheduler, maker: RecordMaker, most: int) -> None:
+        """`most`: bytes of records that are kept until they are drained."""
         self.pool: Final = pool
+        self._encoder: Final = NoteEncoder(maker)
+        self._notes: list[Note] = []
+        self._at_once: Final = AT_ONCE
         self._most: Final = most
         self._room = 0
-        self._notes: list[Note] = []
         self._dropped = 0
-
-    @property
-    def used(self) -> float:
-        """How full it is, in [0,1]."""
-        return len(self._notes) / self._most
+        self._problem = ""
 
     def open(self) -> None:
         """Note from now on."""
-        self._notes, self._dropped, self._room = [], 0, self._most
+        self.drain()
+        self._room = self._most
 
     def close(self) -> None:
         """Note nothing until `open`; count what comes."""
+        self._encode()
         self._room = 0
+
+    def check(self, figures: tuple[float, ...]) -> None:
+        """Note the state's figures, where something was noted. Where inputs are missing, the state is further than the
+        notes."""
+        self._encode()
+        if self._encoder.inputs and not self._dropped:
+            self._encoder.put(("check", figures))
 
     def drain(self) -> Drained:
         """The notes since the last call."""
-        drained = Drained(self._notes, self._dropped)
-        self._notes, self._dropped = [], 0
+        self._encode()
+        drained = Drained(self._encoder.take(), self._dropped, self._problem)
+        self._dropped, self._problem = 0, ""
         return drained
 
     def attach(self) -> None:
@@ -115,19 +129,38 @@ class Tap:
 
     def detach(self) -> None:
         """Give the pool its own methods back."""
-        self._room = 0
+        self.close()
         places = {"pool": self.pool, "books": self.pool.books, "binder": self.pool.binder, "index": self.pool.index}
         for place, names in TAPPED.items():
             for name in names:
                 delattr(places[place], name)
 
     def _put(self, note: Note) -> None:
-        if len(self._notes) < self._room:
-            self._notes.append(note)
-        else:
+        if not self._room:
+            self._drop(TOO_SLOW, 1)
+            return
+        self._notes.append(note)
+        if len(self._notes) >= self._at_once:
+            self._encode()
+
+    def _encode(self) -> None:
+        """Make records of the notes."""
+        notes, self._notes = self._notes, []
+        for place, note in enumerate(notes):
             # What follows a missing input can't be replayed: nothing more is noted until the next snapshot.
-            self._room = 0
-            self._dropped += 1
+            if self._encoder.bytes >= self._room:
+                self._drop(TOO_SLOW, len(notes) - place)
+                return
+            try:
+                self._encoder.put(note)
+            except Exception as error:  # noqa: BLE001 - no request may fail for it
+                self._drop(f"an input can't be recorded: {error}", len(notes) - place)
+                return
+
+    def _drop(self, problem: str, notes: int) -> None:
+        self._problem = self._problem or problem
+        self._room = 0
+        self._dropped += notes
 
 
 Put = Callable[[Note], None]

@@ -3,8 +3,7 @@
 import math
 import zlib
 from array import array
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from itertools import accumulate, pairwise
+from collections.abc import Callable, Mapping, Sequence
 from typing import Final, cast
 
 import numpy as np
@@ -24,7 +23,9 @@ from pointsman_scheduler.domain.outcome import Outcome, Postponed, Refused, Sche
 from pointsman_scheduler.domain.policy import Policy
 from pointsman_scheduler.domain.pool import PoolScheduler
 from pointsman_scheduler.domain.prefix_index.life import Dump
-from pointsman_scheduler.flight.tap import Note
+
+Note = tuple[object, ...]
+"""The name of a method that was called, then what its record is made of."""
 
 
 class RecordMaker:
@@ -41,9 +42,11 @@ class RecordMaker:
         self._numbered: dict[Policy, int] = {}
         self._ranks = 1
         """Least common multiple of the data-parallel sizes of all workers so far."""
-        self._defined: list[Record] = []
-        self._blocks: Iterator[bytes] = iter(())
-        self._makers: Final[Mapping[str, Callable[..., Record | None]]] = {
+        self.defined: list[Record] = []
+        """Policies that the log doesn't know yet; to be recorded before the next record."""
+        self.blocks: Final[list[bytes]] = []
+        """The blocks in the record that was made last, in their order. They have their own names yet."""
+        self._makers: Final[Mapping[str, Callable[..., Record]]] = {
             "use": self._used,
             "measure": records.BlocksMeasured,
             "register": self._registered,
@@ -73,7 +76,7 @@ class RecordMaker:
         if number is None:
             number = self._numbers.setdefault((policy.name, policy.settings), len(self._numbers) + 1)
             if number not in self.policies:
-                self._defined.append(records.PolicyDefined(number, policy.name, policy.hash, policy.settings))
+                self.defined.append(records.PolicyDefined(number, policy.name, policy.hash, policy.settings))
                 self.headers |= headers_read(policy)
             self.policies[number] = policy
             self._numbered = {each: found for each, found in self._numbered.items() if self.policies[found] is each}
@@ -88,29 +91,21 @@ class RecordMaker:
         """Every policy so far: for the beginning of a segment."""
         return [
             records.PolicyDefined(number, policy.name, policy.hash, policy.settings)
-            for number, policy in self.policies.items()
+            for number, policy in list(self.policies.items())  # the event loop may add one meanwhile
         ]
 
-    def renamed(self, notes: Sequence[Note]) -> Iterator[bytes]:
-        """The blocks in these notes, in order, renamed."""
-        return iter(
-            _slices(self._salt, [each for note in notes if note[0] in _WITH_BLOCKS for each in _blocks_of(note)])
-        )
+    def taken(self) -> list[Record]:
+        """The policies of `defined`, which the log knows now."""
+        defined, self.defined = self.defined, []
+        return defined
 
-    def records(self, notes: Sequence[Note], blocks: Iterator[bytes]) -> list[Record]:
-        """The records of these notes, in order. `blocks`: those of `renamed`, of these notes and perhaps of later
-        ones."""
-        self._blocks = blocks
-        made: list[Record] = []
-        makers = cast("Mapping[object, Callable[..., Record | None]]", self._makers)
-        for name, *rest in notes:
-            record = makers[name](*rest)
-            if self._defined:
-                made += self._defined
-                self._defined = []
-            if record is not None:
-                made.append(record)
-        return made
+    def record(self, note: Note) -> Record:
+        """The record of this note."""
+        return self._makers[cast("str", note[0])](*note[1:])
+
+    def _with(self, blocks: bytes) -> bytes:
+        self.blocks.append(blocks)
+        return blocks
 
     def _used(self, policies: tuple[Policy, ...]) -> Record:
         return records.PoliciesUsed(tuple([self.number_of(policy) for policy in policies]))
@@ -126,8 +121,8 @@ class RecordMaker:
         )  # fmt: skip
 
     def _heard_kv(self, at: float, worker: str, boot_id: str, told: Told, complete: bool) -> Record:
-        everything = None if told.everything is None else next(self._blocks)
-        changes = tuple([(change.op, next(self._blocks)) for change in told.changes])
+        everything = None if told.everything is None else self._with(told.everything)
+        changes = tuple([(change.op, self._with(change.blocks)) for change in told.changes])
         return records.KvTold(at, worker, boot_id, everything, changes, complete)
 
     def _decided(
@@ -156,7 +151,7 @@ class RecordMaker:
             request.tokens_exact,
             request.max_output_tokens,
             request.stream,
-            next(self._blocks),
+            self._with(request.blocks.tobytes()),
             request.block_tokens,
             request.blocks_precise,
             (request.spread(self._ranks) or 0) if self._ranks > 1 else 0,
@@ -208,11 +203,13 @@ class RecordMaker:
             at, scheduler, change.op, self._id(change.request_id), change.worker, change.boot_id, change.edge,
             change.leg, change.attempt, change.lora, None if change.session is None else self._id(change.session),
             change.rank, change.prompt_tokens, change.uncached_tokens, change.output_tokens, change.block_tokens,
-            next(self._blocks), change.blocks_precise, change.streamed, counted,
+            self._with(change.blocks), change.blocks_precise, change.streamed, counted,
         )  # fmt: skip
 
     def _peer(self, at_ms: float, scheduler: str, requests: tuple[PeerRequest, ...]) -> Record:
-        renamed = [each._replace(request_id=self._id(each.request_id), blocks=next(self._blocks)) for each in requests]
+        renamed = [
+            each._replace(request_id=self._id(each.request_id), blocks=self._with(each.blocks)) for each in requests
+        ]
         return records.PeerWaiting(at_ms, scheduler, tuple(renamed))
 
     def _peer_heard(self, at_ms: float, scheduler: str) -> Record:
@@ -226,7 +223,7 @@ class RecordMaker:
 
     def _loaded(self, at: float, life: int, dump: Dump) -> Record:
         ages, stored = dump.ages.astype("<f8").tobytes(), dump.stored.astype(np.uint8).tobytes()
-        return records.IndexLoaded(at, life, next(self._blocks), ages, stored)
+        return records.IndexLoaded(at, life, self._with(dump.hashes.tobytes()), ages, stored)
 
 
 def headers_read(policy: Policy) -> frozenset[str]:
@@ -281,31 +278,3 @@ def _scored(runs: Sequence[Run]) -> int:
         elif scores is not None:
             digest = zlib.crc32(np.ascontiguousarray(scores).data, digest)
     return digest
-
-
-_WITH_BLOCKS: Final = frozenset(("decide", "apply", "hear_kv", "load", "peer"))
-
-
-def _blocks_of(note: Note) -> Sequence[bytes]:
-    """The blocks in a note, in the order in which its record takes them."""
-    name = note[0]
-    if name == "decide":
-        return (cast("ScheduleRequest", note[4]).blocks.tobytes(),) if note[5] is None else ()
-    if name == "apply":
-        return (cast("AnyChange", note[2]).blocks,)
-    if name == "hear_kv":
-        told = cast("Told", note[4])
-        everything = () if told.everything is None else (told.everything,)
-        return (*everything, *[change.blocks for change in told.changes])
-    if name == "load":
-        return (cast("Dump", note[3]).hashes.tobytes(),)
-    if name == "peer":
-        return [each.blocks for each in cast("tuple[PeerRequest, ...]", note[3])]
-    return ()
-
-
-def _slices(salt: Salt, blocks: Sequence[bytes]) -> list[bytes]:
-    """Each with its hashes renamed. All at once: a call for each would cost more than the renaming."""
-    renamed = salt.packed(b"".join(blocks))
-    ends = list(accumulate(map(len, blocks), initial=0))
-    return [renamed[start:end] for start, end in pairwise(ends)]
