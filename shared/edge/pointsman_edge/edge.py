@@ -189,7 +189,7 @@ def surroundings(service: Service[ServiceSettings]) -> Wiring:
 def connect(
     service: Service[ServiceSettings], wiring: Wiring, edge: Edge, snapshot: Callable[[PoolSnapshot], None]
 ) -> None:
-    """Let an edge hear and answer on the bus. `snapshot` takes the state of a pool."""
+    """Subscribe an edge to the bus. `snapshot` takes the state of a pool."""
     client, bus, rollout = wiring.client, service.bus, wiring.rollout
     edge.metrics.read("held", "Requests held while a stage had no live replica", lambda: client.held.total)
     edge.metrics.read("resent", "Times that a request was sent into the stages again", lambda: client.resent)

@@ -98,7 +98,7 @@ class EdgeRequest(ABC):
         it."""
 
     def ending(self) -> None:
-        """The request ends by itself now: nothing interrupts its last words."""
+        """The request ends by itself now: its last writes aren't interrupted."""
         self.due = math.inf
 
     def overdue(self) -> None:
@@ -107,7 +107,7 @@ class EdgeRequest(ABC):
 
     @abstractmethod
     def closed(self) -> None:
-        """The request has ended, and nothing interrupts it any more: record what is only known now."""
+        """The request has ended, and can't be interrupted any more: record the facts that are only known now."""
 
     def take_in(self, headers: Headers, peer: str) -> ClientHeaders:
         """The client's headers, sorted by their readers. Raises Refusal if they can't be taken."""

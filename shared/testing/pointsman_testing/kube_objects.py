@@ -9,7 +9,7 @@ PODS: Final = ("v1", "pods")
 INFERENCE_POOLS: Final = ("inference.networking.k8s.io/v1", "inferencepools")
 OBJECTIVES: Final = ("llm-d.ai/v1alpha2", "inferenceobjectives")
 REWRITES: Final = ("llm-d.ai/v1alpha2", "inferencemodelrewrites")
-TOKEN: Final = "a-token-of-the-double"  # noqa: S105 - of nobody
+TOKEN: Final = "a-token-of-the-double"  # noqa: S105 - of no account
 
 
 def pod(

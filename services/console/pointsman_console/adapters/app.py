@@ -73,7 +73,7 @@ class Answers(NamedTuple):
 
 
 def application(answers: Answers, streams: Streams, *, https: bool, lasts_s: float) -> FastAPI:
-    """Every route. `Door` lets nobody in without a session."""
+    """Every route. `Door` requires a session."""
     app: Final = FastAPI(docs_url=None, redoc_url=None, openapi_url=None)
     for path, document in rendered().items():
         _serve_page(app, path, document)

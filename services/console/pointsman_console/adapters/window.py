@@ -1,4 +1,5 @@
-"""A connection to the bus that exists only while a page needs it: a console that nobody looks at subscribes to nothing.
+"""A connection to the bus that exists only while a page needs it: without an open page the console subscribes to
+nothing.
 
 It isn't the connection of the process: services of a bundle hand messages to each other, and these would be missing
 here.

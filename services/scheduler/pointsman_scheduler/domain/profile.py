@@ -49,7 +49,7 @@ class CompiledProfile:
         picked = self.picker.pick(request, candidates, totals)
         run.chosen = list(picked) if candidates.rows is None else [candidates.row(index) for index in picked]
         if not run.chosen:
-            run.error = f"{self.picker.name} picked nobody"
+            run.error = f"{self.picker.name} picked no worker"
         return run
 
     # Neither makes a product of matrices: BLAS sums the columns in different ways, so equal candidates would have

@@ -102,7 +102,7 @@ class FollowingReplay(FlightReplay):
 
 
 class _FollowingPool(PoolScheduler):
-    """Reserves nothing by itself, but what it is told to."""
+    """Makes only the reservations of `follow`."""
 
     def _reserve(self, request: ScheduleRequest, now: float, selection: Selection, sight: Sight) -> list[Hold]:
         del request, now, selection, sight

@@ -38,7 +38,7 @@ class GoogleTokens:
                 try:
                     account = await asyncio.to_thread(self._refreshed, secret)
                 except GoogleAuthError as error:
-                    # Google's words may quote the account.
+                    # Google's message may quote the account.
                     raise ValueError(type(error).__name__) from None
         return cast("str", account.token)
 

@@ -35,7 +35,7 @@ class Credentials:
         return text
 
     def check(self, provider: Resolved) -> None:
-        """Say it when a provider's credential is missing."""
+        """Log it when a provider's credential is missing."""
         if provider.credential is None:
             return
         try:
@@ -44,7 +44,7 @@ class Credentials:
             _log.error("provider_credential_missing", provider=provider.name, reason=str(missing))
 
     async def authorize(self, provider: Resolved, url: str, headers: dict[str, str], body: bytes) -> None:
-        """Put what the provider wants to see into `headers` of a POST. Raises CredentialMissing."""
+        """Add the provider's credential to `headers` of a POST. Raises CredentialMissing."""
         secret = None if provider.credential is None else self.secret(provider.credential)
         cloud = provider.kind.cloud
         try:

@@ -79,7 +79,7 @@ def outside_subset() -> Closed:
 
 
 class StaticPolicy(NamedTuple):
-    """What the edge may decide alone under a configuration."""
+    """The decisions that the edge may make alone under a configuration."""
 
     closed: str | None
     """Why it may not; None when it may."""
@@ -151,7 +151,7 @@ def choose(
     turn: int,
     eligible: Eligible = ALL,
 ) -> StaticChoice:
-    """Pick endpoints for `model`. Raises Refusal: 404 for an unknown model, 503 for what can't be decided here.
+    """Pick endpoints for `model`. Raises Refusal: 404 for an unknown model, 503 if the edge can't decide.
 
     `turn` counts choices; it spreads requests over engines that are otherwise equal, and deals the shares of a rewrite.
     """

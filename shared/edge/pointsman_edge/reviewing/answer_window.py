@@ -140,7 +140,7 @@ class AnswerWindow:
                 held.event.changed |= forget_spelling(held.event.document)
 
     def release(self, *, last: bool) -> list[StreamEvent]:
-        """The events that may leave, once the stage has let pass what it was shown. `last`: nothing follows."""
+        """The events that may leave, once the stage has let the shown ones pass. `last`: no further ones follow."""
         left: dict[str, int] = {}
         for slot in self._fresh():
             left[slot.part] = left.get(slot.part, 0) + len(slot.text)

@@ -1,4 +1,4 @@
-"""One response stage's review of one answer: what it is asked, and what is reported of it."""
+"""One response stage's review of one answer: the questions to it, and its report."""
 
 import time
 from collections.abc import Iterable

@@ -1,4 +1,5 @@
-"""Tokens that were counted for the choice, as an engine takes them: it then needn't count them again (S1-26, S1-27)."""
+"""Tokens that were counted for the choice, in the form for engines, so that these needn't count again (S1-26,
+S1-27)."""
 
 from array import array
 from collections.abc import Sequence
@@ -19,7 +20,8 @@ _BESIDE_THE_PROMPT: Final = frozenset((
     "max_tokens", "max_completion_tokens", "min_tokens", "seed", "stop", "temperature", "top_p", "top_k", "min_p",
     "presence_penalty", "frequency_penalty", "repetition_penalty", "logit_bias", "logprobs", "top_logprobs",
 ))  # fmt: skip
-"""Members of a body that the tokens don't depend on. Any other may be in the prompt: an engine rather counts again."""
+"""Members of a body that the tokens don't depend on. Any other may be part of the prompt: then the engine counts
+again."""
 
 
 def token_ids(tokens: PromptTokens) -> list[int]:
@@ -40,8 +42,8 @@ def still_its_own(
 def token_edits(
     config: Config, target: Target, api: Api, body: bytes, edits: Sequence[BodyEdit], tokens: PromptTokens | None
 ) -> Sequence[BodyEdit]:
-    """The edits of a body, and what brings the tokens along when the pool of the target wants them. Providers never
-    get any (S1-26)."""
+    """The edits of a body, and one that adds the tokens if the target's pool wants them. Providers never get tokens
+    (S1-26)."""
     pool = config.pools.get(target.pool or "")
     if pool is None or pool.send_tokens == "no":
         return edits

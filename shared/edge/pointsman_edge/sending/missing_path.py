@@ -1,4 +1,5 @@
-"""The 404 and 405 of an engine that lacks a path: they get words that name the path and the model."""
+"""The 404 and 405 of an engine that lacks a path: their message is replaced by one that names the path and the
+model."""
 
 import re
 from typing import Final
@@ -14,17 +15,18 @@ MISSING: Final = (404, 405)
 _SAYS_NOTHING: Final = re.compile(
     r"(404:?)?\s*(page|file|path|route)?\s*(not found|method not allowed)?\.?", re.ASCII | re.IGNORECASE
 )
-"""The words of routers for a path that they don't have. "Not Found": FastAPI, in vLLM and SGLang; "404 page not found":
-Go, in Ollama; "File Not Found": llama.cpp; none: axum, in TGI. Anything more is about the request."""
+"""Messages of routers for an unknown path. "Not Found": FastAPI, in vLLM and SGLang; "404 page not found":
+Go, in Ollama; "File Not Found": llama.cpp; none: axum, in TGI. A longer message is about the request."""
 
 
 class MissingPath:
-    """Replaces an error that only says that a path is missing; any other one passes, with the changes of `then`."""
+    """Replaces an error that only reports an unknown path; any other one passes, with the changes of `then`."""
 
     __slots__ = ("_anyway", "_api", "_model", "_status", "_then")
 
     def __init__(self, status: int, api: Api, model: str, then: Rewriting | None, *, anyway: bool = False) -> None:
-        """`model`: its name for the client. `anyway`: replace the answer whatever it says: it is no API's error."""
+        """`model`: its name for the client. `anyway`: replace the answer whatever its body is, because it isn't an
+        API's error."""
         self._anyway = anyway
         self._status = status
         self._api = api
@@ -46,7 +48,7 @@ class MissingPath:
         )
 
     def in_pieces(self) -> Passing | None:
-        """As `Rewriting.in_pieces`: a document this large says more than that."""
+        """As `Rewriting.in_pieces`: a document this large reports more than an unknown path."""
         return None if self._then is None else self._then.in_pieces()
 
 

@@ -1,4 +1,4 @@
-"""External providers as an edge knows them: those of each revision, and what a request to one carries."""
+"""The external providers of each revision, and URL and headers of a request to one."""
 
 from collections.abc import Sequence
 from typing import Final
@@ -64,5 +64,5 @@ ENGINE_ONLY: Final = frozenset({"cache_salt"})
 
 
 def outward(edits: Sequence[BodyEdit]) -> list[BodyEdit]:
-    """Without what is meant for engines of our own."""
+    """Without the fields that are meant for the pools' engines."""
     return [BodyEdit(field=edit.field, remove=True) if edit.field in ENGINE_ONLY else edit for edit in edits]

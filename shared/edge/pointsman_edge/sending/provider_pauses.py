@@ -10,11 +10,11 @@ from pointsman_core.refusal import Refusal
 from pointsman_providers.errors import explained
 
 FAILURES: Final = 5
-"""So many in a row, and the provider isn't asked for a while."""
+"""After this many failures in a row, the provider isn't asked for a while."""
 OPEN_S: Final = 5.0
-"""After so long one request is let through, to see whether it answers again."""
+"""After this time one request is sent, to find out whether the provider answers again."""
 _MOST: Final = 4096
-"""Models of providers; the one that was heard of longest ago is forgotten first."""
+"""Models of providers; the one without news for the longest time is dropped first."""
 _FAILED: Final = 500
 _LIMITED: Final = 429
 
@@ -51,8 +51,8 @@ class ProviderPauses:
         return None
 
     def answered(self, provider: str, model: str, status: int | None, pause_s: float | None, now: float) -> None:
-        """How a request to it ended: with this status, or without an answer. `pause_s` is what the provider asked for,
-        from now."""
+        """How a request to it ended: with this status, or without an answer. `pause_s`: the pause from now
+        on that the provider asked for."""
         failed = status is None or status >= _FAILED
         known = self._known.pop((provider, model), None)
         if known is None:

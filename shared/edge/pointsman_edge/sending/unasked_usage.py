@@ -65,7 +65,7 @@ class WithoutUsage:
 
 
 def without_unasked_usage(edits: Sequence[BodyEdit], then: Rewriting | None) -> Rewriting | None:
-    """`then`, and before it what the edits of the request make necessary."""
+    """`then`, after the changes that the request's edits require."""
     for edit in edits:
         if edit.field == "stream_options" and edit.unasked:
             return WithoutUsage(then)

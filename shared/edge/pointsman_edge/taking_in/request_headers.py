@@ -206,7 +206,8 @@ def is_json(content_type: bytes | None) -> bool:
 
 
 def check_content(headers: ClientHeaders, body: str = "json") -> None:
-    """Raise Refusal unless the body claims to be what its path takes (`Api.body`): plain JSON in UTF-8, or a form."""
+    """Raise Refusal unless the body's content type is the one of its path (`Api.body`): plain JSON in UTF-8, or a
+    form."""
     kind = headers.content_type
     if body == "form":
         if not (kind or "").lower().startswith("multipart/form-data"):

@@ -49,7 +49,7 @@ def request_attributes(record: RequestRecord) -> Mapping[str, Value]:
 
 
 def finish_reasons(record: RequestRecord) -> tuple[str, ...] | None:
-    """Why each answer ended, as far as the end of the response says; None without an answer."""
+    """Why each answer ended, if the end of the response shows it; None without an answer."""
     if record.tail is None:
         return None
     found = dict.fromkeys(match.decode() for match in _FINISH.findall(record.tail.end))

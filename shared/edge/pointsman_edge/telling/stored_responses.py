@@ -48,7 +48,7 @@ class StoredResponses:
 
     def find(self, response: str, config: Config) -> StoredResponse | None:
         """Where a response is kept. None: this edge doesn't know, and any client may ask an engine. Raises Refusal 404
-        where clients have identities, since whose it is can't be told."""
+        if clients have identities, since its owner isn't known."""
         known = self._known.get(response)
         if known is None and any(identifies(use) for use in config.preprocessing):
             raise unknown_response()

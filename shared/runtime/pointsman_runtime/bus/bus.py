@@ -40,7 +40,7 @@ class Bus:
         self.process = process
         self.addresses = Addresses()
         self.connections = 0
-        """How often the connection was made. What was published between two of them never arrives here."""
+        """How often the connection was made. Messages published while it was lost never arrive here."""
         self._mailboxes: list[Mailbox] = []
         self._sids: list[int] = []
         self._connected = asyncio.Event()

@@ -62,7 +62,7 @@ class Connection(LastingClient):
         tls: ssl.SSLContext | None = None,
         echo: bool = False,
     ) -> None:
-        """`echo`: whether what it publishes also reaches its own subscriptions."""
+        """`echo`: whether its own messages reach its own subscriptions."""
         super().__init__()
         self._echo = echo
         self._servers = servers
@@ -238,7 +238,7 @@ class Connection(LastingClient):
         self.on_connected()
 
     def receive(self, data: bytes, parser: Parser) -> None:
-        """Take what arrived in one read, hand it to the handlers, and write what they sent: one turn of the
+        """Parse the bytes of one read, call the handlers, and write their messages: one turn of the
         event loop for it all, where a callback for each step would take three. Raises ProtocolViolation."""
         # Whatever a server sends shows that it lives; its answer to a ping may be behind megabytes.
         self._pings_outstanding = 0
@@ -266,7 +266,7 @@ class Connection(LastingClient):
         waiting.append(pong)
         now = loop.time()
         self._asked[pong] = now
-        # A server that is late with everything isn't gone.
+        # A server that answers everything late is still connected.
         self.options["max_outstanding_pings"] = OUTSTANDING_PINGS + math.ceil(LAG.slack_s(now) / PING_INTERVAL_S)
         self._outbox.put(b"PING\r\n")
         # The caller waits for the answer to know that everything before it was sent.

@@ -16,7 +16,7 @@ class BusDisconnected(BusError):
 
 
 class BusCongested(BusError):
-    """The server doesn't take what was sent: more than `limit` bytes wait in this process."""
+    """The server reads too slowly: more than `limit` bytes wait in this process."""
 
     def __init__(self, unsent: int, limit: int) -> None:
         super().__init__(f"{unsent} bytes wait to be sent, the limit is {limit}")

@@ -107,7 +107,7 @@ class FanOut:
         return sid
 
     def stop_delivery(self, sid: int) -> None:
-        """As `Link.stop_delivery`: what is on its way from the server still arrives."""
+        """As `Link.stop_delivery`: messages on their way from the server still arrive."""
         self._leave(sid, self._link.stop_delivery)
 
     def unsubscribe(self, sid: int) -> None:

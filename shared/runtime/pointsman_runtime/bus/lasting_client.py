@@ -1,5 +1,5 @@
-"""nats-py's client, for as long as the process lives: it closes for good on most errors that a server tells, such as a
-login that was taken back for a moment, and on errors that it doesn't expect while it reconnects."""
+"""nats-py's client, for as long as the process lives: it closes for good on most errors that a server reports, such as
+a login that was taken back for a moment, and on errors that it doesn't expect while it reconnects."""
 
 # The overridden parts of nats-py are private by name; `tests/test_nats_internals.py` stands in for the type checker.
 # pyright: reportPrivateUsage=false

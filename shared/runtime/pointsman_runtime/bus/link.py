@@ -14,7 +14,7 @@ class PubSub(Protocol):
         ...
 
     def unsubscribe(self, sid: int) -> None:
-        """End a subscription. What is already on its way is dropped."""
+        """End a subscription. Messages on their way are dropped."""
         ...
 
     def publish(
@@ -55,7 +55,7 @@ class Link(PubSub, Protocol):
         ...
 
     def stop_delivery(self, sid: int) -> None:
-        """Tell the server to send no more; what is already on its way still reaches the receiver."""
+        """Tell the server to send no more; messages on their way still reach the receiver."""
         ...
 
     def soon(self, work: Callable[[], None]) -> None:

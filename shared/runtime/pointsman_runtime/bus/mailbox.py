@@ -159,7 +159,7 @@ class Fifo:
 
 
 class LatestWins:
-    """Only the newest message of each subject. What it replaces is superseded, not lost, and not counted."""
+    """Only the newest message of each subject. A message that it replaces isn't counted as dropped."""
 
     def __init__(
         self, tally: Tally, handle: Handle, soon: Callable[[Callable[[], None]], None], *, subjects: int = 65536
@@ -217,7 +217,7 @@ class Overflow:
         self._tally.dropped += 1
 
     def caught_up(self) -> None:
-        """Nothing waits any more."""
+        """The mailbox is empty."""
         self.overflowing = False
         dropped = self._tally.dropped - self._before
         self._log.info("mailbox_caught_up", subscription=self._tally.name, dropped=dropped)

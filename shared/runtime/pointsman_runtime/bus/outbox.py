@@ -8,14 +8,15 @@ from pointsman_runtime.bus.errors import BusCongested
 UNSENT_LIMIT: Final = 32 * 1024 * 1024
 """Bytes that may wait in this process for a server that doesn't read."""
 RELAXED_S: Final = 0.01
-"""How long a relaxed message waits for others to be written with. An edge tells of two events a request; written one
-by one, they cost it and the server as many system calls as the request itself, and whoever listens a wake-up each."""
+"""How long a relaxed message waits for others to be written with. An edge publishes two events a request. Written
+one by one, they cost the edge and the server as many system calls as the request itself, and each subscriber a
+wake-up."""
 RELAXED_BYTES: Final = 256 * 1024
-"""So much of it doesn't wait."""
+"""Relaxed messages of this size together are written at once."""
 
 
 class Outbox:
-    """Commands, the relaxed ones apart, both in order. Without a transport it takes nothing."""
+    """Commands in order, and relaxed ones in an order of their own. Without a transport it accepts none."""
 
     def __init__(self) -> None:
         self.held = False
@@ -30,14 +31,14 @@ class Outbox:
         self._late_planned = False
 
     def attach(self, transport: asyncio.WriteTransport) -> None:
-        """Write to this transport from here on; what waited for another one is gone with it."""
+        """Write to this transport from now on; bytes that waited for another one are dropped."""
         self._commands.clear()
         self._relaxed.clear()
         self._size = self._relaxed_size = self._unsent = 0
         self._transport = transport
 
     def detach(self) -> None:
-        """The transport is gone."""
+        """The transport is closed."""
         self._transport = None
 
     def put(self, command: bytes) -> None:

@@ -21,7 +21,7 @@ _log = Log("replies")
 
 
 class Waiter(ABC):
-    """One request that waits. Subclasses say what an answer and the deadline mean."""
+    """One request that waits. Subclasses define the effect of an answer and of the deadline."""
 
     __slots__ = ("due", "tick", "token")
 

@@ -49,7 +49,7 @@ class HandoverTransport(TcpTransport):
         return self._io_writer.transport
 
     def hand_over(self, protocol: SocketProtocol) -> bytes:
-        """Give the socket to `protocol`; returns what was read ahead."""
+        """Give the socket to `protocol`; returns the bytes that were read ahead."""
         # asyncio's own stubs leave it out.
         ahead = bytes(self._io_reader._buffer) if self._io_reader is not None else b""  # type: ignore[attr-defined]
         protocol.transport = self.socket

@@ -90,7 +90,7 @@ class ServiceSettings(BaseSettings):
     otlp_endpoint: str | None = None
     """Base URL of an OTLP/HTTP collector, e.g. `http://127.0.0.1:4318`; no traces leave without it."""
     trace_ratio: float = Field(default=0.01, ge=0, le=1)
-    """Share of requests that an edge samples when the client doesn't say; used only with `otlp_endpoint`."""
+    """Share of requests that an edge samples if the client doesn't decide; used only with `otlp_endpoint`."""
 
     events_max_age_s: float = Field(default=7 * 86400.0, gt=1)
     """How long the event stream keeps an event; used when this process makes the stream."""
@@ -135,7 +135,7 @@ class ServiceSettings(BaseSettings):
     @field_validator("nats_credentials_file")
     @classmethod
     def _refuse_a_file_that_isnt_there(cls, path: Path | None) -> Path | None:
-        # nats-py would say so at the first connection, and try no other.
+        # nats-py would raise at the first connection, and try no other server.
         if path is not None and not path.is_file():
             raise ValueError(f"{path}: there is no such file")
         return path
@@ -237,7 +237,7 @@ class ServiceSettings(BaseSettings):
 
 
 class _Environment(EnvSettingsSource):
-    """Leaves to the settings what isn't JSON where JSON is wanted: they say which one it is and what would be right."""
+    """Leaves a value that should be JSON and isn't to the settings, whose error names the variable and an example."""
 
     def decode_complex_value(self, field_name: str, field: FieldInfo, value: object) -> object:
         try:

@@ -1,4 +1,4 @@
-"""URLs in settings: what they lead to, and how they are shown."""
+"""URLs in settings: their validity, and how they are shown."""
 
 import ipaddress
 from urllib.parse import urlsplit
@@ -21,7 +21,7 @@ def is_loopback(host: str) -> bool:
 
 
 def has_host(url: str) -> bool:
-    """Whether a URL says where it leads."""
+    """Whether a URL names a destination."""
     try:
         return bool(urlsplit(url).hostname)
     except ValueError:  # brackets without end

@@ -1,4 +1,4 @@
-"""Key-value buckets: the configuration and the registered workers. What is in them may lag; no request waits."""
+"""Key-value buckets: the configuration and the registered workers. Their content may lag; no request waits for them."""
 
 import asyncio
 import time
@@ -24,8 +24,8 @@ LISTED_WITHIN_S: Final = 5.0
 UNWATCHED_S: Final = 10.0
 """So long after the end of a watch the server keeps its consumer."""
 ASKED_EVERY_S: Final = 2.0
-"""How often a watch asks whether its consumer is still there: it goes with a deleted bucket and with a JetStream that
-restarts, and the server doesn't tell."""
+"""How often a watch checks that its consumer exists: deleting the bucket or restarting JetStream removes it, and the
+server doesn't report that."""
 
 _log = Log("buckets")
 
@@ -52,7 +52,7 @@ class Bucket:
         self._storage = StorageType.MEMORY if in_memory else StorageType.FILE
         self._store: KeyValue | None = None
         self._tasks: set[asyncio.Task[None]] = set()
-        # A server that comes back may have lost the bucket.
+        # A server that restarted may have lost the bucket.
         events.on_connected(self._forget)
 
     async def put(self, key: str, value: bytes) -> int:
@@ -60,15 +60,15 @@ class Bucket:
         return await self._write(lambda store: store.put(key, value))
 
     async def replace(self, key: str, value: bytes, revision: int) -> int | None:
-        """Write if this is still the key's revision (0: there is no such key); returns the new one, None when somebody
-        else wrote. Raises as `put`."""
+        """Write if this is still the key's revision (0: there is no such key); returns the new one, None when another
+        writer was first. Raises as `put`."""
         try:
             return await self._write(lambda store: store.update(key, value, last=revision))
         except KeyWrongLastSequenceError:
             return None
 
     async def delete(self, key: str) -> None:
-        """Remove; watchers are told. Raises as `put`."""
+        """Remove; watches report it. Raises as `put`."""
         await (await self._open()).delete(key)
 
     async def get(self, key: str) -> Entry | None:
@@ -87,12 +87,12 @@ class Bucket:
         *,
         with_history: bool = False,
     ) -> None:
-        """Tell of every entry there is, then of every change, in order, across reconnections.
+        """Report every entry, then every change, in order, across reconnections.
 
-        `on_listed` is told after each complete listing: the first, one after every reconnection, and where there is a
-        TTL, whenever a key is overdue.
-        `on_gone` is told of deleted keys, of keys not renewed within the bucket's TTL, and where there is none, of keys
-        that disappeared while the connection was lost. What any of them raises is logged, and the next entry comes.
+        `on_listed` is called after each complete listing: the first, one after every reconnection, and with a TTL one
+        whenever a key is overdue.
+        `on_gone` is called for deleted keys and for keys not renewed within the bucket's TTL; without a TTL, for keys
+        that disappeared while the connection was lost. An error in any of them is logged, and the watch continues.
         """
         watch = WatchedKeys(self.name, on_put, on_gone, on_listed, self._ttl_s)
         task = asyncio.get_running_loop().create_task(self._keep_watching(watch, with_history))
@@ -137,13 +137,12 @@ class Bucket:
             await try_until_done(f"watch of {self.name}", follow)
 
     async def _follow(self, watcher: KeyValue.KeyWatcher, watch: WatchedKeys, again: asyncio.Event) -> None:
-        """Hand on updates until the connection was lost and is back, or a key is overdue; the watch then begins anew.
-        Raises nats errors and TimeoutError when the consumer is gone, or JetStream doesn't say.
+        """Pass updates on until the connection was lost and is made again, or a key is overdue; the watch then begins
+        again. Raises nats errors and TimeoutError when the consumer doesn't exist, or JetStream doesn't answer.
 
-        Whether an overdue key is gone the server says: the consumer behind a watch ends with the server that it was on,
-        which in a cluster isn't the one of this connection, and nobody tells.
-        """
-        # nats-py keeps it to itself, and says None of what `watch` has set.
+        Only a new listing shows whether an overdue key is gone. The consumer of a watch ends with its server, which in
+        a cluster may be another one than this connection's; such an end isn't reported."""
+        # The attribute is private in nats-py and typed as None, although `watch` has set it.
         subscription = cast("JetStreamContext.PushSubscription", watcher._sub)  # pyright: ignore[reportPrivateUsage]
         now = time.monotonic()
         watch.begin(now)

@@ -1,4 +1,4 @@
-"""JetStream, buckets and what is asked now and then, on a connection of their own: nothing slow stalls the journey.
+"""JetStream, buckets and occasional questions, on their own connection, so that slow ones don't delay journeys.
 
 Handlers are FastStream's: at that rate its middlewares, test broker and AsyncAPI are worth more than the
 microseconds that the journey saves by doing without (docs/adr/0001-two-ways-onto-the-bus.md).
@@ -103,7 +103,7 @@ class Events:
             try:
                 outcome = handler(decoded)
                 answer = await outcome if isinstance(outcome, Awaitable) else outcome
-            # Whatever it raises is counted and told, and the next message comes all the same.
+            # Any error is counted and logged, and the next message is handled.
             except Exception as error:
                 raise _Unhandled(tally) from error
             tally.handled += 1
@@ -130,7 +130,7 @@ class Events:
         self._connecting = asyncio.get_running_loop().create_task(self._open())
 
     async def close(self) -> None:
-        """Finish what handlers have in hand and disconnect."""
+        """Let handlers finish and disconnect."""
         self._closing = True
         if self._connecting is not None and not self._connecting.done():
             self._connecting.cancel()
@@ -184,7 +184,7 @@ class Events:
     async def _open(self) -> None:
         self._client = await self.broker.connect()
         await self.broker.start()
-        # Subscriptions are in place before anybody hears that this service is ready.
+        # Subscriptions exist before this service is announced as ready.
         try:
             await self._client.flush()
         except NatsError:
@@ -222,7 +222,7 @@ class Events:
 
 
 class _Unhandled(Exception):
-    """A message that couldn't be decoded or whose handler raised; the cause says which."""
+    """A message that couldn't be decoded or whose handler raised, as the cause shows."""
 
     def __init__(self, tally: Tally) -> None:
         super().__init__(tally.name)
@@ -230,7 +230,7 @@ class _Unhandled(Exception):
 
 
 class _Guard(BaseMiddleware[Any, Any]):
-    """Counts and drops what can't be decoded or handled: one bad message must not end a subscription."""
+    """Counts and drops messages that can't be decoded or handled: one bad message must not end a subscription."""
 
     def __init__(self, msg: Any, /, *, context: Any, tallies: Tallies) -> None:
         super().__init__(msg, context=context)

@@ -1,9 +1,9 @@
-"""Time that counts only while this process hears anything."""
+"""A clock that runs only while this process receives messages."""
 
 from typing import Final
 
 LONGEST_STEP_S: Final = 0.2
-"""Between two ticks; what is longer is a time in which this very process was stopped."""
+"""Between two ticks; a longer time means that this process itself was stopped."""
 
 
 class ListeningClock:

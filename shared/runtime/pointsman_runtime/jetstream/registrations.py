@@ -1,4 +1,4 @@
-"""Which workers are registered: what agents announce on the bus, helped by the bucket where nothing was announced.
+"""Which workers are registered: announcements of agents on the bus, and entries of the bucket for workers without one.
 
 Pure. Times are seconds of a `ListeningClock`.
 """
@@ -31,7 +31,8 @@ class Registrations:
     def __init__(
         self, on_registered: Callable[[WorkerRegistration], None], on_left: Callable[[str, str], None]
     ) -> None:
-        """`on_left(pool, worker)`. What `on_registered` raises is raised to the caller, and nothing is remembered."""
+        """`on_left(pool, worker)`. An error in `on_registered` is raised to the caller, and the registration isn't
+        kept."""
         self._on_registered: Final = on_registered
         self._on_left: Final = on_left
         self._known: Final[dict[Key, _Known]] = {}
@@ -87,7 +88,7 @@ class Registrations:
             self._strangers[load.pool, load.worker] = at
 
     def tick(self, at: float) -> None:
-        """Find those that are gone."""
+        """Find the workers that have left."""
         for key in [key for key, known in self._known.items() if at - known.heard > TIMES.worker_gone_s]:
             self._left(key)
         for key in [key for key, heard in self._strangers.items() if at - heard > TIMES.worker_silent_s]:

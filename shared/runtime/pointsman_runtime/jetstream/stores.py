@@ -22,6 +22,6 @@ DESCRIPTIONS: Final = {
     KEYS_BUCKET: "API keys by the hash of the key",
     LIMITS_BUCKET: "Snapshots of the counts of limits and budgets, by shard",
 }
-"""Bucket → what `nats kv info` says of it."""
+"""Bucket → its description in `nats kv info`."""
 HISTORY: Final = 64
 """Revisions that a bucket keeps of each key; the server's maximum."""

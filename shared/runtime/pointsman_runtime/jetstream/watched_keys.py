@@ -37,11 +37,11 @@ class WatchedKeys:
         self._ttl_s = ttl_s
         self._renewed: dict[str, float] = {}
         self._told: dict[str, tuple[int, float]] = {}
-        """Key → revision and time of the entry that was told last."""
+        """Key → revision and time of the entry that was reported last."""
         self._unseen: set[str] = set()
-        """Keys that are gone unless the listing under way has them."""
+        """Keys that count as gone unless the current listing has them."""
         self.interrupted = False
-        """Since the last listing nothing could be renewed for a while."""
+        """Whether there was a time since the last listing in which no key could be renewed."""
 
     def begin(self, now: float) -> None:
         """A new listing begins."""
@@ -49,13 +49,14 @@ class WatchedKeys:
             self._unseen = set(self._renewed)
             return
         if self.interrupted:
-            # A server that was away, or lost the bucket, took no renewals: what lives has as long as ever to renew.
+            # A server that was unavailable, or lost the bucket, accepted no renewals: live keys get the whole TTL
+            # again.
             self._renewed = dict.fromkeys(self._renewed, now)
             self.interrupted = False
         self._unseen = self.overdue(now)
 
     def complete(self) -> None:
-        """The listing is complete: what it didn't name, or had to be renewed and isn't, is gone."""
+        """The listing is complete: keys that it lacks, and overdue keys, are gone."""
         for key in self._unseen:
             self._gone(key)
         self._unseen.clear()
@@ -66,7 +67,7 @@ class WatchedKeys:
         """One entry of the listing, or a change."""
         key, revision, stored = entry.key, entry.revision or 0, _stored(entry.created)
         known, known_stored = self._told.get(key, (0, 0.0))
-        # A bucket made anew counts from 1 again: what was told before the connection was lost is no newer either.
+        # A bucket that was created again counts from 1: entries from before the loss of the connection aren't newer.
         newer = revision > known or stored > known_stored
         if newer or self._ttl_s is None:
             self._unseen.discard(key)

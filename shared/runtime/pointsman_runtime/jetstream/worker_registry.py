@@ -48,7 +48,7 @@ class WorkerRegistry:
         self._refusals: Final[set[str]] = set()
         """Workers whose registration was refused and logged."""
         self.complete = False
-        """Every worker there is was told, by the bucket or by its agent."""
+        """Every worker has been reported, by the bucket or by its agent."""
         bus.listen(WorkerAnnouncement, self._announced, ANY, ANY)
 
     async def begin(self) -> None:
@@ -76,7 +76,7 @@ class WorkerRegistry:
         self._table.reported(load, self._now())
 
     def tick(self) -> None:
-        """Find the workers that are gone."""
+        """Find the workers that have left."""
         now = asyncio.get_running_loop().time()
         self._clock.tick(now, listening=self._bus.connected)
         self._table.tick(self._clock.time(now))

@@ -10,7 +10,7 @@ from pointsman_contracts.journey import BodyEdit
 from pointsman_runtime.journey.journeys import Journeys
 
 ENVELOPE: Final = 4096
-"""Bytes of a message that are left for what stands before a body."""
+"""Bytes of a message that are reserved for the fields before the body."""
 SHARE: Final = 2 / 3
 """How much of an edge's hop budget an answer may take: less than it waits before it sends a journey again."""
 

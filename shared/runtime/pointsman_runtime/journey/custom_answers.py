@@ -16,7 +16,7 @@ NOTE_LIMIT: Final = 512
 """Characters of a note that are kept."""
 
 Settled = Journey | Rejection | Answer
-"""What a stage may answer."""
+"""The answers of a stage."""
 
 
 class Servers(NamedTuple):
@@ -41,7 +41,7 @@ def understood(payload: bytes, journey: Journey) -> Settled | None:
 
 
 def outcome_of(journey: Journey, answer: Settled, asker: str, took_ms: float) -> Settled:
-    """How the journey goes on or ends. `asker`: the service that sent it to the stage."""
+    """The next message: the journey goes on or ends. `asker`: the service that sent it to the stage."""
     if in_shadow(journey):
         return shadowed_by(journey, answer, took_ms)
     if isinstance(answer, Answer):
@@ -56,7 +56,7 @@ def outcome_of(journey: Journey, answer: Settled, asker: str, took_ms: float) ->
 
 
 def merged(journey: Journey, answer: Journey, took_ms: float) -> Journey:
-    """The journey with what a stage may change taken from its answer. What a request is and which way it goes stays.
+    """The journey with those changes of the answer that a stage may make. The request's identity and route stay.
     A target that the stage chose is settled as a model-selector's is: in the body, the blocks and the headers."""
     target = None if answer.target is None else _known(journey, answer.target)
     following = journey.changed(
@@ -131,7 +131,7 @@ def rejected(journey: Journey, answer: Rejection, took_ms: float) -> Rejection:
 
 
 def shadowed_by(journey: Journey, answer: Settled, took_ms: float) -> Journey:
-    """The journey behind a stage in shadow, with what it said on the trail."""
+    """The journey after a stage in shadow, with the stage's report in the trail."""
     if isinstance(answer, Answer):
         return shadowed(journey, "answered", _report(journey, answer, took_ms, "answered"))
     if not isinstance(answer, Rejection):
@@ -145,7 +145,7 @@ def shadowed_by(journey: Journey, answer: Settled, took_ms: float) -> Journey:
 
 
 def answered(journey: Journey, answer: Answer, took_ms: float) -> Answer:
-    """The end of the journey at this stage, with the stage's answer. What it passes on the way back stays."""
+    """The end of the journey at this stage, with the stage's answer. Its response stages stay."""
     return answer.model_copy(
         update=_end(journey, answer, took_ms, "answered")
         | {

@@ -26,13 +26,13 @@ from pointsman_runtime.telling.tallies import Tally
 TIMEOUT_S: Final = 1.0
 """For a stage whose itinerary names none."""
 PARK_AFTER_S: Final = 0.2
-"""An edge re-sends a request without an answer within its hop budget; parking tells it earlier to wait."""
+"""An edge sends a request again that has no answer within its hop budget; parking makes it wait instead."""
 
 _log = Log("custom-stages")
 
 
 class Router(Onward, Protocol):
-    """Sends on what a custom stage answered: `Journeys` of the service that asked it."""
+    """Forwards the answer of a custom stage: `Journeys` of the service that asked it."""
 
     servers: Servers | None
 
@@ -93,7 +93,7 @@ class CustomStages:
         """Follow the stage's `on_error`. Raises BusError when nothing can be sent."""
         try:
             self._send(self._without(journey, failure), reply_to, traceparent)
-        except _LetDown:  # for what is said of the failure there is no room
+        except _LetDown:  # no room in the message for the report of the failure
             said = failure.message(journey.itinerary[0].service)
             self._onward.reply(reply_to, failed(journey, self._bus.process.service, failure.status, failure.code, said))
 
@@ -133,7 +133,7 @@ class CustomStages:
             raise _LetDown("gave too large an answer", 500, "stage_failed") from error
 
     def _without(self, journey: Journey, failure: "_LetDown") -> Journey | Rejection:
-        """How the request goes on, or ends, without its next stage."""
+        """The next message of the request without its next stage."""
         stage, identity = journey.itinerary[0], self._bus.process
         tally = self._tally(stage.service)
         if failure.malformed:

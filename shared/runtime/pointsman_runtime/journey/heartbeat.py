@@ -1,4 +1,4 @@
-"""How one service of this process tells its peers that it lives."""
+"""The heartbeat of one service of this process."""
 
 import contextlib
 import time
@@ -29,7 +29,7 @@ class Heartbeat:
     def __init__(self, publisher: Publisher, roster: Roster) -> None:
         self.process = publisher.process
         self.table: PresenceTable = roster.table
-        """Every service that was heard, this one among them."""
+        """Every known service, this one included."""
         self.ready = False
         """Whether forwarders may address this instance."""
         self.revision = 0
@@ -59,7 +59,7 @@ class Heartbeat:
         self._roster.leave(self.beat)
 
     def beat(self) -> None:
-        """Say where this instance stands; also out of turn, when that changes. Nothing is said before `start`."""
+        """Publish this instance's state; also between two beats, when it changes. Not before `start`."""
         if not self.beating:
             return
         process = self.process

@@ -16,7 +16,8 @@ LOOK_S: Final = 0.02
 PACE: Final = 32
 """Requests for one stage that go on at one look."""
 AT_LEAST_S: Final = 0.1
-"""No request is held for less: the process that misses the stage may hear of its return later than this one."""
+"""Each request is held for at least this long: the process that lacks the stage may learn of its return later than
+this one."""
 MOST: Final = 4096
 """Requests held at a time."""
 MOST_BYTES: Final = 256 * 2**20

@@ -1,4 +1,4 @@
-"""One message at one stage: what a handler gets beside the message, and how the request goes on."""
+"""One message at one stage: its context for the handler, and the ways to continue."""
 
 import time
 from typing import Final, Generic, Protocol, TypeVar, Unpack, cast
@@ -16,7 +16,7 @@ from pointsman_runtime.telling.process import Process
 from pointsman_runtime.telling.telemetry import Span
 
 Reply = Decision | Rejection | Parked | Answer
-"""What a stage may answer an edge."""
+"""The answers of a stage to an edge."""
 Outcome = Journey | Reply | None
 """A journey goes on to its next stage; a reply goes to the edge; None: the handler finishes later."""
 SENT: Final = (Journey, Decision, Rejection, Parked, Answer)
@@ -27,7 +27,7 @@ _log = Log("stage")
 
 
 class Onward(Protocol):
-    """Where a stage's outcome goes: `Journeys` of its service."""
+    """Takes a stage's outcome: `Journeys` of its service."""
 
     process: Process
     custom: bool
@@ -43,7 +43,7 @@ class Onward(Protocol):
 
 
 class Hop(Generic[M]):
-    """One message at one stage: what the handler gets beside the message, and how it goes on."""
+    """One message at one stage: its context for the handler, and the ways to continue."""
 
     __slots__ = ("_onward", "_span", "_started", "body", "message", "reply_to", "traceparent")
 
@@ -127,7 +127,7 @@ class Hop(Generic[M]):
         identity: Identity | None = None,
         model: str | None = None,
     ) -> Rejection:
-        """The same, of what the domain refused."""
+        """As `reject`, for a refusal of the domain."""
         return self.reject(
             refusal.status,
             refusal.message,
@@ -179,7 +179,7 @@ class Hop(Generic[M]):
         )
 
     def park(self, reason: str, held_ms: int | None = None) -> Parked:
-        """Tells the edge that this instance holds the request on purpose, for so long at most; finish it later."""
+        """Notify the edge that this instance holds the request on purpose, for at most this long; finish it later."""
         return Parked(
             request_id=self.message.request_id,
             attempt=self.message.attempt,
@@ -190,7 +190,7 @@ class Hop(Generic[M]):
         )
 
     def finish(self, outcome: Outcome) -> None:
-        """Send the outcome on its way. The runtime does this with what a handler returns; a handler that
+        """Send the outcome. The runtime does this with the handler's result; a handler that
         parked a request does it itself, later."""
         if outcome is None:
             return
@@ -233,7 +233,7 @@ class Hop(Generic[M]):
             _log.error("unsent", error, request_id=self.message.request_id)
 
     def _shadowed(self, journey: Journey, outcome: Journey | Decision | Rejection | Answer) -> Journey:
-        """The journey as it goes on behind a stage in shadow."""
+        """The journey as it continues after a stage in shadow."""
         if isinstance(outcome, Rejection):
             note = f"{outcome.status} {outcome.code or outcome.type}"
             return shadowed(journey, "rejected", self.report(note=note))

@@ -3,10 +3,10 @@
 from typing import Final
 
 HOP_BUDGET_S: Final = 0.6
-"""How long an edge waits before it sends a request again, unless the configuration says otherwise."""
+"""How long an edge waits before it sends a request again, by default."""
 _MOST_DOUBLINGS: Final = 5
 _BYTES_PER_S: Final = 2 * 2**20
-"""A large body takes its time on its way and where it is read, and sent again for nothing it takes it from others."""
+"""A large body takes time to send and to read. Sending it again without need takes that time from other requests."""
 
 
 def budget_of(attempt: int, hop_budget_s: float, slack_s: float, size: int = 0) -> float:

@@ -176,7 +176,7 @@ class _PendingRequest(Waiter):
             if not called:
                 self._send_out(self._request, self._started, resent=False)
         except BaseException as error:
-            # An edge that may not decide alone has nothing better to do than to wait, or to try again.
+            # An edge that may not decide alone can only wait or try again.
             held = isinstance(error, NoListener) and self._hold(Place(FIRST_STAGE), error, self._started)
             if not held and not (isinstance(error, BusCongested) and self._gives_up is None):
                 self.close()
@@ -288,7 +288,7 @@ class _PendingRequest(Waiter):
             if not self._hold(Place(FIRST_STAGE), missing, now):
                 self._fail(missing)
         except BusCongested:
-            # What was sent before may still wait here itself, for a server that is slow to read: it isn't lost.
+            # The earlier message may still wait in this process, for a server that reads slowly: it isn't lost.
             return
         except BusError as error:
             self._fail(error)
@@ -298,7 +298,7 @@ class _PendingRequest(Waiter):
         where = self._table.where(FIRST_STAGE, None, now, resent=resent, patient=True)
         if isinstance(where, NoInstance):
             if not self._bus.connected:
-                # The table is as old as the connection: say what is really missing.
+                # The table is as old as the connection: report the part that is really missing.
                 raise BusDisconnected(self._bus.link.reason)
             raise NoListener(FIRST_STAGE)
         self._sent_to = where.instance if isinstance(where, Direct) else None
@@ -338,7 +338,7 @@ class _PendingRequest(Waiter):
 
 
 def _place_of(rejection: Rejection, service: str) -> Place:
-    """Where the rejection says that no replica lives."""
+    """Where the rejection reports that no replica is live."""
     address = STAGES.get(service)
     target = rejection.target
     return Place(service, target.pool if address is not None and address.route and target is not None else None)

@@ -49,7 +49,7 @@ class Journeys:
         self.hop_budget_s = HOP_BUDGET_S
         """How long the edges wait before they send a request again."""
         self.beats = True
-        """False for a service that no other one waits for: it has no heartbeat, and listens to none."""
+        """False for a service that no other one waits for: it neither sends nor receives heartbeats."""
         self.servers: Servers | None = None
         """Pools and providers of the configuration; None before there is one."""
         self._never_static: frozenset[str] = frozenset()
@@ -124,7 +124,7 @@ class Journeys:
         timeout: float = 10.0,  # noqa: ASYNC109 - a bound on the work in hand
         before_close: Callable[[], Awaitable[None]] | None = None,
     ) -> None:
-        """Take no new work, finish what is in hand within `timeout` seconds, run `before_close`, disconnect."""
+        """Take no new work, finish the current work within `timeout` seconds, run `before_close`, disconnect."""
         self.heartbeat.ready = False
         self.heartbeat.beat()
         self._leave_process()
@@ -145,7 +145,7 @@ class Journeys:
             await self.close()
 
     async def close(self) -> None:
-        """Take and send nothing more; disconnect, unless other services of this process use the connection."""
+        """Stop receiving and sending; disconnect, unless other services of this process use the connection."""
         if self._closed:
             return
         self._closed = True

@@ -52,7 +52,7 @@ class _Instance:
 
 
 class PresenceTable:
-    """Every instance that was heard of, by service."""
+    """Every known instance, by service."""
 
     def __init__(self) -> None:
         self.lost_after_s = TIMES.service_lost_s
@@ -63,7 +63,7 @@ class PresenceTable:
         """How much longer than usual an instance may be silent, as this process or the machine runs late."""
         self._services: dict[str, dict[str, _Instance]] = {}
         self._turn = 0
-        # Listening time: advances only while this process hears anything. After a lost connection, or when
+        # Listening time: advances only while this process receives messages. After a lost connection, or when
         # this very process was stopped, the others didn't fall silent.
         self._listened = 0.0
         self._ticked: float | None = None
@@ -102,7 +102,8 @@ class PresenceTable:
             entry.routes = frozenset(routes)
 
     def unreachable(self, service: str, instance: str | None) -> None:
-        """The server says that this instance, or none of the service, subscribes: it takes no work until it beats."""
+        """The server reported that this instance, or every one of the service, doesn't subscribe: it gets no work
+        until its next heartbeat."""
         for name, entry in self._services.get(service, {}).items():
             if instance is None or name == instance:
                 entry.ready = False
@@ -148,12 +149,12 @@ class PresenceTable:
         return Direct(fresh[self._turn % len(fresh)])
 
     def alive(self, service: str, instance: str, now: float) -> bool:
-        """Whether this instance was heard of lately."""
+        """Whether this instance isn't silent."""
         entry = self._services.get(service, {}).get(instance)
         return entry is not None and entry.heard >= self._time(now) - self._silent_after_s - self.slack_s
 
     def lately(self, service: str, route: str | None, within_s: float, now: float) -> bool:
-        """Whether any instance for this route was heard of within so many seconds, ready or not."""
+        """Whether an instance for this route was heard within this many seconds, ready or not."""
         since = self._time(now) - within_s
         return any(
             entry.heard >= since and (not entry.routes or route is None or route in entry.routes)
@@ -161,7 +162,7 @@ class PresenceTable:
         )
 
     def silence(self, service: str, instance: str, now: float) -> float:
-        """Seconds since this instance was heard of; infinite when it never was."""
+        """Seconds since this instance was heard; infinite when it never was."""
         entry = self._services.get(service, {}).get(instance)
         return math.inf if entry is None else max(0.0, self._time(now) - entry.heard)
 

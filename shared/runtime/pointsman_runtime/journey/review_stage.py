@@ -23,7 +23,7 @@ _log = Log("review-stage")
 
 
 class ReviewStage:
-    """Decodes, calls the reviewer, sends what it returns."""
+    """Decodes, calls the reviewer, sends its verdict."""
 
     def __init__(self, bus: Bus, tally: Tally, reviewer: Reviewer) -> None:
         self._bus = bus

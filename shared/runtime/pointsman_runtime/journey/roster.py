@@ -1,4 +1,4 @@
-"""Beats for the services of this process, and keeps the table of every beat that is heard."""
+"""Sends heartbeats for the services of this process, and keeps the table of all that it receives."""
 
 import asyncio
 from collections.abc import Callable
@@ -52,7 +52,7 @@ class Roster:
                 self._link.unsubscribe(self._sid)
 
     def beat(self) -> None:
-        """Say where every service of this process stands."""
+        """Publish the state of every service of this process."""
         for beat in self._beats:
             beat()
 

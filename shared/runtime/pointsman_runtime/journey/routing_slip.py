@@ -7,7 +7,7 @@ from pointsman_contracts.journey import Journey, JourneyChanges, Stage, StageRep
 from pointsman_contracts.reply import STAGE_UNAVAILABLE, Rejection
 
 SHADOW: Final = "shadow"
-"""Mode of a stage that only says what it would do."""
+"""Mode of a stage that only reports what it would do."""
 RETRY_AFTER_S = 1.0
 """A stage whose replicas all died is back within seconds, or an operator has to look."""
 
@@ -25,7 +25,7 @@ def skipped(journey: Journey, instance: str, reason: str) -> Journey:
 
 
 def in_shadow(journey: Journey) -> bool:
-    """Whether its next stage only says what it would do."""
+    """Whether its next stage only reports what it would do."""
     return bool(journey.itinerary) and journey.itinerary[0].mode == SHADOW
 
 
@@ -37,8 +37,8 @@ def shadowed(journey: Journey, verdict: str, report: StageReport) -> Journey:
 
 
 def with_memos(journey: Journey, noted: tuple[Stage, ...]) -> Journey:
-    """The journey with what a stage in shadow noted for its own part on the way back: that changes nothing for others,
-    and without it the stage would have nothing to decide from."""
+    """The journey with the notes of a stage in shadow for its own response stage. They don't affect other stages, and
+    the response stage needs them."""
     same = len(noted) == len(journey.response)
     if not same or all(mine.memo == other.memo for mine, other in zip(journey.response, noted, strict=True)):
         return journey
@@ -59,7 +59,7 @@ def failed(journey: Journey, sender: str, status: int, code: str, message: str) 
 
 
 def astray(journey: Journey, sender: str) -> Rejection:
-    """The answer to the edge when the itinerary leads nowhere."""
+    """The rejection for an itinerary that ends without an answer."""
     if journey.itinerary:
         service = journey.itinerary[0].service
         text = f"The profile sends this request to {service}, but its model has no pool."

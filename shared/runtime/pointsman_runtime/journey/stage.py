@@ -25,7 +25,7 @@ AnyHop = Hop[PreprocessRequest] | Hop[Journey]
 
 
 class StageRunner:
-    """Decodes, calls the handler, sends what it returns; answers the edge when the handler fails."""
+    """Decodes, calls the handler, sends its result; answers the edge when the handler fails."""
 
     def __init__(
         self,
@@ -87,7 +87,7 @@ class StageRunner:
         *,
         straight: bool = False,
     ) -> Decision | None:
-        """Handle one message here, and what becomes of it at every following stage of this process that needn't wait.
+        """Handle one message here, and at every following stage of this process that needn't wait.
         `straight`: returns the decision that the request ends with, instead of sending it."""
         stage = self
         # Its handler takes messages of this type, the edge's among them.
@@ -117,7 +117,7 @@ class StageRunner:
                         tally.handled += 1
                         return outcome
                 hop.finish(outcome)
-            # A plugin may raise anything, and return what JSON has no word for; the edge must have an answer.
+            # A plugin may raise any error, or return a value that JSON can't express; the edge must get an answer.
             except Exception as error:  # noqa: BLE001
                 stage._failed(hop, error)
             else:
@@ -125,7 +125,7 @@ class StageRunner:
             return None
 
     def _next_to(self, journey: Journey) -> "StageRunner | None":
-        """The stage of this process that takes the journey up at once. None: `Onward.forward` finds out what to do."""
+        """The stage of this process that takes the journey up at once. None: `Onward.forward` decides."""
         itinerary = journey.itinerary
         if self.custom or not itinerary or journey.attempt > 1:
             return None

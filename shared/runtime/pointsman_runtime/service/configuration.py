@@ -72,7 +72,7 @@ class Configuration(Generic[C]):
         return "none received yet; `pointsman config apply` stores one"
 
     def at(self, number: int) -> Revision[C]:
-        """The revision that a request began with, or the current one when that isn't kept; its `number` tells."""
+        """The revision that a request began with, or the current one when that isn't kept, as its `number` shows."""
         return self._kept.get(number) or self.current
 
     def on_change(self, listener: Callable[[Revision[C]], None]) -> None:
@@ -80,7 +80,7 @@ class Configuration(Generic[C]):
         self._listeners.append(listener)
 
     async def wait_loaded(self, patience_s: float = PATIENCE_S) -> None:
-        """Wait for the first good revision, and tell what is waited for: soon, then ever more seldom."""
+        """Wait for the first valid revision, and log the wait: soon, then less and less often."""
         while not self._loaded.is_set():
             try:
                 async with asyncio.timeout(patience_s):
@@ -92,7 +92,7 @@ class Configuration(Generic[C]):
                 patience_s = min(2 * patience_s, LONGEST_PATIENCE_S)
 
     def offer(self, number: int, text: str) -> bool:
-        """Take a revision over, or refuse it; says which."""
+        """Apply a revision, or refuse it; returns which."""
         try:
             config = parse(text)
             try:

@@ -148,8 +148,8 @@ class Host:
 
     async def _start(self) -> None:
         await self._wait_for_the_bus()
-        # What lives by now lives to the end: the collector needn't walk it while requests wait. Most of it is modules,
-        # which are walked here, while there is nothing to do but wait.
+        # Objects that exist now live as long as the process: the garbage collector needn't traverse them while requests
+        # wait. Most of them belong to modules, and are collected once here, while no request waits.
         gc.collect()
         gc.freeze()
         # One beat of every peer, so that the first forward doesn't find an empty table of who lives.
@@ -216,7 +216,7 @@ def _role(service: str) -> str:
 
 
 def run(program: Program[T]) -> int:
-    """Run one service until it is told to stop; returns the exit code for `sys.exit`."""
+    """Run one service until a signal; returns the exit code for `sys.exit`."""
     try:
         settings = load(program.settings)
     except SettingsError as error:
@@ -226,7 +226,7 @@ def run(program: Program[T]) -> int:
 
 
 def run_all(name: str, settings: ServiceSettings, members: Sequence[Member]) -> int:
-    """Run services in one process until it is told to stop; returns the exit code. `settings` are the process's:
+    """Run services in one process until a signal; returns the exit code. `settings` are the process's:
     connections, health server, logs."""
     logs.configure(settings.log_format, settings.log_level, name, settings.instance)
     # A series more for each counter and histogram, with the time of its making; rates don't need it.

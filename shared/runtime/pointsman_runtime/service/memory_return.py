@@ -20,7 +20,7 @@ LOOK_S: Final = 10.0
 GROWN_BYTES: Final = 8 * 2**20
 """Growth since the last time that is worth it."""
 OWN_BLOCK_BYTES: Final = 2**20
-"""An allocation of so much has a block of its own, which goes back when it is freed. Mapping one costs 0.1 ms a MiB."""
+"""An allocation of this size has its own mapping, which is returned when it is freed. A mapping costs 0.1 ms a MiB."""
 TOP_BYTES: Final = 4 * 2**20
 """Free memory at the end of a heap that is kept."""
 _M_TRIM_THRESHOLD: Final = -1
@@ -41,7 +41,7 @@ class MemoryReturn:
         self._timer: asyncio.TimerHandle | None = None
 
     def start(self) -> None:
-        """Begin to look; does nothing where memory can't be given back."""
+        """Begin to check; no-op if memory can't be returned on this platform."""
         if self._trim is not None and self._size() is not None:
             self._timer = asyncio.get_running_loop().call_later(LOOK_S, self._turn)
 
@@ -70,7 +70,7 @@ class MemoryReturn:
 
 
 def resident_bytes() -> int | None:
-    """Resident memory of this process; None where the kernel doesn't tell."""
+    """Resident memory of this process; None if the kernel doesn't report it."""
     try:
         return int(STATM.read_bytes().split()[1]) * _PAGE_BYTES
     except OSError:

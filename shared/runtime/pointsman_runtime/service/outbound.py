@@ -1,4 +1,4 @@
-"""HTTP to what a configuration names: names are resolved here, and no address is connected to that isn't allowed.
+"""HTTP to addresses of a configuration: names are resolved here, and only allowed addresses are connected to.
 
 What is written as an address was checked with the configuration. A name is checked each time that it is resolved, since
 it may lead somewhere else by then.

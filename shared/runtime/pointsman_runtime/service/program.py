@@ -22,7 +22,7 @@ class Member:
 
 @dataclass(frozen=True)
 class Program(Generic[T_co]):
-    """A service as it is installed: what a process needs to run it, alone or beside others."""
+    """An installed service: everything that a process needs to run it, alone or beside others."""
 
     name: str
     settings: type[T_co]

@@ -35,7 +35,7 @@ class Rollout(Generic[C]):
         return self._current or self._configuration.current
 
     def compiled(self) -> C:
-        """What the service runs of `current`."""
+        """The compiled form of `current`."""
         return (self._current or self._configuration.current).compiled
 
     def tick(self, now: float) -> None:

@@ -1,4 +1,4 @@
-"""A service: what it is made of, and its life within a process."""
+"""A service: its parts, and its life within a process."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Coroutine
@@ -46,7 +46,7 @@ class Server(Protocol):
         ...
 
     async def stop(self) -> None:
-        """Take nothing new, let what is open end within a bound, close."""
+        """Take no new work, let open work end within a bound, close."""
         ...
 
 
@@ -81,7 +81,7 @@ class Service(Generic[T_co]):
         self.journeys = Journeys(self.bus, host.stages, self.tracing)
         """The stages of the service, and requests on their way."""
         self.heartbeat = self.journeys.heartbeat
-        """What peers hear of this instance, and the table of every live instance."""
+        """The heartbeat of this instance, and the table of every live instance."""
         self.events = host.events
         """Shared by the services of the process."""
         self.registry = CollectorRegistry()
@@ -187,11 +187,11 @@ class Service(Generic[T_co]):
         self._serving = True
 
     def refuse_work(self) -> None:
-        """Be no longer ready; what is in hand goes on."""
+        """Stop being ready; current work continues."""
         self._serving = False
 
     async def end(self) -> None:
-        """Finish the work in hand and close what the service opened."""
+        """Finish the current work and close everything that the service opened."""
         await self.journeys.drain(self.settings.drain_timeout_s, before_close=self._after_drain)
 
     async def _after_drain(self) -> None:

@@ -15,9 +15,9 @@ MOST_SLACK_S: Final = 10.0
 UNNOTICED_S: Final = 0.02
 """A lag up to here is an event loop at work."""
 PRESSING: Final = 0.5
-"""A share of time in which processes waited that says something about a machine; below it they take turns."""
+"""The least share of waiting time that indicates a busy machine; below it, processes just take turns."""
 PRESSED_S: Final = 0.2
-"""What counts as lag while some process always waits for a CPU: a peer may be the one that waits longest."""
+"""The assumed lag while some process always waits for a CPU: a peer may be the one that waits longest."""
 READ_EVERY_S: Final = 1.0
 PRESSURE_FILE: Final = Path("/proc/pressure/cpu")
 
@@ -52,7 +52,7 @@ class Pressure:
         self._share = 0.0
 
     def share(self, now: float) -> float:
-        """From 0 to 1, over the last `READ_EVERY_S`; 0 where the kernel doesn't tell."""
+        """From 0 to 1, over the last `READ_EVERY_S`; 0 if the kernel doesn't report it."""
         since = now - self._read_at
         if since >= READ_EVERY_S:
             total, before = self._read(), self._total_us

@@ -18,7 +18,7 @@ class Missing:
         return not self._told
 
     def note(self, what: str, problem: Exception | str, **facts: Field) -> str:
-        """Say it once, and again when the problem is another one; returns words for the trail."""
+        """Log it once, and again when the problem changes; returns a note for the trail."""
         text = str(problem) or type(problem).__name__
         if self._told.get(what) != text:
             self._told[what] = text

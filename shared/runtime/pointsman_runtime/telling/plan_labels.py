@@ -3,7 +3,7 @@
 from typing import Final
 
 PLANS: Final = 50
-"""Plans that are told apart; they come from credentials, and each makes its own series."""
+"""Plans with a label of their own; they come from credentials, and each makes a series."""
 OTHER: Final = "other"
 
 

@@ -42,7 +42,7 @@ class Tallies:
         return tally
 
     def malformed(self, tally: Tally, subject: str, payload: bytes, error: ValidationError) -> None:
-        """Count a message that couldn't be decoded, and log it in one line that quotes nothing of it."""
+        """Count a message that couldn't be decoded, and log it in one line without its content."""
         tally.malformed += 1
         first = error.errors(include_url=False, include_input=False, include_context=False)[0]
         _log.warning(

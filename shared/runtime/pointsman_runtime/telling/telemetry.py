@@ -136,7 +136,7 @@ class Tracing:
         return Span(carrier.get(_HEADER), span)
 
     def close(self) -> None:
-        """Export what is left; blocks for a few seconds at most."""
+        """Export the remaining spans; blocks for a few seconds at most."""
         if self._provider is not None:
             self._provider.shutdown()
 
