@@ -9,16 +9,19 @@ from pathlib import Path
 import pytest
 from prometheus_client import CollectorRegistry
 
+from pointsman_contracts.peers import Blocks, PeerChange
 from pointsman_core.config.flight import FlightSettings
 from pointsman_flight.reader import open_log, open_segment
+from pointsman_flight.records import PeerChanged, PeerWaiting
 from pointsman_flight.writer import SegmentWriter
+from pointsman_scheduler.domain.late_binding import PeerRequest
 from pointsman_scheduler.domain.pool import PoolScheduler
 from pointsman_scheduler.domain.pools import Pools
 from pointsman_scheduler.flight.metrics import FlightMetrics
 from pointsman_scheduler.flight.recorder import RETRY_S, FlightRecorder
 from pointsman_scheduler.flight.tap import TAPPED
 from pointsman_scheduler.recorded_traffic import RandomTraffic, replayed
-from pointsman_scheduler.testing import Bench
+from pointsman_scheduler.testing import LIFE, Bench
 
 READ_ONLY = {
     "pool": {"decide", "look_at", "known_bad"},
@@ -188,6 +191,27 @@ async def test_inputs_that_come_too_fast_end_the_segment_and_are_counted(tmp_pat
     assert first.ended.reason == "gap"
     assert second.header.missed == first.ended.dropped > 100
     assert not replayed(tmp_path)[1]
+
+
+async def test_what_peers_tell_is_recorded_in_the_types_in_which_it_comes(tmp_path: Path) -> None:
+    rig = Rig(tmp_path, FlightSettings(segment=0.5))
+    await rig.fly(50)
+    bench, blocks = rig.bench, Blocks(bytes(range(16)))
+    waiting = PeerRequest("engine-0", 5.0, 10, 0, 1e9, "edge-2", "waits", 1.0, None, 64, blocks)
+    bench.pool.binder.peer("scheduler-2", [waiting], bench.now * 1000)
+    change = PeerChange("reserve", "request", "engine-0", LIFE, "edge-2", blocks=blocks)
+    bench.pool.books.apply(change, "scheduler-2", bench.now)
+    rig.now += 1.0
+    await rig.recorder.turn()
+    await rig.fly(50)
+    await rig.recorder.close()
+    segments = open_log([tmp_path])[0].segments
+    entries = [each.record for segment in segments for each in segment.entries()]
+    (told,) = [each for each in entries if isinstance(each, PeerChanged) and each.request_id == "request"]
+    assert len(told.blocks) == len(blocks)
+    assert any(isinstance(each, PeerWaiting) and each.requests and each.requests[0][6] == "waits" for each in entries)
+    for first in range(len(segments)):
+        assert not replayed(*written(tmp_path)[first:])[1]
 
 
 async def test_an_input_that_cannot_be_recorded_ends_the_segment_and_fails_no_request(tmp_path: Path) -> None:

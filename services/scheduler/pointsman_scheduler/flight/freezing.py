@@ -127,6 +127,8 @@ class _Freezer:
         kind = type(value)
         if kind in SCALARS:
             return value
+        if isinstance(value, bytes):
+            return bytes(value)  # a peer's blocks are of a class of their own
         found = self._found.get(id(value))
         if found is not None:
             return found

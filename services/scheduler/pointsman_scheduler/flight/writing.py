@@ -104,8 +104,9 @@ class RecordMaker:
         return self._makers[cast("str", note[0])](*note[1:])
 
     def _with(self, blocks: bytes) -> bytes:
-        self.blocks.append(blocks)
-        return blocks
+        plain = bytes(blocks)  # a peer's are of a class of their own
+        self.blocks.append(plain)
+        return plain
 
     def _used(self, policies: tuple[Policy, ...]) -> Record:
         return records.PoliciesUsed(tuple([self.number_of(policy) for policy in policies]))
