@@ -6,7 +6,8 @@ learns the engine's coefficients in the run and never knows the length of an ans
 for comparison. Five seeds; status 1 when any of them misses a bar. `--fast`: one seed, and only our policy.
 `--adverse`: sudden changes of engines and of traffic instead (`adverse`).
 `--oracle`: the same hour, by the default policy with pass times known and nothing heard late (`oracle`).
-`--live [--seconds 120] [--seeds 5]`: real processes and engines in real time instead, against round-robin (`live`).
+`--live [--seconds 120] [--warm-up 60] [--seeds 5]`: real processes and engines in real time instead, against
+round-robin (`live`).
 """
 
 import argparse
@@ -71,12 +72,16 @@ def main() -> int:
     parser.add_argument("--adverse", action="store_true", help="sudden changes of engines and of traffic")
     parser.add_argument("--live", action="store_true", help="real processes, against round-robin")
     parser.add_argument("--seconds", type=float, default=120.0, help="of the trace for each live run")
+    parser.add_argument("--warm-up", type=float, default=60.0, help="seconds of the trace before each live run")
+    parser.add_argument("--speed", type=float, default=1.0, help="of engines and arrivals in live runs")
     parser.add_argument("--seeds", type=int, default=SEEDS, help="of live runs")
     parser.add_argument("--oracle", action="store_true", help="our policy with pass times known and nothing heard late")
     options = parser.parse_args()
     print(describe())
     if options.live:
-        return 0 if uvloop.run(live.measure(read_mooncake(TRACE), options.seconds, options.seeds)) else 1
+        length = live.Length(options.seconds, options.warm_up, options.speed)
+        measured = live.measure(read_mooncake(TRACE), options.seeds, length)
+        return 0 if uvloop.run(measured) else 1
     if options.adverse:
         return 0 if adverse.measure() else 1
     if options.oracle:

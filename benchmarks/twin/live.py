@@ -43,8 +43,8 @@ class Sent:
     failed: int = 0
     problem: str = ""
     """Of the last failure."""
-    first_ms: list[float] = field(default_factory=list[float])
-    """From sending to the first token, of each answered request."""
+    first_ms: dict[int, float] = field(default_factory=dict[int, float])
+    """From sending to the first token, of each answered request by its number."""
     stood_still_s: float = 0.0
     """How long this process didn't run, and perhaps engines and gateway neither, when the run was given up for it."""
 
@@ -76,7 +76,7 @@ async def fly(
         changes=changes, settings=settings, engines=ENGINES, speedup=1.0, bundled=True, hop_budget=None
     ) as stack:
         disturbance = asyncio.create_task(_disturb(stack, slowdown))
-        sent = await send(stack, requests)
+        sent = await send(stack, requests, bodies(requests))
         disturbance.cancel()
         await asyncio.wait([disturbance])
     return sent
@@ -88,10 +88,9 @@ async def _disturb(stack: Stack, slowdown: Slowdown | None) -> None:
         await stack.engines[slowdown.engine].set_faults(f"slow={slowdown.factor:g}")
 
 
-async def send(stack: Stack, requests: Sequence[TraceRequest]) -> Sent:
-    """Open loop: each request leaves at its time, whatever became of those before."""
-    sent = Sent()
-    bodies = [
+def bodies(requests: Sequence[TraceRequest]) -> list[bytes]:
+    """The body of each request."""
+    return [
         orjson.dumps(
             {
                 "model": MODEL,
@@ -104,23 +103,29 @@ async def send(stack: Stack, requests: Sequence[TraceRequest]) -> Sent:
         )
         for number, request in enumerate(requests)
     ]
+
+
+async def send(stack: Stack, requests: Sequence[TraceRequest], bodies: Sequence[bytes]) -> Sent:
+    """Open loop: each request leaves at its time, whatever became of those before. `bodies` are made beforehand: that
+    takes seconds, in which nothing else of this process runs."""
+    sent = Sent()
     headers = {"Content-Type": "application/json"}
     timeout = aiohttp.ClientTimeout(total=_TIMEOUT_S)
     async with aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0), timeout=timeout) as http:
         began = time.perf_counter()
 
-        async def one(body: bytes, at_s: float) -> None:
+        async def one(number: int, at_s: float) -> None:
             await asyncio.sleep(max(0.0, began + at_s - time.perf_counter()))
             left_at = time.perf_counter()
             first_ms: float | None = None
             try:
-                async with http.post(f"{stack.door}/v1/completions", data=body, headers=headers) as answer:
+                async with http.post(f"{stack.door}/v1/completions", data=bodies[number], headers=headers) as answer:
                     async for _ in answer.content.iter_any():
                         if first_ms is None:
                             first_ms = (time.perf_counter() - left_at) * 1000
                     if answer.status == 200 and first_ms is not None:
                         sent.answered += 1
-                        sent.first_ms.append(first_ms)
+                        sent.first_ms[number] = first_ms
                         return
                     sent.problem = f"status {answer.status}"
             except (aiohttp.ClientError, TimeoutError) as error:
@@ -129,9 +134,7 @@ async def send(stack: Stack, requests: Sequence[TraceRequest]) -> Sent:
 
         watching = asyncio.create_task(_stood_still())
         sending = asyncio.ensure_future(
-            asyncio.gather(
-                *(one(body, request.arrival_ms / 1000) for body, request in zip(bodies, requests, strict=True))
-            )
+            asyncio.gather(*(one(number, request.arrival_ms / 1000) for number, request in enumerate(requests)))
         )
         await asyncio.wait([watching, sending], return_when=asyncio.FIRST_COMPLETED)
         if watching.done():
