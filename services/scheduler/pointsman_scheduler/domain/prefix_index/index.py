@@ -268,7 +268,7 @@ class PrefixIndex:
     def memory(self) -> Memory:
         """Figures for metrics and for the bound."""
         return Memory(
-            blocks=len(self._masks),
+            blocks=len(self._masks.held),
             holdings=self._holdings,
             open_requests=len(self._open),
             bytes=self._bytes(),
@@ -314,17 +314,18 @@ class PrefixIndex:
         if told and (held := computed.held):
             self._note_use(computed, life, [block for block in blocks if block in held], self._now)
             blocks = [block for block in blocks if block not in held]
-        elif len(awaited) and not told:
+        elif awaited.held and not told:
             self._holdings -= sum(awaited.discard(block) for block in blocks)
         table = awaited if told else computed
-        before = len(table)
+        before = len(table.held)
         self._note_use(table, life, blocks, self._now)
-        self._holdings += len(table) - before
+        self._holdings += len(table.held) - before
         self._shed(life)
 
     def _note_use(self, table: Recency, life: Life, blocks: list[int], at: float) -> None:
         table.use(blocks, at)
-        self._rank(table, life)
+        if not table.ranked:
+            self._rank(table, life)
 
     def _rank(self, table: Recency, life: Life) -> None:
         """Offer this table when memory is needed."""
@@ -335,9 +336,7 @@ class PrefixIndex:
 
     def _shed(self, life: Life) -> None:
         """Drop blocks that the worker's own cache can't have kept. The engine reports the rest itself."""
-        if life.capacity is None:
-            return
-        over = len(life.computed) - life.capacity
+        over = 0 if life.capacity is None else len(life.computed.held) - life.capacity
         if over > 0:
             dropped = life.computed.take(over)
             self._holdings -= over
@@ -368,7 +367,7 @@ class PrefixIndex:
             self._rank(table, life)
 
     def _bytes(self) -> int:
-        return BLOCK_BYTES * len(self._masks) + HOLDING_BYTES * (self._holdings + self._open_blocks)
+        return BLOCK_BYTES * len(self._masks.held) + HOLDING_BYTES * (self._holdings + self._open_blocks)
 
     def _advance(self, now: float) -> None:
         self._now = max(self._now, now)

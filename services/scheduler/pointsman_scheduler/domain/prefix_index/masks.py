@@ -17,9 +17,9 @@ class Masks:
     there are."""
 
     def __init__(self) -> None:
-        self._masks: dict[int, int] = {}
-        """Block → mask. One dictionary, because several would avoid the pause in which it grows (30 ms at a million
-        blocks) but make every match half as slow again."""
+        self.held: dict[int, int] = {}
+        """Block → mask, of blocks with at least one holder. One dictionary, because several would avoid the pause in
+        which it grows (30 ms at a million blocks) but make every match half as slow again."""
         self._known: dict[int, int] = {}
         self._free: list[int] = []
         self._bits = 0
@@ -27,10 +27,6 @@ class Masks:
         self._column_of: dict[int, int] = {}
         self._laid_out = 0
         self._places = np.zeros(0, dtype=np.intp)
-
-    def __len__(self) -> int:
-        """Number of blocks with at least one holder."""
-        return len(self._masks)
 
     def new_bit(self) -> int:
         """A bit that no life has."""
@@ -45,7 +41,7 @@ class Masks:
 
     def hold(self, blocks: Iterable[int], bit: int) -> None:
         """This life holds these blocks."""
-        masks, known = self._masks, self._known
+        masks, known = self.held, self._known
         before, after = 0, known.setdefault(bit, bit)
         for block in blocks:
             mask = masks.get(block, 0)
@@ -56,7 +52,7 @@ class Masks:
 
     def release(self, blocks: Iterable[int], bit: int) -> None:
         """This life no longer holds these blocks."""
-        masks, others = self._masks, ~bit
+        masks, others = self.held, ~bit
         for block in blocks:
             mask = masks[block] & others
             if mask:
@@ -72,7 +68,7 @@ class Masks:
 
     def restart(self, bits: int, free: list[int]) -> None:
         """Forget all blocks; bits are as `bits` once returned."""
-        self._masks.clear()
+        self.held.clear()
         self._known = {}
         self._bits, self._free = bits, free.copy()
 
@@ -91,7 +87,7 @@ class Masks:
         held = self._laid_out
         previous: int | None = -1
         length = 0
-        for mask in map(self._masks.get, blocks):
+        for mask in map(self.held.get, blocks):
             # Neighbouring blocks mostly have the same holders, and equal masks are mostly one object.
             if mask is not previous:
                 previous = mask
