@@ -79,7 +79,7 @@ def test_what_is_mounted_exists(name: str) -> None:
             assert source in COMPOSE["volumes"]
 
 
-def test_nobody_outside_this_host_reaches_anything() -> None:
+def test_no_other_host_reaches_anything() -> None:
     ports = [str(port) for service in SERVICES.values() for port in service.get("ports", [])]
     assert ports
     assert all(port.startswith("127.0.0.1:") for port in ports)

@@ -88,7 +88,7 @@ def test_an_objective_can_be_had_for_either_group_and_both_are_watched(template:
     assert {f"{group}/v1alpha2" for group in allowed} == set(RULE_GROUPS)
 
 
-def test_a_bundle_behind_a_gateway_believes_whom_the_adapter_alone_does(template: Template) -> None:
+def test_a_bundle_behind_a_gateway_trusts_the_same_clients_as_the_adapter_alone(template: Template) -> None:
     inside = ["frontend", "epp-adapter", "preprocessor", "profile-picker", "model-selector", "scheduler"]
     rendered = template({**COMPLETE_VALUES, "bundle": {"services": inside}})
     alone = _environment(_one(COMPLETE, "Deployment", "pointsman-epp-adapter"))
@@ -111,7 +111,7 @@ def test_an_overlay_of_an_operator_patches_a_generated_one(tmp_path: Path) -> No
     assert len(rendered) == len(COMPLETE)
 
 
-def test_somebody_is_believed_who_names_an_objective(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_trusted_peer_may_name_an_objective(monkeypatch: pytest.MonkeyPatch) -> None:
     for name, value in _environment(_one(COMPLETE, "Deployment", "pointsman-epp-adapter")).items():
         monkeypatch.setenv(name, value)
     settings = load(EppAdapterSettings)

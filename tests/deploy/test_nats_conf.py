@@ -65,9 +65,7 @@ async def test_as_compose_starts_it_it_takes_any_password(password: str, tmp_pat
     await client.close()
 
 
-async def test_it_takes_the_right_password_and_large_messages_and_nobody_else(
-    tmp_path: Path, processes: Processes
-) -> None:
+async def test_it_takes_large_messages_with_the_right_password_alone(tmp_path: Path, processes: Processes) -> None:
     processes.start_command(
         [
             SERVER, "--config", str(_config(tmp_path)),
@@ -88,9 +86,7 @@ async def test_it_takes_the_right_password_and_large_messages_and_nobody_else(
     await stranger.close()
 
 
-async def test_a_login_that_comes_later_gets_in_and_nobody_loses_a_connection(
-    tmp_path: Path, processes: Processes
-) -> None:
+async def test_a_login_that_comes_later_gets_in_and_no_connection_is_lost(tmp_path: Path, processes: Processes) -> None:
     certificates = ROOT / "services/epp-adapter/tests/certificates"
     text = (ROOT / "deploy/nats/server.conf").read_text()
     for inside, here in (

@@ -104,7 +104,7 @@ def _asks_others(service: str) -> bool:
 
 
 @pytest.mark.parametrize("service", SERVICES)
-def test_who_has_a_client_for_the_outside_reaches_it_by_tls_and_nobody_else_does(service: str) -> None:
+def test_only_a_client_for_the_outside_reaches_it_by_tls(service: str) -> None:
     assert _reaches(service, PROVIDER, 443) == (_asks_others(service) or service == "metrics-collector")
     assert not _reaches(service, PROVIDER, 80)
     assert not _reaches(service, METADATA_SERVICE, 80)

@@ -165,7 +165,7 @@ async def stack(stacks: StackFactory, accounts: Accounts) -> AsyncIterator[Stack
         yield started
 
 
-async def test_a_request_makes_its_whole_journey_and_nobody_is_refused_anything(
+async def test_a_request_makes_its_whole_journey_without_a_refused_permission(
     stack: Stack, accounts: Accounts, module_processes: Processes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     environment = {**stack.env, **accounts.environment("epp-adapter"), "POINTSMAN_PORT": "0"}
@@ -306,7 +306,7 @@ async def test_an_agent_and_a_foreign_stage_answer_who_asks_them_and_only_once(
             assert await login.refused_publishing([reply_to]) == {reply_to}
 
 
-async def test_only_the_operator_changes_the_configuration_and_nobody_deletes_what_is_stored(
+async def test_only_the_operator_changes_the_configuration_and_no_login_deletes_what_is_stored(
     stack: Stack, accounts: Accounts
 ) -> None:
     stored = ("PM_EVENTS", "KV_pm-config", "KV_pm-workers")
@@ -330,7 +330,7 @@ async def test_only_the_operator_changes_the_configuration_and_nobody_deletes_wh
         assert await login.refused_publishing(others) == others
 
 
-async def test_nobody_gets_in_without_a_login_or_with_a_wrong_one(stack: Stack, accounts: Accounts) -> None:
+async def test_no_client_gets_in_without_a_login_or_with_a_wrong_one(stack: Stack, accounts: Accounts) -> None:
     right = accounts.settings("frontend")
     for wrong in ({"nats_user": None, "nats_password": None}, {"nats_password": SecretStr("wrong")}):
         with pytest.raises(CommandError, match="refuses this login"):

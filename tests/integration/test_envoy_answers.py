@@ -241,7 +241,7 @@ async def test_a_stream_that_pauses_or_lasts_too_long_is_broken_off(setup: Setup
 
 
 @both
-async def test_when_nobody_can_be_reached_the_error_has_openais_shape(setup: Setup, door: str) -> None:
+async def test_when_no_engine_can_be_reached_the_error_has_openais_shape(setup: Setup, door: str) -> None:
     setup.stages.urls = (setup.nobody,)
     status, body, headers = await setup.ask(door)
     assert status == 503

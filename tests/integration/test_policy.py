@@ -163,7 +163,7 @@ async def test_every_model_of_the_example_is_served_and_the_guest_has_the_small_
         assert (status, document["model"]) == (200, model), document
 
 
-async def test_models_are_listed_for_whoever_may_use_them(policed: Stack) -> None:
+async def test_models_are_listed_for_clients_that_may_use_them(policed: Stack) -> None:
     async def listed(key: str) -> tuple[int, list[str]]:
         headers = {"x-api-key": key}
         async with aiohttp.ClientSession() as http, http.get(f"{policed.door}/v1/models", headers=headers) as answer:

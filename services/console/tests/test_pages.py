@@ -33,7 +33,7 @@ def events(text: str, name: str) -> list[dict[str, Any]]:
     return found
 
 
-async def test_a_console_that_nobody_looks_at_has_no_subscription() -> None:
+async def test_a_console_without_an_open_page_has_no_subscription() -> None:
     server = MemoryNats()
     window = Window(lambda: Bus(server.link(), Process("console", "c-1")))
     assert not window.open

@@ -142,7 +142,7 @@ def test_a_stream_is_known_by_its_media_type_in_any_case() -> None:
 
 
 @pytest.mark.parametrize("name", MODES)
-async def test_envoy_sends_as_much_of_an_answer_as_somebody_needs(name: str, start_picker: StartPicker) -> None:
+async def test_envoy_sends_as_much_of_an_answer_as_is_needed(name: str, start_picker: StartPicker) -> None:
     headers, settings, configured, wanted = MODES[name]
     picker = await start_picker(**settings)
     exchange = await answering(picker, (BUFFERED, configured))

@@ -56,7 +56,7 @@ def test_messages_are_read_as_they_were_sent_however_they_are_cut(messages: list
     assert peer.taken_bytes == sum(len(framed(message)) for message in messages)
 
 
-async def test_what_nobody_reads_isnt_taken_until_the_call_ends() -> None:
+async def test_unread_messages_arent_taken_until_the_call_ends() -> None:
     peer = FakePeer()
     call = Call(1, peer)
     call.received(framed(b"one"), end=False)

@@ -85,7 +85,7 @@ async def test_a_failed_call_says_why_in_its_trailers() -> None:
 
 
 @pytest.mark.parametrize("method", [refuse, never_read], ids=["of a call that has ended", "of a call that is reset"])
-async def test_what_nobody_read_takes_no_room_from_the_next_call(method: Callable[[Call], Awaitable[None]]) -> None:
+async def test_unread_bytes_take_no_room_from_the_next_call(method: Callable[[Call], Awaitable[None]]) -> None:
     both = Both(method)
     await both.up()
     for _ in range(40):
@@ -129,7 +129,7 @@ async def test_a_slow_transport_holds_the_writers_up() -> None:
     both.server.connection_lost(None)
 
 
-async def test_a_client_is_told_to_go_elsewhere_and_its_calls_go_on() -> None:
+async def test_a_client_is_asked_to_go_elsewhere_and_its_calls_go_on() -> None:
     both = Both(never_read)
     await both.begin()
     both.down()
@@ -156,7 +156,7 @@ async def test_a_client_that_is_gone_is_waited_for_no_longer() -> None:
 
 
 @pytest.mark.parametrize("path", [PATH, b"/unheard"])
-async def test_a_call_that_is_reset_at_once_takes_nobody_along(path: bytes) -> None:
+async def test_a_call_that_is_reset_at_once_affects_no_other_call(path: bytes) -> None:
     both = Both(refuse)
     await both.up()
     both.down()

@@ -62,7 +62,7 @@ async def test_calls_that_cant_be_served_end_with_their_status(
     assert await answered(picker.client) == 200
 
 
-async def test_whoever_speaks_something_else_is_disconnected(start_picker: StartPicker) -> None:
+async def test_a_client_of_another_protocol_is_disconnected(start_picker: StartPicker) -> None:
     picker = await start_picker()
     host, _, port = picker.target.rpartition(":")
     reader, writer = await asyncio.open_connection(host, int(port))

@@ -57,7 +57,7 @@ async def test_a_slash_at_the_end_goes_through_the_stages_and_not_to_the_engine(
         ("POST", "/v1/responses/r", 405, "use GET, DELETE"),
     ],
 )
-async def test_a_wrong_method_or_path_is_told_the_right_ones(
+async def test_the_error_for_a_wrong_method_or_path_names_the_right_ones(
     start_picker: StartPicker, method: str, path: str, status: int, words: str
 ) -> None:
     picker = await start_picker()

@@ -147,7 +147,7 @@ async def test_a_trusted_peer_says_objective_and_fairness_by_any_of_their_names(
 @pytest.mark.parametrize(
     ("hint", "told"), [(None, None), (["10.0.0.2:8000", "10.0.0.3"], "10.0.0.2:8000,10.0.0.3"), ([], "")]
 )
-async def test_envoys_subset_is_told_whoever_the_client_is(
+async def test_envoys_subset_applies_to_every_client(
     hint: list[str] | None, told: str | None, start_picker: StartPicker
 ) -> None:
     picker = await start_picker()

@@ -105,7 +105,7 @@ async def test_a_client_that_leaves_the_end_of_its_tls_connection_unanswered_is_
                 pass
 
 
-async def test_with_a_client_authority_nobody_else_gets_in(start_picker: StartPicker) -> None:
+async def test_with_a_client_authority_other_clients_are_refused(start_picker: StartPicker) -> None:
     first, second = ((CERTIFICATES / f"{name}.crt", CERTIFICATES / f"{name}.key") for name in ("first", "second"))
     picker = await start_picker(tls_cert=first[0], tls_key=first[1], tls_client_ca=second[0])
     root = first[0].read_bytes()

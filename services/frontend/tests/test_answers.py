@@ -148,7 +148,7 @@ async def test_the_decision_edits_headers_and_body_and_leaves_the_rest(start_edg
 LEFT = (HeaderEdit(name="X-RateLimit-Remaining-Requests", value="7"), HeaderEdit(name="server-timing"))
 
 
-async def test_what_stages_say_in_the_answers_headers_reaches_the_client_whoever_answers(start_edge: StartEdge) -> None:
+async def test_headers_of_stages_reach_the_client_with_every_kind_of_answer(start_edge: StartEdge) -> None:
     async def boastful(request: Received) -> None:
         await request.answer(ANSWER, more="x-ratelimit-remaining-requests: 9999\r\nserver-timing: app;dur=1\r\n")
 

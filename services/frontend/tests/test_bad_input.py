@@ -178,7 +178,7 @@ async def test_a_client_that_asks_before_sending_is_told_to_go_on_or_not(start_e
             assert (await client.response()).status == 413
 
 
-async def test_a_client_that_leaves_within_its_body_reaches_nobody_and_is_told_of(start_edge: StartEdge) -> None:
+async def test_a_client_that_leaves_within_its_body_reaches_no_engine_and_is_recorded(start_edge: StartEdge) -> None:
     edge = await start_edge()
     async with raw_connection(edge.url) as client:
         await client.send(post(CHAT, BODY)[:-5])

@@ -57,7 +57,7 @@ async def test_a_client_sees_the_models_and_aliases_that_it_may_use(
     assert (await listed(edge, "/small"))[0] == (200 if "small" in names else 404)
 
 
-async def test_whoever_is_not_let_in_sees_no_model(start_edge: StartEdge) -> None:
+async def test_a_client_that_is_not_let_in_sees_no_model(start_edge: StartEdge) -> None:
     edge = await start_edge(config=CONFIG)
     edge.stages.reply = lambda request: Rejection(
         request_id=request.request_id,
@@ -73,13 +73,13 @@ async def test_whoever_is_not_let_in_sees_no_model(start_edge: StartEdge) -> Non
     assert document["error"]["code"] == "invalid_api_key"
 
 
-async def test_while_nobody_can_say_who_asks_nothing_is_listed(start_edge: StartEdge) -> None:
+async def test_while_the_client_can_not_be_identified_nothing_is_listed(start_edge: StartEdge) -> None:
     edge = await start_edge(config=CONFIG)
     edge.stages.failure = StagesMissing("the bus is gone")
     assert (await listed(edge))[0] == 503
 
 
-async def test_where_nobody_asks_who_somebody_is_everything_is_listed_without_the_stages(start_edge: StartEdge) -> None:
+async def test_without_authentication_everything_is_listed_without_the_stages(start_edge: StartEdge) -> None:
     edge = await start_edge(
         config=CONFIG | {"preprocessing": [{"use": "api-key-auth", "mode": "shadow"}, "stream-usage"]}
     )

@@ -253,7 +253,7 @@ async def test_a_stream_that_fails_before_its_first_word_is_answered_by_the_next
 
 
 @pytest.mark.parametrize("kind", ["openai", "anthropic", "bedrock"])
-async def test_a_stream_that_breaks_off_ends_with_words_and_nobody_else_is_asked(
+async def test_a_stream_that_breaks_off_ends_with_words_and_no_other_model_is_asked(
     start_edge: StartEdge, monkeypatch: pytest.MonkeyPatch, kind: str
 ) -> None:
     async with AsyncExitStack() as stack:
@@ -342,7 +342,7 @@ async def test_a_request_that_is_wrong_is_told_in_the_providers_words_and_not_se
 
 
 @pytest.mark.parametrize(("status", "seen"), [(429, 429), (401, 502), (500, 502), (503, 503), (529, 503), (408, 504)])
-async def test_when_nobody_answers_the_client_gets_the_status_that_is_right_for_it(
+async def test_when_no_provider_answers_the_client_gets_the_status_that_is_right_for_it(
     start_edge: StartEdge, monkeypatch: pytest.MonkeyPatch, status: int, seen: int
 ) -> None:
     async with AsyncExitStack() as stack:

@@ -367,7 +367,7 @@ async def test_a_stream_that_is_blocked_later_ends_as_its_api_says(start_edge: S
     assert edge.events.of(ResponseCompleted)[-1].outcome == "blocked"
 
 
-async def test_what_comes_after_the_last_byte_gets_all_of_it_and_nobody_waits(start_edge: StartEdge) -> None:
+async def test_stages_after_the_last_byte_get_the_whole_answer_and_no_client_waits(start_edge: StartEdge) -> None:
     async with ScriptedEngine(words) as engine:
         edge = await start_edge(engine.url)
         edge.stages.changes["response"] = (
@@ -486,7 +486,7 @@ async def test_an_error_is_told_even_when_a_stage_fails_and_a_client_that_left_i
         await eventually(lambda: any(review.outcome == "client_gone" for review in edge.reviewers.asked))
 
 
-async def test_a_stream_that_breaks_off_keeps_what_nobody_has_checked(start_edge: StartEdge) -> None:
+async def test_a_stream_that_breaks_off_keeps_unchecked_text(start_edge: StartEdge) -> None:
     async def cut(request: Received) -> None:
         await request.begin_stream()
         for text in ("word " * 5, "secret"):

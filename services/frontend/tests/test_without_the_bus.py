@@ -149,7 +149,7 @@ def test_the_services_of_the_process_have_each_event_at_once_and_once_while_the_
     assert len(bus.told) == len(bus.sent) == 3
 
 
-def test_an_event_over_the_limit_is_dropped_and_holds_up_nobody(caplog: pytest.LogCaptureFixture) -> None:
+def test_an_event_over_the_limit_is_dropped_and_holds_up_no_other(caplog: pytest.LogCaptureFixture) -> None:
     class Narrow(RecordedEvents):
         def publish(self, message: Message, *route: str, again: bool = False) -> None:
             if isinstance(message, ResponseCompleted) and message.request_id.startswith("large"):

@@ -238,7 +238,7 @@ def user(*parts: object) -> dict[str, object]:
         (user({"image_url": "data:image/png;base64,QUJD"}), "unreadable.media"),
     ],
 )
-def test_what_can_not_be_read_is_told(body: object, category: str) -> None:
+def test_unreadable_input_is_reported(body: object, category: str) -> None:
     assert [each.category for each in GuardedPrompt.of(orjson.dumps(body)).unreadable] == [category]
 
 

@@ -467,7 +467,7 @@ async def test_long_texts_are_checked_beside_the_loop_and_very_long_ones_in_plai
     assert (await world.refused()).status == 403
 
 
-async def test_an_edge_is_told_to_wait_while_a_long_prompt_is_checked_and_it_is_checked_once(world: World) -> None:
+async def test_an_edge_is_asked_to_wait_while_a_long_prompt_is_checked_and_it_is_checked_once(world: World) -> None:
     free = threading.Event()
     THREADS.submit(free.wait, 60)
     try:
@@ -481,7 +481,7 @@ async def test_an_edge_is_told_to_wait_while_a_long_prompt_is_checked_and_it_is_
     assert len(world.queries) == 1
 
 
-async def test_an_edge_is_told_to_wait_for_a_slow_guardian(world: World) -> None:
+async def test_an_edge_is_asked_to_wait_for_a_slow_guardian(world: World) -> None:
     world.send("Hello", policy="slow")
     await eventually(lambda: world.journeys)
     [parked] = world.answers

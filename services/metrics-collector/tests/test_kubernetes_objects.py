@@ -278,7 +278,7 @@ def test_objectives_and_rewrites_that_are_being_deleted_are_gone() -> None:
     assert (found.rules.objectives, found.rules.rewrites) == ({}, ())
 
 
-def test_a_rule_that_is_not_understood_is_told() -> None:
+def test_a_rule_that_is_not_understood_is_reported() -> None:
     seeing = Seeing()
     seeing.has(inference_pool(NAMESPACE, "ip"), of_pool())
     seeing.has(pods(NAMESPACE, {"app": "x"}))

@@ -55,9 +55,7 @@ def completed(**changes: object) -> ResponseCompleted:
         ({"pool": "unheard-of"}, "other", "llama-3"),
     ],
 )
-def test_a_completion_counts_under_names_that_somebody_configured(
-    changes: dict[str, object], pool: str, model: str
-) -> None:
+def test_a_completion_counts_under_configured_names(changes: dict[str, object], pool: str, model: str) -> None:
     message = completed(**changes)
     assert NAMES.served(message) == (pool, model)
 

@@ -103,7 +103,7 @@ async def test_a_killed_collector_leaves_its_engines_to_another(
 
 
 @pytest.mark.requirement("S1-8")
-async def test_a_worker_that_nobody_speaks_for_is_silent_then_gone(
+async def test_a_worker_without_an_agent_is_silent_then_gone(
     own_nats_server: NatsServer, processes: Processes, tmp_path: Path
 ) -> None:
     async with observing(own_nats_server.url) as seen:

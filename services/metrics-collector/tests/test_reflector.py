@@ -114,7 +114,7 @@ def _pod(followed: Followed, name: str) -> Pod:
     return found
 
 
-async def test_a_deletion_that_nobody_heard_of_leaves_no_ghost_after_410_gone(cluster: KubeApi, api: Api) -> None:
+async def test_a_missed_deletion_leaves_no_ghost_after_410_gone(cluster: KubeApi, api: Api) -> None:
     for in_stream in (False, True):
         cluster.gone_in_stream = in_stream
         cluster.pod("a")

@@ -27,7 +27,7 @@ def test_saturation_is_the_mean_over_serving_workers(workers: list[WorkerView], 
     assert saturation(workers) == pytest.approx(expected)
 
 
-def test_a_snapshot_names_the_models_that_somebody_serves() -> None:
+def test_a_snapshot_names_the_models_that_engines_serve() -> None:
     workers = (
         view("w1", models=("m",), loras=("sql",)),
         view("w2", models=("m",), loras=("legal",)),

@@ -141,7 +141,7 @@ def test_reports_of_strangers_are_not_kept_for_ever() -> None:
     assert states(table, STRANGER_KEPT_S + 0.2) == {"w1": "silent"}
 
 
-def test_a_pool_that_everybody_left_is_told_of_once_more_and_forgotten() -> None:
+def test_a_pool_without_workers_is_published_once_more_and_forgotten() -> None:
     table = WorkerTable()
     table.registered(registration(), 0.0)
     table.take_change("p")

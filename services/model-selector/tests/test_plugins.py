@@ -172,7 +172,7 @@ def test_cost_counts_every_answer_and_the_prompt_once() -> None:
     assert scored("cost", asked, "small", worst=0.1) == [pytest.approx(1 - 0.0018 / 0.1)]
 
 
-def test_a_model_that_nobody_has_asked_is_expected_to_answer_like_the_others() -> None:
+def test_a_model_without_requests_is_expected_to_answer_like_the_others() -> None:
     short = statistics("dear", output_tokens=5.0)
     # Of 1,000 prompt tokens and 5 of the answer, not 256 against 5.
     assert scored("cost", question(request(), short), "small", "dear") == [1.0, pytest.approx(1010 / 4040)]

@@ -61,7 +61,7 @@ def test_a_request_without_text_is_scored_alike_and_the_decision_says_so() -> No
     assert selected.note.endswith("; semantic-match: no text to match")
 
 
-def test_strengths_that_nobody_described_are_a_configuration_error() -> None:
+def test_undescribed_strengths_are_a_configuration_error() -> None:
     with pytest.raises(
         ConfigError, match=r"selectors\.s\.rankings\.default\.scorers\.0: .* needs `strengths` of a model; none of a, b"
     ):

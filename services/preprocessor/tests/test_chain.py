@@ -227,7 +227,7 @@ def test_processors_in_shadow_may_go_by_an_identity_in_shadow() -> None:
     check(load({"preprocessing": [API_KEYS | {"mode": "shadow"}, {"use": "tenant-salt", "mode": "shadow"}]}))
 
 
-async def test_authentication_in_shadow_refuses_nobody_and_says_whom_it_would() -> None:
+async def test_authentication_in_shadow_refuses_no_client_and_reports_which_ones_it_would() -> None:
     incoming = await run(API_KEYS | {"mode": "shadow"})
     assert told(incoming) == [
         ("api-key-auth", "shadow_passed", None),

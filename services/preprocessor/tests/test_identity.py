@@ -135,14 +135,14 @@ def test_a_key_is_known_by_its_hash_in_whatever_header_its_client_sends_it(heade
         ({"x-api-key": "off"}, "invalid_api_key", 'Bearer realm="pointsman", error="invalid_token"'),
     ],
 )
-def test_what_nobody_recognises_gets_401_with_a_challenge(
+def test_unknown_credentials_get_401_with_a_challenge(
     headers: dict[str, str] | None, code: str, challenge: str
 ) -> None:
     refusal, told = refused(headers, KEYS)
     assert (refusal.status, refusal.code, refusal.type, told) == (401, code, "invalid_request_error", challenge)
 
 
-def test_anonymous_is_whoever_carries_nothing_and_only_where_it_is_configured() -> None:
+def test_a_client_without_credentials_is_anonymous_only_where_that_is_configured() -> None:
     anonymous = {"use": "anonymous", "tenant": "public", "models": ["group:own"]}
     identity = run(request(), KEYS, anonymous).read(IDENTITY)
     assert identity is not None

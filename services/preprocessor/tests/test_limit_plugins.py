@@ -105,7 +105,7 @@ def test_each_tenant_has_a_count_of_its_own() -> None:
 
 
 @pytest.mark.requirement("S3-9")
-def test_somebody_without_a_tenant_has_a_count_of_their_own() -> None:
+def test_a_subject_without_a_tenant_has_its_own_count() -> None:
     chain = pipeline(IDENTIFIED, {"use": "request-limit", "per": ["tenant"], "rate": "1/min"})
     people = [incoming(headers={"x-pointsman-user": name}) for name in ("ann", "bob")]
     assert [run(chain, each) for each in people] == [None, None]
@@ -281,7 +281,7 @@ def test_amounts_come_from_claims_and_a_claim_of_nothing_lets_nothing_through() 
 
 
 @pytest.mark.parametrize("charging", ["reserve", "reactive"])
-def test_a_quota_of_no_tokens_lets_nothing_through_whoever_sets_it_and_however_it_is_charged(charging: str) -> None:
+def test_a_quota_of_no_tokens_lets_nothing_through_wherever_it_is_set_and_however_it_is_charged(charging: str) -> None:
     limit = {"use": "token-limit", "per": ["tenant"], "claim": "tokens", "charging": charging}
 
     def ask(amount: str, claims: JsonValue) -> tuple[str | None, float | None] | None:

@@ -117,7 +117,7 @@ def test_a_limit_of_requests_is_not_reached_anew_because_its_keeper_died() -> No
 
 
 @pytest.mark.parametrize("handed_over", [False, True])
-def test_whoever_had_reached_a_limit_that_is_raised_does_not_wait_as_long_as_the_old_one_asked_for(
+def test_after_a_limit_is_raised_a_client_over_it_does_not_wait_as_long_as_the_old_one_asked_for(
     handed_over: bool,
 ) -> None:
     book = Book(0)

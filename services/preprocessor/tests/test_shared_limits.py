@@ -219,7 +219,7 @@ async def test_all_count_in_one_place_and_ask_for_many_requests_at_once(world: W
     assert sum(node.asked["messages"] for node in world.others()) == 0
 
 
-async def test_a_single_preprocessor_asks_nobody(world: World) -> None:
+async def test_a_single_preprocessor_asks_no_keeper(world: World) -> None:
     [node] = await world.add("a")
     for shard in range(SHARDS):
         assert (await node.ask(f"r{shard}", shard=shard)).outcome == "admitted"
@@ -408,7 +408,7 @@ async def test_a_keeper_that_is_stopped_holds_its_tenants_up_for_less_than_a_res
     assert {round(each.standings[0].remaining) for each in verdicts} == {700, 800}
 
 
-async def test_while_nobody_can_be_asked_a_limit_is_unavailable_and_counts_its_share_alone(
+async def test_while_no_keeper_can_be_asked_a_limit_is_unavailable_and_counts_its_share_alone(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("pointsman_preprocessor.adapters.shared_limiter.GIVE_UP_S", 0.05)

@@ -272,7 +272,7 @@ async def test_tokens_are_counted_once_and_the_edge_that_holds_them_is_told(worl
     assert tokens.ids not in journey.encode()
 
 
-async def test_tokens_that_nobody_wants_arent_told_unless_the_route_is_asked_for(world: World) -> None:
+async def test_unwanted_tokens_arent_sent_unless_the_route_is_asked_for(world: World) -> None:
     await world.send("strict", "Hi")
     assert world.told == []
     await world.send("strict", "Hi", headers={"x-routing-request": "true"})

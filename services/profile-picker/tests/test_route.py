@@ -152,7 +152,7 @@ class ByLength(ProfilePicker):
 
 
 @pytest.mark.requirement("S0-22", "S0-26")
-def test_a_picker_of_somebody_else_decides_in_python_by_request_and_pools() -> None:
+def test_a_third_party_picker_decides_in_python_by_request_and_pools() -> None:
     profiles: dict[str, object] = {name: {"request": ["scheduler"]} for name in ("on-a", "on-b", "long")}
     config = load({"profiles": profiles, "profile-picker": {"use": "by-length", "default": "long"}})
     routing = Routing(config, Registry(ProfilePicker, (ByLength,)))

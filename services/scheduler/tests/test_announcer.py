@@ -131,7 +131,7 @@ async def test_an_event_that_is_too_big_with_one_candidate_is_counted_and_logged
     assert caplog.text.count("decision_too_large") == 1
 
 
-async def test_a_filter_that_can_not_explain_itself_silences_nobody_else(room: Room) -> None:
+async def test_a_filter_that_can_not_explain_itself_silences_no_other_decision(room: Room) -> None:
     def speechless(_: object) -> str:
         raise KeyError("words")
 

@@ -37,7 +37,7 @@ def test_a_reservation_that_arrives_after_the_end_of_its_request_does_not_count(
     assert everything(two) == [(0, 0, 0)] * 3
 
 
-def test_requests_whose_prefix_nobody_settled_are_counted() -> None:
+def test_requests_whose_prefix_was_never_settled_are_counted() -> None:
     bench = Bench()
     bench.join("w0")
     registry = CollectorRegistry()

@@ -53,7 +53,7 @@ class _Prefers(Scorer):
 
 @pytest.mark.requirement("S1-38")
 @pytest.mark.parametrize("how", ["a scorer in this process", "a stage or a proxy before"])
-def test_the_choice_may_be_somebody_elses_in_this_process_or_outside(how: str) -> None:
+def test_the_choice_may_be_a_third_partys_in_this_process_or_outside(how: str) -> None:
     """Beside this process or far from it, a stage over NATS writes what a proxy says in a header."""
     bench = fresh()
     request = bench.request()
@@ -78,7 +78,7 @@ def test_a_given_worker_is_on_the_books_and_the_others_say_why_they_are_not_it()
     }
 
 
-def test_a_given_worker_that_nobody_knows_is_400() -> None:
+def test_an_unknown_given_worker_is_400() -> None:
     bench = fresh(3)
     refused = bench.refused(bench.request(workers=("w9",)))
     assert (refused.refusal.status, refused.refusal.code) == (400, "unknown_worker")
@@ -103,7 +103,7 @@ def test_64_identical_prompts_at_three_schedulers_that_have_not_heard_each_other
     assert max(served.values()) / 8 <= 1.5
 
 
-def test_16_prompts_at_once_with_a_long_prefix_that_nobody_holds_are_computed_by_at_most_two() -> None:
+def test_16_prompts_at_once_with_a_long_prefix_that_no_worker_holds_are_computed_by_at_most_two() -> None:
     bench = fresh()
     served = Counter(bench.chosen(bench.prompt(family=1, blocks=125, own_blocks=1), seed) for seed in range(16))
     assert len(served) <= 2
@@ -241,7 +241,7 @@ def test_a_trial_that_fails_is_followed_by_a_longer_wait() -> None:
     assert tries == pytest.approx([1.0, 3.0, 7.0, 15.0], abs=0.15)
 
 
-def test_one_bad_answer_demotes_nobody_and_three_in_a_row_do() -> None:
+def test_one_bad_answer_demotes_no_worker_and_three_in_a_row_do() -> None:
     bench = fresh(2)
     for count in range(3):
         assert "w0" in bench.survivors(), count
@@ -258,7 +258,7 @@ def test_an_answer_between_failures_keeps_the_endpoint_in() -> None:
     assert not bench.pool.fleet.workers[0].standing.demoted
 
 
-def test_ten_thousand_client_errors_demote_nobody() -> None:
+def test_ten_thousand_client_errors_demote_no_worker() -> None:
     bench = fresh(2)
     for _ in range(10_000):
         bench.fail("x", "w0", outcome="failed", status=400)

@@ -16,7 +16,7 @@ def reasons(bench: Bench, **facts: object) -> dict[str, str]:
 
 
 @pytest.mark.parametrize("state", ["draining", "unreachable"])
-def test_a_worker_that_serves_nobody_new_is_out_and_the_reason_says_so(state: str) -> None:
+def test_a_worker_that_takes_no_new_request_is_out_and_the_reason_says_so(state: str) -> None:
     bench = Bench(only("healthy"))
     bench.join("a", "b")
     bench.hear("b", state=state)

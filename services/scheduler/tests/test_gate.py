@@ -247,7 +247,7 @@ async def test_two_edges_requests_with_one_id_wait_side_by_side_and_each_is_answ
     assert kinds(one) == kinds(two) == ["Parked", "Decision"]
 
 
-async def test_a_client_that_hangs_up_at_one_edge_takes_nobody_of_another_edge_along(desk: Desk) -> None:
+async def test_a_client_that_hangs_up_at_one_edge_takes_no_request_of_another_edge_along(desk: Desk) -> None:
     desk.ask("first")
     gone, patient = desk.ask("same"), desk.ask("same", edge="edge-2")
     desk.end("same", "client_gone", pool="-")

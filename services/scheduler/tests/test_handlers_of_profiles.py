@@ -190,7 +190,7 @@ def test_a_shadow_is_recorded_and_changes_nothing() -> None:
     assert [run.profile for run in explained(shadowed.decide())[0]] == ["default", "tried"]
 
 
-def test_a_shadow_that_finds_nobody_is_told_and_no_harm() -> None:
+def test_a_shadow_that_finds_no_worker_is_recorded_and_does_no_harm() -> None:
     bench = Bench(
         {
             "handler": "shadow",

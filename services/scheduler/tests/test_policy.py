@@ -117,7 +117,7 @@ class Thermometer(Producer):
 
 
 @pytest.mark.requirement("S2-38")
-def test_an_input_that_nobody_produces_is_refused_and_a_producer_that_is_installed_is_added() -> None:
+def test_an_input_without_a_producer_is_refused_and_a_producer_that_is_installed_is_added() -> None:
     scorers = Registry(Scorer, (*SCORERS, Cool))
     settings = SchedulingPolicy.model_validate({"scorers": ["cool"]})
     with pytest.raises(PluginError, match="'cool' needs the attribute 'gpu-temperature': no configured plugin"):

@@ -163,6 +163,6 @@ async def test_the_requests_of_an_edge_that_falls_silent_are_written_off(around:
     await eventually(lambda: around.books == set())
 
 
-async def test_the_requests_of_an_edge_that_nobody_ever_heard_of_are_written_off(around: Surroundings) -> None:
+async def test_the_requests_of_an_edge_that_was_never_heard_are_written_off(around: Surroundings) -> None:
     around.hold("orphan", edge="edge-9")
     await eventually(lambda: around.books == set())

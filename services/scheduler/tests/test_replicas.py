@@ -152,7 +152,7 @@ def test_a_scheduler_tells_only_its_own_reservations_when_asked_for_those() -> N
     assert list(books(three)) == [(*own.key, "")]
 
 
-def test_nothing_is_known_of_a_worker_that_nobody_knows() -> None:
+def test_the_state_of_an_unknown_worker_is_empty() -> None:
     one, two = pair()
     assert told_prefixes(one, two, "w9") == 1
 

@@ -143,7 +143,7 @@ def test_token_load_counts_what_is_to_be_computed_before_the_first_token() -> No
     assert bench.scores(bench.request(prompt_tokens=100_000)) == {home: 0.0, other: 0.0}
 
 
-def test_prompts_that_nobody_holds_go_around() -> None:
+def test_prompts_that_no_worker_holds_go_around() -> None:
     bench = by("no-hit-lru")
     bench.join("a", "b", "c", "d")
     first = [bench.chosen(bench.prompt(family=family, blocks=4)) for family in range(4)]
@@ -183,7 +183,7 @@ def test_turns_are_remembered_when_the_fleet_changes() -> None:
     assert bench.scores() == pytest.approx({"d": 1.0, "a": 2 / 3, "c": 1 / 3, "b": 0.0})
 
 
-def test_one_candidate_has_nobody_to_go_around_with() -> None:
+def test_one_candidate_has_no_other_to_go_around_with() -> None:
     bench = by("no-hit-lru")
     bench.join("a")
     assert bench.scores() == {"a": 1.0}
@@ -239,7 +239,7 @@ def test_with_an_objective_those_that_keep_it_come_before_those_that_miss_it() -
 
 
 @pytest.mark.parametrize("prefer", ["least-headroom", "most-headroom"])
-def test_whoever_keeps_the_objective_scores_above_whoever_misses_it_by_a_hair(prefer: str) -> None:
+def test_a_worker_within_the_objective_scores_above_one_that_misses_it_by_a_hair(prefer: str) -> None:
     bench = by("latency")
     bench.join("a", "b", "c", "d")
     bench.decide()

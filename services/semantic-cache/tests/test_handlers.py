@@ -207,7 +207,7 @@ async def test_what_a_guard_let_pass_is_checked_anew_once_the_guard_judges_by_so
 
 
 @pytest.mark.requirement("CACHE-5", "S3-20")
-async def test_people_without_a_tenant_share_no_answers_and_who_has_no_name_shares_with_nobody() -> None:
+async def test_people_without_a_tenant_share_no_answers_and_nameless_clients_share_none_at_all() -> None:
     world = World()
 
     async def asked(**said: str) -> Journey | Answer:

@@ -22,7 +22,7 @@ def test_an_engine_has_drained_after_a_second_without_a_request(
     assert finished == ([] if finished_at is None else [finished_at])
 
 
-def test_nobody_waits_longer_than_the_timeout() -> None:
+def test_no_wait_is_longer_than_the_timeout() -> None:
     draining = Draining(began=10.0, timeout_s=30.0)
     assert not draining.overdue(39.9)
     assert draining.overdue(40.0)

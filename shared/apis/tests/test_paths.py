@@ -46,14 +46,14 @@ def test_a_pool_may_stand_before_what_passes() -> None:
         ("/v1/fine_tuning/jobs", "This gateway doesn't serve /v1/fine_tuning. The paths"),
     ],
 )
-def test_an_unknown_path_is_told_the_near_ones_and_all_others(path: str, near: str) -> None:
+def test_the_error_for_an_unknown_path_names_the_near_ones_and_all_others(path: str, near: str) -> None:
     refusal = unknown_path(path)
     assert (refusal.status, refusal.code) == (404, "unknown_path")
     assert near in refusal.message
     assert all(known in refusal.message for known in (*(api.path for api in READ), MODELS))
 
 
-def test_a_wrong_method_is_told_the_right_ones() -> None:
+def test_the_error_for_a_wrong_method_names_the_right_ones() -> None:
     retrieve, chat = route_of("/v1/responses/r"), route_of("/v1/chat/completions")
     assert retrieve is not None
     assert chat is not None

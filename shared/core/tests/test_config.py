@@ -188,7 +188,7 @@ def test_a_stage_that_can_not_be_asked_about_answers_so_is_refused(changes: dict
         load({"stages": {"mine": {"mode": "after"}}, **changes})
 
 
-def test_a_stage_of_somebody_else_is_declared_and_then_usable() -> None:
+def test_a_third_party_stage_is_declared_and_then_usable() -> None:
     config = load(
         {"stages": {"translate": {"timeout": "250ms"}}, "profiles": {"a": {"request": ["translate", "scheduler"]}}}
     )

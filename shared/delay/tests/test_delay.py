@@ -76,7 +76,7 @@ def test_what_was_sent_counts_at_once() -> None:
     assert engines.costs(4000, np.zeros(2), 1.0, None, None) == pytest.approx(before)
 
 
-def test_answers_that_nobody_hears_begin_do_not_hold_up_what_the_engine_is_taken_to_do() -> None:
+def test_answers_whose_beginning_is_not_reported_do_not_hold_up_the_shadow() -> None:
     """Only the end of an answer that isn't streamed is heard of."""
     engines = estimator(2, taught())
     for index in range(8):
@@ -89,7 +89,7 @@ def test_answers_that_nobody_hears_begin_do_not_hold_up_what_the_engine_is_taken
     assert (streamed.waiting, streamed.queued, streamed.decoding) == (0.0, 0.0, 8.0)
 
 
-def test_a_request_that_is_gone_in_its_last_pass_holds_up_nobody() -> None:
+def test_a_request_that_is_gone_in_its_last_pass_holds_up_no_other() -> None:
     engines = estimator(1, taught())
     engines.sent(0, "gone", 0.0, 6000, 0)
     engines.sent(0, "next", 1.0, 6000, 0, told=False)

@@ -31,7 +31,7 @@ INSISTING = POOL | {"profiles": {"standard": {"static": "deny"}}}
     ],
     ids=["nobody known", "engines heard of", "engines listed", "a provider", "a provider out of reach", "not allowed"],
 )
-def test_an_edge_is_of_use_alone_where_it_may_decide_and_knows_somebody(
+def test_an_edge_is_of_use_alone_where_it_may_decide_and_knows_an_engine(
     config: dict[str, Any], *, heard: bool, providers: bool, useful: bool
 ) -> None:
     pools = {"p": SNAPSHOT} if heard else {}

@@ -92,7 +92,7 @@ def test_an_engine_that_wasnt_serving_is_left_out(state: str) -> None:
     assert workers(pick(config(), snapshot("p", view("a", state=state), view("b")), "m")) == ["b"]
 
 
-def test_with_nobody_said_to_serve_those_that_may_are_tried() -> None:
+def test_with_no_serving_engine_those_that_may_are_tried() -> None:
     pools = snapshot("p", view("a", state="silent"), view("b", state="draining"), view("c", state="unreachable"))
     assert workers(pick(config(), pools, "m")) == ["a", "c"]
 
@@ -173,7 +173,7 @@ def test_a_name_that_a_cluster_may_rewrite_is_503_since_only_the_stages_know_it(
 
 
 @pytest.mark.parametrize("model", ["m", "auto"])
-def test_what_nobody_here_can_serve_is_503_with_retry_after(model: str) -> None:
+def test_a_model_without_a_reachable_engine_is_503_with_retry_after(model: str) -> None:
     selecting = config(selectors={"s": {}}, profiles={"only": {"request": ["model-selector/s", "scheduler"]}})
     with pytest.raises(Closed) as refused:
         pick(selecting, {}, model)

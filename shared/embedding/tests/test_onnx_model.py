@@ -48,9 +48,7 @@ def test_a_folder_that_is_no_models_is_told(tmp_path: Path) -> None:
         OnnxModel(tmp_path)
 
 
-def test_a_model_that_wants_what_nobody_gives_it_is_refused_before_a_text_comes(
-    model_folder: Path, tmp_path: Path
-) -> None:
+def test_a_model_with_an_unknown_input_is_refused_before_a_text_comes(model_folder: Path, tmp_path: Path) -> None:
     wants = helper.make_tensor_value_info("position_ids", TensorProto.INT64, [1, "tokens"])
     gives = helper.make_tensor_value_info("hidden", TensorProto.INT64, [1, "tokens"])
     graph = helper.make_graph([helper.make_node("Identity", ["position_ids"], ["hidden"])], "g", [wants], [gives])

@@ -88,7 +88,7 @@ async def test_two_replicas_share_the_journeys(buses: Buses) -> None:
     assert set(seen) == {"scheduler-1", "scheduler-2"}
 
 
-async def test_a_stage_with_nobody_is_answered_at_once(buses: Buses) -> None:
+async def test_a_request_for_a_stage_without_replicas_is_answered_at_once(buses: Buses) -> None:
     edge = Edge(buses.make("frontend"))
     await buses.meet()
     edge.send(builders.journey("scheduler"))
@@ -129,7 +129,7 @@ async def test_a_silent_scheduler_is_asked_where_no_edge_decides_alone(buses: Bu
     assert (len(asked), len(edge.answers)) == ((1, 0) if profile == "standard" else (0, 1))
 
 
-async def test_a_stage_with_nobody_is_skipped_when_its_profile_allows_that(buses: Buses) -> None:
+async def test_a_stage_without_replicas_is_skipped_when_its_profile_allows_that(buses: Buses) -> None:
     scheduler, edge = buses.make("scheduler"), Edge(buses.make("frontend"))
     scheduler.stage(
         Journey,
@@ -390,7 +390,7 @@ async def test_a_full_mailbox_drops_the_newest_and_counts(buses: Buses, caplog: 
     assert 1 <= len(full) < counts.dropped
 
 
-async def test_a_request_nobody_subscribes_to_fails_at_once(buses: Buses) -> None:
+async def test_a_request_without_a_subscriber_fails_at_once(buses: Buses) -> None:
     service = buses.make("scheduler")
     await buses.meet()
     with pytest.raises(NoListener):

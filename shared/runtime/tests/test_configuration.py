@@ -108,7 +108,7 @@ def test_a_revision_whose_number_comes_again_is_the_newest(configuration: Config
     assert configuration.current.compiled == ("new-2",)
 
 
-async def test_whoever_waits_for_a_configuration_says_so(
+async def test_a_service_that_waits_for_a_configuration_logs_it(
     configuration: Configuration[tuple[str, ...]], caplog: pytest.LogCaptureFixture
 ) -> None:
     waiting = asyncio.create_task(configuration.wait_loaded(patience_s=0.001))

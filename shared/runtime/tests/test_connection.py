@@ -164,7 +164,7 @@ def login(user: str, secret: str) -> NatsLogin:
     return NatsLogin(user=user, password=secret)
 
 
-async def test_a_wrong_password_is_told_and_tried_again(locked_server: LocalNatsServer) -> None:
+async def test_a_wrong_password_is_logged_and_tried_again(locked_server: LocalNatsServer) -> None:
     wrong = Connection([locked_server.url], name="test", echo=True, login=login("pointsman", "wrong"))
     wrong.open()
     await eventually(lambda: "Authorization Violation" in wrong.reason)

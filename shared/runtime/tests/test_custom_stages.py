@@ -265,7 +265,7 @@ def test_a_stage_adds_to_the_answers_headers_and_loses_none_by_not_knowing_them(
     assert rejected(journey, ended, 1.0).model == unanswered(journey, "gate").model == journey.model
 
 
-def test_whoever_ends_a_journey_tells_the_answers_headers_on() -> None:
+def test_a_stage_that_ends_a_journey_forwards_the_answers_headers() -> None:
     journey = builders.journey("scheduler", target=Target(model="m", provider="p"), answer_headers=(LEFT,))
     assert elsewhere.decision(journey).answer_headers == (LEFT,)
     assert unanswered(journey, "profile-picker").answer_headers == (LEFT,)

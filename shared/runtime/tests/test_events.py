@@ -252,9 +252,7 @@ async def test_a_watch_tells_what_is_there_and_every_change(process: Connected) 
     assert await bucket.get("b") == Entry("b", b"3", second + 1)
 
 
-async def test_a_watch_goes_on_behind_an_entry_that_nobody_can_make_sense_of(
-    process: Connected, caplog: pytest.LogCaptureFixture
-) -> None:
+async def test_a_watch_goes_on_behind_a_malformed_entry(process: Connected, caplog: pytest.LogCaptureFixture) -> None:
     await process.open()
     bucket = process.bucket("test-broken")
     await bucket.put("a", b"1")
@@ -274,7 +272,7 @@ async def test_a_watch_goes_on_behind_an_entry_that_nobody_can_make_sense_of(
     await eventually(lambda: watched.gone == ["c"])
 
 
-async def test_an_entry_that_nobody_renews_is_gone_after_its_ttl(process: Connected) -> None:
+async def test_an_entry_without_renewal_is_gone_after_its_ttl(process: Connected) -> None:
     await process.open()
     bucket = process.bucket("test-ttl", ttl_s=1.0)
     watched = await watching_one_entry(bucket)
@@ -283,7 +281,7 @@ async def test_an_entry_that_nobody_renews_is_gone_after_its_ttl(process: Connec
     await eventually(lambda: watched.values == {"a": b"2"})
 
 
-async def test_an_entry_that_nobody_renews_is_gone_while_others_are_renewed_all_the_time(process: Connected) -> None:
+async def test_an_entry_without_renewal_is_gone_while_others_are_renewed_all_the_time(process: Connected) -> None:
     await process.open()
     bucket = process.bucket("test-busy", ttl_s=1.0)
     watched = Watched()
@@ -323,7 +321,7 @@ async def test_what_is_renewed_stays_when_the_server_ends_the_consumer_behind_a_
     assert (watched.values, watched.gone) == ({"a": b"1"}, [])
 
 
-async def test_a_bucket_that_somebody_removes_is_made_again_by_whoever_writes(process: Connected) -> None:
+async def test_a_removed_bucket_is_made_again_by_the_next_writer(process: Connected) -> None:
     await process.open()
     bucket = process.bucket("test-rewritten")
     await bucket.put("a", b"1")
@@ -340,7 +338,7 @@ async def test_a_bucket_that_somebody_removes_is_made_again_by_whoever_writes(pr
     assert (await bucket.get("a") or Entry("", b"", 0)).value == b"2"
 
 
-async def test_a_bucket_that_somebody_removes_is_made_again_and_watched_on(process: Connected) -> None:
+async def test_a_removed_bucket_is_made_again_and_watched_on(process: Connected) -> None:
     await process.open()
     bucket = process.bucket("test-removed", ttl_s=1.0)
     watched = await watching_one_entry(bucket)
@@ -517,7 +515,7 @@ async def test_a_login_that_is_refused_for_a_while_ends_nothing() -> None:
     server.close()
 
 
-async def test_a_server_without_jetstream_is_told_in_words(caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_server_without_jetstream_is_reported_in_words(caplog: pytest.LogCaptureFixture) -> None:
     server = LocalNatsServer(jetstream=False)
     server.start()
     process = Connected(server.url, "one")

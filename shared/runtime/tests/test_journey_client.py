@@ -139,7 +139,7 @@ async def test_a_client_that_hangs_up_is_not_held_any_more(buses: Buses) -> None
     assert (len(client.held), len(edge.bus.replies)) == (0, 0)
 
 
-async def test_a_request_that_nobody_answers_is_sent_once_more(buses: Buses) -> None:
+async def test_a_request_without_an_answer_is_sent_once_more(buses: Buses) -> None:
     stage, edge = buses.make("preprocessor"), buses.make("frontend")
     seen: list[int] = []
 

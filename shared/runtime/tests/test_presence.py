@@ -71,7 +71,7 @@ def test_an_instance_has_a_live_peer_while_another_one_beats(world: World) -> No
     assert has_peer("b")
 
 
-def test_nobody_is_there_before_the_first_beat(world: World) -> None:
+def test_no_instance_is_known_before_the_first_beat(world: World) -> None:
     assert world.where() == NoInstance()
 
 
@@ -102,7 +102,7 @@ def test_a_silent_one_that_beats_again_is_dealt_to_again(world: World) -> None:
     assert world.where() == Group()
 
 
-def test_when_the_last_one_falls_silent_there_is_nobody(world: World) -> None:
+def test_when_the_last_one_falls_silent_no_instance_is_left(world: World) -> None:
     world.lives("a")
     world.stops("a")
     world.passes(1)
@@ -229,7 +229,7 @@ def test_only_those_that_serve_the_route_count(world: World) -> None:
     assert world.where("medium") == NoInstance()
 
 
-def test_nobody_falls_silent_while_this_process_hears_nothing(world: World) -> None:
+def test_no_instance_falls_silent_while_this_process_hears_nothing(world: World) -> None:
     world.lives("a")
     world.lives("b")
     world.passes(60, listening=False)
@@ -239,7 +239,7 @@ def test_nobody_falls_silent_while_this_process_hears_nothing(world: World) -> N
     assert world.where() == Direct("a")
 
 
-def test_nobody_falls_silent_while_this_process_was_stopped(world: World) -> None:
+def test_no_instance_falls_silent_while_this_process_was_stopped(world: World) -> None:
     world.lives("a")
     world.now += 30  # no tick, as under SIGSTOP
     assert world.where() == Group()

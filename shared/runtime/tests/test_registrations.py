@@ -103,7 +103,7 @@ def test_the_bucket_is_believed_again_when_an_agent_announces_no_more() -> None:
     assert told.lives == {"w1": "b3"}
 
 
-def test_an_entry_that_nobody_renews_in_the_bucket_leaves_with_its_silent_worker() -> None:
+def test_an_entry_without_renewal_in_the_bucket_leaves_with_its_silent_worker() -> None:
     told = Told()
     told.table.stored(registration(), 0.0)
     told.table.reported(load(), 1.0)

@@ -112,14 +112,14 @@ async def test_one_waiter_may_get_several_replies() -> None:
     assert (waiter.replies, table.late) == (2, 1)
 
 
-async def test_a_reply_to_nobody_is_counted() -> None:
+async def test_a_reply_without_a_waiter_is_counted() -> None:
     table = ReplyTable("_INBOX.t")
     for subject in ("_INBOX.t.1", "_INBOX.t.x", "_INBOX.t.", "_INBOX.t.²"):
         table.take(Delivery(subject, "", b"", b""))
     assert table.late == 4
 
 
-async def test_the_wheel_rests_when_nobody_waits_and_turns_again(timers: Timers) -> None:
+async def test_the_wheel_rests_without_waiters_and_turns_again(timers: Timers) -> None:
     table = ReplyTable("_INBOX.t")
     for _ in range(3):
         waiter = FutureWaiter(table)

@@ -40,7 +40,7 @@ def test_the_body_names_the_model_as_its_server_does() -> None:
     assert after(with_blocks("tuned"), to, 64).body == ()
 
 
-def test_the_target_gets_the_blocks_in_its_pools_size_and_none_that_nobody_hashed() -> None:
+def test_the_target_gets_the_blocks_in_its_pools_size_and_none_that_were_never_hashed() -> None:
     chains = (BlockChain(block_tokens=16, blocks=bytes(range(32))),)
     facts = RequestFacts(api="completions", block_tokens=64, blocks=bytes(range(8)), other_chains=chains)
     journey = builders.journey("profile-picker", model="auto", request=facts, target=None)

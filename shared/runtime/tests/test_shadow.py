@@ -83,7 +83,7 @@ async def test_a_stage_in_shadow_that_fails_changes_nothing(buses: Buses) -> Non
 
 
 @pytest.mark.parametrize("service", ["guard", "gate"])
-async def test_a_stage_in_shadow_that_nobody_serves_changes_nothing(buses: Buses, service: str) -> None:
+async def test_a_stage_in_shadow_without_replicas_changes_nothing(buses: Buses, service: str) -> None:
     journey, report = await World(buses).arrives(SHADOW.model_copy(update={"service": service}))
     assert report.outcome == "skipped"
     assert journey.level == "full"

@@ -83,7 +83,7 @@ def test_who_fell_silent_or_runs_no_configuration_is_not_listed() -> None:
     assert [presence.instance for presence in behind(replicas.living(), 2)] == ["b"]
 
 
-def test_nobody_is_silent_because_nothing_is_heard() -> None:
+def test_no_worker_is_silent_because_nothing_is_heard() -> None:
     now = 0.0
     replicas = Replicas(lambda: now)
     replicas.heard(beat("a", 1))

@@ -95,7 +95,7 @@ def test_what_is_wrong_in_several_places_is_told_of_all_of_them() -> None:
         ("pools: {}\nstages:\n  my stage: {}\n", "stages.my stage: a stage's name has letters, digits", "(line 3)"),
     ],
 )
-def test_a_mistake_is_told_at_its_key_and_line(text: str, start: str, end: str) -> None:
+def test_a_mistake_is_reported_at_its_key_and_line(text: str, start: str, end: str) -> None:
     (line,) = told(text)
     assert line.startswith(start)
     assert line.endswith(end)

@@ -97,7 +97,7 @@ async def test_settings_that_are_wrong_are_said_before_anybody_is_asked(
             pass
 
 
-async def test_a_name_that_nobody_knows_is_said_in_words(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_an_unknown_host_name_is_reported_in_words(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(socket, "getaddrinfo", Mock(side_effect=socket.gaierror(-2, "Name or service not known")))
     with pytest.raises(CommandError, match=r"at nats://nobody\.invalid: name or service not known\."):
         async with connected(ServiceSettings(nats_url="nats://nobody.invalid", nats_insecure=True)):

@@ -23,7 +23,7 @@ def test_the_committed_permissions_are_those_of_the_contracts() -> None:
     assert (ROOT / "deploy/nats/permissions.conf").read_text() == accounts.permissions()
 
 
-def test_no_stage_of_somebody_elses_can_have_a_login_of_ours() -> None:
+def test_no_third_party_stage_can_have_a_login_of_ours() -> None:
     assert {*accounts.LOGINS, accounts.SYSTEM} <= OWN_NAMES
 
 
@@ -47,7 +47,7 @@ def test_the_server_is_given_hashes_and_never_a_password(tmp_path: Path) -> None
         assert bcrypt.checkpw(password.encode(), line.partition('password: "')[2].partition('"')[0].encode())
 
 
-def test_nobody_else_on_the_host_reads_what_was_written(tmp_path: Path) -> None:
+def test_no_other_user_of_the_host_reads_what_was_written(tmp_path: Path) -> None:
     for path in logins.write(tmp_path, [], [], kubernetes=True):
         assert path.stat().st_mode & 0o077 == 0
     assert (tmp_path / "credentials").stat().st_mode & 0o077 == 0

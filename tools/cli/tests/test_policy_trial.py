@@ -142,7 +142,7 @@ async def test_a_body_that_nests_too_deep_is_refused_as_by_the_gateway(tmp_path:
     assert (found.refusal.code, found.rows[1].stage) == ("body_too_complex", "preprocessor")
 
 
-async def test_of_several_profiles_nobody_says_which_one_a_refused_request_would_have_got(tmp_path: Path) -> None:
+async def test_with_several_profiles_the_one_of_a_refused_request_is_unknown(tmp_path: Path) -> None:
     profiles = {"standard": {"request": ["scheduler"]}, "other": {"request": ["guard", "scheduler"]}}
     found = await tried(
         tmp_path, given=config(profiles=profiles, **{"profile-picker": {"use": "rules", "default": "standard"}})
@@ -249,7 +249,7 @@ async def test_what_no_gateway_could_know_is_refused_without_one(tmp_path: Path)
         assert found.refusal.status == 401
 
 
-def test_a_file_that_is_no_request_is_told(tmp_path: Path) -> None:
+def test_a_file_that_is_no_request_is_reported(tmp_path: Path) -> None:
     file = tmp_path / "request.json"
     for text, words in [
         ("{]", "isn't JSON"),

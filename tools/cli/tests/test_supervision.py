@@ -81,5 +81,5 @@ def test_only_a_change_of_readiness_is_worth_telling() -> None:
 @pytest.mark.parametrize(
     ("code", "words"), [(-9, "killed by SIGKILL"), (1, "ended with exit code 1"), (0, "ended with exit code 0")]
 )
-def test_an_exit_code_is_told_in_words(code: int, words: str) -> None:
+def test_an_exit_code_is_explained_in_words(code: int, words: str) -> None:
     assert how_it_ended(code) == words

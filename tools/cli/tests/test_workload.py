@@ -14,7 +14,7 @@ def test_the_crowd_mixes_every_habit() -> None:
     assert {kind: kinds.count(kind) for kind in kinds} == {"chat": 4, "completion": 2, "model: auto": 1, "priority": 1}
 
 
-def test_without_a_selector_nobody_asks_for_auto() -> None:
+def test_without_a_selector_no_client_asks_for_auto() -> None:
     assert {request.body["model"] for request in _first(auto=False)} == {"llama", "sql"}
 
 

@@ -73,6 +73,6 @@ def test_bursts_come_at_one_instant_and_adapters_by_popularity() -> None:
     assert adapters[0][1] > 5 * adapters[20][1]
 
 
-def test_an_unknown_shape_is_told_the_known_ones() -> None:
+def test_the_error_for_an_unknown_shape_names_the_known_ones() -> None:
     with pytest.raises(ValueError, match="unknown workload 'chats'; did you mean 'chat'"):
         generate_workload("chats", 1, 1.0)
