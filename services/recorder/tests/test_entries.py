@@ -54,6 +54,25 @@ def test_what_cant_be_read_is_no_event(body: bytes) -> None:
 
 
 @pytest.mark.parametrize(
+    "rest", [b'"\xff"', b'"\\ud800"', b'"\\uDFFF"', b"[" * 5000], ids=["bytes", "half", "other half", "deep"]
+)
+@pytest.mark.parametrize("kind", ["", KIND])
+def test_what_cant_be_read_is_no_event_wherever_the_fault_is(kind: str, rest: bytes) -> None:
+    assert entry(kind, "p", COMPLETED.encode()[:-1] + b',"other":' + rest + b"}", 0) is None
+
+
+def test_a_number_in_a_string_is_read_as_ever() -> None:
+    kept = entry("", "p", b'{"request_id": "r-1", "at_ms": "7"}', 0)
+    assert kept is not None
+    assert (kept.request_id, kept.at_ms) == ("r-1", 7)
+    ended = entry(KIND, "p", COMPLETED.encode().replace(b'"status":200', b'"status":"200"'), 0)
+    proper = entry(KIND, "p", COMPLETED.encode(), 0)
+    assert ended is not None
+    assert proper is not None
+    assert ended.owed == proper.owed
+
+
+@pytest.mark.parametrize(
     "wrong",
     [
         *({"source": None}, {"sequence": "7"}, {"pool": 1}, {"request_id": None}, {"at_ms": "soon"}, {"status": None}),

@@ -2,9 +2,12 @@
 
 from typing import Final, NamedTuple
 
+import msgspec
+
 from pointsman_contracts.message import Part
 from pointsman_contracts.regret import RequestsJudged
 from pointsman_contracts.response import ResponseCompleted
+from pointsman_recorder.domain.reading import reader
 from pointsman_recorder.domain.regret_sums import RegretRow, regret_rows
 from pointsman_recorder.domain.usage_record import Owed, record_of
 
@@ -37,6 +40,14 @@ class _Head(Part):
     at_ms: int | None = None
 
 
+class _QuickHead(msgspec.Struct, frozen=True, gc=False):
+    request_id: str | None = None
+    at_ms: int | None = None
+
+
+_read_quickly: Final = reader(_QuickHead)
+
+
 def entry(kind: str, name: str, body: bytes, stored_ms: int) -> RecordedEvent | None:
     """The entry for a message's type, id and body; None when it isn't a readable event.
 
@@ -48,7 +59,7 @@ def entry(kind: str, name: str, body: bytes, stored_ms: int) -> RecordedEvent | 
             owed = Owed(record.key, record.identity.tenant, record.encode(), record)
             return RecordedEvent(name, record.request_id, record.at_ms, kind, body, owed)
         regret = regret_rows(RequestsJudged.decode(body)) if kind == JUDGED else ()
-        head = _Head.__pydantic_validator__.validate_json(body)
+        head = _read_quickly(body) or _Head.__pydantic_validator__.validate_json(body)
     except ValueError:
         return None
     at_ms = stored_ms if head.at_ms is None else head.at_ms

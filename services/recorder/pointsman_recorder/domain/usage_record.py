@@ -4,6 +4,7 @@ from datetime import UTC, datetime
 from functools import lru_cache
 from typing import Final, NamedTuple
 
+import msgspec
 from pydantic import StrictInt, StrictStr
 
 from pointsman_contracts.identity import Identity
@@ -12,6 +13,7 @@ from pointsman_contracts.message import Part
 from pointsman_contracts.money import nanos
 from pointsman_contracts.response import Usage
 from pointsman_contracts.usage import UsageRecord, UsageSum
+from pointsman_recorder.domain.reading import reader
 
 _ERROR = 400
 _DAY_MS = 86_400_000
@@ -50,8 +52,50 @@ class _End(Part):
     cost_nanos: int | None = None
 
 
+class _QuickTarget(msgspec.Struct, frozen=True, gc=False):
+    model: str
+    pool: str | None = None
+    provider: str | None = None
+
+
+class _QuickIdentity(msgspec.Struct, frozen=True, gc=False):
+    tenant: str = ""
+    subject: str = ""
+    plan: str = ""
+    key: str = ""
+
+
+class _QuickUsage(msgspec.Struct, frozen=True, gc=False):
+    prompt_tokens: int = 0
+    completion_tokens: int = 0
+    cached_tokens: int = 0
+    reasoning_tokens: int = 0
+    estimated: bool = False
+
+
+class _QuickEnd(msgspec.Struct, frozen=True, gc=False):
+    """As `_End`."""
+
+    source: str
+    pool: str
+    sequence: int
+    request_id: str
+    at_ms: int
+    status: int
+    outcome: str
+    target: _QuickTarget | None = None
+    identity: _QuickIdentity | None = None
+    served: str | None = None
+    api: str | None = None
+    stream: bool | None = None
+    usage: _QuickUsage | None = None
+    cost: float | None = None
+    cost_nanos: int | None = None
+
+
 _NOBODY: Final = Identity()
 _NOTHING: Final = Usage()
+_read_quickly: Final = reader(_QuickEnd)
 
 
 def record_of(body: bytes) -> UsageRecord:
@@ -59,13 +103,13 @@ def record_of(body: bytes) -> UsageRecord:
 
     Raises ValueError for any other event.
     """
-    end = _End.__pydantic_validator__.validate_json(body)
+    end = _read_quickly(body) or _End.__pydantic_validator__.validate_json(body)
     target = end.target
     return UsageRecord(
         key=f"{end.request_id}@{end.source}/{end.pool}/{end.sequence}/{end.at_ms}",
         request_id=end.request_id,
         at_ms=end.at_ms,
-        identity=end.identity or _NOBODY,
+        identity=_identity(end.identity),
         model=end.served or (target.model if target is not None else ""),
         pool=target.pool if target is not None else None,
         provider=target.provider if target is not None else None,
@@ -73,10 +117,28 @@ def record_of(body: bytes) -> UsageRecord:
         stream=end.stream or False,
         status=end.status,
         outcome=end.outcome,
-        usage=end.usage or _NOTHING,
+        usage=_usage(end.usage),
         cost=end.cost,
         cost_nanos=end.cost_nanos,
     )
+
+
+def _identity(read: _QuickIdentity | Identity | None) -> Identity:
+    if isinstance(read, _QuickIdentity):
+        return Identity(tenant=read.tenant, subject=read.subject, plan=read.plan, key=read.key)
+    return read or _NOBODY
+
+
+def _usage(read: _QuickUsage | Usage | None) -> Usage:
+    if isinstance(read, _QuickUsage):
+        return Usage(
+            prompt_tokens=read.prompt_tokens,
+            completion_tokens=read.completion_tokens,
+            cached_tokens=read.cached_tokens,
+            reasoning_tokens=read.reasoning_tokens,
+            estimated=read.estimated,
+        )
+    return read or _NOTHING
 
 
 class Counted(NamedTuple):
