@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from pointsman_delay.pass_model import PassModel
+from pointsman_plugins.scheduling.arrays import Blocks
 from pointsman_plugins.scheduling.request import ScheduleRequest
 from pointsman_scheduler.domain.late_binding import Because, Bound, PeerRequest
 from pointsman_scheduler.domain.late_binding.peers import Peers
@@ -12,6 +13,7 @@ from pointsman_scheduler.plugins.producers.delay import DelayPrediction
 from pointsman_scheduler.testing import Bench
 
 PREFILL_MS, TOKEN_MS = 15.0, 0.02
+NO_BLOCKS: Blocks = np.zeros(0, dtype=np.uint64)
 
 
 class Room(Bench):
@@ -270,6 +272,58 @@ def test_a_pass_is_left_to_a_shorter_request_of_another_scheduler_until_it_is_fo
     assert not room.bound()
     room.now += 1.0
     assert [each.request for each in room.bound()] == [later]
+
+
+def _report(room: Room, tokens: int, blocks: Blocks = NO_BLOCKS) -> None:
+    """Another scheduler reports a request that waits there."""
+    at = room.now * 1000.0
+    theirs = PeerRequest(
+        "a", float(tokens), tokens, 0, at + 10_000.0, "edge-2", "theirs", at, None, 64, blocks.tobytes()
+    )
+    room.pool.binder.peer("scheduler-2", [theirs], at)
+
+
+def test_an_engine_that_the_plan_gave_to_another_schedulers_request_gets_no_other_before_that_is_reported() -> None:
+    room, blocks = Room("a", "b"), np.arange(1, 9, dtype=np.uint64)
+    holder = room.pool.fleet.find("b")
+    assert holder is not None
+    room.pool.index.stored(holder.life, blocks, room.now)
+    short, long = (room.goes(tokens, workers=(name,))[0] for name, tokens in (("a", 2000), ("b", 8000)))
+    own = room.waits(2000)
+    room.now += 0.055
+    _report(room, 600, blocks)
+    room.first_token(short, "a")
+    assert not room.bound()
+    # Sooner than predicted, the engine that suits the other scheduler's request best is free: it would go there now.
+    room.now += 0.0005
+    room.first_token(long, "b")
+    assert [(each.request, each.worker) for each in room.bound()] == [(own, "b")]
+
+
+def test_an_engine_is_free_again_once_the_request_of_the_other_scheduler_is_gone() -> None:
+    room = Room("a")
+    first, worker = room.goes(8000)
+    own = room.waits(2000)
+    room.now += 0.176
+    _report(room, 600)
+    room.first_token(first, worker)
+    assert not room.bound()
+    room.now += 0.0005
+    room.pool.binder.peer("scheduler-2", [], room.now * 1000.0)
+    assert [each.request for each in room.bound()] == [own]
+
+
+def test_an_engine_is_free_again_when_the_other_scheduler_reports_nothing_in_time() -> None:
+    room = Room("a")
+    first, worker = room.goes(8000)
+    room.waits(2000)
+    room.now += 0.176
+    _report(room, 600)
+    room.first_token(first, worker)
+    assert not room.bound()
+    shorter = room.waits(100)
+    room.now += 0.006
+    assert shorter in [each.request for each in room.bound()]
 
 
 def test_the_blocks_of_a_peers_request_are_kept_from_its_first_report() -> None:

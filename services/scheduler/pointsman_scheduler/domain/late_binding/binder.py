@@ -42,6 +42,8 @@ class Binder:
         self._peers: Final = Peers()
         self._theirs: list[Unbound] = []
         """Requests of other schedulers, as in the last plan."""
+        self._presumed: dict[RequestKey, tuple[Unbound, float]] = {}
+        """Requests of other schedulers that have gone by the plan, and until when that counts without their word."""
         self._names: tuple[str, ...] = ()
         self._planned = True
         """Whether the plan covers all waiting requests."""
@@ -101,6 +103,7 @@ class Binder:
             self._names = names
             self._peers.forget()
             self._theirs = []
+            self._presumed.clear()
         estimator = policy.delays.best
         depth = int(matched.max()) // request.block_tokens if request.block_tokens else 0
         uses = estimator.earlier_uses(int(request.blocks[depth - 1])) if depth else 0.0
@@ -127,7 +130,12 @@ class Binder:
 
     def peer(self, scheduler: str, requests: Sequence[PeerRequest], now: float) -> None:
         """Take another scheduler's report of all its waiting requests."""
-        self._peers.report(scheduler, requests, now)
+        if self._peers.report(scheduler, requests, now):
+            self._bursts.heard(now)
+        peers = self._peers
+        self._theirs = [each for each in self._theirs if peers.knows(each.request.key)]
+        if self._presumed:
+            self._presumed = {key: found for key, found in self._presumed.items() if peers.knows(key)}
 
     def silent(self, scheduler: str, now: float) -> bool:
         """Whether it is time to note that another scheduler lives."""
@@ -159,6 +167,8 @@ class Binder:
             return bound
         outlook = Outlook(estimator, now)
         ready = self._ready(outlook, now)
+        if self._presumed:
+            ready = self._without_presumed(ready, outlook, now)
         if ready and not bound:
             due = self._planned_at + _PLAN_MS_EACH * len(self._waiting) * len(self._names)
             if now >= due:
@@ -182,10 +192,22 @@ class Binder:
                 self._wake_at = min(self._wake_at, now + left - lead)
         return ready
 
+    def _without_presumed(self, ready: list[int], outlook: Outlook, now: float) -> list[int]:
+        """The rows that no other scheduler is about to fill."""
+        taken: set[int] = set()
+        for key, (each, until) in tuple(self._presumed.items()):
+            if until <= now:
+                del self._presumed[key]
+            else:
+                taken.add(each.row)
+                outlook.add(each.row, each.uncached, each.prompt, before=True)
+                self._wake_at = min(self._wake_at, until)
+        return [row for row in ready if row not in taken]
+
     def _plan(self, outlook: Outlook, now: float, match: Match) -> None:
         self._planned, self._planned_at = True, now
         rows = {name: row for row, name in enumerate(self._names)}
-        self._theirs = self._peers.waiting(rows, now)
+        self._theirs = [each for each in self._peers.waiting(rows, now) if each.request.key not in self._presumed]
         everyone = [*self._waiting.values(), *self._theirs]
         for each in everyone:
             each.match(match(each.request))
@@ -207,6 +229,8 @@ class Binder:
             for number, queued in enumerate(order[: fill(there, row, estimator.unfinished(row), order)]):
                 each = queued.what
                 if each.reported is not None:
+                    self._theirs.remove(each)
+                    self._presumed[each.request.key] = each, now + self._bursts.theirs_ms
                     continue
                 limit = each.latest <= now and any(other.uncached < each.uncached for other in order[number + 1 :])
                 because = Because.LIMIT if limit else Because.PASS if number else Because.TURN

@@ -11,6 +11,8 @@ _GAIN: Final = 0.1
 _GAPS: Final = 3.0
 """A burst counts as over after so many of its usual gaps without a request."""
 _LEAST_MS: Final = 0.5
+_DEVIATIONS: Final = 4.0
+"""Mean deviations beyond the usual delay after which nothing more is heard of a burst; as in TCP's timeout."""
 
 
 class Bursts:
@@ -25,6 +27,12 @@ class Bursts:
         """Between two requests of a burst, as a running mean."""
         self.size = 1.0
         """Requests of a burst, as a running mean."""
+        self._heard = 0
+        """Reports of other schedulers' parts of bursts."""
+        self._delay = 0.0
+        """From this scheduler's part of a burst until another one's is reported, as a running mean."""
+        self._deviation = 0.0
+        """Of this delay, as a running mean."""
 
     def came(self, now: float) -> None:
         """A request came."""
@@ -38,8 +46,25 @@ class Bursts:
             self._count, self._first_at = 1, now
         self._last_at = now
 
+    def heard(self, now: float) -> None:
+        """Another scheduler reported new requests."""
+        delay = now - self._last_at
+        if delay > GAP_MS:
+            return
+        self._heard += 1
+        gain = max(_GAIN, 1.0 / self._heard)
+        self._deviation += gain * (abs(delay - self._delay) - self._deviation)
+        self._delay += gain * (delay - self._delay)
+
+    @property
+    def theirs_ms(self) -> float:
+        """A report of another scheduler takes about this long at most; the longest pause while that is unknown."""
+        if not self._heard:
+            return GAP_MS
+        return min(GAP_MS, self._delay + _DEVIATIONS * self._deviation + _LEAST_MS)
+
     def over_at(self, alone: bool = True) -> float:
-        """When the burst of the last request is over if none follows. With other schedulers the pause is the longest:
-        it takes time to hear of the part of the burst that they got."""
-        pause = min(GAP_MS, max(_LEAST_MS, _GAPS * self._gap)) if alone else GAP_MS
-        return min(self._last_at + pause, self._first_at + LONGEST_MS)
+        """When the burst of the last request is over if none follows. With other schedulers, their part of it is known
+        then."""
+        pause = min(GAP_MS, max(_LEAST_MS, _GAPS * self._gap))
+        return min(self._last_at + (pause if alone else max(pause, self.theirs_ms)), self._first_at + LONGEST_MS)

@@ -41,8 +41,8 @@ class Peers:
         """Number of other schedulers."""
         return sum([now - at <= SHARING_MS for at in self._heard.values()]) if self._heard else 0
 
-    def report(self, scheduler: str, requests: Sequence[PeerRequest], now: float) -> None:
-        """Take a report of all requests that wait there."""
+    def report(self, scheduler: str, requests: Sequence[PeerRequest], now: float) -> bool:
+        """Take a report of all requests that wait there. Returns whether any of them is new."""
         self.heard(scheduler, now)
         _, former = self._reported.get(scheduler, (0.0, {}))
         found: dict[RequestKey, PeerRequest] = {}
@@ -50,6 +50,11 @@ class Peers:
             known = former.get(each.key)
             found[each.key] = each if known is None or each.blocks else each._replace(blocks=known.blocks)
         self._reported[scheduler] = now, found
+        return not found.keys() <= former.keys()
+
+    def knows(self, request: RequestKey) -> bool:
+        """Whether another scheduler's last report has this request."""
+        return any(request in found for _, found in self._reported.values())
 
     def waiting(self, rows: Mapping[str, int], now: float) -> list[Unbound]:
         """The requests, without those for unknown workers; each call makes them anew. `rows`: of the workers."""
