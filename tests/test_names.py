@@ -9,21 +9,16 @@ ROOT = Path(__file__).resolve().parent.parent
 ALLOWED = {
     "Handlers": "each service has one, in `handlers.py`",
     "Answer": "of the bus, of Envoy and of a probe",
-    "Asked": "one request, as each of two test servers keeps it",
     "Band": "in the configuration, and compiled from it",
     "Call": "of gRPC, and of an engine's HTTP connection",
     "Decider": "asks the stages for a decision at the edge; an extension point of the scheduler",
     "EngineClient": "forwards requests at the edge; asks for metrics at the agent",
-    "Missing": "counts replies that didn't come; an absence in probes and decisions",
     "Parked": "on the bus, and what flow control keeps of it",
-    "Place": "of a worker, of an answer and of a held request",
+    "Place": "of a worker, and of an answer",
     "ProtocolViolation": "of ext_proc, and of NATS",
     "ProviderAnswer": "behind Envoy, and over the frontend's own connection",
     "Reading": "of answers, and of an engine's state",
-    "Served": "in the configuration, and by a test's engines",
     "Service": "a row of the table of services, and the running one",
-    "Surroundings": "of an edge, and of a test",
-    "Waiting": "in a queue, and at the gate",
 }
 """Name → why it occurs more than once."""
 

@@ -30,7 +30,7 @@ from pointsman_preprocessor.domain.limits.sharding import shard_of
 from pointsman_testing import Processes
 from pointsman_testing.nats_server import LocalNatsServer
 from pointsman_testing.observer import observing
-from pointsman_testing.preprocessed import Judged, Surroundings, surroundings
+from pointsman_testing.preprocessed import Judged, PreprocessorSurroundings, surroundings
 from pointsman_testing.processes import ServiceProcess
 
 REPLICAS: Final = 3
@@ -174,7 +174,7 @@ async def tokens(args: argparse.Namespace, report: Report, folder: Path, *, kill
     _unanswered(judged)
 
 
-async def _counted(around: Surroundings) -> float:
+async def _counted(around: PreprocessorSurroundings) -> float:
     """The ledger's count once every request has ended: the quota minus the rest."""
     await asyncio.sleep(1)
     judged = await around.send(TENANT, max_tokens=0)

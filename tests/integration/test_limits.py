@@ -13,7 +13,7 @@ from pointsman_testing import Processes, eventually
 from pointsman_testing.answered import answered
 from pointsman_testing.nats_server import NatsServer
 from pointsman_testing.observer import Observer, observing
-from pointsman_testing.preprocessed import Judged, Surroundings, surroundings
+from pointsman_testing.preprocessed import Judged, PreprocessorSurroundings, surroundings
 from pointsman_testing.processes import ServiceProcess
 
 CONFIG = """
@@ -48,7 +48,7 @@ def preprocessors(own_nats_server: NatsServer, processes: Processes, tmp_path: P
     return Preprocessors(processes, own_nats_server.url, config)
 
 
-async def _until_refused(around: Surroundings) -> tuple[str, list[Judged]]:
+async def _until_refused(around: PreprocessorSurroundings) -> tuple[str, list[Judged]]:
     """A tenant, and its requests that were admitted before the first one that wasn't, many at once. Another tenant
     where a busy machine kept the one who counts for so long that nobody could say."""
     tenants = itertools.count(1)
@@ -63,7 +63,7 @@ async def _until_refused(around: Surroundings) -> tuple[str, list[Judged]]:
     return tenant, [each for each in found if each.status == 200]
 
 
-async def _send(around: Surroundings, tenant: str) -> Judged:
+async def _send(around: PreprocessorSurroundings, tenant: str) -> Judged:
     """One more request, once somebody counts for the tenant."""
 
     async def judged() -> tuple[int, Judged]:

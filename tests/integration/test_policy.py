@@ -17,14 +17,14 @@ from pointsman_cli import api_keys, stored_keys
 from pointsman_contracts.api_key import ApiKey
 from pointsman_testing import eventually
 from pointsman_testing.answered import answered
-from pointsman_testing.stack import Served, Stack, StackFactory
+from pointsman_testing.stack import ServedPool, Stack, StackFactory
 
 EXAMPLE: Final = Path(__file__).resolve().parents[2] / "examples" / "policy.yaml"
 OWNER: Final = "pm-example-acme"
 GUEST: Final = "pm-example-guest"
 STORED: Final = {"use": "api-key-auth", "name": "stored-keys", "stored": True}
 
-SERVED: Final = Served("llama", ("llama-8b", "llama-70b"), ())
+SERVED: Final = ServedPool("llama", ("llama-8b", "llama-70b"), ())
 
 pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.timeout(240)]
 

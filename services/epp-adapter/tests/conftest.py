@@ -10,7 +10,7 @@ from pointsman_contracts.content import PromptTokens
 from pointsman_contracts.pool import PoolSnapshot
 from pointsman_core.config import load
 from pointsman_edge.deciding.policy import compile_policy
-from pointsman_edge.deciding.stages import Missing
+from pointsman_edge.deciding.stages import UnusableStages
 from pointsman_edge.edge import TICK_S, Surroundings
 from pointsman_epp_adapter.main import EppAdapter
 from pointsman_epp_adapter.settings import EppAdapterSettings
@@ -27,7 +27,7 @@ async def start_picker() -> AsyncIterator[StartPicker]:
     ends: list[Callable[[], Awaitable[None]]] = []
 
     async def start(
-        *urls: str, config: dict[str, object] | None = None, missing: Missing | None = None, **settings: object
+        *urls: str, config: dict[str, object] | None = None, missing: UnusableStages | None = None, **settings: object
     ) -> PickerUnderTest:
         stages, events = FakeStages(*(urls or ("http://10.0.0.1:8000", "http://10.0.0.2:8000"))), RecordedEvents()
         reviewers = FakeReviewers()

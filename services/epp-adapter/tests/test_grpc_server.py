@@ -15,7 +15,7 @@ from grpc_health.v1 import health_pb2
 
 from pointsman_contracts.pool import PoolSnapshot, WorkerView
 from pointsman_contracts.presence import OpenRequestsQuery
-from pointsman_edge.deciding.stages import Missing
+from pointsman_edge.deciding.stages import UnusableStages
 from pointsman_testing import eventually
 from pointsman_testing.ext_proc import LIMIT_S, ExtProcClient, health
 from pointsman_testing.fake_stages import PickerUnderTest, StartPicker
@@ -94,7 +94,7 @@ async def test_a_client_that_vanishes_without_a_word_is_noticed(start_picker: St
 
 
 async def test_health_is_watched_from_change_to_change_and_to_the_end(start_picker: StartPicker) -> None:
-    picker = await start_picker(missing=Missing("bus disconnected", alone=True), drain_timeout_s=20)
+    picker = await start_picker(missing=UnusableStages("bus disconnected", alone=True), drain_timeout_s=20)
     method = picker.client.channel.unary_stream(
         "/grpc.health.v1.Health/Watch",
         request_serializer=CHECK.SerializeToString,
@@ -132,7 +132,7 @@ async def test_health_of_all_services_is_listed(start_picker: StartPicker) -> No
 
 
 async def test_a_picker_that_cant_route_is_alive_and_not_ready(start_picker: StartPicker) -> None:
-    picker = await start_picker(missing=Missing("bus disconnected", alone=True))
+    picker = await start_picker(missing=UnusableStages("bus disconnected", alone=True))
     assert await health(picker.client, "readiness", "NOT_SERVING")
     assert await health(picker.client, "liveness", "SERVING")
 

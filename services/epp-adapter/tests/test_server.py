@@ -12,7 +12,7 @@ import grpc.aio
 import pytest
 
 from pointsman_contracts.pool import PoolSnapshot, WorkerView
-from pointsman_edge.deciding.stages import Missing
+from pointsman_edge.deciding.stages import UnusableStages
 from pointsman_epp_adapter.settings import EppAdapterSettings
 from pointsman_runtime.configuring.settings import SettingsError, load
 from pointsman_testing import eventually
@@ -33,13 +33,13 @@ async def test_health_says_whether_requests_can_be_routed(start_picker: StartPic
 async def test_without_stages_health_follows_from_whether_the_edge_may_and_can_decide_alone(
     start_picker: StartPicker,
 ) -> None:
-    picker = await start_picker(missing=Missing("bus disconnected", alone=True))
+    picker = await start_picker(missing=UnusableStages("bus disconnected", alone=True))
     await eventually(lambda: health(picker.client, "", "NOT_SERVING"))
     picker.hear(SNAPSHOT)
     await eventually(lambda: health(picker.client, "", "SERVING"))
     denied = {"profiles": {"standard": {"static": "deny"}}}
-    strict = await start_picker(missing=Missing("bus disconnected", alone=True), config=denied)
-    helpless = await start_picker(missing=Missing("no live preprocessor", alone=False))
+    strict = await start_picker(missing=UnusableStages("bus disconnected", alone=True), config=denied)
+    helpless = await start_picker(missing=UnusableStages("no live preprocessor", alone=False))
     for picker in (strict, helpless):
         picker.hear(SNAPSHOT)
         await eventually(lambda picker=picker: health(picker.client, "", "NOT_SERVING"))

@@ -14,7 +14,7 @@ from pointsman_contracts.reply import Decision, Rejection
 from pointsman_contracts.response import RequestRejected, ResponseCompleted
 from pointsman_core.config import load
 from pointsman_edge.deciding.policy import EdgePolicy, compile_policy
-from pointsman_edge.deciding.stages import BusStages, Missing, StagesMissing
+from pointsman_edge.deciding.stages import BusStages, StagesMissing, UnusableStages
 from pointsman_edge.deciding.static_choice import Closed
 from pointsman_edge.telling.event_publisher import EventPublisher
 from pointsman_edge.telling.request_record import RequestRecord
@@ -214,11 +214,11 @@ async def test_what_is_missing_is_known_before_a_request_comes(buses: Buses) -> 
     edge = buses.make("frontend")
     pooled = compile_policy(load({"pools": {"p": {"models": ["m"]}}}), 1)
     await buses.meet()
-    assert stages(edge).missing(pooled) == Missing("no live preprocessor", alone=False)
+    assert stages(edge).missing(pooled) == UnusableStages("no live preprocessor", alone=False)
     for service in ("preprocessor", "profile-picker"):
         buses.make(service)
     await buses.meet()
-    assert stages(edge).missing(pooled) == Missing("no live scheduler", alone=True)
+    assert stages(edge).missing(pooled) == UnusableStages("no live scheduler", alone=True)
     assert stages(edge).missing(POLICY) is None
     buses.make("scheduler")
     await buses.meet()
@@ -303,7 +303,7 @@ async def test_an_edge_is_not_missing_what_its_requests_are_held_for(buses: Buse
     await eventually(lambda: not table.lately("preprocessor", None, 1.0, now()))
     assert stages(edge).missing(POLICY) is None
     brief = compile_policy(load({"edge": {"decision_timeout": "1s"}}), 1)
-    assert stages(edge).missing(brief) == Missing("no live preprocessor", alone=False)
+    assert stages(edge).missing(brief) == UnusableStages("no live preprocessor", alone=False)
 
 
 async def test_a_lost_bus_lets_the_edge_decide_alone(buses: Buses) -> None:

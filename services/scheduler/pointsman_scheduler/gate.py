@@ -25,7 +25,7 @@ WOKEN_AT_ONCE: Final = 16
 _log = Log("gate")
 
 
-class Waiting(NamedTuple):
+class WaitingJourney(NamedTuple):
     """The data that a waiting request needs to continue."""
 
     journey: Journey
@@ -36,7 +36,7 @@ class _Queue:
     def __init__(self, pool: PoolScheduler, policy: FlowPolicy) -> None:
         self.pool: Final = pool
         self.gauge: Final = Gauge(pool)
-        self.flow: Final = FlowController[Waiting](policy)
+        self.flow: Final = FlowController[WaitingJourney](policy)
         self.parked: set[RequestKey] = set()
         """The requests that wait."""
         self.timer: asyncio.Handle | None = None
@@ -153,7 +153,7 @@ class Gate:
         if dropped is not None:  # no caller waits for an answer
             self._dropped(queue, dropped)
 
-    def _dropped(self, queue: _Queue, dropped: Dropped[Waiting]) -> Rejection:
+    def _dropped(self, queue: _Queue, dropped: Dropped[WaitingJourney]) -> Rejection:
         queue.parked.discard(_key(dropped.item.payload.journey))
         self._metrics.of(queue.pool.pool).dropped(dropped.drop.name.lower())
         return dropped.item.payload.hop.refuse(dropped.refusal)
@@ -199,7 +199,7 @@ def _key(journey: Journey) -> RequestKey:
     return journey.edge, journey.request_id
 
 
-def _item(journey: Journey, hop: Hop[Journey], now: float) -> Item[Waiting]:
+def _item(journey: Journey, hop: Hop[Journey], now: float) -> Item[WaitingJourney]:
     facts = journey.request
     return Item(
         request=_key(journey),
@@ -211,5 +211,5 @@ def _item(journey: Journey, hop: Hop[Journey], now: float) -> Item[Waiting]:
         output_tokens=(facts.max_output_tokens or 0) * facts.answers,
         deadline=now + (journey.deadline_ms - time.time_ns() // 1_000_000) / 1000,
         slo_ttft_s=None if facts.slo_ttft_ms is None else facts.slo_ttft_ms / 1000,
-        payload=Waiting(journey, hop),
+        payload=WaitingJourney(journey, hop),
     )

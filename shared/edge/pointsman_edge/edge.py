@@ -18,7 +18,7 @@ from pointsman_edge.deciding.decider import Decider
 from pointsman_edge.deciding.engine_load import EngineLoad
 from pointsman_edge.deciding.model_catalogue import ModelCatalogue
 from pointsman_edge.deciding.policy import EdgePolicy, compile_policy
-from pointsman_edge.deciding.stages import BusStages, Missing, Stages
+from pointsman_edge.deciding.stages import BusStages, Stages, UnusableStages
 from pointsman_edge.reviewing.response_stages import ResponseStages
 from pointsman_edge.reviewing.reviewers import Reviewers, StageReviewers
 from pointsman_edge.sending.provider_book import ProviderBook
@@ -55,7 +55,7 @@ class Surroundings:
     bus: EventBus
     tracing: Tracing
     registry: CollectorRegistry
-    missing: Callable[[EdgePolicy], Missing | None] = lambda _: None
+    missing: Callable[[EdgePolicy], UnusableStages | None] = lambda _: None
     """Why the stages can't be asked at the moment; None if they can."""
 
 

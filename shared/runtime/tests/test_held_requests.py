@@ -3,10 +3,10 @@
 import pytest
 
 from pointsman_runtime.journey import held_requests
-from pointsman_runtime.journey.held_requests import AT_LEAST_S, PACE, HeldRequests, Place
+from pointsman_runtime.journey.held_requests import AT_LEAST_S, PACE, HeldRequests, MissingStage
 from pointsman_testing import eventually
 
-PICKER = Place("profile-picker")
+PICKER = MissingStage("profile-picker")
 
 
 class Request:
@@ -22,10 +22,10 @@ class Request:
 
 class Stages:
     def __init__(self) -> None:
-        self.back: set[Place] = set()
+        self.back: set[MissingStage] = set()
         self.looks = 0
 
-    def is_back(self, place: Place, now: float) -> bool:
+    def is_back(self, place: MissingStage, now: float) -> bool:
         del now
         self.looks += 1
         return place in self.back
@@ -37,7 +37,7 @@ async def test_what_waits_goes_on_in_order_once_its_stage_is_back() -> None:
     for number in range(3 * PACE):
         assert held.hold(Request(number, went_on), PICKER, -AT_LEAST_S)
     other = Request(-1, went_on)
-    held.hold(other, Place("scheduler", "llama"), -AT_LEAST_S)
+    held.hold(other, MissingStage("scheduler", "llama"), -AT_LEAST_S)
     await eventually(lambda: stages.looks >= 4)
     assert went_on == []
     stages.back.add(PICKER)

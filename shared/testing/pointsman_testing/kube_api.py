@@ -42,7 +42,7 @@ class Event(NamedTuple):
     after: Object | None
 
 
-class Asked(NamedTuple):
+class KubeRequest(NamedTuple):
     """One request."""
 
     path: str
@@ -84,7 +84,7 @@ class KubeApi:
     """Objects of a page when a list is asked for in pages; None for as many as asked for."""
 
     def __post_init__(self) -> None:
-        self.asked: list[Asked] = []
+        self.asked: list[KubeRequest] = []
         self.url = ""
         self._objects: dict[str, dict[str, Object]] = {}
         self._events: list[Event] = []
@@ -209,7 +209,7 @@ class KubeApi:
         self._watches.clear()
 
     async def _answer(self, request: web.Request) -> web.StreamResponse:
-        asked = Asked(request.path, dict(request.query))
+        asked = KubeRequest(request.path, dict(request.query))
         self.asked.append(asked)
         plural = request.path.rpartition("/")[2]
         if request.headers.get("authorization", "").removeprefix("Bearer ") not in self.tokens:
@@ -224,7 +224,7 @@ class KubeApi:
             return _status(code, "it fails", headers)
         return await self._watch(request, asked) if asked.watches else self._list(asked)
 
-    def _list(self, asked: Asked) -> web.Response:
+    def _list(self, asked: KubeRequest) -> web.Response:
         query = asked.query
         if "continue" in query:
             version, rest = self._lists.pop(query["continue"], (0, []))
@@ -242,7 +242,7 @@ class KubeApi:
             rest = rest[:limit]
         return web.json_response({"kind": "List", "metadata": metadata, "items": rest})
 
-    async def _watch(self, request: web.Request, asked: Asked) -> web.StreamResponse:
+    async def _watch(self, request: web.Request, asked: KubeRequest) -> web.StreamResponse:
         since = int(asked.query.get("resourceVersion") or self._version)
         if since < self._oldest and not self.gone_in_stream:
             return _status(410, f"too old resource version: {since} ({self._oldest})")

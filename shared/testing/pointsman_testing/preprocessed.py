@@ -39,7 +39,7 @@ class Judged:
     retry_after_s: float | None = None
 
 
-class Surroundings:
+class PreprocessorSurroundings:
     """An edge that sends requests, and a profile-picker that decides every request it gets."""
 
     def __init__(self, url: str, hop_budget_s: float) -> None:
@@ -106,9 +106,9 @@ class Surroundings:
 @asynccontextmanager
 async def surroundings(
     url: str, preprocessors: int, hop_budget_s: float = HOP_BUDGET_S
-) -> AsyncGenerator[Surroundings]:
+) -> AsyncGenerator[PreprocessorSurroundings]:
     """Connected, around this number of running preprocessors."""
-    made = Surroundings(url, hop_budget_s)
+    made = PreprocessorSurroundings(url, hop_budget_s)
     try:
         await made.begin(preprocessors)
         yield made

@@ -9,14 +9,14 @@ import aiohttp
 
 from pointsman_testing import eventually
 from pointsman_testing.processes import Processes
-from pointsman_testing.stack import EngineProcess, Served
+from pointsman_testing.stack import EngineProcess, ServedPool
 
 BLOCK: Final = 32
 """Tokens; vLLM on CPUs has no smaller one."""
 CACHE_GIB: Final = 1
 START_S: Final = 600.0
 MODEL: Final = "tiny"
-POOL: Final = Served("tiny", (MODEL,), ())
+POOL: Final = ServedPool("tiny", (MODEL,), ())
 
 ENVIRONMENT: Final = {
     "VLLM_CPU_KVCACHE_SPACE": str(CACHE_GIB),

@@ -27,7 +27,7 @@ SERVICES: Final = (
 )
 
 
-class Served(NamedTuple):
+class ServedPool(NamedTuple):
     """The models and the pool of a stack's engines."""
 
     pool: str = POOL
@@ -56,10 +56,10 @@ class EngineProcess:
         folder: Path,
         speedup: float,
         cache: KvTelling | None = None,
-        served: Served | None = None,
+        served: ServedPool | None = None,
     ) -> None:
         self.name = name
-        self._served = served or Served()
+        self._served = served or ServedPool()
         self.process: ServiceProcess
         self.agent: ServiceProcess
         self._processes = processes
@@ -164,7 +164,7 @@ class Stack:
         *,
         stored: bool = False,
         logins: Login = nobody,
-        served: Served | None = None,
+        served: ServedPool | None = None,
         bundled: bool = False,
         settings: Mapping[str, str] | None = None,
     ) -> None:
@@ -172,7 +172,7 @@ class Stack:
         self._settings = dict(settings or {})
         self.bundled = bundled
         """Whether services share processes."""
-        self._served = served or Served()
+        self._served = served or ServedPool()
         self.logins = logins
         self.services: dict[str, list[ServiceProcess]] = {}
         self.engines: list[EngineProcess] = []
@@ -316,7 +316,7 @@ class StackFactory:
         cache: KvTelling | None = None,
         nats: NatsServer | None = None,
         logins: Login = nobody,
-        served: Served | None = None,
+        served: ServedPool | None = None,
         bundled: bool = False,
         settings: Mapping[str, str] | None = None,
     ) -> AsyncGenerator[Stack]:

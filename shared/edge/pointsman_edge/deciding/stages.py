@@ -16,7 +16,7 @@ from pointsman_runtime.bus.errors import (
     NoListener,
     NoReply,
 )
-from pointsman_runtime.journey.held_requests import Place
+from pointsman_runtime.journey.held_requests import MissingStage
 from pointsman_runtime.journey.journey_client import FIRST_STAGE, JourneyClient, Settled
 from pointsman_runtime.journey.journeys import Journeys
 from pointsman_runtime.journey.presence import NoInstance
@@ -27,7 +27,7 @@ longest wait between two tries to reconnect."""
 _ON_EVERY_JOURNEY: Final = (FIRST_STAGE, "profile-picker")
 
 
-class Missing(NamedTuple):
+class UnusableStages(NamedTuple):
     """Why the stages can't be asked."""
 
     reason: str
@@ -116,22 +116,22 @@ class BusStages:
             )
         raise error
 
-    def missing(self, policy: EdgePolicy) -> Missing | None:
+    def missing(self, policy: EdgePolicy) -> UnusableStages | None:
         """Why no request can be decided by the stages at the moment; None if some can."""
         if (reason := self._bus.missing) is not None:
-            return Missing(reason, alone=True)
+            return UnusableStages(reason, alone=True)
         table, now = self._peers, asyncio.get_running_loop().time()
         within_s = policy.limits.decision_timeout
         for stage in _ON_EVERY_JOURNEY:
             # Requests that are held for a stage which lived a moment ago are still served, only later.
             if isinstance(table.where(stage, None, now, patient=True), NoInstance) and not (
-                self._client.waits_for(Place(stage), within_s, now)
+                self._client.waits_for(MissingStage(stage), within_s, now)
             ):
-                return Missing(f"no live {stage}", alone=self._reconnecting())
+                return UnusableStages(f"no live {stage}", alone=self._reconnecting())
         if policy.config.pools and not self._scheduler_lives(None):
-            if policy.static.closed is not None and self._client.waits_for(Place("scheduler"), within_s, now):
+            if policy.static.closed is not None and self._client.waits_for(MissingStage("scheduler"), within_s, now):
                 return None
-            return Missing("no live scheduler", alone=True)
+            return UnusableStages("no live scheduler", alone=True)
         return None
 
     def _decided_alone(self, stage: str) -> bool:

@@ -24,7 +24,7 @@ MOST_BYTES: Final = 256 * 2**20
 """Their bodies."""
 
 
-class Place(NamedTuple):
+class MissingStage(NamedTuple):
     """A stage, and the route token where it has one, e.g. the pool of a scheduler."""
 
     service: str
@@ -47,11 +47,11 @@ class Held(Protocol):
 class HeldRequests:
     """Holds requests by the stage that they wait for."""
 
-    def __init__(self, is_back: Callable[[Place, float], bool]) -> None:
+    def __init__(self, is_back: Callable[[MissingStage, float], bool]) -> None:
         self._is_back: Final = is_back
-        self._waiting: Final[dict[Place, dict[Held, float]]] = {}
+        self._waiting: Final[dict[MissingStage, dict[Held, float]]] = {}
         """With the time from which each may go on."""
-        self._places: Final[dict[Held, Place]] = {}
+        self._places: Final[dict[Held, MissingStage]] = {}
         self._bytes = 0
         self._timer: asyncio.TimerHandle | None = None
         self._missing: Final = Missing(Log("held-requests"))
@@ -61,7 +61,7 @@ class HeldRequests:
     def __len__(self) -> int:
         return len(self._places)
 
-    def hold(self, request: Held, place: Place, now: float) -> bool:
+    def hold(self, request: Held, place: MissingStage, now: float) -> bool:
         """Keep a request until `place` is back; False when no more can be held."""
         if len(self._places) >= MOST or self._bytes + request.size > MOST_BYTES:
             return False
@@ -94,7 +94,7 @@ class HeldRequests:
                 self._release(place, now)
         self._timer = loop.call_later(LOOK_S, self._look) if self._places else None
 
-    def _release(self, place: Place, now: float) -> None:
+    def _release(self, place: MissingStage, now: float) -> None:
         due: list[Held] = []
         for request, since in self._waiting[place].items():
             if since > now or len(due) == PACE:

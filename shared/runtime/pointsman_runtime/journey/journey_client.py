@@ -20,7 +20,7 @@ from pointsman_contracts.subjects import direct_subject, stage_subject
 from pointsman_runtime.bus import message_headers
 from pointsman_runtime.bus.errors import BusCongested, BusDisconnected, BusError, NoListener, NoReply
 from pointsman_runtime.bus.replies import Waiter
-from pointsman_runtime.journey.held_requests import HeldRequests, Place
+from pointsman_runtime.journey.held_requests import HeldRequests, MissingStage
 from pointsman_runtime.journey.hop_budget import HOP_BUDGET_S, budget_of
 from pointsman_runtime.journey.journeys import Journeys
 from pointsman_runtime.journey.presence import Direct, NoInstance
@@ -80,11 +80,11 @@ class JourneyClient:
         finally:
             pending.close()
 
-    def waits_for(self, place: Place, within_s: float, now: float) -> bool:
+    def waits_for(self, place: MissingStage, within_s: float, now: float) -> bool:
         """Whether a request is held while this stage has no live replica."""
         return self._journeys.heartbeat.table.lately(place.service, place.route, within_s, now)
 
-    def _is_back(self, place: Place, now: float) -> bool:
+    def _is_back(self, place: MissingStage, now: float) -> bool:
         where = self._journeys.heartbeat.table.where(place.service, place.route, now)
         return self._journeys.bus.connected and not isinstance(where, NoInstance)
 
@@ -177,7 +177,7 @@ class _PendingRequest(Waiter):
                 self._send_out(self._request, self._started, resent=False)
         except BaseException as error:
             # An edge that may not decide alone can only wait or try again.
-            held = isinstance(error, NoListener) and self._hold(Place(FIRST_STAGE), error, self._started)
+            held = isinstance(error, NoListener) and self._hold(MissingStage(FIRST_STAGE), error, self._started)
             if not held and not (isinstance(error, BusCongested) and self._gives_up is None):
                 self.close()
                 raise
@@ -200,7 +200,7 @@ class _PendingRequest(Waiter):
         if not payload and message_headers.status(headers) == "503":
             self._table.unreachable(FIRST_STAGE, self._sent_to)
             missing = NoListener(FIRST_STAGE)
-            if self._missed is None and not self._hold(Place(FIRST_STAGE), missing, _now()):
+            if self._missed is None and not self._hold(MissingStage(FIRST_STAGE), missing, _now()):
                 self._fail(missing)
             return
         try:
@@ -254,7 +254,7 @@ class _PendingRequest(Waiter):
         slack_s = self._table.slack_s
         return budget_of(self._unanswered + 1, self._hop_budget_s, slack_s, len(self._body))
 
-    def _hold(self, place: Place, missed: Rejection | NoListener, now: float) -> bool:
+    def _hold(self, place: MissingStage, missed: Rejection | NoListener, now: float) -> bool:
         """Hold the request until the stage is back; False when it ends with `missed`."""
         if (self._gives_up is not None and self._gives_up(place.service)) or now >= self._deadline:
             return False
@@ -285,7 +285,7 @@ class _PendingRequest(Waiter):
             ):
                 self._send_out(request, now, resent=True)
         except NoListener as missing:
-            if not self._hold(Place(FIRST_STAGE), missing, now):
+            if not self._hold(MissingStage(FIRST_STAGE), missing, now):
                 self._fail(missing)
         except BusCongested:
             # The earlier message may still wait in this process, for a server that reads slowly: it isn't lost.
@@ -337,11 +337,11 @@ class _PendingRequest(Waiter):
             self.future.set_exception(error)
 
 
-def _place_of(rejection: Rejection, service: str) -> Place:
+def _place_of(rejection: Rejection, service: str) -> MissingStage:
     """Where the rejection reports that no replica is live."""
     address = STAGES.get(service)
     target = rejection.target
-    return Place(service, target.pool if address is not None and address.route and target is not None else None)
+    return MissingStage(service, target.pool if address is not None and address.route and target is not None else None)
 
 
 def _now() -> float:
