@@ -375,3 +375,26 @@ def test_once_requests_come_in_bursts_the_first_waits_for_the_others() -> None:
     left = room.bound()
     assert {each.request.request_id for each in left} >= {requests[2].request_id, requests[3].request_id}
     assert len(left) < len(requests)
+
+
+def test_those_who_wait_go_when_an_engine_left_and_came_back() -> None:
+    room = Room("a", "b")
+    for _ in range(2):
+        room.goes(8000)
+    later = room.waits(4000)
+    room.pool.remove("b", room.now)
+    room.goes(100, attempt=2)  # decided without b, at once
+    room.join("b", boot_id="life-2")
+    (left,) = room.bound()
+    assert (left.request, left.because) == (later, Because.BLIND)
+
+
+def test_nobody_else_waits_while_some_wait_for_engines_as_they_were() -> None:
+    room = Room("a", "b")
+    for _ in range(2):
+        room.goes(8000)
+    earlier = room.waits(4000)
+    room.pool.remove("a", room.now)
+    assert isinstance(room.offer(4000), Scheduled)
+    (left,) = room.bound()
+    assert (left.request, left.because) == (earlier, Because.BLIND)

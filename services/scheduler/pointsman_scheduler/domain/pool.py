@@ -202,8 +202,11 @@ class PoolScheduler:
         next call."""
         if not len(self.binder):
             return []
-        self.fleet.refresh(now)
-        return self.binder.bind(now * 1000.0, self.fleet.names, self._late, self._matched)
+        fleet = self.fleet
+        fleet.refresh(now)
+        # Index and predictions are laid out by the last decision's fleet: after a change of it, those who wait go.
+        names = fleet.names if self._index_epoch == fleet.epoch else ()
+        return self.binder.bind(now * 1000.0, names, self._late, self._matched)
 
     def look_at(self, now: float) -> float | None:
         """When to call `bind` even without new reports; None while no request waits."""
@@ -220,6 +223,8 @@ class PoolScheduler:
         # These can't wait: another adapter blocks an engine regardless of its prompts, and a leg is sent together with
         # the answer's.
         if request.lora is not None or request.attempt > 1 or selection.legs or request.workers is not None:
+            return False
+        if not self.binder.counts(self.fleet.names):
             return False
         now_ms, row = now * 1000.0, selection.primary.chosen[0]
         if not self.binder.holds(row, request.prompt_tokens - float(matched[row]), now_ms, late):

@@ -63,6 +63,10 @@ class Binder:
         """The worker planned for the request."""
         return self._names[unbound.row]
 
+    def counts(self, names: tuple[str, ...]) -> bool:
+        """Whether those who wait count engines by these rows. Otherwise nobody else may wait before they have gone."""
+        return not self._waiting or names == self._names
+
     def holds(self, row: int, uncached: float, now: float, policy: LateBindingPolicy) -> bool:
         """Whether a request that would go to this worker, with `uncached` tokens to compute there, waits instead. Asked
         once for each new request."""
