@@ -1,6 +1,8 @@
 """A pool that is recorded, and random inputs for it, for tests here and for benchmarks."""
 
 from collections.abc import Mapping, Sequence
+from heapq import heappop, heappush
+from itertools import count
 from pathlib import Path
 from random import Random
 from typing import Final
@@ -17,6 +19,7 @@ from pointsman_flight.salt import Salt
 from pointsman_plugins.scheduling.request import ScheduleRequest
 from pointsman_scheduler.domain.kv_following import Told
 from pointsman_scheduler.domain.late_binding import PeerRequest
+from pointsman_scheduler.domain.outcome import Scheduled
 from pointsman_scheduler.domain.policy import Instances, Policy, compile_policy
 from pointsman_scheduler.flight.freezing import freeze
 from pointsman_scheduler.flight.recorder import figures
@@ -25,6 +28,12 @@ from pointsman_scheduler.flight.segments import Beginning, SegmentLog
 from pointsman_scheduler.flight.tap import Tap
 from pointsman_scheduler.plugins import registries
 from pointsman_scheduler.testing import LIFE, Bench
+
+_PASS_S: Final = 0.015
+_TOKEN_S: Final = 20e-6
+_STEP_S: Final = 0.008
+_PASS_TOKENS: Final = 8192
+"""Of a pass, at most; above, its time, that of each prompt token in it, and that of each token of an answer."""
 
 POLICIES: Final[Sequence[dict[str, object]]] = (
     {},
@@ -109,8 +118,44 @@ def replayed(*paths: Path) -> tuple[int, list[str]]:
     return decisions, differences
 
 
+class _Engine:
+    """Computes the prompts that it got, pass by pass, in a time that depends on their tokens: schedulers learn it, and
+    let requests wait."""
+
+    def __init__(self) -> None:
+        self.free_at = 0.0
+        self._queue: list[tuple[float, ScheduleRequest, int]] = []
+
+    def take(self, at: float, request: ScheduleRequest, uncached_tokens: int) -> None:
+        """Queue a request."""
+        self._queue.append((at, request, uncached_tokens))
+
+    def pass_ends_at(self) -> float:
+        """When the next pass ends; infinite without a request."""
+        return self._next()[0]
+
+    def end_pass(self) -> list[ScheduleRequest]:
+        """Those whose prompts it computed."""
+        self.free_at, count = self._next()
+        done, self._queue = self._queue[:count], self._queue[count:]
+        return [request for _, request, _ in done]
+
+    def _next(self) -> tuple[float, int]:
+        if not self._queue:
+            return float("inf"), 0
+        begins = max(self.free_at, self._queue[0][0])
+        tokens = count = 0
+        for at, _, uncached in self._queue:
+            if at > begins or (count and tokens + uncached > _PASS_TOKENS):
+                break
+            tokens += uncached
+            count += 1
+        return begins + _PASS_S + _TOKEN_S * tokens, count
+
+
 class RandomTraffic:
-    """Random inputs for a bench: everything that may enter a pool."""
+    """Random inputs for a bench: everything that may enter a pool. Requests come in bursts that its engines can't
+    compute at once, so that some wait for their engine."""
 
     def __init__(self, bench: Bench, seed: int, workers: int = 3, *, revisions: bool = True) -> None:
         self.bench: Final = bench
@@ -118,10 +163,14 @@ class RandomTraffic:
         self.names: Final = [f"engine-{number}" for number in range(workers)]
         self._life = 1
         self._open: list[ScheduleRequest] = []
+        self._engines: Final = {name: _Engine() for name in self.names}
+        self._ends: list[tuple[float, int, ScheduleRequest, int]] = []
+        """Of answers that have begun: when, a number, the request, and how many tokens."""
+        self._numbers: Final = count()
         for name in self.names:
             bench.join(name, data_parallel_size=2, max_context=100_000, loras=("adapter",))
         self._kinds: Final = (
-            (self.ask, 50), (self.answer, 40), (self.report, 30), (self.fail, 3), (self.tell, 10), (self.peer, 10),
+            (self.ask, 20), (self.burst, 4), (self.report, 30), (self.fail, 3), (self.tell, 10), (self.peer, 10),
             (self.sweep, 5), (self.restart, 1), (self.leave, 1), (self.bind, 20), (self.peers_wait, 15),
             (self.give_up, 3), (self.transfer, 1), (self.revise, int(revisions)),
         )  # fmt: skip
@@ -130,8 +179,44 @@ class RandomTraffic:
         """So many inputs."""
         kinds, weights = zip(*self._kinds, strict=True)
         for kind in self.random.choices(kinds, weights, k=steps):
-            self.bench.now += self.random.expovariate(200.0)
+            self._pass_time(self.bench.now + self.random.expovariate(200.0))
             kind()
+
+    def _pass_time(self, until: float) -> None:
+        """Answers begin and end meanwhile, and requests that waited leave."""
+        while True:
+            ends_at, name = min((engine.pass_ends_at(), name) for name, engine in self._engines.items())
+            if self._ends and self._ends[0][0] <= min(ends_at, until):
+                at, _, request, tokens = heappop(self._ends)
+                self.bench.now = max(self.bench.now, at)
+                self._end(request, tokens)
+            elif ends_at <= until:
+                self.bench.now = max(self.bench.now, ends_at)
+                for request in self._engines[name].end_pass():
+                    self._begin(request, name)
+            else:
+                break
+            self.bind()
+        self.bench.now = max(self.bench.now, until)
+
+    def _begin(self, request: ScheduleRequest, name: str) -> None:
+        hold = self.bench.pool.books.ledger.of(request.key)
+        if hold is None or hold.worker.name != name:
+            return
+        now = self.bench.now
+        self.bench.pool.books.started(request.key, name, (now - hold.at) * 1000.0, now)
+        tokens = self.random.randrange(1, 100)
+        heappush(self._ends, (now + _STEP_S * tokens, next(self._numbers), request, tokens))
+
+    def _end(self, request: ScheduleRequest, tokens: int) -> None:
+        if request in self._open:
+            self._open.remove(request)
+            ok = self.random.random() < 0.95
+            self.bench.pool.books.completed(request.key, self.bench.now, ok, tokens, 500.0)
+
+    def burst(self) -> None:
+        for _ in range(self.random.randrange(2, 16)):
+            self.ask()
 
     def ask(self) -> None:
         roll = self.random.random
@@ -150,21 +235,10 @@ class RandomTraffic:
         self._open.append(request)
 
     def _decide(self, request: ScheduleRequest) -> None:
-        self.bench.pool.decide(request, self.bench.now, self.random.getrandbits(48), self.bench.policy)
-
-    def answer(self) -> None:
-        if not self._open:
-            return
-        request = self._open[self.random.randrange(len(self._open))]
-        hold = self.bench.pool.books.ledger.of(request.key)
-        if hold is None:
-            return
-        books, now = self.bench.pool.books, self.bench.now
-        if not hold.confirmed and self.random.random() < 0.7:
-            books.started(request.key, hold.worker.name, self.random.random() * 200, now)
-            return
-        self._open.remove(request)
-        books.completed(request.key, now, self.random.random() < 0.95, self.random.randrange(1, 300), 500.0)
+        outcome = self.bench.pool.decide(request, self.bench.now, self.random.getrandbits(48), self.bench.policy)
+        if isinstance(outcome, Scheduled) and not outcome.held:
+            hold = outcome.holds[0]
+            self._engines[hold.worker.name].take(self.bench.now, request, hold.uncached_tokens)
 
     def report(self) -> None:
         name = self.random.choice(self.names)
@@ -204,7 +278,7 @@ class RandomTraffic:
             self.bench.pool.books.apply(change, "scheduler-2", self.bench.now)
 
     def sweep(self) -> None:
-        self.bench.now += self.random.random()
+        self._pass_time(self.bench.now + self.random.random())
         self.bench.pool.sweep(self.bench.now)
 
     def restart(self) -> None:

@@ -26,7 +26,7 @@ from pointsman_scheduler.testing import LIFE, Bench
 READ_ONLY = {
     "pool": {"decide", "look_at", "known_bad"},
     "books": {"edge_gone", "put", "take_off", "bury", "notify"},
-    "binder": {"holds", "put", "silent", "look_at", "bind", "worker_of", "waiting"},
+    "binder": {"counts", "holds", "put", "silent", "look_at", "bind", "worker_of", "waiting"},
     "index": {
         "join", "describe", "lay_out", "forget", "cleared", "match", "write", "confirm", "retract", "stored", "removed",
         "retold", "sweep", "memory", "bits", "thawed", "held",

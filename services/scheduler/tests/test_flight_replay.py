@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pointsman_flight.reader import LogDamagedError, open_log, open_segment
+from pointsman_flight.records import Decided
 from pointsman_flight.salt import Salt
 from pointsman_scheduler.domain.late_binding import PeerRequest
 from pointsman_scheduler.flight.replay import FlightReplay
@@ -45,6 +46,28 @@ def test_a_replay_begins_at_any_segment(tmp_path: Path, policy: int) -> None:
         decisions, differences = replayed(*paths[first:])
         assert decisions > 100
         assert not differences, first
+
+
+@pytest.mark.requirement("FLIGHT-1")
+def test_waits_for_an_engine_replay_alike_from_any_segment(tmp_path: Path) -> None:
+    bench = RecordedBench(tmp_path)
+    traffic = RandomTraffic(bench, 20, revisions=False)
+    for segment in range(3):
+        if segment:
+            bench.rotate()
+            assert len(bench.pool.binder)  # the snapshot has some that wait
+        traffic.run(800)
+        while not len(bench.pool.binder):
+            traffic.burst()
+    bench.end()
+    paths = sorted(tmp_path.rglob("*.flight"))
+    for first in range(3):
+        [flight] = open_log(paths[first:])
+        steps = list(FlightReplay(flight, registries()).run())
+        assert not [step.difference for step in steps if step.difference]
+        decided = [step.logged.record for step in steps if isinstance(step.logged.record, Decided)]
+        assert sum(record.outcome.kind == "postponed" for record in decided) > 150
+        assert any(record.facts is None for record in decided)  # and left again
 
 
 @settings(max_examples=25, deadline=None)

@@ -52,7 +52,8 @@ class Result:
     scheduler: str
     decisions: int = 0
     compared: int = 0
-    """Decisions that were compared: all of them, except those that waited for their engine under another policy."""
+    """Decisions that were compared: all of an exact replay; otherwise not those by which requests began to wait for
+    their engine, nor, under the recorded policies, those by which they left."""
     different: int = 0
     reasons: Counter[str] = field(default_factory=Counter[str])
     examples: list[str] = field(default_factory=list[str])

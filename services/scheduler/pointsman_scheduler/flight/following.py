@@ -1,7 +1,8 @@
 """Recorded decisions made again by other code or another policy, each on the state that really was.
 
 After each decision the recorded choice is reserved, not the new one: otherwise the first difference would change what
-all later requests meet. Requests that waited for their engine are compared when they went there.
+all later requests meet. Requests that waited for their engine are compared with another policy's choice at the moment
+when they left. By the recorded policies they left as planned for all that waited, and no plan is made here.
 """
 
 from dataclasses import replace
@@ -80,11 +81,13 @@ class FollowingReplay(FlightReplay):
             return NotComparedError("it waited for its engine")
         request.bound = None
         try:
-            return self.pool.decide(request, record.at, record.seed, self.policies[record.policy])
+            outcome = self.pool.decide(request, record.at, record.seed, self.policies[record.policy])
         except Exception as error:  # noqa: BLE001 - the result, as the recorded one may be
-            return error
-        finally:
-            self._follow(request, record)
+            outcome = error
+        self._follow(request, record)
+        if record.facts is None and self._settings is None:
+            return NotComparedError("it left by a plan for all that waited")
+        return outcome
 
     def compare(self, record: Decided, outcome: Outcome | Exception) -> str:
         then = record.outcome
