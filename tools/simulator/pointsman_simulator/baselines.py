@@ -4,7 +4,7 @@ import random
 from collections import OrderedDict
 from collections.abc import Sequence
 
-from pointsman_simulator.policy import Arrival, Completed, KvChanged, Observation, Started
+from pointsman_simulator.policy import Arrival, Completed, KvChanged, Observation, Reported, Started
 from pointsman_simulator.prefix_index import BaselinePrefixIndex
 
 
@@ -125,6 +125,8 @@ class DynamoCostBaseline:
                         active[block] = count
                     else:
                         del active[block]
+            case Reported():
+                pass
 
     def choose(self, arrival: Arrival) -> int:
         blocks = arrival.blocks

@@ -4,7 +4,7 @@ import heapq
 import itertools
 import math
 from bisect import bisect_right
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TypeAlias
 
@@ -17,6 +17,7 @@ from pointsman_simulator.policy import (
     LatePolicy,
     Load,
     Observation,
+    Reported,
     RoutingPolicy,
     Started,
 )
@@ -33,7 +34,7 @@ class Lags:
     kv: float = 5.0
     """From the end of a pass to its KV events."""
     load: float = 50.0
-    """Age of every load report at every decision."""
+    """Age of every load report at every decision; where reports have moments of their own, when they come in."""
     dispatch: float = 0.0
     """From a decision until the engine has the request."""
     peer: float = 1.0
@@ -142,9 +143,20 @@ class SimulatedFleet:
     """Engines of one pool. `replay` may be called once."""
 
     def __init__(
-        self, engines: Sequence[EngineConfig], lags: Lags | None = None, disturbances: Sequence[Disturbance] = ()
+        self,
+        engines: Sequence[EngineConfig],
+        lags: Lags | None = None,
+        disturbances: Sequence[Disturbance] = (),
+        reports: Sequence[Iterator[float]] = (),
     ) -> None:
+        """`reports` are the moments at which each engine's load reports come in, endless and in order, the first before
+        the first arrival. Without them every decision finds reports of the same age."""
         self._lags = lags or Lags()
+        self._moments = reports
+        self._report_due = [(next(moments), row) for row, moments in enumerate(reports)]
+        heapq.heapify(self._report_due)
+        self._told: list[_Report] = [(0, 0, 0.0, ())] * len(engines)
+        """The last reports that came in at moments of their own."""
         self._block_size = engines[0].block_size
         self._workers = [_SimulatedWorker(index, config) for index, config in enumerate(engines)]
         self._pending: list[tuple[float, int, Observation]] = []
@@ -224,6 +236,8 @@ class SimulatedFleet:
         moment = min([until, *(worker.engine.next_event_at() for worker in self._workers)])
         if self._due:
             moment = min(moment, self._due[0][0])
+        if self._report_due:
+            moment = min(moment, self._report_due[0][0])
         if self._pending:
             moment = min(moment, self._pending[0][0])
         return max(now, moment)
@@ -244,10 +258,21 @@ class SimulatedFleet:
         for observation in seen:
             lag = lags.kv if isinstance(observation, KvChanged) else lags.response
             heapq.heappush(self._pending, (observation.at + lag, next(self._order), observation))
+        self._take_reports(now)
         while self._pending and self._pending[0][0] <= now:
             known, _, observation = heapq.heappop(self._pending)
             policy.observe(observation, known)
-        running, waiting, kv_usage, loras = zip(
-            *(worker.load_at(now - lags.load) for worker in self._workers), strict=True
-        )
-        return Load(list(running), list(waiting), list(kv_usage), list(loras))
+        observed = bool(self._moments)
+        reports = self._told if observed else [worker.load_at(now - lags.load) for worker in self._workers]
+        running, waiting, kv_usage, loras = zip(*reports, strict=True)
+        return Load(list(running), list(waiting), list(kv_usage), list(loras), observed)
+
+    def _take_reports(self, now: float) -> None:
+        """The reports that come in by `now`, if they have moments of their own; every engine has run to it."""
+        if now == math.inf:  # every request is decided
+            return
+        while self._report_due and self._report_due[0][0] <= now:
+            at, row = self._report_due[0]
+            heapq.heapreplace(self._report_due, (next(self._moments[row]), row))
+            report = self._told[row] = self._workers[row].load_at(at - self._lags.load)
+            heapq.heappush(self._pending, (at, next(self._order), Reported(row, at - self._lags.load, *report)))

@@ -10,6 +10,7 @@ from pointsman_simulator.policy import (
     LatePolicy,
     Load,
     Observation,
+    Reported,
     RoutingPolicy,
     Started,
 )
@@ -58,6 +59,8 @@ class JudgedPolicy:
                 self._hindsight.started(observation.request, at)
             case Completed():
                 self._hindsight.ended(observation.request, at, observation.output_tokens)
+            case Reported():
+                pass
         if at - self._judged_at >= _JUDGE_EVERY_MS:
             self._judged_at = at
             self._judge()

@@ -16,7 +16,7 @@ from pointsman_scheduler.domain.pool import PoolScheduler
 from pointsman_scheduler.domain.prefix_index import PrefixIndex
 from pointsman_scheduler.plugins import registries
 from pointsman_simulator.engine import EngineConfig
-from pointsman_simulator.policy import Completed, KvChanged, Load, Observation, Started
+from pointsman_simulator.policy import Completed, KvChanged, Load, Observation, Reported, Started
 
 _POOL = "simulated"
 _SWEEP_MS = 1000.0
@@ -73,6 +73,12 @@ class OneScheduler:
                     output_tokens=observation.output_tokens,
                     duration_ms=observation.at - sent,
                 )
+            case Reported():
+                self._report(
+                    observation.worker,
+                    (observation.running, observation.waiting, observation.kv_usage, observation.running_loras),
+                    now,
+                )
             case KvChanged() if not self._kv_events:
                 pass
             case KvChanged():
@@ -83,21 +89,24 @@ class OneScheduler:
                     self.pool.index.stored(life, hashes(observation.stored), now / 1000.0)
 
     def hear(self, load: Load, now: float) -> None:
-        """Take load reports, unless they are the last ones."""
-        if load is self._load:
+        """Take load reports, unless they are the last ones, or were observed as they came in."""
+        if load is self._load or load.observed:
             return
         self._load = load
+        for row, report in enumerate(zip(load.running, load.waiting, load.kv_usage, load.running_loras, strict=True)):
+            self._report(row, report, now)
+
+    def _report(self, row: int, report: tuple[int, int, float, tuple[str, ...]], now: float) -> None:
+        running, waiting, kv_usage, loras = report
         self._reports += 1
-        for index, name in enumerate(self._names):
-            self.pool.hear(
-                WorkerLoad.model_construct(
-                    worker=name, pool=_POOL, boot_id="1", sequence=self._reports, at_ms=int(now),
-                    state="serving", running=load.running[index], waiting=load.waiting[index],
-                    kv_usage=load.kv_usage[index],
-                    running_loras=load.running_loras[index], waiting_loras=(), max_loras=self._max_loras,
-                ),
-                now / 1000.0,
-            )  # fmt: skip
+        self.pool.hear(
+            WorkerLoad.model_construct(
+                worker=self._names[row], pool=_POOL, boot_id="1", sequence=self._reports, at_ms=int(now),
+                state="serving", running=running, waiting=waiting, kv_usage=kv_usage,
+                running_loras=loras, waiting_loras=(), max_loras=self._max_loras,
+            ),
+            now / 1000.0,
+        )  # fmt: skip
 
     def decide(self, request: ScheduleRequest, now: float, seed: int) -> Scheduled | Postponed:
         """Decide as the service would. Raises Refusal when no engine may serve the request."""

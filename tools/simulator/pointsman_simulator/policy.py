@@ -14,6 +14,8 @@ class Load:
     """0 to 1."""
     running_loras: list[tuple[str, ...]]
     """Adapters of running requests."""
+    observed: bool = False
+    """Whether the policy got each of these reports when it came in, as `Reported`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +64,19 @@ class KvChanged:
     removed: list[int]
 
 
-Observation: TypeAlias = Started | Completed | KvChanged
+@dataclass(frozen=True, slots=True)
+class Reported:
+    """A load report of an engine; of fleets whose reports have moments of their own."""
+
+    worker: int
+    at: float
+    running: int
+    waiting: int
+    kv_usage: float
+    running_loras: tuple[str, ...]
+
+
+Observation: TypeAlias = Started | Completed | KvChanged | Reported
 
 
 class RoutingPolicy(Protocol):

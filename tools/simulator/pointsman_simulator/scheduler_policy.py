@@ -11,7 +11,7 @@ from pointsman_plugins.scheduling.request import ScheduleRequest
 from pointsman_scheduler.domain.outcome import Postponed, Scheduled
 from pointsman_simulator.engine import EngineConfig
 from pointsman_simulator.one_scheduler import OneScheduler, hashes
-from pointsman_simulator.policy import Arrival, Completed, KvChanged, Load, Observation
+from pointsman_simulator.policy import Arrival, Completed, KvChanged, Load, Observation, Reported
 
 PEER_LAG_MS: Final = 1.0
 """Until a scheduler knows of another one's decision."""
@@ -61,7 +61,7 @@ class SchedulerPolicy:
         """Pass the schedulers an observation, as the bus would."""
         self._deliver(now)
         key, sent = ("", ""), 0.0
-        if not isinstance(observation, KvChanged):
+        if not isinstance(observation, KvChanged | Reported):
             key, sent = _key(observation.request), self._sent[observation.request]
         if isinstance(observation, Completed):
             del self._sent[observation.request]

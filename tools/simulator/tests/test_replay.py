@@ -2,6 +2,7 @@
 
 from collections import Counter
 from dataclasses import replace
+from itertools import count
 from pathlib import Path
 
 import pytest
@@ -9,7 +10,16 @@ import pytest
 from pointsman_simulator.baselines import DynamoCostBaseline, GieDefault, LeastRequests, RoundRobinBaseline
 from pointsman_simulator.engine import EngineConfig
 from pointsman_simulator.fleet import Lags, SimulatedFleet
-from pointsman_simulator.policy import Arrival, Completed, KvChanged, Load, Observation, RoutingPolicy, Started
+from pointsman_simulator.policy import (
+    Arrival,
+    Completed,
+    KvChanged,
+    Load,
+    Observation,
+    Reported,
+    RoutingPolicy,
+    Started,
+)
 from pointsman_simulator.prefix_index import BaselinePrefixIndex
 from pointsman_simulator.summary import Summary, summarize
 from pointsman_simulator.trace import BlockNames, TraceRequest, read_mooncake, scale_arrivals
@@ -86,7 +96,7 @@ class Recorder:
 
     def choose(self, arrival: Arrival) -> int:
         assert not hasattr(arrival, "output_tokens")
-        lag = {Started: 7.0, Completed: 7.0, KvChanged: 11.0}
+        lag: dict[type[Observation], float] = {Started: 7.0, Completed: 7.0, KvChanged: 11.0}
         assert all(at + lag[type(observation)] <= arrival.at for at, observation in self.seen)
         self.decisions.append(arrival.at)
         return self.inner.choose(arrival)
@@ -182,3 +192,25 @@ def test_a_broken_trace_names_the_line(tmp_path: Path) -> None:
     path.write_text(good + '{"timestamp": 1}\n')
     with pytest.raises(ValueError, match=r"t\.jsonl:2"):
         read_mooncake(path)
+
+
+def test_reports_with_moments_of_their_own_are_observed_once_when_they_come_in() -> None:
+    class Watcher(RoundRobinBaseline):
+        def __init__(self) -> None:
+            super().__init__(1)
+            self.heard: list[tuple[float, int]] = []
+            self.loads: list[tuple[int, bool]] = []
+
+        def observe(self, observation: Observation, now: float) -> None:
+            if isinstance(observation, Reported):
+                self.heard.append((now, observation.running + observation.waiting))
+
+        def choose(self, arrival: Arrival) -> int:
+            self.loads.append((arrival.load.running[0] + arrival.load.waiting[0], arrival.load.observed))
+            return super().choose(arrival)
+
+    watcher = Watcher()
+    trace = [TraceRequest(at, 640, 100, list(range(10))) for at in (0.0, 40.0, 130.0)]
+    SimulatedFleet([EngineConfig()], Lags(load=5.0), reports=[count(-10.0, 60.0)]).replay(trace, watcher)
+    assert watcher.heard == [(-10.0, 0), (50.0, 2), (110.0, 2)]
+    assert watcher.loads == [(0, True), (0, True), (2, True)]

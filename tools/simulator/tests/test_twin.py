@@ -326,3 +326,19 @@ def test_the_cache_and_the_batch_are_read_from_load_reports_where_they_are_not_r
     assert kv_tokens(engine, record) == pytest.approx(22_000, rel=0.02)
     assert most_sequences(engine) == 10
     assert most_sequences(replace(engine, reports=())) == EngineConfig().max_num_seqs
+
+
+BY_REPORTS = SchedulingPolicy.model_validate(
+    {"filters": ["healthy"], "scorers": [{"use": "queue"}], "picker": "max-score"}
+)
+
+
+@pytest.mark.requirement("TWIN-2")
+def test_between_reports_a_policy_counts_what_it_sent_as_the_real_scheduler_does() -> None:
+    """Reports of a constant age would come in with each decision, and hide what was sent since."""
+    trace = [TraceRequest(100.0 * number, 20_000, 4, []) for number in range(4)]
+    setting = Setting(4, TRUE, scheduling={RECORDED: BY_REPORTS}, kv_events=False)
+    gaps = [np.array([1000.0])] * 4
+    fleet = {f"engine-{number}": TRUE for number in range(4)}
+    [anew] = decide_anew(World(trace, fleet, Path(), setting, gaps), [RECORDED], 1, 1)[RECORDED]
+    assert len(set(anew.ttft.round(3))) == 1  # each had an engine of its own

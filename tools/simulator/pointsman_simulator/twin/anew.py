@@ -1,7 +1,7 @@
 """Policies that decide the recorded arrivals anew on the fitted engines, and how sure their differences are."""
 
 import multiprocessing
-from collections.abc import Callable, Mapping, MutableSequence, Sequence
+from collections.abc import Callable, Iterator, Mapping, MutableSequence, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor, wait
 from dataclasses import dataclass, replace
 from itertools import pairwise
@@ -21,6 +21,7 @@ _BLOCKS: Final = 40
 """Blocks of time that are drawn from, as far as each is at least the following."""
 _LEAST_BLOCK_MS: Final = 5_000.0
 _DRAWS: Final = 1000
+_DRAWN_GAPS: Final = 256
 _INTERVAL: Final = (0.025, 0.975)
 
 
@@ -32,6 +33,8 @@ class World:
     engines: Mapping[str, EngineConfig]
     path: Path
     setting: Setting
+    report_gaps: Sequence[Floats] = ()
+    """Milliseconds between the load reports of each engine, to draw from; empty where reports have a constant age."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +91,13 @@ def _run(name: str, seed: int, place: int) -> Anew:
     def count(requests: int) -> None:
         decided[place] = requests
 
-    fleet = SimulatedFleet(list(world.engines.values()), world.setting.lags)
+    reports = [
+        _moments(
+            world.report_gaps[row if row < len(world.report_gaps) else 0], world.requests[0].arrival_ms, (seed, row)
+        )
+        for row in range(len(world.engines) if world.report_gaps else 0)
+    ]
+    fleet = SimulatedFleet(list(world.engines.values()), world.setting.lags, reports=reports)
     prompts = np.array([float(each.prompt_tokens) for each in world.requests])
     way, way_back = world.path.drawn(prompts, 2 * seed) / 2, world.path.drawn(prompts, 2 * seed + 1) / 2
     # A choice that would have been another one a few milliseconds later changes all that follow: each seed has such
@@ -102,6 +111,16 @@ def _run(name: str, seed: int, place: int) -> Anew:
         e2e=np.array([each.finished_at for each in done]) - arrived + way_back,
         reuse=cached / float(prompts.sum()),
     )
+
+
+def _moments(gaps: Floats, since: float, seed: tuple[int, int]) -> Iterator[float]:
+    """Of one engine's reports, endless; the first is before `since`."""
+    draws = np.random.default_rng(seed)
+    at = since - float(draws.choice(gaps)) * float(draws.random())
+    while True:
+        for gap in draws.choice(gaps, _DRAWN_GAPS).tolist():
+            yield at
+            at += gap
 
 
 @dataclass(frozen=True, slots=True)

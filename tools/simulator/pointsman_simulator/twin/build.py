@@ -26,8 +26,6 @@ _RUNS: Final = 5
 """Least number of runs of the recorded policy that are compared with the recording."""
 _BETTER: Final = 0.97
 """Later prompts are taken to repeat answers where the error is then below this fraction of what it is otherwise."""
-_LOAD_AGE_MS: Final = (5.0, 500.0)
-"""Bounds of the age of load reports that is assumed."""
 
 Progress = Callable[[str, float], None]
 """Called with what is being done, and the share of it that is done, in [0,1]."""
@@ -85,7 +83,7 @@ def build(recording: RecordedPool, seeds: int, processes: int, progress: Progres
     anew: list[Anew] = []
     if recording.policy is not None:
         drawn = replace(setting(recording, whole, whole.engines, {}), ties=_ties(recording))
-        world = World(recorded.requests, whole.engines, whole.path, drawn)
+        world = World(recorded.requests, whole.engines, whole.path, drawn, report_gaps(recording))
         [anew] = decide_anew(
             world, [RECORDED], max(seeds, _RUNS), processes, lambda share: progress("deciding anew", share)
         ).values()
@@ -126,10 +124,11 @@ def setting(
     if recording.policy is not None:
         known[RECORDED] = recording.policy
     configs = list(engines.values())
+    back = max(Lags().response, fitted.path.constant_ms / 2)
     return Setting(
         workers=len(configs),
         engine=configs[0],
-        lags=Lags(response=max(Lags().response, fitted.path.constant_ms / 2), load=_load_age(recording)),
+        lags=Lags(response=back, load=back if report_gaps(recording) else Lags().load),
         scheduling=known,
         loras=tuple(sorted({request.lora for request in recording.requests if request.lora is not None})),
         kv_blocks=tuple(config.num_blocks for config in configs),
@@ -143,14 +142,13 @@ def _ties(recording: RecordedPool) -> tuple[int, ...]:
     return tuple(seed for seed in seeds if seed is not None) if None not in seeds else ()
 
 
-def _load_age(recording: RecordedPool) -> float:
-    """Half the mean time between two reports of an engine, in ms: the mean age of a report at a decision."""
-    gaps = [
-        (engine.reports[-1].at_ms - engine.reports[0].at_ms) / (len(engine.reports) - 1)
-        for engine in recording.engines
-        if len(engine.reports) > 1
-    ]
-    return float(np.clip(np.mean(gaps) / 2, *_LOAD_AGE_MS)) if gaps else Lags().load
+def report_gaps(recording: RecordedPool) -> tuple[Floats, ...]:
+    """Milliseconds between the load reports of each engine; of one that reported less than twice, those of all others.
+    Empty where none reported. What a scheduler knows of an engine depends on them: it counts what it sent, and what
+    ended, since the last report."""
+    own = [np.diff([report.at_ms for report in engine.reports]) for engine in recording.engines]
+    every = np.concatenate([np.empty(0), *own])
+    return tuple(gaps if gaps.any() else every for gaps in own) if every.any() else ()
 
 
 def compare_policies(
@@ -167,7 +165,13 @@ def compare_policies(
     of these requests. ValueError for an unknown policy or a change that can't be."""
     engines = changed_fleet(twin.fit.engines, twin.recording, change)
     requests = changed_traffic(twin.recorded.requests, change)
-    world = World(requests, engines, twin.fit.path, setting(twin.recording, twin.fit, engines, configured))
+    world = World(
+        requests,
+        engines,
+        twin.fit.path,
+        setting(twin.recording, twin.fit, engines, configured),
+        report_gaps(twin.recording),
+    )
     names = list(dict.fromkeys(policies))
     for name in names:
         make_policy(name, world.setting, seed=0)
