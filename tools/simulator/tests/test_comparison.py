@@ -123,3 +123,15 @@ def test_schedulers_that_hear_of_each_other_choose_better_than_schedulers_that_d
         return result.mean("ttft_mean")
 
     assert ttft(1.0) < 0.9 * ttft(10_000.0)
+
+
+def test_three_schedulers_choose_nearly_as_well_as_one() -> None:
+    trace = generate_workload("bursts", 400, 6.0)
+
+    def means(schedulers: int) -> tuple[float, float]:
+        (result,) = compare(trace, ["pointsman"], Setting(4, schedulers=schedulers), 1, 1, lambda _: None)
+        return result.mean("ttft_mean"), result.mean("e2e_mean")
+
+    one, three = means(1), means(3)
+    assert three[0] < 1.03 * one[0]
+    assert three[1] < 1.01 * one[1]
