@@ -20,7 +20,7 @@ const HEADS = [
 ];
 
 const inputs = Object.fromEntries(
-  FIELDS.map((name) => [name, el("input", { name, placeholder: HINTS[name], autocomplete: "off", spellcheck: "false", size: "16" })]),
+  FIELDS.map((name) => [name, el("input", { name, placeholder: HINTS[name], autocomplete: "off", spellcheck: "false", size: "13" })]),
 );
 inputs.level = el(
   "select",
