@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from functools import lru_cache
 from typing import Final
 
+from pointsman_epp_adapter.adapters.header_shapes import HeaderShapes, Value
 from pointsman_epp_adapter.domain.destination import DESTINATION
 from pointsman_epp_adapter.domain.envoy_events import Body, BodyMode, RequestHead, ResponseHead
 from pointsman_epp_adapter.domain.mutation import Header
@@ -37,10 +38,13 @@ _SECOND: Final = 0x12
 _THIRD: Final = 0x1A
 _FIRST_NUMBER: Final = 0x08
 _SECOND_NUMBER: Final = 0x10
-_THIRD_NUMBER: Final = 0x18
+_BODY_ENDS: Final = b"\x10\x01"
+_HEADERS_END: Final = b"\x18\x01"
+"""`end_of_stream`, after a piece of a body and after headers."""
 _HINT: Final = b"subset_hint"
 _SERVED: Final = DESTINATION.encode() + b"-served"
 """Names in metadata that is read: protobuf reads it."""
+_shapes: Final = HeaderShapes()
 
 
 class _Unusual(Exception):
@@ -50,71 +54,69 @@ class _Unusual(Exception):
 def read(data: bytes) -> RequestHead | ResponseHead | Body | None:
     """A message's content; None where protobuf has to read it."""
     try:
-        parts = _parts(data, 0, len(data))
-        if not parts:
+        tag, size, at = data[0], data[1], 2
+        if size >= _LONG:
+            size, at = _rest(data, at, size)
+        end = at + size
+        if end > len(data):
             return None
-        tag = parts[0][0]
         if tag in _BODIES:
-            return _body(data, parts)
+            return _body(data, tag, at, end)
         if tag in _HEADS:
-            return _head(data, parts)
+            return _head(data, tag, at, end)
     except (_Unusual, IndexError, ValueError):
         pass
     return None
 
 
-def _body(data: bytes, parts: list[Part]) -> Body:
-    if len(parts) > 1 and (len(parts) != 2 or parts[1][0] != _METADATA):
-        raise _Unusual
-    tag, start, end = parts[0]
-    content, last = b"", 0
-    for field, begin, stop in _parts(data, start, end):
-        if field == _FIRST:
-            content = data[begin:stop]
-        elif field == _SECOND_NUMBER:
-            last = begin
-        else:
-            raise _Unusual
-    return Body(tag == _REQUEST_BODY, content, last != 0)
+def _body(data: bytes, tag: int, at: int, end: int) -> Body:
+    if end != len(data):
+        _check_metadata(data[end:])
+    content = b""
+    if at < end and data[at] == _FIRST:
+        at, stop = _within(data, at, end)
+        content, at = data[at:stop], stop
+    return Body(tag == _REQUEST_BODY, content, _ends(data[at:end], _BODY_ENDS))
 
 
-def _head(data: bytes, parts: list[Part]) -> RequestHead | ResponseHead:
-    attributes: Mapping[bytes, str] = {}
-    modes = None
-    if len({tag for tag, _, _ in parts}) != len(parts):
-        raise _Unusual
-    for tag, start, end in parts[1:]:
-        if tag == _METADATA:
-            if data.find(_HINT, start, end) >= 0 or data.find(_SERVED, start, end) >= 0:
-                raise _Unusual
-        elif tag == _ATTRIBUTES:
-            attributes = _attributes(data[start:end])
-        elif tag == _MODES:
-            modes = _modes(data[start:end])
-        else:
-            raise _Unusual
-    kind, start, end = parts[0]
+def _head(data: bytes, tag: int, at: int, end: int) -> RequestHead | ResponseHead:
+    peer, served, details, modes = _context(data[end:])
     headers: list[Header] = []
-    last = 0
-    for tag, begin, stop in _parts(data, start, end):
-        if tag == _FIRST and not headers:
-            headers = _headers(data, begin, stop)
-        elif tag == _THIRD_NUMBER:
-            last = begin
-        else:
-            raise _Unusual
-    if kind == _RESPONSE_HEADERS:
-        served, details = attributes.get(b"upstream.address", ""), attributes.get(b"response.code_details", "")
-        return ResponseHead(headers, last != 0, served, details, None if modes is None else modes[1])
+    if at < end and data[at] == _FIRST:
+        at, stop = _within(data, at, end)
+        headers, at = _shapes.read(data, at, stop) or _headers(data, at, stop), stop
+    last = _ends(data[at:end], _HEADERS_END)
+    if tag == _RESPONSE_HEADERS:
+        return ResponseHead(headers, last, served, details, None if modes is None else modes[1])
     if modes is None:
         raise _Unusual
-    # `127.0.0.1:80`, `[::1]:80` without the port.
-    peer = attributes.get(b"source.address", "").rpartition(":")[0].strip("[]")
-    return RequestHead(headers, last != 0, peer, None, *modes)
+    return RequestHead(headers, last, peer, None, *modes)
+
+
+def _within(data: bytes, at: int, end: int) -> tuple[int, int]:
+    """Where a field's bytes begin and end. It begins at `at`, and has to be over at `end`."""
+    size = data[at + 1]
+    at += 2
+    if size >= _LONG:
+        size, at = _rest(data, at, size)
+    if at + size > end:
+        raise _Unusual
+    return at, at + size
+
+
+def _ends(rest: bytes, mark: bytes) -> bool:
+    """Whether a body is over, by what follows headers or a piece: nothing, or `mark`."""
+    if not rest:
+        return False
+    if rest != mark:
+        raise _Unusual
+    return True
 
 
 def _headers(data: bytes, at: int, end: int) -> list[Header]:
     found: list[Header] = []
+    values: list[Value] = []
+    begin = at
     while at < end:
         size = data[at + 1]
         if data[at] != _FIRST:
@@ -139,13 +141,45 @@ def _headers(data: bytes, at: int, end: int) -> list[Header]:
         if not name.isascii():
             raise _Unusual
         found.append((name, data[value:stop]))
+        values.append((value, stop))
         at = stop
+    _shapes.learn(data, begin, found, values)
     return found
 
 
+@lru_cache(maxsize=4096)
+def _context(data: bytes) -> tuple[str, str, str, tuple[BodyMode, BodyMode] | None]:
+    """What follows a head: the client's address, the engine's, Envoy's details and its modes, empty where they aren't
+    told. A connection's and an engine's are the same each time."""
+    attributes: Mapping[bytes, str] = {}
+    modes = None
+    parts = _parts(data, 0, len(data))
+    if len({tag for tag, _, _ in parts}) != len(parts):
+        raise _Unusual
+    for tag, start, end in parts:
+        if tag == _METADATA:
+            if data.find(_HINT, start, end) >= 0 or data.find(_SERVED, start, end) >= 0:
+                raise _Unusual
+        elif tag == _ATTRIBUTES:
+            attributes = _attributes(data[start:end])
+        elif tag == _MODES:
+            modes = _modes(data[start:end])
+        else:
+            raise _Unusual
+    # `127.0.0.1:80`, `[::1]:80` without the port.
+    peer = attributes.get(b"source.address", "").rpartition(":")[0].strip("[]")
+    return peer, attributes.get(b"upstream.address", ""), attributes.get(b"response.code_details", ""), modes
+
+
 @lru_cache(maxsize=1024)
+def _check_metadata(data: bytes) -> None:
+    """Raises _Unusual if something else follows a piece of a body."""
+    if [tag for tag, _, _ in _parts(data, 0, len(data))] != [_METADATA]:
+        raise _Unusual
+
+
 def _attributes(data: bytes) -> Mapping[bytes, str]:
-    """Those of the one filter that sends them. A connection's and an engine's are the same each time."""
+    """Those of the one filter that sends them."""
     (key, *_), (value, begin, stop) = _parts(data, 0, len(data))
     if key != _FIRST or value != _SECOND:
         raise _Unusual
@@ -161,7 +195,6 @@ def _attributes(data: bytes) -> Mapping[bytes, str]:
     return found
 
 
-@lru_cache(maxsize=64)
 def _modes(data: bytes) -> tuple[BodyMode, BodyMode]:
     of_request = of_response = 0
     for tag, number, _ in _parts(data, 0, len(data)):
