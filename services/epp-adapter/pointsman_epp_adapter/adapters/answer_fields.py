@@ -17,6 +17,14 @@ _SHORT: Final = 100
 """A header of so many bytes has lengths of one byte each."""
 _SEND: Final = 1
 _SKIP: Final = 2
+SHORTEST_ID: Final = 16
+"""Shorter request ids have no blank."""
+
+
+def blank_id(size: int) -> bytes:
+    """Stands for request ids of this length in a message that is written once. Nothing else in one has as many NULs in
+    a row."""
+    return b"\0" * size
 
 
 def field(tag: bytes, data: bytes) -> bytes:

@@ -117,13 +117,13 @@ class ExtProcRequest(EdgeRequest):
         """Have Envoy send the request to an engine. `asked` is the model's name for the client."""
         envoy, head, record, policy = self._envoy, self._head, self.record, self.record.policy
         chosen = engine_request.chosen(envoy, record, decision, head)
-        changes = engine_request.changes(envoy, record, decision, chosen, head, headers, self.requested)
         body = record.body
         tokens = None if record.held is None else record.held.tokens
         edits = token_edits(policy.config, decision.target, record.api, body, decision.body, tokens)
         body = edited_body(body, edits, None)
         await self._tell(
-            whole, engine_request.messages(record, decision, chosen, changes, whole, body, bodyless=head.end)
+            whole,
+            engine_request.messages(envoy, record, decision, chosen, head, headers, self.requested, whole, body),
         )
         review = self.edge.response_stages.begin(self, decision) if self._sees_answer else None
         counted = envoy.settings.stream_usage or policy.counts_tokens

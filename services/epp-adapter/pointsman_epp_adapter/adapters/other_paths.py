@@ -67,7 +67,8 @@ class OtherPaths:
             (b"x-envoy-max-retries", b"%d" % (len(chosen) - 1)),
         ]
         names = {name.decode("ascii") for name, _ in ours}
-        removed = [name for name in stripped(head.headers, headers.engine) if name not in names]
+        sent, kept = [name for name, _ in head.headers], [name for name, _ in headers.engine]
+        removed = [name for name in stripped(sent, kept) if name not in names]
         for message in wire.decided(HeaderChanges(ours, removed), addresses, {}, buffered_body=False):
             await stream.write(message)
         worker = chosen[0].worker

@@ -103,7 +103,8 @@ class ProviderRequests:
         }
         kept = {name for name, _ in changes}
         # Nothing that the client sent is for the provider.
-        removed = [name for name in stripped(head.headers, []) if name.encode("ascii", "replace") not in kept]
+        sent_names = [name for name, _ in head.headers]
+        removed = [name for name in stripped(sent_names, ()) if name.encode("ascii", "replace") not in kept]
         removed += [name.decode("ascii") for name, _ in head.headers if name in _OURS]
         return list(
             wire.decided(

@@ -22,10 +22,9 @@ class HeaderChanges(NamedTuple):
     remove: list[str]
 
 
-def stripped(sent: Iterable[Header], kept: Iterable[Header]) -> list[str]:
-    """Names of the headers that the client sent and the engine doesn't get."""
-    passing = {name for name, _ in kept}
-    gone = {name for name, _ in sent if name not in passing and name not in _ENVOYS_OWN and not name.startswith(b":")}
+def stripped(sent: Iterable[bytes], kept: Iterable[bytes]) -> list[str]:
+    """Names of the headers that the client sent and the engine doesn't get. `kept`: of those that it gets."""
+    gone = {name for name in {*sent}.difference(kept) if name not in _ENVOYS_OWN and not name.startswith(b":")}
     return [name.decode("ascii", "replace") for name in sorted(gone)]
 
 
