@@ -78,12 +78,11 @@ class FollowingReplay(FlightReplay):
             return NotComparedError("its facts are in a segment before")
         if record.outcome.kind == "postponed":
             self._postponed[key] = request
+            if self._settings is None:  # its plugins learn of a request when it comes, and when it leaves
+                self._choice(request, record)
             return NotComparedError("it waited for its engine")
-        request.bound = None
-        try:
-            outcome = self.pool.decide(request, record.at, record.seed, self.policies[record.policy])
-        except Exception as error:  # noqa: BLE001 - the result, as the recorded one may be
-            outcome = error
+        request.bound = record.bound if self._settings is None else None
+        outcome = self._choice(request, record)
         self._follow(request, record)
         if record.facts is None and self._settings is None:
             return NotComparedError("it left by a plan for all that waited")
@@ -98,6 +97,12 @@ class FollowingReplay(FlightReplay):
         if same == (now.kind, now.endpoints[:1], now.code, now.legs, now.rank):
             return ""
         return why_other(then, outcome).words
+
+    def _choice(self, request: ScheduleRequest, record: Decided) -> Outcome | Exception:
+        try:
+            return self.pool.decide(request, record.at, record.seed, self.policies[record.policy])
+        except Exception as error:  # noqa: BLE001 - the result, as the recorded one may be
+            return error
 
     def _follow(self, request: ScheduleRequest, record: Decided) -> None:
         if isinstance(self.pool, _FollowingPool) and record.outcome.kind == "scheduled":
