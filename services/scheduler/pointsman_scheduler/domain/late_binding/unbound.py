@@ -70,11 +70,16 @@ class Unbound:
 
     def shares(self, other: "Unbound") -> None:
         """Count the common beginning as held where `other` is planned to go."""
-        mine, theirs = self.request.blocks, other.request.blocks
+        mine, theirs, size = self.request.blocks, other.request.blocks, self.request.block_tokens
         length = min(len(mine), len(theirs))
+        held = float(self.matched[other.row])
+        # Where the first block that isn't held differs, as it nearly always does, the common beginning is held.
+        beyond = int(held // size) if size else length
+        if beyond >= length or mine[beyond] != theirs[beyond]:
+            return
         differ = np.flatnonzero(mine[:length] != theirs[:length])
-        common = float((int(differ[0]) if len(differ) else length) * self.request.block_tokens)
-        if common > self.matched[other.row]:
+        common = float((int(differ[0]) if len(differ) else length) * size)
+        if common > held:
             self.matched[other.row] = common
 
     def least_uncached(self) -> float:
