@@ -94,20 +94,21 @@ def order(twins: Mapping[str, Twin]) -> bool:
     policies whose difference has an interval that reaches 0 are a tie, which contradicts no order."""
     first = next(iter(twins.values()))
     configured = {name: SchedulingPolicy.model_validate(settings) for name, settings in POLICIES.items()}
-    # The runs have the same requests; one that isn't judged in some run (a log whose beginning is missing has its cold
-    # caches there) is compared in none.
-    judged = np.logical_and.reduce([np.isfinite(made.recorded.ttft) for made in twins.values()])
+    # The runs have the same requests, but a log may lack the first ones. One that isn't judged in some run (a log whose
+    # beginning is missing has its cold caches there) is compared in none.
+    size = min(len(made.recorded.ttft) for made in twins.values())
+    tails = {name: (made.recorded.ttft[-size:], made.recorded.e2e[-size:]) for name, made in twins.items()}
+    judged = np.logical_and.reduce([np.isfinite(ttft) for ttft, _ in tails.values()])
+    of_first = np.concatenate([np.zeros(len(first.recorded.ttft) - size, dtype=bool), judged])
     names = [RECORDED, *(name for name in twins if twins[name] is not first)]
     by_twin = compare_policies(
-        first, names, configured, WhatIf(), SEEDS, os.cpu_count() or 1, lambda _what, _share: None, judged
+        first, names, configured, WhatIf(), SEEDS, os.cpu_count() or 1, lambda _what, _share: None, of_first
     )
     by_twin = [replace(figure, ttft_ties=tuple(map(_own_name, figure.ttft_ties))) for figure in by_twin]
     by_twin = [replace(figure, policy=name) for name, figure in zip(twins, by_twin, strict=True)]
     print(f"\n{report.comparison(by_twin, WhatIf())}")
-    runs = {
-        name: [Anew(made.recorded.ttft[judged], made.recorded.e2e[judged], reuse=0.0)] for name, made in twins.items()
-    }
-    by_run = figures(runs, first.recorded.arrived[judged])
+    runs = {name: [Anew(ttft[judged], e2e[judged], reuse=0.0)] for name, (ttft, e2e) in tails.items()}
+    by_run = figures(runs, first.recorded.arrived[of_first])
     print("\nTTFT mean, ms: recorded in its own run, and by the first twin")
     for real, predicted in zip(by_run, by_twin, strict=True):
         ours, theirs = predicted.ttft_mean, real.ttft_mean
