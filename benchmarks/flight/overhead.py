@@ -39,7 +39,7 @@ class Quartiles(NamedTuple):
 
 
 class Cost(NamedTuple):
-    """What was measured."""
+    """The figures of one measurement."""
 
     rate: Quartiles
     """Of requests/s."""

@@ -70,5 +70,5 @@ AnyEnd = ResponseCompleted | EndOfRequest
 AnyAttempt = Attempt | EndAttempt
 AnyUsage = Usage | EndUsage
 
-read_end: Final = part_reader(EndOfRequest, ResponseCompleted)
+read_end: Final = part_reader(EndOfRequest, ResponseCompleted.decode)
 """An end as it arrived. Raises `pydantic.ValidationError`."""

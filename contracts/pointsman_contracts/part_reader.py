@@ -5,26 +5,24 @@ from typing import TypeVar
 
 import msgspec
 
-from pointsman_contracts.message import Message
-
 P = TypeVar("P", bound=msgspec.Struct)
-M = TypeVar("M", bound=Message)
+W = TypeVar("W")
 
 
 def part_reader(
-    part: type[P], message: type[M], convert: Callable[[type, str], object] | None = None
-) -> Callable[[bytes], P | M]:
-    """A reader of JSON documents. It returns a `part`, or the whole `message` where msgspec refuses the document. It
-    raises `pydantic.ValidationError` where the message refuses it too. `convert` makes the values of types that msgspec
+    part: type[P], whole: Callable[[bytes], W], convert: Callable[[type, str], object] | None = None
+) -> Callable[[bytes], P | W]:
+    """A reader of JSON documents. It returns a `part`, or what `whole` reads where msgspec refuses the document. It
+    raises `pydantic.ValidationError` where `whole` refuses it too. `convert` makes the values of types that msgspec
     doesn't know; it raises ValueError."""
     read = msgspec.json.Decoder(part, dec_hook=convert).decode
 
-    def read_part(payload: bytes) -> P | M:
+    def read_part(payload: bytes) -> P | W:
         try:
             return read(payload)
-        except ValueError:  # every error of msgspec is one
+        except (ValueError, RecursionError):  # a document that nests too deep, or another error of msgspec
             pass
-        # The message accepts more, such as a number in a string, and names the fault.
-        return message.decode(payload)
+        # The whole reader accepts more, such as a number in a string, and names the fault.
+        return whole(payload)
 
     return read_part

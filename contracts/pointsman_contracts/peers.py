@@ -87,5 +87,5 @@ def _blocks(kind: type, text: str) -> object:
 
 write_reservations: Final = msgspec.json.Encoder(enc_hook=_plain).encode
 """The message that peers read."""
-read_reservations: Final = part_reader(PeerReservations, Reservations, _blocks)
+read_reservations: Final = part_reader(PeerReservations, Reservations.decode, _blocks)
 """Reservations as they arrived. Raises `pydantic.ValidationError`."""

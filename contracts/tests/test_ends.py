@@ -47,3 +47,8 @@ def test_an_end_with_a_number_in_a_string_is_accepted_as_before() -> None:
 def test_a_malformed_end_is_refused_in_pydantics_words(payload: bytes) -> None:
     with pytest.raises(ValidationError):
         read_end(payload)
+
+
+def test_an_end_that_nests_too_deep_is_refused_like_any_unreadable_one() -> None:
+    with pytest.raises(ValidationError):
+        read_end(b'{"more": ' + b"[" * 100_000 + b"]" * 100_000 + b"}")

@@ -1,4 +1,4 @@
-"""Messages that are written once for many requests say of each what is its own."""
+"""Messages that are written once for many requests have each request's own id."""
 
 import pytest
 

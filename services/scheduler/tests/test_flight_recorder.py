@@ -12,7 +12,7 @@ from prometheus_client import CollectorRegistry
 from pointsman_contracts.peers import Blocks, PeerChange
 from pointsman_core.config.flight import FlightSettings
 from pointsman_flight.reader import open_log, open_segment
-from pointsman_flight.records import PeerChanged, PeerWaiting
+from pointsman_flight.records import Header, PeerChanged, PeerWaiting
 from pointsman_flight.writer import SegmentWriter
 from pointsman_scheduler.domain.late_binding import PeerRequest
 from pointsman_scheduler.domain.pool import PoolScheduler
@@ -180,16 +180,22 @@ async def test_a_log_that_begins_with_a_snapshot_lacks_nothing_although_inputs_c
     assert segment.header.first_input == 1
 
 
+def after_a_gap(directory: Path) -> Header:
+    """The header of the second segment, after a first one that ended with a gap."""
+    first, second = open_log([directory])[0].segments[:2]
+    list(first.entries())
+    assert first.ended is not None
+    assert first.ended.reason == "gap"
+    assert second.header.missed == first.ended.dropped
+    return second.header
+
+
 async def test_inputs_that_come_too_fast_end_the_segment_and_are_counted(tmp_path: Path) -> None:
     rig = Rig(tmp_path, FlightSettings(), most_bytes=10_000)
     await rig.fly(300)
     await rig.fly(20)
     await rig.recorder.close()
-    first, second = open_log([tmp_path])[0].segments[:2]
-    list(first.entries())
-    assert first.ended is not None
-    assert first.ended.reason == "gap"
-    assert second.header.missed == first.ended.dropped > 100
+    assert after_a_gap(tmp_path).missed > 100
     assert not replayed(tmp_path)[1]
 
 
@@ -223,12 +229,9 @@ async def test_an_input_that_cannot_be_recorded_ends_the_segment_and_fails_no_re
     await rig.fly(20)
     await rig.fly(20)
     await rig.recorder.close()
-    first, second = open_log([tmp_path])[0].segments[:2]
-    list(first.entries())
-    assert first.ended is not None
-    assert first.ended.reason == "gap"
-    assert second.header.gap.startswith("an input can't be recorded: ")
-    assert second.header.missed == first.ended.dropped > 3
+    header = after_a_gap(tmp_path)
+    assert header.gap.startswith("an input can't be recorded: ")
+    assert header.missed > 3
     assert not replayed(tmp_path)[1]
 
 

@@ -335,7 +335,7 @@ BY_REPORTS = SchedulingPolicy.model_validate(
 
 @pytest.mark.requirement("TWIN-2")
 def test_between_reports_a_policy_counts_what_it_sent_as_the_real_scheduler_does() -> None:
-    """Reports of a constant age would come in with each decision, and hide what was sent since."""
+    """A report of constant age arrives with each decision, and hides requests that were sent after it."""
     trace = [TraceRequest(100.0 * number, 20_000, 4, []) for number in range(4)]
     setting = Setting(4, TRUE, scheduling={RECORDED: BY_REPORTS}, kv_events=False)
     gaps = [np.array([1000.0])] * 4

@@ -45,7 +45,7 @@ class _QuickHead(msgspec.Struct, frozen=True, gc=False):
     at_ms: int | None = None
 
 
-_read_quickly: Final = reader(_QuickHead)
+_read: Final = reader(_QuickHead, _Head.__pydantic_validator__.validate_json)
 
 
 def entry(kind: str, name: str, body: bytes, stored_ms: int) -> RecordedEvent | None:
@@ -59,7 +59,7 @@ def entry(kind: str, name: str, body: bytes, stored_ms: int) -> RecordedEvent | 
             owed = Owed(record.key, record.identity.tenant, record.encode(), record)
             return RecordedEvent(name, record.request_id, record.at_ms, kind, body, owed)
         regret = regret_rows(RequestsJudged.decode(body)) if kind == JUDGED else ()
-        head = _read_quickly(body) or _Head.__pydantic_validator__.validate_json(body)
+        head = _read(body)
     except ValueError:
         return None
     at_ms = stored_ms if head.at_ms is None else head.at_ms

@@ -95,7 +95,7 @@ class _QuickEnd(msgspec.Struct, frozen=True, gc=False):
 
 _NOBODY: Final = Identity()
 _NOTHING: Final = Usage()
-_read_quickly: Final = reader(_QuickEnd)
+_read: Final = reader(_QuickEnd, _End.__pydantic_validator__.validate_json)
 
 
 def record_of(body: bytes) -> UsageRecord:
@@ -103,7 +103,7 @@ def record_of(body: bytes) -> UsageRecord:
 
     Raises ValueError for any other event.
     """
-    end = _read_quickly(body) or _End.__pydantic_validator__.validate_json(body)
+    end = _read(body)
     target = end.target
     return UsageRecord(
         key=f"{end.request_id}@{end.source}/{end.pool}/{end.sequence}/{end.at_ms}",

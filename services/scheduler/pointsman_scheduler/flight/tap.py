@@ -37,7 +37,7 @@ TOO_SLOW: Final = "the disk was too slow"
 
 
 class Drained(NamedTuple):
-    """What was noted since the last time."""
+    """Records since the last call of `drain`."""
 
     encoded: Encoded
     dropped: int
@@ -54,7 +54,6 @@ class Tap:
         self.pool: Final = pool
         self._encoder: Final = NoteEncoder(maker)
         self._notes: list[Note] = []
-        self._at_once: Final = AT_ONCE
         self._most: Final = most
         self._room = 0
         self._dropped = 0
@@ -140,7 +139,7 @@ class Tap:
             self._drop(TOO_SLOW, 1)
             return
         self._notes.append(note)
-        if len(self._notes) >= self._at_once:
+        if len(self._notes) >= AT_ONCE:
             self._encode()
 
     def _encode(self) -> None:

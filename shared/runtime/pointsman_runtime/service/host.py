@@ -168,8 +168,8 @@ class Host:
             raise
         gc.collect()
         gc.freeze()
-        # A request's objects go without the collector. At Python's 700 it ran, for 0.3 ms, whenever a few more requests
-        # than before were open.
+        # Reference counts free a request's objects. At Python's default of 700, the collector runs for 0.3 ms whenever
+        # a few more requests than before are open.
         gc.set_threshold(GC_OBJECTS, 10, 10)
         _log.info("ready", version=self.services[0].process.version)
 

@@ -64,7 +64,7 @@ class Binder:
         return self._names[unbound.row]
 
     def counts(self, names: tuple[str, ...]) -> bool:
-        """Whether those who wait count engines by these rows. Otherwise nobody else may wait before they have gone."""
+        """Whether waiting requests are planned by these rows. If not, they leave before another request may wait."""
         return not self._waiting or names == self._names
 
     def holds(self, row: int, uncached: float, now: float, policy: LateBindingPolicy) -> bool:
