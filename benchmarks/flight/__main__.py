@@ -3,7 +3,7 @@
 `python -m benchmarks.flight [--requests 20000] [--rate 100]` sends requests to a gateway of real processes with two
 schedulers, four simulated engines, adapters, streams, flow control, late binding, and prefill and decode apart;
 schedulers are killed, engines restarted and policies changed meanwhile. Then it replays every log.
-`--overhead` compares requests/s, CPU and memory with and without flight log, in alternating bursts of 0.5 s.
+`--overhead` compares requests/s, CPU and memory with and without flight log, which a gateway begins and ends in turn.
 """
 
 import argparse

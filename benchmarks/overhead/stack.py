@@ -29,6 +29,8 @@ class Running:
     """Health and metrics URLs of processes, by name."""
     logs: Path
     """A file for each process, by its name."""
+    nats: str
+    """The URL of its NATS server."""
 
 
 def script(name: str) -> str:
@@ -66,7 +68,8 @@ def gateway(extra: tuple[str, ...] = (), tokens: int = 16, *, recorder: bool = F
             with started(options, folder) as state:
                 pids = {each["name"]: each["pid"] for each in state["processes"]}
                 urls = {each["name"]: each["url"] for each in state["processes"]}
-                yield Running(url, state["door"], {**pids, "backend": pid}, urls, folder / "run" / "logs")
+                pids["backend"] = pid
+                yield Running(url, state["door"], pids, urls, folder / "run" / "logs", state["nats"])
 
 
 @contextmanager
