@@ -172,7 +172,7 @@ class StoredState:
     async def roll_back(self, session: BrowserSession, number: int) -> JsonValue:
         """Make an earlier configuration current again. Raises Failed."""
         if self._rollback is None:
-            raise Failed(403, "This console changes nothing: POINTSMAN_WRITES isn't set.")
+            raise Failed(403, "This console is read-only: POINTSMAN_WRITES isn't set.")
         if not session.right.may_write:
             raise Failed(403, "This session may not change the configuration: its key lacks the scope `console:write`.")
         stored = next((each for each in await self._revisions() if each.revision == number), None)

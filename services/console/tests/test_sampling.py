@@ -44,6 +44,22 @@ def test_everything_is_shown_while_it_is_few_and_counted_when_it_is_many() -> No
     assert (len(sample), seen.decisions, seen.impaired) == (3, 100, 100)
 
 
+def test_a_rejection_counts_as_a_decision_and_not_as_one_below_the_full_level() -> None:
+    sampler = Sampler(DecisionFilter(), room=3, seed=1)
+    rejected = RequestRejected(
+        request_id="r-1",
+        source="preprocessor-1",
+        sequence=1,
+        at_ms=5,
+        stage="preprocessor",
+        status=404,
+        reason="unknown model",
+    )
+    sampler.decided(rejected.encode())
+    _, _, seen = sampler.take()
+    assert (seen.decisions, seen.impaired) == (1, 0)
+
+
 def test_a_request_on_the_page_gets_its_end_and_no_other_does() -> None:
     sampler = Sampler(DecisionFilter(), room=1, seed=1)
     # An end may come before the sample that its decision gets into is taken.

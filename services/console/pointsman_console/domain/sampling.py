@@ -11,6 +11,7 @@ from typing import Final, NamedTuple
 import orjson
 
 _ID: Final = b'"request_id":"'
+_LEVEL: Final = b'"level":'
 _FULL: Final = b'"level":"full"'
 
 
@@ -85,7 +86,7 @@ class SampleCounts(NamedTuple):
 
     decisions: int
     impaired: int
-    """Decisions whose level isn't `full`."""
+    """Decisions whose level isn't `full`. A rejection has no level."""
     fitting: int
     """Events that the filters may want."""
 
@@ -131,7 +132,7 @@ class Sampler:
     def decided(self, payload: bytes) -> None:
         """A decision came, or a stage ended a request."""
         self._decisions += 1
-        self._impaired += _FULL not in payload
+        self._impaired += _FULL not in payload and _LEVEL in payload
         if not self.wanted.from_ends and self._beginnings.fit(payload):
             self._fitting += 1
             self._sample.offer(payload)

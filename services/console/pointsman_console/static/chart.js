@@ -1,6 +1,6 @@
 // Charts by uPlot, in the colours of the page, as wide as their place.
 import uPlot from "/static/vendor/uplot/uPlot.esm.js";
-import { el } from "/static/dom.js";
+import { el, time } from "/static/dom.js";
 
 const SERIES = [
   ["#1f5fbf", "#6aa9f7"],
@@ -32,6 +32,10 @@ export function axis(more = {}) {
     ...more,
   };
 }
+
+/** An axis of times, and the series that belongs to it: in 24 hours, wherever the reader is. */
+export const clock = () => axis({ space: 72, values: (_, splits) => splits.map((at) => time(at * 1000)) });
+export const moments = { label: "Time", value: (_, at) => (at === null ? "–" : time(at * 1000)) };
 
 /**
  * A chart in a figure with its words for those who don't see it. `options` and `data` are uPlot's. Returns

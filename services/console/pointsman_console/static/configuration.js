@@ -46,7 +46,7 @@ async function list() {
       ),
     ),
     kept.writes && !own.may_write ? el("p", { class: "soft small" }, "Rolling back needs a key with the scope console:write.") : null,
-    kept.writes ? null : el("p", { class: "soft small" }, "This console changes nothing. pointsman config rollback does, or the setting POINTSMAN_WRITES."),
+    kept.writes ? null : el("p", { class: "soft small" }, "This console is read-only: POINTSMAN_WRITES=true allows it to roll back. On the command line: pointsman config rollback."),
   );
 }
 

@@ -1,7 +1,7 @@
 // The stream of decisions: an even sample that can be read, and how many there were.
 import { begin, content, follow } from "/static/frame.js";
 import { el, fill, duration, number, say, scrolling, time } from "/static/dom.js";
-import { axis, chart, colour, lately } from "/static/chart.js";
+import { axis, chart, clock, colour, lately, moments } from "/static/chart.js";
 
 const KEPT = 200;
 const POINTS = 300;
@@ -45,9 +45,9 @@ const rate = chart(
   () => ({
     cursor: { y: false },
     scales: { x: { time: true, range: lately }, y: { range: (_, low, high) => [0, Math.max(5, high * 1.1)] } },
-    axes: [axis(), axis({ size: 56 })],
+    axes: [clock(), axis({ size: 56 })],
     series: [
-      {},
+      moments,
       { label: "decisions/s", stroke: colour(0), width: 2, fill: `${colour(0)}22` },
       { label: "not at the level full", stroke: colour(4), width: 2 },
     ],
@@ -146,7 +146,7 @@ function receive(batch) {
     batch.missing
       ? `Nothing is heard: ${batch.missing}.`
       : fitting === 0
-        ? `No decision now${filtered ? ` that fits the filters; ${number(all)} a second in all` : ""}.`
+        ? `No decision in the last second${filtered ? ` that fits the filters; ${number(all)} a second in all` : ""}.`
         : whole
           ? `Showing every one of ${number(fitting)} a second${filtered}.`
           : `Showing ${number(shown)} of ${number(fitting)} a second${filtered}, an even sample.`,

@@ -1,7 +1,7 @@
 // Engines of all pools: a card for each pool, a square and a row for each engine.
 import { begin, content, follow } from "/static/frame.js";
 import { compact, counted, el, fill, number, percent, say, scrolling, time } from "/static/dom.js";
-import { axis, chart, colour, lately } from "/static/chart.js";
+import { axis, chart, clock, colour, lately, moments } from "/static/chart.js";
 
 const PAGE = 100;
 const KEPT = 600;
@@ -66,9 +66,9 @@ const load = chart(
     legend: { show: true },
     cursor: { y: false },
     scales: { x: { time: true, range: lately }, y: { range: (_, low, high) => [0, Math.max(5, high * 1.1)] } },
-    axes: [axis(), axis({ size: 56, values: (_, ticks) => ticks.map(compact) })],
+    axes: [clock(), axis({ size: 56, values: (_, ticks) => ticks.map(compact) })],
     series: [
-      {},
+      moments,
       { label: "running", stroke: colour(0), width: 2, fill: `${colour(0)}22` },
       { label: "waiting at engines", stroke: colour(1), width: 2 },
       { label: "waiting at schedulers", stroke: colour(4), width: 2 },

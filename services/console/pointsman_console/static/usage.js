@@ -70,7 +70,7 @@ function drawDays(rows) {
         title: label,
         legend: { show: false },
         cursor: { y: false },
-        scales: { x: { time: true, range: [x[0] - DAY_MS / 2000, Math.max(x.at(-1), x[0] + 6 * (DAY_MS / 1000)) + DAY_MS / 2000] }, y: { range: (_, low, high) => [0, high * 1.1 || 1] } },
+        scales: { x: { time: true, range: [Math.min(x[0], x.at(-1) - 6 * (DAY_MS / 1000)) - DAY_MS / 2000, x.at(-1) + DAY_MS / 2000] }, y: { range: (_, low, high) => [0, high * 1.1 || 1] } },
         axes: [axis({ values: (_, splits) => splits.map((split) => new Date(split * 1000).toISOString().slice(5, 10)), incrs: [86400, 172800, 604800, 2592000] }), axis({ size: 64, values: (_, splits) => splits.map(ticks) })],
         series: [{}, { label, fill: colour(column), stroke: colour(column), width: 0, points: { show: false }, paths: BARS }],
       }),
@@ -90,8 +90,6 @@ function drawDays(rows) {
   );
 }
 
-
-
 function drawSums(sums, by) {
   const rows = [...sums.rows].sort((one, other) => other.cost - one.cost || other.requests - one.requests);
   const notes = [];
@@ -108,7 +106,7 @@ function drawSums(sums, by) {
           el(
             "table",
             {},
-            el("caption", {}, `${counted(rows.length, "row")}, the dearest first${shown.length < rows.length ? `; the first ${MOST_ROWS} are shown` : ""}`),
+            el("caption", {}, `${counted(rows.length, "row")}, the most expensive first${shown.length < rows.length ? `; the first ${MOST_ROWS} are shown` : ""}`),
             el("thead", {}, el("tr", {}, ...heads.map(([name, numeric]) => el("th", { scope: "col", class: numeric ? "number" : null }, name)))),
             el("tbody", {}, ...shown.map((row) => el("tr", {}, ...by.map((name, position) => el(position ? "td" : "th", position ? {} : { scope: "row" }, row[name] || "–")), ...[number(row.requests), number(row.failed), number(row.prompt_tokens), percent(row.prompt_tokens ? row.cached_tokens / row.prompt_tokens : 0), number(row.completion_tokens), money.format(row.cost)].map((text) => el("td", { class: "number" }, text))))),
           ),
