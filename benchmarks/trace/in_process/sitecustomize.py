@@ -1,4 +1,4 @@
-"""Counts a process's calls of product functions between each SIGUSR2 and the next one.
+"""Counts a process's calls, the opcodes that they run and their calls into C, between each SIGUSR2 and the next one.
 
 Python imports a module of this name at its start where the module search path has one.
 """
@@ -7,25 +7,50 @@ import json
 import os
 import signal
 import sys
+from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
 from types import CodeType, FrameType
 
-_calls: dict[CodeType, int] = {}
+Tracer = Callable[[FrameType, str, object], "Tracer"]
+
+_calls: Counter[CodeType] = Counter()
+_opcodes: Counter[CodeType] = Counter()
+_c_calls: Counter[CodeType] = Counter()
 
 
-def _count(frame: FrameType, event: str, _argument: object) -> None:
+def _step(frame: FrameType, event: str, _argument: object) -> Tracer:
+    if event == "opcode":
+        _opcodes[frame.f_code] += 1
+    return _step
+
+
+def _enter(frame: FrameType, event: str, _argument: object) -> Tracer:
     if event == "call":
-        code = frame.f_code
-        _calls[code] = _calls.get(code, 0) + 1
+        _calls[frame.f_code] += 1
+    frame.f_trace_opcodes = True
+    frame.f_trace_lines = False
+    return _step
+
+
+def _profile(frame: FrameType, event: str, _argument: object) -> None:
+    if event == "c_call":
+        _c_calls[frame.f_code] += 1
 
 
 def _switch(_number: int, _frame: FrameType | None) -> None:
-    if sys.getprofile() is None:
-        _calls.clear()
-        sys.setprofile(_count)
+    if sys.gettrace() is None:
+        for counts in (_calls, _opcodes, _c_calls):
+            counts.clear()
+        sys.setprofile(_profile)
+        sys.settrace(_enter)
         return
+    sys.settrace(None)
     sys.setprofile(None)
-    rows = [(code.co_filename, code.co_qualname, count) for code, count in _calls.items()]
+    rows = [
+        (code.co_filename, code.co_qualname, _calls[code], opcodes, _c_calls[code])
+        for code, opcodes in _opcodes.items()
+    ]
     part = Path(os.environ["POINTSMAN_TRACE_FILE"] + f".{os.getpid()}.part")
     part.write_text(json.dumps(rows))
     part.rename(part.with_suffix(""))
