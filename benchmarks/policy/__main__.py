@@ -60,6 +60,15 @@ def configuration(key: rsa.RSAPrivateKey) -> dict[str, object]:
     }
 
 
+def written(folder: Path) -> tuple[Path, str]:
+    """The configuration's file, and a token that it accepts."""
+    key = rsa.generate_private_key(public_exponent=65537, key_size=2048)
+    claims = {"iss": ISSUER, "sub": "bench", "tenant": "bench", "scope": "inference", "exp": int(time.time()) + 3600}
+    file = folder / "pointsman.yaml"
+    file.write_text(yaml.safe_dump(configuration(key)))
+    return file, jwt.encode(claims, key, algorithm="RS256", headers={"kid": "k"})
+
+
 def requests(url: str, token: str, numbers: Iterator[int]) -> Iterator[bytes]:
     """Chats of about 1 KB, each another one."""
     filler = "An ordinary sentence of a prompt. " * 30
@@ -94,15 +103,11 @@ async def loop(url: str, token: str, numbers: Iterator[int], connections: int, s
 
 async def run(seconds: float) -> bool:
     """The whole benchmark; whether every bar is met."""
-    key = rsa.generate_private_key(public_exponent=65537, key_size=2048)
-    claims = {"iss": ISSUER, "sub": "bench", "tenant": "bench", "scope": "inference", "exp": int(time.time()) + 3600}
-    token = jwt.encode(claims, key, algorithm="RS256", headers={"kid": "k"})
     numbers = count()
     print(f"machine: {describe()}")
     met: list[bool] = []
     with TemporaryDirectory(prefix="pointsman-bench-") as folder:
-        file = Path(folder) / "pointsman.yaml"
-        file.write_text(yaml.safe_dump(configuration(key)))
+        file, token = written(Path(folder))
         for shape, options in SHAPES.items():
             print(f"\n{shape}")
             with gateway(("--config", str(file), *options), recorder=True) as running:

@@ -1,22 +1,25 @@
 """The functions and files of the product that one warm request touches, and the interpreter's work for it.
 
-`python -m benchmarks.trace [--model auto] [--functions]`: starts one bundle as `pointsman up` does, with a model
-selector (`auto.yaml` of `benchmarks.overhead`), warms it, counts every call while it serves further requests one after
-the other, and prints the product functions that were called for each of them, and the files that these are in. Calls of
-comprehensions and nested functions count for the function around them. The calls of an equally long time without
-requests, those of timers, are subtracted.
+`python -m benchmarks.trace [--model auto] [--policy] [--recorder] [--functions]`: starts one bundle as `pointsman up`
+does, with a model selector (`auto.yaml` of `benchmarks.overhead`), warms it, counts every call while it serves further
+requests one after the other, and prints the product functions that were called for each of them, and the files that
+these are in. Calls of comprehensions and nested functions count for the function around them. The calls of an equally
+long time without requests, those of timers, are subtracted. `--policy`: with the configuration and the requests of
+`benchmarks.policy`, which has no bars here. `--recorder`: with a recorder, whose calls are then in the figures.
 
-Beside calls it counts opcodes and calls into C, those of libraries too, in the thread of the event loop. The counts
-hardly change from run to run, whatever else the machine does, so they show a change of some percent that times don't.
+Beside calls it counts opcodes and calls into C, those of libraries too, in every thread. The counts hardly change from
+run to run, whatever else the machine does, so they show a change of some percent that times don't.
 """
 
 import argparse
+import itertools
 import json
 import os
 import signal
 import sys
 import time
 from collections import Counter
+from collections.abc import Callable, Coroutine
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Final, NamedTuple
@@ -25,8 +28,10 @@ from urllib.parse import urljoin
 import uvloop
 
 from benchmarks.overhead.__main__ import AUTO, PATH, Case
-from benchmarks.overhead.load import closed_loop
+from benchmarks.overhead.load import Samples, closed_loop
 from benchmarks.overhead.stack import MODEL, gateway
+from benchmarks.policy.__main__ import loop as policy_loop
+from benchmarks.policy.__main__ import written as write_policy
 
 FUNCTIONS_BAR: Final = 250
 FILES_BAR: Final = 80
@@ -39,6 +44,8 @@ EACH: Final = 0.9
 ROOT: Final = Path(__file__).resolve().parents[2]
 HOMES: Final = ("contracts", "shared", "services", "tools")
 LIBRARIES: Final = "libraries"
+LIBRARY_FUNCTIONS: Final = 25
+"""Of libraries, those with the most opcodes are printed."""
 
 
 def product(file: str) -> str | None:
@@ -51,7 +58,7 @@ def product(file: str) -> str | None:
 
 
 Place = tuple[str, str]
-"""A file of the product and a function in it; a library's file has no function."""
+"""A file of the product and a function in it; for libraries the function's name has its file."""
 
 
 class Work(NamedTuple):
@@ -73,28 +80,52 @@ def counted(rows: list[tuple[str, str, int, int, int]]) -> Work:
     work = Work(Counter(), Counter(), Counter())
     for file, name, *counts in rows:
         home = product(file)
-        place = (LIBRARIES, "") if home is None or name == "<module>" else (home, name.partition(".<locals>")[0])
+        function = name.partition(".<locals>")[0]
+        if home is None or name == "<module>":
+            place = LIBRARIES, f"{'/'.join(Path(file).parts[-2:])} {function}"
+        else:
+            place = home, function
         for counter, count in zip(work, counts, strict=True):
             counter[place] += count
     return work
 
 
-def traced(model: str) -> tuple[int, Work]:
-    """Requests that were served, and the bundle's work for them."""
+Load = Callable[[str, float], Coroutine[None, None, Samples]]
+"""Sends requests to a URL for a number of seconds, one after the other."""
+
+
+def plain(model: str) -> tuple[Path, Load]:
+    """A configuration, and requests that name the model."""
+    body = Case(1, stream=False, model=model).body()
+    return AUTO, lambda url, seconds: closed_loop(url, body, 1, seconds)
+
+
+def policy(folder: Path) -> tuple[Path, Load]:
+    """The configuration of `benchmarks.policy`, and its requests."""
+    file, token = write_policy(folder)
+    numbers = itertools.count()
+    return file, lambda url, seconds: policy_loop(url, token, numbers, 1, seconds)
+
+
+def traced(model: str | None, seconds: float, *, recorder: bool) -> tuple[int, Work]:
+    """Requests that were served, and the bundle's work for them; without a model those of `policy`."""
     with TemporaryDirectory(prefix="pointsman-trace-") as folder:
         file = Path(folder) / "calls"
         os.environ["POINTSMAN_TRACE_FILE"] = str(file)
         os.environ["PYTHONPATH"] = str(Path(__file__).with_name("in_process"))
-        with gateway(("--config", str(AUTO))) as running:
+        config, load = policy(Path(folder)) if model is None else plain(model)
+        with gateway(("--config", str(config)), recorder=recorder) as running:
             pid = running.pids["gateway"]
-            url, body = urljoin(running.door, PATH), Case(1, stream=False, model=model).body()
-            uvloop.run(closed_loop(url, body, 1, WARM_S))
+            url = urljoin(running.door, PATH)
+            uvloop.run(load(url, WARM_S))
             os.kill(pid, signal.SIGUSR2)
-            served = uvloop.run(closed_loop(url, body, 1, TRACED_S))
+            served = uvloop.run(load(url, seconds))
+            if recorder:
+                time.sleep(SETTLES_S)  # its last batch belongs to these requests
             work = stopped(pid, file)
             time.sleep(SETTLES_S)
             os.kill(pid, signal.SIGUSR2)
-            time.sleep(TRACED_S)
+            time.sleep(seconds)
             return len(served.latencies), work.without(stopped(pid, file))
 
 
@@ -116,9 +147,14 @@ def main() -> int:
     """Exit status 0 when both bars are met."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.trace", description=__doc__)
     parser.add_argument("--model", choices=("auto", MODEL), default="auto", help="that requests name")
+    parser.add_argument("--policy", action="store_true", help="trace the whole policy of benchmarks.policy")
+    parser.add_argument("--recorder", action="store_true", help="with a recorder")
+    parser.add_argument("--seconds", type=float, default=TRACED_S, help="for which requests are counted")
     parser.add_argument("--functions", action="store_true", help="print each function with its calls and opcodes")
     arguments = parser.parse_args()
-    requests, work = traced(arguments.model)
+    requests, work = traced(
+        None if arguments.policy else arguments.model, arguments.seconds, recorder=arguments.recorder
+    )
     each = {
         place: count / requests
         for place, count in work.calls.items()
@@ -136,7 +172,13 @@ def main() -> int:
             for (of, name), rate in sorted(each.items()):
                 if of == file:
                     print(f"{rate:>12.1f} {work.opcodes[of, name] / requests:>7.0f} {name}")
-    print(f"\n{requests} requests for {arguments.model}, {sum(each.values()):,.0f} calls of product functions each")
+    if arguments.functions:
+        found = [(count, name) for (home, name), count in work.opcodes.items() if home == LIBRARIES]
+        print(f"      {LIBRARIES}")
+        for count, name in sorted(found, reverse=True)[:LIBRARY_FUNCTIONS]:
+            print(f"{work.calls[LIBRARIES, name] / requests:>12.1f} {count / requests:>7.0f} {name}")
+    shape = "the policy" if arguments.policy else arguments.model
+    print(f"\n{requests} requests for {shape}, {sum(each.values()):,.0f} calls of product functions each")
     print(f"{'functions':>9} {'opcodes':>9} {'C calls':>9}  by member, for each request")
     for home, opcodes in spent["opcodes"].most_common():
         if opcodes >= requests:
