@@ -124,6 +124,36 @@ def test_a_flood_of_names_is_not_remembered() -> None:
     for number in range(20_000):
         rules.read([(b"x-%d" % number, b"")], trusted=False)
     assert len(rules._uses) < 5_000  # pyright: ignore[reportPrivateUsage]
+    assert len(rules._shapes) < 2_000  # pyright: ignore[reportPrivateUsage]
+    long = HeaderRules()
+    long.read([(b"x" * 5_000, b"")], trusted=False)
+    long.read([(b"x-%d" % number, b"") for number in range(100)], trusted=False)
+    assert not long._shapes  # pyright: ignore[reportPrivateUsage]
+
+
+NAMES = [
+    b"host", b"accept", b"connection", b"content-type", b"content-length", b"content-encoding", b"traceparent",
+    b"x-request-id", b"x-forwarded-for", b"x-routing-request", b"authorization", b"cookie", b"te", b"x-mine",
+    b"x_tenant", b"close",
+]  # fmt: skip
+VALUES = [b"", b"1", b"close", b"x-mine", b"true", b"identity", "é".encode(), b"\xff", b"x" * 200]
+
+
+@given(
+    st.lists(st.tuples(st.sampled_from(NAMES), st.sampled_from(VALUES)), max_size=8, unique_by=lambda each: each[0]),
+    st.booleans(),
+)
+def test_headers_of_known_names_are_read_like_those_that_are_read_one_by_one(
+    headers: list[tuple[bytes, bytes]], trusted: bool
+) -> None:
+    rules = HeaderRules(limit=400)
+    results: list[object] = []
+    for read in (rules.read, rules.read, rules._read_each):  # pyright: ignore[reportPrivateUsage]
+        try:
+            results.append(read(headers, trusted=trusted))
+        except Refusal as refusal:
+            results.append((refusal.status, refusal.code, refusal.message))
+    assert results[0] == results[1] == results[2]
 
 
 @given(st.text(max_size=30), st.text(max_size=30))

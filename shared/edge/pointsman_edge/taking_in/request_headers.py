@@ -1,10 +1,13 @@
 """Sorts a client's headers: those that are trusted, sent to the stages, and forwarded to the engine."""
 
-import itertools
 import re
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Container, Iterable
+from itertools import chain, compress
+from operator import itemgetter
 from typing import Final, NamedTuple
+
+import msgspec
 
 from pointsman_core import header_names
 from pointsman_core.given_worker import PREFILLER, WORKER
@@ -52,9 +55,15 @@ _UNREPEATABLE: Final = frozenset(
 """Readers disagree about repetitions of these: such a request is refused."""
 _USUAL: Final = frozenset({b"keep-alive", b"close", b"Keep-Alive", b"Close"})
 """Values of `Connection` that name no header."""
-_NO_NAMES: Final[frozenset[bytes]] = frozenset()
 _REMEMBERED: Final = 4096
+_SHAPES: Final = 1024
+"""Lists of names that are remembered, and how long one may be: in headers and in bytes."""
+_SHAPE_HEADERS: Final = 64
+_SHAPE_BYTES: Final = 4096
+_NAME: Final = itemgetter(0)
+_VALUE: Final = itemgetter(1)
 
+Header = tuple[bytes, bytes]
 
 # How a header is used; plain integers, because this is looked up for every header of every request.
 _NONE: Final = 0
@@ -84,12 +93,12 @@ _KNOWN: Final = {
 }
 
 
-class ClientHeaders(NamedTuple):
+class ClientHeaders(msgspec.Struct, frozen=True, gc=False):
     """A request's headers, by their readers."""
 
     stages: dict[str, str]
     """For the journey: lower-case names; repeated headers joined with `, `."""
-    engine: list[tuple[bytes, bytes]]
+    engine: list[Header]
     content_type: str | None
     content_encoding: str | None
     content_length: int | None
@@ -100,8 +109,24 @@ class ClientHeaders(NamedTuple):
     """Only the route is asked for."""
 
 
+class _Shape(NamedTuple):
+    """How headers with certain names, each of them once, are sorted."""
+
+    size: int
+    """Bytes of the names."""
+    told: tuple[bool, ...]
+    """Which of them are sent to the stages."""
+    keys: tuple[str, ...]
+    """The names of these, for the stages."""
+    forwarded: tuple[bool, ...]
+    """Which of them are sent on to the engine."""
+    traced: bool
+    """Whether `traceparent` is read."""
+
+
 class HeaderRules:
-    """The rules, compiled once; names are classified once each."""
+    """The rules, compiled once. Names are classified once each, and so are the lists of names that requests have: a
+    client's requests differ in values alone. No value is kept."""
 
     def __init__(
         self, identity: Iterable[str] = IDENTITY_HEADERS, *, forward_credentials: bool = False, limit: int = 65536
@@ -112,38 +137,73 @@ class HeaderRules:
         self._forward_credentials = forward_credentials
         self._limit = limit
         self._uses: dict[bytes, tuple[int, str]] = {}
+        self._shapes: dict[tuple[bool, tuple[bytes, ...]], _Shape] = {}
+        """By whether the peer is trusted, and names."""
 
-    def read(self, headers: list[tuple[bytes, bytes]], *, trusted: bool) -> ClientHeaders:
+    def read(self, headers: list[Header], *, trusted: bool) -> ClientHeaders:
         """Sort the (lower-case) headers of one request. Raises Refusal when they can't be taken.
 
         `trusted`: the peer is a proxy whose word about its client is believed.
         """
-        if len(headers) > LONGEST_LIST:
-            raise Refusal(431, f"{len(headers)} headers; at most {LONGEST_LIST} are taken.", code="headers_too_large")
         values = dict(headers)
-        dropped = _NO_NAMES
+        key = trusted, tuple(map(_NAME, headers))
+        shape = self._shapes.get(key)
+        if shape is None:
+            if len(headers) > LONGEST_LIST:
+                message = f"{len(headers)} headers; at most {LONGEST_LIST} are taken."
+                raise Refusal(431, message, code="headers_too_large")
+            if len(values) < len(headers):
+                return self._read_each(headers, trusted=trusted)
+            shape = self._learn(key)
+        if values.get(b"connection", b"close") not in _USUAL:
+            return self._read_each(headers, trusted=trusted)
+        size, told, keys, forwarded, traced = shape
+        try:
+            stages = dict(zip(keys, map(bytes.decode, compress(values.values(), told)), strict=True))
+            traceparent = values[b"traceparent"].decode() if traced else None
+        except UnicodeDecodeError:
+            return self._read_each(headers, trusted=trusted)
+        size += sum(map(len, values.values()))
+        if size > self._limit:
+            raise self._too_large(size)
+        return _sorted(values, stages, list(compress(headers, forwarded)), traceparent)
+
+    def _learn(self, key: tuple[bool, tuple[bytes, ...]]) -> _Shape:
+        """The shape of headers with these names. Raises Refusal if this client may not send one of them."""
+        trusted, names = key
+        _check_routing(names, trusted=trusted)
+        uses = [self._uses.get(name) or self._classify(name) for name in names]
+        used = [0 if use & _TRUSTED and not trusted else use for use, _ in uses]
+        told = [bool(use & _STAGES) for use in used]
+        shape = _Shape(
+            sum(map(len, names)),
+            tuple(told),
+            tuple(compress(map(_VALUE, uses), told)),
+            tuple([bool(use & _ENGINE) for use in used]),
+            any(use & _TRACE for use in used),
+        )
+        # Names come from clients; a flood of new ones must not stay.
+        if len(names) <= _SHAPE_HEADERS and shape.size <= _SHAPE_BYTES:
+            if len(self._shapes) >= _SHAPES:
+                self._shapes.clear()
+            self._shapes[key] = shape
+        return shape
+
+    def _read_each(self, headers: list[Header], *, trusted: bool) -> ClientHeaders:
+        """As `read`, for headers that repeat, that `Connection` names or that aren't text."""
+        values = dict(headers)
         if len(values) < len(headers):
             _check_repeated(headers)
-            dropped = _named_by_connection(headers)
-        elif values.get(b"connection", b"close") not in _USUAL:
-            dropped = _named_by_connection(headers)
-        if not trusted and ROUTING_REQUEST in values:
-            # Ignoring the header would generate, and bill, an answer that the client didn't ask for.
-            raise Refusal(
-                403,
-                "Only trusted proxies may ask for routes; leave x-routing-request out to get an answer.",
-                code="routing_not_allowed",
-            )
+        dropped = _named_by_connection(headers)
+        _check_routing(values, trusted=trusted)
         stages: dict[str, str] = {}
-        engine: list[tuple[bytes, bytes]] = []
+        engine: list[Header] = []
         traceparent: str | None = None
         uses = self._uses
         for header in headers:
             name, raw = header
             use, key = uses.get(name) or self._classify(name)
-            if use != _PASSED and (not use or (use & _TRUSTED and not trusted)):
-                continue
-            if dropped and name in dropped:
+            if not use or (use & _TRUSTED and not trusted) or name in dropped:
                 continue
             try:
                 value = raw.decode("utf-8")
@@ -156,23 +216,14 @@ class HeaderRules:
                 traceparent = value if traceparent is None else f"{traceparent}, {value}"
             if use & _ENGINE:
                 engine.append(header)
-        size = sum(map(len, itertools.chain.from_iterable(headers)))
+        size = sum(map(len, chain.from_iterable(headers)))
         if size > self._limit:
-            raise Refusal(
-                431, f"The headers have {size} bytes; at most {self._limit} are taken.", code="headers_too_large"
-            )
-        length = values.get(b"content-length")
-        encoding = values.get(b"content-encoding")
-        return ClientHeaders(
-            stages,
-            engine,
-            stages.get("content-type"),
-            None if encoding is None else encoding.decode("utf-8", "replace"),
-            int(length) if length is not None and length.isdigit() else None,
-            traceparent,
-            stages.get("x-forwarded-for"),
-            stages.get("x-routing-request", "").lower() == "true",
-        )
+            raise self._too_large(size)
+        return _sorted(values, stages, engine, traceparent)
+
+    def _too_large(self, size: int) -> Refusal:
+        message = f"The headers have {size} bytes; at most {self._limit} are taken."
+        return Refusal(431, message, code="headers_too_large")
 
     def _classify(self, name: bytes) -> tuple[int, str]:
         use = self._use_of(name), name.decode("ascii", "replace")
@@ -188,7 +239,8 @@ class HeaderRules:
         spelt = name.replace(b"_", b"-")
         if spelt in HOP_BY_HOP:
             return _NONE
-        if spelt in _GATEWAYS or spelt in self._identity or spelt.startswith(self._identity_prefixes):
+        named = spelt in _GATEWAYS or spelt in self._identity or spelt.startswith(self._identity_prefixes)
+        if use and named:
             use |= _TRUSTED
         if spelt in CREDENTIALS and not self._forward_credentials:
             use &= ~_ENGINE
@@ -235,13 +287,40 @@ def _wrong_content(kind: str | None, right: str) -> Refusal:
     return Refusal(415, f"{sent}; send {right}.", code="unsupported_content_type")
 
 
-def _check_repeated(headers: list[tuple[bytes, bytes]]) -> None:
+def _sorted(
+    values: dict[bytes, bytes], stages: dict[str, str], engine: list[Header], traceparent: str | None
+) -> ClientHeaders:
+    length = values.get(b"content-length")
+    encoding = values.get(b"content-encoding")
+    return ClientHeaders(
+        stages,
+        engine,
+        stages.get("content-type"),
+        None if encoding is None else encoding.decode("utf-8", "replace"),
+        int(length) if length is not None and length.isdigit() else None,
+        traceparent,
+        stages.get("x-forwarded-for"),
+        stages.get("x-routing-request", "").lower() == "true",
+    )
+
+
+def _check_routing(names: Container[bytes], *, trusted: bool) -> None:
+    if not trusted and ROUTING_REQUEST in names:
+        # Ignoring the header would generate, and bill, an answer that the client didn't ask for.
+        raise Refusal(
+            403,
+            "Only trusted proxies may ask for routes; leave x-routing-request out to get an answer.",
+            code="routing_not_allowed",
+        )
+
+
+def _check_repeated(headers: list[Header]) -> None:
     for name, times in Counter(name for name, _ in headers).items():
         if times > 1 and name in _UNREPEATABLE:
             raise _bad(f"The header {_shown(name)} occurs more than once; send it once.")
 
 
-def _named_by_connection(headers: list[tuple[bytes, bytes]]) -> frozenset[bytes]:
+def _named_by_connection(headers: list[Header]) -> frozenset[bytes]:
     tokens = b",".join(value for name, value in headers if name == b"connection").lower().split(b",")
     return frozenset(token.strip() for token in tokens) - _UNREPEATABLE
 
