@@ -76,11 +76,11 @@ class Gate:
         """The handler of the stage. A new request goes to an engine at once, waits, or is dropped."""
         queue = self._queues.get(journey.target.pool or "") if journey.target is not None else None
         key = (journey.edge, journey.request_id)
-        if queue is not None and queue.pool.books.ledger.ended_before(key, journey.received_ms):
+        if queue is not None and queue.pool.books.ended_before(key, journey.received_ms):
             # A reservation for it would take a place until its edge is asked about it.
             self._metrics.of(queue.pool.pool).dropped(Drop.CANCELLED.name.lower())
             return hop.refuse(Drop.CANCELLED.refusal(retry_after_s=1.0))
-        if queue is None or not queue.flow.policy.enabled or queue.pool.books.ledger.of(key) is not None:
+        if queue is None or not queue.flow.policy.enabled or queue.pool.books.of(key) is not None:
             return self._binding.decide(journey, hop, 0.0)
         flow, policy = queue.flow, queue.flow.policy
         now = time.monotonic()

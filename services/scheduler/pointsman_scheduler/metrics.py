@@ -157,7 +157,7 @@ class _Pools(Collector):
         )
         for pool in self._pools():
             unbound.add_metric([pool.pool], len(pool.binder))
-            open_requests.add_metric([pool.pool], len(pool.books.ledger))
+            open_requests.add_metric([pool.pool], len(pool.books))
             states: dict[str, int] = {}
             for worker in pool.fleet.workers:
                 state = "demoted" if worker.standing.demoted else worker.state

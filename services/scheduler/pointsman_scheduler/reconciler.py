@@ -67,7 +67,7 @@ class Reconciler:
                 continue
             self._write_off_dead_edges(now)
             for pool in self._pools:
-                for edge, request_ids in pool.books.ledger.doubtful(now, self._looks_after).items():
+                for edge, request_ids in pool.books.doubtful(now, self._looks_after).items():
                     await self._ask(pool, edge, tuple(request_ids))
 
     def _looks_after(self, scheduler: str) -> bool:
@@ -113,7 +113,7 @@ class Reconciler:
         now = time.monotonic()
         lost: list[Hold] = []
         for request_id in request_ids:
-            lost += pool.books.ledger.legs((edge, request_id))
+            lost += pool.books.legs((edge, request_id))
             pool.books.completed((edge, request_id), now, ok=False)
         if lost:
             self._metrics.of(pool.pool).released(len({hold.request_id for hold in lost}))

@@ -55,7 +55,7 @@ def test_a_client_may_use_a_request_id_again() -> None:
     for _ in range(3):
         request = bench.request(request_id="again")
         bench.decide(request)
-        assert len(bench.pool.books.ledger) == 1
+        assert len(bench.pool.books) == 1
         bench.pool.books.completed(("edge-1", "again"), bench.now, ok=True)
         assert everything(bench) == [(0, 0, 0)] * 3
 
@@ -80,16 +80,16 @@ def test_what_becomes_of_one_edges_request_is_nothing_to_anothers_with_its_id() 
     requests = [bench.prompt(family=number, blocks=4, request_id="same", edge=f"edge-{number}") for number in (1, 2)]
     first, second = [bench.chosen(request) for request in requests]
     bench.pool.books.started(requests[0].key, first, 5.0, bench.now)
-    assert [hold.confirmed for hold in bench.pool.books.ledger] == [True, False]
+    assert [hold.confirmed for hold in bench.pool.books] == [True, False]
     bench.fail("same", second, source="edge-2")
-    assert [(hold.edge, hold.worker.name) for hold in bench.pool.books.ledger] == [("edge-1", first)]
+    assert [(hold.edge, hold.worker.name) for hold in bench.pool.books] == [("edge-1", first)]
     again = bench.decide(bench.prompt(family=2, blocks=4, request_id="same", edge="edge-2", attempt=2))
     bench.pool.books.completed(requests[0].key, bench.now, ok=True)
-    assert [hold.edge for hold in bench.pool.books.ledger] == ["edge-2"]
+    assert [hold.edge for hold in bench.pool.books] == ["edge-2"]
     released = msgspec.structs.replace(again.holds[0].change("release"), edge="edge-1")
     assert not bench.pool.books.apply(released, "scheduler-2", bench.now)
     bench.pool.books.edge_gone("edge-1", bench.now)
-    assert [hold.edge for hold in bench.pool.books.ledger] == ["edge-2"]
+    assert [hold.edge for hold in bench.pool.books] == ["edge-2"]
 
 
 def test_a_reservation_of_a_life_or_a_worker_that_is_not_known_does_not_count() -> None:
@@ -193,14 +193,14 @@ def test_an_answer_that_begins_twice_begins_once() -> None:
     bench = Bench()
     bench.join("w0")
     (hold,) = bench.decide().holds
-    bench.pool.books.ledger.confirm(hold)
+    bench.pool.books.confirm(hold, bench.now)
     once = everything(bench)
-    bench.pool.books.ledger.confirm(hold)
+    bench.pool.books.confirm(hold, bench.now)
     assert everything(bench) == once == [(1, 0, 100)]
 
 
 def doubtful(bench: Bench) -> dict[str, list[str]]:
-    return bench.pool.books.ledger.doubtful(bench.now, lambda scheduler: scheduler == "scheduler-1")
+    return bench.pool.books.doubtful(bench.now, lambda scheduler: scheduler == "scheduler-1")
 
 
 @pytest.mark.requirement("S2-23")
@@ -315,7 +315,7 @@ def test_each_scheduler_asks_about_its_own() -> None:
     bench.place(bench.request(), "w0", scheduler="scheduler-2")
     bench.now += 100
     assert doubtful(bench) == {}
-    assert bench.pool.books.ledger.doubtful(bench.now, lambda _: True) != {}
+    assert bench.pool.books.doubtful(bench.now, lambda _: True) != {}
 
 
 def test_the_requests_of_a_dead_edge_are_written_off() -> None:
@@ -508,7 +508,7 @@ class Chaos(RuleBasedStateMachine):
     @invariant()
     def the_sums_are_those_of_the_entries(self) -> None:
         for bench in self.benches:
-            holds = list(bench.pool.books.ledger)
+            holds = list(bench.pool.books)
             for worker in bench.pool.fleet:
                 mine = [hold for hold in holds if hold.worker is worker]
                 assert worker.open == len(mine) == len(worker.holds)
@@ -525,10 +525,10 @@ class Chaos(RuleBasedStateMachine):
                 bench.now += 70
                 for worker in WORKERS:
                     bench.hear(worker, boot_id=f"life-{self.lives[worker]}")
-                for edge, names in bench.pool.books.ledger.doubtful(bench.now, lambda _: True).items():
+                for edge, names in bench.pool.books.doubtful(bench.now, lambda _: True).items():
                     for name in {(edge, name) for name in names} - really_open:
                         bench.pool.books.completed(name, bench.now, ok=False)
-            known = {hold.request for hold in bench.pool.books.ledger}
+            known = {hold.request for hold in bench.pool.books}
             assert known <= really_open
             if self.complete:
                 assert known == really_open
@@ -536,7 +536,7 @@ class Chaos(RuleBasedStateMachine):
                 self.requests[name].over = True
                 bench.pool.books.completed(name, bench.now, ok=True)
             assert set(everything(bench)) <= {(0, 0, 0)}
-            assert len(bench.pool.books.ledger) == 0
+            assert len(bench.pool.books) == 0
 
 
 TestChaos = Chaos.TestCase

@@ -20,6 +20,7 @@ from pointsman_scheduler.domain.flow_control import (
     compile_flow_control,
 )
 from pointsman_scheduler.domain.ledger import Ledger
+from pointsman_scheduler.domain.prefix_index import PrefixIndex
 from pointsman_scheduler.plugins.flow_control import flow_registries
 
 ENGINES, SLOTS, SERVICE_S = 4, 8, 2.0
@@ -52,7 +53,7 @@ class Overload:
 
     def __init__(self) -> None:
         self.fleet = Fleet()
-        self.ledger = Ledger(self.fleet.settle)
+        self.ledger = Ledger(self.fleet, PrefixIndex())
         self.engines = [Engine(f"e{i}") for i in range(ENGINES)]
         for engine in self.engines:
             self.fleet.register(
@@ -105,7 +106,7 @@ class Overload:
         self.late += now >= outcome.item.deadline
         self.tallies[outcome.item.priority].dispatched += 1
         worker = min(self.fleet.workers, key=lambda worker: worker.open)
-        self.ledger.reserve(Hold(outcome.item.payload, worker, now))
+        self.ledger.put(Hold(outcome.item.payload, worker, now), now)
         engine = next(engine for engine in self.engines if engine.name == worker.name)
         engine.queue.append(outcome.item.payload)
         self.start(engine, now)
@@ -118,7 +119,7 @@ class Overload:
             self.tallies[priority].good += now - arrived <= SOON_S
             hold = self.ledger.of(("", name))
             assert hold is not None
-            self.ledger.confirm(hold)
+            self.ledger.confirm(hold, now)
             self.at(now + SERVICE_S, "done", f"{engine.name} {name}")
         self.deepest_engine_queue = max(self.deepest_engine_queue, len(engine.queue))
 
@@ -146,7 +147,7 @@ class Overload:
             engine.running -= 1
             hold = self.ledger.of(("", request_id))
             assert hold is not None
-            self.ledger.withdraw(hold, now)
+            self.ledger.take_off(hold, now)
             self.start(engine, now)
             self.wake(now)
 

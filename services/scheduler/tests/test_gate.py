@@ -226,7 +226,7 @@ async def test_a_request_that_was_decided_is_decided_again_although_the_pool_is_
     decisions = [hop.sent[0] for hop in (first, again)]
     workers = [decision.endpoints[0].worker for decision in decisions if isinstance(decision, Decision)]
     assert workers == ["w1", "w1"]
-    assert len(desk.pools.of("llama").books.ledger) == 1
+    assert len(desk.pools.of("llama").books) == 1
 
 
 async def test_a_request_of_another_edge_waits_like_any_other_although_it_has_the_id_of_one_that_was_decided(
@@ -255,7 +255,7 @@ async def test_a_client_that_hangs_up_at_one_edge_takes_no_request_of_another_ed
     await eventually(lambda: len(patient.sent) == 2)
     assert (kinds(gone), kinds(patient)) == (["Parked"], ["Parked", "Decision"])
     desk.end("same", "client_gone")
-    assert len(desk.pools.of("llama").books.ledger) == 1
+    assert len(desk.pools.of("llama").books) == 1
 
 
 async def test_the_death_of_one_edge_leaves_another_ones_requests_in_the_queue(desk: Desk) -> None:

@@ -160,8 +160,8 @@ def test_an_answer_that_was_not_streamed_ends_the_work_of_all_its_workers(place:
     outcome = bench.decide(request)
     worker = outcome.endpoints[place].name
     bench.pool.books.completed(request.key, bench.now, ok=True, output_tokens=5, worker=worker)
-    assert not len(bench.pool.books.ledger)
-    assert bench.pool.books.ledger.ended(request.key)
+    assert not len(bench.pool.books)
+    assert bench.pool.books.ended(request.key)
     assert {worker.open for worker in bench.pool.fleet} == {0}
 
 

@@ -87,7 +87,7 @@ class Surroundings:
 
     @property
     def books(self) -> set[str]:
-        return {hold.request_id for hold in self.pool.books.ledger}
+        return {hold.request_id for hold in self.pool.books}
 
     async def end(self) -> None:
         for service in (self.scheduler, self.peer, self.edge):
@@ -139,7 +139,7 @@ async def test_what_one_edge_no_longer_knows_stays_on_the_books_for_another_one_
     around.hold("same")
     await eventually(lambda: around.told)
     assert [(change.edge, change.request_id) for change in around.told[0].changes] == [("edge-1", "same")]
-    assert [hold.edge for hold in around.pool.books.ledger] == ["edge-2"]
+    assert [hold.edge for hold in around.pool.books] == ["edge-2"]
 
 
 async def test_young_reservations_are_not_asked_about(around: Surroundings) -> None:

@@ -50,8 +50,7 @@ def told_prefixes(source: Bench, target: Bench, worker: str) -> int:
 
 def books(bench: Bench) -> dict[HoldKey, tuple[str, str, bool, int]]:
     return {
-        hold.key: (hold.worker.name, hold.scheduler, hold.confirmed, hold.uncached_tokens)
-        for hold in bench.pool.books.ledger
+        hold.key: (hold.worker.name, hold.scheduler, hold.confirmed, hold.uncached_tokens) for hold in bench.pool.books
     }
 
 

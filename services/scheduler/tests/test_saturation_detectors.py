@@ -11,6 +11,7 @@ from pointsman_plugins.scheduling.fleet import Fleet
 from pointsman_plugins.scheduling.flow_control import SaturationDetector
 from pointsman_plugins.scheduling.worker import Hold
 from pointsman_scheduler.domain.ledger import Ledger
+from pointsman_scheduler.domain.prefix_index import PrefixIndex
 from pointsman_scheduler.plugins.detectors import utilization
 from pointsman_scheduler.plugins.flow_control import flow_registries
 
@@ -20,7 +21,7 @@ class Pool:
 
     def __init__(self) -> None:
         self.fleet = Fleet()
-        self.ledger = Ledger(self.fleet.settle)
+        self.ledger = Ledger(self.fleet, PrefixIndex())
         self.sequence = 0
 
     def join(self, name: str, role: str = "both", engine: str = "vllm") -> None:
@@ -41,9 +42,8 @@ class Pool:
         assert worker is not None
         for _ in range(count):
             self.sequence += 1
-            self.ledger.reserve(
-                Hold(f"r{self.sequence}", worker, at, prompt_tokens=prompt_tokens, uncached_tokens=uncached)
-            )
+            hold = Hold(f"r{self.sequence}", worker, at, prompt_tokens=prompt_tokens, uncached_tokens=uncached)
+            self.ledger.put(hold, at)
 
     def saturation(self, detector: str, at: float = 100.0, **params: object) -> float:
         return self.by(made(detector, **params), at)

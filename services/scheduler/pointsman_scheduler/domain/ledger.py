@@ -1,16 +1,26 @@
-"""The books: which request is on which worker, one entry for each request and leg, from every scheduler.
+"""The books of a pool: which request is on which worker, one entry for each request and leg, from every scheduler; and
+the state that follows them: prefix entries, workers' failures, plugins that learn.
 
-Every operation may be repeated, come late, or come for a request that is long over, and leaves the books
+Every operation may be repeated, come late, or come for a request that is unknown or long over, and leaves the books
 right. What ended is remembered for a while, because a peer's reservation may arrive after the edge's report that the
 request is over: they travel on different subjects.
 """
 
 from collections import OrderedDict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import replace
 from typing import Final, NamedTuple
 
+import numpy as np
+
+from pointsman_contracts.peers import AnyChange
+from pointsman_contracts.response import AttemptFailed
+from pointsman_plugins.scheduling.arrays import Blocks
+from pointsman_plugins.scheduling.fleet import Fleet
+from pointsman_plugins.scheduling.points import ResponseObserver
 from pointsman_plugins.scheduling.request import RequestKey
 from pointsman_plugins.scheduling.worker import NEVER, Hold, Worker
+from pointsman_scheduler.domain.prefix_index import PrefixIndex
 
 REMEMBER_ENDED_S: Final = 10.0
 ASK_AFTER_S: Final = 60.0
@@ -28,10 +38,13 @@ class _End(NamedTuple):
 
 
 class Ledger:
-    """`settle` is called with each worker whose books changed."""
+    """Records the course of each request."""
 
-    def __init__(self, settle: Callable[[Worker], None]) -> None:
-        self._settle = settle
+    def __init__(self, fleet: Fleet, index: PrefixIndex) -> None:
+        self.observers: tuple[ResponseObserver, ...] = ()
+        self._fleet: Final = fleet
+        self._settle: Final = fleet.settle
+        self._index: Final = index
         self._holds: dict[RequestKey, tuple[Hold, ...]] = {}
         # A plain dictionary walks past all removed keys to find its first.
         self._ended: OrderedDict[RequestKey, _End] = OrderedDict()
@@ -67,38 +80,146 @@ class Ledger:
         end = self._ended.get(request)
         return end is not None and received_ms < end.told_ms
 
-    def reserve(self, hold: Hold) -> None:
-        """Put a reservation on the books. There must be none for this request and leg."""
-        request = hold.request
-        holds = self._holds.get(request)
-        self._holds[request] = (hold,) if holds is None else (*holds, hold)
+    def notify(self, observers: Iterable[ResponseObserver]) -> None:
+        """From now on notify these plugins, each once."""
+        self.observers = tuple(dict.fromkeys(observers))
+
+    def put(self, hold: Hold, now: float, blocks: Blocks | None = None, matched: int = 0) -> None:
+        """Put a reservation on the books. There must be none for this request and leg. `blocks` are the hold's, where
+        the caller has them as an array; `matched` as in `PrefixIndex.write`."""
+        request, worker = hold.request, hold.worker
+        others = self._holds.get(request)
+        self._holds[request] = (hold,) if others is None else (*others, hold)
         self._ended.pop(request, None)
-        hold.worker.put(hold)
-        self._settle(hold.worker)
+        worker.put(hold)
+        self._settle(worker)
+        if blocks is None:
+            blocks = np.frombuffer(hold.blocks, dtype="<u8")
+        self._index.write(worker.life, blocks, now, hold.key, hold.blocks_precise and worker.tells, matched)
+        if worker.standing.demoted:
+            worker.standing.tried(now)
+            self._fleet.judge(worker)
+        for observer in self.observers:
+            observer.chosen(hold, now)
 
-    def confirm(self, hold: Hold) -> None:
-        """The answer began."""
+    def started(self, request: RequestKey, worker: str, ttft_ms: float, now: float) -> None:
+        """The first byte of the answer came from `worker`, `ttft_ms` after the edge sent the request there."""
+        hold = self.of(request)
+        if hold is not None and hold.worker.name != worker:  # its AttemptFailed was lost
+            hold = self._move(hold, worker, now)
+        if hold is None:
+            return
         if not hold.confirmed:
-            hold.worker.confirm(hold)
-            self._settle(hold.worker)
+            self.confirm(hold, now)
+            for observer in self.observers:
+                observer.started(hold, now, ttft_ms)
+        if hold.worker.standing.failures:
+            hold.worker.standing.answered()
+            self._fleet.judge(hold.worker)
 
-    def withdraw(self, hold: Hold, now: float) -> None:
-        """Take one reservation off the books; the request continues elsewhere or has ended."""
-        request = hold.request
-        holds = self._holds[request]
-        if len(holds) > 1:
-            self._holds[request] = tuple([other for other in holds if other is not hold])
+    def confirm(self, hold: Hold, now: float) -> None:
+        """The answer began."""
+        if hold.confirmed:
+            return
+        self._note_answer(hold, now)
+        legs = self._holds[hold.request]
+        if len(legs) > 1:
+            for leg in legs:
+                if leg is not hold:  # its prefill load goes when the first byte comes
+                    self._note_answer(leg, now)
+                    self.take_off(leg, now)
+
+    def failed(self, event: AttemptFailed, now: float) -> None:
+        """An attempt to reach a worker failed; the edge retries at `next_worker`."""
+        worker = self._fleet.find(event.worker)
+        if worker is not None and event.boot_id in ("", worker.registration.boot_id):
+            worker.standing.failed(event.outcome, event.status, now)
+            self._fleet.judge(worker)
+        hold = self.of((event.source, event.request_id))
+        if hold is not None and hold.worker.name == event.worker:
+            for observer in self.observers:
+                observer.failed(hold, now)
+            self._move(hold, event.next_worker, now)
+
+    def completed(
+        self,
+        request: RequestKey,
+        now: float,
+        ok: bool,
+        output_tokens: int | None = None,
+        duration_ms: float | None = None,
+        worker: str | None = None,
+        told_ms: int = 0,
+    ) -> None:
+        """The request is over: late reports of its reservations are ignored. `ok`: its answer was complete, from
+        `worker` where that is known. `told_ms`: when its edge reported the end, by the edge's clock; 0 when it
+        didn't."""
+        legs = self._holds.get(request, ())
+        if ok and legs and worker is not None:
+            first = self.of(request) if legs[0].leg else legs[0]
+            if first is not None and first.worker.name != worker:  # its AttemptFailed was lost
+                self._move(first, worker, now)
+                legs = self.legs(request)
+        for hold in legs:
+            # The first byte of the answer may have taken this leg off.
+            if len(legs) > 1 and self.of(request, hold.leg) is not hold:
+                continue
+            if ok:
+                if not hold.confirmed:  # it wasn't streamed, or its ResponseStarted was lost
+                    self.confirm(hold, now)
+                if hold.worker.standing.failures:
+                    hold.worker.standing.answered()
+                    self._fleet.judge(hold.worker)
+                for observer in self.observers:
+                    observer.completed(hold, now, output_tokens, duration_ms)
+            self.take_off(hold, now)
+        self._end(request, now, told_ms)
+
+    def take_off(self, hold: Hold, now: float) -> None:
+        """Take a reservation off the books, and its prefix entries too unless the answer began: the request continues
+        elsewhere or has ended."""
+        request, worker = hold.request, hold.worker
+        legs = self._holds[request]
+        if len(legs) > 1:
+            self._holds[request] = tuple([other for other in legs if other is not hold])
         else:
             del self._holds[request]
-        hold.worker.take_off(hold, now)
-        self._settle(hold.worker)
+        worker.take_off(hold, now)
+        self._settle(worker)
+        if not hold.confirmed:
+            self._index.retract(hold.key, now)
+        for observer in self.observers:
+            observer.gone(hold, now)
 
-    def end(self, request: RequestKey, now: float, told_ms: int = 0) -> None:
-        """The request is over: late reports of its reservations are ignored. `told_ms`: when its edge reported the end,
-        by the edge's clock; 0 when it didn't."""
-        self._ended[request] = _End(now, told_ms)
-        while (oldest := next(iter(self._ended))) != request and now - self._ended[oldest].at > REMEMBER_ENDED_S:
-            del self._ended[oldest]
+    def bury(self, worker: Worker, now: float) -> None:
+        """A worker's life ended: drop every request on it."""
+        for hold in tuple(worker.holds.values()):
+            self.take_off(hold, now)
+        self._index.forget(worker.life)
+
+    def edge_gone(self, edge: str, now: float) -> int:
+        """An edge died, and its connections to engines with it. Returns how many of its requests were open."""
+        lost = {hold.request for hold in self if hold.edge == edge}
+        for request in lost:
+            self.completed(request, now, ok=False)
+        return len(lost)
+
+    def apply(self, change: AnyChange, scheduler: str, now: float) -> bool:
+        """Apply another scheduler's change. False when it is ignored: late, overruled by a later attempt, or about an
+        unknown worker."""
+        if change.op == "reserve":
+            return self._reserve_for(change, scheduler, now)
+        request = (change.edge, change.request_id)
+        hold = self.of(request, change.leg)
+        if hold is None or hold.worker.name != change.worker:
+            return False
+        if change.op == "confirm":
+            self.confirm(hold, now)
+        else:
+            self.take_off(hold, now)
+            if change.op == "release":
+                self._end(request, now, 0)
+        return True
 
     def doubtful(self, now: float, mine: Callable[[str], bool]) -> dict[str, list[str]]:
         """Ids of requests to query at their edges, by edge: old ones, and those that the engine doesn't seem to have.
@@ -115,3 +236,64 @@ class Ledger:
                 hold.asked_at = now
                 questions.setdefault(hold.edge, []).append(hold.request_id)
         return questions
+
+    def _reserve_for(self, change: AnyChange, scheduler: str, now: float) -> bool:
+        worker = self._fleet.find(change.worker)
+        request = (change.edge, change.request_id)
+        if worker is None or worker.registration.boot_id != change.boot_id or request in self._ended:
+            return False
+        hold = self.of(request, change.leg)
+        if hold is not None:
+            # Replicas receive each other's changes in different orders; all keep the later attempt, then the greater
+            # name.
+            if hold.worker is worker or (hold.attempt, hold.scheduler) > (change.attempt, scheduler):
+                return False
+            self.take_off(hold, now)
+        self.put(
+            Hold(
+                change.request_id,
+                worker,
+                now,
+                leg=change.leg,
+                edge=change.edge,
+                scheduler=scheduler,
+                attempt=change.attempt,
+                prompt_tokens=change.prompt_tokens,
+                uncached_tokens=change.uncached_tokens,
+                output_tokens=change.output_tokens,
+                block_tokens=change.block_tokens,
+                blocks=change.blocks,
+                blocks_precise=change.blocks_precise,
+                lora=change.lora,
+                session=change.session,
+                rank=change.rank,
+                streamed=change.streamed,
+            ),
+            now,
+        )
+        return True
+
+    def _end(self, request: RequestKey, now: float, told_ms: int) -> None:
+        ended = self._ended
+        ended[request] = _End(now, told_ms)
+        while (oldest := next(iter(ended))) != request and now - ended[oldest].at > REMEMBER_ENDED_S:
+            del ended[oldest]
+
+    def _note_answer(self, hold: Hold, now: float) -> None:
+        if not hold.confirmed:
+            hold.worker.confirm(hold)
+            self._settle(hold.worker)
+        self._index.confirm(hold.key, now)
+
+    def _move(self, hold: Hold, worker: str | None, now: float) -> Hold | None:
+        """Move the request to another worker, or take it off the books."""
+        self.take_off(hold, now)
+        target = self._fleet.find(worker) if worker is not None else None
+        if target is None or not target.present:
+            return None
+        # Don't look up how much of the prompt the other worker holds: as a fallback, it holds less than the first.
+        moved = replace(
+            hold, worker=target, at=now, uncached_tokens=hold.prompt_tokens, confirmed=False, asked_at=NEVER
+        )
+        self.put(moved, now)
+        return moved

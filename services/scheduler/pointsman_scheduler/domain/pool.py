@@ -22,9 +22,9 @@ from pointsman_plugins.scheduling.points import MATCHED_TOKENS
 from pointsman_plugins.scheduling.request import ScheduleRequest
 from pointsman_plugins.scheduling.run import BROKEN, NO_ENDPOINTS, UNKNOWN_WORKER, Removed, Run, Selection
 from pointsman_plugins.scheduling.worker import Hold, Worker
-from pointsman_scheduler.domain.books import Books
 from pointsman_scheduler.domain.kv_following import Told
 from pointsman_scheduler.domain.late_binding import Binder, Bound, LateBindingPolicy
+from pointsman_scheduler.domain.ledger import Ledger
 from pointsman_scheduler.domain.outcome import Outcome, Postponed, Refused, Scheduled, Sight
 from pointsman_scheduler.domain.policy import Policy
 from pointsman_scheduler.domain.prefix_index import PrefixIndex
@@ -41,7 +41,7 @@ class PoolScheduler:
         self.scheduler: Final = scheduler
         self.fleet: Final = Fleet()
         self.index: Final = index
-        self.books: Final = Books(self.fleet, index)
+        self.books: Final = Ledger(self.fleet, index)
         self._unreached: dict[str, tuple[str, float]] = {}
         """Engines that the pool's configuration names and that have never answered: the reason, and when it was last
         reported."""
@@ -166,7 +166,7 @@ class PoolScheduler:
                 raise self._refusal(runs)
         except Refusal as refusal:
             return Refused(refusal, runs, sight)
-        hold = self.books.ledger.of(request.key)
+        hold = self.books.of(request.key)
         held = hold is not None and self._honour(hold, selection)
         late = policy.late_binding
         if late is not None and not held:
@@ -271,7 +271,7 @@ class PoolScheduler:
         for leg, run in (("", selection.primary), *selection.legs.items()):
             row = run.chosen[0]
             worker = sight.workers[row]
-            former = self.books.ledger.of(request.key, leg)
+            former = self.books.of(request.key, leg)
             if former is not None:
                 if former.worker is worker:
                     continue

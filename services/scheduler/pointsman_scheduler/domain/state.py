@@ -54,7 +54,7 @@ def take_prefixes(pool: PoolScheduler, worker: str, state: SchedulerState, now: 
 def _reservations(pool: PoolScheduler, query: SchedulerStateQuery) -> SchedulerState:
     holds = [
         hold
-        for hold in pool.books.ledger
+        for hold in pool.books
         if hold.request_id > query.after and (not query.own or hold.scheduler == pool.scheduler)
     ]
     holds.sort(key=lambda hold: hold.request_id)

@@ -21,6 +21,7 @@ from pydantic import BaseModel
 from pointsman_contracts.message import Part
 from pointsman_plugins.scheduling.fleet import Fleet
 from pointsman_plugins.scheduling.request import ScheduleRequest
+from pointsman_scheduler.domain.ledger import Ledger
 from pointsman_scheduler.domain.policy import Policy
 from pointsman_scheduler.domain.pool import PoolScheduler
 from pointsman_scheduler.domain.prefix_index import PrefixIndex
@@ -34,6 +35,7 @@ SCALARS: Final = frozenset((NoneType, bool, int, float, str, bytes))
 _ONLY: Final[Mapping[type, frozenset[str]]] = {
     # Its columns mirror the workers, and are laid out anew.
     Fleet: frozenset(("epoch", "_by_name", "_departed", "_demoted", "_heard_at")),
+    Ledger: frozenset(("_holds", "_ended")),
 }
 """Attributes that are copied, of classes that have others besides."""
 _NOT: Final[Mapping[type, frozenset[str]]] = {
@@ -90,7 +92,7 @@ def freeze(pool: PoolScheduler, policies: Mapping[int, Policy]) -> Frozen:
     freezer.value(
         {
             "pool": pool,
-            "ledger": pool.books.ledger,
+            "ledger": pool.books,
             "policies": dict(policies),
             "bits": bits,
             "free": [str(bit) for bit in free],

@@ -133,7 +133,7 @@ def _promises(start: Beginning) -> Sequence[Promise]:
 def figures(pool: PoolScheduler) -> tuple[float, ...]:
     """The figures of `StateChecked`."""
     index = pool.index.memory()
-    books, binder = pool.books.ledger, pool.binder
+    books, binder = pool.books, pool.binder
     return index.holdings, index.blocks, index.open_requests, len(books), len(binder), pool.fleet.epoch
 
 

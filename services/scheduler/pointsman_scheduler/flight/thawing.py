@@ -44,7 +44,7 @@ def unpacked(parts: Iterable[bytes]) -> Values:
 def thaw(nodes: Sequence[object], pool: PoolScheduler, policies: Mapping[int, Policy]) -> None:
     """Fill `pool`, which is as it was made, and the plugins of `policies`. Raises SnapshotError."""
     try:
-        existing = {"pool": pool, "ledger": pool.books.ledger, "policies": dict(policies)}
+        existing = {"pool": pool, "ledger": pool.books, "policies": dict(policies)}
         roots = cast("dict[str, object]", _Thawer(nodes).value(Ref(0), existing))
         pool.index.thawed(cast("int", roots["bits"]), [int(bit) for bit in cast("list[str]", roots["free"])])
         pool.fleet.relaid()

@@ -22,25 +22,21 @@ class AdapterColumns:
         self.free_slots: Floats = np.empty(0)
         """Adapters that the engine could load beside those that it has."""
         self._columns: dict[str, Ints] = {}
-        self._seen: list[frozenset[str]] = []
+        self.seen: list[frozenset[str]] = []
+        """The adapters of each worker, when it was last mirrored."""
 
     def lay_out(self, workers: Sequence[Worker]) -> None:
         """The rows are other workers."""
         self._columns.clear()
         self.free_slots = np.zeros(len(workers))
-        self._seen = [frozenset()] * len(workers)
+        self.seen = [frozenset()] * len(workers)
         for worker in workers:
-            self.mirror(worker)
-
-    def settle(self, worker: Worker) -> None:
-        """The worker's books changed: as `mirror`, when that can matter here."""
-        if worker.lora_holds or self._seen[worker.row]:
             self.mirror(worker)
 
     def mirror(self, worker: Worker) -> None:
         """Bring one row to what the worker reported and holds."""
         report = worker.report
-        seen = self._seen[worker.row]
+        seen = self.seen[worker.row]
         if not (worker.lora_holds or seen or (report is not None and report.max_loras)):
             return
         used = frozenset(worker.lora_holds)
@@ -52,7 +48,7 @@ class AdapterColumns:
             column = self._columns.get(lora)
             if column is not None:
                 column[row] = _state(worker, lora)
-        self._seen[row] = used
+        self.seen[row] = used
 
     def states(self, lora: str, workers: Sequence[Worker]) -> Ints:
         """For each row `ACTIVE`, `WAITING` or `ABSENT`."""

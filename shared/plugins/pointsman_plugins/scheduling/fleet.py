@@ -39,8 +39,11 @@ class Fleet:
         self._by_name: dict[str, Worker] = {}
         self._departed: dict[str, Worker] = {}
         self._demoted: set[Worker] = set()
-        self._unsettled: set[Worker] = set()
+        self._unsettled: Final[set[Worker]] = set()
         """Workers whose books changed since the columns were last read."""
+        self.settle: Final = self._unsettled.add
+        """Call it when the worker's books changed: `refresh` writes what depends on them, once for all changes until
+        then."""
         self._heard_at = NEVER
         """When any worker was last heard."""
         self._lay_out()
@@ -131,10 +134,6 @@ class Fleet:
         if worker.present and not self._stale_layout:
             self._write(worker)
 
-    def settle(self, worker: Worker) -> None:
-        """The worker's books changed: `refresh` writes what depends on them, once for all changes until then."""
-        self._unsettled.add(worker)
-
     def _forget(self, worker: Worker) -> None:
         worker.present = False
         self._by_name.pop(worker.name, None)
@@ -158,7 +157,8 @@ class Fleet:
             worker = self._unsettled.pop()
             if worker.present:
                 self._write_books(worker)
-                self.adapters.settle(worker)
+                if worker.lora_holds or self.adapters.seen[worker.row]:
+                    self.adapters.mirror(worker)
         for worker in self._demoted:
             if worker.standing.retry_at <= now:
                 self.eligible_until[worker.row] = _serves_until(worker)

@@ -243,7 +243,7 @@ class Worker:
         for hold in reversed(self.holds.values()):
             if hold.at <= self.seen_until:
                 break
-            self._count_unseen(hold, 1)
+            self._count_unseen(hold)
         self._discount_ended(report)
         if self.open > report.running + report.waiting and not self.opaque:
             self.surplus_since = now if self.surplus_since == NEVER else self.surplus_since
@@ -269,15 +269,14 @@ class Worker:
         if hold.lora is not None:
             self.lora_holds[hold.lora] = self.lora_holds.get(hold.lora, 0) + 1
         if hold.at > self.seen_until:
-            self._count_unseen(hold, 1)
+            self._count_unseen(hold)
 
     def confirm(self, hold: Hold) -> None:
         """The first byte of the answer came: the prompt is computed and the sequence runs."""
         self.prefill_tokens -= hold.uncached_tokens
         if hold.at > self.seen_until:
-            self._count_unseen(hold, -1)
-            hold.confirmed = True
-            self._count_unseen(hold, 1)
+            self.unseen_waiting -= 1
+            self.unseen_running += 1
         hold.confirmed = True
 
     def take_off(self, hold: Hold, now: float) -> None:
@@ -285,8 +284,9 @@ class Worker:
         del self.holds[hold.key]
         self.open -= 1
         self.context_tokens -= hold.prompt_tokens
-        if not hold.confirmed:
-            self.prefill_tokens -= hold.uncached_tokens
+        confirmed, uncached = hold.confirmed, hold.uncached_tokens
+        if not confirmed:
+            self.prefill_tokens -= uncached
         if hold.lora is not None:
             left = self.lora_holds[hold.lora] - 1
             if left:
@@ -298,18 +298,22 @@ class Worker:
         if now - ended[0] > VISIBLE_AFTER_S:
             ended.popleft()
         if hold.at > self.seen_until:
-            self._count_unseen(hold, -1)
-        elif hold.confirmed:
+            self.unseen_tokens -= uncached
+            if confirmed:
+                self.unseen_running -= 1
+            else:
+                self.unseen_waiting -= 1
+        elif confirmed:
             self.ended_running += 1
         else:
             self.ended_waiting += 1
 
-    def _count_unseen(self, hold: Hold, by: int) -> None:
+    def _count_unseen(self, hold: Hold) -> None:
         if hold.confirmed:
-            self.unseen_running += by
+            self.unseen_running += 1
         else:
-            self.unseen_waiting += by
-        self.unseen_tokens += by * hold.uncached_tokens
+            self.unseen_waiting += 1
+        self.unseen_tokens += hold.uncached_tokens
 
 
 def _possible(report: WorkerLoad) -> WorkerLoad:
