@@ -12,9 +12,12 @@ SYNC = UV_PYTHON="$${UV_PYTHON:-$$(cat $(CHOSEN))}" $(UV) sync --locked --inexac
 # One environment for the whole workspace, whatever environment the shell has active. What was installed into it besides
 # (a plugin that is being written) stays.
 unexport VIRTUAL_ENV
+# The next process that imports a file reads its bytecode: pytest's assertions alone take ten seconds to compile, which
+# each worker of `make test` would do again.
+unexport PYTHONDONTWRITEBYTECODE
 ANNOUNCE := test -d .venv || echo "Installing packages into .venv/ ..."
 # Bytecode of what is installed, once a lock file, and of the members' sources where they changed: else the first start
-# of each command pays for it, and every start where PYTHONDONTWRITEBYTECODE is set.
+# of each command pays for it.
 COMPILED = .venv/compiled-for-$@
 BYTECODE = $$(test $(COMPILED) -nt uv.lock || echo --compile-bytecode)
 COMPILE = touch $(COMPILED) && $(RUN)/python -m compileall -q contracts shared services tools
