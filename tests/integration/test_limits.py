@@ -34,7 +34,7 @@ class Preprocessors:
     async def start(self, *instances: str) -> None:
         for name in instances:
             env = self._env | {"POINTSMAN_INSTANCE": name}
-            self.running[name] = self._processes.start("pointsman-preprocessor", env=env)
+            self.running[name] = self._processes.fork("pointsman-preprocessor", env=env)
         await asyncio.gather(*(self.running[name].wait_ready() for name in instances))
 
     def kill(self, instance: str) -> None:

@@ -25,7 +25,7 @@ class Collectors:
         self._env = {"POINTSMAN_NATS_URL": nats_url, "POINTSMAN_CONFIG": str(config)}
 
     def start(self) -> ServiceProcess:
-        return self._processes.start("pointsman-metrics-collector", env=self._env)
+        return self._processes.fork("pointsman-metrics-collector", env=self._env)
 
 
 @pytest.fixture

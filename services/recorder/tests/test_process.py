@@ -48,7 +48,7 @@ def completed(number: int) -> ResponseCompleted:
 
 
 class Scene:
-    """A recorder, and whoever looks at what it does."""
+    """A recorder, and an observer of what it publishes."""
 
     def __init__(self, server: NatsServer, seen: Observer, processes: Processes, folder: Path) -> None:
         self.server = server
@@ -56,9 +56,10 @@ class Scene:
         self.folder = folder
         self._processes = processes
 
-    def start(self, **settings: str) -> ServiceProcess:
+    def start(self, *, by_itself: bool = False, **settings: str) -> ServiceProcess:
         env = {"POINTSMAN_NATS_URL": self.server.url, "POINTSMAN_STATE_DIR": str(self.folder / "state"), **settings}
-        return self._processes.start("pointsman-recorder", env=env)
+        start = self._processes.start if by_itself else self._processes.fork
+        return start("pointsman-recorder", env=env)
 
     async def ask_story(self, request_id: str) -> Story:
         return Story.decode(await self.seen.bus.ask(StoryQuery(request_id=request_id), timeout=30))
@@ -216,7 +217,7 @@ async def test_an_outage_of_the_bus_and_events_that_cant_be_read_dont_end_it(sce
 
 @pytest.mark.requirement("REGRET-1")
 async def test_a_recorder_that_judges_publishes_regret_that_its_sums_agree_with(scene: Scene) -> None:
-    recorder = scene.start(POINTSMAN_JUDGE="true")
+    recorder = scene.start(by_itself=True, POINTSMAN_JUDGE="true")
     await recorder.wait_ready()
     bus = scene.seen.bus
     now, count = unix_ms(), 80

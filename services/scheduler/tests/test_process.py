@@ -169,7 +169,7 @@ def start_scheduler(own_nats_server: NatsServer, processes: Processes, tmp_path:
     env = {"POINTSMAN_NATS_URL": own_nats_server.url, "POINTSMAN_CONFIG": str(config)}
 
     async def start() -> ServiceProcess:
-        process = processes.start("pointsman-scheduler", env=env)
+        process = processes.fork("pointsman-scheduler", env=env)
         await process.wait_ready()
         return process
 

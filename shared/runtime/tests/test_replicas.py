@@ -1,7 +1,6 @@
 """Replicas of a stage that die or stop while requests pass: no request fails while one lives."""
 
 import asyncio
-import sys
 import time
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
@@ -40,8 +39,7 @@ class Stack:
     def __init__(self, server: NatsServer, processes: Processes, config: str) -> None:
         env = {"POINTSMAN_NATS_URL": server.url, "POINTSMAN_CONFIG": config}
         self.replicas: dict[str, list[ServiceProcess]] = {
-            name: [processes.start_command([sys.executable, SCRIPT, name], env=env) for _ in range(2)]
-            for name in ("preprocessor", "scheduler")
+            name: [processes.fork(SCRIPT, name, env=env) for _ in range(2)] for name in ("preprocessor", "scheduler")
         }
         self.service = Journeys(Bus(Connection([server.url], name="edge"), Process("frontend", "edge")))
         self.client = JourneyClient(self.service)

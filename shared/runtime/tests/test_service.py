@@ -23,7 +23,7 @@ from pointsman_runtime.journey.journeys import Journeys
 from pointsman_runtime.telling.process import Process
 from pointsman_testing import NatsServer, Processes, ServiceProcess, builders, eventually
 
-SERVICE = [sys.executable, str(Path(__file__).with_name("sample_service.py")), "scheduler"]
+SERVICE = (str(Path(__file__).with_name("sample_service.py")), "scheduler")
 
 
 @pytest.fixture
@@ -34,7 +34,7 @@ def config_file(tmp_path: Path) -> Path:
 
 
 def start(processes: Processes, server: NatsServer, config: str) -> ServiceProcess:
-    return processes.start_command(SERVICE, env={"POINTSMAN_NATS_URL": server.url, "POINTSMAN_CONFIG": config})
+    return processes.fork(*SERVICE, env={"POINTSMAN_NATS_URL": server.url, "POINTSMAN_CONFIG": config})
 
 
 async def ready_reasons(url: str) -> dict[str, str]:
@@ -66,7 +66,8 @@ async def ask_for_a_decision(server: NatsServer) -> Decision:
 async def test_a_service_answers_and_ends_with_0_on_sigterm(
     nats_server: NatsServer, processes: Processes, config_file: Path
 ) -> None:
-    service = start(processes, nats_server, str(config_file))
+    env = {"POINTSMAN_NATS_URL": nats_server.url, "POINTSMAN_CONFIG": str(config_file)}
+    service = processes.start_command([sys.executable, *SERVICE], env=env)
     await service.wait_ready()
     assert (await ask_for_a_decision(nats_server)).revision == 1
     assert await service.terminate() == 0
@@ -196,7 +197,7 @@ async def metrics(url: str) -> str:
 async def test_wrong_settings_end_the_process_with_78_and_words(
     processes: Processes, env: dict[str, str], words: str
 ) -> None:
-    service = processes.start_command(SERVICE, env=env)
+    service = processes.fork(*SERVICE, env=env)
     await eventually(lambda: service.returncode is not None)
     assert service.returncode == 78
     assert words in service.log_text()

@@ -1,12 +1,13 @@
-"""Forks console scripts from a process that has imported them all, for tests that start many.
+"""Forks scripts from a process that has imported all console scripts, for tests that start many.
 
 A process of the gateway imports for more than a second of CPU time before its first line runs, and a whole gateway is
-ten of them. A fork runs the script's own entry point in a process of its own. The tests of each package
-(`Processes.start`), of `pointsman up` and of the documents show that a script also starts by itself.
+ten of them. A fork runs the script's own entry point, or the given file, in a process of its own. One test of each
+package (`Processes.start`) and those of `pointsman up` and of the documents show that a script also starts by itself.
 """
 
 import multiprocessing
 import os
+import runpy
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
@@ -33,7 +34,9 @@ class Forked:
     def __init__(self, script: str, arguments: Sequence[str], env: Mapping[str, str], log: Path) -> None:
         context, scripts = _server()
         # A daemon in multiprocessing's terms: it ends with the test run even if a test leaves it behind.
-        self._process = context.Process(target=_become, args=(scripts[script], arguments, env, log), daemon=True)
+        self._process = context.Process(
+            target=_become, args=(scripts.get(script, script), arguments, env, log), daemon=True
+        )
         self._process.start()
         self.pid = self._process.pid or 0
         """Process id, which is also that of its session."""
@@ -61,11 +64,11 @@ def _server() -> tuple[ForkServerContext, dict[str, EntryPoint]]:
     """The process that forks, and the scripts of this environment: a member's own tests have few of them."""
     scripts = {each.name: each for each in entry_points(group="console_scripts") if each.name in _FORKED}
     context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload([each.module for each in scripts.values()])
+    context.set_forkserver_preload(["pointsman_runtime.service.host", *(each.module for each in scripts.values())])
     return context, scripts
 
 
-def _become(script: EntryPoint, arguments: Sequence[str], env: Mapping[str, str], log: Path) -> None:
+def _become(script: EntryPoint | str, arguments: Sequence[str], env: Mapping[str, str], log: Path) -> None:
     os.setsid()
     nothing, output = os.open(os.devnull, os.O_RDONLY), os.open(log, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
     for source, target in ((nothing, 0), (output, 1), (output, 2)):
@@ -74,5 +77,9 @@ def _become(script: EntryPoint, arguments: Sequence[str], env: Mapping[str, str]
     os.environ.update(env)
     # As an interpreter does when it starts.
     sys.path[:0] = [folder for folder in env.get("PYTHONPATH", "").split(os.pathsep) if folder]
-    sys.argv = [str(Path(sys.executable).with_name(script.name)), *arguments]
-    sys.exit(script.load()())
+    if isinstance(script, str):
+        sys.argv = [script, *arguments]
+        runpy.run_path(script, run_name="__main__")
+    else:
+        sys.argv = [str(Path(sys.executable).with_name(script.name)), *arguments]
+        sys.exit(script.load()())

@@ -132,8 +132,8 @@ class Processes:
         return self.start_command(command, env=env)
 
     def fork(self, script: str, *arguments: str, env: Mapping[str, str] | None = None) -> ServiceProcess:
-        """Like `start`, without its seconds of imports (see `nursery`)."""
-        log_path = self._new_log(script)
+        """Like `start`, without its seconds of imports (see `nursery`). `script` may also be the path of a file."""
+        log_path = self._new_log(Path(script).name)
         process = Forked(script, arguments, self._surroundings(env), log_path)
         return self._add(ServiceProcess([script, *arguments], process, log_path))
 

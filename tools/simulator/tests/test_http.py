@@ -57,7 +57,7 @@ async def start(processes: Processes, tmp_path: Path) -> AsyncIterator[Starter]:
     async def started(*options: str) -> RunningEngine:
         ports = tmp_path / f"port-{len(closing)}", tmp_path / f"admin-{len(closing)}"
         files = ("--port-file", str(ports[0]), "--admin-port", "0", "--admin-port-file", str(ports[1]))
-        process = processes.start("pointsman-simulator", "serve", *SERVED, *files, *options)
+        process = processes.fork("pointsman-simulator", "serve", *SERVED, *files, *options)
         await eventually(lambda: ports[0].exists() or process.returncode is not None)
         assert process.returncode is None, process.log_text()
         url, admin = (f"http://127.0.0.1:{path.read_text().strip()}" for path in ports)
