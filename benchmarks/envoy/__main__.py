@@ -1,11 +1,12 @@
 """The cost of the Envoy edge: the adapter alone, and the whole journey with the real Envoy.
 
-`python -m benchmarks.envoy [--seconds 4] [--alone | --latency]`. Alone: an ext_proc client calls an adapter with a
-fixed decision. Printed are exchanges a second, and the exchanges that a core of the adapter can carry by its CPU time.
-Then 10,000 exchanges are aborted, after which its memory must be back at its old size. Whole: `pointsman up --envoy`
-before a backend that answers at once, asked directly and through the gateway in the same run; then 10,000 exchanges are
-aborted, after which none may be open or reserved. `--latency` measures only the difference between the gateway and
-Envoy alone: an Envoy straight to the backend, asked in turn with the gateway. All processes share this machine's cores.
+`python -m benchmarks.envoy [--seconds 4] [--alone | --latency | --frames]`. Alone: an ext_proc client calls an adapter
+with a fixed decision. Printed are exchanges a second, and the exchanges that a core of the adapter can carry by its CPU
+time. Then 10,000 exchanges are aborted, after which its memory must be back at its old size. Whole: `pointsman up
+--envoy` before a backend that answers at once, asked directly and through the gateway in the same run; then 10,000
+exchanges are aborted, after which none may be open or reserved. `--latency` measures only the difference between the
+gateway and Envoy alone: an Envoy straight to the backend, asked in turn with the gateway. `--frames` counts what Envoy
+and the adapter send each other for one request. All processes share this machine's cores.
 """
 
 import argparse
@@ -22,6 +23,7 @@ from urllib.parse import urljoin
 import uvloop
 
 from benchmarks.envoy.aborts import abort
+from benchmarks.envoy.frames import counts
 from benchmarks.envoy.over_envoy import over_envoy
 from benchmarks.envoy.requests import PATH, body
 from benchmarks.envoy.verdicts import verdict
@@ -187,6 +189,12 @@ async def latency(seconds: float) -> bool:
         return all(await over_envoy(running, seconds))
 
 
+async def frames(seconds: float) -> bool:
+    """The messages, frames and reads of one request; whether every request was served."""
+    with gateway(("--envoy",), tokens=100) as running:
+        return _answered(await counts(running, seconds))
+
+
 async def _latency(running: Running, per_second: float, seconds: float) -> int:
     """The added latency at a fixed rate of requests a second, regardless of their outcomes; returns how many failed."""
     direct = await open_loop(urljoin(running.direct, PATH), body(1), per_second, seconds)
@@ -222,6 +230,8 @@ async def run(seconds: float, only: str) -> bool:
     print(f"machine: {describe()}")
     if only == "latency":
         return await latency(seconds)
+    if only == "frames":
+        return await frames(seconds)
     await alone(seconds)
     return only == "alone" or await whole(seconds)
 
@@ -233,6 +243,7 @@ def main() -> int:
     part = parser.add_mutually_exclusive_group()
     part.add_argument("--alone", dest="only", action="store_const", const="alone", help="the adapter alone")
     part.add_argument("--latency", dest="only", action="store_const", const="latency", help="added to Envoy alone")
+    part.add_argument("--frames", dest="only", action="store_const", const="frames", help="counts for one request")
     arguments = parser.parse_args()
     return 0 if uvloop.run(run(arguments.seconds, arguments.only or "all")) else 1
 

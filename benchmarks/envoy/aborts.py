@@ -21,7 +21,7 @@ _AT_A_TIME: Final = 50
 async def abort(running: Running, body: bytes, count: int) -> dict[str, float]:
     """Abort `count` exchanges: right after the head, while they are decided, and when they are on the books. Returns
     the number left open, by metric, once it is zero or `LIMIT_S` have passed."""
-    async with ExtProcClient(_adapter(running)) as client:
+    async with ExtProcClient(adapter_address(running)) as client:
 
         async def several(first: int) -> None:
             for number in range(first, count, _AT_A_TIME):
@@ -46,8 +46,8 @@ async def abort(running: Running, body: bytes, count: int) -> dict[str, float]:
     return left
 
 
-def _adapter(running: Running) -> str:
-    """Host and port, as it logs them."""
+def adapter_address(running: Running) -> str:
+    """The adapter's host and port, as it logs them."""
     for line in (running.logs / "gateway.log").read_text().splitlines():
         if '"serving"' in line:
             return str(json.loads(line)["url"]).partition("://")[2]

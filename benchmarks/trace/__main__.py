@@ -1,11 +1,12 @@
 """The functions and files of the product that one warm request touches, and the interpreter's work for it.
 
-`python -m benchmarks.trace [--model auto] [--policy] [--recorder] [--functions]`: starts one bundle as `pointsman up`
-does, with a model selector (`auto.yaml` of `benchmarks.overhead`), warms it, counts every call while it serves further
-requests one after the other, and prints the product functions that were called for each of them, and the files that
-these are in. Calls of comprehensions and nested functions count for the function around them. The calls of an equally
-long time without requests, those of timers, are subtracted. `--policy`: with the configuration and the requests of
-`benchmarks.policy`, which has no bars here. `--recorder`: with a recorder, whose calls are then in the figures.
+`python -m benchmarks.trace [--model auto] [--policy] [--envoy] [--recorder] [--functions]`: starts one bundle as
+`pointsman up` does, with a model selector (`auto.yaml` of `benchmarks.overhead`), warms it, counts every call while it
+serves further requests one after the other, and prints the product functions that were called for each of them, and the
+files that these are in. Calls of comprehensions and nested functions count for the function around them. The calls of
+an equally long time without requests, those of timers, are subtracted. `--policy`: with the configuration and the
+requests of `benchmarks.policy`, which has no bars here. `--envoy`: through Envoy and the epp-adapter. `--recorder`:
+with a recorder, whose calls are then in the figures.
 
 Beside calls it counts opcodes and calls into C, those of libraries too, in every thread. The counts hardly change from
 run to run, whatever else the machine does, so they show a change of some percent that times don't.
@@ -107,14 +108,16 @@ def policy(folder: Path) -> tuple[Path, Load]:
     return file, lambda url, seconds: policy_loop(url, token, numbers, 1, seconds)
 
 
-def traced(model: str | None, seconds: float, *, recorder: bool) -> tuple[int, Work]:
-    """Requests that were served, and the bundle's work for them; without a model those of `policy`."""
+def traced(model: str | None, seconds: float, *, envoy: bool, recorder: bool) -> tuple[int, Work]:
+    """Requests that were served, and the bundle's work for them; without a model those of `policy`. `envoy`: they come
+    through an Envoy."""
     with TemporaryDirectory(prefix="pointsman-trace-") as folder:
         file = Path(folder) / "calls"
         os.environ["POINTSMAN_TRACE_FILE"] = str(file)
         os.environ["PYTHONPATH"] = str(Path(__file__).with_name("in_process"))
         config, load = policy(Path(folder)) if model is None else plain(model)
-        with gateway(("--config", str(config)), recorder=recorder) as running:
+        options = ("--config", str(config), *(("--envoy",) if envoy else ()))
+        with gateway(options, recorder=recorder) as running:
             pid = running.pids["gateway"]
             url = urljoin(running.door, PATH)
             uvloop.run(load(url, WARM_S))
@@ -148,13 +151,13 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.trace", description=__doc__)
     parser.add_argument("--model", choices=("auto", MODEL), default="auto", help="that requests name")
     parser.add_argument("--policy", action="store_true", help="trace the whole policy of benchmarks.policy")
+    parser.add_argument("--envoy", action="store_true", help="ask through Envoy, by way of the epp-adapter")
     parser.add_argument("--recorder", action="store_true", help="with a recorder")
     parser.add_argument("--seconds", type=float, default=TRACED_S, help="for which requests are counted")
     parser.add_argument("--functions", action="store_true", help="print each function with its calls and opcodes")
     arguments = parser.parse_args()
-    requests, work = traced(
-        None if arguments.policy else arguments.model, arguments.seconds, recorder=arguments.recorder
-    )
+    model = None if arguments.policy else arguments.model
+    requests, work = traced(model, arguments.seconds, envoy=arguments.envoy, recorder=arguments.recorder)
     each = {
         place: count / requests
         for place, count in work.calls.items()
