@@ -1,5 +1,7 @@
 """The constructors that take their values as they are."""
 
+import copy
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -42,6 +44,15 @@ def test_a_whole_number_in_a_field_of_floats_travels_as_a_float() -> None:
     built = CounterState(window="tokens/60", limit="l", slots=(5,))
     assert built.model_dump_json() == CounterState.model_validate(built.model_dump()).model_dump_json()
     assert "[5.0]" in built.model_dump_json()
+
+
+def test_a_part_that_was_built_unchecked_is_copied_changed_and_printed_as_any_other() -> None:
+    built, decoded = HeaderEdit(name="a"), HeaderEdit.model_validate_json('{"name": "a"}')
+    assert copy.copy(built) == copy.deepcopy(built) == built == decoded
+    assert built.with_fields({"value": "b"}) == built.model_copy(update={"value": "b"})
+    assert (repr(built), hash(built), dict(built)) == (repr(decoded), hash(decoded), dict(decoded))
+    assert (built.model_extra, built.model_fields_set) == (None, set())
+    assert not hasattr(built, "vlaue")
 
 
 def test_two_parts_share_no_default() -> None:
