@@ -5,11 +5,12 @@ import math
 from collections.abc import Callable
 from typing import Literal, TypeVar
 
+from pointsman_contracts.headers import MESSAGE_ID, TRACEPARENT
 from pointsman_contracts.journey import JOURNEY_LIMIT
 from pointsman_contracts.message import Message
 from pointsman_contracts.subjects import subject
 from pointsman_runtime.bus import message_headers
-from pointsman_runtime.bus.addresses import Addresses
+from pointsman_runtime.bus.addresses import KEPT, Addresses
 from pointsman_runtime.bus.errors import MessageTooLarge, NoListener, NoReply
 from pointsman_runtime.bus.fan_out import FanOut
 from pointsman_runtime.bus.hub import Hub
@@ -23,6 +24,24 @@ from pointsman_runtime.telling.tallies import Tallies, Tally
 M = TypeVar("M", bound=Message)
 H = TypeVar("H")
 T = TypeVar("T")
+
+
+class _Channel:
+    """A subject that messages of one type are published to, and the text that their headers share."""
+
+    __slots__ = ("head", "id_head", "is_event", "subject")
+
+    def __init__(self, message: type[Message], route: tuple[str, ...]) -> None:
+        self.subject = subject(message, *route)
+        self.is_event = message.address.kind == "evt"
+        self.head = message_headers.build(message.address.type_id).decode().removesuffix("\r\n")
+        self.id_head = f"{MESSAGE_ID}: {self.subject}:"
+        """Of an event; its source and sequence follow."""
+
+    def headers(self, traceparent: str | None) -> bytes:
+        """Those of a message without an id."""
+        trace = f"{TRACEPARENT}: {traceparent}\r\n" if traceparent else ""
+        return f"{self.head}{trace}\r\n".encode()
 
 
 class Bus:
@@ -39,6 +58,8 @@ class Bus:
         self.tallies: Tallies = self.hub.tallies
         self.process = process
         self.addresses = Addresses()
+        self._channels: dict[tuple[object, ...], _Channel] = {}
+        """By message and route: to build one costs more than to publish to it."""
         self.connections = 0
         """How often the connection was made. Messages published while it was lost never arrive here."""
         self._mailboxes: list[Mailbox] = []
@@ -141,13 +162,17 @@ class Bus:
         pending: int = 16384,
     ) -> None:
         tally = self.new_tally(message.address.type_id)
-        handle = Listener(self.link, self.tallies, tally, kinds, read, handler).handle
+        listener = Listener(self.link, self.tallies, tally, kinds, read, handler)
+        told = None
         if keep == "latest":
-            mailbox: Mailbox = LatestWins(tally, handle, self.link.soon)
+            mailbox: Mailbox = LatestWins(tally, listener.handle, self.link.soon)
             self._mailboxes.append(mailbox)
         else:
-            mailbox = self.mailbox(tally, handle, pending=pending)
-        self._attach(mailbox, subject(message, *route), route)
+            mailbox = listener.mailbox = self.mailbox(tally, listener.handle, pending=pending)
+            told = listener.told
+        # No other process subscribes to a route that names this instance.
+        exclusive = self.process.instance in route
+        self._sids.append(self.link.attach(subject(message, *route), mailbox.take, exclusive=exclusive, told=told))
 
     def mailbox(self, tally: Tally, handle: Handle, *, pending: int = 4096, concurrency: int = 256) -> Fifo:
         """A queue before `handle` that `finish` waits for. `pending` bounds the messages that wait, `concurrency` the
@@ -164,22 +189,22 @@ class Bus:
         BusCongested, PayloadTooLarge, and MessageTooLarge for an event over 64 KiB; even then the services of this
         process have received it.
         """
-        address = message.address
-        to = self.addresses.message(type(message), route)
-        if not again and self.link.tell(to, message):
+        kind = type(message)
+        channel = self._channels.get((kind, *route)) or self._channel(kind, route)
+        if not again and self.link.tell(channel.subject, message):
             return
-        if address.kind == "evt":
+        if channel.is_event:
             facts = message.__dict__
-            self._send_event(
-                to, type(message), message.encode(), facts.get("source"), facts.get("sequence"), traceparent
+            self.publish_written(
+                kind, message.encode(), facts.get("source"), facts.get("sequence"), *route, traceparent=traceparent
             )
-            return
-        headers = message_headers.build(address.type_id, traceparent=traceparent)
-        self._outside.publish(to, message.encode(), headers=headers)
+        else:
+            self._outside.publish(channel.subject, message.encode(), headers=channel.headers(traceparent))
 
     def tell(self, message: Message, *route: str) -> None:
         """Hand a message to the services of this process alone."""
-        self.link.tell(self.addresses.message(type(message), route), message)
+        kind = type(message)
+        self.link.tell((self._channels.get((kind, *route)) or self._channel(kind, route)).subject, message)
 
     def publish_written(
         self,
@@ -190,16 +215,20 @@ class Bus:
         *route: str,
         traceparent: str | None = None,
     ) -> None:
-        """As `publish`, of an event that is encoded: `payload` is a `message` with this source and sequence. No service
-        of this process may listen to it."""
-        to = self.addresses.message(message, route)
-        self._send_event(to, message, payload, source, sequence, traceparent)
+        """As `publish`, of an event that is encoded: `payload` is a `message` with this source and sequence. The
+        services of this process don't receive it."""
+        channel = self._channels.get((message, *route)) or self._channel(message, route)
+        if len(payload) > JOURNEY_LIMIT:
+            raise MessageTooLarge(message.address.type_id, JOURNEY_LIMIT, len(payload))
+        trace = f"{TRACEPARENT}: {traceparent}\r\n" if traceparent else ""
+        headers = f"{channel.head}{trace}{channel.id_head}{source}:{sequence}\r\n\r\n".encode()
+        self._outside.publish(channel.subject, payload, "", headers, relaxed=True)
 
     def publish_to_peers(self, message: type[Message], payload: bytes, *route: str) -> None:
         """As `publish`, of a signal that is encoded: `payload` is a `message`. The services of this process don't
         receive it."""
-        to = self.addresses.message(message, route)
-        self._outside.publish(to, payload, headers=message_headers.build(message.address.type_id))
+        channel = self._channels.get((message, *route)) or self._channel(message, route)
+        self._outside.publish(channel.subject, payload, headers=channel.headers(None))
 
     async def ask(self, message: Message, *route: str, timeout: float = 1.0) -> bytes:  # noqa: ASYNC109 - no task, no wait_for
         """Send a question and wait for its one answer, which is returned undecoded.
@@ -221,20 +250,11 @@ class Bus:
             raise NoListener(to)
         return payload
 
-    def _send_event(
-        self,
-        to: str,
-        message: type[Message],
-        payload: bytes,
-        source: str | None,
-        sequence: int | None,
-        traceparent: str | None,
-    ) -> None:
-        type_id = message.address.type_id
-        if len(payload) > JOURNEY_LIMIT:
-            raise MessageTooLarge(type_id, JOURNEY_LIMIT, len(payload))
-        headers = message_headers.build(type_id, traceparent=traceparent, message_id=f"{to}:{source}:{sequence}")
-        self._outside.publish(to, payload, "", headers, relaxed=True)
+    def _channel(self, message: type[Message], route: tuple[str, ...]) -> "_Channel":
+        if len(self._channels) >= KEPT:
+            self._channels.clear()
+        channel = self._channels[message, *route] = _Channel(message, route)
+        return channel
 
     def _on_connected(self) -> None:
         self._connected.set()
@@ -245,7 +265,3 @@ class Bus:
     def _on_disconnected(self) -> None:
         self._was_lost = True
         self._connected.clear()
-
-    def _attach(self, mailbox: Mailbox, to: str, route: tuple[str, ...]) -> None:
-        # No other process subscribes to a route that names this instance.
-        self._sids.append(self.link.attach(to, mailbox.take, exclusive=self.process.instance in route))

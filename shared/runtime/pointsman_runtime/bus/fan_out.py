@@ -5,8 +5,8 @@ one. A message to a queue group, or a question, that a service of this process t
 """
 
 import itertools
-from collections.abc import Callable
-from typing import Final, NamedTuple
+from collections.abc import Callable, Iterable
+from typing import Any, Final
 
 from pointsman_contracts.message import Message
 from pointsman_runtime.bus.link import Link
@@ -14,6 +14,8 @@ from pointsman_runtime.bus.mailbox import Delivery
 from pointsman_runtime.bus.wire import Receiver
 
 Take = Callable[[Delivery], None]
+Tell = Callable[[str, Any], None]
+"""Takes the subject and a message of this process."""
 INBOXES: Final = "_INBOX."
 KEPT: Final = 8192
 """Subjects whose subscriptions are kept; with more in use, all are forgotten and looked for again."""
@@ -22,10 +24,12 @@ KEPT: Final = 8192
 class _Interest:
     """The subscriptions of this process to one pattern."""
 
-    __slots__ = ("exclusive", "group", "remote", "takers")
+    __slots__ = ("exclusive", "group", "remote", "takers", "told")
 
     def __init__(self, *, group: bool) -> None:
         self.takers: dict[int, Take] = {}
+        self.told: dict[int, Tell] = {}
+        """The same subscriptions, for a message of this process."""
         self.group = group
         self.exclusive = False
         """Whether no other process subscribes to it."""
@@ -33,14 +37,22 @@ class _Interest:
         """Id of its subscription at the link."""
 
 
-class _Reach(NamedTuple):
+class _Reach:
     """The subscriptions of this process that match one subject."""
 
-    takers: tuple[Take, ...]
-    inside_only: bool
+    __slots__ = ("inside_only", "takers", "told")
+
+    def __init__(self, interests: Iterable[_Interest]) -> None:
+        self.takers: tuple[Take, ...] = ()
+        self.told: tuple[Tell, ...] = ()
+        self.inside_only = False
+        for interest in interests:
+            self.takers += tuple(interest.takers.values())
+            self.told += tuple(interest.told.values())
+            self.inside_only |= interest.group or interest.exclusive
 
 
-_NO_INSTANCE: Final = _Reach((), inside_only=False)
+_NO_INSTANCE: Final = _Reach(())
 
 
 class FanOut:
@@ -90,9 +102,12 @@ class FanOut:
 
         return self.attach(subject, take, queue)
 
-    def attach(self, subject: str, take: Take, queue: str = "", *, exclusive: bool = False) -> int:
+    def attach(
+        self, subject: str, take: Take, queue: str = "", *, exclusive: bool = False, told: Tell | None = None
+    ) -> int:
         """Subscribe now and after every reconnection; returns the id to detach with. `exclusive`: no other process
-        subscribes to this subject, so that messages of this one needn't leave it."""
+        subscribes to this subject, so that messages of this one needn't leave it. `told` gets the messages of this
+        process that are objects; without it `take` does."""
         self._reach.clear()
         sid = next(self._ids)
         key = subject, queue
@@ -102,6 +117,7 @@ class FanOut:
             interest.remote = self._link.subscribe(subject, self._receiver(interest), queue)
             self._inboxes += subject.startswith(INBOXES) and not subject.startswith(self._inbox)
         interest.takers[sid] = take
+        interest.told[sid] = told or (lambda to, message: take(Delivery(to, "", b"", b"", message)))
         interest.exclusive |= exclusive
         self._of[sid] = key
         return sid
@@ -133,10 +149,8 @@ class FanOut:
     def tell(self, subject: str, message: Message) -> bool:
         """Hand a message to the subscriptions of this process alone. True when no other process needs it."""
         reach = self._reach.get(subject) or self._reach_of(subject)
-        if reach.takers:
-            delivery = Delivery(subject, "", b"", b"", message)
-            for take in reach.takers:
-                take(delivery)
+        for told in reach.told:
+            told(subject, message)
         return reach.inside_only
 
     async def flush(self, timeout: float) -> None:  # noqa: ASYNC109 - as in Link
@@ -150,7 +164,7 @@ class FanOut:
         self._reach.clear()
         interest = self._interests[key]
         if len(interest.takers) > 1:
-            del interest.takers[sid]
+            del interest.takers[sid], interest.told[sid]
             return
         del self._interests[key]
         end(interest.remote)
@@ -179,13 +193,8 @@ class FanOut:
         return reach
 
     def _find(self, subject: str) -> _Reach:
-        takers: list[Take] = []
-        inside_only = False
-        for (pattern, _), interest in self._interests.items():
-            if matches(pattern, subject):
-                takers += interest.takers.values()
-                inside_only |= interest.group or interest.exclusive
-        return _Reach(tuple(takers), inside_only) if takers else _NO_INSTANCE
+        found = [interest for (pattern, _), interest in self._interests.items() if matches(pattern, subject)]
+        return _Reach(found) if found else _NO_INSTANCE
 
 
 def matches(pattern: str, subject: str) -> bool:

@@ -7,7 +7,7 @@ from pydantic import ValidationError
 
 from pointsman_runtime.bus.errors import BusError
 from pointsman_runtime.bus.link import PubSub
-from pointsman_runtime.bus.mailbox import Delivery
+from pointsman_runtime.bus.mailbox import Delivery, Fifo
 from pointsman_runtime.telling.logs import Log
 from pointsman_runtime.telling.tallies import Tallies, Tally
 
@@ -38,9 +38,24 @@ class Listener(Generic[M]):
         self._kinds = kinds
         self._read = read
         self._handler = handler
+        self.mailbox: Fifo | None = None
+        """Has the messages that wait for their turn."""
+
+    def told(self, subject: str, message: M) -> None:
+        """Handle a message of this process in this very call, unless others wait."""
+        mailbox = self.mailbox
+        if mailbox is not None and mailbox.busy:
+            mailbox.take(Delivery(subject, "", b"", b"", message))
+            return
+        try:
+            self._handler(message)
+        except Exception as error:  # noqa: BLE001 - one bad message must not end the subscription
+            self._failed(error)
+        else:
+            self._tally.handled += 1
 
     def handle(self, delivery: Delivery) -> None:
-        """Handle one message."""
+        """Handle one message of the mailbox."""
         decoded = delivery.message
         if not isinstance(decoded, self._kinds):
             try:
@@ -52,13 +67,12 @@ class Listener(Generic[M]):
             answer = self._handler(decoded)
             if answer is not None and delivery.reply:
                 self._link.publish(delivery.reply, answer)
-        except BusError as error:
-            self._failed("unsent", error)
-        except Exception as error:  # noqa: BLE001 - one bad message must not end the subscription
-            self._failed("handler_failed", error)
+        except Exception as error:  # noqa: BLE001 - as above
+            self._failed(error)
         else:
             self._tally.handled += 1
 
-    def _failed(self, event: str, error: Exception) -> None:
+    def _failed(self, error: Exception) -> None:
         self._tally.failed += 1
+        event = "unsent" if isinstance(error, BusError) else "handler_failed"
         _log.error(event, error, subscription=self._tally.name)

@@ -3,7 +3,7 @@
 import asyncio
 from typing import Final
 
-from pointsman_runtime.bus.errors import BusCongested
+from pointsman_runtime.bus.errors import BusCongested, BusDisconnected, PayloadTooLarge
 
 UNSENT_LIMIT: Final = 32 * 1024 * 1024
 """Bytes that may wait in this process for a server that doesn't read."""
@@ -21,25 +21,31 @@ class Outbox:
     def __init__(self) -> None:
         self.held = False
         """While it is, nothing is planned: the holder writes in the end."""
+        self.max_payload = 0
+        """As `Link.max_payload`."""
+        self.reason = "not connected yet"
+        """As `Link.reason`."""
         self._transport: asyncio.WriteTransport | None = None
         self._commands: list[bytes] = []
         self._relaxed: list[bytes] = []
         self._relaxed_size = 0
         self._size = 0
-        self._unsent = 0
+        """Bytes that wait here, and those that the transport hadn't sent when it was last asked."""
         self._planned = False
-        self._late_planned = False
+        self._later: asyncio.TimerHandle | None = None
 
-    def attach(self, transport: asyncio.WriteTransport) -> None:
+    def attach(self, transport: asyncio.WriteTransport, max_payload: int) -> None:
         """Write to this transport from now on; bytes that waited for another one are dropped."""
         self._commands.clear()
         self._relaxed.clear()
-        self._size = self._relaxed_size = self._unsent = 0
+        self._size = self._relaxed_size = 0
         self._transport = transport
+        self.max_payload = max_payload
 
-    def detach(self) -> None:
+    def detach(self, reason: str) -> None:
         """The transport is closed."""
         self._transport = None
+        self.reason = reason
 
     def put(self, command: bytes) -> None:
         """Write this, in order, before the loop's next turn."""
@@ -51,24 +57,27 @@ class Outbox:
             self._planned = True
             asyncio.get_running_loop().call_soon(self.write)
 
-    def publish(self, command: bytes, *, relaxed: bool) -> None:
-        """As `put`; relaxed: write it some milliseconds later, after what was put before it. Raises BusCongested when
-        too much waits already."""
+    def publish(
+        self, subject: str, payload: bytes, reply: str = "", headers: bytes = b"", *, relaxed: bool = False
+    ) -> None:
+        """As `Link.publish`."""
         if self._transport is None:
-            return
-        if self._unsent + self._size + len(command) > UNSENT_LIMIT:
-            self._unsent = self._transport.get_write_buffer_size()
-            if self._unsent + self._size + len(command) > UNSENT_LIMIT:
-                raise BusCongested(self._unsent + self._size, UNSENT_LIMIT)
+            raise BusDisconnected(self.reason)
+        size = len(payload) + len(headers)
+        if size > self.max_payload:
+            raise PayloadTooLarge(self.max_payload, size)
+        verb = f"HPUB {subject} {reply} {len(headers)} {size}\r\n" if headers else f"PUB {subject} {reply} {size}\r\n"
+        command = b"".join((verb.encode(), headers, payload, b"\r\n"))
+        if self._size + len(command) > UNSENT_LIMIT:
+            self._make_room(len(command))
         if not relaxed:
             self.put(command)
             return
         self._relaxed.append(command)
         self._size += len(command)
         self._relaxed_size += len(command)
-        if not self._late_planned:
-            self._late_planned = True
-            asyncio.get_running_loop().call_later(RELAXED_S, self._write_late)
+        if self._later is None:
+            self._later = asyncio.get_running_loop().call_later(RELAXED_S, self.write_all)
         if self._relaxed_size > RELAXED_BYTES:
             self.write_all()
 
@@ -80,16 +89,21 @@ class Outbox:
             return
         transport.write(commands[0] if len(commands) == 1 else b"".join(commands))
         self._commands = []
-        self._size = self._relaxed_size
-        self._unsent = transport.get_write_buffer_size()
+        self._size = self._relaxed_size + transport.get_write_buffer_size()
 
     def write_all(self) -> None:
         """Write everything that waits."""
+        if self._later is not None:
+            self._later.cancel()
+            self._later = None
         self._commands += self._relaxed
         self._relaxed = []
         self._relaxed_size = 0
         self.write()
 
-    def _write_late(self) -> None:
-        self._late_planned = False
-        self.write_all()
+    def _make_room(self, size: int) -> None:
+        """Ask the transport how much it has sent since. Raises BusCongested when a command of this size is too much."""
+        here = sum(map(len, self._commands)) + self._relaxed_size
+        self._size = here + (self._transport.get_write_buffer_size() if self._transport else 0)
+        if self._size + size > UNSENT_LIMIT:
+            raise BusCongested(self._size, UNSENT_LIMIT)
