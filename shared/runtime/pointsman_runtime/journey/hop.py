@@ -26,6 +26,14 @@ M = TypeVar("M", PreprocessRequest, Journey)
 _log = Log("stage")
 
 
+class ReplyPath(Protocol):
+    """A request of this process that may have to wait for its reply."""
+
+    def inbox(self) -> str:
+        """Where the reply goes: the request waits for it from now on."""
+        ...
+
+
 class Onward(Protocol):
     """Takes a stage's outcome: `Journeys` of its service."""
 
@@ -43,33 +51,39 @@ class Onward(Protocol):
 
 
 class Hop(Generic[M]):
-    """One message at one stage: its context for the handler, and the ways to continue."""
+    """One message at one stage: its context for the handler, and the ways to continue. When a handler has returned the
+    journey, its hop becomes that of the next stage of this process."""
 
-    __slots__ = ("_onward", "_span", "_started", "body", "message", "reply_to", "traceparent")
+    __slots__ = ("_reply_to", "body", "message", "onward", "span", "started", "traceparent")
 
     def __init__(
         self,
         onward: Onward,
         message: M,
         body: memoryview,
-        reply_to: str,
+        reply_to: str | ReplyPath,
         traceparent: str | None,
         span: Span | None = None,
     ) -> None:
-        self._onward = onward
-        self._started = time.perf_counter()
+        self.onward = onward
+        self.started = time.perf_counter()
         self.message = message
         self.body = body
         """The raw request body, at the preprocessor; empty elsewhere."""
-        self.reply_to = reply_to
-        """The edge's inbox."""
+        self._reply_to = reply_to
         self.traceparent = traceparent
-        self._span = span
+        self.span = span
+
+    @property
+    def reply_to(self) -> str:
+        """The edge's inbox."""
+        to = self._reply_to
+        return to if isinstance(to, str) else to.inbox()
 
     def report(self, *, note: str | None = None, outcome: str = "passed") -> StageReport:
         """This stage's entry for the trail, with the time since the message was taken in hand."""
-        identity = self._onward.process
-        took_ms = round((time.perf_counter() - self._started) * 1000, 3)
+        identity = self.onward.process
+        took_ms = round((time.perf_counter() - self.started) * 1000, 3)
         return StageReport(
             stage=identity.service, instance=identity.instance, outcome=outcome, took_ms=took_ms, note=note
         )
@@ -104,7 +118,7 @@ class Hop(Generic[M]):
         return Rejection(
             request_id=origin.request_id,
             attempt=origin.attempt,
-            stage=self._onward.process.service,
+            stage=self.onward.process.service,
             status=status,
             type=type,
             code=code,
@@ -160,7 +174,7 @@ class Hop(Generic[M]):
         return Answer(
             request_id=journey.request_id,
             attempt=journey.attempt,
-            stage=self._onward.process.service,
+            stage=self.onward.process.service,
             status=status,
             content_type=content_type,
             named=named,
@@ -183,8 +197,8 @@ class Hop(Generic[M]):
         return Parked(
             request_id=self.message.request_id,
             attempt=self.message.attempt,
-            stage=self._onward.process.service,
-            instance=self._onward.process.instance,
+            stage=self.onward.process.service,
+            instance=self.onward.process.instance,
             reason=reason,
             held_ms=held_ms,
         )
@@ -194,7 +208,7 @@ class Hop(Generic[M]):
         parked a request does it itself, later."""
         if outcome is None:
             return
-        message, custom = self.message, self._onward.custom
+        message, custom = self.message, self.onward.custom
         # The service that asked a custom stage does that itself.
         if (
             not custom
@@ -206,17 +220,17 @@ class Hop(Generic[M]):
             outcome = self._shadowed(message, outcome)
         elif isinstance(outcome, Rejection):
             outcome = self._elsewhere(outcome) or outcome
-        if self._span is not None and not isinstance(outcome, Parked):
-            self._span.end(
+        if self.span is not None and not isinstance(outcome, Parked):
+            self.span.end(
                 outcome.message if isinstance(outcome, Rejection) else None,
                 outcome=type(outcome).__name__.lower(),
             )
         try:
             # A custom stage was asked, and answers its asker.
             if isinstance(outcome, Journey) and not custom:
-                self._onward.forward(outcome, self.reply_to, self.traceparent)
+                self.onward.forward(outcome, self.reply_to, self.traceparent)
             else:
-                self._onward.reply(self.reply_to, outcome, self.traceparent)
+                self.onward.reply(self.reply_to, outcome, self.traceparent)
         except MessageTooLarge as error:
             _log.error("journey_too_large", error, request_id=self.message.request_id)
             self.finish(
@@ -225,7 +239,7 @@ class Hop(Generic[M]):
         except PayloadTooLarge as error:
             _log.error("outcome_too_large", error, request_id=self.message.request_id)
             text = (
-                f"{self._onward.process.service} has {error.size} bytes to say; the gateway's bus takes {error.limit}."
+                f"{self.onward.process.service} has {error.size} bytes to say; the gateway's bus takes {error.limit}."
             )
             self.finish(self.reject(500, text, code="answer_too_large"))
         except BusError as error:

@@ -44,7 +44,7 @@ class JourneyClient:
     """Sends requests into the stages of one edge."""
 
     def __init__(self, journeys: Journeys) -> None:
-        self._journeys = journeys
+        self.journeys = journeys
         self.tally: Tally = journeys.bus.new_tally("replies")
         self.held: Final = HeldRequests(self._is_back)
         self.resent = 0
@@ -71,26 +71,30 @@ class JourneyClient:
         Raises BusDisconnected, BusCongested, PayloadTooLarge, NoListener when there is no preprocessor, and NoReply.
         Cancelling forgets the request; an answer that still comes is counted as late.
         """
-        pending = _PendingRequest(self, self._journeys, request, body, hop_budget_s, timeout_s, traceparent, gives_up)
-        reply = pending.begin()
-        if not isinstance(reply, asyncio.Future):
-            return reply
+        pending = _PendingRequest(self, request, body, hop_budget_s, timeout_s, traceparent, gives_up)
         try:
-            return await reply
+            called = self.journeys.call(FIRST_STAGE, request, pending, traceparent, body, straight=True)
+            if isinstance(called, Decision):
+                self.tally.handled += 1
+                return called
+            reply = pending.begin(called)
+            return await reply if isinstance(reply, asyncio.Future) else reply
         finally:
-            pending.close()
+            if pending.token:
+                pending.close()
 
     def waits_for(self, place: MissingStage, within_s: float, now: float) -> bool:
         """Whether a request is held while this stage has no live replica."""
-        return self._journeys.heartbeat.table.lately(place.service, place.route, within_s, now)
+        return self.journeys.heartbeat.table.lately(place.service, place.route, within_s, now)
 
     def _is_back(self, place: MissingStage, now: float) -> bool:
-        where = self._journeys.heartbeat.table.where(place.service, place.route, now)
-        return self._journeys.bus.connected and not isinstance(where, NoInstance)
+        where = self.journeys.heartbeat.table.where(place.service, place.route, now)
+        return self.journeys.bus.connected and not isinstance(where, NoInstance)
 
 
 class _PendingRequest(Waiter):
-    """One request that waits for its decision."""
+    """One request that may have to wait for its decision. Most have it before they wait: the state of waiting is made
+    when a stage asks for the inbox, or when none has decided."""
 
     __slots__ = (
         "_attempt",
@@ -105,7 +109,6 @@ class _PendingRequest(Waiter):
         "_journeys",
         "_missed",
         "_outcome",
-        "_reply_to",
         "_request",
         "_sent_to",
         "_started",
@@ -119,7 +122,6 @@ class _PendingRequest(Waiter):
     def __init__(
         self,
         client: JourneyClient,
-        journeys: Journeys,
         request: PreprocessRequest,
         body: bytes,
         hop_budget_s: float,
@@ -127,64 +129,62 @@ class _PendingRequest(Waiter):
         traceparent: str | None,
         gives_up: GivesUp | None,
     ) -> None:
-        self.future: asyncio.Future[Settled] | None = None
-        """The reply of a request that waits for it."""
-        self._outcome: Settled | BusError | None = None
-        """How it ended without waiting: stages of this process answer within the call."""
+        self.token = ""
         self._client = client
-        self._journeys = journeys
-        self._bus = journeys.bus
-        self._table = journeys.heartbeat.table
         self._request = request
         self._body = body
         self._hop_budget_s = hop_budget_s
         self._timeout_s = timeout_s
         self._traceparent = traceparent
         self._gives_up = gives_up
+
+    def inbox(self) -> str:
+        """As `ReplyPath.inbox`."""
+        if self.token:
+            return self.token
+        self.future: asyncio.Future[Settled] | None = None
+        """The reply of a request that waits for it."""
+        self._outcome: Settled | BusError | None = None
+        """How it ended without waiting: stages of this process answer within the call."""
+        journeys = self._journeys = self._client.journeys
+        self._bus = journeys.bus
+        self._table = journeys.heartbeat.table
         self._started = asyncio.get_running_loop().time()
-        left_s = (request.deadline_ms - time.time_ns() // 1_000_000) / 1000
-        self._deadline = self._started + min(timeout_s, left_s)
-        self._attempt = request.attempt
+        left_s = (self._request.deadline_ms - time.time_ns() // 1_000_000) / 1000
+        self._deadline = self._started + min(self._timeout_s, left_s)
+        self._attempt = self._request.attempt
         self._unanswered = 0
         """Tries that no stage answered."""
         self._holder: tuple[str, str] | None = None
-        self._held_until = math.inf
+        """Service and instance that parked the request."""
+        self._held_until = 0.0
         self._missed: Rejection | NoListener | None = None
         """The end of the request unless the stage that it is held for comes back."""
-        self._reply_to = ""
         self._sent_to: str | None = None
         """Instance that the last try was addressed to; None when any of the group may have it."""
+        return self._bus.replies.expect(self)
 
     @property
     def size(self) -> int:
         """As `Held.size`."""
         return len(self._body)
 
-    def begin(self) -> "Settled | asyncio.Future[Settled]":
-        """Send for the first time. The reply where it came at once, else the future that will have it. Raises what
-        prevents sending; after a future `close` must be called."""
-        replies = self._bus.replies
-        reply_to = self._reply_to = replies.expect(self)
+    def begin(self, called: bool) -> "Settled | asyncio.Future[Settled]":
+        """Begin to wait, after a stage of this process was called; without one, send the request to another process.
+        The reply where it came within the call, else the future that will have it. Raises what prevents sending."""
+        self.inbox()
         try:
-            called = self._journeys.call(
-                FIRST_STAGE, self._request, reply_to, self._traceparent, self._body, straight=True
-            )
-            if isinstance(called, Decision):
-                replies.close(self)
-                self._client.tally.handled += 1
-                return called
             if not called:
                 self._send_out(self._request, self._started, resent=False)
-        except BaseException as error:
+        except BusError as error:
             # An edge that may not decide alone can only wait or try again.
             held = isinstance(error, NoListener) and self._hold(MissingStage(FIRST_STAGE), error, self._started)
             if not held and not (isinstance(error, BusCongested) and self._gives_up is None):
-                self.close()
                 raise
         outcome = self._outcome
         if outcome is None:
             if not self.tick:
-                replies.extend(self, min(self._started + self._budget(), self._deadline))
+                self._bus.replies.extend(self, min(self._started + self._budget(), self._deadline))
             outcome = self.future = asyncio.get_running_loop().create_future()
         elif isinstance(outcome, BusError):
             raise outcome
@@ -206,7 +206,7 @@ class _PendingRequest(Waiter):
         try:
             reply = read_reply(payload)
         except ValidationError as error:
-            self._bus.tallies.malformed(self._client.tally, self._reply_to, payload, error)
+            self._bus.tallies.malformed(self._client.tally, self.token, payload, error)
             return
         self.told(reply)
 
@@ -280,9 +280,7 @@ class _PendingRequest(Waiter):
         self._bus.replies.extend(self, min(now + self._budget(), self._deadline))
         try:
             request = self._request.changed(attempt=self._attempt)
-            if not self._journeys.call(
-                FIRST_STAGE, request, self._reply_to, self._traceparent, self._body, resent=True
-            ):
+            if not self._journeys.call(FIRST_STAGE, request, self, self._traceparent, self._body, resent=True):
                 self._send_out(request, now, resent=True)
         except NoListener as missing:
             if not self._hold(MissingStage(FIRST_STAGE), missing, now):
@@ -313,7 +311,7 @@ class _PendingRequest(Waiter):
         if len(headers) + len(envelope) + 1 + len(body) > self._bus.link.max_payload:
             # The preprocessor asks for it in parts.
             envelope, body = request.changed(body_bytes=len(body)).encode(), b""
-        self._bus.link.publish(to, b"\n".join((envelope, body)), self._reply_to, headers)
+        self._bus.link.publish(to, b"\n".join((envelope, body)), self.token, headers)
 
     def _end(self, now: float) -> None:
         """Its time is over."""

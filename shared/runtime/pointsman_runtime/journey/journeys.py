@@ -19,7 +19,7 @@ from pointsman_runtime.journey import elsewhere
 from pointsman_runtime.journey.custom_answers import Servers
 from pointsman_runtime.journey.custom_stages import CustomStages
 from pointsman_runtime.journey.heartbeat import Heartbeat
-from pointsman_runtime.journey.hop import Reply
+from pointsman_runtime.journey.hop import Reply, ReplyPath
 from pointsman_runtime.journey.hop_budget import HOP_BUDGET_S, budget_of
 from pointsman_runtime.journey.presence import Direct, NoInstance
 from pointsman_runtime.journey.process_stages import BodyOf, ProcessStages
@@ -206,7 +206,7 @@ class Journeys:
         self,
         service: str,
         message: PreprocessRequest | Journey,
-        reply_to: str,
+        reply_to: str | ReplyPath,
         traceparent: str | None,
         body: bytes = b"",
         *,
@@ -221,7 +221,8 @@ class Journeys:
             return False
         rest = memoryview(body) if body else NO_BODY
         if stage.mailbox.busy:
-            return stage.mailbox.hand(Delivery("", reply_to, b"", b"", message, rest, traceparent))
+            inbox = reply_to if isinstance(reply_to, str) else reply_to.inbox()
+            return stage.mailbox.hand(Delivery("", inbox, b"", b"", message, rest, traceparent))
         return stage.run(message, rest, reply_to, traceparent, straight=straight) or True
 
     def call_reviewer(self, service: str, review: ResponseReview, reply_to: str, traceparent: str | None) -> bool:

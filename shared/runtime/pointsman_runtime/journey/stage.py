@@ -13,7 +13,7 @@ from pointsman_contracts.services import STAGES
 from pointsman_runtime.bus import message_headers
 from pointsman_runtime.bus.bus import Bus
 from pointsman_runtime.bus.mailbox import NO_BODY, Delivery
-from pointsman_runtime.journey.hop import SENT, Hop, M, Onward, Outcome
+from pointsman_runtime.journey.hop import SENT, Hop, M, Onward, Outcome, ReplyPath
 from pointsman_runtime.journey.routing_slip import SHADOW, in_shadow, skipped
 from pointsman_runtime.telling.logs import Log
 from pointsman_runtime.telling.telemetry import Tracing, sampled
@@ -82,7 +82,7 @@ class StageRunner:
         self,
         message: PreprocessRequest | Journey,
         body: memoryview,
-        reply_to: str,
+        reply_to: str | ReplyPath,
         traceparent: str | None,
         *,
         straight: bool = False,
@@ -92,44 +92,44 @@ class StageRunner:
         stage = self
         # Its handler takes messages of this type, the edge's among them.
         journey: Journey = message  # pyright: ignore[reportAssignmentType]
-        enforced = not isinstance(message, Journey) or not in_shadow(message)
+        hop = Hop(self._onward, journey, body, reply_to, traceparent)
+        # A custom stage was asked, one in shadow decides nothing, and of a request that is sent again another process
+        # takes the next stage.
+        hands_on = not (self.custom or message.attempt > 1 or (isinstance(message, Journey) and in_shadow(message)))
+        if traceparent is not None and sampled(traceparent):
+            hop.span = self._tracing.begin(self.process.service, traceparent, request_id=message.request_id)
+            hop.traceparent = hop.span.traceparent
+            hands_on = False
         while True:
-            tally = stage._tally
-            span = None
-            if traceparent is not None and sampled(traceparent):
-                span = stage._tracing.begin(stage.process.service, traceparent, request_id=journey.request_id)
-                traceparent = span.traceparent
-            hop = Hop(stage._onward, journey, body, reply_to, traceparent, span)
             try:
                 outcome = stage._handler(journey, hop)
-                if outcome is not None and not isinstance(outcome, SENT):
+                if isinstance(outcome, Journey):
+                    following = stage._following(outcome) if hands_on else None
+                    if following is not None:
+                        stage._tally.handled += 1
+                        stage, journey = following, outcome
+                        hands_on = journey.itinerary[0].mode != SHADOW
+                        hop.onward, hop.message, hop.body = stage._onward, journey, NO_BODY
+                        hop.started = time.perf_counter()
+                        continue
+                elif straight and hands_on and isinstance(outcome, Decision):
+                    stage._tally.handled += 1
+                    return outcome
+                elif outcome is not None and not isinstance(outcome, SENT):
                     stage.mailbox.run(stage._finish_later(hop, outcome))
                     return None
-                if enforced and span is None:
-                    if isinstance(outcome, Journey):
-                        following = stage._next_to(outcome)
-                        if following is not None:
-                            tally.handled += 1
-                            stage, journey, body = following, outcome, NO_BODY
-                            enforced = journey.itinerary[0].mode != SHADOW
-                            continue
-                    elif straight and isinstance(outcome, Decision):
-                        tally.handled += 1
-                        return outcome
                 hop.finish(outcome)
             # A plugin may raise any error, or return a value that JSON can't express; the edge must get an answer.
             except Exception as error:  # noqa: BLE001
                 stage._failed(hop, error)
             else:
-                tally.handled += 1
+                stage._tally.handled += 1
             return None
 
-    def _next_to(self, journey: Journey) -> "StageRunner | None":
+    def _following(self, journey: Journey) -> "StageRunner | None":
         """The stage of this process that takes the journey up at once. None: `Onward.forward` decides."""
         itinerary = journey.itinerary
-        if self.custom or not itinerary or journey.attempt > 1:
-            return None
-        following = self._stages.get(itinerary[0].service)
+        following = self._stages.get(itinerary[0].service) if itinerary else None
         if following is None or following.custom or following.mailbox.busy:
             return None
         if following.routed:
