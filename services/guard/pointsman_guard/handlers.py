@@ -264,7 +264,7 @@ class Handlers:
         return redacted(prompt.texts, judgement.redact).originals
 
     def _policy(self, revision: int, name: str | None) -> GuardPolicy | None:
-        return self._configuration.at(revision).compiled.get(name or DEFAULT_GUARD)
+        return self._configuration.revisions[revision].compiled.get(name or DEFAULT_GUARD)
 
     def _passed(self, review: ResponseReview, note: str | None) -> Verdict:
         return Verdict(request_id=review.request_id, instance=self._identity.instance, note=note)

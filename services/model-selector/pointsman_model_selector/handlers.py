@@ -57,7 +57,7 @@ class Handlers:
     def select(self, journey: Journey, hop: Hop[Journey]) -> Journey | Rejection:
         """Choose the model by the selector that the itinerary names; write it into target and body."""
         name = journey.itinerary[0].policy or ""
-        selector = self._configuration.at(journey.revision).compiled.get(name)
+        selector = self._configuration.revisions[journey.revision].compiled.get(name)
         if selector is None:
             return hop.reject(
                 500, f"The profile names a model selector that doesn't exist: '{name}'.", code="no_selector"

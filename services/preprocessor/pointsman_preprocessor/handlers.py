@@ -96,7 +96,7 @@ class Handlers:
         self, request: PreprocessRequest, hop: Hop[PreprocessRequest]
     ) -> Journey | Rejection | Answer | Awaitable[Journey | Rejection | Answer]:
         """Parse, run the processors, reduce to facts. Work that waits or takes long is returned as a coroutine."""
-        pipeline = self._configuration.at(request.revision).compiled
+        pipeline = self._configuration.revisions[request.revision].compiled
         if request.path == ASKS_WHO:
             return self._identify(request, hop, pipeline)
         if request.body_bytes is not None:

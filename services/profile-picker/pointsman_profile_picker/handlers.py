@@ -45,7 +45,7 @@ class Handlers:
 
     def pick(self, journey: Journey, hop: Hop[Journey]) -> Journey | Rejection:
         """Choose the profile, write its itinerary, settle the target unless the profile selects a model."""
-        routing = self._configuration.at(journey.revision).compiled
+        routing = self._configuration.revisions[journey.revision].compiled
         try:
             picked = routing.pick(journey, self._pools, time.monotonic())
             route = picked.route

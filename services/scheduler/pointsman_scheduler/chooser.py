@@ -44,7 +44,7 @@ class Chooser:
     ) -> Decision | Rejection | Postponed:
         """Choose endpoints for a request that has waited `queued_s` seconds in flow control. `bound` is set for a
         request that has since waited for its engine; it doesn't wait again."""
-        revision = self._configuration.at(journey.revision)
+        revision = self._configuration.revisions[journey.revision]
         target = journey.target
         policy = revision.compiled.get(target.pool) if target is not None and target.pool is not None else None
         if target is None or target.pool is None or policy is None:

@@ -74,7 +74,7 @@ class Counter:
         self.handlers.load(WorkerLoad(worker="w1", pool="llama", boot_id="1", sequence=1, at_ms=0))
         self.ask("first", 10)
         self.over("first")
-        policy = self.configuration.at(1).compiled["llama"]
+        policy = self.configuration.revisions[1].compiled["llama"]
         (producer,) = [each for each in policy.producers if isinstance(each, DelayPrediction)]
         dice = np.random.default_rng(1)
         for _ in range(200):

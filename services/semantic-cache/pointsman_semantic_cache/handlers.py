@@ -33,7 +33,7 @@ class Handlers:
     def review(self, review: ResponseReview) -> Verdict | Awaitable[Verdict]:
         """Store an answer that the client has, if it may be given again. The verdict is always that it passes."""
         around = self._around
-        policy = around.configuration.at(review.revision).compiled
+        policy = around.configuration.revisions[review.revision].compiled
         name = review.policy or DEFAULT_CACHE
         cache = policy.caches.get(name)
         if cache is None or review.mode != AFTER or review.memo is None:

@@ -58,7 +58,7 @@ class Lookup:
     def run(self) -> Outcome | Awaitable[Outcome]:
         """The answer, or the journey; an awaitable when a store or an embedder has to be asked."""
         journey, around = self._journey, self._around
-        policy = around.configuration.at(journey.revision).compiled
+        policy = around.configuration.revisions[journey.revision].compiled
         cache = policy.caches.get(self._name)
         if cache is None:
             return self._go_on("bypass", "no such cache")
@@ -132,7 +132,7 @@ class Lookup:
         if not around.alone():
             # Another process may keep the answer, and this one doesn't hear of it.
             return False
-        wait_s = min(cache.wait, around.configuration.at(journey.revision).compiled.longest_wait_s)
+        wait_s = min(cache.wait, around.configuration.revisions[journey.revision].compiled.longest_wait_s)
         flight = (memo.partition, memo.key)
         if around.flights.lead(flight, journey.request_id, wait_s):
             self._flight = flight

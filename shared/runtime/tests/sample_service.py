@@ -22,7 +22,7 @@ class Handlers:
 
     def schedule(self, journey: Journey, hop: Hop[Journey]) -> Outcome:
         """Decide at once."""
-        revision = self._configuration.at(journey.revision)
+        revision = self._configuration.revisions[journey.revision]
         if journey.target is None or journey.target.pool not in revision.compiled:
             return hop.reject(404, "no such pool", code="model_not_found")
         return Decision(

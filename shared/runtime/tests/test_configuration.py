@@ -37,8 +37,8 @@ def test_a_revision_is_in_use_at_once_and_the_one_before_is_kept(
     assert configuration.offer(3, text("a"))
     assert configuration.offer(5, text("a", "b"))
     assert configuration.current.compiled == ("a", "b")
-    assert configuration.at(3).compiled == ("a",)
-    assert configuration.at(4).number == 5
+    assert configuration.revisions[3].compiled == ("a",)
+    assert configuration.revisions[4].number == 5
     assert seen == [3, 5]
 
 
@@ -51,7 +51,7 @@ def test_a_bad_revision_is_refused_and_leaves_everything_as_it_was(
     configuration.offer(1, text("a"))
     assert not configuration.offer(2, bad)
     assert configuration.current.number == 1
-    assert configuration.at(2).number == 1
+    assert configuration.revisions[2].number == 1
     assert list(configuration.refused) == [2]
 
 
@@ -93,9 +93,9 @@ def test_the_newest_good_revision_runs_and_the_last_good_ones_are_kept(outcomes:
     if good_ones:
         assert configuration.current.number == good_ones[-1]
         for number in good_ones[-KEPT:]:
-            assert configuration.at(number).number == number
+            assert configuration.revisions[number].number == number
         for number in good_ones[:-KEPT]:
-            assert configuration.at(number).number == good_ones[-1]
+            assert configuration.revisions[number].number == good_ones[-1]
     assert len(configuration.refused) <= KEPT
 
 
@@ -104,7 +104,7 @@ def test_a_revision_whose_number_comes_again_is_the_newest(configuration: Config
         configuration.offer(number, text("old"))
     for number in (1, 2):
         configuration.offer(number, text(f"new-{number}"))
-    assert configuration.at(1).compiled == ("new-1",)
+    assert configuration.revisions[1].compiled == ("new-1",)
     assert configuration.current.compiled == ("new-2",)
 
 

@@ -1,8 +1,7 @@
 """The configuration of the gateway as a process runs it: read, checked, compiled, swapped, kept."""
 
 import asyncio
-from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, Generic, TypeVar
@@ -36,6 +35,23 @@ class Revision(Generic[C]):
     compiled: C
 
 
+class _Revisions(dict[int, Revision[C]]):
+    """The revisions that are kept, in the order in which they came."""
+
+    newest: Revision[C] | None = None
+
+    def __missing__(self, number: int) -> Revision[C]:
+        if self.newest is None:
+            raise LookupError("no configuration is loaded yet")
+        return self.newest
+
+    def add(self, revision: Revision[C]) -> None:
+        self.pop(revision.number, None)  # in a bucket made anew numbers come again
+        self[revision.number] = self.newest = revision
+        while len(self) > KEPT:
+            del self[next(iter(self))]
+
+
 class Configuration(Generic[C]):
     """The current revision and the ones before it.
 
@@ -44,8 +60,10 @@ class Configuration(Generic[C]):
 
     def __init__(self, compile: Callable[[Config, int], C], registry: CollectorRegistry) -> None:  # noqa: A002 - says it
         self._compile = compile
-        self._kept: OrderedDict[int, Revision[C]] = OrderedDict()
-        self._current: Revision[C] | None = None
+        self._revisions = _Revisions[C]()
+        self.revisions: Final[Mapping[int, Revision[C]]] = self._revisions
+        """The revision that a request began with, by its number, or the current one when that isn't kept, as its
+        `number` shows. A lookup raises LookupError before there is one."""
         self._listeners: list[Callable[[Revision[C]], None]] = []
         self._loaded = asyncio.Event()
         self.refused: dict[int, str] = {}
@@ -58,22 +76,19 @@ class Configuration(Generic[C]):
     @property
     def current(self) -> Revision[C]:
         """The newest good revision. There always is one before a service takes work."""
-        if self._current is None:
+        newest = self._revisions.newest
+        if newest is None:
             raise LookupError("no configuration is loaded yet")
-        return self._current
+        return newest
 
     @property
     def missing(self) -> str | None:
         """Why there is no current revision; None when there is one."""
-        if self._current is not None:
+        if self._revisions.newest is not None:
             return None
         if self.refused:
             return f"revision {max(self.refused)} was refused: {self.refused[max(self.refused)]}"
         return "none received yet; `pointsman config apply` stores one"
-
-    def at(self, number: int) -> Revision[C]:
-        """The revision that a request began with, or the current one when that isn't kept, as its `number` shows."""
-        return self._kept.get(number) or self.current
 
     def on_change(self, listener: Callable[[Revision[C]], None]) -> None:
         """Call with every new current revision, the first included."""
@@ -109,11 +124,7 @@ class Configuration(Generic[C]):
             self._refusals.inc()
             _log.warning("config_refused", revision=number, problems=problems)
             return False
-        self._kept.pop(number, None)  # in a bucket made anew numbers come again
-        self._kept[number] = revision
-        while len(self._kept) > KEPT:
-            self._kept.popitem(last=False)
-        self._current = revision
+        self._revisions.add(revision)
         self._gauge.set(number)
         _log.info("config_applied", revision=number, policy_hash=revision.policy_hash)
         for listener in self._listeners:
