@@ -153,20 +153,47 @@ class PrefixIndex:
         if len(set(hashes)) < len(hashes):  # a valid chain has each hash once
             hashes = list(dict.fromkeys(hashes))
             matched = 0
-        found.claims.update(hashes)
-        self._masks.hold(hashes[matched:] if matched else hashes, found.bit)
+        found.claim(hashes)
+        if matched < len(hashes):
+            self._masks.hold(hashes[matched:] if matched else hashes, found.bit)
         self._open[request] = _Open(life, found.clearings, hashes, self._now, told)
         self._open_blocks += len(hashes)
         self._make_room()
 
     def confirm(self, request: Hashable, now: float) -> None:
         """The first byte of the answer came: the worker has the whole prompt. No-op for a request that isn't open."""
-        self._settle(request, now, computed=True)
+        settled = self._settle(request, now)
+        if settled is None:
+            return
+        life, blocks, told, _ = settled
+        # From the end, so that the end of a prompt is dropped before its beginning, as in the engine.
+        blocks.reverse()
+        # Its claim has held its place in the masks.
+        stored, computed, awaited = life.stored, life.computed, life.awaited
+        if held := stored.held:
+            self._note_use(stored, life, [block for block in blocks if block in held], self._now)
+            blocks = [block for block in blocks if block not in held]
+        if told and (held := computed.held):
+            self._note_use(computed, life, [block for block in blocks if block in held], self._now)
+            blocks = [block for block in blocks if block not in held]
+        elif awaited.held and not told:
+            self._holdings -= sum(awaited.discard(block) for block in blocks)
+        table = awaited if told else computed
+        before = len(table.held)
+        self._note_use(table, life, blocks, self._now)
+        self._holdings += len(table.held) - before
+        if life.capacity is not None and len(computed.held) > life.capacity:
+            self._shed(life)
+        self._make_room()
 
     def retract(self, request: Hashable, now: float) -> None:
         """The request didn't reach the worker: drop the blocks that it alone claimed. Blocks that the worker holds for
         another reason stay. No-op for a request that isn't open."""
-        self._settle(request, now, computed=False)
+        settled = self._settle(request, now)
+        if settled is not None:
+            life, _, _, free = settled
+            self._let_go(life, free)
+            self._make_room()
 
     def stored(self, life: int, blocks: Blocks, now: float) -> None:
         """The engine has these blocks. No-op for a life that ended."""
@@ -216,7 +243,7 @@ class PrefixIndex:
             if oldest is None or oldest[1].at + self._claim_ttl > self._now:
                 break
             self._abandoned += 1
-            self._settle(oldest[0], now, computed=False)
+            self.retract(oldest[0], now)
         for life in self._lives.values():
             for table, ttl in ((life.computed, self._ttl), (life.awaited, self._told_ttl)):
                 while budget > 0 and (used := table.oldest_at()) is not None and used + ttl <= self._now:
@@ -261,6 +288,7 @@ class PrefixIndex:
         `Masks.restart`."""
         self._masks.restart(bits, free)
         for life in (*self._lives.values(), *self._retired):
+            life.claims = dict(life.claims)  # a Counter in logs of earlier versions
             for blocks in (life.stored.held, life.computed.held, life.awaited.held, life.claims):
                 self._masks.hold(blocks, life.bit)
         self._lay_out()
@@ -279,48 +307,20 @@ class PrefixIndex:
             abandoned=self._abandoned,
         )
 
-    def _settle(self, request: Hashable, now: float, *, computed: bool) -> None:
+    def _settle(self, request: Hashable, now: float) -> tuple[Life, list[int], bool, Sequence[int]] | None:
+        """The request is no longer on its way. Returns its worker's life, its blocks, whether the engine reports them,
+        and those that no other request claims there; None for a request that isn't open, or whose worker's life
+        ended."""
         settled = self._open.pop(request, None)
         if settled is None:
-            return
-        self._open_blocks -= len(settled.blocks)
-        life = self._lives.get(settled.life)
-        if life is None or life.clearings != settled.clearings:
-            return
+            return None
+        number, clearings, blocks, _, told = settled
+        self._open_blocks -= len(blocks)
+        life = self._lives.get(number)
+        if life is None or life.clearings != clearings:
+            return None
         self._advance(now)
-        claims = life.claims
-        free: list[int] = []
-        for block in settled.blocks:
-            count = claims[block]
-            if count > 1:
-                claims[block] = count - 1
-            else:
-                claims.pop(block)  # `del` of a Counter is a function in Python
-                free.append(block)
-        if computed:
-            self._compute(life, settled.blocks, settled.told)
-        else:
-            self._let_go(life, free)
-        self._make_room()
-
-    def _compute(self, life: Life, blocks: list[int], told: bool) -> None:
-        """Record that the worker has the prompt of an answered request, whose claim has held its place in the masks."""
-        # From the end, so that the end of a prompt is dropped before its beginning, as in the engine.
-        blocks.reverse()
-        stored, computed, awaited = life.stored, life.computed, life.awaited
-        if held := stored.held:
-            self._note_use(stored, life, [block for block in blocks if block in held], self._now)
-            blocks = [block for block in blocks if block not in held]
-        if told and (held := computed.held):
-            self._note_use(computed, life, [block for block in blocks if block in held], self._now)
-            blocks = [block for block in blocks if block not in held]
-        elif awaited.held and not told:
-            self._holdings -= sum(awaited.discard(block) for block in blocks)
-        table = awaited if told else computed
-        before = len(table.held)
-        self._note_use(table, life, blocks, self._now)
-        self._holdings += len(table.held) - before
-        self._shed(life)
+        return life, blocks, told, life.unclaim(blocks)
 
     def _note_use(self, table: Recency, life: Life, blocks: list[int], at: float) -> None:
         table.use(blocks, at)
@@ -370,7 +370,8 @@ class PrefixIndex:
         return BLOCK_BYTES * len(self._masks.held) + HOLDING_BYTES * (self._holdings + self._open_blocks)
 
     def _advance(self, now: float) -> None:
-        self._now = max(self._now, now)
+        if now > self._now:
+            self._now = now
         if self._retired:
             self._drain(DRAIN_BUDGET)
 

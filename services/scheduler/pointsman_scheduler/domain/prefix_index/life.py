@@ -1,8 +1,10 @@
 """The blocks of one worker, from its start or the last clearing of its cache to the next."""
 
-from collections import Counter
+from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from itertools import repeat
+from operator import add
 from typing import NamedTuple
 
 import numpy as np
@@ -35,8 +37,33 @@ class Life:
     """Blocks of answered requests."""
     awaited: Recency = field(default_factory=Recency)
     """Blocks of answered requests that the engine will report soon."""
-    claims: Counter[int] = field(default_factory=Counter[int])
+    claims: dict[int, int] = field(default_factory=dict[int, int])
     """Blocks of requests on their way, with how many requests have each."""
+
+    def claim(self, blocks: Sequence[int]) -> None:
+        """A request with these blocks, each once, is on its way."""
+        claims = self.claims
+        # Loops cost several times as much a block as these calls.
+        if claims.keys().isdisjoint(blocks):
+            claims.update(dict.fromkeys(blocks, 1))
+        else:
+            claims.update(zip(blocks, map(add, map(claims.get, blocks, repeat(0)), repeat(1)), strict=True))
+
+    def unclaim(self, blocks: Sequence[int]) -> Sequence[int]:
+        """It isn't any more. Returns those of its blocks that no other request claims."""
+        claims = self.claims
+        if sum(map(claims.__getitem__, blocks)) == len(blocks):
+            deque(map(claims.pop, blocks), maxlen=0)
+            return blocks
+        free: list[int] = []
+        for block in blocks:
+            count = claims[block]
+            if count > 1:
+                claims[block] = count - 1
+            else:
+                del claims[block]
+                free.append(block)
+        return free
 
     def dump(self, now: float) -> Dump:
         """The blocks of `stored` and `computed`. Requests on their way aren't part of it, since they are reservations;
