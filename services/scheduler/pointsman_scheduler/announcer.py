@@ -3,7 +3,7 @@
 import asyncio
 import time
 from collections.abc import Sequence
-from typing import Final
+from typing import Final, TypeAlias
 
 from pointsman_contracts.journey import Journey, Target
 from pointsman_contracts.message import Message
@@ -16,15 +16,17 @@ from pointsman_runtime.bus.errors import BusError, MessageTooLarge
 from pointsman_runtime.journey.heartbeat import Heartbeat
 from pointsman_runtime.journey.hop import Hop
 from pointsman_runtime.telling.logs import Log
-from pointsman_scheduler.domain.explanation import CANDIDATES_SHOWN
 from pointsman_scheduler.domain.late_binding import Binder, Bound, Unbound
 from pointsman_scheduler.domain.outcome import Scheduled
 from pointsman_scheduler.domain.policy import Policy
 from pointsman_scheduler.domain.pools import Pools
 from pointsman_scheduler.metrics import SchedulerMetrics
-from pointsman_scheduler.scheduled_event import ScheduledEvent, written
+from pointsman_scheduler.scheduled_event import CANDIDATES_SHOWN, ScheduledEvent, written
 
 _log = Log("announcer")
+
+_Change: TypeAlias = tuple[str, str, Sequence[Hold]]
+"""A pool, what happened to reservations on its books (`op` as in `ReservationChange`), and these."""
 
 
 class DecisionPublisher:
@@ -38,7 +40,7 @@ class DecisionPublisher:
         self._metrics: Final = metrics
         self.instance: Final = bus.process.instance
         self._decisions: list[ScheduledEvent] = []
-        self._changes: dict[str, list[tuple[str, Sequence[Hold]]]] = {}
+        self._changes: list[_Change] = []
         self._sequences: dict[tuple[str, str], int] = {}
         self._waiting: set[str] = set()
         """Pools whose waiting requests have changed since they were last published."""
@@ -63,17 +65,18 @@ class DecisionPublisher:
         """Record a decision; it is published a turn later."""
         report = hop.report(note=f"{len(outcome.sight.workers)} workers")
         at_ms = time.time_ns() // 1_000_000
-        told = ScheduledEvent(
-            journey, target, policy, revision, outcome, took_s, queued_s, report, hop.traceparent, at_ms, bound
+        self._decisions.append(
+            ScheduledEvent(
+                journey, target, policy, revision, outcome, took_s, queued_s, report, hop.traceparent, at_ms, bound
+            )
         )
-        self._decisions.append(told)
-        self._changes.setdefault(target.pool or "", []).append(("reserve", outcome.holds))
+        self._changes.append((target.pool or "", "reserve", outcome.holds))
         if not self._planned:
             self._plan()
 
     def changed(self, pool: str, op: str, holds: Sequence[Hold]) -> None:
         """Record a change that this scheduler made to the books of a pool; `op` as in `ReservationChange`."""
-        self._changes.setdefault(pool, []).append((op, holds))
+        self._changes.append((pool, op, holds))
         if not self._planned:
             self._plan()
 
@@ -92,21 +95,13 @@ class DecisionPublisher:
     def tell(self) -> None:
         """Publish what was recorded since the last turn."""
         self._planned = False
-        waiting, self._waiting = self._waiting, set[str]()
-        decisions, self._decisions = self._decisions, []
-        changes, self._changes = self._changes, {}
+        decisions, changes, waiting = self._decisions, self._changes, self._waiting
+        self._decisions, self._changes, self._waiting = [], [], set[str]()
         # A scheduler that joins later asks for the books.
         if self._heartbeat.table.others(self._bus.process.service):
-            for pool, batch in changes.items():
-                self._tell_peers(pool, batch, pool in waiting)
-            for pool in waiting.difference(changes):
-                self._tell_peers(pool, [], unbound=True)
+            self._tell_peers(changes, waiting)
         for told in decisions:
-            try:
-                self._explain(told)
-            except Exception as error:  # noqa: BLE001 - the words of one filter must not silence the other decisions
-                self._metrics.unpublished.labels(RequestScheduled.__name__).inc()
-                _log.error("not_explained", error, request_id=told.journey.request_id)
+            self._explain(told)
 
     def _explain(self, told: ScheduledEvent) -> None:
         """Publish one decision. While the event is too large, it shows fewer candidates."""
@@ -115,8 +110,8 @@ class DecisionPublisher:
         sequence = self._sequences[key] = self._sequences.get(key, 0) + 1
         shown = CANDIDATES_SHOWN
         while shown:
-            event = written(told, self.instance, sequence, shown)
             try:
+                event = written(told, self.instance, sequence, shown)
                 self._bus.publish_written(
                     RequestScheduled, event, self.instance, sequence, pool, traceparent=told.traceparent
                 )
@@ -124,6 +119,10 @@ class DecisionPublisher:
                 shown //= 4
             except BusError as error:
                 self._note_unpublished(RequestScheduled, error)
+                return
+            except Exception as error:  # noqa: BLE001 - the words of one filter must not silence the other decisions
+                self._metrics.unpublished.labels(RequestScheduled.__name__).inc()
+                _log.error("not_explained", error, request_id=told.journey.request_id)
                 return
             else:
                 return
@@ -135,12 +134,21 @@ class DecisionPublisher:
             self._too_large = True
             _log.error("decision_too_large", request_id=told.journey.request_id, pool=pool)
 
-    def _tell_peers(self, pool: str, batch: Sequence[tuple[str, Sequence[Hold]]], unbound: bool) -> None:
+    def _tell_peers(self, changes: Sequence[_Change], waiting: set[str]) -> None:
+        batches: dict[str, list[_Change]] = {}
+        for change in changes:
+            batches.setdefault(change[0], []).append(change)
+        for pool in waiting:
+            batches.setdefault(pool, [])
+        for pool, batch in batches.items():
+            self._publish_changes(pool, batch, unbound=pool in waiting)
+
+    def _publish_changes(self, pool: str, batch: Sequence[_Change], *, unbound: bool) -> None:
         key = "reservations", pool
         sequence = self._sequences[key] = self._sequences.get(key, 0) + 1
         told = self._unbound(pool) if unbound else None
         at_ms = time.time_ns() // 1_000_000
-        changes = tuple([hold.change(op) for op, holds in batch for hold in holds])
+        changes = tuple([hold.change(op) for _, op, holds in batch for hold in holds])
         message = write_reservations(PeerReservations(pool, self.instance, sequence, at_ms, changes, told))
         try:
             self._bus.publish_to_peers(Reservations, message, pool)

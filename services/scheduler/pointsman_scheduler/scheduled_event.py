@@ -1,17 +1,39 @@
-"""`RequestScheduled`, encoded directly from the columns that a decision was made by."""
+"""`RequestScheduled`, encoded directly from the columns that a decision was made by: every candidate, the filter that
+removed it, and the scores of the others."""
 
-from typing import NamedTuple
+from collections.abc import Iterable, Mapping, Sequence
+from functools import lru_cache
+from itertools import repeat
+from operator import attrgetter, itemgetter, mul, sub, truediv
+from typing import Final, TypeAlias, cast
 
+import msgspec
+import numpy as np
 import orjson
 
 from pointsman_contracts.journey import Journey, StageReport, Target
-from pointsman_scheduler.domain.explanation import Fields, explain
+from pointsman_plugins.scheduling.arrays import FEW, Floats, Ints
+from pointsman_plugins.scheduling.fleet import HEARD, KV_USAGE, MATCHED, RUNNING, WAITING
+from pointsman_plugins.scheduling.run import Run
+from pointsman_plugins.scheduling.worker import NEVER
 from pointsman_scheduler.domain.late_binding import Bound
-from pointsman_scheduler.domain.outcome import Scheduled
+from pointsman_scheduler.domain.outcome import Scheduled, Sight
 from pointsman_scheduler.domain.policy import Policy
 
+CANDIDATES_SHOWN: Final = 256
+"""Most candidates of one run in an event; further ones are counted. Fewer when the event would be too large."""
+_DIGITS: Final = 4
+_SCALE: Final = repeat(10.0**_DIGITS)
+"""Rounds as numpy does; Python's `round` with digits differs."""
+_SUMS_KEPT: Final = 64
+_NAME: Final = attrgetter("name")
 
-class ScheduledEvent(NamedTuple):
+Fields: TypeAlias = Mapping[str, object]
+"""Of a model of `pointsman_contracts.scheduling`: what JSON has, and arrays where it has lists of numbers. A message
+made of models costs three times as much, and is made only to be encoded."""
+
+
+class ScheduledEvent(msgspec.Struct, frozen=True, gc=False):
     """A decision, with all fields of its event."""
 
     journey: Journey
@@ -30,8 +52,8 @@ class ScheduledEvent(NamedTuple):
 
 def written(told: ScheduledEvent, source: str, sequence: int, shown: int) -> bytes:
     """The event, with at most `shown` candidates of each run."""
-    journey, outcome = told.journey, told.outcome
-    runs, reason = explain(outcome, shown)
+    journey, outcome, bound = told.journey, told.outcome, told.bound
+    facts, selection = journey.request, outcome.selection
     return to_json(
         {
             "request_id": journey.request_id,
@@ -44,18 +66,18 @@ def written(told: ScheduledEvent, source: str, sequence: int, shown: int) -> byt
             "model": journey.model,
             "target": told.target,
             "profile": journey.profile or "",
-            "primary": outcome.selection.primary.profile,
-            "runs": runs,
-            "endpoints": [worker.name for worker in outcome.endpoints],
-            "reason": reason,
-            "legs": {leg: outcome.sight.names[run.chosen[0]] for leg, run in outcome.selection.legs.items()},
-            "stream": journey.request.stream,
-            "prompt_tokens": journey.request.prompt_tokens,
+            "primary": selection.primary.profile,
+            "runs": explain(outcome, shown),
+            "endpoints": [*map(_NAME, outcome.endpoints)],
+            "reason": reason(outcome),
+            "legs": legs(outcome) if selection.legs else {},
+            "stream": facts.stream,
+            "prompt_tokens": facts.prompt_tokens,
             "cached_tokens": outcome.cached_tokens,
             "prefix": outcome.prefix,
             "queued_ms": round(told.queued_s * 1000, 1),
-            "unbound_ms": 0.0 if told.bound is None else round(told.bound.waited_ms, 1),
-            "bound_because": "" if told.bound is None else told.bound.because,
+            "unbound_ms": 0.0 if bound is None else round(bound.waited_ms, 1),
+            "bound_because": "" if bound is None else bound.because,
             "decided_us": round(told.took_s * 1e6, 1),
             "revision": told.revision,
             "policy_hash": told.policy.hash,
@@ -71,3 +93,170 @@ def to_json(fields: Fields) -> bytes:
     """The JSON document of a message with these fields. A model among them is replaced by its fields, none of which is
     bytes."""
     return orjson.dumps(fields, default=vars, option=orjson.OPT_SERIALIZE_NUMPY)
+
+
+def legs(outcome: Scheduled) -> dict[str, str]:
+    """The other workers that do a part of the work, by the name of that part."""
+    return {leg: outcome.sight.names[run.chosen[0]] for leg, run in outcome.selection.legs.items()}
+
+
+def explain(outcome: Scheduled, shown: int = CANDIDATES_SHOWN) -> list[Fields]:
+    """All runs, as `ProfileRun`, with at most `shown` candidates of each; the best are kept."""
+    sight = outcome.sight
+    names = sight.names
+    few = len(names) <= FEW and len(names) <= shown
+    runs: list[Fields] = []
+    for run in outcome.runs:
+        fields: Fields = {
+            "profile": run.profile,
+            "chosen": [*map(names.__getitem__, run.chosen)],
+            "error": run.error,
+            "weights": run.weights,
+            "candidates": _few(run, sight) if few else _many(run, sight, shown),
+        }
+        runs.append(fields)
+    return runs
+
+
+def reason(outcome: Scheduled) -> str:
+    """Why the first endpoint won, in one line."""
+    run = outcome.selection.primary
+    first, chosen = outcome.endpoints[0].name, run.chosen
+    if outcome.held:
+        return f"{first} holds this request already"
+    if run.scores is None:
+        return f"{first} was picked without scores"
+    *scores, total = map(itemgetter(_index(run, chosen[0])), run.scores)
+    words = f"{first} scored {_sum(tuple(run.weights.items())) % (total, *scores)}"
+    if chosen[0] in outcome.sight.opaque:
+        words += ", by own counts: it tells no load"
+    if len(chosen) > 1:
+        words += f"; next {outcome.endpoints[1].name} with {run.scores[-1][_index(run, chosen[1])]:.2f}"
+    return words
+
+
+@lru_cache(_SUMS_KEPT)
+def _sum(weights: tuple[tuple[str, float], ...]) -> str:
+    """The format of a weighted sum: of the total, then of each score."""
+    parts = [f"{name} {weight:g}".replace("%", "%%") + " * %.2f" for name, weight in weights]
+    return f"%.2f ({', '.join(parts)})"
+
+
+def _index(run: Run, row: int) -> int:
+    rows = run.candidates.rows
+    return row if rows is None else int(np.searchsorted(rows, row))
+
+
+def _few(run: Run, sight: Sight) -> Fields:
+    """As `CandidateColumns`, for a few workers: each of them."""
+    now = sight.now
+    heard, kv_usage, running, waiting, matched = cast("list[list[float]]", sight.figures.tolist())
+    scores: Mapping[str, Sequence[float | None]] = {}
+    totals: Sequence[float | None] = []
+    if run.scores is not None:
+        rows = run.candidates.rows
+        *columns, totals = map(_rounded, run.scores)
+        if rows is not None:
+            count, places = len(sight.workers), _whole(rows)
+            *columns, totals = [_in_place(column, places, count) for column in (*columns, totals)]
+        scores = dict(zip(run.weights, columns, strict=True))
+    if NEVER in heard:
+        ages_ms = [-1.0 if at == NEVER else round((now - at) * 10_000.0) / 10.0 for at in heard]
+    else:
+        ages_ms = [*map(truediv, map(round, map(mul, map(sub, repeat(now), heard), repeat(10_000.0))), repeat(10.0))]
+    return {
+        "workers": sight.names,
+        "ages_ms": ages_ms,
+        "running": [*map(int, running)],
+        "waiting": [*map(int, waiting)],
+        "kv_usage": _rounded(kv_usage),
+        "matched_tokens": [*map(int, matched)],
+        "scores": scores,
+        "totals": totals,
+        "filtered": _filtered(run, sight, None) if run.removed else {},
+        "opaque": _opaque(sight, None) if sight.opaque else (),
+        "omitted": 0,
+    }
+
+
+def _rounded(column: Iterable[float]) -> list[float]:
+    """To `_DIGITS`, by calls that cost less than a loop."""
+    return [*map(truediv, map(round, map(mul, column, _SCALE)), _SCALE)]
+
+
+def _in_place(column: Sequence[float], places: Sequence[int], count: int) -> list[float | None]:
+    """A score for each worker; None for one without."""
+    if len(column) == count:
+        return [*column]
+    wide: list[float | None] = [None] * count
+    for place, score in zip(places, column, strict=True):
+        wide[place] = score
+    return wide
+
+
+def _many(run: Run, sight: Sight, shown: int) -> Fields:
+    """As `CandidateColumns`, for many workers."""
+    count = len(sight.workers)
+    rows: Ints | None = _best_rows(run, count, shown) if count > shown else None
+    scores: dict[str, Floats] = {}
+    totals: Floats | tuple[()] = ()
+    if run.scores is not None:
+        *columns, totals = _spread(np.array(run.scores).round(_DIGITS), run.candidates.rows, count, rows)
+        scores = dict(zip(run.weights, columns, strict=True))
+    figures = sight.figures if rows is None else sight.figures.take(rows, axis=1)
+    heard = figures[HEARD]
+    ages = np.rint((sight.now - heard) * 10_000.0) / 10.0
+    if NEVER in heard.tolist():
+        ages[heard == NEVER] = -1.0
+    numbers = figures[RUNNING:].astype(np.int64)
+    return {
+        "workers": sight.names if rows is None else [sight.names[row] for row in _whole(rows)],
+        "ages_ms": ages,
+        "running": numbers[0],
+        "waiting": numbers[WAITING - RUNNING],
+        "kv_usage": figures[KV_USAGE].round(_DIGITS),
+        "matched_tokens": numbers[MATCHED - RUNNING],
+        "scores": scores,
+        "totals": totals,
+        "filtered": _filtered(run, sight, rows),
+        "opaque": _opaque(sight, rows) if sight.opaque else (),
+        "omitted": 0 if rows is None else count - len(rows),
+    }
+
+
+def _filtered(run: Run, sight: Sight, rows: Ints | None) -> dict[str, str]:
+    filtered: dict[str, str] = {}
+    for removed in run.removed:
+        for row in _whole(removed.rows if rows is None else np.intersect1d(removed.rows, rows)):
+            worker = sight.workers[row]
+            why = removed.why if isinstance(removed.why, str) else removed.why(worker)
+            filtered[worker.name] = f"{removed.filter}: {why}"
+    return filtered
+
+
+def _opaque(sight: Sight, rows: Ints | None) -> list[str]:
+    shown = sorted(sight.opaque) if rows is None else [row for row in _whole(rows) if row in sight.opaque]
+    return [sight.names[row] for row in shown]
+
+
+def _whole(rows: Ints) -> list[int]:
+    return cast("list[int]", rows.tolist())
+
+
+def _best_rows(run: Run, count: int, shown: int) -> Ints:
+    """Fleet rows to show: the choice, the highest totals, then those that filters removed."""
+    rank = np.full(count, -np.inf)
+    if run.scores is not None:
+        rank[run.candidates.indices()] = run.scores[-1]
+    rank[run.chosen] = np.inf
+    return np.sort(np.argpartition(-rank, shown - 1)[:shown])
+
+
+def _spread(table: Floats, candidates: Ints | None, count: int, rows: Ints | None) -> Floats:
+    """`table` with one column for each worker shown. A worker without a score has NaN, which JSON writes as null;
+    scores themselves are never NaN."""
+    if candidates is not None:
+        wide = np.full((len(table), count), np.nan)
+        wide[:, candidates] = table
+        table = wide
+    return table if rows is None else table.take(rows, axis=1)

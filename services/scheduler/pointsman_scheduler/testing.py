@@ -10,13 +10,12 @@ from pointsman_contracts.scheduling import ProfileRun, ReservationChange
 from pointsman_contracts.worker import WorkerLoad, WorkerRegistration
 from pointsman_core.config import SchedulingPolicy
 from pointsman_plugins.scheduling.request import ScheduleRequest
-from pointsman_scheduler.domain.explanation import CANDIDATES_SHOWN, explain
 from pointsman_scheduler.domain.outcome import Postponed, Refused, Scheduled
 from pointsman_scheduler.domain.policy import Instances, Policy, compile_policy
 from pointsman_scheduler.domain.pool import PoolScheduler
 from pointsman_scheduler.domain.prefix_index import PrefixIndex
 from pointsman_scheduler.plugins import registries
-from pointsman_scheduler.scheduled_event import to_json
+from pointsman_scheduler.scheduled_event import CANDIDATES_SHOWN, explain, reason, to_json
 
 BLOCK_TOKENS: Final = 64
 LIFE: Final = "life-1"
@@ -24,8 +23,8 @@ LIFE: Final = "life-1"
 
 def explained(outcome: Scheduled, shown: int = CANDIDATES_SHOWN) -> tuple[tuple[ProfileRun, ...], str]:
     """The explanation as readers of the event get it."""
-    runs, reason = explain(outcome, shown)
-    return tuple([ProfileRun.model_validate_json(to_json(run)) for run in runs]), reason
+    runs = explain(outcome, shown)
+    return tuple([ProfileRun.model_validate_json(to_json(run)) for run in runs]), reason(outcome)
 
 
 class Bench:

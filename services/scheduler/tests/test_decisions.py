@@ -14,14 +14,14 @@ from pointsman_plugins.scheduling.candidates import Candidates
 from pointsman_plugins.scheduling.points import ProfileHandler, Scorer
 from pointsman_plugins.scheduling.request import ScheduleRequest
 from pointsman_plugins.scheduling.run import Selection
-from pointsman_scheduler.domain import explanation, profile
-from pointsman_scheduler.domain.explanation import explain
+from pointsman_scheduler import scheduled_event
+from pointsman_scheduler.domain import profile
 from pointsman_scheduler.domain.outcome import Refused
 from pointsman_scheduler.domain.policy import compile_policy
 from pointsman_scheduler.plugins import HANDLERS, SCORERS, registries
 from pointsman_scheduler.plugins.producers import delay
 from pointsman_scheduler.plugins.scorers import load
-from pointsman_scheduler.scheduled_event import to_json
+from pointsman_scheduler.scheduled_event import explain, to_json
 from pointsman_scheduler.testing import Bench, explained
 
 NAMES = [f"w{number}" for number in range(8)]
@@ -416,9 +416,9 @@ def test_a_few_candidates_are_told_as_many_are(monkeypatch: pytest.MonkeyPatch) 
         bench.now += float(dice.random()) / 10
         outcome = bench.decide(bench.prompt(family=number % 3, blocks=10), seed=number)
         with monkeypatch.context() as patch:
-            by_numbers = to_json({"runs": explain(outcome).runs})
-            patch.setattr(explanation, "FEW", 0)
-            assert to_json({"runs": explain(outcome).runs}) == by_numbers
+            by_numbers = to_json({"runs": explain(outcome)})
+            patch.setattr(scheduled_event, "FEW", 0)
+            assert to_json({"runs": explain(outcome)}) == by_numbers
 
 
 @pytest.mark.parametrize("settings", [{}, BY_LOAD], ids=["the default policy", "by load"])

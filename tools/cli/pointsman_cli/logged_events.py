@@ -13,11 +13,10 @@ from pointsman_contracts.response import AttemptFailed, ResponseCompleted, Respo
 from pointsman_contracts.scheduling import RequestScheduled
 from pointsman_flight import records
 from pointsman_flight.reader import Flight, LoggedRecord
-from pointsman_scheduler.domain.explanation import explain
 from pointsman_scheduler.domain.outcome import Scheduled
 from pointsman_scheduler.flight.replay import FlightReplay, Replayed
 from pointsman_scheduler.plugins import registries
-from pointsman_scheduler.scheduled_event import to_json
+from pointsman_scheduler.scheduled_event import explain, legs, to_json
 
 Key = tuple[str, str]
 """Edge and request id."""
@@ -106,7 +105,7 @@ class _Telling:
         facts = self._facts.pop(key, None)
         if facts is None:
             return None  # it began to wait before the log began
-        runs, _ = explain(outcome)
+        runs = explain(outcome)
         return self._of(
             RequestScheduled,
             record,
@@ -115,7 +114,7 @@ class _Telling:
             primary=outcome.selection.primary.profile,
             runs=runs,
             endpoints=[worker.name for worker in outcome.endpoints],
-            legs={leg: outcome.sight.names[run.chosen[0]] for leg, run in outcome.selection.legs.items()},
+            legs=legs(outcome),
             stream=facts.stream,
             prompt_tokens=facts.prompt_tokens,
             bound_because="" if record.bound is None else "bound",

@@ -21,14 +21,13 @@ from pointsman_plugins.scheduling.fleet import MATCHED
 from pointsman_plugins.scheduling.request import RequestKey, ScheduleRequest
 from pointsman_plugins.scheduling.run import Run, Selection
 from pointsman_plugins.scheduling.worker import Hold
-from pointsman_scheduler.domain.explanation import explain
 from pointsman_scheduler.domain.outcome import Outcome, Refused, Scheduled, Sight
 from pointsman_scheduler.domain.policy import Policy, PolicyRegistries
 from pointsman_scheduler.domain.pool import PoolScheduler
 from pointsman_scheduler.domain.prefix_index import PrefixIndex
 from pointsman_scheduler.flight.replay import FlightReplay, request_of
 from pointsman_scheduler.flight.writing import recorded
-from pointsman_scheduler.scheduled_event import to_json
+from pointsman_scheduler.scheduled_event import explain, to_json
 
 PREFILL: Final = "prefill"
 TIE: Final = "a tie was broken otherwise"
@@ -150,7 +149,7 @@ def why_other(then: RecordedOutcome, outcome: Outcome | Exception) -> OtherChoic
     before = then.endpoints[0]
     if before == now:
         return OtherChoice("another leg or rank", f"{before}: {dict(then.legs)} rank {then.rank} before")
-    run = ProfileRun.model_validate_json(to_json(explain(outcome, len(outcome.sight.workers)).runs[_primary(outcome)]))
+    run = ProfileRun.model_validate_json(to_json(explain(outcome, len(outcome.sight.workers))[_primary(outcome)]))
     verdict = next((each for each in why.verdicts(run) if each.worker == before), None)
     words = f"{before} before, now {now}" + (f"; {before}: {verdict.words}" if verdict is not None else "")
     return OtherChoice(_grouped(run, before, now), words)
