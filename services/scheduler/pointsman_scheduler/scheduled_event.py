@@ -3,8 +3,7 @@ removed it, and the scores of the others."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
-from itertools import repeat
-from operator import attrgetter, itemgetter, mul, sub, truediv
+from operator import attrgetter, itemgetter
 from typing import Final, TypeAlias, cast
 
 import msgspec
@@ -23,7 +22,7 @@ from pointsman_scheduler.domain.policy import Policy
 CANDIDATES_SHOWN: Final = 256
 """Most candidates of one run in an event; further ones are counted. Fewer when the event would be too large."""
 _DIGITS: Final = 4
-_SCALE: Final = repeat(10.0**_DIGITS)
+_SCALE: Final = 10.0**_DIGITS
 """Rounds as numpy does; Python's `round` with digits differs."""
 _SUMS_KEPT: Final = 64
 _NAME: Final = attrgetter("name")
@@ -163,7 +162,8 @@ def _few(run: Run, sight: Sight) -> Fields:
     if NEVER in heard:
         ages_ms = [-1.0 if at == NEVER else round((now - at) * 10_000.0) / 10.0 for at in heard]
     else:
-        ages_ms = [*map(truediv, map(round, map(mul, map(sub, repeat(now), heard), repeat(10_000.0))), repeat(10.0))]
+        tenths = map(round, map((10_000.0).__mul__, map(now.__sub__, heard)))
+        ages_ms = [*map((10.0).__rtruediv__, tenths)]
     return {
         "workers": sight.names,
         "ages_ms": ages_ms,
@@ -181,7 +181,7 @@ def _few(run: Run, sight: Sight) -> Fields:
 
 def _rounded(column: Iterable[float]) -> list[float]:
     """To `_DIGITS`, by calls that cost less than a loop."""
-    return [*map(truediv, map(round, map(mul, column, _SCALE)), _SCALE)]
+    return [*map(_SCALE.__rtruediv__, map(round, map(_SCALE.__mul__, column)))]
 
 
 def _in_place(column: Sequence[float], places: Sequence[int], count: int) -> list[float | None]:
