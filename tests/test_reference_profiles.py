@@ -204,7 +204,7 @@ async def test_the_body_is_decoded_once_on_the_whole_way(gateway: Gateway) -> No
 
 
 @pytest.mark.requirement("S0-10")
-async def test_what_every_profile_needs_is_configured_once(gateway: Gateway) -> None:
+async def test_everything_that_each_profile_needs_is_configured_once(gateway: Gateway) -> None:
     for headers in ({}, {"x-priority": "high"}, {"x-priority": "batch"}):
         journey = await gateway.send("llama-70b", headers | {"authorization": "Bearer s3cret"})
         assert HeaderEdit(name="authorization") in journey.headers

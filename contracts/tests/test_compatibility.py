@@ -57,7 +57,7 @@ def test_a_new_optional_field_is_allowed() -> None:
         ),
     ],
 )
-def test_what_old_readers_or_senders_would_trip_over_is_refused(changes: dict[str, object], expected: str) -> None:
+def test_a_change_that_breaks_old_readers_or_senders_is_refused(changes: dict[str, object], expected: str) -> None:
     assert expected in _violations(**changes)
 
 

@@ -55,7 +55,7 @@ def test_every_reference_of_the_asyncapi_document_resolves() -> None:
 
 
 @pytest.mark.parametrize("message", MESSAGES, ids=lambda m: cast("type[Message]", m).__name__)
-def test_every_message_says_who_sends_and_who_reads_it(message: type[Message]) -> None:
+def test_every_message_names_its_senders_and_readers(message: type[Message]) -> None:
     text = (message.__doc__ or "").lower()
     assert any(
         word in text

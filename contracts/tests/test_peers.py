@@ -23,7 +23,7 @@ MESSAGE = Reservations(pool="llama", scheduler="s-2", sequence=4, at_ms=5, chang
     ("read", "message"),
     [(PeerReservations, Reservations), (PeerChange, ReservationChange), (PeerUnbound, UnboundRequest)],
 )
-def test_what_a_scheduler_reads_has_the_fields_of_the_message(
+def test_the_schedulers_form_has_the_fields_of_the_message(
     read: type[msgspec.Struct], message: type[Reservations | ReservationChange | UnboundRequest]
 ) -> None:
     fields = {field.encode_name: field for field in msgspec.structs.fields(read)}

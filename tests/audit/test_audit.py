@@ -145,7 +145,7 @@ STRANGE: Final[tuple[tuple[str | None, bytes], ...]] = (
 """Types and bodies that are no events of this version."""
 
 
-async def test_what_cant_be_read_is_kept_and_what_couldnt_be_written_comes_again(
+async def test_unreadable_messages_are_kept_and_unwritten_ones_come_again(
     tmp_path: Path, processes: Processes, own_nats_server: NatsServer
 ) -> None:
     async with observing(own_nats_server.url) as seen:

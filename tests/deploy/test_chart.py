@@ -47,7 +47,7 @@ def test_the_example_changes_the_services_that_it_names_and_no_other_object(temp
 
 
 @pytest.mark.parametrize("service", sorted(EXAMPLE["services"]))
-def test_what_the_values_name_comes_beside_what_was_there(service: str, template: Template) -> None:
+def test_objects_named_in_the_values_come_beside_the_existing_ones(service: str, template: Template) -> None:
     given = EXAMPLE["services"][service]
     pod, usual = _pods(template(EXAMPLE))[service], USUAL[service]
     [container], [before] = pod["containers"], usual["containers"]
@@ -194,7 +194,7 @@ def test_a_bundle_of_the_edge_stands_beside_a_scheduler_of_its_own(template: Tem
     assert "command" not in pods["scheduler"]["containers"][0]
 
 
-def test_what_the_values_give_a_service_goes_with_it_into_the_bundle(template: Template) -> None:
+def test_the_values_of_a_service_go_with_it_into_the_bundle(template: Template) -> None:
     """Lost, the adapter would serve without the certificate that it has alone."""
     values = deepcopy(EXAMPLE)
     values["services"]["frontend"]["env"] = {"POINTSMAN_DRAIN_TIMEOUT_S": 300, "POINTSMAN_OPEN_TO_ALL": None}

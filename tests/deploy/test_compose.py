@@ -69,7 +69,7 @@ def test_a_service_takes_its_environment(name: str, monkeypatch: pytest.MonkeyPa
 
 
 @pytest.mark.parametrize("name", sorted(SERVICES))
-def test_what_is_mounted_exists(name: str) -> None:
+def test_every_mounted_file_exists(name: str) -> None:
     for volume in SERVICES[name].get("volumes", []):
         source, _, target = str(volume).partition(":")
         if source.startswith("."):

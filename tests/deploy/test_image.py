@@ -100,7 +100,7 @@ def test_the_uv_steps_make_an_environment_with_this_member_alone(member: str, tm
         assert "elsewhere.example is not this host and no credentials are set" in answer.stderr
 
 
-def test_a_build_that_is_not_told_which_service_says_so(tmp_path: Path) -> None:
+def test_a_build_without_a_service_says_so(tmp_path: Path) -> None:
     with pytest.raises(AssertionError, match="no SERVICE: build with --build-arg SERVICE=scheduler"):
         _build("", tmp_path)
 

@@ -303,7 +303,7 @@ def test_under_the_rules_of_production_an_agent_has_the_authority_that_its_setti
 
 
 @pytest.mark.parametrize("overlay", OVERLAYS)
-def test_what_refers_to_something_finds_it(overlay: str) -> None:
+def test_every_reference_finds_its_object(overlay: str) -> None:
     pods = [pod["metadata"]["labels"] | {"ports": pod["spec"]} for pod in _pods(overlay).values()]
 
     def selected(selector: dict[str, str]) -> list[Object]:

@@ -79,9 +79,7 @@ def ports() -> list[int]:
     return list(found)
 
 
-async def test_what_is_stored_outlives_one_server_of_three(
-    tmp_path: Path, processes: Processes, ports: list[int]
-) -> None:
+async def test_stored_data_outlives_one_server_of_three(tmp_path: Path, processes: Processes, ports: list[int]) -> None:
     cluster = Cluster(tmp_path, processes, ports)
 
     async def stored(text: str, settings: ServiceSettings) -> int | None:

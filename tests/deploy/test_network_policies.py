@@ -131,12 +131,12 @@ def test_every_service_may_export_traces_and_reach_the_bus(service: str) -> None
         ("pointsman-cache-database", 5432, {"semantic-cache"}),
     ],
 )
-def test_what_runs_in_the_cluster_is_reached_by_its_label(label: str, port: int, services: set[str]) -> None:
+def test_workloads_in_the_cluster_are_reached_by_their_labels(label: str, port: int, services: set[str]) -> None:
     assert {service for service in SERVICES if _reaches(service, Peer(pod={label: "true"}), port)} == services
     assert f'`{label}: "true"`' in README
 
 
-def test_an_engine_of_this_project_is_reached_by_those_who_ask_and_read_it() -> None:
+def test_an_engine_of_this_project_is_reached_by_its_edges_and_its_readers() -> None:
     rendered = yaml.load_all((ROOT / "deploy/k8s/examples/engines.yaml").read_text(), yaml.CSafeLoader)
     [engine] = [each for each in rendered if each["kind"] == "StatefulSet"]
     labels = engine["spec"]["template"]["metadata"]["labels"]

@@ -62,7 +62,7 @@ def test_a_command_works_or_names_what_exists(document: str, command: str, tmp_p
 
 
 @pytest.mark.parametrize("document", DOCUMENTS)
-def test_what_a_document_names_exists(document: str) -> None:
+def test_everything_that_a_document_names_exists(document: str) -> None:
     text = (ROOT / document).read_text()
     for link in re.findall(r"\]\(([^)#]+)\)", text):
         assert (ROOT / document).parent.joinpath(link).exists(), link

@@ -215,7 +215,7 @@ async def test_it_works_with_a_running_gateway(block: Block, gateway: Gateway, t
 
 @in_one_loop
 @_that("runs: wrong.yaml")
-async def test_a_wrong_file_is_told_as_shown(block: Block, tmp_path: Path) -> None:
+async def test_a_wrong_file_is_reported_as_shown(block: Block, tmp_path: Path) -> None:
     (tmp_path / "wrong.yaml").write_text("pools:\n  llama-8b:\n    models: [m]\n    schedulling: fast\n")
     for command, shown in block.commands():
         code, output = await _run(_here(command), tmp_path, {})

@@ -28,7 +28,7 @@ def imported(source: str) -> set[str]:
     return {name.partition(".")[0] for name in names} - sys.stdlib_module_names
 
 
-def test_what_the_demo_does_not_install_and_documents_run_is_what_the_readme_says_to_install() -> None:
+def test_the_readme_names_the_installation_of_everything_that_documents_run_and_the_demo_lacks() -> None:
     left = uv("export", "--locked", "--no-dev", "--no-hashes", "--no-header", "--quiet", "--package", "pointsman-cli")
     there = set(re.findall(r"^[a-z0-9-]+", left, re.MULTILINE))
     sources = re.findall(r"```python\n(.*?)```", README, re.DOTALL)
@@ -44,7 +44,7 @@ def test_a_documented_installation_is_one_that_the_environment_takes(command: tu
     uv(*command, "--dry-run", "--offline", "--python", sys.executable)
 
 
-def test_what_was_installed_by_hand_outlives_every_make_command() -> None:
+def test_packages_installed_by_hand_outlive_every_make_command() -> None:
     syncs = [line for line in (ROOT / "Makefile").read_text().splitlines() if "$(UV) sync" in line]
     assert len(syncs) == 1
     assert all("--inexact" in line for line in syncs)

@@ -104,7 +104,7 @@ def test_a_configuration_that_is_an_example_is_right_for_every_service(file: Pat
 
 
 @pytest.mark.requirement("S0-81")
-def test_the_two_choices_of_a_profile_are_told_apart_as_the_code_has_them() -> None:
+def test_the_two_choices_of_a_profile_are_distinguished_as_the_code_has_them() -> None:
     text = (ROOT / "docs" / "configuration.md").read_text()
     table = text.partition("## Two choices of a profile")[2].partition("\n## ")[0]
     rows = [[cell.strip() for cell in line.split("|")[1:-1]] for line in table.splitlines() if line.startswith("|")]
@@ -141,7 +141,7 @@ def _names(readme: str, message: type[Message]) -> bool:
 
 @pytest.mark.requirement("S1-7", "S1-9")
 @pytest.mark.parametrize("service", [*SHARED_LOGINS, AGENT])
-def test_every_service_says_what_it_is_told_and_what_it_tells(service: str) -> None:
+def test_every_service_documents_its_inputs_and_outputs(service: str) -> None:
     text = (ROOT / "services" / service / "README.md").read_text()
     told = set(re.findall(r"^(?:\| |## )(\w+)(?: \||$)", text.lower(), re.MULTILINE))
     assert {"consumes", "publishes"} <= told
@@ -189,7 +189,7 @@ def _signature(method: Any) -> str:
 
 
 @pytest.mark.parametrize("group", POINTS)
-def test_what_a_plugin_of_each_group_is_asked_is_documented_with_its_signatures(group: str) -> None:
+def test_the_methods_of_a_plugin_of_each_group_are_documented_with_their_signatures(group: str) -> None:
     module, _, name = POINTS[group].rpartition(".")
     point: type[object] = getattr(importlib.import_module(module), name)
     written = re.search(rf"^class {name}:  # {re.escape(group)}\n((?:    .*\n)+)", PLUGINS, re.MULTILINE)

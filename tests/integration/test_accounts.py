@@ -288,9 +288,7 @@ async def test_an_agent_cannot_speak_for_another_worker(stack: Stack, accounts: 
         }
 
 
-async def test_an_agent_and_a_foreign_stage_answer_who_asks_them_and_only_once(
-    stack: Stack, accounts: Accounts
-) -> None:
+async def test_an_agent_and_a_foreign_stage_answer_their_caller_and_only_once(stack: Stack, accounts: Accounts) -> None:
     for user, asker, topic in (
         (AGENTS[0].user, "scheduler", f"pm.ctl.worker.kv-query.v1.{POOL}.engine-1"),
         (STAGE, "profile-picker", stage_subject(STAGE)),

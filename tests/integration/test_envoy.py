@@ -129,7 +129,7 @@ each_way = pytest.mark.parametrize("door", ["usual", "buffered", "duplex"])
 
 @pytest.mark.requirement("S1-4", "S1-22")
 @each_way
-async def test_a_completion_comes_from_an_engine_and_is_told_with_its_usage(gateway: Gateway, door: str) -> None:
+async def test_a_completion_comes_from_an_engine_and_is_published_with_its_usage(gateway: Gateway, door: str) -> None:
     status, text, headers = await gateway.ask(door)
     assert status == 200, text
     assert headers["x-simulated-engine"] in ("engine-1", "engine-2")

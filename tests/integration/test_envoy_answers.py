@@ -253,7 +253,7 @@ async def test_when_no_engine_can_be_reached_the_error_has_openais_shape(setup: 
 
 
 @each_way
-async def test_what_other_filters_of_envoys_refuse_passes_as_it_is_and_no_engine_is_blamed(
+async def test_refusals_by_other_filters_of_envoys_pass_as_they_are_and_no_engine_is_blamed(
     setup: Setup, door: str
 ) -> None:
     for place in ("before", "behind"):
@@ -480,7 +480,7 @@ async def test_a_provider_is_asked_with_its_credential_in_its_words_and_answers_
 @each_way
 @of_kinds
 @pytest.mark.parametrize(("status", "told"), [(401, 502), (429, 429), (400, 400), (503, 503)])
-async def test_a_providers_error_is_told_as_the_gateways_client_needs_it(
+async def test_a_providers_error_is_rewritten_as_the_gateways_client_needs_it(
     setup: Setup, door: str, kind: str, status: int, told: int
 ) -> None:
     setup.stages.changes = served_by(kind)
@@ -493,7 +493,7 @@ async def test_a_providers_error_is_told_as_the_gateways_client_needs_it(
 
 @each_way
 @of_kinds
-async def test_a_provider_whose_stream_fails_is_told_as_failed(setup: Setup, door: str, kind: str) -> None:
+async def test_a_provider_whose_stream_fails_is_reported_as_failed(setup: Setup, door: str, kind: str) -> None:
     """In full duplex the head waits for the first word, otherwise it is out."""
     setup.stages.changes = served_by(kind)
     setup.far[kind].breaks = "before"

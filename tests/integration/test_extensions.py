@@ -190,7 +190,7 @@ async def test_a_stage_that_hangs_or_dies_follows_its_on_error(
         assert f"denied-{how}" not in [each.request_id for each in decisions]
 
 
-async def test_what_a_stage_gets_and_answers_is_what_the_schemas_say(stack: Stack, stage: ServiceProcess) -> None:
+async def test_the_messages_to_and_from_a_stage_match_the_schemas(stack: Stack, stage: ServiceProcess) -> None:
     def fits(document: bytes, name: str) -> bool:
         schema = Draft202012Validator(json.loads((ROOT / "contracts" / "schemas" / f"{name}.json").read_text()))
         return schema.is_valid(json.loads(document))  # pyright: ignore[reportUnknownMemberType] - jsonschema
@@ -326,7 +326,7 @@ async def test_a_response_stage_that_hangs_or_dies_follows_its_on_error(
 
 
 @pytest.mark.requirement("S0-63")
-async def test_what_stages_get_of_answers_and_errors_is_what_the_schemas_say(
+async def test_the_messages_to_stages_about_answers_and_errors_match_the_schemas(
     stack: Stack, stage: ServiceProcess, response_stage: ServiceProcess
 ) -> None:
     def fits(document: bytes, name: str) -> bool:

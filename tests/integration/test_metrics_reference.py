@@ -103,7 +103,7 @@ async def test_every_metric_is_documented_where_it_comes_from(stack: Stack) -> N
                 assert set(sample.labels) - {"le"} == labels, f"labels of {name} are {sorted(sample.labels)}"
 
 
-async def test_what_an_agent_exposes_of_a_kv_cache_is_documented() -> None:
+async def test_an_agents_metrics_of_a_kv_cache_are_documented() -> None:
     bus = Bus(Connection(["nats://127.0.0.1:1"], name="agent"), Process("worker-agent", "agent-1"))
     speaker = KvSpeaker(bus, pool="p", worker="w", block_tokens=16, boot_id=str, model=str, capacity=lambda: None)
     subscriber = SimpleNamespace(connected=True, heard=1, sequence=SimpleNamespace(missed=0))

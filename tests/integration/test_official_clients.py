@@ -201,7 +201,7 @@ async def test_the_errors_of_messages_are_anthropics(stack: Stack, claude: anthr
         ("embeddings", {"input": "some words"}),
     ],
 )
-async def test_what_an_answer_used_is_told_whichever_api_it_came_by(
+async def test_the_usage_of_an_answer_is_reported_by_every_api(
     stack: Stack, path: str, body: dict[str, object], stream: bool
 ) -> None:
     options: dict[str, object] = {"stream": True} if stream and path != "embeddings" else {}

@@ -130,7 +130,7 @@ async def test_the_end_of_a_request_says_how_many_answers_it_had(policed: Stack,
 
 
 @pytest.mark.requirement("S3-8", "S3-24")
-async def test_who_is_not_recognised_gets_401_and_no_later_stage_runs(policed: Stack, wire: Wire) -> None:
+async def test_an_unknown_client_gets_401_and_no_later_stage_runs(policed: Stack, wire: Wire) -> None:
     for key, code in ((None, "missing_api_key"), ("pm-canary-77d1", "invalid_api_key")):
         status, document, headers = await ask(policed, key)
         assert (status, document["error"]["code"], document["error"]["type"]) == (401, code, "invalid_request_error")

@@ -140,7 +140,7 @@ async def test_a_chat_goes_to_the_engine_that_says_it_has_the_prefix(stack: Stac
     assert "tokenized" in [report.note for report in decision.trail]
 
 
-async def test_what_an_engine_evicts_is_no_hit_any_more(stack: Stack, talk: Talk) -> None:
+async def test_an_evicted_prefix_is_no_hit_any_more(stack: Stack, talk: Talk) -> None:
     holder = stack.engines[0]
 
     async def evicted_there_and_asked_here(number: int) -> Found:
@@ -160,7 +160,7 @@ async def test_what_an_engine_evicts_is_no_hit_any_more(stack: Stack, talk: Talk
     assert usage["cached"] < 2 * BLOCK
 
 
-async def test_salts_and_adapters_are_told_apart(stack: Stack, talk: Talk) -> None:
+async def test_salts_and_adapters_are_distinguished(stack: Stack, talk: Talk) -> None:
     holder = stack.engines[1]
 
     async def asked_with(number: int) -> tuple[RequestScheduled, ...]:

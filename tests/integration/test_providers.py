@@ -256,7 +256,7 @@ async def test_a_provider_that_asks_for_a_pause_gets_one(world: World) -> None:
         limited.status, limited.headers = 200, {}
 
 
-async def test_what_cannot_be_said_to_a_provider_is_the_clients_to_mend(world: World) -> None:
+async def test_a_field_that_a_provider_lacks_is_a_400_for_the_client(world: World) -> None:
     with pytest.raises(openai.BadRequestError) as refused:
         await world.ai.chat.completions.create(model="claude", messages=[{"role": "user", "content": "Hi"}], seed=7)
     assert refused.value.param == "seed"

@@ -72,7 +72,7 @@ def test_the_timeline_runs_without_gaps_from_the_first_stage_to_the_end() -> Non
     assert found["over"] is True
 
 
-def test_a_rejected_request_says_who_rejected_it_and_why() -> None:
+def test_a_rejected_request_names_the_stage_that_rejected_it_and_the_reason() -> None:
     rejected = RequestRejected(
         request_id="r", source="edge-1", sequence=1, at_ms=1, stage="preprocessor", status=429, reason="over the limit"
     )

@@ -41,7 +41,7 @@ async def answering(
 
 
 @pytest.mark.requirement("S1-28", "S1-30")
-async def test_a_document_passes_and_its_usage_is_told(start_picker: StartPicker) -> None:
+async def test_a_document_passes_and_its_usage_is_reported(start_picker: StartPicker) -> None:
     picker = await start_picker()
     exchange = await answering(picker)
     assert picker.ask_open(OpenRequestsQuery(request_ids=("mine", "other"))).request_ids == ("mine",)
@@ -63,7 +63,7 @@ async def test_a_document_passes_and_its_usage_is_told(start_picker: StartPicker
     assert picker.ask_open(OpenRequestsQuery(request_ids=("mine",))).request_ids == ()
 
 
-async def test_what_stages_say_in_the_answers_headers_reaches_the_client(start_picker: StartPicker) -> None:
+async def test_the_stages_response_headers_reach_the_client(start_picker: StartPicker) -> None:
     picker = await start_picker()
     picker.stages.changes = {
         "answer_headers": (
@@ -87,7 +87,7 @@ INTERNAL = {
 
 
 @pytest.mark.parametrize("reviewed", [False, True])
-async def test_what_gateways_tell_each_other_is_taken_off_an_engines_answer(
+async def test_headers_between_gateways_are_taken_off_an_engines_answer(
     reviewed: bool, start_picker: StartPicker
 ) -> None:
     picker = await start_picker()
@@ -164,7 +164,7 @@ async def test_a_stream_that_passes_unseen_costs_nothing_and_is_completed_when_e
     assert "unseen" in done.reason
 
 
-async def test_usage_that_only_the_gateway_asked_for_is_told_and_kept_from_the_client(
+async def test_usage_that_only_the_gateway_asked_for_is_reported_and_kept_from_the_client(
     start_picker: StartPicker,
 ) -> None:
     picker = await start_picker()
@@ -206,7 +206,7 @@ async def test_the_endpoints_before_the_one_that_served_have_failed(by: str, sta
     assert [(each.worker, each.next_worker) for each in failed] == [("worker-1", "worker-2"), ("worker-2", "worker-3")]
 
 
-async def test_an_endpoint_that_envoy_chose_by_itself_is_told_by_its_name(start_picker: StartPicker) -> None:
+async def test_an_endpoint_that_envoy_chose_by_itself_is_reported_by_its_name(start_picker: StartPicker) -> None:
     picker = await start_picker("http://10.0.0.1:80", "http://10.0.0.2:80")
     view = WorkerView(worker="another", url="http://10.0.0.9:80")
     picker.hear(PoolSnapshot(pool="llama-8b", source="c", sequence=1, at_ms=1, workers=(view,)))
@@ -264,7 +264,7 @@ async def passes(
 
 @BOTH_MODES
 @pytest.mark.parametrize("status", [301, 403, 404, 413, 429])
-async def test_what_another_filter_of_envoys_refuses_passes_as_it_is_and_no_engine_is_blamed(
+async def test_a_refusal_by_another_filter_of_envoys_passes_as_it_is_and_no_engine_is_blamed(
     status: int, modes: tuple[int, int], start_picker: StartPicker
 ) -> None:
     picker = await start_picker()
@@ -331,7 +331,7 @@ async def test_a_providers_answer_with_trailers_is_passed_on_or_refused_but_neve
 
 
 @BOTH_MODES
-async def test_what_another_filter_of_envoys_refuses_is_no_failure_of_a_provider(
+async def test_a_refusal_by_another_filter_of_envoys_is_no_failure_of_a_provider(
     modes: tuple[int, int], start_picker: StartPicker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     picker = await before_a_provider(start_picker, monkeypatch)
@@ -341,7 +341,7 @@ async def test_what_another_filter_of_envoys_refuses_is_no_failure_of_a_provider
 
 
 @BOTH_MODES
-async def test_what_a_filter_before_the_picker_refuses_passes_as_it_is(
+async def test_a_refusal_by_a_filter_before_the_picker_passes_as_it_is(
     modes: tuple[int, int], start_picker: StartPicker
 ) -> None:
     picker = await start_picker()

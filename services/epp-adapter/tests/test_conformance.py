@@ -43,7 +43,7 @@ async def test_a_selection_that_names_no_endpoint_is_503(start_picker: StartPick
     ("reported", "told"),
     [("10.0.0.2:8000", "10.0.0.2:8000"), (None, "fail: missing destination endpoint served metadata")],
 )
-async def test_the_answer_tells_a_test_who_served(
+async def test_the_answer_names_the_endpoint_for_conformance_tests(
     reported: str | None, told: str, path: str, start_picker: StartPicker
 ) -> None:
     picker = await conforming(start_picker)

@@ -48,7 +48,7 @@ def test_any_engine_is_one_that_serves_a_configured_pool_with_the_least_to_do() 
         any_engine(CONFIG, few, engines, Eligible(subset=("10.0.0.1",)))
 
 
-def test_an_address_is_told_once_by_who_was_chosen_first_and_never_for_another_model() -> None:
+def test_an_address_is_listed_once_for_the_first_choice_and_never_for_another_model() -> None:
     chosen = [
         ChosenEndpoint(worker="elsewhere", url="http://10.0.0.2:8000", target=Target(model="other", pool="p")),
         ChosenEndpoint(worker="first", url="http://10.0.0.1:8000"),
@@ -58,7 +58,7 @@ def test_an_address_is_told_once_by_who_was_chosen_first_and_never_for_another_m
     assert destinations(chosen) == [Destination("first", "10.0.0.1:8000"), Destination("six", "[fd00::1]:8000")]
 
 
-def test_dynamo_is_told_the_first_of_several_prefillers_by_its_name() -> None:
+def test_dynamo_gets_the_name_of_the_first_of_several_prefillers() -> None:
     named = {"10.0.0.1:8000": "prefill-1"}
     edits = [(b"x-prefiller-host-port", b"10.0.0.1:8000,10.0.0.2:8000"), (b"x-data-parallel-rank", b"3")]
     told = dict(worker_headers("decode-1", edits, named.get))
@@ -70,13 +70,13 @@ def test_dynamo_is_told_the_first_of_several_prefillers_by_its_name() -> None:
 
 
 @pytest.mark.parametrize(("status", "told"), [(500, 502), (502, 502), (503, 503), (504, 504), (505, 502)])
-def test_a_failure_of_envoys_own_is_told_by_the_status_that_a_client_may_act_on(status: int, told: int) -> None:
+def test_a_failure_of_envoys_own_has_the_status_that_a_client_may_act_on(status: int, told: int) -> None:
     assert AnsweredByEnvoy(status, "upstream_reset").status == told
     assert unanswered(status).status == told
     assert unanswered(status).retry_after_s == (1.0 if told == 503 else None)
 
 
-def test_what_envoy_writes_itself_is_not_taken_from_it() -> None:
+def test_headers_that_envoy_writes_itself_are_not_taken_from_it() -> None:
     assert stripped([b":path", b"host", b"content-length", b"te", b"cookie", b"accept"], [b"accept"]) == ["cookie"]
 
 

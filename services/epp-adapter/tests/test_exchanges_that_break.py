@@ -55,7 +55,7 @@ async def test_an_exchange_that_breaks_off_is_completed_once(phase: str, how: st
     assert not picker.ask_open(OpenRequestsQuery(request_ids=("request-1",))).request_ids
 
 
-async def test_what_passed_of_a_stream_that_broke_off_is_charged_and_marked_as_estimated(
+async def test_the_passed_part_of_a_stream_that_broke_off_is_charged_and_marked_as_estimated(
     start_picker: StartPicker,
 ) -> None:
     picker = await start_picker(stream_usage=True)
@@ -165,7 +165,7 @@ async def test_a_stop_lets_what_is_open_end_and_takes_nothing_new(start_picker: 
     assert [each.outcome for each in await picker.completed()] == ["ok"]
 
 
-async def test_what_doesnt_end_in_time_is_completed_as_shut_down(start_picker: StartPicker) -> None:
+async def test_requests_that_dont_end_in_time_are_completed_as_shut_down(start_picker: StartPicker) -> None:
     picker = await start_picker(drain_timeout_s=0.2)
     await up_to("sent on", picker)
     await picker.stop()

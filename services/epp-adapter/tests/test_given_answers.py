@@ -74,7 +74,7 @@ async def test_it_passes_the_stages_on_the_way_back(start_picker: StartPicker) -
     assert [done.outcome for done in await picker.completed(2)] == ["ok", "blocked"]
 
 
-async def test_a_request_whose_use_cant_be_settled_is_told_without_it(start_picker: StartPicker) -> None:
+async def test_a_request_whose_use_cant_be_settled_is_completed_without_it(start_picker: StartPicker) -> None:
     priced = {"pool": "llama-8b", "cost": {"input": 1, "output": 1}}
     picker = await start_picker(config={"models": {"llama-8b": priced}})
     gives(picker, usage=Usage(prompt_tokens=10**400))

@@ -71,7 +71,7 @@ async def test_unread_messages_arent_taken_until_the_call_ends() -> None:
     [(b"\1\0\0\0\1x", Status.UNIMPLEMENTED), (b"\0\xff\0\0\0", Status.RESOURCE_EXHAUSTED)],
     ids=["compressed", "too long"],
 )
-async def test_what_cant_be_read_fails_the_call_after_what_could(data: bytes, status: Status) -> None:
+async def test_an_unreadable_message_fails_the_call_after_the_readable_ones(data: bytes, status: Status) -> None:
     call = Call(1, FakePeer())
     call.received(framed(b"one") + data, end=False)
     assert await call.read() == b"one"

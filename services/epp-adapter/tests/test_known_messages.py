@@ -7,7 +7,7 @@ from pointsman_testing.fake_stages import StartPicker
 
 
 @pytest.mark.parametrize("extra", [{}, {"x-routing": "1", "cookie": "a=b"}])
-async def test_requests_that_differ_in_their_ids_are_told_the_same_of_themselves(
+async def test_requests_that_differ_in_their_ids_get_the_same_message(
     start_picker: StartPicker, extra: dict[str, str]
 ) -> None:
     picker = await start_picker()

@@ -20,7 +20,7 @@ async def test_models_are_listed_without_an_engine(start_picker: StartPicker) ->
 
 
 @pytest.mark.parametrize("path", ["/v1/models/org%2Fllama", "/v1/models/org/llama", "/v1/m%6Fdels/org/llama"])
-async def test_a_model_is_told_by_its_name_however_that_is_spelt(path: str, start_picker: StartPicker) -> None:
+async def test_a_model_is_recognised_by_its_name_however_that_is_spelt(path: str, start_picker: StartPicker) -> None:
     picker = await start_picker(config={"pools": {"p": {"models": ["org/llama"]}}})
     exchange = picker.client.open()
     await exchange.request(method="GET", path=path, end=True)
@@ -311,7 +311,7 @@ NAMELESS = {
 
 
 @pytest.mark.parametrize("name", NAMELESS)
-async def test_what_names_no_model_passes_body_based_routing_as_it_is(name: str, start_picker: StartPicker) -> None:
+async def test_a_body_without_a_model_passes_body_based_routing_as_it_is(name: str, start_picker: StartPicker) -> None:
     body = NAMELESS[name]
     picker = await start_picker(mode="body-based-routing")
     forged = {"x-gateway-model-name": "forged", "x-gateway-base-model-name": "forged"}

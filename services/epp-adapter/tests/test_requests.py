@@ -156,7 +156,7 @@ async def test_envoys_subset_applies_to_every_client(
     assert request.headers.get("x-gateway-destination-endpoint-subset") == told
 
 
-async def test_no_endpoint_outside_the_subset_is_told_whatever_was_decided(start_picker: StartPicker) -> None:
+async def test_no_endpoint_outside_the_subset_is_named_whatever_was_decided(start_picker: StartPicker) -> None:
     picker = await start_picker("http://10.0.0.1:80", "http://[::1]:80", "http://10.0.0.3:80")
     for subset, told in (
         (["10.0.0.3"], "10.0.0.3:80"),
@@ -270,7 +270,9 @@ BAD: dict[str, tuple[dict[str, object], bytes | None, int]] = {
 
 
 @pytest.mark.parametrize("name", BAD)
-async def test_what_cant_be_taken_is_refused_before_any_stage_is_asked(name: str, start_picker: StartPicker) -> None:
+async def test_a_request_that_cant_be_taken_is_refused_before_any_stage_is_asked(
+    name: str, start_picker: StartPicker
+) -> None:
     request, body, status = BAD[name]
     picker = await start_picker(config={"edge": {"max_body": "1MiB"}})
     exchange = picker.client.open()
@@ -326,7 +328,7 @@ async def test_a_mode_in_which_no_decision_can_wait_is_refused_in_words(mode: in
     assert "FULL_DUPLEX_STREAMED or BUFFERED" in (await exchange.call.details() or "")
 
 
-async def test_who_doesnt_tell_its_modes_is_taken_by_the_protocols(start_picker: StartPicker) -> None:
+async def test_an_envoy_that_names_no_modes_has_the_protocols(start_picker: StartPicker) -> None:
     picker = await start_picker()
     head, body = await sent_on(picker.client.open(), modes=None)
     assert (head.set[DESTINATION], body.body) == (BOTH, CHAT)
@@ -342,7 +344,7 @@ async def test_a_forged_header_behind_envoy_reaches_neither_stages_nor_engine(st
     assert set(request.headers) & {name.lower() for name in forged} == {"api-key"}
 
 
-async def test_who_is_not_let_in_gets_the_challenge_behind_envoy_too(start_picker: StartPicker) -> None:
+async def test_an_unauthorized_client_gets_the_challenge_behind_envoy_too(start_picker: StartPicker) -> None:
     picker = await start_picker()
     challenge = 'Bearer realm="pointsman"'
     picker.stages.reply = lambda request: Rejection(
@@ -359,7 +361,7 @@ async def test_who_is_not_let_in_gets_the_challenge_behind_envoy_too(start_picke
 
 
 @pytest.mark.requirement("S1-23")
-async def test_who_asks_for_the_route_gets_the_worker_as_an_answer(start_picker: StartPicker) -> None:
+async def test_a_request_for_the_route_gets_the_worker_as_an_answer(start_picker: StartPicker) -> None:
     picker = await start_picker(trusted_proxies=["10.9.0.0/16"])
     for modes, peer in (((FULL_DUPLEX, FULL_DUPLEX), "10.9.8.7:1"), ((BUFFERED, STREAMED), "10.9.8.7:1")):
         exchange = picker.client.open()
@@ -376,7 +378,7 @@ async def test_who_asks_for_the_route_gets_the_worker_as_an_answer(start_picker:
     assert {(each.outcome, each.status) for each in done} == {("routed", 200)}
 
 
-async def test_a_stranger_is_told_no_routes(start_picker: StartPicker) -> None:
+async def test_a_stranger_gets_no_routes(start_picker: StartPicker) -> None:
     picker = await start_picker(trusted_proxies=["10.1.0.0/16"])
     exchange = picker.client.open()
     await exchange.request(peer="10.9.8.7:1", headers={"x-routing-request": "true"})

@@ -39,7 +39,7 @@ def answer() -> bytes:
 @pytest.mark.parametrize(
     ("said", "expected"), [(answer(), AnsweredByEnvoy), (b"", EnvoyGone)], ids=["an answer", "its end"]
 )
-async def test_what_envoy_said_before_work_that_takes_no_time_ends_it_and_nothing_later(
+async def test_a_message_of_envoys_before_work_that_takes_no_time_ends_it_and_no_later_one(
     said: bytes, expected: type[Exception]
 ) -> None:
     call = Call(1, FakePeer())

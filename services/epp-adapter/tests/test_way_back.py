@@ -86,7 +86,7 @@ async def test_in_full_duplex_a_document_waits_whole_with_its_head(start_picker:
     assert completed.bytes_out == len(piece.body or b"")
 
 
-async def test_otherwise_envoy_is_told_to_send_it_whole_and_takes_headers_with_the_body(
+async def test_otherwise_envoy_must_send_it_whole_and_takes_headers_with_the_body(
     start_picker: StartPicker,
 ) -> None:
     picker = await start_picker()
@@ -228,7 +228,7 @@ async def test_a_stage_that_only_sets_headers_lets_envoy_stream(start_picker: St
     assert len(picker.reviewers.asked) == 1
 
 
-async def test_what_comes_after_the_last_byte_sees_what_left(start_picker: StartPicker) -> None:
+async def test_stages_after_the_last_byte_see_the_answer_that_left(start_picker: StartPicker) -> None:
     picker = await start_picker()
     picker.stages.changes["response"] = (stage("audit", mode="after"),)
     exchange = await answering(picker, (BUFFERED, STREAMED))

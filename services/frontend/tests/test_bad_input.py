@@ -162,7 +162,7 @@ async def test_after_a_refusal_the_connection_serves_the_next_request(start_edge
             assert (await client.response()).body == ANSWER
 
 
-async def test_a_client_that_asks_before_sending_is_told_to_go_on_or_not(start_edge: StartEdge) -> None:
+async def test_a_client_that_asks_before_sending_gets_100_or_an_error(start_edge: StartEdge) -> None:
     async with ScriptedEngine() as engine:
         edge = await start_edge(engine.url)
         async with raw_connection(edge.url) as client:

@@ -83,7 +83,7 @@ async def test_the_engine_hears_when_the_client_hangs_up(start_edge: StartEdge, 
     assert edge.metric("pointsman_edge_open_requests") == 0
 
 
-async def test_the_usage_so_far_of_a_stream_that_was_left_is_told(start_edge: StartEdge) -> None:
+async def test_the_usage_so_far_of_a_stream_that_was_left_is_reported(start_edge: StartEdge) -> None:
     async with ScriptedEngine(one_event) as engine:
         edge = await start_edge(engine.url)
         async with raw_connection(edge.url) as client:
@@ -95,7 +95,9 @@ async def test_the_usage_so_far_of_a_stream_that_was_left_is_told(start_edge: St
     assert len(edge.events.of(ResponseStarted)) == 1
 
 
-async def test_what_passed_of_a_stream_that_was_left_is_charged_and_marked_as_estimated(start_edge: StartEdge) -> None:
+async def test_the_passed_part_of_a_stream_that_was_left_is_charged_and_marked_as_estimated(
+    start_edge: StartEdge,
+) -> None:
     async def without_usage(request: Received) -> None:
         await request.begin_stream()
         for _ in range(5):
@@ -163,7 +165,9 @@ async def test_the_edge_says_which_requests_are_open(start_edge: StartEdge) -> N
         assert edge.ask_open(query).request_ids == ()
 
 
-async def test_a_request_that_takes_too_long_is_told_so_before_the_first_byte(start_edge: StartEdge) -> None:
+async def test_a_request_that_takes_too_long_before_the_first_byte_gets_an_error_that_says_so(
+    start_edge: StartEdge,
+) -> None:
     async with ScriptedEngine(say_nothing) as engine:
         edge = await start_edge(engine.url, config={"edge": {"request_timeout": "200ms"}})
         answer = await raw_request(edge.url, post(CHAT, BODY))
@@ -221,7 +225,9 @@ def _refuses(url: str) -> Callable[[], Awaitable[bool]]:
 
 
 @pytest.mark.parametrize("phase", ["deciding", "before the first byte", "mid-stream"])
-async def test_what_isnt_finished_in_time_is_told_so_and_has_its_event(start_edge: StartEdge, phase: str) -> None:
+async def test_a_request_that_isnt_finished_in_time_gets_an_error_and_its_event(
+    start_edge: StartEdge, phase: str
+) -> None:
     async with ScriptedEngine(one_event if phase == "mid-stream" else say_nothing) as engine:
         edge = await start_edge(engine.url, grace_s=0.2)
         if phase == "deciding":

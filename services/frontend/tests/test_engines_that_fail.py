@@ -368,7 +368,7 @@ def snapshot(**states: str) -> PoolSnapshot:
 
 
 @pytest.mark.parametrize("state", ["unreachable", "silent"])
-async def test_what_waits_for_an_engine_that_hangs_goes_to_another(start_edge: StartEdge, state: str) -> None:
+async def test_requests_that_wait_for_an_engine_that_hangs_go_to_another(start_edge: StartEdge, state: str) -> None:
     async with ScriptedEngine(say_nothing) as hung, ScriptedEngine() as good:
         edge = await start_edge(hung.url, good.url)
         asked = asyncio.create_task(raw_request(edge.url, post(CHAT, BODY)))

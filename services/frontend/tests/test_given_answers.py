@@ -43,7 +43,7 @@ async def answered(edge: EdgeUnderTest) -> tuple[RawResponse, ResponseCompleted]
     return answer, done
 
 
-async def test_a_stages_answer_reaches_the_client_and_is_told_once(start_edge: StartEdge) -> None:
+async def test_a_stages_answer_reaches_the_client_and_is_published_once(start_edge: StartEdge) -> None:
     edge = await start_edge()
     gives(edge, answer_headers=(HeaderEdit(name="x-pointsman-cache", value="hit"),))
     answer, done = await answered(edge)
@@ -104,7 +104,9 @@ async def test_a_blocked_answer_of_a_stage_is_withheld(start_edge: StartEdge) ->
     assert (done.outcome, done.status) == ("blocked", 403)
 
 
-async def test_a_request_whose_use_cant_be_settled_is_told_without_it_and_its_body_goes(start_edge: StartEdge) -> None:
+async def test_a_request_whose_use_cant_be_settled_is_completed_without_it_and_its_body_goes(
+    start_edge: StartEdge,
+) -> None:
     priced = {"pool": "llama-8b", "cost": {"input": 1, "output": 1}}
     edge = await start_edge(config={"models": {"llama-8b": priced}})
     gives(edge, usage=Usage(prompt_tokens=10**400))

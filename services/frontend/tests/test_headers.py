@@ -67,7 +67,7 @@ def test_a_header_that_a_setting_names_is_stripped_however_either_is_spelt(setti
         assert rules.read([(name, b"told")], trusted=True).engine == [(name, b"told")]
 
 
-def test_credentials_are_told_to_the_stages_and_not_to_engines() -> None:
+def test_stages_get_credentials_and_engines_do_not() -> None:
     sent = [(b"authorization", b"Bearer k"), (b"x-api-key", b"k"), (b"cookie", b"c=1")]
     read = RULES.read(sent, trusted=False)
     assert read.stages == {"authorization": "Bearer k", "x-api-key": "k"}

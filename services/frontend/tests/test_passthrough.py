@@ -32,7 +32,9 @@ def form(body: bytes, path: str = "/v1/audio/transcriptions") -> bytes:
     return head.encode() + b"content-type: multipart/form-data; boundary=b\r\n\r\n" + body
 
 
-async def test_what_passes_reaches_the_engine_with_its_query_and_its_usage_is_counted(start_edge: StartEdge) -> None:
+async def test_a_request_that_passes_reaches_the_engine_with_its_query_and_its_usage_is_counted(
+    start_edge: StartEdge,
+) -> None:
     async def rerank(request: Received) -> None:
         await request.answer(RERANKED)
 

@@ -121,7 +121,9 @@ async def _nonsense(request: Received) -> None:
     request.cut()
 
 
-async def test_the_open_requests_are_told_and_a_stop_lets_them_finish(frontend: ServiceProcess, around: Around) -> None:
+async def test_open_requests_are_published_and_a_stop_lets_them_finish(
+    frontend: ServiceProcess, around: Around
+) -> None:
     go_on = asyncio.Event()
 
     async def slow(request: Received) -> None:

@@ -162,7 +162,7 @@ async def test_the_clients_own_key_stays_here(start_edge: StartEdge, monkeypatch
         assert "clients" not in str(far.asked)
 
 
-async def test_what_is_for_engines_of_ours_alone_does_not_leave(
+async def test_fields_for_engines_of_ours_alone_do_not_leave(
     start_edge: StartEdge, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with AsyncExitStack() as stack:
@@ -325,7 +325,7 @@ async def test_engines_of_ours_that_fail_are_followed_by_a_provider(
 
 
 @pytest.mark.parametrize(("status", "code"), [(400, "c"), (404, "c"), (413, "c")])
-async def test_a_request_that_is_wrong_is_told_in_the_providers_words_and_not_sent_elsewhere(
+async def test_a_wrong_request_gets_the_providers_words_and_is_not_sent_elsewhere(
     start_edge: StartEdge, monkeypatch: pytest.MonkeyPatch, status: int, code: str
 ) -> None:
     async with AsyncExitStack() as stack:
@@ -355,7 +355,7 @@ async def test_when_no_provider_answers_the_client_gets_the_status_that_is_right
     assert response.header("retry-after") == ("12" if seen in (429, 503) else None)
 
 
-async def test_what_a_fallback_has_no_word_for_is_not_why_the_request_failed(
+async def test_a_field_that_a_fallback_lacks_is_not_the_reason_of_the_failure(
     start_edge: StartEdge, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with AsyncExitStack() as stack:

@@ -41,7 +41,7 @@ def knowing_tokens(
 
 
 @pytest.mark.requirement("S1-23")
-async def test_who_asks_for_the_route_gets_the_worker_and_the_tokens_and_nothing_is_generated(
+async def test_a_request_for_the_route_gets_the_worker_and_the_tokens_and_nothing_is_generated(
     start_edge: StartEdge,
 ) -> None:
     async with ScriptedEngine() as engine:
@@ -61,7 +61,7 @@ async def test_who_asks_for_the_route_gets_the_worker_and_the_tokens_and_nothing
     assert edge.events.of(ResponseStarted) == []
 
 
-async def test_a_stranger_is_told_no_routes_and_gets_no_answer_that_it_didnt_ask_for(start_edge: StartEdge) -> None:
+async def test_a_stranger_gets_no_routes_and_no_answer_that_it_didnt_ask_for(start_edge: StartEdge) -> None:
     edge = await start_edge("http://10.0.0.1:8000")
     answer = await raw_request(edge.url, post(CHAT, BODY, WANTED))
     assert (answer.status, json.loads(answer.body)["error"]["code"]) == (403, "routing_not_allowed")

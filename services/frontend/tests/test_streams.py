@@ -108,7 +108,7 @@ def test_usage_of_every_form_is_read_or_left_alone(answer: bytes, usage: Usage |
 
 
 @given(st.lists(st.binary(max_size=KEPT * 2), max_size=8))
-def test_what_is_kept_of_an_answer_is_bounded(pieces: list[bytes]) -> None:
+def test_the_kept_part_of_an_answer_is_bounded(pieces: list[bytes]) -> None:
     tail = UsageTail()
     for piece in pieces:
         tail.feed(piece)

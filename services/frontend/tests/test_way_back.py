@@ -95,7 +95,7 @@ async def test_a_stage_that_sees_bytes_sees_those_that_the_one_before_left(start
     assert answer.body == seen
 
 
-async def test_what_passes_is_byte_for_byte_the_engines(start_edge: StartEdge) -> None:
+async def test_an_answer_that_passes_is_byte_for_byte_the_engines(start_edge: StartEdge) -> None:
     async with ScriptedEngine(whole) as engine:
         edge = await start_edge(engine.url)
         edge.stages.changes["response"] = (stage(),)
@@ -383,7 +383,7 @@ async def test_stages_after_the_last_byte_get_the_whole_answer_and_no_client_wai
 
 
 @pytest.mark.requirement("S3-1")
-async def test_what_stages_after_the_last_byte_say_is_an_event_of_its_own(start_edge: StartEdge) -> None:
+async def test_the_verdicts_of_stages_after_the_last_byte_are_an_event_of_their_own(start_edge: StartEdge) -> None:
     def say(review: ResponseReview) -> Verdict:
         if review.stage == "gone":
             raise TOO_SLOW
@@ -469,7 +469,7 @@ async def test_rejections_and_errors_pass_the_stages_of_every_answer_too(start_e
 
 
 @pytest.mark.requirement("S0-63")
-async def test_an_error_is_told_even_when_a_stage_fails_and_a_client_that_left_is_audited(
+async def test_an_error_is_published_even_when_a_stage_fails_and_a_client_that_left_is_audited(
     start_edge: StartEdge,
 ) -> None:
     async def silent(request: Received) -> None:

@@ -210,7 +210,7 @@ async def test_a_missing_preprocessor_means_503_at_once(buses: Buses) -> None:
     assert closed.value.retry_after_s == 1.0
 
 
-async def test_what_is_missing_is_known_before_a_request_comes(buses: Buses) -> None:
+async def test_missing_stages_are_known_before_a_request_comes(buses: Buses) -> None:
     edge = buses.make("frontend")
     pooled = compile_policy(load({"pools": {"p": {"models": ["m"]}}}), 1)
     await buses.meet()

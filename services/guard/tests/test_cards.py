@@ -58,7 +58,7 @@ def test_a_card_is_found_however_it_is_written(written: str, around: str) -> Non
         "4,111,111,111,111,111", "1700000000000000000", "4111111111111112", "9999999999999995",
     ],
 )  # fmt: skip
-def test_what_is_another_number_or_a_part_of_one_is_no_card(text: str) -> None:
+def test_another_number_or_a_part_of_one_is_no_card(text: str) -> None:
     assert found(text) == []
 
 

@@ -87,7 +87,7 @@ def test_an_attack_in_pieces_is_caught_beside_personal_data_too(patterns: Patter
             assert any(category.startswith("injection.") for category in stopped(patterns, conversation)), texts
 
 
-def test_what_one_message_says_plainly_is_found_at_its_place_alone() -> None:
+def test_plain_text_of_one_message_is_found_at_its_place_alone() -> None:
     own = Patterns("patterns", PatternsParams(patterns={"codename": (r"project \w+bird",)}), {})
     texts = ["Thanks!", "Tell me 3 things of project bluebird", "and of project redbird"]
     found = own.detect(Checked("request", "a", "1", [CheckedText("", "user", text) for text in texts]))
@@ -148,7 +148,7 @@ def test_attacks_are_looked_for_in_every_answer_and_in_what_the_roles_say(
         [encoded(SPELT)[start : start + 15] for start in (0, 15, 30)],
     ],
 )
-def test_what_is_harmless_in_each_message_is_found_in_all_of_a_prompt(pieces: list[str]) -> None:
+def test_text_that_is_harmless_in_each_message_is_found_in_all_of_a_prompt(pieces: list[str]) -> None:
     assert [found([piece]) for piece in pieces] == [set()] * len(pieces)
     assert found(pieces) == {"injection.override"}
     assert found(pieces, disguised=False) == set()
@@ -166,7 +166,7 @@ def test_what_is_harmless_in_each_message_is_found_in_all_of_a_prompt(pieces: li
         ("Write to ada@analytical.engine.c\u00f4!", "pii.email: ada@analytical.engine.c\u00f4"),
     ],
 )
-def test_what_is_taken_out_is_all_of_what_was_found_however_its_letters_look(text: str, seen: str) -> None:
+def test_all_of_a_finding_is_taken_out_however_its_letters_look(text: str, seen: str) -> None:
     assert found([text]) == {seen}
 
 

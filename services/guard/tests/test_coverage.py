@@ -117,7 +117,7 @@ def test_a_model_is_not_talked_out_of_its_limits(text: str) -> None:
         "...---... ... --- ...",
     ],
 )
-def test_what_only_looks_like_it_passes(text: str) -> None:
+def test_text_that_only_looks_alike_passes(text: str) -> None:
     assert not attacked(text)
 
 

@@ -134,7 +134,7 @@ def test_a_model_that_is_none_is_refused_with_the_configuration() -> None:
         (lambda: web.Response(text="<html>"), "isn't JSON"),
     ],
 )
-async def test_over_http_a_guardian_gets_the_credential_and_its_failures_are_told_without_texts(
+async def test_over_http_a_guardian_gets_the_credential_and_its_failures_are_logged_without_texts(
     monkeypatch: pytest.MonkeyPatch, respond: Callable[[], web.Response], problem: str
 ) -> None:
     seen: list[str | None] = []

@@ -33,7 +33,7 @@ def test_every_folded_character_leads_back_to_where_it_came_from(text: str) -> N
 
 @settings(max_examples=60, deadline=None)
 @given(st.lists(HARMLESS, min_size=1, max_size=4), st.data())
-def test_what_is_redacted_comes_back_as_it_was(texts: list[str], data: st.DataObject) -> None:
+def test_redacted_text_comes_back_as_it_was(texts: list[str], data: st.DataObject) -> None:
     said = [CheckedText(str(number), "user", text) for number, text in enumerate(texts)]
     findings: list[Finding] = []
     for at, text in enumerate(texts):
@@ -65,7 +65,7 @@ def test_findings_that_overlap_are_taken_out_once() -> None:
 
 
 @pytest.mark.parametrize("original", ["a@b.co", 'Ann "the knife" Lee', "C:\\new\nline", "\u00e9\u2028"])
-def test_what_comes_back_into_json_leaves_it_json(original: str) -> None:
+def test_text_put_back_into_json_leaves_it_json(original: str) -> None:
     originals = {"[NAME_1]": original}
     arguments = restored('{"to":"[NAME_1]","n":[1]}', originals, in_json=True)
     assert orjson.loads(arguments) == {"to": original, "n": [1]}
@@ -210,7 +210,7 @@ EVERYTHING: Final[dict[str, tuple[object, set[tuple[str, str]]]]] = {
 
 
 @pytest.mark.parametrize("api", EVERYTHING)
-def test_every_text_of_every_api_is_read_with_who_says_it(api: str) -> None:
+def test_every_text_of_every_api_is_read_with_its_role(api: str) -> None:
     body, expected = EVERYTHING[api]
     prompt = GuardedPrompt.of(orjson.dumps(body))
     assert {(text.role, text.text) for text in prompt.texts} == expected
@@ -242,7 +242,7 @@ def test_unreadable_input_is_reported(body: object, category: str) -> None:
     assert [each.category for each in GuardedPrompt.of(orjson.dumps(body)).unreadable] == [category]
 
 
-def test_what_can_be_read_is_not_told_and_a_prompt_is_an_object() -> None:
+def test_readable_parts_are_not_reported_and_a_prompt_is_an_object() -> None:
     for fine in (
         {"prompt": "", "prompt_embeds": None, "nvext": {"greed": 1}},
         user({"type": "document", "source": {"type": "text", "data": "t"}}),

@@ -381,7 +381,7 @@ async def test_a_prompt_that_its_edge_doesnt_give_out_closes_or_degrades_as_conf
         assert (await world.passed()).reasons == ("guard failed",)
 
 
-async def test_a_failing_guardian_is_told_once_until_it_has_answered_in_between(
+async def test_a_failing_guardian_is_logged_once_until_it_has_answered_in_between(
     world: World, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level("INFO", logger="pointsman.guard")
@@ -423,7 +423,7 @@ async def test_an_attack_in_what_passes_and_tokens_in_place_of_texts_are_refused
     assert (await world.refused()).status == 403
 
 
-async def test_what_has_no_body_passes_and_a_file_is_flagged_as_unread(world: World) -> None:
+async def test_a_request_without_a_body_passes_and_a_file_is_flagged_as_unread(world: World) -> None:
     world.send_body(b"", api="responses.retrieve")
     told = Guarded.of((await world.passed()).request.attributes)
     assert told is not None
@@ -489,7 +489,7 @@ async def test_an_edge_is_asked_to_wait_for_a_slow_guardian(world: World) -> Non
     assert (parked.stage, parked.instance) == ("guard", "guard-1")
 
 
-async def test_what_stages_before_it_changed_is_checked_as_the_engine_would_get_it(world: World) -> None:
+async def test_the_changes_of_earlier_stages_are_checked_as_the_engine_would_get_them(world: World) -> None:
     said = {"model": "m", "prompt": "Hello"}
     world.send_body(said, changed=(BodyEdit(field="prompt", value=ATTACK),))
     assert (await world.refused()).param == "prompt"

@@ -31,7 +31,7 @@ def found(text: str, role: str = "user") -> set[str]:
     return {f.category for f in PATTERNS.detect(Checked("request", "default", "r", [CheckedText("0", role, text)]))}
 
 
-def test_what_is_decoded_is_bounded_by_its_size_all_together() -> None:
+def test_decoded_text_is_bounded_by_its_size_all_together() -> None:
     work = Work(500)
     assert hidden(f"{encoded(ATTACK)} and {encoded('a' * 200)}", work)[0] == ATTACK
     assert work.exceeded

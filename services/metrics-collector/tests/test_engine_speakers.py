@@ -130,7 +130,7 @@ async def test_all_engines_are_registered_again_when_the_bucket_may_have_lost_th
         await eventually(lambda: "p.w1" in bucket.entries)
 
 
-async def test_an_engine_that_drains_is_told_so_at_once_and_goes_on_with_the_same_speaker(buses: Buses) -> None:
+async def test_an_engine_that_drains_is_published_so_at_once_and_goes_on_with_the_same_speaker(buses: Buses) -> None:
     bucket, loads = Bucket(), list[WorkerLoad]()
     share = Share(buses, bucket, "1")
     buses.make("scheduler").bus.listen(WorkerLoad, loads.append, ANY, ANY)

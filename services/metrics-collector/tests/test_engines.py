@@ -71,7 +71,7 @@ def test_an_instance_that_goes_moves_only_its_own_share(
         assert owner(*key, left) == before or before == gone
 
 
-def test_what_is_spoken_for_follows_the_configuration_and_the_other_collectors() -> None:
+def test_the_engines_spoken_for_follow_the_configuration_and_the_other_collectors() -> None:
     key: Key = ("p", "w")
     named: dict[Key, ScrapedEngine] = {key: engine(key)}
     none: dict[Key, ScrapedEngine] = {}

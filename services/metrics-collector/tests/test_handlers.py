@@ -143,7 +143,7 @@ async def world(buses: Buses, collectors: int = 1) -> World:
     return made
 
 
-async def test_a_pool_is_told_when_it_changes_and_again_while_it_does_not(buses: Buses) -> None:
+async def test_a_pool_is_published_when_it_changes_and_again_while_it_does_not(buses: Buses) -> None:
     made = await world(buses)
     (collector,) = made.collectors
     collector.register()
@@ -162,7 +162,7 @@ async def test_a_pool_is_told_when_it_changes_and_again_while_it_does_not(buses:
     collector.stop()
 
 
-async def test_nothing_is_told_before_the_registered_workers_were_heard_or_missed(buses: Buses) -> None:
+async def test_nothing_is_published_before_the_registered_workers_were_heard_or_missed(buses: Buses) -> None:
     made = await world(buses)
     (collector,) = made.collectors
     collector.register()
@@ -176,7 +176,7 @@ async def test_nothing_is_told_before_the_registered_workers_were_heard_or_misse
     collector.stop()
 
 
-async def test_workers_that_come_fall_silent_return_and_leave_are_told_once_by_all_collectors_together(
+async def test_workers_that_come_fall_silent_return_and_leave_are_published_once_by_all_collectors_together(
     buses: Buses,
 ) -> None:
     made = await world(buses, collectors=2)
@@ -311,7 +311,7 @@ async def test_silence_is_not_put_down_to_workers_while_the_bus_is_gone(buses: B
     assert collector.value("pointsman_worker_state", pool="p", worker="w1", state="silent") == 1
 
 
-async def test_what_the_bus_does_not_take_is_counted_and_each_outage_logged_once(
+async def test_messages_that_the_bus_does_not_take_are_counted_and_each_outage_logged_once(
     buses: Buses, caplog: pytest.LogCaptureFixture
 ) -> None:
     made = await world(buses)
@@ -355,7 +355,7 @@ async def test_a_collector_that_has_found_nothing_yet_is_given_no_share_of_a_poo
     assert shared("p") == [both, both], "what it knows may be old, which it says; it goes on to speak for its share"
 
 
-async def test_what_was_found_is_told_with_the_pool_and_forgotten_with_its_configuration(buses: Buses) -> None:
+async def test_findings_are_published_with_the_pool_and_forgotten_with_its_configuration(buses: Buses) -> None:
     made = await world(buses)
     [collector] = made.collectors
     pools = {"p": {"models": ["m"], "discovery": "file", "file": "/e.yaml"}, "s": STATIC}

@@ -128,7 +128,7 @@ class Plugged:
 
 
 @pytest.mark.parametrize("version", ["v1", "v1beta1"])
-async def test_a_credential_plugin_is_asked_once_and_told_what_it_wants_to_know(
+async def test_a_credential_plugin_is_asked_once_and_gets_its_declared_inputs(
     version: str, cluster: KubeApi, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     api_version = f"client.authentication.k8s.io/{version}"
@@ -170,7 +170,7 @@ async def test_a_plugins_token_is_asked_for_anew_before_it_ends(
         ({"interactiveMode": 7}, "isn't one"),
     ],
 )
-async def test_what_is_wrong_with_a_plugin_is_said(
+async def test_an_error_of_a_plugin_is_reported(
     changes: dict[str, Any], words: str, cluster: KubeApi, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("KUBECONFIG", str(Plugged(cluster, tmp_path, **changes).file))

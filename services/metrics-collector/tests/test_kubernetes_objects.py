@@ -82,7 +82,7 @@ def test_only_ports_that_a_pod_says_are_active_are_endpoints(annotations: dict[s
     assert set(engines(pod(annotations=annotations), ports=(8000, 8001, 8002))) == expected
 
 
-def test_what_was_ready_drains_and_what_never_was_is_left_out() -> None:
+def test_a_pod_that_was_ready_drains_and_one_that_never_was_is_left_out() -> None:
     known: set[str] = set()
     assert not engines(pod(ready=False), known=known), "nobody listens there yet"
     assert not engines(pod(terminating=True), known=known)
@@ -165,7 +165,7 @@ def test_a_rewrite_of_an_older_extension_says_split_where_later_ones_say_targets
         ({"group": "", "kind": "Service"}, False),
     ],
 )
-def test_what_is_about_something_else_of_the_pools_name_is_not_about_the_pool(
+def test_an_object_about_something_else_of_the_pools_name_is_not_about_the_pool(
     ref: dict[str, str], counts: bool
 ) -> None:
     objective = InferenceObjective.model_validate(

@@ -114,7 +114,7 @@ def test_a_provider_that_asks_for_a_pause_or_has_little_quota_left_is_known_for_
     assert (later.limited_until_ms, later.remaining) == (None, None)
 
 
-def test_a_shorter_pause_that_is_told_later_does_not_end_a_longer_one() -> None:
+def test_a_shorter_pause_that_comes_later_does_not_end_a_longer_one() -> None:
     window = ModelWindow()
     for until_ms in (9_000, 5_000):
         window.limited(Attempt(worker="o", outcome="limited", status=429, limited_until_ms=until_ms), 100.0)

@@ -46,7 +46,7 @@ def state_of(snapshots: list[PoolSnapshot], pool: str = "static") -> str | None:
 
 
 @pytest.mark.requirement("S1-10")
-async def test_an_engine_without_an_agent_is_registered_told_stopped_and_back(
+async def test_an_engine_without_an_agent_is_registered_published_stopped_and_back(
     own_nats_server: NatsServer, processes: Processes, tmp_path: Path, engine: EngineProcess
 ) -> None:
     async with observing(own_nats_server.url) as seen:

@@ -175,7 +175,9 @@ async def test_bookmarks_carry_a_quiet_watch_past_what_the_server_forgets(cluste
     [b'{"type":"ADDED","object":{"metadata":{"name":"gho', b"no json\n", b'{"type":"NEWS","object":{}}\n', b"[]\n\n"],
     ids=["half a line", "no JSON", "an unknown event", "no event"],
 )
-async def test_what_is_no_event_ends_the_watch_and_becomes_nothing(cluster: KubeApi, api: Api, rubbish: bytes) -> None:
+async def test_a_line_that_is_no_event_ends_the_watch_and_becomes_nothing(
+    cluster: KubeApi, api: Api, rubbish: bytes
+) -> None:
     cluster.pod("a")
     async with following(api()) as pods_:
         await eventually(lambda: cluster.watching == 1)
@@ -279,7 +281,7 @@ async def test_a_role_that_is_missing_is_named_with_what_to_do(cluster: KubeApi,
         assert "somebody else" not in pods_.problem
 
 
-async def test_without_the_right_to_watch_lists_stand_for_it_and_that_is_told(cluster: KubeApi, api: Api) -> None:
+async def test_without_the_right_to_watch_lists_stand_for_it_and_that_is_logged(cluster: KubeApi, api: Api) -> None:
     cluster.pod("a")
     async with following(api()) as pods_:
         await eventually(lambda: cluster.watching == 1)
@@ -296,7 +298,7 @@ async def test_without_the_right_to_watch_lists_stand_for_it_and_that_is_told(cl
         await eventually(lambda: not pods_.problem and cluster.watching == 1)
 
 
-async def test_without_the_right_to_list_the_watch_goes_on_and_that_is_told(cluster: KubeApi, api: Api) -> None:
+async def test_without_the_right_to_list_the_watch_goes_on_and_that_is_logged(cluster: KubeApi, api: Api) -> None:
     cluster.pod("a")
     async with following(api()) as pods_:
         await eventually(lambda: cluster.watching == 1)

@@ -75,7 +75,7 @@ async def test_one_collector_writes_what_changed_and_removes_what_no_pool_says()
         await eventually(lambda: not bucket.entries)
 
 
-async def test_what_may_be_old_is_not_written_and_what_could_not_be_is_tried_again() -> None:
+async def test_rules_that_may_be_old_are_not_written_and_failed_writes_are_tried_again() -> None:
     bucket, findings = Bucket(), {"p": finding(5, problem="the API server isn't reached"), "q": finding(1)}
     bucket.broken = True
     async with collectors(bucket, findings, {"p", "q"}):

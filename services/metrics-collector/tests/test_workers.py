@@ -41,7 +41,7 @@ def states(table: WorkerTable, at: float) -> dict[str, str]:
     return {view.worker: view.state for view in table.views("p", at)}
 
 
-def test_a_worker_is_seen_with_what_it_registered_and_told_last() -> None:
+def test_a_worker_is_seen_with_its_registration_and_its_last_report() -> None:
     table = WorkerTable()
     assert table.registered(registration(), 0.0) == Joined(registration(), "registered")
     assert table.heard(load(running=3, waiting=2, kv_usage=0.5), 0.1) is None
@@ -72,7 +72,7 @@ def test_a_worker_that_was_never_heard_is_silent_and_has_no_age() -> None:
     assert table.views("p", 0.1)[0].age_ms == -1.0
 
 
-def test_silence_is_told_once_and_its_end_too() -> None:
+def test_silence_is_reported_once_and_its_end_too() -> None:
     table = WorkerTable()
     table.registered(registration(), 0.0)
     table.heard(load(), 0.2)
@@ -85,7 +85,7 @@ def test_silence_is_told_once_and_its_end_too() -> None:
     assert states(table, 2.2) == {"w1": "serving"}
 
 
-def test_a_new_life_is_told_and_a_heartbeat_is_not() -> None:
+def test_a_new_life_is_reported_and_a_heartbeat_is_not() -> None:
     table = WorkerTable()
     table.registered(registration(), 0.0)
     assert table.registered(registration(), 2.0) is None
@@ -93,7 +93,7 @@ def test_a_new_life_is_told_and_a_heartbeat_is_not() -> None:
     assert table.registered(registration(boot_id="b2"), 4.0) == Joined(registration(boot_id="b2"), "restarted")
 
 
-def test_a_worker_that_leaves_is_gone_and_its_last_state_is_told() -> None:
+def test_a_worker_that_leaves_is_gone_and_its_last_state_is_reported() -> None:
     table = WorkerTable()
     table.registered(registration(), 0.0)
     table.heard(load(state="draining"), 0.1)
@@ -113,7 +113,7 @@ def test_a_report_that_comes_before_the_registration_counts_with_it() -> None:
     assert table.views("p", 0.4)[0].age_ms == 400.0
 
 
-def test_an_engine_that_never_answered_is_told_with_its_reason_until_it_is_registered_or_silent() -> None:
+def test_an_engine_that_never_answered_is_reported_with_its_reason_until_it_is_registered_or_silent() -> None:
     table = WorkerTable()
     table.heard(load(boot_id="", state="unreachable", reason="connection refused"), 0.0)
     assert table.unreached("p", 1.2) == {"w1": "connection refused"}
@@ -153,7 +153,7 @@ def test_a_pool_without_workers_is_published_once_more_and_forgotten() -> None:
     assert table.registered(registration(), 0.4) == Joined(registration(), "registered")
 
 
-def test_changes_of_numbers_and_of_state_are_told_apart() -> None:
+def test_changes_of_numbers_and_of_state_are_distinguished() -> None:
     table = WorkerTable()
     table.registered(registration(), 0.0)
     table.heard(load(), 0.1)
@@ -170,7 +170,7 @@ def test_changes_of_numbers_and_of_state_are_told_apart() -> None:
     assert table.take_change("q") == (False, False)
 
 
-def test_a_return_and_a_new_life_are_more_than_numbers_and_stay_so_until_they_are_told() -> None:
+def test_a_return_and_a_new_life_are_more_than_numbers_and_stay_so_until_they_are_reported() -> None:
     table = WorkerTable()
     table.registered(registration(), 0.0)
     table.heard(load(), 0.1)

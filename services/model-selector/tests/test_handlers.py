@@ -151,7 +151,7 @@ async def test_a_selector_that_does_not_exist_is_the_operators_fault(world: Worl
     assert (answer.status, answer.code) == (500, "no_selector")
 
 
-async def test_what_completions_teach_changes_the_next_choice(world: World) -> None:
+async def test_completions_change_the_next_choice(world: World) -> None:
     world.edge.bus.publish(
         ModelStatistics(model="small", source="c", sequence=1, at_ms=1, requests=50, errors=40), "small"
     )

@@ -148,7 +148,7 @@ def test_group_reads_the_model_that_was_asked_for(model: str, expected: list[str
     assert kept("group", question(request(model))) == expected
 
 
-def test_group_goes_by_another_keyword_when_told() -> None:
+def test_group_goes_by_the_configured_keyword() -> None:
     assert kept("group", question(request("any/best")), keyword="any") == ["dear"]
 
 

@@ -254,7 +254,7 @@ def test_requests_are_not_all_decided_alike() -> None:
     assert len({select(compiled, request(request_id=f"r{number}")).model.name for number in range(60)}) == 3
 
 
-def test_the_note_says_what_was_chosen_by_which_score_and_who_was_out() -> None:
+def test_the_note_names_the_choice_its_scores_and_the_filtered_models() -> None:
     scores = {"use": "table", "scores": {"llama-8b": 0.9}}
     selected = select(
         selector({"filters": ["rate-limited"], "scorers": [scores]}), request(), statistics("mistral-7b", remaining=0)
@@ -358,7 +358,7 @@ def test_a_selector_chooses_and_falls_back_to_allowed_models_alone_whatever_its_
 
 
 @pytest.mark.requirement("S0-45")
-def test_an_identity_whose_only_model_is_filtered_out_is_told_so_and_not_that_it_may_use_none() -> None:
+def test_the_error_for_an_identity_whose_only_model_is_filtered_out_says_so_and_not_that_it_may_use_none() -> None:
     compiled = selector({"filters": ["capable"]})
     with pytest.raises(Refusal) as caught:
         select(compiled, request(attributes={"identity": {"models": ["llama-8b"]}}, features=("vision",)))

@@ -49,7 +49,7 @@ def test_the_model_that_is_described_as_good_at_it_is_chosen_and_the_decision_sa
     assert selected.note == f"default: {model} (1.00); semantic-match: lexical"
 
 
-def test_what_matches_nothing_leaves_the_choice_to_the_other_scorers() -> None:
+def test_a_prompt_that_matches_nothing_leaves_the_choice_to_the_other_scorers() -> None:
     quality: list[object] = ["semantic-match", "cost"]
     assert select("zzz qqq", quality).total == pytest.approx(1.0)
     assert "semantic-match: lexical" in select("zzz qqq").note

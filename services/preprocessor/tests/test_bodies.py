@@ -96,7 +96,7 @@ DEEP: Final[dict[str, tuple[str, Callable[[JsonValue], dict[str, JsonValue]]]]] 
 
 @pytest.mark.parametrize("kind", ["array", "object"])
 @pytest.mark.parametrize("where", DEEP)
-def test_what_nests_too_deep_is_refused_and_what_passes_can_be_written_with_more_around_it(
+def test_a_body_that_nests_too_deep_is_refused_and_one_that_passes_can_be_written_with_more_around_it(
     where: str, kind: str
 ) -> None:
     api, place = DEEP[where]

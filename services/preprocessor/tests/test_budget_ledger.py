@@ -109,7 +109,7 @@ def test_a_request_that_costs_nothing_passes_a_spent_budget_and_a_request_that_i
     assert book.ask(ask("c", 0, None, window), NOW).outcome == "admitted"
 
 
-def test_a_budget_that_only_warns_refuses_nothing_and_each_level_is_told_once_a_period() -> None:
+def test_a_budget_that_only_warns_refuses_nothing_and_each_level_is_published_once_a_period() -> None:
     book = Book(0)
     window = BudgetWindow(amount=100, days=None, soft=80, hard=False)
     for number, cost in enumerate((70, 20, 20, 20)):
@@ -135,7 +135,7 @@ def test_scopes_without_room_share_one_account_for_each_budget() -> None:
     assert book.budgets.spent("monthly", OVERFLOW, None, NOW) == (0, 0)
 
 
-def test_what_no_request_can_hold_any_more_is_free() -> None:
+def test_a_reservation_that_no_request_can_hold_any_more_is_free() -> None:
     book = Book(0)
     book.ask(ask("a", 10), NOW)
     book.ask(ask("b", 10, edge="edge-2"), NOW)

@@ -105,7 +105,7 @@ def test_a_cheaper_model_serves_while_it_fits() -> None:
     assert refusal.status == 402, "large falls back to small alone"
 
 
-def test_what_requests_that_run_have_reserved_is_worth_another_try() -> None:
+def test_a_budget_reserved_by_running_requests_is_worth_another_try() -> None:
     scene = Scene(amount="0.10/d")
     for _ in range(3):
         assert scene.send(max_tokens=400)[1] is None
@@ -115,7 +115,7 @@ def test_what_requests_that_run_have_reserved_is_worth_another_try() -> None:
     assert "reserved by requests that run" in refusal.message
 
 
-def test_a_request_that_costs_more_than_the_whole_budget_is_told_so() -> None:
+def test_the_error_for_a_request_over_the_whole_budget_says_so() -> None:
     _, refusal = Scene(amount="0.001/d").send()
     assert refusal is not None
     assert refusal.status == 402
@@ -176,7 +176,7 @@ def test_amounts_are_read_as_people_write_them(text: str, found: Amount) -> None
 
 
 @given(st.text(max_size=20) | st.integers() | st.lists(st.just("1/d"), max_size=3))
-def test_what_is_no_amount_is_refused_with_words(value: object) -> None:
+def test_a_text_that_is_no_amount_is_refused_with_words(value: object) -> None:
     with suppress(ValueError):
         assert amounts(value)
 

@@ -160,7 +160,7 @@ async def test_a_killed_keeper_takes_no_spending_along_and_none_is_spent_twice(b
 
 @pytest.mark.requirement("BUDGET-1")
 @pytest.mark.parametrize("saved", ["never", "without a budget"])
-async def test_what_a_keeper_spent_that_was_killed_before_its_first_snapshot_is_read_again(
+async def test_the_spending_of_a_keeper_killed_before_its_first_snapshot_is_read_again(
     buses: Buses, saved: str
 ) -> None:
     store, stream = FakeBucket(), Stream()
@@ -225,7 +225,7 @@ async def test_a_thousand_requests_at_once_exceed_a_budget_by_at_most_one_error(
     await node.kill()
 
 
-async def test_what_is_reached_is_published_once(buses: Buses) -> None:
+async def test_a_reached_level_is_published_once(buses: Buses) -> None:
     stream = Stream()
     node = Node(buses, "p-1", FakeBucket(), stream)
     await node.start()

@@ -105,7 +105,7 @@ def told(incoming: Incoming) -> list[tuple[str, str, str | None]]:
 
 
 @pytest.mark.requirement("S3-3")
-async def test_what_is_off_does_not_run_and_what_is_silent_leaves_no_trace() -> None:
+async def test_a_processor_that_is_off_does_not_run_and_a_silent_one_leaves_no_trace() -> None:
     incoming = await run({"use": "refuse", "mode": "off"}, "mark")
     assert incoming.header("x-seen") == "mark"
     assert told(incoming) == []
@@ -120,7 +120,7 @@ async def test_with_everything_off_a_request_goes_through_as_it_came() -> None:
 
 
 @pytest.mark.requirement("S3-3")
-async def test_what_is_in_shadow_is_reported_and_undone() -> None:
+async def test_a_change_in_shadow_is_reported_and_undone() -> None:
     incoming = await run({"use": "mark", "mode": "shadow"}, {"use": "refuse", "mode": "shadow"}, "talk")
     assert (incoming.header_edits, incoming.body_edits, incoming.answer_headers) == ({}, {}, {})
     assert told(incoming) == [
@@ -153,14 +153,14 @@ async def test_a_failure_is_undone_and_the_decision_says_so(
     assert [report.stage for report in journey.trail] == ["preprocessor/broken", "preprocessor"]
 
 
-async def test_what_may_not_fail_ends_the_request_with_503_that_names_it() -> None:
+async def test_a_processor_that_may_not_fail_ends_the_request_with_503_that_names_it() -> None:
     with pytest.raises(Refusal) as caught:
         await run("broken")
     assert (caught.value.status, caught.value.code) == (503, "policy_unavailable")
     assert caught.value.message.startswith("broken ")
 
 
-async def test_what_crashes_may_be_left_out_and_nothing_of_its_words_is_told() -> None:
+async def test_a_processor_that_crashes_may_be_skipped_and_its_words_are_not_shown() -> None:
     with pytest.raises(KeyError):
         await run("crash")
     incoming = await run({"use": "crash", "on_error": "allow"})
@@ -211,7 +211,7 @@ API_KEYS = {"use": "api-key-auth", "keys": [KEY]}
         ),
     ],
 )
-def test_an_order_that_cannot_work_names_who_stands_wrong_and_why(entries: list[object], words: str) -> None:
+def test_an_order_that_cannot_work_names_the_misplaced_processor_and_why(entries: list[object], words: str) -> None:
     with pytest.raises(ConfigError) as caught:
         check(load({"preprocessing": entries}))
     assert words in str(caught.value)

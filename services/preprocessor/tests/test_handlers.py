@@ -190,7 +190,7 @@ async def test_headers_for_the_answer_go_with_the_journey_and_with_the_refusal(b
 
 
 @pytest.mark.requirement("S1-20")
-async def test_a_rewritten_model_is_told_beside_the_one_asked_for(world: World) -> None:
+async def test_a_rewritten_model_is_reported_beside_the_one_asked_for(world: World) -> None:
     world.send(orjson.dumps(CHAT | {"model": "gpt-4o"}))
     await eventually(lambda: world.journeys)
     journey = world.journeys[0]
@@ -208,7 +208,7 @@ async def test_a_rewritten_model_is_told_beside_the_one_asked_for(world: World) 
     assert (journey.rewritten, journey.body, journey.trail[0].note) == (None, (), None)
 
 
-async def test_who_asks_is_told_without_a_body_and_without_any_other_processor(buses: Buses) -> None:
+async def test_an_identity_is_found_without_a_body_and_without_any_other_processor(buses: Buses) -> None:
     world = World(
         buses,
         text="""
@@ -240,7 +240,7 @@ FORM: Final = (
 KIND: Final = {"content-type": "multipart/form-data; boundary=b"}
 
 
-async def test_what_passes_becomes_facts_without_a_prefix_and_without_a_fingerprint(buses: Buses) -> None:
+async def test_a_request_that_passes_becomes_facts_without_a_prefix_and_without_a_fingerprint(buses: Buses) -> None:
     world = World(buses, text="pools: {p: {models: [m]}, q: {models: [whisper]}}\npreprocessing: []\n")
     await buses.meet()
     world.send(FORM % b"whisper", path="/v1/audio/transcriptions", headers=KIND)

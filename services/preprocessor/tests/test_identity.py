@@ -330,7 +330,7 @@ def test_a_token_that_names_no_key_is_checked_with_the_only_one_of_its_issuer() 
     assert run(request(bearing(token(kid=None))), JWT | {"keys": [jwk(RSA, "r1")]}).read(IDENTITY) is not None
 
 
-def test_the_first_that_recognises_a_credential_says_who_it_is() -> None:
+def test_the_first_processor_that_recognises_a_credential_names_the_identity() -> None:
     other = JWT | {
         "name": "partners",
         "issuer": "https://partner.example",
@@ -378,7 +378,7 @@ def test_a_token_that_was_checked_is_not_checked_again_until_it_expires() -> Non
         ({"required": ["groups"]}, "there are tenant, subject, plan"),
     ],
 )
-def test_a_wrong_issuer_is_told_when_the_file_is_checked(params: dict[str, object], words: str) -> None:
+def test_a_wrong_issuer_is_reported_when_the_file_is_checked(params: dict[str, object], words: str) -> None:
     with pytest.raises(ConfigError, match=words):
         check(load({"preprocessing": [JWT | params]}))
 

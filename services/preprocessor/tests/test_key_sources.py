@@ -96,7 +96,7 @@ async def test_a_set_is_read_before_anybody_needs_it_and_again_when_a_key_is_mis
 
 
 @pytest.mark.parametrize("trouble", ["gone", "redirect", "nonsense", "no keys", "too long"])
-async def test_what_cannot_be_read_anew_stays_in_force(issuer: Issuer, sets: PublishedKeys, trouble: str) -> None:
+async def test_keys_that_cannot_be_read_anew_stay_in_force(issuer: Issuer, sets: PublishedKeys, trouble: str) -> None:
     await read(sets, issuer.url)
     keys = sets.get(issuer.url)
     assert keys is not None

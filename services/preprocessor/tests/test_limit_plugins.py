@@ -85,7 +85,7 @@ def test_requests_over_the_rate_are_refused_in_openais_words_with_the_limits_nam
 
 
 @pytest.mark.requirement("S3-5")
-def test_who_is_over_a_limit_of_the_infrastructure_is_told_so_and_not_asked_for_a_key() -> None:
+def test_a_client_over_a_limit_of_the_infrastructure_gets_429_and_is_not_asked_for_a_key() -> None:
     key = {"sha256": "0" * 64, "id": "k", "tenant": "t"}
     chain = pipeline({"use": "infra-request-limit", "rate": "1/min"}, {"use": "api-key-auth", "keys": [key]})
     refusals = [run(chain, incoming()) for _ in range(2)]
@@ -163,7 +163,7 @@ def test_no_more_is_reserved_for_an_answer_than_is_expected_however_much_the_req
         assert request.charges[0].cost == request.prompt.tokens + output
 
 
-def test_a_limit_that_tells_nothing_tells_who_is_refused() -> None:
+def test_a_limit_without_headers_still_sends_them_with_a_refusal() -> None:
     chain = pipeline({"use": "infra-request-limit", "rate": "1/min", "tell": False})
     requests = [incoming(), incoming()]
     assert [run(chain, each) is None for each in requests] == [True, False]
@@ -190,7 +190,7 @@ class Unreachable(OwnBook):
         raise Unavailable("keeper away")
 
 
-def test_a_limit_whose_keeper_is_away_counts_by_itself_and_is_told_as_degraded() -> None:
+def test_a_limit_whose_keeper_is_away_counts_by_itself_and_is_reported_as_degraded() -> None:
     limit = {"use": "infra-request-limit", "rate": "1/min", "on_error": "degrade"}
     chain = compile_pipeline(load({"preprocessing": [limit]}), ports=Ports(Unreachable()))
     first, second = incoming(), incoming()
@@ -351,7 +351,7 @@ def test_a_number_in_a_claim_is_the_first_amount_and_the_others_go_on_counting(u
 
 
 @pytest.mark.parametrize("wrong", ["many", True, -1, -0.5, 1e15, math.inf, math.nan, [], ["1/s", "2/s"]])
-def test_a_claim_that_is_no_amount_leaves_the_configured_one_and_is_told(wrong: JsonValue) -> None:
+def test_a_claim_that_is_no_amount_leaves_the_configured_one_and_is_reported(wrong: JsonValue) -> None:
     chain = pipeline(IDENTIFIED, {"use": "request-limit", "per": ["tenant"], "rate": "1/h", "claim": "rph"})
     request = incoming(headers=by("a"))
     request.write(IDENTITY, {"limits": {"rph": wrong}})
@@ -360,7 +360,7 @@ def test_a_claim_that_is_no_amount_leaves_the_configured_one_and_is_told(wrong: 
     assert request.degraded == ["request-limit: claim 'rph' is no amount"]
 
 
-def test_of_several_limits_the_tightest_is_told() -> None:
+def test_of_several_limits_the_tightest_is_reported() -> None:
     chain = pipeline(
         {"use": "infra-request-limit", "rate": "1000/s"},
         IDENTIFIED,
@@ -405,7 +405,7 @@ def test_rates_are_read_and_written_alike(text: str, expected: Rate) -> None:
 
 
 @pytest.mark.parametrize("wrong", ["50", "50/m", "-1/s", "x/s", "1/0s", 5, None, "1/s/s", ["1/s", "2/s"], []])
-def test_what_is_no_rate_is_refused_with_an_example(wrong: object) -> None:
+def test_a_text_that_is_no_rate_is_refused_with_an_example(wrong: object) -> None:
     with pytest.raises(ValueError, match="rate"):
         rates(wrong)
 
@@ -433,7 +433,7 @@ def test_a_wrong_limit_is_a_configuration_error_that_says_what_would_be_right(na
         check(load({"preprocessing": [entry]}))
 
 
-def test_what_is_expected_of_an_answer_follows_what_answers_to_the_tenant_were() -> None:
+def test_the_expected_length_of_an_answer_follows_earlier_answers_to_the_tenant() -> None:
     lengths = OutputLengths()
     for number in range(200):
         lengths.learn("t", "m", 100 + number % 10)
@@ -456,7 +456,7 @@ def test_little_is_expected_of_answers_only_once_enough_are_known_to_be_certain(
     assert (lengths.expected("t", "m") or 0) >= 1000
 
 
-def test_what_runs_after_short_answers_uses_no_more_than_twice_the_amount() -> None:
+def test_requests_after_short_answers_use_no_more_than_twice_the_amount() -> None:
     limiter = OwnBook()
     limit: dict[str, object] = {"use": "token-limit", "per": ["tenant"], "amount": "1000/min"}
     chain = compile_pipeline(load({"preprocessing": [IDENTIFIED, limit]}), ports=Ports(limiter))

@@ -81,7 +81,7 @@ def test_a_wait_is_true_and_no_longer_than_needed(window: LimitWindow) -> None:
     assert book.ask(ask("b", cost, window), now + verdict.retry_s + 1e-6).outcome == "admitted"
 
 
-def test_what_can_never_be_admitted_promises_nothing() -> None:
+def test_a_request_that_can_never_be_admitted_promises_nothing() -> None:
     for unit in ("tokens", "requests", "concurrency"):
         window = LimitWindow(unit=unit, amount=0, period_s=60)
         for cost in (1, 0):
@@ -155,7 +155,7 @@ def test_a_client_that_uses_one_id_for_all_its_requests_pays_for_each() -> None:
     assert book.used("limit", MINUTE, "t", NOW) == 80
 
 
-def test_what_is_open_is_returned_by_every_end() -> None:
+def test_an_open_reservation_is_returned_by_every_end() -> None:
     book = Book(0)
     for name in ("a", "b"):
         assert book.ask(ask(name, 1, OPEN), NOW).outcome == "admitted"
@@ -176,7 +176,7 @@ def test_a_request_that_another_limit_refuses_was_never_here_unless_the_limit_ke
     assert (book.used("tenant", RATE, "t", NOW), round(book.used("infra", RATE, "t", NOW), 3)) == (0, 0.1)
 
 
-def test_what_is_taken_back_is_what_the_refused_request_counted_last_and_nothing_of_another_limit() -> None:
+def test_taking_back_undoes_the_refused_requests_last_count_and_nothing_of_another_limit() -> None:
     book = Book(0)
     for cost in (100, 30):
         book.ask(ask("same", cost, limit="tenant"), NOW)
@@ -190,7 +190,7 @@ def test_what_is_taken_back_is_what_the_refused_request_counted_last_and_nothing
     assert (book.open_charges, book.edges()) == (0, set())
 
 
-def test_what_a_limit_keeps_stays_kept_when_another_one_takes_the_ledger_over() -> None:
+def test_the_counts_of_a_limit_stay_when_another_one_takes_the_ledger_over() -> None:
     book, heir = Book(0), Book(0)
     book.ask(ask("a", 40, limit="infra", kept=True), NOW)
     heir.take_over(LimitShard.decode(book.snapshot("k", NOW).encode()))

@@ -155,7 +155,7 @@ def test_an_edit_is_seen_by_later_processors_and_reaches_the_journey() -> None:
     assert orjson.loads(edit_fields(bytes(incoming.body.raw), edits)) == {"model": "m", "n": 2}
 
 
-def test_what_changes_nothing_is_no_edit() -> None:
+def test_a_change_to_the_same_value_is_no_edit() -> None:
     incoming = request({"accept": "*/*"}, n=1)
     incoming.set_header("Accept", "*/*")
     incoming.set_field("n", 1)

@@ -51,7 +51,7 @@ def test_model_to_header_names_the_model_and_its_base(model: str, base: str) -> 
     assert incoming.header("x-gateway-base-model-name") == base
 
 
-def test_an_adapter_of_two_possible_bases_must_be_told() -> None:
+def test_an_adapter_of_two_possible_bases_must_be_configured() -> None:
     pools = {"p": {"models": ["a", "b", "tuned"], "loras": ["tuned"]}}
     words = problem({"use": "model-to-header"}, pools=pools)
     assert words == "preprocessing.0.bases: adapter 'tuned' may belong to a, b; say which in `bases`"
@@ -60,7 +60,7 @@ def test_an_adapter_of_two_possible_bases_must_be_told() -> None:
 
 
 @pytest.mark.parametrize("sent", ["forged", "base"])
-def test_what_a_client_says_in_a_model_header_does_not_stay_there(sent: str) -> None:
+def test_a_clients_model_header_is_removed(sent: str) -> None:
     """Also when it is right: another model may serve the request yet."""
     incoming = processed({"use": "model-to-header"}, {"x-gateway-model-name": sent}, POOLS, model="base")
     told = [(edit.value, edit.tells) for edit in incoming.header_edits.values()]

@@ -93,7 +93,7 @@ def test_an_objective_is_read_by_both_names_unless_the_priority_itself_is_said()
         read_headers({"x-pointsman-objective": "x" * 300})
 
 
-def test_every_kept_revision_is_told_and_each_conflict_once(caplog: pytest.LogCaptureFixture) -> None:
+def test_every_kept_revision_gets_the_rules_and_each_conflict_is_logged_once(caplog: pytest.LogCaptureFixture) -> None:
     # Without a bus: revisions are given by hand.
     cluster = ClusterRules(None)  # type: ignore[arg-type]
     first, second = names(objectives={"vip": 9}), names()

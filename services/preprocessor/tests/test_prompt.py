@@ -72,7 +72,7 @@ def test_chats_of_equal_text_but_other_tools_or_template_share_no_block(change: 
     assert not set(plain) & set(changed)
 
 
-def test_what_only_ends_the_prompt_changes_no_prefix() -> None:
+def test_the_end_of_the_prompt_changes_no_prefix() -> None:
     assert chat(turns(4), add_generation_prompt=True, temperature=0.5, stream=True) == chat(turns(4))
 
 
@@ -123,7 +123,7 @@ def test_token_ids_are_counted_exactly() -> None:
     assert (several.tokens, several.exact) == (4, True)
 
 
-def test_an_image_counts_the_same_whatever_its_size_and_is_told_from_another() -> None:
+def test_an_image_counts_the_same_whatever_its_size_and_is_distinguished_from_another() -> None:
     def with_image(data: bytes) -> Prompt:
         url = "data:image/png;base64," + base64.b64encode(data).decode()
         return chat([{"role": "user", "content": [{"type": "image_url", "image_url": {"url": url}}]}])

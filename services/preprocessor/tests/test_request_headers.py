@@ -37,7 +37,7 @@ def test_a_trusted_proxy_sets_priority_and_fairness() -> None:
 
 
 @pytest.mark.parametrize("name", ["priority", "x-priority", "x-llm-d-inference-fairness-id", "x-fairness-id"])
-def test_what_any_client_can_send_decides_neither_priority_nor_fairness(name: str) -> None:
+def test_headers_that_any_client_can_send_decide_neither_priority_nor_fairness(name: str) -> None:
     facts = read_headers({name: "9"})
     assert (facts.priority, facts.fairness_id) == (0, "")
 

@@ -248,7 +248,7 @@ async def test_the_end_of_a_request_settles_it_wherever_it_is_kept(world: World)
     assert world.keeper().metric("pointsman_limit_tokens_total", limit="limit", what="reserved") == 400
 
 
-async def test_what_another_limit_refuses_is_taken_back_from_the_keeper(world: World) -> None:
+async def test_a_request_that_another_limit_refuses_is_taken_back_from_the_keeper(world: World) -> None:
     await world.add("a", "b")
     for node in world.nodes.values():
         ask = LimitAsk(
@@ -317,7 +317,7 @@ async def test_counts_of_a_keeper_whose_clock_was_ahead_hold_no_longer_than_othe
     assert book.used("limit", TOKENS, "", time.time() + TOKENS.period_s + TOKENS.period_s / 60) == 0
 
 
-async def test_who_joins_gets_its_shards_as_they_are_and_nothing_is_counted_twice(world: World) -> None:
+async def test_a_replica_that_joins_gets_its_shards_as_they_are_and_nothing_is_counted_twice(world: World) -> None:
     [first] = await world.add("a")
     for shard in range(SHARDS):
         await first.ask(f"r{shard}", shard=shard)
@@ -331,7 +331,7 @@ async def test_who_joins_gets_its_shards_as_they_are_and_nothing_is_counted_twic
     assert sum(len(node.keeper.books()) for node in world.nodes.values()) == SHARDS
 
 
-async def test_who_leaves_in_order_takes_nothing_along(world: World) -> None:
+async def test_a_replica_that_leaves_in_order_takes_nothing_along(world: World) -> None:
     await world.add("a", "b")
     leaving = world.keeper()
     await leaving.ask("r", 100)
@@ -501,7 +501,7 @@ async def test_scopes_without_room_for_a_count_of_their_own_are_counted_and_logg
     assert caplog.text.count("limit_scopes_shared") == 1
 
 
-async def test_what_a_dead_edge_had_open_is_returned(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_the_open_reservations_of_a_dead_edge_are_returned(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("pointsman_preprocessor.adapters.shared_limiter.EDGE_GONE_S", 0.1)
     [node] = await world.add("a")
     me = world.edge.process.instance

@@ -99,7 +99,7 @@ def test_token_ids_and_a_text_of_the_same_tokens_are_one_prompt(folder: Path) ->
     )
 
 
-def test_what_processors_changed_is_what_is_tokenized(folder: Path) -> None:
+def test_the_body_is_tokenized_as_processors_changed_it(folder: Path) -> None:
     found = tokenizers(configured(folder)).of("m")
     assert found is not None
     request = incoming(messages=MESSAGES)
@@ -170,7 +170,9 @@ def test_a_tokenizer_that_cannot_be_read_is_refused_with_its_place_and_only_wher
         (partial(incoming, "/v1/completions", prompt=["Hi", [1]]), "api"),
     ],
 )
-def test_what_is_not_tokenized_here_says_why(folder: Path, request_of: partial[Incoming], reason: str) -> None:
+def test_a_request_that_is_not_tokenized_here_says_why(
+    folder: Path, request_of: partial[Incoming], reason: str
+) -> None:
     found = tokenizers(configured(folder, max_bytes="4KiB")).of("m")
     assert found is not None
     with pytest.raises(NotTokenized) as refused:
@@ -263,7 +265,7 @@ def _hashes(blocks: bytes) -> list[bytes]:
 
 @pytest.mark.requirement("S1-26", "S1-27", "S1-43")
 @pytest.mark.parametrize("text", ["Hi", "word " * 2_000])
-async def test_tokens_are_counted_once_and_the_edge_that_holds_them_is_told(world: World, text: str) -> None:
+async def test_tokens_are_counted_once_and_sent_to_the_requests_edge(world: World, text: str) -> None:
     journey = await world.send(TOKENS_OF, text)
     [(edge, tokens)] = world.told
     assert (edge, tokens.request_id, tokens.model) == (journey.edge, journey.request_id, TOKENS_OF)

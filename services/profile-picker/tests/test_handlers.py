@@ -122,7 +122,7 @@ async def test_a_failing_rule_is_500_for_the_client_and_is_named_for_the_operato
     assert "rule 2" in str(vars(told[0]))
 
 
-async def test_a_pool_that_fills_up_sends_requests_elsewhere_and_old_state_is_told(world: World) -> None:
+async def test_a_pool_that_fills_up_sends_requests_elsewhere_and_old_state_is_reported(world: World) -> None:
     world.send("m")
     await eventually(lambda: world.journeys)
     assert world.journeys[0].level == "degraded"

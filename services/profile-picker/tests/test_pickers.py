@@ -311,7 +311,7 @@ def test_a_shift_of_weights_moves_no_session_back_and_forth() -> None:
         ("model", lambda: request("same")),
     ],
 )
-def test_a_split_sticks_by_what_it_is_told(sticky: str, journey: Callable[[], Journey]) -> None:
+def test_a_split_sticks_by_its_configured_key(sticky: str, journey: Callable[[], Journey]) -> None:
     compiled = routing({"use": "split", "split": {"standard": 1, "special": 1}, "sticky": sticky})
     assert len({pick(compiled, journey()) for _ in range(40)}) == 1
 

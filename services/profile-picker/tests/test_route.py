@@ -210,7 +210,7 @@ def test_a_profile_is_data_that_each_request_carries_along() -> None:
 
 
 @pytest.mark.requirement("S0-70")
-def test_a_configured_model_names_who_serves_while_it_cannot() -> None:
+def test_a_configured_model_names_its_fallbacks() -> None:
     document = {
         "pools": {"a": {"models": ["small"]}},
         "providers": {"openai": {"kind": "openai"}},

@@ -48,7 +48,7 @@ def test_an_event_of_an_unknown_type_is_kept_by_the_time_that_the_stream_got_it(
 
 
 @pytest.mark.parametrize("body", [b"", b"\xff", b"[]", b'{"request_id": 5}', b'{"request_id": "x"'])
-def test_what_cant_be_read_is_no_event(body: bytes) -> None:
+def test_an_unreadable_message_is_no_event(body: bytes) -> None:
     assert entry("", "p", body, 0) is None
     assert entry(KIND, "p", body, 0) is None
 
@@ -57,7 +57,7 @@ def test_what_cant_be_read_is_no_event(body: bytes) -> None:
     "rest", [b'"\xff"', b'"\\ud800"', b'"\\uDFFF"', b"[" * 5000], ids=["bytes", "half", "other half", "deep"]
 )
 @pytest.mark.parametrize("kind", ["", KIND])
-def test_what_cant_be_read_is_no_event_wherever_the_fault_is(kind: str, rest: bytes) -> None:
+def test_an_unreadable_message_is_no_event_wherever_the_fault_is(kind: str, rest: bytes) -> None:
     assert entry(kind, "p", COMPLETED.encode()[:-1] + b',"other":' + rest + b"}", 0) is None
 
 
@@ -85,7 +85,7 @@ def test_an_end_with_a_fact_of_the_wrong_kind_is_no_event(wrong: dict[str, objec
     assert entry(KIND, "p", orjson.dumps(body), 0) is None
 
 
-def test_a_record_says_who_used_what_of_which_model_and_what_it_costs() -> None:
+def test_a_record_has_identity_model_tokens_and_cost() -> None:
     found = record(COMPLETED)
     assert (found.identity, found.model, found.pool, cost_of(found)) == (
         Identity(tenant="acme", subject="ci"),
@@ -103,7 +103,7 @@ def test_a_request_that_used_nothing_has_its_record_too() -> None:
     assert counted(record(rejected)) == (1, 1, 0, 0, 0, 0, 0, 0.0, 0)
 
 
-def test_tokens_without_a_price_are_told() -> None:
+def test_tokens_without_a_price_are_reported() -> None:
     estimated = COMPLETED.model_copy(update={"usage": Usage(prompt_tokens=3, estimated=True), "cost": None})
     assert counted(record(estimated)) == (1, 0, 3, 0, 0, 0, 1, 0.0, 1)
 

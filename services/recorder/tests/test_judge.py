@@ -140,7 +140,7 @@ def test_a_shadow_is_judged_beside_the_choice_that_was_used(gateway: Gateway) ->
     assert shadow.regret_us > 0
 
 
-def test_what_a_filter_costs_is_told_apart(gateway: Gateway) -> None:
+def test_the_cost_of_a_filter_is_counted_apart(gateway: Gateway) -> None:
     gateway.decide("long", "a", prompt_tokens=30_000)
     gateway.now += 5
     run = profile_run("a", filtered={"b": "subset: the client named others"})

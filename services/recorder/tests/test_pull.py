@@ -83,7 +83,7 @@ async def test_a_full_batch_waits_for_no_more_and_room_is_filled_again(server_an
     assert [each.sequence for each in await reading] == [1006 + BATCH]
 
 
-async def test_a_message_that_was_lost_on_its_way_is_told(server_and_pull: tuple[Server, Pull]) -> None:
+async def test_a_message_that_was_lost_on_its_way_is_reported(server_and_pull: tuple[Server, Pull]) -> None:
     server, pull = server_and_pull
     pull.open("S", "c", 0)
     reading = asyncio.ensure_future(pull.next())
@@ -94,7 +94,7 @@ async def test_a_message_that_was_lost_on_its_way_is_told(server_and_pull: tuple
         await reading
 
 
-async def test_a_consumer_that_is_gone_is_told_and_one_opened_anew_reads_on(
+async def test_a_consumer_that_is_gone_is_reported_and_one_opened_anew_reads_on(
     server_and_pull: tuple[Server, Pull],
 ) -> None:
     server, pull = server_and_pull
@@ -143,7 +143,7 @@ async def test_records_are_written_once_each_is_confirmed() -> None:
 
 
 @pytest.mark.parametrize("answer", [b"", b'{"error":{"code":503,"description":"no room"},"stream":"S","seq":0}'])
-async def test_a_record_that_the_stream_refuses_is_told(answer: bytes) -> None:
+async def test_a_record_that_the_stream_refuses_is_reported(answer: bytes) -> None:
     table = ReplyTable("_INBOX.r")
     waiting = Confirmations(table, 2, 60.0)
     with waiting as to:

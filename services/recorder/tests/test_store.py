@@ -161,7 +161,7 @@ TestRecorder = Recorder.TestCase
 TestRecorder.settings = settings(max_examples=12, stateful_step_count=25)
 
 
-async def test_sums_are_told_apart_by_what_was_asked(tmp_path: Path) -> None:
+async def test_sums_are_grouped_by_the_requested_fields(tmp_path: Path) -> None:
     store = EventStore(Database(tmp_path), LONG)
     events = [event(1, tenant="a"), event(2, tenant="a", day=20_001), event(3, tenant="b"), event(4, tenant="b")]
     await store.keep(events)
@@ -187,7 +187,7 @@ async def test_sums_are_told_apart_by_what_was_asked(tmp_path: Path) -> None:
     await store.close()
 
 
-async def test_a_process_with_the_name_of_an_earlier_one_is_told_from_it(tmp_path: Path) -> None:
+async def test_a_process_with_the_name_of_an_earlier_one_is_distinguished_from_it(tmp_path: Path) -> None:
     store = EventStore(Database(tmp_path), LONG)
     first, other = event(1, tokens=1), event(1, tokens=2, request="r-2")
     assert first.key == other.key
@@ -259,7 +259,7 @@ async def test_an_event_that_an_earlier_version_kept_is_known_when_it_comes_agai
     await store.close()
 
 
-async def test_what_an_earlier_version_owed_or_counted_is_charged_once(tmp_path: Path) -> None:
+async def test_usage_that_an_earlier_version_owed_or_counted_is_charged_once(tmp_path: Path) -> None:
     counted, owed = event(1).owed, event(2).owed
     assert counted is not None
     assert owed is not None
@@ -290,7 +290,7 @@ async def test_a_record_isnt_owed_again_once_its_key_is_forgotten(tmp_path: Path
     await store.close()
 
 
-async def test_what_a_failed_transaction_owed_isnt_owed(tmp_path: Path) -> None:
+async def test_usage_that_a_failed_transaction_owed_isnt_owed(tmp_path: Path) -> None:
     database = Database(tmp_path)
     store = EventStore(database, LONG)
     first, broken = event(1), event(2)._replace(regret=(_UNKEEPABLE,))
@@ -328,7 +328,7 @@ async def test_the_space_of_bodies_goes_with_their_events(tmp_path: Path) -> Non
     await store.close()
 
 
-async def test_what_an_earlier_version_kept_is_read_alike(tmp_path: Path) -> None:
+async def test_entries_of_an_earlier_version_are_read_alike(tmp_path: Path) -> None:
     database = Database(tmp_path)
     database.connection.executescript(VERSION_4)
     row = (b"key", "r-1", 5, "request.scheduled.v1", zlib.compress(b'{"request_id": "r-1"}', 1))
@@ -374,7 +374,7 @@ def test_a_folder_belongs_to_one_recorder(tmp_path: Path) -> None:
     Database(tmp_path).close()
 
 
-def test_what_a_later_version_wrote_is_left_alone(tmp_path: Path) -> None:
+def test_entries_of_a_later_version_are_left_alone(tmp_path: Path) -> None:
     database = Database(tmp_path)
     database.connection.execute("PRAGMA user_version = 99")
     database.close()

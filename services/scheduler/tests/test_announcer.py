@@ -70,7 +70,7 @@ async def room(nats: MemoryNats) -> AsyncIterator[Room]:
     await room.end()
 
 
-async def test_decisions_are_told_in_sequence_without_gaps(room: Room) -> None:
+async def test_decisions_are_published_in_sequence_without_gaps(room: Room) -> None:
     bench = Bench()
     bench.join("w1", "w2")
     for _ in range(20):
@@ -147,7 +147,9 @@ async def test_a_filter_that_can_not_explain_itself_silences_no_other_decision(r
     assert [event.request_id for event in room.events] != [journey.request_id]
 
 
-async def test_while_the_bus_is_away_nothing_is_told_and_the_sequence_shows_it(room: Room, nats: MemoryNats) -> None:
+async def test_while_the_bus_is_away_nothing_is_published_and_the_sequence_shows_it(
+    room: Room, nats: MemoryNats
+) -> None:
     bench = Bench()
     bench.join("w1")
     room.schedule(bench)

@@ -74,7 +74,7 @@ def test_two_edges_requests_with_one_id_are_two_on_the_books_of_every_scheduler(
     assert sum(worker.open for worker in one.pool.fleet) == sum(worker.open for worker in two.pool.fleet) == 2
 
 
-def test_what_becomes_of_one_edges_request_is_nothing_to_anothers_with_its_id() -> None:
+def test_the_outcome_of_one_edges_request_is_nothing_to_anothers_with_its_id() -> None:
     bench = Bench()
     bench.join("w0", "w1")
     requests = [bench.prompt(family=number, blocks=4, request_id="same", edge=f"edge-{number}") for number in (1, 2)]
@@ -140,7 +140,7 @@ def test_an_answer_from_another_worker_than_expected_moves_the_reservation_there
 
 
 @pytest.mark.requirement("S2-17")
-def test_the_end_of_an_answer_tells_who_gave_it() -> None:
+def test_the_end_of_an_answer_names_the_worker_that_gave_it() -> None:
     bench = Bench()
     bench.join(*WORKERS)
     request = bench.prompt(family=1, blocks=4, stream=False)

@@ -403,7 +403,7 @@ def history(bench: Bench) -> list[tuple[list[str], list[float]]]:
     return found
 
 
-def test_a_few_candidates_are_told_as_many_are(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_few_candidates_are_explained_as_many_are(monkeypatch: pytest.MonkeyPatch) -> None:
     bench = fresh(settings=BY_LOAD | {"filters": ["healthy", {"use": "role", "role": "decode"}]})
     bench.join("p", role="prefill")
     bench.join("o", engine="opaque")
@@ -438,7 +438,7 @@ def test_the_same_history_leads_to_the_same_choices_and_scores() -> None:
     assert history(one) == history(two)
 
 
-def test_every_candidate_is_told_with_its_figures_scores_and_reasons() -> None:
+def test_every_candidate_is_published_with_its_figures_scores_and_reasons() -> None:
     bench = fresh(3, BY_LOAD)
     bench.hear("w2", state="draining")
     bench.now += 0.123
@@ -471,7 +471,7 @@ def test_a_worker_that_never_reported_has_no_age() -> None:
     assert outcome.reasons == ["the load report of w0 never came"]
 
 
-def test_of_many_candidates_the_best_are_told_and_the_others_counted() -> None:
+def test_of_many_candidates_the_best_are_published_and_the_others_counted() -> None:
     bench = Bench(BY_LOAD)
     names = [f"w{number:03d}" for number in range(300)]
     bench.join(*names)
@@ -490,7 +490,7 @@ def test_of_many_candidates_the_best_are_told_and_the_others_counted() -> None:
     assert len(everyone.filtered) == 50
 
 
-def test_a_single_candidate_is_told_as_well() -> None:
+def test_a_single_candidate_is_published_as_well() -> None:
     bench = fresh(1, BY_LOAD)
     (run,), reason = explained(bench.decide())
     assert run.candidates.totals == (4.0,)

@@ -189,7 +189,7 @@ def test_a_worker_that_registers_other_labels_is_judged_by_them() -> None:
     assert reasons(bench) == {"b": "label-selector: label 'zone' In x: has 'y'"}
 
 
-def test_a_worker_over_a_limit_is_out_and_when_all_are_the_client_is_told_to_come_back() -> None:
+def test_a_worker_over_a_limit_is_out_and_when_all_are_the_client_gets_retry_after() -> None:
     bench = Bench(only({"use": "utilization", "limits": [{"metric": "waiting", "max": 5}]}))
     bench.join("a", "b")
     bench.hear("b", waiting=6)
@@ -225,7 +225,7 @@ def test_keep_lets_everybody_through_when_all_are_over_and_says_so() -> None:
     assert bench.decide().reasons == ["every worker is over its limits"]
 
 
-def test_keep_still_removes_who_is_over_while_others_are_not() -> None:
+def test_keep_still_removes_workers_over_the_limit_while_others_are_not() -> None:
     bench = Bench(only({"use": "utilization", "limits": [{"metric": "running", "max": 1}], "when_all_exceed": "keep"}))
     bench.join("a", "b")
     bench.hear("b", running=5)

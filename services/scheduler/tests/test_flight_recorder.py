@@ -62,7 +62,7 @@ class Rig:
         return self.registry.get_sample_value(f"pointsman_scheduler_flight_{name}_total", {"pool": "llama"}) or 0.0
 
 
-async def test_what_was_decided_while_it_recorded_is_replayed(tmp_path: Path) -> None:
+async def test_decisions_made_while_it_recorded_are_replayed(tmp_path: Path) -> None:
     rig = Rig(tmp_path, FlightSettings())
     for _ in range(3):
         await rig.fly(200)
@@ -199,7 +199,7 @@ async def test_inputs_that_come_too_fast_end_the_segment_and_are_counted(tmp_pat
     assert not replayed(tmp_path)[1]
 
 
-async def test_what_peers_tell_is_recorded_in_the_types_in_which_it_comes(tmp_path: Path) -> None:
+async def test_messages_of_peers_are_recorded_in_the_types_in_which_they_come(tmp_path: Path) -> None:
     rig = Rig(tmp_path, FlightSettings(segment=0.5))
     await rig.fly(50)
     bench, blocks = rig.bench, Blocks(bytes(range(16)))

@@ -259,7 +259,7 @@ def test_a_full_pool_queue_displaces_the_latest_of_the_lowest_band() -> None:
     assert going(flow, 2.0) == ["high", "mid", "low 1"]
 
 
-def test_a_displaced_request_that_is_sent_again_before_it_was_told_ends_once() -> None:
+def test_a_displaced_request_that_is_sent_again_before_its_rejection_ends_once() -> None:
     flow = FlowController[str](policy(max_requests=1))
     flow.offer(item("low"), 0.0, FULL)
     flow.offer(item("high", priority=1), 0.0, FULL)
@@ -401,7 +401,7 @@ def test_service_long_ago_is_forgotten() -> None:
     assert sorted(going(flow, 500.0, slots=4)) == ["a0", "a1", "b0", "b1"]
 
 
-def test_what_others_were_served_long_ago_is_no_debt_of_a_flow_that_comes() -> None:
+def test_service_of_others_long_ago_is_no_debt_of_a_flow_that_comes() -> None:
     fairness = {"use": "least-attained-service", "half_life": "1s"}
     flow = FlowController[str](policy(default_band={"fairness": fairness}, ttl=10**6))
     for i in range(2):
@@ -415,7 +415,7 @@ def test_what_others_were_served_long_ago_is_no_debt_of_a_flow_that_comes() -> N
     assert sorted(going(flow, 500.0, slots=2)) != ["a1", "a2"]
 
 
-def test_what_waits_goes_on_waiting_under_a_new_policy_in_its_new_order() -> None:
+def test_waiting_requests_go_on_waiting_under_a_new_policy_in_its_new_order() -> None:
     flow = FlowController[str](policy())
     for name in ("a1", "a2", "b1"):
         flow.offer(item(name, flow=name[0]), 0.0, FULL)

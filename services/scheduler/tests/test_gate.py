@@ -268,7 +268,7 @@ async def test_the_death_of_one_edge_leaves_another_ones_requests_in_the_queue(d
     assert kinds(patient) == ["Parked", "Decision"]
 
 
-async def test_a_request_that_waits_too_long_is_told_so_and_when_to_come_back(nats: MemoryNats) -> None:
+async def test_a_request_that_waits_too_long_is_rejected_with_retry_after(nats: MemoryNats) -> None:
     desk = Desk(nats, "100ms")
     desk.service.open()
     await desk.service.bus.wait_connected()
@@ -324,7 +324,7 @@ async def test_a_pool_whose_endpoints_do_not_come_is_a_503(nats: MemoryNats) -> 
     await desk.service.close()
 
 
-async def test_when_the_last_scheduler_ends_those_who_wait_are_told(desk: Desk) -> None:
+async def test_waiting_requests_are_rejected_when_the_last_scheduler_ends(desk: Desk) -> None:
     desk.ask("first")
     waiting = desk.ask("waiting")
     await desk.gate.close()
@@ -333,7 +333,7 @@ async def test_when_the_last_scheduler_ends_those_who_wait_are_told(desk: Desk) 
     assert (rejection.status, rejection.dropped_reason) == (503, "rejected-shutting-down")
 
 
-async def test_when_a_scheduler_ends_those_who_wait_go_to_another_one(nats: MemoryNats, desk: Desk) -> None:
+async def test_waiting_requests_go_to_another_scheduler_when_theirs_ends(nats: MemoryNats, desk: Desk) -> None:
     peer = Journeys(Bus(nats.link(), Process("scheduler", "scheduler-2")))
     peer.open()
     await peer.bus.wait_connected()
@@ -363,7 +363,7 @@ async def test_without_flow_control_nothing_waits(desk: Desk) -> None:
     assert [kinds(desk.ask(f"request-{number}")) for number in range(5)] == [["Decision"]] * 5
 
 
-async def test_a_revision_that_makes_room_lets_those_who_wait_go(desk: Desk) -> None:
+async def test_a_revision_that_makes_room_lets_waiting_requests_go(desk: Desk) -> None:
     desk.ask("first")
     waiting = desk.ask("waiting")
     assert isinstance(waiting.sent[0], Parked)

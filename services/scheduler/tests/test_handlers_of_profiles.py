@@ -110,7 +110,7 @@ def test_without_a_decode_worker_there_is_no_answer() -> None:
     assert bench.refused(bench.prompt(family=1, blocks=20)).refusal.status == 503
 
 
-def test_a_worker_that_does_both_is_not_told_to_fetch_from_itself() -> None:
+def test_a_worker_that_does_both_gets_no_header_to_fetch_from_itself() -> None:
     bench = Bench({"handler": "disaggregated", "profiles": ROLES})
     bench.join("w", role="both")
     outcome = bench.decide(bench.prompt(family=1, blocks=20))
@@ -165,7 +165,7 @@ def test_an_answer_that_was_not_streamed_ends_the_work_of_all_its_workers(place:
     assert {worker.open for worker in bench.pool.fleet} == {0}
 
 
-def test_a_header_names_the_profile_and_a_wrong_name_is_told_the_right_ones() -> None:
+def test_a_header_names_the_profile_and_the_error_for_a_wrong_name_lists_the_right_ones() -> None:
     bench = Bench({"handler": {"use": "header-named", "default": "decode"}, "profiles": ROLES})
     bench.join("p", role="prefill")
     bench.join("d", role="decode")

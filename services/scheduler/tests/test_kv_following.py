@@ -158,7 +158,7 @@ def test_a_lost_message_is_seen_by_the_next_heartbeat_and_asked_for_once_a_secon
     assert not follower.behind
 
 
-def test_what_came_meanwhile_follows_the_answer() -> None:
+def test_events_that_came_meanwhile_follow_the_answer() -> None:
     agent, follower = Agent(), KvFollower()
     follower.hear(agent.tell("stored", 1))
     agent.tell("stored", 2)

@@ -115,7 +115,7 @@ async def test_a_lost_message_is_asked_for_and_repaired(stand: Stand) -> None:
     assert stand.figure("pointsman_scheduler_kv_behind") == 0
 
 
-async def test_what_was_told_before_the_worker_was_registered_is_asked_for(stand: Stand) -> None:
+async def test_events_from_before_the_workers_registration_are_asked_for(stand: Stand) -> None:
     stand.tell("stored", 1, 2)
     stand.register()
     stand.publish()
@@ -137,7 +137,7 @@ async def test_blocks_of_another_size_are_not_taken_and_counted(stand: Stand) ->
     assert stand.matched(1) == 0
 
 
-async def test_a_worker_that_left_long_ago_and_came_back_with_blocks_of_another_size_is_told_of_again(
+async def test_a_worker_that_left_long_ago_and_came_back_with_blocks_of_another_size_is_logged_again(
     stand: Stand, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr("pointsman_scheduler.kv_listener.TURN_S", 0.01)

@@ -377,7 +377,7 @@ def test_once_requests_come_in_bursts_the_first_waits_for_the_others() -> None:
     assert len(left) < len(requests)
 
 
-def test_those_who_wait_go_when_an_engine_left_and_came_back() -> None:
+def test_waiting_requests_go_when_an_engine_left_and_came_back() -> None:
     room = Room("a", "b")
     for _ in range(2):
         room.goes(8000)
@@ -389,7 +389,7 @@ def test_those_who_wait_go_when_an_engine_left_and_came_back() -> None:
     assert (left.request, left.because) == (later, Because.BLIND)
 
 
-def test_nobody_else_waits_while_some_wait_for_engines_as_they_were() -> None:
+def test_no_other_request_waits_while_some_wait_for_engines_as_they_were() -> None:
     room = Room("a", "b")
     for _ in range(2):
         room.goes(8000)

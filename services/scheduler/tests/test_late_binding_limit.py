@@ -92,7 +92,7 @@ class Engine:
 @pytest.mark.requirement("LATE-1")
 @settings(max_examples=60, deadline=None)
 @given(st.lists(st.tuples(st.integers(1, 4000), st.floats(0.0, 80.0)), min_size=5, max_size=60))
-def test_after_its_limit_a_request_waits_only_for_those_whose_limit_came_earlier(
+def test_after_its_limit_a_request_waits_only_for_requests_whose_limit_came_earlier(
     arrivals: list[tuple[int, float]],
 ) -> None:
     engine = Engine()

@@ -123,7 +123,7 @@ def test_top_k_falls_on_more_than_it_names() -> None:
 
 @pytest.mark.parametrize("picker", ["max-score", "random", "weighted-random", "top-k", "power-of-two", "round-robin"])
 @pytest.mark.parametrize("endpoints", [1, 2, 5, 8])
-def test_every_picker_names_as_many_as_it_is_told(picker: str, endpoints: int) -> None:
+def test_every_picker_names_as_many_endpoints_as_configured(picker: str, endpoints: int) -> None:
     found = orders(picking({"use": picker, "endpoints": endpoints}, *range(6)), 30)
     assert {len(set(order)) for order in found} == {len(order) for order in found} == {min(endpoints, 6)}
 

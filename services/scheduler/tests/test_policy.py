@@ -80,7 +80,7 @@ from pointsman_scheduler.plugins import SCORERS, registries
         ({"observers": ["x"]}, "observers.0.use", "unknown response observer type 'x'"),
     ],
 )
-def test_what_is_wrong_is_named_with_what_would_be_right(settings: dict[str, object], place: str, words: str) -> None:
+def test_a_mistake_is_named_with_its_correction(settings: dict[str, object], place: str, words: str) -> None:
     with pytest.raises(ConfigError) as refused:
         check(load({"scheduling": {"chat": settings}}))
     ((path, problem),) = refused.value.problems
@@ -142,7 +142,7 @@ def test_equal_policies_have_equal_hashes_and_others_have_others() -> None:
 
 
 @pytest.mark.requirement("S2-42")
-def test_what_a_plugin_learnt_outlives_a_revision_that_does_not_change_it() -> None:
+def test_a_plugins_state_outlives_a_revision_that_does_not_change_it() -> None:
     book = PolicyBook(registries())
     first = book.compile(load({"pools": {"llama": {}}, "scheduling": {"default": {"scorers": ["latency", "queue"]}}}))
     second = book.compile(load({"pools": {"llama": {}}, "scheduling": {"default": {"scorers": ["latency"]}}}))

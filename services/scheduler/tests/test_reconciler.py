@@ -107,7 +107,7 @@ async def around(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Surroundings]
     await around.end()
 
 
-async def test_what_the_edge_no_longer_knows_is_released_and_told(around: Surroundings) -> None:
+async def test_reservations_that_the_edge_no_longer_knows_are_released_and_published(around: Surroundings) -> None:
     around.answer("open")
     around.hold("open")
     around.hold("lost")
@@ -116,7 +116,7 @@ async def test_what_the_edge_no_longer_knows_is_released_and_told(around: Surrou
     assert [(change.op, change.request_id) for change in around.told[0].changes] == [("release", "lost")]
 
 
-async def test_what_ended_while_the_edge_was_asked_counts_as_no_release(around: Surroundings) -> None:
+async def test_a_request_that_ended_while_the_edge_was_asked_counts_as_no_release(around: Surroundings) -> None:
     around.hold("ended")
     around.hold("lost")
 
@@ -131,7 +131,7 @@ async def test_what_ended_while_the_edge_was_asked_counts_as_no_release(around: 
     assert released == 1
 
 
-async def test_what_one_edge_no_longer_knows_stays_on_the_books_for_another_one_that_has_its_id(
+async def test_a_request_that_one_edge_no_longer_knows_stays_on_the_books_for_another_one_that_has_its_id(
     around: Surroundings,
 ) -> None:
     around.answer()

@@ -91,7 +91,7 @@ def test_a_scheduler_that_joins_knows_the_same_prefixes(part_bytes: int, monkeyp
         assert (outcome.endpoints[0].name, outcome.cached_tokens) == (home, 1280)
 
 
-def test_the_most_recently_used_prefixes_are_told_first() -> None:
+def test_the_most_recently_used_prefixes_are_sent_first() -> None:
     one, _ = pair()
     for family in (1, 2):
         one.now += 1
@@ -104,7 +104,7 @@ def test_the_most_recently_used_prefixes_are_told_first() -> None:
     assert ages.tolist() == [1.0] * 10 + [2.0] * 10
 
 
-def test_what_ends_while_the_state_is_told_stays_ended() -> None:
+def test_requests_that_end_while_the_state_is_sent_stay_ended() -> None:
     one, two = pair()
     before, after = one.request(), one.request()
     one.decide(before)

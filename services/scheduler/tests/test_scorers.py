@@ -220,7 +220,7 @@ def train(bench: Bench, seconds_per_1000_tokens: float) -> None:
             bench.hear(name)
 
 
-def test_predicted_latency_prefers_who_holds_the_prompt() -> None:
+def test_predicted_latency_prefers_the_worker_that_holds_the_prompt() -> None:
     bench = by("latency")
     bench.join("a", "b")
     train(bench, 0.1)

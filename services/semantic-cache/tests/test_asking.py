@@ -31,7 +31,7 @@ def read(body: Body, *edits: BodyEdit, api: str = CHAT) -> CacheQuestion:
         {"messages": [{"content": "hi", "role": "user"}], "model": "another-name"},
     ],
 )
-def test_who_asks_and_how_it_is_written_changes_nothing(same: Body) -> None:
+def test_neither_the_client_nor_the_spelling_changes_the_key(same: Body) -> None:
     assert read(same).exact == read(chat("hi")).exact
 
 
@@ -85,7 +85,7 @@ def test_only_the_last_turn_may_be_put_otherwise() -> None:
         {"model": "m", "messages": "hi, but not in a list"} | {"messages": 7},
     ],
 )
-def test_what_is_no_users_text_is_answered_again_to_the_very_same_request_alone(body: Body) -> None:
+def test_a_body_beyond_a_users_text_is_answered_again_to_the_very_same_request_alone(body: Body) -> None:
     assert read(body).turn == ""
     assert read(body).exact
 

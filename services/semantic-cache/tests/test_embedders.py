@@ -59,7 +59,7 @@ async def test_a_service_is_asked_in_openais_words_with_the_key_that_is_referred
     await embedder.close()
 
 
-async def test_a_service_that_fails_is_told_without_the_question(service: Service) -> None:
+async def test_a_service_that_fails_is_logged_without_the_question(service: Service) -> None:
     embedder = EndpointEmbedder(service.url, "e5", None, 5.0)
     service.status = 503
     with pytest.raises(EmbedderUnavailable, match="answers 503"):
@@ -107,7 +107,9 @@ def test_a_service_where_none_may_be_is_refused_with_the_configuration(more: dic
         load({"caches": {"a": {"embeddings": {"use": "endpoint", "model": "e5"} | more}}})
 
 
-async def test_what_cannot_be_loaded_is_told_and_tried_again_with_the_next_configuration(tmp_path: Path) -> None:
+async def test_a_model_that_cannot_be_loaded_is_logged_and_tried_again_with_the_next_configuration(
+    tmp_path: Path,
+) -> None:
     cache = Cache.model_validate({"embeddings": {"use": "onnx", "directory": str(tmp_path)}})
     assert cache.embeddings is not None
     embedders = Embedders()

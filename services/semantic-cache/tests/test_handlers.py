@@ -190,7 +190,7 @@ async def test_an_answer_is_kept_unseen_only_where_no_guard_has_a_say_in_answers
 
 
 @pytest.mark.requirement("CACHE-3")
-async def test_what_a_guard_let_pass_is_checked_anew_once_the_guard_judges_by_something_else() -> None:
+async def test_an_answer_that_a_guard_let_pass_is_checked_anew_once_the_guard_judges_by_something_else() -> None:
     guarded = {"request": ["guard", "semantic-cache", "scheduler"], "response": ["guard", "semantic-cache"]}
     world = World(LEXICAL | {"profiles": {"standard": guarded}})
     before, after = ({"guard": {"policy": "default", "epoch": epoch}} for epoch in ("one", "two"))
@@ -326,7 +326,7 @@ async def test_a_purge_reaches_databases_that_this_process_has_not_asked_yet(mon
     assert (failed.entries, failed.problem) == (0, "store unavailable")
 
 
-async def test_what_was_purged_does_not_come_back_with_the_snapshot_of_a_process_that_is_killed(tmp_path: Path) -> None:
+async def test_purged_entries_do_not_come_back_with_the_snapshot_of_a_process_that_is_killed(tmp_path: Path) -> None:
     world = World(folder=tmp_path)
     for tenant in ("acme", "globex"):
         await world.keep(await world.look_up(tenant=tenant))
@@ -344,7 +344,7 @@ async def test_what_was_purged_does_not_come_back_with_the_snapshot_of_a_process
     assert (await world.handlers.purge(CachePurge())).problem == "snapshot unavailable"
 
 
-async def test_what_is_missing_degrades_the_request_and_does_not_end_it(tmp_path: Path) -> None:
+async def test_a_missing_dependency_degrades_the_request_and_does_not_end_it(tmp_path: Path) -> None:
     world = World({"caches": {"default": {"embeddings": {"use": "onnx", "directory": str(tmp_path)}}}})
     first = await world.look_up()
     assert isinstance(first, Journey)
@@ -416,7 +416,7 @@ async def test_the_answer_to_the_same_request_is_waited_for_no_longer_than_confi
         (exactly(wait="1h"), True, {"request_id": "first", "attempt": 2}),
     ],
 )
-async def test_what_is_not_the_same_request_waits_for_nothing(
+async def test_a_different_request_waits_for_nothing(
     config: Mapping[str, object], alone: bool, changes: Mapping[str, Any]
 ) -> None:
     world = World(config)
@@ -427,7 +427,7 @@ async def test_what_is_not_the_same_request_waits_for_nothing(
     assert world.parked == []
 
 
-async def test_what_passes_as_it_is_goes_by_the_cache() -> None:
+async def test_a_request_that_passes_as_it_is_bypasses_the_cache() -> None:
     world = World()
     passing = RequestFacts(api="audio.transcriptions", attributes={"identity": {"tenant": "acme"}})
     outcome = await world.look_up(request=passing)

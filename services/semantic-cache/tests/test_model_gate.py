@@ -82,7 +82,7 @@ async def test_a_question_in_other_words_gets_the_answer_where_the_model_says_th
 
 
 @pytest.mark.parametrize(("says", "difference"), [(0.89, "model"), (float("nan"), "model"), (None, "too long")])
-async def test_what_the_model_takes_for_another_question_goes_on_even_where_the_words_agree(
+async def test_a_request_that_the_model_takes_for_another_question_goes_on_even_where_the_words_agree(
     gate: FakeGate, says: float | None, difference: str
 ) -> None:
     world = World(gated(), gates=gate)
@@ -160,7 +160,7 @@ async def test_texts_survive_a_restart_with_the_answers(gate: FakeGate, tmp_path
 
 
 @pytest.mark.parametrize("slow", [False, True])
-async def test_a_model_that_fails_or_is_slow_is_no_match_counted_and_told_once(
+async def test_a_model_that_fails_or_is_slow_is_no_match_counted_and_logged_once(
     gate: FakeGate, caplog: pytest.LogCaptureFixture, *, slow: bool
 ) -> None:
     world = World(gated({**SERVICE, "timeout": "1ms"}), gates=gate)
@@ -258,7 +258,7 @@ async def test_a_service_compares_in_both_orders_and_the_lower_score_counts(
         (200, [{"index": 1, "score": 0.9}], "not one score for one text"),
     ],
 )
-async def test_a_service_that_gives_no_scores_is_told_without_the_questions(
+async def test_a_service_that_gives_no_scores_is_logged_without_the_questions(
     reranker: Reranker, status: int, answer: object, words: str
 ) -> None:
     reranker.status, reranker.answer = status, answer

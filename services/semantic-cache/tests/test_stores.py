@@ -111,7 +111,7 @@ def test_a_cache_never_holds_more_than_its_bytes_and_finds_what_it_holds(
                 assert kept in [each.entry for each in found]
 
 
-def test_what_was_not_asked_for_longest_goes_first() -> None:
+def test_the_least_recently_used_entry_goes_first() -> None:
     store = MemoryStore()
     for key in (b"1", b"2", b"3"):
         store.put(HERE, entry(key, b"x" * 100), 3 * (100 + OVERHEAD))
@@ -213,7 +213,7 @@ async def test_a_real_postgres_stays_within_its_bytes(postgres: PostgresStore) -
     assert kept == [3, 4, 5]
 
 
-async def test_a_database_that_is_not_there_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_missing_database_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("DATABASE", "postgresql://nobody@127.0.0.1:1/none")
     stores = Stores(None)
     cache = load({"caches": {"default": {"store": {"use": "postgres", "url": "env:DATABASE"}}}}).caches["default"]

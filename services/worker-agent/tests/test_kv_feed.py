@@ -54,7 +54,7 @@ def test_changes_travel_together_in_order_and_are_counted() -> None:
     assert engine.tell() == []
 
 
-def test_a_large_change_is_told_in_messages_that_fit_the_bus() -> None:
+def test_a_large_change_is_published_in_messages_that_fit_the_bus() -> None:
     engine = Engine()
     engine.change(stored=list(range(10_000)))
     messages = engine.tell()
@@ -64,7 +64,7 @@ def test_a_large_change_is_told_in_messages_that_fit_the_bus() -> None:
     assert max(len(message.encode()) for message in messages) < 64 * 1024
 
 
-def test_who_missed_a_few_messages_gets_just_those() -> None:
+def test_a_reader_that_missed_a_few_messages_gets_just_those() -> None:
     engine = Engine()
     for block in range(5):
         engine.change(stored=[block])
@@ -75,7 +75,7 @@ def test_who_missed_a_few_messages_gets_just_those() -> None:
     assert engine.ask(since=6).changes == ()
 
 
-def test_who_missed_more_than_is_kept_or_knew_another_agent_gets_everything() -> None:
+def test_a_reader_that_missed_more_than_is_kept_or_knew_another_agent_gets_everything() -> None:
     engine = Engine()
     for block in range(kv_feed.KEPT + 5):
         engine.change(stored=[block])

@@ -24,7 +24,7 @@ async def engine(processes: Processes, tmp_path: Path) -> EngineProcess:
     return started
 
 
-async def test_what_an_engine_stores_is_told_and_can_be_asked_for(
+async def test_an_engines_stored_blocks_are_published_and_can_be_asked_for(
     own_nats_server: NatsServer, engine: EngineProcess
 ) -> None:
     context = zmq.asyncio.Context()

@@ -130,7 +130,7 @@ async def test_batches_are_taken_in_order(context: zmq.asyncio.Context) -> None:
     publisher.close()
 
 
-async def test_who_comes_late_is_told_what_was_said_before(context: zmq.asyncio.Context) -> None:
+async def test_a_late_subscriber_gets_the_earlier_events(context: zmq.asyncio.Context) -> None:
     publisher = Publisher(context)
     await publisher.publish(b"a")
     await publisher.publish(b"b")
@@ -162,7 +162,7 @@ async def test_a_gap_is_asked_for_and_nothing_is_taken_twice(context: zmq.asynci
     publisher.close()
 
 
-async def test_what_the_engine_no_longer_keeps_is_lost_and_counted(context: zmq.asyncio.Context) -> None:
+async def test_events_that_the_engine_no_longer_keeps_are_lost_and_counted(context: zmq.asyncio.Context) -> None:
     publisher = Publisher(context, buffer=2)
     heard = Heard(context, publisher)
     await publisher.subscribed()
@@ -212,7 +212,7 @@ async def test_a_publisher_that_only_replays_is_missing(
     publisher.close()
 
 
-async def test_an_engine_that_begins_anew_voids_what_it_told(context: zmq.asyncio.Context) -> None:
+async def test_an_engine_that_begins_anew_voids_its_earlier_events(context: zmq.asyncio.Context) -> None:
     publisher = Publisher(context)
     heard = Heard(context, publisher)
     await publisher.subscribed()

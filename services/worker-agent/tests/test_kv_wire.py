@@ -67,7 +67,7 @@ def test_groups_whose_blocks_say_nothing_about_the_prefix_are_passed_over_when_t
         encoded(["BlockRemoved"]),
     ],
 )  # fmt: skip
-def test_what_is_no_batch_is_refused_with_words_that_quote_nothing_of_it(payload: bytes) -> None:
+def test_a_payload_that_is_no_batch_is_refused_with_words_that_quote_nothing_of_it(payload: bytes) -> None:
     with pytest.raises(MalformedBatch) as refused:
         Decoder().decode(payload)
     assert "x" not in str(refused.value).split()

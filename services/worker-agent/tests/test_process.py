@@ -26,7 +26,9 @@ async def reasons(url: str) -> dict[str, str]:
 
 
 @pytest.mark.requirement("S1-8", "S1-9")
-async def test_an_engine_is_registered_and_its_load_is_told(own_nats_server: NatsServer, engine: EngineProcess) -> None:
+async def test_an_engine_is_registered_and_its_load_is_published(
+    own_nats_server: NatsServer, engine: EngineProcess
+) -> None:
     async with observing(own_nats_server.url) as seen, aiohttp.ClientSession() as http:
         loads = seen.listen(WorkerLoad, POOL, "engine-1")
         engine.start_agent({"POINTSMAN_NATS_URL": own_nats_server.url})
@@ -121,7 +123,7 @@ async def test_an_engine_that_is_not_there_at_the_start_is_waited_for(
 
 
 @pytest.mark.requirement("S1-8")
-async def test_an_agent_that_is_told_to_end_drains_its_engine_and_leaves(
+async def test_an_agent_that_gets_sigterm_drains_its_engine_and_leaves(
     own_nats_server: NatsServer, engine: EngineProcess
 ) -> None:
     async with observing(own_nats_server.url) as seen, aiohttp.ClientSession() as http:

@@ -83,7 +83,7 @@ def test_a_request_without_a_model_is_for_the_first_model_of_its_pool() -> None:
         ("/pools/q/tokenize", {"model": "m"}, 400, "isn't in the pool"),
     ],
 )
-def test_a_request_whose_model_is_not_clear_is_told_how_to_name_it(
+def test_the_error_for_an_unclear_model_says_how_to_name_it(
     path: str, fields: dict[str, JsonValue], status: int, words: str
 ) -> None:
     with pytest.raises(Refusal) as refused:

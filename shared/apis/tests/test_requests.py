@@ -80,14 +80,14 @@ def test_unknown_and_engine_specific_fields_survive_in_document_and_bytes() -> N
         (b"null", "must be a JSON object; got null"),
     ],
 )
-def test_what_is_not_a_json_object_is_refused_with_its_fault(raw: bytes, words: str) -> None:
+def test_a_body_that_is_not_a_json_object_is_refused_with_its_fault(raw: bytes, words: str) -> None:
     refused = raw_refusal(raw)
     assert refused.status == 400
     assert refused.code == "invalid_json"
     assert words in refused.message
 
 
-def test_what_nests_deeper_than_can_be_read_is_refused_alike() -> None:
+def test_a_body_that_nests_deeper_than_can_be_read_is_refused_alike() -> None:
     for levels in (1025, 10_000):
         refused = raw_refusal(b"[" * levels + b"]" * levels)
         assert (refused.status, refused.code) == (400, "body_too_complex")
@@ -303,7 +303,7 @@ def test_a_content_part_of_the_wrong_type_is_named_by_its_path(
     ],
     ids=lambda value: json.dumps(value) if isinstance(value, dict) else "",
 )
-def test_what_some_engine_takes_is_left_to_the_engine(api: str, change: dict[str, JsonValue]) -> None:
+def test_a_value_that_some_engine_takes_is_left_to_the_engine(api: str, change: dict[str, JsonValue]) -> None:
     assert parsed(api, GOOD[api] | change).model == "m"
 
 

@@ -140,7 +140,7 @@ def test_a_mistake_is_named_with_its_place_and_what_would_be_right(document: obj
     assert text in problems(document)
 
 
-def test_what_a_key_may_be_is_told_in_one_line() -> None:
+def test_the_allowed_values_of_a_key_fit_one_line() -> None:
     text = problems({"profiles": {"a": {"response": [{"stage": "guard", "mode": "windoww"}]}}})
     may_be = "'enforce', 'shadow', 'off', 'buffer', 'window' or 'after'"
     assert text == f"profiles.a.response.0.mode: Input should be {may_be}"
@@ -231,7 +231,7 @@ def test_sizes_read_as_bytes(text: str, value: int) -> None:
     assert size(text) == value
 
 
-def test_a_name_that_does_not_exist_is_told_with_its_own_place() -> None:
+def test_an_unknown_name_is_reported_with_its_own_place() -> None:
     document = {
         "pools": {"a": {"models": ["m"], "scheduling": "fast"}},
         "profiles": {"standard": {"request": ["gard", "scheduler"]}},

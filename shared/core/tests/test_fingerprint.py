@@ -15,7 +15,7 @@ BODIES = st.dictionaries(st.sampled_from(["messages", "seed", "stream", "n", "us
 
 @settings(max_examples=50)
 @given(BODIES)
-def test_neither_the_order_of_members_nor_who_asks_changes_it(body: dict[str, object]) -> None:
+def test_neither_the_order_of_members_nor_the_client_changes_it(body: dict[str, object]) -> None:
     turned = dict(reversed(body.items())) | dict.fromkeys(WITHOUT_EFFECT, "another")
     found = fingerprint("chat.completions", deciding(body))
     assert found == fingerprint("chat.completions", deciding(turned))

@@ -39,7 +39,7 @@ def test_texts_without_words_in_common_are_far_apart_and_the_same_text_is_close(
     assert similarity(vector("the and of"), vector("poems"), weights) == 0.0
 
 
-def test_what_all_have_counts_less_than_what_one_has() -> None:
+def test_a_word_of_all_texts_counts_less_than_a_word_of_one() -> None:
     one, other = vector("alpha beta"), vector("alpha gamma")
     weights = rarity([one, other])
     assert similarity(vector("beta"), one, weights) > similarity(vector("alpha"), one, weights)
@@ -55,6 +55,6 @@ def test_any_text_survives_the_wire(text: str) -> None:
 
 
 @pytest.mark.parametrize("text", ["", "AAAA", "not base64!"])
-def test_what_is_no_vector_is_refused(text: str) -> None:
+def test_a_text_that_is_no_vector_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match=r".+"):
         decode(text)

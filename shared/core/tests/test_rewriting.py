@@ -69,7 +69,7 @@ def test_weights_are_shares_that_stick_to_a_session() -> None:
             assert model(moved, "prod", "r", f"s{number}") == "large"
 
 
-def test_what_sticks_can_be_a_header_or_nothing() -> None:
+def test_a_split_sticks_to_a_header_or_to_nothing() -> None:
     header = rewrites({"match": "prod", "to": ["small", "large"], "sticky": "header:X-Team"})
     assert all(len({model(header, "prod", "team", f"s{turn}") for turn in range(20)}) == 1 for _ in range(2))
     each = rewrites({"match": "prod", "to": ["small", "large"], "sticky": "request"})

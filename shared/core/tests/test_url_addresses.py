@@ -34,7 +34,7 @@ def test_a_public_address_and_one_of_this_machine_may_be_asked(url: str) -> None
 
 
 @pytest.mark.parametrize("url", PRIVATE)
-def test_a_private_address_may_be_asked_by_those_who_say_so(url: str) -> None:
+def test_a_private_address_may_be_asked_where_the_settings_say_so(url: str) -> None:
     check_url(url, private=True)
     with pytest.raises(ValueError, match="`private: true` allows it"):
         check_url(url, private=False)

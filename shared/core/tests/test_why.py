@@ -65,7 +65,7 @@ def _event(run: ProfileRun) -> RequestScheduled:
         ),
     ],
 )
-def test_the_winner_is_told_by_what_set_it_apart(run: ProfileRun, words: str) -> None:
+def test_the_winner_is_explained_by_its_largest_difference(run: ProfileRun, words: str) -> None:
     assert why.short(_event(run)) == words
 
 
@@ -74,7 +74,7 @@ def test_a_decision_without_columns_keeps_the_schedulers_words() -> None:
     assert why.short(_event(run)) == "the scheduler's own words"
 
 
-def test_every_loser_is_told_what_it_lacked() -> None:
+def test_every_loser_is_explained_by_its_deficit() -> None:
     run = _run(
         {"queue": [1.0, 0.5, None], "prefix-cache": [0.5, 0.6, None]},
         waiting=(0, 3, 9),

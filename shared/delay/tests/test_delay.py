@@ -66,7 +66,7 @@ def test_a_shorter_queue_and_a_cached_prefix_cost_less(model: PassModel | None) 
 
 
 @pytest.mark.requirement("S2-21")
-def test_what_was_sent_counts_at_once() -> None:
+def test_a_sent_request_counts_at_once() -> None:
     engines = estimator(2, taught())
     before = engines.costs(4000, np.zeros(2), 0.0, None, None)
     engines.sent(1, "a", 0.0, 4000, 0)
@@ -171,7 +171,7 @@ EVENTS = st.lists(
 
 
 @given(EVENTS)
-def test_whatever_is_told_twice_late_or_never_the_books_close(events: list[tuple[str, int, int, int]]) -> None:
+def test_the_books_close_when_events_come_twice_late_or_never(events: list[tuple[str, int, int, int]]) -> None:
     engines = estimator(3, taught())
     now = 0.0
     for what, request, worker, size in events:

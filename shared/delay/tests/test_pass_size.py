@@ -73,7 +73,7 @@ def test_the_size_that_explains_the_answers_is_found(batch_tokens: int) -> None:
     assert search.best.model.relative_error < 0.15
 
 
-def test_what_all_engines_miss_by_changes_no_engines_speed() -> None:
+def test_an_error_common_to_all_engines_changes_no_engines_speed() -> None:
     search = PassSizeSearch(8192, 16.0)
     replay(search, [Prefill(8192, scale=3.0) for _ in range(3)], 2000, gap_ms=150.0)
     assert search.best.speeds == pytest.approx([1.0, 1.0, 1.0], abs=0.15)

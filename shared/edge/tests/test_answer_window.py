@@ -94,7 +94,7 @@ def test_a_text_that_goes_on_after_another_one_is_held_as_before() -> None:
 
 
 @given(st.lists(st.text(max_size=10), max_size=30), st.integers(min_value=2, max_value=30), st.data())
-def test_what_passes_leaves_as_it_came_and_in_order(pieces: list[str], size: int, data: st.DataObject) -> None:
+def test_pieces_that_pass_leave_as_they_came_and_in_order(pieces: list[str], size: int, data: st.DataObject) -> None:
     overlap = data.draw(st.integers(min_value=0, max_value=size - 1))
     use = AnswerUse(mode="window", content="text", window=size, overlap=overlap)
     documents = [chat(piece) for piece in pieces]
@@ -255,7 +255,7 @@ def test_the_texts_of_a_whole_answer_are_found_and_can_be_replaced(
         ),
     ],
 )  # fmt: skip
-def test_what_a_tool_or_a_source_says_comes_whole_and_holds_up_nothing(
+def test_text_of_a_tool_or_a_source_comes_whole_and_holds_up_nothing(
     api: str, whole: Document, piece: Document
 ) -> None:
     use = AnswerUse(mode="window", content="text", window=10, overlap=9)

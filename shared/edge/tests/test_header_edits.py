@@ -47,13 +47,13 @@ def test_folding_is_making_one_edit_after_the_other(edits: list[HeaderEdit]) -> 
      "proxy-connection", "content_length", "x-request-id", "traceparent"],
 )  # fmt: skip
 @pytest.mark.parametrize("value", ["7", None])
-def test_what_frames_a_request_stays_and_the_attempt_is_told(name: str, value: str | None) -> None:
+def test_headers_that_frame_a_request_stay_and_the_attempt_is_reported(name: str, value: str | None) -> None:
     dropped: list[str] = []
     assert folded([HeaderEdit(name=name, value=value)], dropped.append) == {}
     assert dropped == [name.lower()]
 
 
-def test_a_name_that_no_header_can_have_is_told_without_its_text() -> None:
+def test_a_name_that_no_header_can_have_is_reported_without_its_text() -> None:
     dropped: list[str] = []
     assert folded([HeaderEdit(name=":path", value="/x"), HeaderEdit(name="a b", value="1")], dropped.append) == {}
     assert dropped == ["invalid", "invalid"]

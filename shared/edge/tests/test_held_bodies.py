@@ -56,7 +56,7 @@ async def test_a_body_larger_than_a_message_comes_in_parts(buses: Buses) -> None
     assert await client.body("edge-1", "request-1") == body
 
 
-async def test_what_a_stage_changes_is_what_the_engine_and_later_stages_get(buses: Buses) -> None:
+async def test_the_engine_and_later_stages_get_the_body_as_a_stage_changed_it(buses: Buses) -> None:
     bodies, client = holding(buses)
     held = bodies.hold("request-1", BODY)
     await buses.meet()

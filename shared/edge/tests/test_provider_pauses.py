@@ -38,7 +38,7 @@ def test_after_failures_in_a_row_one_request_at_a_time_sees_whether_it_answers_a
     assert _told(pauses, 106.0) is None
 
 
-def test_what_clients_are_refused_for_is_no_failure() -> None:
+def test_a_refusal_of_the_clients_request_is_no_failure() -> None:
     pauses = ProviderPauses()
     for status in (400, 401, 404, 429) * FAILURES:
         pauses.answered("p", "m", status, None, 100.0)

@@ -60,12 +60,12 @@ async def test_every_way_to_fail_has_its_name_and_its_status(
 
 
 @apart
-async def test_an_answer_that_is_too_large_to_send_is_told_at_once(buses: Buses) -> None:
+async def test_an_answer_that_is_too_large_to_send_fails_at_once(buses: Buses) -> None:
     with pytest.raises(NoVerdict, match="so large an answer"):
         await asked(buses, lambda review: None, REVIEW.model_copy(update={"body": b"x" * 16 * 2**20}))
 
 
-async def test_a_stage_counts_as_what_its_verdict_was_worth_and_failing_is_told_once(
+async def test_a_stage_is_counted_by_its_verdict_and_its_failures_are_logged_once(
     buses: Buses, caplog: pytest.LogCaptureFixture
 ) -> None:
     reviewers = StageReviewers(edge := buses.make("frontend"))

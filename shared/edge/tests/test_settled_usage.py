@@ -112,12 +112,12 @@ def test_of_events_that_are_too_long_to_be_kept_those_that_are_kept_stand_for_al
         ("messages", {"type": "error", "error": {"type": "overloaded_error", "message": "too busy " * 20}}),
     ],
 )
-def test_texts_that_are_told_again_and_errors_were_not_generated(api: str, end: object) -> None:
+def test_repeated_texts_and_errors_were_not_generated(api: str, end: object) -> None:
     usage = settle(api, "cut_off", read(api, said(api, " word") * 20 + sse(end)))
     assert usage == Usage(prompt_tokens=PROMPT, completion_tokens=20, estimated=True)
 
 
-def test_what_an_answer_quotes_was_not_generated() -> None:
+def test_quotations_in_an_answer_were_not_generated() -> None:
     quote = {"type": "citations_delta", "citation": {"type": "char_location", "cited_text": "y" * 400}}
     events = said("messages", " word") + sse({"type": "content_block_delta", "index": 0, "delta": quote})
     usage = settle("messages", "client_gone", read("messages", events * 20))
@@ -140,7 +140,7 @@ def test_thoughts_that_an_engine_says_under_two_names_were_generated_once() -> N
 
 
 @pytest.mark.parametrize("api", STREAMED)
-def test_what_was_reported_before_the_client_left_counts(api: str) -> None:
+def test_usage_reported_before_the_client_left_counts(api: str) -> None:
     ends: dict[str, dict[str, object]] = {
         "chat.completions": {"choices": [], "usage": REPORT},
         "completions": {"choices": [], "usage": REPORT},
@@ -201,7 +201,7 @@ def test_an_error_of_the_engine_used_nothing() -> None:
     assert settled(named("chat.completions"), "engine_error", 200, tail, None, PROMPT, sent=True) is None
 
 
-def test_what_a_provider_told_beside_its_answer_counts_unless_it_was_the_beginning() -> None:
+def test_usage_that_a_provider_reported_beside_its_answer_counts_unless_it_was_the_beginning() -> None:
     told = Usage(prompt_tokens=31, completion_tokens=7, cached_tokens=3)
     tail = read("chat.completions", said("chat.completions", " word") * 9)
     assert settle("chat.completions", "ok", tail, told) == told
@@ -272,12 +272,12 @@ def test_a_request_costs_what_the_model_that_served_it_costs(
     assert completed.cost == (None if cost is None else pytest.approx(cost)), "for readers of earlier versions"
 
 
-def test_what_an_engine_had_in_its_cache_is_never_more_than_the_prompt_of_which_it_is_a_part() -> None:
+def test_cached_tokens_are_never_more_than_the_prompt_of_which_they_are_a_part() -> None:
     cost = Prices(CONFIG).cost("llama", Usage(prompt_tokens=1_000_000, cached_tokens=5_000_000))
     assert cost == nanos("0.25")
 
 
-def test_what_passes_counts_its_prompt_alone_unless_it_generates() -> None:
+def test_a_request_that_passes_counts_its_prompt_alone_unless_it_generates() -> None:
     sound = read("audio.speech", b"ID3" + bytes(range(256)))
     assert settle("audio.speech", "ok", sound) == Usage(prompt_tokens=PROMPT, estimated=True)
     several = read("generate", b'[{"text": "abcd"}, {"text": "efgh"}]')

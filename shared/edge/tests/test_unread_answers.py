@@ -113,7 +113,7 @@ async def test_a_text_that_its_api_does_not_know_is_shown_and_can_be_replaced(na
     assert json.loads(body) == json.loads(document.replace(SAID, b'"*"'))
 
 
-async def test_what_names_spells_or_repeats_is_not_shown() -> None:
+async def test_text_that_names_spells_or_repeats_is_not_shown() -> None:
     response = {
         "id": "resp-1", "object": "response", "model": "m", "instructions": "Be brief.", "metadata": {"a b": "c d"},
         "tools": [{"type": "function", "description": "Looks it up."}], "output": [],
@@ -220,7 +220,7 @@ async def test_one_unknown_text_does_not_hold_up_the_rest_of_a_stream() -> None:
         b"event: response.created\nid: 7\ndata: {}\n\n", b'event: ping\r\ndata: {"type": "ping"}\r\n\r\n',
     ],
 )  # fmt: skip
-async def test_what_keeps_a_stream_going_passes(data: bytes) -> None:
+async def test_data_that_keeps_a_stream_going_passes(data: bytes) -> None:
     answer, record = way(FakeReviewers(), mode="window")
     answer.begin(200, [])
     assert await streamed(answer, data) == data

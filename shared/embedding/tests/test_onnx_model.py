@@ -40,7 +40,7 @@ async def test_a_model_sees_so_many_tokens_and_is_known_by_its_weights(model_fol
     model.close()
 
 
-def test_a_folder_that_is_no_models_is_told(tmp_path: Path) -> None:
+def test_a_folder_without_a_model_is_refused_with_the_reason(tmp_path: Path) -> None:
     with pytest.raises(ModelUnusable, match=r"neither model\.onnx nor onnx/model\.onnx"):
         OnnxModel(tmp_path)
     (tmp_path / "model.onnx").write_bytes(b"no model")

@@ -87,7 +87,7 @@ def test_a_histogram_between_them_does_not_hide_a_family() -> None:
         (b"x{} 5", 5.0, {}),
     ],
 )
-def test_what_the_format_allows_is_read(line: bytes, value: float, labels: dict[str, str]) -> None:
+def test_every_line_that_the_format_allows_is_read(line: bytes, value: float, labels: dict[str, str]) -> None:
     for text in (line, b"# HELP x x 9\n# TYPE x gauge\n" + line + b"\ny 1\n"):
         (sample,) = Exposition(text).samples(b"x")
         assert (sample.value, sample.labels()) == (value, labels)

@@ -11,7 +11,7 @@ def test_an_engine_that_flaps_is_warned_of_once_a_minute() -> None:
     assert warned == 600 / WARNED_EVERY_S
 
 
-def test_a_problem_that_was_held_back_and_lasts_is_told_when_its_time_has_come() -> None:
+def test_a_problem_that_was_held_back_and_lasts_is_logged_when_its_time_has_come() -> None:
     logged = LoggedProblem()
     assert logged.is_news("refused", 0.0)
     assert logged.is_news("", 1.0)
@@ -19,7 +19,7 @@ def test_a_problem_that_was_held_back_and_lasts_is_told_when_its_time_has_come()
     assert told == [60]
 
 
-def test_the_first_state_is_told_whatever_it_is_and_again_only_when_it_changes() -> None:
+def test_any_first_state_is_logged_and_later_ones_only_when_they_change() -> None:
     for problem in ("", "refused"):
         logged = LoggedProblem()
         assert [logged.is_news(problem, now) for now in (0.0, 100.0, 200.0)] == [True, False, False]

@@ -17,7 +17,7 @@ from pointsman_engines.models import ServedModels, UnreadableModels, served_mode
         (b'{"object":"list"}', ServedModels()),
     ],
 )
-def test_models_and_adapters_are_told_apart(body: bytes, served: ServedModels) -> None:
+def test_models_and_adapters_are_distinguished(body: bytes, served: ServedModels) -> None:
     assert served_models(body) == served
 
 

@@ -64,7 +64,7 @@ async def test_one_without_a_health_path_is_well_while_it_lists_its_models() -> 
         await eventually(lambda: watch.status.reason == "/v1/models answers 500")
 
 
-async def test_one_with_neither_path_is_told_by_its_health_path() -> None:
+async def test_an_engine_with_neither_path_is_recognised_by_its_health_path() -> None:
     async with FakeEngine(has_health=False, models_status=404) as engine, watching(engine) as watch:
         await eventually(lambda: watch.status.reason == "/health answers 404")
 

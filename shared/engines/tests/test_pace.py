@@ -32,7 +32,7 @@ def test_engines_at_rest_are_read_less_often_the_more_there_are_and_those_at_wor
     assert pace.next_gap(rest, changed=True, resting=True) == 0.05
 
 
-def test_a_change_is_told_after_the_shortest_gap_and_a_new_state_at_once() -> None:
+def test_a_change_is_published_after_the_shortest_gap_and_a_new_state_at_once() -> None:
     pace = ReportPace(0.05, 0.4)
     assert pace.due_in(10.0) == 0.0
     pace.told(10.0)

@@ -44,7 +44,7 @@ def looked_at(text: bytes) -> tuple[Dialect, Exposition]:
     ],
     ids=["vllm", "vllm-two-ranks", "vllm-old", "sglang", "sglang-old", "trtllm", "triton-trtllm", "triton"],
 )
-def test_an_engine_is_told_by_its_names_and_read(text: bytes, engine: str, reading: Reading) -> None:
+def test_an_engine_is_recognised_by_its_names_and_read(text: bytes, engine: str, reading: Reading) -> None:
     dialect, exposition = looked_at(text)
     assert dialect.engine == engine
     assert read(dialect, exposition) == reading

@@ -53,14 +53,14 @@ def test_models_that_the_operator_names_stand_in_for_those_that_the_engine_does_
         assert registration.models == models
 
 
-def test_nothing_is_told_before_the_engine_said_it() -> None:
+def test_nothing_is_published_before_the_engine_reported_it() -> None:
     assert registration_of(WORKER, replace(STATUS, facts=None), agent="a", version="0", registered_ms=0) is None
     assert load_of(WORKER, EngineStatus(), 1, now_ms=0) is None
     assert load_of(WORKER, EngineStatus(), 1, named=True, now_ms=0) is None
     assert load_of(WORKER, EngineStatus(reason="connection refused"), 1, now_ms=0) is None, "it may be about to start"
 
 
-def test_an_engine_that_its_pool_names_is_told_as_unreachable_before_it_ever_answered() -> None:
+def test_an_engine_that_its_pool_names_is_published_as_unreachable_before_it_ever_answered() -> None:
     load = load_of(WORKER, EngineStatus(reason="connection refused"), 1, named=True, now_ms=0)
     assert load is not None
     assert (load.state, load.reason, load.boot_id) == ("unreachable", "connection refused", "")

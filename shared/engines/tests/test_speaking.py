@@ -71,7 +71,7 @@ async def speaking_and_listening(buses: Buses) -> tuple[Bus, Listener]:
     return service.bus, Listener(loads)
 
 
-async def test_load_is_told_when_it_changes_and_again_while_it_does_not(buses: Buses) -> None:
+async def test_load_is_published_when_it_changes_and_again_while_it_does_not(buses: Buses) -> None:
     service, heard = await speaking_and_listening(buses)
     reporter = LoadReporter(service, WORKER)
     reporter.saw(EngineStatus())

@@ -75,7 +75,9 @@ async def test_only_the_families_that_are_read_are_asked_for(paths: tuple[str, .
         assert all(path.startswith(f"{selective}name[]=vllm:num_requests_running&") for path in readings)
 
 
-async def test_what_changes_only_with_a_restart_is_asked_for_once_in_a_life(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_facts_that_change_only_with_a_restart_are_asked_for_once_in_a_life(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr("pointsman_engines.watch.FACTS_INTERVAL_S", 0.02)
     async with FakeEngine() as engine, watching(engine.url) as seen:
         first = await seen.until(lambda s: s.facts)
@@ -155,7 +157,7 @@ async def test_an_engine_that_hangs_is_unreachable_and_its_waking_is_the_same_li
         assert back.boot_id == first.boot_id
 
 
-async def test_a_restart_between_two_readings_is_told_by_the_start_time() -> None:
+async def test_a_restart_between_two_readings_is_recognised_by_the_start_time() -> None:
     async with FakeEngine() as engine, watching(engine.url) as seen:
         first = await seen.until(lambda s: s.facts)
         engine.started_at = 1.75e9 + 60

@@ -3,7 +3,7 @@
 from pointsman_ext_proc.messages import ProcessingRequest, ProcessingResponse
 
 
-def test_what_envoy_sends_is_read_and_what_it_is_answered_is_written() -> None:
+def test_envoys_messages_are_read_and_the_answers_to_it_written() -> None:
     # request_body {body: "hi", end_of_stream: true}: fields 4, 1 and 2 of external_processor.proto.
     request = ProcessingRequest.FromString(b"\x22\x06\x0a\x02hi\x10\x01")
     assert (request.WhichOneof("request"), request.request_body.body) == ("request_body", b"hi")

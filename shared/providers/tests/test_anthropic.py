@@ -181,7 +181,7 @@ def test_a_schema_for_the_answer_and_an_effort_become_the_output_configuration()
         ),
     ],
 )
-def test_what_has_no_word_there_is_refused_by_name(fields: dict[str, JsonValue], param: str) -> None:
+def test_a_field_without_an_equivalent_there_is_refused_by_name(fields: dict[str, JsonValue], param: str) -> None:
     with pytest.raises(Refusal) as refused:
         put(**fields)
     assert (refused.value.status, refused.value.param) == (400, param)
@@ -269,7 +269,7 @@ def test_a_number_that_no_request_can_have_used_is_no_count(count: int) -> None:
 @pytest.mark.parametrize(
     ("reason", "finish"), [("end_turn", "stop"), ("max_tokens", "length"), ("refusal", "content_filter")]
 )
-def test_why_a_message_ended_is_told_in_openais_words(reason: str, finish: str) -> None:
+def test_the_stop_reason_of_a_message_is_translated_into_openais_words(reason: str, finish: str) -> None:
     message: JsonValue = {"content": [{"type": "text", "text": "x"}], "stop_reason": reason, "usage": {}}
     document = orjson.loads(FORMAT.call(ask()).answer.whole(orjson.dumps(message)))
     assert document["choices"][0]["finish_reason"] == finish

@@ -116,7 +116,7 @@ def test_the_model_is_part_of_the_path() -> None:
         ),
     ],
 )
-def test_what_has_no_word_there_is_refused_by_name(fields: dict[str, JsonValue], param: str) -> None:
+def test_a_field_without_an_equivalent_there_is_refused_by_name(fields: dict[str, JsonValue], param: str) -> None:
     with pytest.raises(Refusal) as refused:
         put(**fields)
     assert (refused.value.status, refused.value.param) == (400, param)

@@ -45,7 +45,7 @@ def test_a_request_that_is_wrong_is_explained_in_the_providers_words(body: JsonV
         (302, 502, "provider_failed"),
     ],
 )
-def test_what_the_client_cannot_mend_is_told_without_the_providers_words(status: int, seen: int, code: str) -> None:
+def test_an_error_that_the_client_cannot_mend_leaves_out_the_providers_words(status: int, seen: int, code: str) -> None:
     refusal = explained("far", status, b'{"error": {"message": "Incorrect API key provided: sk-canary"}}', 7.0)
     assert (refusal.status, refusal.code) == (seen, code)
     assert "canary" not in refusal.message

@@ -111,7 +111,7 @@ async def test_subscriptions_made_at_any_time_live_through_restarts(own_nats_ser
     assert ended == []
 
 
-async def test_connection_events_are_told_once_each(own_nats_server: NatsServer) -> None:
+async def test_each_connection_event_calls_back_once(own_nats_server: NatsServer) -> None:
     connection = Connection([own_nats_server.url], name="test", echo=True)
     events: list[str] = []
     connection.on_connected = lambda: events.append("connected")
@@ -184,7 +184,7 @@ def guarded_server() -> Iterator[LocalNatsServer]:
     server.close()
 
 
-async def test_a_subject_that_is_not_allowed_is_told_and_the_connection_lives(guarded_server: LocalNatsServer) -> None:
+async def test_a_forbidden_subject_is_logged_and_the_connection_lives(guarded_server: LocalNatsServer) -> None:
     async with connected(guarded_server.url, login("a", "b")) as connection:
         refused: list[str] = []
         connection.on_refused = refused.append
@@ -197,7 +197,7 @@ async def test_a_subject_that_is_not_allowed_is_told_and_the_connection_lives(gu
         assert connection.connected
 
 
-async def test_a_peer_that_is_no_nats_server_is_left_alone_and_told() -> None:
+async def test_a_peer_that_is_no_nats_server_is_logged_and_left_alone() -> None:
     with socket.create_server(("127.0.0.1", 0)) as listener:
         port = listener.getsockname()[1]
 

@@ -209,7 +209,7 @@ async def test_a_stage_that_may_not_fail_ends_the_request(buses: Buses, failure:
     ("failure", "counted"), [("a journey too large to go on", (0, 2, 0)), ("a rejection that is none", (0, 0, 2))]
 )
 @apart
-async def test_what_a_stage_said_counts_once_as_what_it_was_worth(
+async def test_a_stages_reply_is_counted_once_by_its_outcome(
     buses: Buses, caplog: pytest.LogCaptureFixture, failure: str, counted: tuple[int, int, int]
 ) -> None:
     world = World(buses)
@@ -337,7 +337,7 @@ async def test_a_stage_built_on_an_older_contract_may_leave_the_target_as_it_is(
     assert (journey.target, journey.alternatives) == (settled, (alternative,))
 
 
-def test_a_stage_cannot_say_who_sends_a_request() -> None:
+def test_a_stage_cannot_name_the_sender_of_a_request() -> None:
     journey = builders.journey(
         "gate", request=RequestFacts(api="completions", attributes={"identity": {"tenant": "a"}})
     )

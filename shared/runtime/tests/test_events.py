@@ -76,7 +76,7 @@ async def test_a_request_is_answered_by_a_handler(process: Connected) -> None:
     assert OpenRequests.decode(await eventually(answered)) == OpenRequests(request_ids=("a",))
 
 
-async def test_what_cannot_be_decoded_or_handled_is_counted_and_the_next_message_works(
+async def test_a_message_that_cannot_be_decoded_or_handled_is_counted_and_the_next_one_works(
     process: Connected, caplog: pytest.LogCaptureFixture
 ) -> None:
     got: list[int] = []
@@ -106,7 +106,7 @@ async def test_what_cannot_be_decoded_or_handled_is_counted_and_the_next_message
     assert "canary" not in str([line.__dict__ for line in lines])
 
 
-async def test_what_a_handler_that_hangs_has_no_room_for_is_dropped_and_counted(process: Connected) -> None:
+async def test_messages_beyond_the_room_of_a_handler_that_hangs_are_dropped_and_counted(process: Connected) -> None:
     going_on = asyncio.Event()
     heard: list[int] = []
 
@@ -301,7 +301,7 @@ async def test_an_entry_without_renewal_is_gone_while_others_are_renewed_all_the
     await end_all([renewing])
 
 
-async def test_what_is_renewed_stays_when_the_server_ends_the_consumer_behind_a_watch(process: Connected) -> None:
+async def test_renewed_entries_stay_when_the_server_ends_the_consumer_behind_a_watch(process: Connected) -> None:
     # As in a cluster, when the server that it is on restarts and this connection's doesn't.
     await process.open()
     bucket = process.bucket("test-consumer", ttl_s=2.0)
@@ -447,7 +447,7 @@ async def test_a_bucket_says_what_it_has(process: Connected) -> None:
     await js.delete_key_value(POOLS_BUCKET)
 
 
-async def test_what_is_in_a_bucket_made_anew_is_told_though_its_revisions_are_low(
+async def test_a_watch_reports_the_entries_of_a_bucket_made_anew_though_their_revisions_are_low(
     process: Connected, own_nats_server: NatsServer
 ) -> None:
     await process.open()
@@ -471,7 +471,7 @@ async def test_what_is_in_a_bucket_made_anew_is_told_though_its_revisions_are_lo
     assert watched.gone == []
 
 
-async def test_what_must_be_renewed_has_its_ttl_to_come_back_after_the_server_lost_it(
+async def test_entries_that_must_be_renewed_have_their_ttl_to_come_back_after_the_server_lost_them(
     process: Connected, own_nats_server: NatsServer
 ) -> None:
     await process.open()
@@ -528,7 +528,7 @@ async def test_a_server_without_jetstream_is_reported_in_words(caplog: pytest.Lo
     server.close()
 
 
-async def test_a_server_without_jetstream_is_tried_again_and_told_once(
+async def test_a_server_without_jetstream_is_tried_again_and_logged_once(
     process: Connected, caplog: pytest.LogCaptureFixture
 ) -> None:
     tries = 0

@@ -84,7 +84,7 @@ def at_its_inbox(link: FanOut, take: Callable[[Delivery], None]) -> str:
 
 
 @pytest.mark.parametrize("how", [in_a_queue_group, on_a_subject_of_its_own, at_its_inbox])
-async def test_what_only_this_process_needs_does_not_leave_it(
+async def test_a_message_that_only_this_process_needs_stays_in_it(
     world: World, how: Callable[[FanOut, Callable[[Delivery], None]], str]
 ) -> None:
     inside, outside = Heard(), Heard()

@@ -67,7 +67,7 @@ async def test_a_websocket_handshake_is_answered_like_any_other_get(served: Serv
         assert answer.status == 200
 
 
-async def test_what_became_of_messages_is_in_the_metrics(served: Served) -> None:
+async def test_metrics_count_messages_by_outcome(served: Served) -> None:
     bus = Bus(MemoryNats().link(), Process("scheduler", "s"))
     served.registry.register(BusCollector(bus.hub.tallies, bus.hub.replies))
     tally = bus.new_tally("worker.load.v1")

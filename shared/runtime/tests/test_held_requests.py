@@ -31,7 +31,7 @@ class Stages:
         return place in self.back
 
 
-async def test_what_waits_goes_on_in_order_once_its_stage_is_back() -> None:
+async def test_held_requests_go_on_in_order_once_their_stage_is_back() -> None:
     stages, went_on = Stages(), list[int]()
     held = HeldRequests(stages.is_back)
     for number in range(3 * PACE):
@@ -58,7 +58,7 @@ async def test_a_stage_that_is_back_gets_them_a_few_at_a_time() -> None:
     await eventually(lambda: len(held) == 0)
 
 
-async def test_what_has_ended_is_forgotten() -> None:
+async def test_requests_that_ended_are_forgotten() -> None:
     stages, went_on = Stages(), list[int]()
     held = HeldRequests(stages.is_back)
     first, second = Request(1, went_on), Request(2, went_on)

@@ -34,7 +34,7 @@ def lines(to: io.StringIO) -> list[dict[str, object]]:
     return [json.loads(line) for line in to.getvalue().splitlines()]
 
 
-def test_a_line_says_who_what_and_when() -> None:
+def test_a_line_has_time_service_and_event() -> None:
     to = configured()
     Log("bus").info("connected", server="nats://127.0.0.1:4222", tries=3)
     (line,) = lines(to)
@@ -81,7 +81,7 @@ def test_an_exceptions_own_text_is_withheld(form: logs.Form) -> None:
     assert "ValidationError" in to.getvalue()
 
 
-def test_an_error_of_ours_and_of_the_system_is_told_in_full() -> None:
+def test_an_error_of_ours_and_of_the_system_is_logged_in_full() -> None:
     to = configured()
     Log("bus").error("unsent", PayloadTooLarge(8, 9))
     Log("bus").error("cannot_start", OSError(98, "Address already in use"))
@@ -91,7 +91,7 @@ def test_an_error_of_ours_and_of_the_system_is_told_in_full() -> None:
     ]
 
 
-def test_what_is_missing_is_told_once_until_it_is_back() -> None:
+def test_a_missing_dependency_is_logged_once_until_it_is_back() -> None:
     to = configured()
     missing = Missing(Log("cache"))
     for problem in ("no route", "no route", TimeoutError()):

@@ -110,7 +110,7 @@ def test_when_the_last_one_falls_silent_no_instance_is_left(world: World) -> Non
     assert not world.table.alive("scheduler", "a", world.now)
 
 
-def test_what_has_no_other_way_goes_to_the_one_heard_of_last_until_that_is_lost(world: World) -> None:
+def test_without_another_way_requests_go_to_the_replica_heard_of_last_until_that_is_lost(world: World) -> None:
     world.lives("a")
     world.lives("b")
     world.stops("a")
@@ -126,7 +126,7 @@ def test_what_has_no_other_way_goes_to_the_one_heard_of_last_until_that_is_lost(
     assert world.where(patient=True) == NoInstance()
 
 
-def test_who_may_take_longer_is_asked_for_longer(world: World) -> None:
+def test_a_stage_that_may_take_longer_is_asked_for_longer(world: World) -> None:
     world.table.lost_after_s = 2 * TIMES.service_lost_s
     world.lives("a")
     world.stops("a")

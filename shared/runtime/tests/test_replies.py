@@ -69,7 +69,7 @@ def loop_time() -> float:
     return asyncio.get_running_loop().time()
 
 
-async def test_a_waiter_is_told_once_and_not_before_its_time() -> None:
+async def test_a_waiter_times_out_once_and_not_before_its_deadline() -> None:
     table = ReplyTable("_INBOX.t")
     waiter = Counting(table)
     due = loop_time() + 0.03
@@ -87,7 +87,7 @@ async def test_a_waiter_may_extend_its_wait() -> None:
     assert waiter.overdue_at[1] - waiter.overdue_at[0] >= 0.03
 
 
-async def test_a_waiter_whose_deadline_moves_to_and_fro_is_told_once(timers: Timers) -> None:
+async def test_a_waiter_whose_deadline_moves_to_and_fro_times_out_once(timers: Timers) -> None:
     table = ReplyTable("_INBOX.t")
     waiter = Counting(table)
     started = loop_time()
@@ -150,7 +150,7 @@ async def test_the_wheel_hardly_turns_for_what_is_answered_in_time(timers: Timer
 
 
 @given(st.lists(st.floats(0, 0.05), min_size=1, max_size=30))
-def test_all_are_told_in_time_whatever_their_deadlines(waits: list[float]) -> None:
+def test_all_waiters_time_out_in_time_whatever_their_deadlines(waits: list[float]) -> None:
     async def run() -> None:
         table = ReplyTable("_INBOX.t")
         started = loop_time()

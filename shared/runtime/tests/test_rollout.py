@@ -75,7 +75,7 @@ def test_a_later_revision_has_the_whole_patience_of_its_own(world: World) -> Non
 
 
 @pytest.mark.parametrize("why", ["silent", "draining", "without configuration"])
-def test_who_takes_no_work_or_has_no_configuration_holds_nothing_up(world: World, why: str) -> None:
+def test_a_replica_that_takes_no_work_or_has_no_configuration_holds_nothing_up(world: World, why: str) -> None:
     world.stages["scheduler-2"] = 0 if why == "without configuration" else 1
     world.passes(TIMES.beat_s)
     if why != "without configuration":

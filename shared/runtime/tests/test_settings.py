@@ -97,7 +97,9 @@ def test_an_empty_file_says_nothing(monkeypatch: pytest.MonkeyPatch, tmp_path: P
         ("POINTSMAN_OTLP_ENDPOINT", "http://", "the base URL of a collector is e.g."),
     ],
 )
-def test_what_is_wrong_is_said_in_words(monkeypatch: pytest.MonkeyPatch, name: str, value: str, words: str) -> None:
+def test_a_wrong_setting_is_explained_in_words(
+    monkeypatch: pytest.MonkeyPatch, name: str, value: str, words: str
+) -> None:
     monkeypatch.setenv(name, value)
     with pytest.raises(SettingsError) as caught:
         load(Settings)

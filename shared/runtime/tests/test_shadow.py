@@ -60,7 +60,7 @@ async def failing(journey: Journey, hop: Hop[Journey]) -> Journey:
     ("handler", "outcome", "note"),
     [(refusing, "shadow_rejected", "403 prompt_blocked"), (changing, "shadow_passed", "redacted 1")],
 )
-async def test_what_a_stage_in_shadow_decides_is_reported_and_not_done(
+async def test_the_decision_of_a_stage_in_shadow_is_reported_and_not_followed(
     buses: Buses,
     service: str,
     handler: Callable[[Journey, Hop[Journey]], Journey | Rejection],
@@ -89,7 +89,7 @@ async def test_a_stage_in_shadow_without_replicas_changes_nothing(buses: Buses, 
     assert journey.level == "full"
 
 
-async def test_what_a_stage_in_shadow_notes_for_its_way_back_stays(buses: Buses) -> None:
+async def test_the_notes_of_a_stage_in_shadow_for_its_way_back_stay(buses: Buses) -> None:
     def noting(journey: Journey, hop: Hop[Journey]) -> Journey:
         noted = tuple(stage.model_copy(update={"memo": "mine", "on_error": "allow"}) for stage in journey.response)
         return hop.advance(response=noted, level="degraded")

@@ -71,7 +71,7 @@ def test_any_bytes_are_parsed_or_refused_and_never_crash(data: bytes) -> None:
         return
 
 
-def test_operations_are_told_apart() -> None:
+def test_operations_are_distinguished() -> None:
     under_test, _, operations = parser()
     under_test.feed(b"INFO {}\r\nPING\r\nPONG\r\n+OK\r\n-ERR 'Permissions Violation for Subscription to \"a\"'\r\n")
     assert operations.seen == ["info {}", "ping", "pong", 'error Permissions Violation for Subscription to "a"']
@@ -80,7 +80,7 @@ def test_operations_are_told_apart() -> None:
 @pytest.mark.parametrize(
     "line", [b"HELLO\r\n", b"MSG a 7\r\n", b"MSG a x 3\r\nabc\r\n", b"HMSG a 7 x 3\r\nabc\r\n", b"MSG\r\n"]
 )
-def test_what_is_not_the_protocol_is_refused(line: bytes) -> None:
+def test_bytes_outside_the_protocol_are_refused(line: bytes) -> None:
     under_test, _, _ = parser()
     with pytest.raises(ProtocolViolation):
         under_test.feed(line)

@@ -71,7 +71,7 @@ def test_the_revision_before_is_the_newest_with_another_text() -> None:
         find(kept, 9)
 
 
-def test_who_fell_silent_or_runs_no_configuration_is_not_listed() -> None:
+def test_a_replica_that_fell_silent_or_runs_no_configuration_is_not_listed() -> None:
     now = 0.0
     replicas = Replicas(lambda: now)
     replicas.heard(beat("dead", 1))

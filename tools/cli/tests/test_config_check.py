@@ -45,7 +45,7 @@ scheduling: {a: {filters: [x, y]}, b: {scorers: [z]}}
 """
 
 
-def test_what_is_wrong_in_several_places_is_told_of_all_of_them() -> None:
+def test_mistakes_in_several_places_are_all_reported() -> None:
     assert [problem.path for problem in configuration.check(SEVERAL)[1]] == [
         "preprocessing.0.rate",
         "preprocessing.1.use",

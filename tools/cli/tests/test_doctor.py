@@ -53,7 +53,7 @@ async def test_a_new_server_has_small_messages_and_no_configuration() -> None:
     assert "3 failures, 2 warnings" in text
 
 
-async def test_what_an_identity_may_not_read_is_said() -> None:
+async def test_the_report_names_buckets_that_an_identity_may_not_read() -> None:
     users = """authorization { users: [ { user: reader, password: secret, permissions: {
         subscribe: ["_INBOX.>", "pm.sig.pool.>"], publish: ["$JS.API.>"] } } ] }"""
     with _server(users) as server:

@@ -47,7 +47,7 @@ async def test_each_feature_is_supported_or_missing_in_80_columns(engine: Simula
     assert "0 different" in text
 
 
-async def test_what_differs_is_named_and_makes_the_status_1() -> None:
+async def test_differences_are_named_and_make_the_status_1() -> None:
     async with FakeEngine() as engine:
         code, text = await doctor(engine.url)
     assert code == 1

@@ -58,7 +58,7 @@ async def test_an_answer_that_is_no_list_of_models_is_refused_with_the_url(docum
         ("http://127.0.0.1:9", "http://127.0.0.1:9 can't be asked for its models: connection refused"),
     ],
 )
-async def test_an_engine_that_can_not_be_asked_is_told_with_the_reason(url: str, words: str) -> None:
+async def test_an_engine_that_can_not_be_asked_is_reported_with_the_reason(url: str, words: str) -> None:
     async with aiohttp.ClientSession() as http:
         with pytest.raises(CommandError, match=words):
             await ask([url], http, None)
@@ -79,7 +79,7 @@ def test_engines_of_the_same_models_make_one_pool() -> None:
     assert [pool_of(engine, config) for engine in engines] == ["llama", "llama", "qwen"]
 
 
-def test_engines_that_have_a_model_in_common_make_one_pool_that_asks_who_serves_it() -> None:
+def test_engines_that_have_a_model_in_common_make_one_pool() -> None:
     engines = [
         EngineModels("http://a:1", ("llama", "qwen"), ()),
         EngineModels("http://b:1", ("gemma",), ()),
@@ -101,7 +101,7 @@ def test_an_engine_joins_the_pool_with_most_of_its_models() -> None:
     assert pool_of(EngineModels("http://a:1", ("a", "b", "c"), ()), config) == "both"
 
 
-def test_an_engine_that_can_join_no_pool_is_told_what_pools_want() -> None:
+def test_an_engine_that_can_join_no_pool_is_reported_with_the_requirements() -> None:
     config = load(
         {
             "pools": {

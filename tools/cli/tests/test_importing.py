@@ -133,7 +133,7 @@ def test_flags_of_vllm_router_become_a_pool_and_a_policy(flags: str, pool: str, 
     assert noted(made) <= {"--port"}
 
 
-def test_flags_that_name_no_engine_or_have_no_equal_are_told() -> None:
+def test_flags_that_name_no_engine_or_have_no_equal_are_reported() -> None:
     with pytest.raises(CommandError, match="no engine is named"):
         vllm_router.read(["--port", "80"])
     assert noted(
@@ -169,12 +169,12 @@ def test_an_endpoint_picker_becomes_a_scheduling_policy() -> None:
 
 
 @pytest.mark.parametrize("text", ["- a list", "kind: ConfigMap", "plugins: {"])
-def test_what_is_no_endpoint_picker_is_refused_with_words(text: str) -> None:
+def test_a_file_that_is_no_endpoint_picker_is_refused_with_words(text: str) -> None:
     with pytest.raises(CommandError):
         llm_d.read(text, "epp.yaml")
 
 
 @pytest.mark.parametrize("kind", ["gemini", "Google", "groq"])
-def test_a_kind_that_has_openais_api_is_told_where(kind: str) -> None:
+def test_the_address_of_a_kind_with_openais_api_is_shown(kind: str) -> None:
     with pytest.raises(ConfigError, match=r"write `kind: openai` and `base_url: https://"):
         load({"providers": {"p": {"kind": kind}}})

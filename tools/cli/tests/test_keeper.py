@@ -59,7 +59,7 @@ def _fake(tmp_path: Path) -> Plan:
     return Plan("fake", Kind.EDGE, (sys.executable, str(script), str(tmp_path), PORT))
 
 
-async def test_a_killed_process_is_started_again_on_its_port_and_told_about(
+async def test_a_killed_process_is_started_again_on_its_port_and_logged(
     tmp_path: Path, http: aiohttp.ClientSession
 ) -> None:
     told = Told()

@@ -103,7 +103,7 @@ def test_stages_hand_on_to_foreign_stages_only_where_there_are_some() -> None:
     assert not [one for one in of_service("profile-picker").publish if "size-limit" in one]
 
 
-def test_what_cant_be_a_stage_in_a_configuration_gets_no_login(tmp_path: Path) -> None:
+def test_a_name_that_cant_be_a_stage_in_a_configuration_gets_no_login(tmp_path: Path) -> None:
     for name in ("", "  ", "my.stage", "*"):
         with pytest.raises(CommandError, match="not the name of a stage"):
             logins.write(tmp_path, [], [name], kubernetes=False)

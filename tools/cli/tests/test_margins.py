@@ -48,7 +48,7 @@ def test_a_queue_is_shorter_by_just_as_many_requests_as_it_takes() -> None:
         assert (run(weights, scores, waiting=changed).chosen[0] == "b") is wins
 
 
-def test_more_of_the_prompt_or_a_free_cache_is_told_in_its_own_units() -> None:
+def test_more_of_the_prompt_or_a_free_cache_has_its_own_units() -> None:
     weights = {"prefix-cache": 3.0, "kv-utilization": 2.0}
     scores: dict[str, tuple[float | None, ...]] = {"prefix-cache": (0.5, 0.25, 0.0), "kv-utilization": (0.6, 0.5, 0.1)}
     lines = margins(run(weights, scores, matched_tokens=(512, 256, 0), kv_usage=(0.4, 0.5, 0.9)))
@@ -56,7 +56,7 @@ def test_more_of_the_prompt_or_a_free_cache_is_told_in_its_own_units() -> None:
     assert "its KV cache were 2% used, not 50%" in lines[0]
 
 
-def test_a_score_without_a_known_signal_is_told_as_a_score() -> None:
+def test_a_score_without_a_known_signal_is_shown_as_a_score() -> None:
     scores: dict[str, tuple[float | None, ...]] = {"least-delay": (1.0, 0.4, 0.0)}
     lines = margins(run({"least-delay": 12.0}, scores))
     assert "b is 7.20 behind; it wins if its score of least-delay were 1.00, not 0.40" in lines[0]
@@ -100,7 +100,7 @@ def event(*candidates: JudgedCandidate) -> RequestsJudged:
         (IDLE._replace(free_at=1300.0, idle=0.0), 1000, 0, "its pass in flight had ended"),
     ],
 )
-def test_the_change_that_is_told_makes_the_other_engine_as_cheap_and_one_less_does_not(
+def test_the_shown_change_makes_the_other_engine_as_cheap_and_one_less_does_not(
     figures: EngineFigures, uncached: int, came: int, said: str
 ) -> None:
     cheap, dear = judged("a", 1000, 0, IDLE), judged("b", uncached, came, figures)

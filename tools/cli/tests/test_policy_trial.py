@@ -236,7 +236,7 @@ async def test_a_credential_that_only_the_gateway_can_know_is_neither_refused_no
         assert ("profile-picker", "passed") in behind
 
 
-async def test_what_no_gateway_could_know_is_refused_without_one(tmp_path: Path) -> None:
+async def test_an_unknown_key_is_refused_without_a_gateway(tmp_path: Path) -> None:
     none: dict[str, object] = {"use": "api-key-auth", "name": "known"}
     tries: list[tuple[list[dict[str, object]], list[str]]] = [
         ([STORED, ELSEWHERE], []),

@@ -44,7 +44,7 @@ def _shown(measures: Measures) -> str:
     return console.file.getvalue()
 
 
-def test_the_summary_tells_latency_reuse_and_who_served() -> None:
+def test_the_summary_shows_latency_reuse_and_the_engines_that_served() -> None:
     measures = Measures()
     measures.answered(_answer("chat", first=0.080))
     measures.answered(_answer("chat", first=0.120, took=2.0))

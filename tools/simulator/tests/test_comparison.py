@@ -84,7 +84,7 @@ def test_the_default_policy_beats_dynamos_best_on_the_conversation_trace() -> No
 
 
 @pytest.mark.requirement("S2-39")
-def test_the_scheduler_is_told_of_adapters_and_serves_them() -> None:
+def test_the_scheduler_knows_adapters_and_serves_them() -> None:
     trace = generate_workload("adapters", 200, 8.0)
     loras = sorted({request.lora for request in trace if request.lora})
     policy = SchedulerPolicy(2, SchedulingPolicy(), loras=loras)

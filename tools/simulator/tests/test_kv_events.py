@@ -18,7 +18,7 @@ END = (-1).to_bytes(8, "big", signed=True)
 TOKENS = np.arange(100, 112, dtype="<u4")
 
 
-def test_blocks_that_follow_each_other_are_told_at_once_with_their_tokens() -> None:
+def test_blocks_that_follow_each_other_are_published_at_once_with_their_tokens() -> None:
     book = BlockBook(4)
     names = name_blocks("", TOKENS, 4)
     book.opened(names, TOKENS, None, None)
@@ -34,7 +34,7 @@ def test_blocks_that_follow_each_other_are_told_at_once_with_their_tokens() -> N
     ]
 
 
-def test_adapter_and_salt_are_told_as_keys() -> None:
+def test_adapter_and_salt_are_published_as_keys() -> None:
     book = BlockBook(4)
     names = name_blocks("sql\0pepper", TOKENS, 4)
     book.opened(names, TOKENS, "sql", "pepper")

@@ -280,7 +280,7 @@ def test_an_error_that_two_runs_may_have_counts_as_none() -> None:
     assert Figure("TTFT", "p99", 1000.0, 1200.0, chance_ms=110.0).kept
 
 
-def test_what_ifs_change_what_they_say(twin: Twin) -> None:
+def test_each_what_if_changes_its_own_setting(twin: Twin) -> None:
     def waits(change: WhatIf) -> float:
         [found] = compare_policies(twin, ["round-robin"], {}, change, 1, 1, quiet)
         return found.e2e_mean.value

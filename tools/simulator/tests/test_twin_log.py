@@ -136,7 +136,7 @@ def test_requests_that_say_nothing_about_an_engine_are_kept_and_not_judged(tmp_p
     assert found.elsewhere == 1
 
 
-def test_what_changed_in_the_fleet_and_in_the_policy_is_named(tmp_path: Path) -> None:
+def test_changes_of_the_fleet_and_of_the_policy_are_named(tmp_path: Path) -> None:
     other = SchedulingPolicy.model_validate({"scorers": [{"use": "queue", "weight": 1}]})
     entries = [
         POLICY,

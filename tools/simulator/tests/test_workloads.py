@@ -45,7 +45,7 @@ def shared_part(name: str) -> float:
 
 
 @pytest.mark.requirement("S2-19")
-def test_what_can_be_reused_is_what_the_shapes_are_about() -> None:
+def test_the_shapes_differ_in_their_reusable_part() -> None:
     assert shared_part("system-prompts") > 0.8
     assert shared_part("agents") > 0.7
     assert shared_part("chat") > 0.5
