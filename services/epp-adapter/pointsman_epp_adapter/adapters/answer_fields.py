@@ -15,6 +15,8 @@ from pointsman_epp_adapter.domain.mutation import HeaderChanges
 _LENGTHS: Final = tuple(bytes((size,)) for size in range(0x80))
 _SHORT: Final = 100
 """A header of so many bytes has lengths of one byte each."""
+_THREE_BYTES: Final = 1 << 14
+"""From here on, a number of more than one byte takes three."""
 _SEND: Final = 1
 _SKIP: Final = 2
 SHORTEST_ID: Final = 16
@@ -71,6 +73,8 @@ def _overwriting(name: bytes, value: bytes) -> bytes:
 
 
 def _number(number: int) -> bytes:
+    if number < _THREE_BYTES:
+        return bytes((number & 0x7F | 0x80, number >> 7))
     written = bytearray()
     while number >= 0x80:
         written.append(number & 0x7F | 0x80)

@@ -51,8 +51,7 @@ class BodyRouting:
         """Answer Envoy with the headers of one request. Raises Refusal."""
         if head.end:
             self._bodyless.inc()
-            for message in wire.decided(_changes(None, None), "", {}, buffered_body=False):
-                await stream.write(message)
+            await stream.write_all(wire.decided(_changes(None, None), "", {}, buffered_body=False))
             return
         policy = self._edge.policy()
         try:
@@ -73,8 +72,7 @@ class BodyRouting:
             duplex=not whole.buffered,
             trailers=whole.trailers,
         )
-        for message in messages:
-            await stream.write(message)
+        await stream.write_all(messages)
         if whole.trailers:
             await stream.write(CONTINUE["request_trailers"])
 

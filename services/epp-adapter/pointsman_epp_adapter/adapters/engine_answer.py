@@ -153,8 +153,7 @@ class EngineAnswer(AwaitedAnswer):
             self._ended()
         if duplex:
             if data or piece.end:
-                for message in wire.streamed(data, of_request=False, end=piece.end):
-                    await stream.write(message)
+                await stream.write_all(wire.streamed(data, of_request=False, end=piece.end))
         elif data is piece.data:
             await stream.write(CONTINUE["response_body"])
         else:
@@ -172,8 +171,7 @@ class EngineAnswer(AwaitedAnswer):
             elif self._reviewed is not None:
                 await self._reviewed.piece(data, last=True, end=False)
             elif data:
-                for message in wire.streamed(data, of_request=False, end=False):
-                    await stream.write(message)
+                await stream.write_all(wire.streamed(data, of_request=False, end=False))
         self._ended()
 
     def _wanted(self, answer: Answer) -> BodyMode | None:

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Sequence
 from functools import lru_cache
+from itertools import chain
 from operator import itemgetter
 from typing import Final
 
@@ -21,6 +22,7 @@ from pointsman_epp_adapter.domain.protocol_headers import worker_headers
 from pointsman_runtime.telling.logs import Log
 
 _NAME: Final = itemgetter(0)
+_DESTINATION: Final = DESTINATION.encode()
 
 _log = Log("exchange")
 
@@ -56,56 +58,84 @@ def messages(
 ) -> Iterable[bytes]:
     """The messages that tell Envoy where to send the request, and how to change its headers. `body` is for the engine:
     the client's own object if nothing in it changes."""
-    sent, kept = tuple(map(_NAME, head.headers)), tuple(map(_NAME, headers.engine))
-    path = requested.path.encode("ascii")
-    request_id = record.request_id.encode("ascii")
-    if (
-        body is whole.data
-        and whole.buffered
-        and not decision.headers
-        and record.traceparent is None
-        and not envoy.settings.dynamo_headers
-        and (b":path", path) in head.headers
-        and len(request_id) >= SHORTEST_ID
-    ):
-        return (request_id.join(_known(len(request_id), tuple(found), decision.level, sent, kept)),)
-    edits = edited(decision.headers, frozenset(sent), envoy.edge.metrics.drop_header_edit)
-    ours = [*edits.set, *_named(request_id, found[0])]
-    if record.traceparent is not None:
-        ours.append((b"traceparent", record.traceparent.encode("ascii")))
-    if envoy.settings.dynamo_headers:
-        ours += worker_headers(found[0].worker, edits.set, envoy.worker_at)
-    sent_path, _, query = dict(head.headers).get(b":path", b"").partition(b"?")
-    if sent_path != path:
-        ours.append((b":path", path + b"?" + query if query else path))
-    removed = _removed({*edits.remove, *stripped(sent, kept)}, ours)
-    ours += _routed(found)
-    if not head.end and (body is not whole.data or not whole.buffered):
-        ours.append((b"content-length", b"%d" % len(body)))
-    return wire.decided(
-        HeaderChanges(ours, removed),
-        _addresses(found),
-        _stamps(decision.level, record.request_id, found[0]),
-        buffered_body=whole.buffered,
-        body=None if head.end or (whole.buffered and body is whole.data) else body,
-        duplex=not (head.end or whole.buffered),
-        trailers=whole.trailers,
+    names, kept = head.names, tuple(map(_NAME, headers.engine))
+    own, removed = _own(envoy, record, decision, found[0], head, requested)
+    own_names = tuple(map(_NAME, own))
+    new = None if head.end or (whole.buffered and body is whole.data) else body
+    if new is not None:
+        own.append((b"content-length", b"%d" % len(new)))
+    request_id, there, level, buffered = record.request_id.encode("ascii"), tuple(found), decision.level, whole.buffered
+    size = len(request_id)
+    message = (
+        request_id.join(_known(size, there, level, names, kept, own_names, buffered=buffered))
+        if size >= SHORTEST_ID
+        else _message(request_id, there, level, names, kept, own_names, buffered=buffered)
     )
+    if own or removed:
+        further = HeaderChanges(own, removed)
+        message += wire.further(further, buffered_body=buffered, body=new if buffered else None)
+    if new is None or buffered:
+        return (message,)
+    return chain((message,), wire.streamed(new, of_request=True, end=not whole.trailers))
+
+
+def _own(
+    envoy: EnvoyEdge, record: RequestRecord, decision: Decision, first: Destination, head: RequestHead, requested: Route
+) -> tuple[list[Header], list[str]]:
+    """The changes that few requests have or whose values are a request's own: headers to set, and to remove."""
+    own: list[Header] = []
+    removed: list[str] = []
+    edits = [edit for edit in decision.headers if edit.name != DESTINATION]
+    if edits:
+        changes = edited(edits, frozenset(head.names), envoy.edge.metrics.drop_header_edit)
+        own += [header for header in changes.set if header[0] != _DESTINATION]
+        removed = changes.remove
+    dynamo = worker_headers(first.worker, own, envoy.worker_at) if envoy.settings.dynamo_headers else []
+    if record.traceparent is not None:
+        own.append((b"traceparent", record.traceparent.encode("ascii")))
+    own += dynamo
+    path = requested.path.encode("ascii")
+    if (b":path", path) not in head.headers:
+        sent_path, _, query = dict(head.headers).get(b":path", b"").partition(b"?")
+        if sent_path != path:
+            own.append((b":path", path + b"?" + query if query else path))
+    return own, _removed(removed, [*_named(b"", first), *own]) if removed else removed
 
 
 @lru_cache(maxsize=256)
 def _known(
-    id_size: int, found: tuple[Destination, ...], level: str, sent: tuple[bytes, ...], kept: tuple[bytes, ...]
+    id_size: int,
+    found: tuple[Destination, ...],
+    level: str,
+    sent: tuple[bytes, ...],
+    kept: tuple[bytes, ...],
+    own: tuple[bytes, ...],
+    *,
+    buffered: bool,
 ) -> list[bytes]:
-    """The message of a request whose body and path stay, between the places of its id. `sent` and `kept` are the names
-    of the client's headers and of those among them that the engine gets."""
+    """As `_message`, between the places of the request's id."""
     blank = blank_id(id_size)
-    ours = _named(blank, found[0])
-    removed = _removed(stripped(sent, kept), ours)
-    stamps = _stamps(level, blank.decode("ascii"), found[0])
+    return _message(blank, found, level, sent, kept, own, buffered=buffered).split(blank)
+
+
+def _message(
+    request_id: bytes,
+    found: tuple[Destination, ...],
+    level: str,
+    sent: tuple[bytes, ...],
+    kept: tuple[bytes, ...],
+    own: tuple[bytes, ...],
+    *,
+    buffered: bool,
+) -> bytes:
+    """What is the same for all requests with headers of these names. `sent`: the client's; `kept`: those of them that
+    the engine gets; `own`: set by the request's own changes, so not removed."""
+    ours = _named(request_id, found[0])
+    removed = _removed(stripped(sent, kept), [*ours, *((name, b"") for name in own)])
+    stamps = {"level": level, "request_id": request_id.decode("ascii"), "worker": found[0].worker}
     changes = HeaderChanges([*ours, *_routed(found)], removed)
-    (message,) = wire.decided(changes, _addresses(found), stamps, buffered_body=True)
-    return message.split(blank)
+    (message,) = wire.decided(changes, _addresses(found), stamps, buffered_body=buffered)
+    return message
 
 
 def _named(request_id: bytes, first: Destination) -> list[Header]:
@@ -114,7 +144,7 @@ def _named(request_id: bytes, first: Destination) -> list[Header]:
 
 def _routed(found: Sequence[Destination]) -> list[Header]:
     return [
-        (DESTINATION.encode(), _addresses(found).encode()),
+        (_DESTINATION, _addresses(found).encode()),
         # After the last endpoint, Envoy would retry at engines that weren't chosen.
         (b"x-envoy-max-retries", b"%d" % (len(found) - 1)),
     ]
@@ -122,10 +152,6 @@ def _routed(found: Sequence[Destination]) -> list[Header]:
 
 def _removed(names: Iterable[str], ours: Iterable[Header]) -> list[str]:
     return sorted(set(names) - {name.decode("ascii") for name, _ in ours} - {DESTINATION})
-
-
-def _stamps(level: str, request_id: str, first: Destination) -> dict[str, str]:
-    return {"level": level, "request_id": request_id, "worker": first.worker}
 
 
 def _addresses(found: Sequence[Destination]) -> str:

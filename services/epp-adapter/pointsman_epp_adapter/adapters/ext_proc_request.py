@@ -155,7 +155,6 @@ class ExtProcRequest(EdgeRequest):
         self.gave(answer)
 
     async def _tell(self, whole: WholeBody, messages: Iterable[bytes]) -> None:
-        for message in messages:
-            await self._stream.write(message)
+        await self._stream.write_all(messages)
         if whole.trailers:
             await self._stream.write(CONTINUE["request_trailers"])

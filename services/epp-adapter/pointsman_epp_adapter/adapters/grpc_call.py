@@ -112,11 +112,13 @@ class Call:
             self._untaken = 0
         return message
 
-    async def write(self, message: bytes) -> None:
-        """Send a message; waits while the client takes none."""
+    async def write(self, *messages: bytes) -> None:
+        """Send messages; waits while the client takes none."""
         if self.closed:
             return
-        if not self._peer.send(self, b"".join((b"\0", len(message).to_bytes(4, "big"), message))):
+        # The prefix of a message that isn't compressed is its length, in five bytes.
+        pieces = [part for message in messages for part in (len(message).to_bytes(_PREFIX, "big"), message)]
+        if not self._peer.send(self, b"".join(pieces)):
             while not self.closed and self._peer.backed_up(self.stream_id):
                 await self._peer.progress()
 
@@ -125,7 +127,7 @@ class Call:
         if data:
             size = len(data)
             self._untaken += size
-            whole = not self._held and not data[0] and size == _PREFIX + int.from_bytes(data[1:_PREFIX], "big")
+            whole = not self._held and size == _PREFIX + int.from_bytes(data[:_PREFIX], "big")  # and not compressed
             if whole and self._failure is None:
                 self.unread.append(data[_PREFIX:])  # as most come; no frame is as long as the limit
             else:

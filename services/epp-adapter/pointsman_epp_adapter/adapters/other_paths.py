@@ -69,8 +69,7 @@ class OtherPaths:
         names = {name.decode("ascii") for name, _ in ours}
         sent, kept = [name for name, _ in head.headers], [name for name, _ in headers.engine]
         removed = [name for name in stripped(sent, kept) if name not in names]
-        for message in wire.decided(HeaderChanges(ours, removed), addresses, {}, buffered_body=False):
-            await stream.write(message)
+        await stream.write_all(wire.decided(HeaderChanges(ours, removed), addresses, {}, buffered_body=False))
         worker = chosen[0].worker
         load.began(worker)
         try:

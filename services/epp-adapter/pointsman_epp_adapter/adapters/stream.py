@@ -1,12 +1,12 @@
 """Reads one ext_proc stream: in order, heeded while something else is waited for, and a request's body whole."""
 
 import asyncio
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Iterable
 from typing import Final, NamedTuple, TypeVar
 
 from pointsman_edge.taking_in.bodies import check_length
 from pointsman_epp_adapter.adapters.grpc_call import Call
-from pointsman_epp_adapter.adapters.wire import CONTINUE, answer_in, decode, response_head, streamed
+from pointsman_epp_adapter.adapters.wire import CHUNK, CONTINUE, answer_in, decode, response_head, streamed
 from pointsman_epp_adapter.domain.envoy_events import Body, BodyMode, Event, RequestHead, ResponseHead, Trailers
 from pointsman_epp_adapter.domain.envoys_answers import AnsweredByEnvoy
 from pointsman_epp_adapter.domain.mutation import HeaderChanges
@@ -53,6 +53,19 @@ class Stream:
     def write(self, message: bytes) -> Coroutine[object, object, None]:
         """Answer."""
         return self._call.write(message)
+
+    async def write_all(self, messages: Iterable[bytes]) -> None:
+        """Answer with several messages, small ones together. The others wait while Envoy takes none."""
+        held: list[bytes] = []
+        size = 0
+        for message in messages:
+            held.append(message)
+            size += len(message)
+            if size >= CHUNK:
+                await self._call.write(*held)
+                held, size = [], 0
+        if held:
+            await self._call.write(*held)
 
     async def listening(self, work: Coroutine[object, object, T]) -> T:
         """Do `work`, unless Envoy goes or answers meanwhile: then it is cancelled, and EnvoyGone or AnsweredByEnvoy
@@ -147,8 +160,7 @@ class Stream:
             if isinstance(event, ResponseHead):
                 return event
             if isinstance(event, Body):
-                for message in streamed(event.data, of_request=event.of_request, end=event.end):
-                    await self.write(message)
+                await self.write_all(streamed(event.data, of_request=event.of_request, end=event.end))
                 if not event.end:
                     continue
             elif isinstance(event, Trailers):

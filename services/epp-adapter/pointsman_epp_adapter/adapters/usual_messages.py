@@ -229,6 +229,9 @@ def _parts(data: bytes, at: int, end: int) -> list[Part]:
 
 def _rest(data: bytes, at: int, low: int) -> tuple[int, int]:
     """A number of more than one byte, and where it ends."""
+    byte = data[at]
+    if byte < _LONG:
+        return low & 0x7F | byte << 7, at + 1
     number, shift = low & 0x7F, 7
     while shift < 35:
         byte = data[at]

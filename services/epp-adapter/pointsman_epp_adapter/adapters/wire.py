@@ -116,6 +116,15 @@ def decided(
         yield from streamed(body, of_request=True, end=not trailers)
 
 
+def further(changes: HeaderChanges, *, buffered_body: bool, body: bytes | None = None) -> bytes:
+    """Further changes of a request, to be appended to the first message of `decided`: protobuf merges both. `body`
+    replaces a buffered one."""
+    common = field(b"\x12", mutation(changes))
+    if body is not None:
+        common += field(b"\x1a", field(b"\x0a", body))
+    return field(b"\x1a" if buffered_body else b"\x0a", field(b"\x0a", common))
+
+
 def streamed(data: bytes, *, of_request: bool, end: bool) -> Iterator[bytes]:
     """A piece of a body in full-duplex mode, in messages that Envoy takes."""
     if len(data) <= CHUNK:

@@ -60,6 +60,6 @@ def address_of(url: str) -> str | None:
 
 def served_by(chosen: Sequence[Destination], address: str) -> int | None:
     """Which of them answered, by the address that Envoy reports: the first when it reports none; None: none of them."""
-    if not address:
+    if not address or chosen[0].address == address:
         return 0
     return next((index for index, each in enumerate(chosen) if each.address == address), None)

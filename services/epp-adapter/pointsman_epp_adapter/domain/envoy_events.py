@@ -1,12 +1,16 @@
 """Envoy's messages."""
 
 from enum import IntEnum
+from functools import lru_cache
+from itertools import compress
+from operator import itemgetter
 from typing import Final, NamedTuple
 
 from pointsman_epp_adapter.domain.mutation import Header
 
 _VIA_UPSTREAM: Final = "via_upstream"
 """`response.code_details` of an answer that isn't Envoy's own."""
+_NAME: Final = itemgetter(0)
 
 
 class BodyMode(IntEnum):
@@ -36,7 +40,12 @@ class RequestHead(NamedTuple):
     @property
     def sent(self) -> list[Header]:
         """The client's own headers, without what HTTP/2 has among them."""
-        return [header for header in self.headers if not header[0].startswith(b":")]
+        return list(compress(self.headers, _clients_own(self.names)))
+
+    @property
+    def names(self) -> tuple[bytes, ...]:
+        """The headers' names, in their order."""
+        return tuple(map(_NAME, self.headers))
 
 
 class ResponseHead(NamedTuple):
@@ -79,6 +88,12 @@ class Trailers(NamedTuple):
 
 class Unknown(NamedTuple):
     """A message of a later version of the protocol."""
+
+
+@lru_cache(maxsize=1024)
+def _clients_own(names: tuple[bytes, ...]) -> tuple[bool, ...]:
+    """Which of the headers with these names HTTP/2 hasn't among them. A client's requests have the same ones."""
+    return tuple([not name.startswith(b":") for name in names])
 
 
 Event = RequestHead | ResponseHead | Body | Trailers | Unknown
