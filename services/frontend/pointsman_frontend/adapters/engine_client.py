@@ -4,8 +4,10 @@ import asyncio
 import ssl
 import time
 from functools import lru_cache
-from typing import Final, NamedTuple
+from typing import Final
 from urllib.parse import urlsplit
+
+import msgspec
 
 from pointsman_edge.deciding.policy import EngineLimits
 from pointsman_frontend.adapters.engine_connection import EndpointFailed, EngineConnection
@@ -16,7 +18,7 @@ HUNG_S: Final = 5.0
 """An engine whose health check fails and that has sent nothing for this long won't finish its answers."""
 
 
-class Origin(NamedTuple):
+class Origin(msgspec.Struct, frozen=True):
     """Where an endpoint's URL leads."""
 
     host: str
@@ -44,7 +46,7 @@ def origin_of(url: str) -> Origin:
     return Origin(parts.hostname, port or (443 if tls else 80), tls, host_header, path)
 
 
-class Call(NamedTuple):
+class Call(msgspec.Struct, frozen=True, gc=False):
     """One request to one endpoint."""
 
     worker: str
@@ -72,7 +74,14 @@ class EngineClient:
 
         The caller reads the answer and then gives the connection back with `release`, whatever happened.
         """
-        reused = self._reuse(call.url)
+        idle = self._idle.get(call.url)
+        reused: EngineConnection | None = None
+        while idle and reused is None:
+            connection = idle.pop()
+            if connection.usable:
+                reused = connection
+            else:
+                connection.close()
         while True:
             connection = reused or await self._connect(origin_of(call.url), limits.connect_s)
             self._busy[connection] = call
@@ -146,15 +155,6 @@ class EngineClient:
             for connection in idle:
                 connection.close()
         self._idle.clear()
-
-    def _reuse(self, url: str) -> EngineConnection | None:
-        idle = self._idle.get(url)
-        while idle:
-            connection = idle.pop()
-            if connection.usable:
-                return connection
-            connection.close()
-        return None
 
     async def _connect(self, origin: Origin, limit_s: float) -> EngineConnection:
         loop = asyncio.get_running_loop()

@@ -6,6 +6,7 @@ does what the edge needs and no more: POST, one request at a time, bodies passed
 
 import asyncio
 import time
+from operator import itemgetter
 from typing import Final, cast
 
 import httptools
@@ -19,6 +20,9 @@ READ_AHEAD: Final = 262144
 _REFUSING: Final = frozenset({*range(300, 400), 502, 503, 504, *range(600, 1000)})
 """Statuses of an engine that can't answer. A redirect would show the client an address that isn't for it; HTTP has
 nothing above 599 (RFC 9110, 15)."""
+_FRAMING: Final = frozenset({b"content-length", b"transfer-encoding"})
+"""Headers by which an answer ends before its connection does."""
+_NAME: Final = itemgetter(0)
 
 
 class EndpointFailed(Exception):
@@ -50,7 +54,8 @@ class EngineConnection(asyncio.Protocol):
         self._failure: Exception | None = None
         self._head_bytes = 0
         self._in_body = False
-        self._ends_with_the_connection = True
+        self._asking = False
+        """The wait is for the answer to begin."""
         self._answering = False
         self._first_byte_due = 0.0
         self._idle_limit_s = 0.0
@@ -68,16 +73,20 @@ class EngineConnection(asyncio.Protocol):
         """Whether another request can be sent on it."""
         return self._transport is not None and not self._busy and not self._transport.is_closing()
 
-    async def ask(self, head: bytes, body: bytes, first_byte_limit_s: float, idle_limit_s: float) -> None:
-        """Send a request, and wait until the first bytes of the answer's body are here, or the answer is complete
-        without any, or its status says that the engine can't answer. Raises EndpointFailed. The limits are for the time
-        to the first byte of the answer, and between any two."""
+    def ask(self, head: bytes, body: bytes, first_byte_limit_s: float, idle_limit_s: float) -> "asyncio.Future[None]":
+        """Send a request. The future is done once the first bytes of the answer's body are here, or the answer is
+        complete without any. It raises EndpointFailed, also for a status which says that the engine can't answer. The
+        limits are for the time to the first byte of the answer, and between any two."""
         transport = self._transport
         if transport is None:
             raise EndpointFailed("failed", "closed by the engine")
+        if self._failure is not None:
+            raise self._failure
         self._busy = True
         self.status = 0
+        self.headers = []
         self._in_body = False
+        self._head_bytes = 0
         self.complete = False
         self.untouched = True
         self._answering = False
@@ -85,13 +94,9 @@ class EngineConnection(asyncio.Protocol):
         self._first_byte_due = self._heard_at + first_byte_limit_s
         self._idle_limit_s = idle_limit_s
         transport.writelines((head, body))
-        while not (self._chunks or self.complete or self.status in _REFUSING):
-            if self._failure is not None:
-                raise self._failure
-            self._waiter = self._loop.create_future()
-            await self._waiter
-        if self.status in _REFUSING:
-            raise EndpointFailed("failed", f"answered {self.status}", self.status)
+        self._asking = True
+        began = self._waiter = self._loop.create_future()
+        return began
 
     async def read(self) -> bytes:
         """The next bytes of the body as they arrived, b"" at its end. Raises AnswerCutOff."""
@@ -134,10 +139,9 @@ class EngineConnection(asyncio.Protocol):
         """The caller is done with the answer. True when the connection can be used again; otherwise it is
         closed at once, which an engine takes as the client's hanging up."""
         transport = self._transport
-        if transport is None:
-            return False
         if (
-            self.complete
+            transport is not None
+            and self.complete
             and self._failure is None
             and not self._chunks
             and not transport.is_closing()
@@ -192,7 +196,8 @@ class EngineConnection(asyncio.Protocol):
     def connection_lost(self, exc: Exception | None) -> None:
         self._transport = None
         if self._busy and not self.complete and self._failure is None:
-            if self._in_body and self._ends_with_the_connection and exc is None:
+            if self._in_body and exc is None and _FRAMING.isdisjoint(map(_NAME, self.headers)):
+                # The answer ends with the connection.
                 self.complete = True
                 self._wake()
             else:
@@ -201,20 +206,11 @@ class EngineConnection(asyncio.Protocol):
     def on_message_begin(self) -> None:
         if self.complete:
             raise ValueError("a second answer to one request")
-        # A 1xx answer comes before the real one.
-        self.status = 0
-        self.headers = []
-        self._in_body = False
-        self._head_bytes = 0
-        self._ends_with_the_connection = True
 
     def on_header(self, name: bytes, value: bytes) -> None:
         if self._in_body:
             return  # a trailer, which must not pass for a header (RFC 9110, 6.5.1)
-        name = name.lower()
-        if name in (b"content-length", b"transfer-encoding"):
-            self._ends_with_the_connection = False
-        self.headers.append((name, value))
+        self.headers.append((name.lower(), value))
 
     def on_headers_complete(self) -> None:
         status = self._parser.get_status_code()
@@ -223,6 +219,9 @@ class EngineConnection(asyncio.Protocol):
         if status >= 200:
             self.status = status
             self._in_body = True
+        else:  # the real answer follows
+            self.headers = []
+            self._head_bytes = 0
 
     def on_body(self, body: bytes) -> None:
         self._chunks.append(body)
@@ -234,8 +233,16 @@ class EngineConnection(asyncio.Protocol):
                 self._transport.close()
 
     def _wake(self) -> None:
+        """End the wait for the answer to begin, or that of `read`, which reports a failure itself."""
         waiter, self._waiter = self._waiter, None
-        if waiter is not None and not waiter.done():
+        asking, self._asking = self._asking, False
+        if waiter is None or waiter.done():
+            return
+        if asking and self.status in _REFUSING:
+            waiter.set_exception(EndpointFailed("failed", f"answered {self.status}", self.status))
+        elif asking and self._failure is not None and not (self._chunks or self.complete):
+            waiter.set_exception(self._failure)
+        else:
             waiter.set_result(None)
 
     def _fail(self, failure: EndpointFailed) -> None:

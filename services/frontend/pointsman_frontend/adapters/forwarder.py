@@ -1,12 +1,14 @@
 """Sends a decided request to its endpoints, one after the other, until one answers."""
 
 import time
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable
+from functools import lru_cache
 from typing import Final
 
+import msgspec
+
 from pointsman_apis.errors import SERVER_ERROR
-from pointsman_contracts.journey import BodyEdit, Target, retold
+from pointsman_contracts.journey import Target, retold
 from pointsman_contracts.reply import ChosenEndpoint, Decision
 from pointsman_core.refusal import Refusal
 from pointsman_edge.deciding.static_choice import EngineState, elsewhere
@@ -25,7 +27,7 @@ from pointsman_frontend.adapters.client import Headers, ResponseWriter
 from pointsman_frontend.adapters.engine_client import Call, EngineClient, origin_of
 from pointsman_frontend.adapters.engine_connection import AnswerCutOff, EndpointFailed
 from pointsman_frontend.adapters.providers import UNSUPPORTED, Providers, final, is_external, refusal_of, told
-from pointsman_frontend.adapters.relay import Answering, is_stream, relay_document, relay_of, relay_stream
+from pointsman_frontend.adapters.relay import Answering, is_stream, relay_document, relay_pieces, relay_stream
 from pointsman_frontend.domain.engine_headers import ResponseHeaderRules, request_head
 from pointsman_frontend.domain.retry_budget import RetryBudget
 from pointsman_runtime.telling.logs import Log
@@ -34,8 +36,7 @@ from pointsman_runtime.telling.telemetry import NO_SPAN, Span
 _log = Log("engines")
 
 
-@dataclass(slots=True)
-class Outgoing:
+class Outgoing(msgspec.Struct):
     """A decided request: where it goes, what the client sent, and who takes the answer."""
 
     record: RequestRecord
@@ -50,6 +51,8 @@ class Outgoing:
 
 _CUT_OFF: Final = "engine_cut_off"
 _JSON: Final = (b"content-type", b"application/json")
+_LEVEL: Final = b"x-pointsman-level"
+_ENDPOINT: Final = b"x-pointsman-endpoint"
 
 
 class Forwarder:
@@ -83,8 +86,7 @@ class Forwarder:
         following: ChosenEndpoint | None = left.pop(0)
         failure: EndpointFailed | None = None
         while following is not None:
-            endpoint = following
-            later = await self._attempt(request, endpoint, replaceable=bool(left))
+            later = await self._attempt(request, following, replaceable=bool(left))
             if later is None:
                 return
             if final(later):
@@ -169,19 +171,17 @@ class Forwarder:
     async def _relay(self, request: Outgoing, endpoint: ChosenEndpoint, engine: Answering, sent_at: float) -> None:
         record, decision, client = request.record, request.decision, request.client
         now = record.first_byte_at = time.monotonic()
-        record.stream = is_stream(engine.headers)
-        if record.stream:
-            self._edge.events.started(record, endpoint.worker, now - sent_at)
         headers = self._rules.pass_on(engine.headers)
-        headers.append((b"x-pointsman-level", decision.level.encode("ascii", "replace")))
-        if self._tell_endpoint:
-            headers.append((b"x-pointsman-endpoint", endpoint.worker.encode("ascii", "replace")))
+        stream = record.stream = is_stream(headers)
+        if stream:
+            self._edge.events.started(record, endpoint.worker, now - sent_at)
+        headers += _stamps(decision.level, endpoint.worker if self._tell_endpoint else None)
         target = endpoint.target or decision.target
         name = renaming(target.model, decision.model)
         if name is not None:
             headers += chosen_model(request.record.policy.prices, target, decision.model)
         usage = record.tail = record.api.usage()
-        if record.stream:
+        if stream:
             relay, rewriting = relay_stream, without_unasked_usage(decision.body, name)
         elif engine.status in MISSING:
             relay, rewriting = (
@@ -190,7 +190,9 @@ class Forwarder:
             )
             headers = [*(header for header in headers if header[0] != b"content-type"), _JSON]
         else:
-            relay, rewriting = relay_of(engine.headers, record.api), name
+            # Sounds and texts of APIs that pass as they are aren't waited for: clients play or show them as they come.
+            whole = not record.api.passed or is_json(headers)
+            relay, rewriting = relay_document if whole else relay_pieces, name
         outcome = "answered"
         try:
             await relay(engine, client, headers, usage, rewriting)
@@ -243,19 +245,26 @@ def _distinct(endpoints: Iterable[ChosenEndpoint]) -> list[ChosenEndpoint]:
     return list(found.values())
 
 
+@lru_cache(maxsize=1024)
+def _stamps(level: str, worker: str | None) -> Headers:
+    """The edge's own headers of an engine's answer."""
+    level_header = (_LEVEL, level.encode("ascii", "replace"))
+    return [level_header] if worker is None else [level_header, (_ENDPOINT, worker.encode("ascii", "replace"))]
+
+
 def _call(request: Outgoing, endpoint: ChosenEndpoint, traceparent: str | None, *, replaceable: bool) -> Call:
-    decision, other = request.decision, endpoint.target
-    edits: Sequence[BodyEdit] = decision.body
-    record = request.record
-    body = record.body
-    if other is None and record.held is not None and record.held.tokens is not None:
-        config = record.policy.config
-        edits = token_edits(config, decision.target, record.api, body, edits, record.held.tokens)
-    headers = request.headers
+    decision, record, headers, other = request.decision, request.record, request.headers, endpoint.target
+    edits, held = decision.body, record.held
+    body = b"" if held is None else held.current
     if other is not None:
         retold_headers = with_edits(headers, folded(retold(decision.headers, other)))
         headers = [header for header in retold_headers if header[0] not in OF_ONE_POOL]
-    body = edited_body(body, edits, None if other is None else other.model)
+        body = edited_body(body, edits, other.model)
+    else:
+        if held is not None and held.tokens is not None:
+            edits = token_edits(record.policy.config, decision.target, record.api, body, edits, held.tokens)
+        if edits:
+            body = edited_body(body, edits, None)
     origin = origin_of(endpoint.url)
     head = request_head(
         method=request.method.encode("ascii"),

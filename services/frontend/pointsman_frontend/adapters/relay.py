@@ -1,9 +1,7 @@
 """Passes an engine's answer on to the client."""
 
-from collections.abc import Awaitable, Callable
 from typing import Final, Protocol
 
-from pointsman_apis.api import Api
 from pointsman_apis.streams import WholeEvents
 from pointsman_apis.usage import UsageTail
 from pointsman_edge.sending.unasked_usage import Passing, Rewriting
@@ -23,14 +21,6 @@ def is_stream(headers: Headers) -> bool:
         if name == b"content-type" and value.lower().startswith(_EVENT_STREAM):
             return True
     return False
-
-
-def relay_of(headers: Headers, api: Api) -> "Relay":
-    """How an answer with these headers that isn't a stream is passed on. Sounds and texts of APIs that pass as they are
-    aren't waited for: their clients play or show them as they come."""
-    if not api.passed or any(name == b"content-type" and b"json" in value for name, value in headers):
-        return relay_document
-    return relay_pieces
 
 
 class Answering(Protocol):
@@ -54,9 +44,6 @@ class Answering(Protocol):
     async def read(self) -> bytes:
         """The next bytes of the body as they arrived, b"" at its end. Raises AnswerCutOff."""
         ...
-
-
-Relay = Callable[[Answering, ResponseWriter, Headers, UsageTail, Rewriting | None], Awaitable[None]]
 
 
 async def relay_stream(

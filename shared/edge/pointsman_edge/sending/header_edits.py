@@ -4,9 +4,11 @@ The edits of several parties fold, in order: of those of one header, the last on
 """
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, ItemsView, Sequence
+from dataclasses import dataclass
 from functools import lru_cache
-from typing import Final, NamedTuple
+from operator import itemgetter
+from typing import Final, cast
 
 from pointsman_contracts.journey import HeaderEdit
 from pointsman_core.header_names import EDGES_OWN, HEADER_NAME
@@ -14,6 +16,7 @@ from pointsman_edge.taking_in.request_headers import HOP_BY_HOP
 
 _CONTROL: Final = re.compile(r"[\x00-\x1f\x7f]")
 _NAME: Final = re.compile(HEADER_NAME)
+_NAME_OF: Final = itemgetter(0)
 _KEPT: Final = HOP_BY_HOP | {
     b"content-length", b"content-type", b"content-encoding", b"date", b"server", b"x-request-id", b"request-id",
 }  # fmt: skip
@@ -24,7 +27,8 @@ INVALID: Final = "invalid"
 Header = tuple[bytes, bytes]
 
 
-class _Name(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class _Name:
     """The properties of a header name."""
 
     written: bytes
@@ -57,7 +61,8 @@ def folded(edits: Sequence[HeaderEdit], dropped: Callable[[str], None] = _silent
         if name.frames_request or not name.valid:
             dropped(name.written.decode("ascii") if name.valid else INVALID)
         else:
-            last[name.written] = None if edit.value is None else _encoded(edit.value)
+            value = edit.value
+            last[name.written] = None if value is None else _CONTROL.sub(" ", value).encode("utf-8", "replace")
     return last
 
 
@@ -65,7 +70,7 @@ def folded_answer(edits: Sequence[HeaderEdit]) -> dict[bytes, bytes | None]:
     """As `folded`, for an answer: the headers that frame it stay."""
     names = ((_name(edit.name), edit.value) for edit in edits)
     return {
-        name.written: None if value is None else _encoded(value)
+        name.written: None if value is None else _CONTROL.sub(" ", value).encode("utf-8", "replace")
         for name, value in names
         if name.valid and not name.frames_answer
     }
@@ -75,15 +80,13 @@ def with_edits(headers: list[Header], last: dict[bytes, bytes | None]) -> list[H
     """The headers with the changes of `folded`."""
     if not last:
         return headers
-    kept = [header for header in headers if header[0] not in last]
-    kept += [(name, value) for name, value in last.items() if value is not None]
-    return kept
+    if not last.keys().isdisjoint(map(_NAME_OF, headers)):
+        headers = [header for header in headers if header[0] not in last]
+    if None in last.values():
+        return headers + [(name, value) for name, value in last.items() if value is not None]
+    return [*headers, *cast("ItemsView[bytes, bytes]", last.items())]
 
 
 def edited_answer_headers(headers: list[Header], edits: Sequence[HeaderEdit]) -> list[Header]:
     """An answer's headers with the edits of stages."""
     return with_edits(headers, folded_answer(edits)) if edits else headers
-
-
-def _encoded(value: str) -> bytes:
-    return _CONTROL.sub(" ", value).encode("utf-8", "replace")
