@@ -114,11 +114,10 @@ class EdgeRequest(ABC):
         edge = self.edge
         read = edge.headers.read(headers, trusted=edge.trusted.include(peer))
         record = self.record
-        kind, limit = record.api.body, record.policy.limits.max_body
+        kind = record.api.body
         if kind != "json" or read.content_type != "application/json" or read.content_encoding is not None:
             check_content(read, kind)
-        if read.content_length is not None and read.content_length > limit:
-            check_length(read.content_length, limit)
+        check_length(read.content_length, record.policy.limits.max_body)
         return read
 
     def complete(
@@ -129,35 +128,37 @@ class EdgeRequest(ABC):
         Returns the request as the stages get it, with the headers `stages`; `model` is its model if the body can't name
         it.
         """
-        edge, record, tracing = self.edge, self.record, self.edge.tracing
-        record.held = edge.bodies.hold(record.request_id, body)
-        parent = tracing.adopt(headers.traceparent)
+        edge, record, requested = self.edge, self.record, self.requested
+        request_id, policy = record.request_id, record.policy
+        record.held = edge.bodies.hold(request_id, body)
+        parent = edge.tracing.adopt(headers.traceparent)
         if parent is not None:
-            self.span = tracing.begin(
-                f"{self.method} {record.api.path}", parent, "server", pointsman__request_id=record.request_id
+            self.span = edge.tracing.begin(
+                f"{self.method} {record.api.path}", parent, "server", pointsman__request_id=request_id
             )
             record.traceparent = self.span.traceparent
-        if self.requested.response is not None:
-            stored = self._stored = edge.responses.find(self.requested.response, record.policy.config)
+        if requested.response is not None:
+            stored = self._stored = edge.responses.find(requested.response, policy.config)
             if stored is not None:
                 model = stored.model
                 if stored.worker is not None:
                     stages = {**stages, WORKER[0]: stored.worker}
         now = time.monotonic()
-        left_s = record.policy.limits.request_timeout - (now - record.received_at)
+        left_s = policy.limits.request_timeout - (now - record.received_at)
         record.received_at = now
         received_ms = time.time_ns() // 1_000_000
+        forwarded_for = headers.forwarded_for
         return PreprocessRequest(
-            request_id=record.request_id,
+            request_id=request_id,
             edge=edge.instance,
             received_ms=received_ms,
             deadline_ms=received_ms + round(left_s * 1000),
-            revision=record.policy.revision,
+            revision=policy.revision,
             method=self.method,
-            path=self.requested.asked,
+            path=requested.asked,
             model=model,
             headers=stages,
-            client=peer if headers.forwarded_for is None else edge.trusted.client_of(peer, headers.forwarded_for),
+            client=peer if forwarded_for is None else edge.trusted.client_of(peer, forwarded_for),
         )
 
     def decided(self, reply: Decision | Rejection | Answer) -> Decision | Answer:
@@ -221,7 +222,7 @@ class EdgeRequest(ABC):
             self.span.end_with(request_attributes(record), None if record.outcome == "ok" else record.outcome)
         edge.metrics.completed(record, exported)
         edge.events.completed(record, time.monotonic())
-        if self.reviewed_after:
+        if self.reviewed_after and (self.review is not None or record.policy.postprocessing):
             edge.response_stages.after(self)
         elif record.held is not None:
             edge.bodies.let_go(record.held)

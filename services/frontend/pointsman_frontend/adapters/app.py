@@ -1,6 +1,7 @@
 """The HTTP application: APIs, the model list, health. No framework: one for two more paths costs more time at the start
 than all of the frontend's own modules."""
 
+from collections.abc import Coroutine
 from importlib.metadata import version
 from typing import Final
 
@@ -34,13 +35,13 @@ class EdgeApp:
         self._created = created
         self._version = orjson.dumps({"version": version("pointsman-frontend")})
 
-    async def __call__(self, turn: Turn) -> None:
+    def __call__(self, turn: Turn) -> Coroutine[object, object, None]:
         """Serve one request."""
-        route = route_of(turn.target.path)
-        if route is not None and turn.method in route.api.methods and b"%" not in turn.target.raw_path:
-            await HttpRequest(self._http, route, turn).run()
-        else:
-            await self._serve(turn, route)
+        target = turn.target
+        route = route_of(target.path)
+        if route is not None and turn.method in route.api.methods and b"%" not in target.raw_path:
+            return HttpRequest(self._http, route, turn).run()
+        return self._serve(turn, route)
 
     async def _serve(self, turn: Turn, route: Route | None) -> None:
         """Serve a request to any other path, or by another method."""

@@ -92,16 +92,17 @@ class Client:
 
     async def answer(self, status: int, headers: Headers, body: bytes) -> None:
         """As `ResponseWriter.answer`."""
-        if self._turn.wire.paused:
-            await self._turn.wire.writable()
-        headers.append((b"content-length", b"%d" % len(body)))
+        turn, size = self._turn, len(body)
+        if turn.wire.paused:
+            await turn.wire.writable()
+        headers.append((b"content-length", b"%d" % size))
         if self.answer_headers:
             headers = edited_answer_headers(headers, self.answer_headers)
         headers += self._ids
-        self._turn.answer(status, headers, body)
+        turn.answer(status, headers, body)
         self.started = self.ended = True
         self.status = status
-        self.bytes_out += len(body)
+        self.bytes_out += size
 
     async def refuse(self, refusal: Refusal) -> None:
         """Answer with an error."""

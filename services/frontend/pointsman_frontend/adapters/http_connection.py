@@ -247,13 +247,25 @@ class _Connection(asyncio.Protocol):
         if self._gathered_size > GATHERED:
             self._flush()
 
-    def send(self, data: bytes) -> None:
-        """Send now, after what was written before."""
+    def finish(self, data: bytes, *, keep_alive: bool) -> None:
+        """Send the end of an answer now, after what was written before."""
+        transport = self._transport
         if self._gathered:
             self._gathered.append(data)
             self._flush()
         elif data:
-            self._transport.write(data)
+            transport.write(data)
+        self.hung_up = None
+        self._state.total_requests += 1
+        if not keep_alive:
+            transport.close()
+        if transport.is_closing():
+            return
+        if not self._reading:
+            self.resume_reading()
+        if not self._waiting and self._phase is _Phase.SERVED:
+            self._phase = _Phase.SWALLOWING if self._message_open else _Phase.IDLE
+            self._since = self._loop.time()
 
     def close(self) -> None:
         """Close after the bytes that were written."""
@@ -302,23 +314,12 @@ class _Connection(asyncio.Protocol):
                 turn.failed(error)
                 raise
             else:
-                turn.served()
+                if not turn.complete:
+                    turn.served()
 
     def _wake(self) -> None:
         if self._woken is not None and not self._woken.done():
             self._woken.set_result(None)
-
-    def ended(self) -> None:
-        """The answer of a turn is complete."""
-        self.hung_up = None
-        self._state.total_requests += 1
-        if self._transport.is_closing():
-            return
-        if not self._reading:
-            self.resume_reading()
-        if not self._waiting and self._phase is _Phase.SERVED:
-            self._phase = _Phase.SWALLOWING if self._message_open else _Phase.IDLE
-            self._since = self._loop.time()
 
     def _flush(self) -> None:
         gathered = self._gathered

@@ -89,8 +89,12 @@ class HttpRequest(EdgeRequest):
             route_headers, document = self.route(reply, [Place(each.worker, each.url) for each in reply.endpoints])
             await client.answer(200, route_headers, document)
         else:
-            writer = self._writer(reply)
-            request = Outgoing(record, reply, writer, self.method, self._target(), headers.engine)
+            target = self.requested.path.encode("ascii")
+            if record.api.passed and turn.target.query:
+                # The APIs that are read know no query.
+                target += b"?" + turn.target.query
+            writer = self._writer(reply) if reply.response or record.policy.postprocessing else client
+            request = Outgoing(record, reply, writer, self.method, target, headers.engine)
             await self._http.forwarder.forward(request)
 
     async def answer(self, status: int, headers: Headers, body: bytes, details: str) -> None:
@@ -139,12 +143,6 @@ class HttpRequest(EdgeRequest):
         """As `EdgeRequest.closed`."""
         self._ending = True
         self.record.bytes_out = self._client.bytes_out
-
-    def _target(self) -> bytes:
-        """Path and query at the engine. The APIs that are read know no query."""
-        query = self._turn.target.query if self.record.api.passed else b""
-        path = self.requested.path.encode("ascii")
-        return path + b"?" + query if query else path
 
     def _hung_up(self) -> None:
         self._stop("client_gone")

@@ -4,6 +4,7 @@ import asyncio
 import re
 from collections.abc import Callable, Sequence
 from http import HTTPStatus
+from operator import itemgetter
 from typing import Final, Protocol
 
 from pointsman_frontend.domain.request_target import RequestTarget
@@ -15,14 +16,20 @@ _STATUS_LINES: Final = {each.value: b"HTTP/1.1 %d %b\r\n" % (each.value, each.ph
 _NO_NAME: Final = re.compile(rb'[\x00-\x20\x7f()<>@,;:\[\]={}\\"]')
 _NO_VALUE: Final = re.compile(rb"[\x00-\x08\x0a-\x1f\x7f]")
 _LINE: Final = b"%b: %b\r\n".__mod__
-_REMEMBERED: Final = 1024
+_REMEMBERED: Final = 256
+_BODILESS: Final = frozenset({204, 304})
+_NAME: Final = itemgetter(0)
+_VALUE: Final = itemgetter(1)
 _INTERNAL_ERROR: Final = b"Internal Server Error"
 
 Header = tuple[bytes, bytes]
 
 _log = Log("http")
-_names: set[bytes] = set()
-"""Names of headers that were checked, in lower case."""
+_Names = tuple[list[bytes] | None, int | None, int | None]
+"""Of a list of names: the same in lower case where they aren't so, and which of them is `Content-Length` and which
+`Connection`."""
+_seen: dict[tuple[bytes, ...], _Names] = {}
+"""Lists of names that were checked."""
 
 
 class ClientGone(Exception):
@@ -41,10 +48,6 @@ class Wire(Protocol):
         """Send soon, in order."""
         ...
 
-    def send(self, data: bytes) -> None:
-        """Send now, in order."""
-        ...
-
     def close(self) -> None:
         """Close after the bytes that were written."""
         ...
@@ -57,16 +60,16 @@ class Wire(Protocol):
         """Go on reading the body."""
         ...
 
+    def finish(self, data: bytes, *, keep_alive: bool) -> None:
+        """Send the end of an answer now, and close after it unless the connection is kept alive."""
+        ...
+
     async def writable(self) -> None:
         """Wait until the client has read enough."""
         ...
 
     def date_headers(self) -> bytes:
         """The headers of every answer, as lines."""
-        ...
-
-    def ended(self) -> None:
-        """The answer is complete."""
         ...
 
 
@@ -210,33 +213,27 @@ class Turn:
         self.expects_continue = False
         if self.extra:
             headers = [*headers, *self.extra]
-        framed = closes = False
-        if headers:
-            names, values = zip(*headers, strict=True)
-            if not _names.issuperset(names):
-                headers = [(_checked(name), value) for name, value in headers]
-                names = [name for name, _ in headers]
-            if _NO_VALUE.search(b" ".join(values)):
-                raise RuntimeError("a header's value has control characters")
-            framed = b"content-length" in names
-            if framed:
-                self._left = int(values[names.index(b"content-length")])
-            closes = b"connection" in names and b"close" in values[names.index(b"connection")].lower()
-        lines = [_STATUS_LINES.get(status) or b"HTTP/1.1 %d \r\n" % status, self.wire.date_headers()]
-        lines += map(_LINE, headers)
-        if self.method == "HEAD" or status in (204, 304):
+        names = tuple(map(_NAME, headers))
+        lower, length_at, connection_at = _seen.get(names) or _learned(names)
+        values = list(map(_VALUE, headers))
+        if _NO_VALUE.search(b" ".join(values)):
+            raise RuntimeError("a header's value has control characters")
+        more = b""
+        if self.method == "HEAD" or status in _BODILESS:
             self._left = 0
-        elif not framed:
+        elif length_at is not None:
+            self._left = int(values[length_at])
+        elif self.version != "1.0":
             # HTTP/1.0 knows no chunks (RFC 9112, 6.1): such an answer ends with its connection.
-            self._chunked = self.version != "1.0"
-            if self._chunked:
-                lines.append(b"transfer-encoding: chunked\r\n")
-        if closes:
+            self._chunked = True
+            more = b"transfer-encoding: chunked\r\n"
+        if connection_at is not None and b"close" in values[connection_at].lower():
             self.keep_alive = False
         elif not self.keep_alive:
-            lines.append(b"connection: close\r\n")
-        lines.append(b"\r\n")
-        return b"".join(lines)
+            more += b"connection: close\r\n"
+        lines = b"".join(map(_LINE, headers if lower is None else zip(lower, values, strict=True)))
+        status_line = _STATUS_LINES.get(status) or b"HTTP/1.1 %d \r\n" % status
+        return b"%b%b%b%b\r\n" % (status_line, self.wire.date_headers(), lines, more)
 
     def _framed(self, body: bytes, *, last: bool) -> bytes:
         """A piece of the body as it goes onto the wire."""
@@ -256,14 +253,10 @@ class Turn:
 
     def _finish(self, last: bytes) -> None:
         self.complete = True
-        wire = self.wire
         # At once: events about the request, which are published next, needn't hold up its answer.
-        wire.send(last)
+        self.wire.finish(last, keep_alive=self.keep_alive)
         if self._waiter is not None:
             self._wake(self._waiter)
-        if not self.keep_alive:
-            wire.close()
-        wire.ended()
 
     def _fail(self) -> None:
         if self.started:
@@ -274,11 +267,16 @@ class Turn:
         self.answer(500, headers, _INTERNAL_ERROR)
 
 
-def _checked(given: bytes) -> bytes:
-    if not given or _NO_NAME.search(given):
-        raise RuntimeError("a header's name has characters that no name has")
-    if len(_names) >= _REMEMBERED:
-        _names.clear()
-    name = given.lower()
-    _names.add(name)
-    return name
+def _learned(names: tuple[bytes, ...]) -> _Names:
+    """Check names that no answer had before. Raises RuntimeError for one that no header can have."""
+    for name in names:
+        if not name or _NO_NAME.search(name):
+            raise RuntimeError("a header's name has characters that no name has")
+    lower = [name.lower() for name in names]
+    length_at = lower.index(b"content-length") if b"content-length" in lower else None
+    connection_at = lower.index(b"connection") if b"connection" in lower else None
+    learned = None if lower == list(names) else lower, length_at, connection_at
+    if len(_seen) >= _REMEMBERED:
+        _seen.clear()
+    _seen[names] = learned
+    return learned

@@ -1,6 +1,7 @@
 """The target of a request line: path, raw path and query."""
 
-from typing import Final, NamedTuple
+from dataclasses import dataclass
+from typing import Final
 from urllib.parse import unquote
 
 import httptools
@@ -12,7 +13,8 @@ _KEPT: Final = 1024
 _seen: dict[bytes, "RequestTarget"] = {}
 
 
-class RequestTarget(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class RequestTarget:
     """One request target."""
 
     path: str

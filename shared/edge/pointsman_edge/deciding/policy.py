@@ -1,7 +1,8 @@
 """A configuration revision as the edge runs it."""
 
 from collections.abc import Mapping
-from typing import Final, NamedTuple
+from dataclasses import dataclass
+from typing import Final
 
 from pointsman_contracts.journey import Stage
 from pointsman_contracts.pool import PoolSnapshot
@@ -13,7 +14,8 @@ _COUNTING: Final = frozenset({"stream-usage", "token-limit", "infra-token-limit"
 """Preprocessing plugins that need the usage of answers."""
 
 
-class EngineLimits(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class EngineLimits:
     """How long an engine may take, in seconds."""
 
     connect_s: float
@@ -22,7 +24,8 @@ class EngineLimits(NamedTuple):
     """Between any two bytes of an answer."""
 
 
-class EdgePolicy(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class EdgePolicy:
     """Compiled once a revision; a request keeps the one that it began with."""
 
     revision: int

@@ -143,9 +143,9 @@ class EventPublisher:
 
     def completed(self, record: RequestRecord, now: float) -> None:
         """The request has ended; `now` is monotonic."""
-        number = self._number(ResponseCompleted, record.pool)
-        at_ms = time.time_ns() // 1_000_000
-        self._send(record.completed(self._source, number, at_ms, now), record.pool)
+        pool = record.pool
+        number = self._number(ResponseCompleted, pool)
+        self._send(record.completed(self._source, number, time.time_ns() // 1_000_000, now), pool)
 
     def reviewed(self, record: RequestRecord, stages: tuple[StageReport, ...]) -> None:
         """The stages that come after the last byte have answered."""

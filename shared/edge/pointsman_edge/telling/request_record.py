@@ -112,14 +112,8 @@ class RequestRecord:
         """An attempt has ended."""
         decision = self.decision
         several = decision is not None and (decision.alternatives or decision.target.provider is not None)
-        attempt = Attempt(
-            worker=worker,
-            outcome=outcome,
-            status=status,
-            took_ms=round(took_s * 1000, 3),
-            target=self.target if several else None,
-            reason=reason,
-        )
+        target, took_ms = self.target if several else None, round(took_s * 1000, 3)
+        attempt = Attempt(worker=worker, outcome=outcome, status=status, took_ms=took_ms, target=target, reason=reason)
         self.attempts = (*self.attempts, attempt)
 
     def limited(self, until_ms: int | None, remaining: float | None) -> None:
@@ -144,23 +138,31 @@ class RequestRecord:
 
     def settle(self) -> None:
         """Set the usage and cost of the request, which has ended. Raises OverflowError for usage that no engine has."""
-        decision, prices = self.decision, self.policy.prices
+        decision, usage, target = self.decision, self.usage, self.target
         if decision is not None:
             outcome, sent = self.outcome or "", self.worker is not None
-            self.usage = settled(
-                self.api, outcome, self.status, self.tail, self.usage, decision.prompt_tokens, sent=sent
+            self.usage = usage = settled(
+                self.api, outcome, self.status, self.tail, usage, decision.prompt_tokens, sent=sent
             )
-        if self.usage is not None and self.target is not None:
-            self.served = prices.name(self.target, decision.model if decision is not None else None)
-            self.cost_nanos = prices.cost(self.served, self.usage)
-            self.cost = None if self.cost_nanos is None else self.cost_nanos / NANOS
+        if usage is not None and target is not None:
+            prices = self.policy.prices
+            self.served = served = prices.name(target, decision.model if decision is not None else None)
+            cost = prices.cost(served, usage)
+            if cost is not None:
+                self.cost_nanos = cost
+                self.cost = cost / NANOS
 
     def completed(self, source: str, sequence: int, at_ms: int, now: float) -> ResponseCompleted:
         """The event."""
-        reply, answer = self.reply, self.answer
-        target = self.target if self.decision else reply.target if reply else None
-        profile = reply.profile if reply else None
-        first = self.first_byte_at
+        reply, decision, answer = self.reply, self.decision, self.answer
+        target, model, profile, identity = self.target, None, None, None
+        if reply is not None:
+            profile, identity = reply.profile or None, reply.identity
+            if decision is None:
+                target = reply.target
+            if self.rejection is None:
+                model = reply.model
+        first, received_at = self.first_byte_at, self.received_at
         return ResponseCompleted(
             request_id=self.request_id,
             source=source,
@@ -168,9 +170,9 @@ class RequestRecord:
             at_ms=at_ms,
             pool=self.pool,
             worker=self.worker,
-            model=None if reply is None or isinstance(reply, Rejection) else reply.model,
+            model=model,
             target=target,
-            profile=profile or None,
+            profile=profile,
             api=self.api.name,
             stream=self.stream,
             status=self.status,
@@ -179,16 +181,16 @@ class RequestRecord:
             level=self.level,
             attempts=self.attempts,
             decided_ms=round(self.decided_s * 1000, 3),
-            ttft_ms=None if first is None else round((first - self.received_at) * 1000, 3),
-            duration_ms=round((now - self.received_at) * 1000, 3),
+            ttft_ms=None if first is None else round((first - received_at) * 1000, 3),
+            duration_ms=round((now - received_at) * 1000, 3),
             usage=self.usage,
-            answers=1 if self.decision is None else self.decision.answers,
-            identity=reply.identity if reply is not None else None,
+            answers=1 if decision is None else decision.answers,
+            identity=identity,
             served=self.served,
             cost=self.cost,
             cost_nanos=self.cost_nanos,
-            answered_by=answer.stage if answer else None,
-            saved=answer.saved if answer else None,
+            answered_by=None if answer is None else answer.stage,
+            saved=None if answer is None else answer.saved,
             bytes_out=self.bytes_out,
             stages=self.stages,
         )

@@ -44,6 +44,7 @@ class HttpServer:
         self._shared = shared
         self._config = uvicorn.Config(
             app,
+            interface="asgi3",  # else uvicorn guesses, and wraps an application that returns a coroutine
             http=protocol or "httptools",
             ws="none",
             log_config=None,
