@@ -192,9 +192,12 @@ class HeaderRules:
     def _read_each(self, headers: list[Header], *, trusted: bool) -> ClientHeaders:
         """As `read`, for headers that repeat, that `Connection` names or that aren't text."""
         values = dict(headers)
+        dropped: Container[bytes] = ()
         if len(values) < len(headers):
             _check_repeated(headers)
-        dropped = _named_by_connection(headers)
+            dropped = _named_by_connection(headers)
+        elif values.get(b"connection", b"close") not in _USUAL:
+            dropped = _named_by_connection(headers)
         _check_routing(values, trusted=trusted)
         stages: dict[str, str] = {}
         engine: list[Header] = []
