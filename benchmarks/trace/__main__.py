@@ -1,12 +1,13 @@
 """The functions and files of the product that one warm request touches, and the interpreter's work for it.
 
-`python -m benchmarks.trace [--model auto] [--policy] [--envoy] [--recorder] [--functions]`: starts one bundle as
-`pointsman up` does, with a model selector (`auto.yaml` of `benchmarks.overhead`), warms it, counts every call while it
-serves further requests one after the other, and prints the product functions that were called for each of them, and the
-files that these are in. Calls of comprehensions and nested functions count for the function around them. The calls of
-an equally long time without requests, those of timers, are subtracted. `--policy`: with the configuration and the
-requests of `benchmarks.policy`, which has no bars here. `--envoy`: through Envoy and the epp-adapter. `--recorder`:
-with a recorder, whose calls are then in the figures.
+`python -m benchmarks.trace [--model auto] [--policy] [--envoy] [--recorder] [--separate] [--functions]`: starts one
+bundle as `pointsman up` does, with a model selector (`auto.yaml` of `benchmarks.overhead`), warms it, counts every
+call while it serves further requests one after the other, and prints the product functions that were called for each
+of them, and the files that these are in. Calls of comprehensions and nested functions count for the function around
+them. The calls of an equally long time without requests, those of timers, are subtracted. `--policy`: with the
+configuration and the requests of `benchmarks.policy`, which has no bars here. `--envoy`: through Envoy and the epp-
+adapter. `--recorder`: with a recorder, whose calls are then in the figures. `--separate`: a process for each service;
+the bars are the bundle's.
 
 Beside calls it counts opcodes and calls into C, those of libraries too, in every thread. The counts hardly change from
 run to run, whatever else the machine does, so they show a change of some percent that times don't.
@@ -20,7 +21,7 @@ import signal
 import sys
 import time
 from collections import Counter
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Mapping
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Final, NamedTuple
@@ -45,6 +46,8 @@ EACH: Final = 0.9
 ROOT: Final = Path(__file__).resolve().parents[2]
 HOMES: Final = ("contracts", "shared", "services", "tools")
 LIBRARIES: Final = "libraries"
+OTHERS: Final = frozenset({"backend", "nats", "envoy"})
+"""Processes that aren't the gateway's own."""
 LIBRARY_FUNCTIONS: Final = 25
 """Of libraries, those with the most opcodes are printed."""
 
@@ -108,41 +111,51 @@ def policy(folder: Path) -> tuple[Path, Load]:
     return file, lambda url, seconds: policy_loop(url, token, numbers, 1, seconds)
 
 
-def traced(model: str | None, seconds: float, *, envoy: bool, recorder: bool) -> tuple[int, Work]:
-    """Requests that were served, and the bundle's work for them; without a model those of `policy`. `envoy`: they come
-    through an Envoy."""
+def traced(
+    model: str | None, seconds: float, *, envoy: bool, recorder: bool, separate: bool
+) -> tuple[int, dict[str, Work]]:
+    """Requests that were served, and the work for them of each process, by its name; without a model those of `policy`.
+    `envoy`: they come through an Envoy. `separate`: each service is a process."""
     with TemporaryDirectory(prefix="pointsman-trace-") as folder:
         file = Path(folder) / "calls"
         os.environ["POINTSMAN_TRACE_FILE"] = str(file)
         os.environ["PYTHONPATH"] = str(Path(__file__).with_name("in_process"))
         config, load = policy(Path(folder)) if model is None else plain(model)
-        options = ("--config", str(config), *(("--envoy",) if envoy else ()))
+        options = ("--config", str(config), *(("--envoy",) if envoy else ()), *(("--separate",) if separate else ()))
         with gateway(options, recorder=recorder) as running:
-            pid = running.pids["gateway"]
+            pids = {name: pid for name, pid in running.pids.items() if name not in OTHERS}
             url = urljoin(running.door, PATH)
             uvloop.run(load(url, WARM_S))
-            os.kill(pid, signal.SIGUSR2)
+            switch(pids)
             served = uvloop.run(load(url, seconds))
             if recorder:
                 time.sleep(SETTLES_S)  # its last batch belongs to these requests
-            work = stopped(pid, file)
+            work = stopped(pids, file)
             time.sleep(SETTLES_S)
-            os.kill(pid, signal.SIGUSR2)
+            switch(pids)
             time.sleep(seconds)
-            return len(served.latencies), work.without(stopped(pid, file))
+            idle = stopped(pids, file)
+            return len(served.latencies), {name: work[name].without(idle[name]) for name in work}
 
 
-def stopped(pid: int, file: Path) -> Work:
-    """The process's work since it began to count; it stops."""
-    os.kill(pid, signal.SIGUSR2)
-    written = file.with_name(f"{file.name}.{pid}")
+def switch(pids: Mapping[str, int]) -> None:
+    """Begin to count, or end."""
+    for pid in pids.values():
+        os.kill(pid, signal.SIGUSR2)
+
+
+def stopped(pids: Mapping[str, int], file: Path) -> dict[str, Work]:
+    """The processes' work since they began to count; they stop."""
+    switch(pids)
+    written = {name: file.with_name(f"{file.name}.{pid}") for name, pid in pids.items()}
     deadline = time.monotonic() + 10
-    while not written.exists():
+    while missing := [name for name, each in written.items() if not each.exists()]:
         if time.monotonic() > deadline:
-            raise SystemExit("the bundle wrote no calls")
+            raise SystemExit(f"no calls were written by {', '.join(missing)}")
         time.sleep(0.05)
-    work = counted(json.loads(written.read_text()))
-    written.unlink()
+    work = {name: counted(json.loads(each.read_text())) for name, each in written.items()}
+    for each in written.values():
+        each.unlink()
     return work
 
 
@@ -153,11 +166,22 @@ def main() -> int:
     parser.add_argument("--policy", action="store_true", help="trace the whole policy of benchmarks.policy")
     parser.add_argument("--envoy", action="store_true", help="ask through Envoy, by way of the epp-adapter")
     parser.add_argument("--recorder", action="store_true", help="with a recorder")
+    parser.add_argument("--separate", action="store_true", help="with a process for each service")
     parser.add_argument("--seconds", type=float, default=TRACED_S, help="for which requests are counted")
     parser.add_argument("--functions", action="store_true", help="print each function with its calls and opcodes")
     arguments = parser.parse_args()
     model = None if arguments.policy else arguments.model
-    requests, work = traced(model, arguments.seconds, envoy=arguments.envoy, recorder=arguments.recorder)
+    requests, processes = traced(
+        model,
+        arguments.seconds,
+        envoy=arguments.envoy,
+        recorder=arguments.recorder,
+        separate=arguments.separate,
+    )
+    work = Work(Counter(), Counter(), Counter())
+    for own in processes.values():
+        for counter, count in zip(work, own, strict=True):
+            counter.update(count)
     each = {
         place: count / requests
         for place, count in work.calls.items()
@@ -188,6 +212,11 @@ def main() -> int:
             print(f"{homes[home]:>9} {opcodes / requests:>9,.0f} {spent['C calls'][home] / requests:>9,.0f}  {home}")
     opcodes, c_calls = (counts.total() / requests for counts in spent.values())
     print(f"{len(each):>9} {opcodes:>9,.0f} {c_calls:>9,.0f}  in all")
+    if arguments.separate:
+        print(f"{'':>9} {'opcodes':>9} {'C calls':>9}  by process")
+        for name, own in processes.items():
+            opcodes, c_calls = (counts.total() / requests for counts in (own.opcodes, own.c_calls))
+            print(f"{'':>9} {opcodes:>9,.0f} {c_calls:>9,.0f}  {name}")
     met = [len(each) <= FUNCTIONS_BAR, len(files) <= FILES_BAR]
     for what, figure, bar in (("functions", len(each), FUNCTIONS_BAR), ("files", len(files), FILES_BAR)):
         print(

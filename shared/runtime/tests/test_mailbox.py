@@ -43,6 +43,40 @@ async def test_an_object_of_the_same_process_is_handled_at_once_unless_others_wa
     assert got == ["first", "second", "third"]
 
 
+async def test_messages_from_the_wire_are_handled_as_they_arrive_a_batch_in_each_turn_of_the_loop() -> None:
+    got: list[bytes] = []
+    mailbox = Fifo(Tally("t"), lambda delivery: got.append(delivery.payload), soon)
+    sent = [b"%d" % number for number in range(3 * BATCH)]
+    for payload in sent:
+        mailbox.arrive(Delivery("s", "", b"", payload))
+    assert got == sent[:BATCH]
+    handled_before: list[int] = []
+    asyncio.get_running_loop().call_soon(lambda: handled_before.append(len(got)))
+    await mailbox.drain()
+    assert (handled_before, got) == ([2 * BATCH], sent)
+    await asyncio.sleep(0)
+    mailbox.arrive(Delivery("s", "", b"", b"last"))
+    assert got[-1] == b"last"
+
+
+async def test_messages_from_the_wire_wait_while_as_many_coroutines_run_as_may() -> None:
+    begun: list[bytes] = []
+    gate = asyncio.Event()
+
+    async def handle(delivery: Delivery) -> None:
+        begun.append(delivery.payload)
+        await gate.wait()
+
+    mailbox = Fifo(Tally("t"), handle, soon, messages=1, concurrency=2)
+    for payload in (b"a", b"b", b"c", b"d"):
+        mailbox.arrive(Delivery("s", "", b"", payload))
+    await eventually(lambda: begun == [b"a", b"b"])
+    gate.set()
+    await mailbox.drain()
+    assert begun == [b"a", b"b", b"c"]
+    assert mailbox.tally.dropped == 1
+
+
 async def test_other_work_gets_its_turn_between_batches() -> None:
     handled_before: list[int] = []
     got: list[bytes] = []

@@ -163,16 +163,17 @@ class Bus:
     ) -> None:
         tally = self.new_tally(message.address.type_id)
         listener = Listener(self.link, self.tallies, tally, kinds, read, handler)
-        told = None
-        if keep == "latest":
-            mailbox: Mailbox = LatestWins(tally, listener.handle, self.link.soon)
-            self._mailboxes.append(mailbox)
-        else:
-            mailbox = listener.mailbox = self.mailbox(tally, listener.handle, pending=pending)
-            told = listener.told
+        to = subject(message, *route)
         # No other process subscribes to a route that names this instance.
         exclusive = self.process.instance in route
-        self._sids.append(self.link.attach(subject(message, *route), mailbox.take, exclusive=exclusive, told=told))
+        if keep == "latest":
+            latest = LatestWins(tally, listener.handle, self.link.soon)
+            self._mailboxes.append(latest)
+            sid = self.link.attach(to, latest.take, exclusive=exclusive)
+        else:
+            fifo = listener.mailbox = self.mailbox(tally, listener.handle, pending=pending)
+            sid = self.link.attach(to, fifo.take, exclusive=exclusive, told=listener.told, arrive=fifo.arrive)
+        self._sids.append(sid)
 
     def mailbox(self, tally: Tally, handle: Handle, *, pending: int = 4096, concurrency: int = 256) -> Fifo:
         """A queue before `handle` that `finish` waits for. `pending` bounds the messages that wait, `concurrency` the

@@ -24,12 +24,14 @@ KEPT: Final = 8192
 class _Interest:
     """The subscriptions of this process to one pattern."""
 
-    __slots__ = ("exclusive", "group", "remote", "takers", "told")
+    __slots__ = ("arrive", "exclusive", "group", "remote", "takers", "told")
 
     def __init__(self, *, group: bool) -> None:
         self.takers: dict[int, Take] = {}
         self.told: dict[int, Tell] = {}
         """The same subscriptions, for a message of this process."""
+        self.arrive: dict[int, Take] = {}
+        """The same, for a message from the wire."""
         self.group = group
         self.exclusive = False
         """Whether no other process subscribes to it."""
@@ -103,11 +105,18 @@ class FanOut:
         return self.attach(subject, take, queue)
 
     def attach(
-        self, subject: str, take: Take, queue: str = "", *, exclusive: bool = False, told: Tell | None = None
+        self,
+        subject: str,
+        take: Take,
+        queue: str = "",
+        *,
+        exclusive: bool = False,
+        told: Tell | None = None,
+        arrive: Take | None = None,
     ) -> int:
         """Subscribe now and after every reconnection; returns the id to detach with. `exclusive`: no other process
         subscribes to this subject, so that messages of this one needn't leave it. `told` gets the messages of this
-        process that are objects; without it `take` does."""
+        process that are objects, `arrive` those from the wire; without them `take` does."""
         self._reach.clear()
         sid = next(self._ids)
         key = subject, queue
@@ -117,6 +126,7 @@ class FanOut:
             interest.remote = self._link.subscribe(subject, self._receiver(interest), queue)
             self._inboxes += subject.startswith(INBOXES) and not subject.startswith(self._inbox)
         interest.takers[sid] = take
+        interest.arrive[sid] = arrive or take
         interest.told[sid] = told or (lambda to, message: take(Delivery(to, "", b"", b"", message)))
         interest.exclusive |= exclusive
         self._of[sid] = key
@@ -164,13 +174,13 @@ class FanOut:
         self._reach.clear()
         interest = self._interests[key]
         if len(interest.takers) > 1:
-            del interest.takers[sid], interest.told[sid]
+            del interest.takers[sid], interest.told[sid], interest.arrive[sid]
             return
         del self._interests[key]
         end(interest.remote)
 
     def _receiver(self, interest: _Interest) -> Receiver:
-        takers = interest.takers
+        takers = interest.arrive
 
         def receive(subject: str, reply: str, headers: bytes, payload: bytes) -> None:
             delivery = Delivery(subject, reply, headers, payload)

@@ -48,7 +48,7 @@ Handle = Callable[[Delivery], Coroutine[object, object, None] | None]
 
 
 class Mailbox(Protocol):
-    """Takes messages and hands them to a handler, those from the wire in later turns of the loop."""
+    """Takes messages and hands them to a handler, those of bytes in later turns of the loop."""
 
     tally: Tally
 
@@ -83,10 +83,28 @@ class Fifo:
         self._waiting: deque[Delivery] = deque()
         self._bytes = 0
         self._planned = False
+        self._left = BATCH
+        """Messages from the wire that may be handled as they arrive, until the loop has had a turn."""
         self._running: set[asyncio.Task[None]] = set()
         self._overflow = Overflow(tally)
         self.busy = False
-        """Whether a message must wait for its turn: others wait, or as many coroutines run as may."""
+        """Whether a message must wait for its turn: others wait, as many coroutines run as may, or a batch was handled
+        as it arrived."""
+
+    def arrive(self, delivery: Delivery) -> None:
+        """Take one message from the wire: handled in this very call, unless others wait or a batch of them was."""
+        if self.busy:
+            self.take(delivery)
+            return
+        self._left -= 1
+        if self._left <= 0:
+            self.busy = True
+            if not self._planned:
+                self._planned = True
+                asyncio.get_running_loop().call_soon(self._work)
+        going_on = self._handle(delivery)
+        if going_on is not None:
+            self.run(going_on)
 
     def take(self, delivery: Delivery) -> None:
         """As `Mailbox.take`. An object of this process is handled in this very call, unless others wait."""
@@ -134,6 +152,7 @@ class Fifo:
 
     def _work(self) -> None:
         self._planned = False
+        self._left = BATCH
         waiting = self._waiting
         for _ in range(min(BATCH, len(waiting))):
             if len(self._running) >= self._concurrency:
@@ -147,7 +166,9 @@ class Fifo:
         if waiting:
             self._planned = True
             asyncio.get_running_loop().call_soon(self._work)  # the rest waits for a turn of its own
-        elif self._overflow.overflowing:
+            return
+        self.busy = len(self._running) >= self._concurrency
+        if self._overflow.overflowing:
             self._overflow.caught_up()
 
     def _ended(self, task: "asyncio.Task[None]") -> None:

@@ -30,7 +30,7 @@ class Outbox:
         self._relaxed: list[bytes] = []
         self._relaxed_size = 0
         self._size = 0
-        """Bytes that wait here, and those that the transport hadn't sent when it was last asked."""
+        """Bytes of commands, and those that the transport hadn't sent when it was last asked."""
         self._planned = False
         self._later: asyncio.TimerHandle | None = None
 
@@ -68,18 +68,22 @@ class Outbox:
             raise PayloadTooLarge(self.max_payload, size)
         verb = f"HPUB {subject} {reply} {len(headers)} {size}\r\n" if headers else f"PUB {subject} {reply} {size}\r\n"
         command = b"".join((verb.encode(), headers, payload, b"\r\n"))
-        if self._size + len(command) > UNSENT_LIMIT:
-            self._make_room(len(command))
-        if not relaxed:
-            self.put(command)
+        size = len(command)
+        if self._size + self._relaxed_size + size > UNSENT_LIMIT:
+            self._make_room(size)
+        if relaxed:
+            self._relaxed.append(command)
+            self._relaxed_size += size
+            if self._later is None:
+                self._later = asyncio.get_running_loop().call_later(RELAXED_S, self.write_all)
+            if self._relaxed_size > RELAXED_BYTES:
+                self.write_all()
             return
-        self._relaxed.append(command)
-        self._size += len(command)
-        self._relaxed_size += len(command)
-        if self._later is None:
-            self._later = asyncio.get_running_loop().call_later(RELAXED_S, self.write_all)
-        if self._relaxed_size > RELAXED_BYTES:
-            self.write_all()
+        self._commands.append(command)
+        self._size += size
+        if not self._planned and not self.held:
+            self._planned = True
+            asyncio.get_running_loop().call_soon(self.write)
 
     def write(self) -> None:
         """Write everything that waits and isn't relaxed."""
@@ -89,7 +93,7 @@ class Outbox:
             return
         transport.write(commands[0] if len(commands) == 1 else b"".join(commands))
         self._commands = []
-        self._size = self._relaxed_size + transport.get_write_buffer_size()
+        self._size = transport.get_write_buffer_size()
 
     def write_all(self) -> None:
         """Write everything that waits."""
@@ -103,7 +107,8 @@ class Outbox:
 
     def _make_room(self, size: int) -> None:
         """Ask the transport how much it has sent since. Raises BusCongested when a command of this size is too much."""
-        here = sum(map(len, self._commands)) + self._relaxed_size
-        self._size = here + (self._transport.get_write_buffer_size() if self._transport else 0)
-        if self._size + size > UNSENT_LIMIT:
-            raise BusCongested(self._size, UNSENT_LIMIT)
+        unsent = self._transport.get_write_buffer_size() if self._transport else 0
+        self._size = sum(map(len, self._commands)) + unsent
+        waiting = self._size + self._relaxed_size
+        if waiting + size > UNSENT_LIMIT:
+            raise BusCongested(waiting, UNSENT_LIMIT)

@@ -303,7 +303,7 @@ class _PendingRequest(Waiter):
         to = _GROUP_SUBJECT if self._sent_to is None else direct_subject(FIRST_STAGE, self._sent_to)
         hop_deadline = time.time_ns() // 1_000_000 + round(self._budget() * 1000)
         headers = message_headers.build(
-            PreprocessRequest.address.type_id,
+            _TYPE_ID,
             deadline_ms=min(hop_deadline, request.deadline_ms),
             traceparent=self._traceparent,
         )
@@ -346,4 +346,5 @@ def _now() -> float:
     return asyncio.get_running_loop().time()
 
 
+_TYPE_ID = PreprocessRequest.address.type_id
 _GROUP_SUBJECT = stage_subject(FIRST_STAGE)

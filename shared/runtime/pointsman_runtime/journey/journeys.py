@@ -3,7 +3,7 @@
 import asyncio
 import time
 from collections.abc import Awaitable, Callable, Iterable
-from typing import TypeVar
+from typing import Final, TypeVar
 
 from pointsman_contracts.journey import JOURNEY_LIMIT, Journey, PreprocessRequest, StageReport
 from pointsman_contracts.reply import Decision
@@ -30,6 +30,8 @@ from pointsman_runtime.telling.logs import Log
 from pointsman_runtime.telling.telemetry import Tracing
 
 S = TypeVar("S", PreprocessRequest, Journey)
+
+_JOURNEY: Final = Journey.address.type_id
 
 _log = Log("bus")
 
@@ -107,9 +109,9 @@ class Journeys:
         """Join the queue groups of all stages, and publish that this instance is ready."""
         service, link = self.process.service, self.bus.link
         for group, direct, runner in self._stages:
-            take = runner.mailbox.take
-            self._sids.append(link.attach(group, take, queue=service))
-            self._sids.append(link.attach(direct, take, exclusive=True))
+            take, arrive = runner.mailbox.take, runner.mailbox.arrive
+            self._sids.append(link.attach(group, take, queue=service, arrive=arrive))
+            self._sids.append(link.attach(direct, take, exclusive=True, arrive=arrive))
             self._local.stages[service] = runner
         self._stages.clear()
         for group, mailbox in self._reviews:
@@ -252,7 +254,7 @@ class Journeys:
             raise MessageTooLarge(Journey.address.type_id, JOURNEY_LIMIT, len(payload))
         budget_s = budget_of(journey.attempt, self.hop_budget_s, self.heartbeat.table.slack_s)
         deadline_ms = min(journey.deadline_ms, time.time_ns() // 1_000_000 + round(budget_s * 1000))
-        headers = message_headers.build(Journey.address.type_id, deadline_ms=deadline_ms, traceparent=traceparent)
+        headers = message_headers.build(_JOURNEY, deadline_ms=deadline_ms, traceparent=traceparent)
         self.bus.link.publish(to, payload, reply_to, headers)
 
     def _leave(self, journey: Journey, reply_to: str, traceparent: str | None) -> None:
