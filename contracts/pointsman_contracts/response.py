@@ -15,7 +15,8 @@ MOST_TOKENS: Final = 2**53
 
 def token_count(value: object) -> int | None:
     """A number of tokens as an engine or provider reported it; None when it isn't one."""
-    return value if isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= MOST_TOKENS else None
+    # Of a document's values only its whole numbers have this very type: true and false have their own.
+    return value if type(value) is int and 0 <= value <= MOST_TOKENS else None
 
 
 @unchecked

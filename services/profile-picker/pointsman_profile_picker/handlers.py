@@ -47,30 +47,31 @@ class Handlers:
         """Choose the profile, write its itinerary, settle the target unless the profile selects a model."""
         routing = self._configuration.revisions[journey.revision].compiled
         try:
-            picked = routing.pick(journey, self._pools, time.monotonic())
-            route = picked.route
+            profile, route, note, old_pools = routing.pick(journey, self._pools, time.monotonic())
             changes: JourneyChanges = {
-                "profile": picked.profile,
+                "profile": profile,
                 "itinerary": route.request,
                 "response": route.response,
             }
             if not route.selects:
                 allowed = allowed_models(journey.request.attributes)
-                target = routing.target(journey.wanted, self._pools, journey.model, allowed)
-                changes.update(settled(journey, target, routing.block_tokens(target)))
-                changes["alternatives"] = routing.fallbacks(journey.wanted, allowed)
+                target, block_tokens, alternatives = routing.serving(
+                    journey.wanted, self._pools, journey.model, allowed
+                )
+                changes.update(settled(journey, target, block_tokens))
+                changes["alternatives"] = alternatives
         except Refusal as refusal:
             return hop.refuse(refusal)
         except PickError as error:
             return self._pick_failed(error, journey, hop)
-        if picked.old_pools:
+        if old_pools:
             changes["level"] = "degraded"
-            changes["reasons"] = (*journey.reasons, f"old state of {', '.join(picked.old_pools)}")
-        counter = self._counts.get(picked.profile)
+            changes["reasons"] = (*journey.reasons, f"old state of {', '.join(old_pools)}")
+        counter = self._counts.get(profile)
         if counter is None:
-            counter = self._counts[picked.profile] = self._picked.labels(picked.profile)
+            counter = self._counts[profile] = self._picked.labels(profile)
         counter.total += 1
-        return hop.advance(note=f"{picked.profile}: {picked.note}", **changes)
+        return hop.advance(note=f"{profile}: {note}", **changes)
 
     def _pick_failed(self, error: PickError, journey: Journey, hop: Hop[Journey]) -> Rejection:
         self._failed.labels(error.rule).inc()

@@ -31,14 +31,15 @@ def routing() -> Routing:
 def test_an_allowed_model_is_settled_with_the_fallbacks_that_are_allowed_too(
     routing: Routing, allowed: list[str]
 ) -> None:
-    assert routing.target("small", PoolStates(), None, allowed).model == "small"
-    fallbacks = [target.model for target in routing.fallbacks("small", allowed)]
+    serving = routing.serving("small", PoolStates(), None, allowed)
+    assert serving.target.model == "small"
+    fallbacks = [target.model for target in serving.alternatives]
     assert fallbacks == (["tuned"] if "group:own" in allowed else [])
 
 
 def test_another_model_is_refused_by_the_name_that_was_asked_for(routing: Routing) -> None:
     with pytest.raises(Refusal) as caught:
-        routing.target("large", PoolStates(), "gpt-4o", ["small", "gpt-4o"])
+        routing.serving("large", PoolStates(), "gpt-4o", ["small", "gpt-4o"])
     refusal = caught.value
     assert (refusal.status, refusal.code, refusal.param) == (403, "model_not_allowed", "model")
     assert "gpt-4o" in refusal.message
@@ -47,7 +48,7 @@ def test_another_model_is_refused_by_the_name_that_was_asked_for(routing: Routin
 
 def test_an_unknown_model_is_answered_with_the_allowed_ones_alone(routing: Routing) -> None:
     with pytest.raises(Refusal) as caught:
-        routing.target("larg", PoolStates(), None, ["small"])
+        routing.serving("larg", PoolStates(), None, ["small"])
     assert caught.value.status == 404
     assert "Known models: small." in caught.value.message
 

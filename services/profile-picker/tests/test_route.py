@@ -27,7 +27,7 @@ def snapshot(pool: str, saturation: float, *models: str, loras: tuple[str, ...] 
 
 
 def target(config: dict[str, object], model: str, pools: PoolStates | None = None) -> Target:
-    return compile_routing(load(config)).target(model, pools or PoolStates())
+    return compile_routing(load(config)).serving(model, pools or PoolStates()).target
 
 
 @pytest.mark.requirement("S0-14", "S0-16")
@@ -217,20 +217,22 @@ def test_a_configured_model_names_its_fallbacks() -> None:
         "models": {"large": {"provider": "openai", "fallbacks": ["small", "other"]}, "other": {"provider": "openai"}},
     }
     routing = compile_routing(load(document))
-    assert [(target.model, target.pool, target.provider) for target in routing.fallbacks("large")] == [
+    assert [
+        (target.model, target.pool, target.provider) for target in routing.serving("large", PoolStates()).alternatives
+    ] == [
         ("small", "a", None),
         ("other", None, "openai"),
     ]
-    assert routing.fallbacks("small") == ()
+    assert routing.serving("small", PoolStates()).alternatives == ()
 
 
 @pytest.mark.requirement("S1-20")
 def test_a_rewritten_model_is_settled_and_the_client_knows_only_the_name_it_asked_for() -> None:
     routing = compile_routing(load({"pools": POOLS, "rewrites": [{"match": "prod", "to": "base"}]}))
-    to = routing.target("base", PoolStates(), "prod")
+    to = routing.serving("base", PoolStates(), "prod").target
     assert to.model == "base"
     with pytest.raises(Refusal) as caught:
-        routing.target("gone", PoolStates(), "asked")
+        routing.serving("gone", PoolStates(), "asked")
     assert "'asked'" in caught.value.message
     assert "gone" not in caught.value.message
     assert "prod" in caught.value.message

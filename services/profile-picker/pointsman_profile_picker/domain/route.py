@@ -40,6 +40,16 @@ class Picked(NamedTuple):
     """Pools whose state was old when the choice depended on it."""
 
 
+class Serving(NamedTuple):
+    """Who serves a model."""
+
+    target: Target
+    block_tokens: int | None
+    """Tokens in a prefix block of the target's pool; None at a provider."""
+    alternatives: tuple[Target, ...]
+    """Who serves its requests while the target can't."""
+
+
 class Routing:
     """The compiled `profile-picker` and `profiles` sections, and the models that requests may name."""
 
@@ -70,10 +80,12 @@ class Routing:
             if (served := config.served(name)) is not None
         }
         self._groups: Final[Mapping[str, Sequence[str]]] = {name: m.groups for name, m in config.models.items()}
-        self._fallbacks: Final = {
-            name: tuple((other, self._targets[other]) for other in model.fallbacks)
-            for name, model in config.models.items()
-            if model.fallbacks
+        self._fallbacks: Final[Mapping[str, Sequence[str]]] = {
+            name: model.fallbacks for name, model in config.models.items() if model.fallbacks
+        }
+        self._serving: Final = {
+            name: Serving(target, self._block_tokens.get(target.pool or ""), self._alternatives(name, None))
+            for name, target in self._targets.items()
         }
 
     def pick(self, journey: Journey, pools: PoolStates, now_s: float) -> Picked:
@@ -89,45 +101,46 @@ class Routing:
         old = tuple(pools.old(self._pools, now_s)) if self._picker.reads_pools else ()
         return Picked(choice.profile, route, choice.note, old)
 
-    def target(
+    def serving(
         self, model: str, pools: PoolStates, asked: str | None = None, allowed: Sequence[str] | None = None
-    ) -> Target:
+    ) -> Serving:
         """Who serves `model`: the configuration's word first, then what live workers say. `asked` is the name that the
         client knows it by; `allowed`: the models that it may use, None: all.
 
         Raises Refusal 403 and 404, or 503 while a pool whose engines name their models hasn't been heard of.
         """
-        target = self._targets.get(model)
-        pool = pools.serving(model) if target is None else None
-        if (target is not None or pool is not None) and not self._allows(allowed, model):
+        known = self._serving.get(model)
+        if known is not None and allowed is None:
+            return known
+        pool = pools.serving(model) if known is None else None
+        if known is None and pool is None:
+            raise self._unserved(asked or model, pools, allowed)
+        if not self._allows(allowed, model):
             raise not_allowed(asked or model)
-        if target is not None:
-            return target
-        if pool is not None:
-            return Target(model=model, pool=pool, lora=model if model in pools.get(pool).loras else None)
+        alternatives = self._alternatives(model, allowed)
+        if known is not None:
+            return known._replace(alternatives=alternatives)
+        lora = model if model in pools.get(pool or "").loras else None
+        target = Target(model=model, pool=pool, lora=lora)
+        return Serving(target, self._block_tokens.get(pool or ""), alternatives)
+
+    def _alternatives(self, model: str, allowed: Sequence[str] | None) -> tuple[Target, ...]:
+        names = self._fallbacks.get(model, ())
+        return tuple([self._targets[name] for name in names if self._allows(allowed, name)])
+
+    def _allows(self, allowed: Sequence[str] | None, model: str) -> bool:
+        return allowed is None or may_use(allowed, model, self._groups.get(model, ()))
+
+    def _unserved(self, model: str, pools: PoolStates, allowed: Sequence[str] | None) -> Refusal:
         for name in self._open_pools:
             if pools.get(name) is UNHEARD_OF:
-                raise Refusal(
+                return Refusal(
                     503,
                     f"The models of pool '{name}' aren't known yet; try again shortly.",
                     type="server_error",
                     code="models_unknown",
                     retry_after_s=1.0,
                 )
-        raise self._unknown(asked or model, pools, allowed)
-
-    def block_tokens(self, target: Target) -> int | None:
-        """Tokens in a prefix block of the target's pool; None at a provider."""
-        return self._block_tokens.get(target.pool or "")
-
-    def fallbacks(self, model: str, allowed: Sequence[str] | None = None) -> tuple[Target, ...]:
-        """Who serves requests for `model` while that can't, of those that are allowed."""
-        return tuple(target for name, target in self._fallbacks.get(model, ()) if self._allows(allowed, name))
-
-    def _allows(self, allowed: Sequence[str] | None, model: str) -> bool:
-        return allowed is None or may_use(allowed, model, self._groups.get(model, ()))
-
-    def _unknown(self, model: str, pools: PoolStates, allowed: Sequence[str] | None) -> Refusal:
         known = list(dict.fromkeys((*self._targets, *self._aliases, *pools.models())))
         if allowed is not None:
             # What an identity may not use isn't told to it either.
