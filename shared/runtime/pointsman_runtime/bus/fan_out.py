@@ -147,7 +147,7 @@ class FanOut:
         if subject.startswith(self._inbox):
             self._answers(Delivery(subject, reply, headers, payload))
             return
-        reach = self._reach_of(subject)
+        reach = self._reach.get(subject) or self._reach_of(subject)
         if reach.takers:
             delivery = Delivery(subject, reply, headers, payload)
             for take in reach.takers:
@@ -190,9 +190,6 @@ class FanOut:
         return receive
 
     def _reach_of(self, subject: str) -> _Reach:
-        known = self._reach.get(subject)
-        if known is not None:
-            return known
         if subject.startswith(INBOXES):
             # Each is used once. Those of other processes are subscribed to here in tests alone.
             return _NO_INSTANCE if self._inboxes == 0 else self._find(subject)

@@ -127,18 +127,16 @@ class PresenceTable:
         last_heard = time - self.lost_after_s - self.slack_s
         last: str | None = None
         for name, entry in instances.items():
-            if entry.routes and route is not None and route not in entry.routes:
-                continue
+            routes, heard = entry.routes, entry.heard
             # One whose last word was "not ready" had left the queue group, or hadn't joined it.
-            if not entry.ready:
+            if not entry.ready or (routes and route is not None and route not in routes):
                 continue
-            if entry.heard < silent_before:
+            if heard < silent_before:
                 any_silent = True
             else:
                 fresh.append(name)
-            if entry.heard >= last_heard:
-                last_heard = entry.heard
-                last = name
+            if heard >= last_heard:
+                last_heard, last = heard, name
         if last is None or not (fresh or patient):
             return _NO_INSTANCE
         if resent or not fresh:
