@@ -78,12 +78,13 @@ def quiet(what: str, share: float) -> None:
     assert 0.0 <= share <= 1.0
 
 
-@pytest.fixture(scope="module")
+# Of the session: a worker that takes tests of this file a second time doesn't build them again.
+@pytest.fixture(scope="session")
 def chat() -> RecordedPool:
     return recorded(generate_workload("chat", 400, 10.0), [TRUE] * 2)
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def twin(chat: RecordedPool) -> Twin:
     return build(chat, 2, 2, quiet)
 
