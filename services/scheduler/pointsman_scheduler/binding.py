@@ -59,14 +59,12 @@ class Binding:
         pool = journey.target.pool if journey.target is not None else None
         self._kept[key] = _Kept(journey, hop, queued_s, pool or "")
         self._announcer.waiting(pool or "")
-        self.stirred(pool or "")
+        self.stirred(self._pools.of(pool or ""))
         return hop.park(PARKED)
 
-    def stirred(self, pool: str) -> None:
+    def stirred(self, pool: PoolScheduler) -> None:
         """Look at the pool in the next turn of the event loop: something happened that may let a request go."""
-        found = self._pools.get(pool)
-        if found is not None and len(found.binder):
-            self._look(found, 0.0)
+        self._look(pool, 0.0)
 
     def left(self, request: RequestKey) -> None:
         """The client hung up: drop its request."""

@@ -70,7 +70,7 @@ class Gate:
                 self._queues[name] = _Queue(self._pools.of(name), policy)
             else:
                 queue.flow.adopt(policy, now)
-                self.stirred(name)
+                self.stirred(queue.pool)
 
     def enter(self, journey: Journey, hop: Hop[Journey]) -> Decision | Rejection | Parked:
         """The handler of the stage. A new request goes to an engine at once, waits, or is dropped."""
@@ -99,10 +99,11 @@ class Gate:
         self._metrics.of(queue.pool.pool).parked()
         return hop.park(outcome.reason)
 
-    def stirred(self, pool: str) -> None:
+    def stirred(self, pool: PoolScheduler) -> None:
         """Look at the pool in the next turn of the event loop: something happened that may let a request go."""
-        self._binding.stirred(pool)
-        queue = self._queues.get(pool)
+        if len(pool.binder):
+            self._binding.stirred(pool)
+        queue = self._queues.get(pool.pool)
         if queue is not None and len(queue.flow):
             self._plan(queue, time.monotonic(), soon=True)
 

@@ -36,32 +36,35 @@ class Handlers:
 
     def registered(self, registration: WorkerRegistration) -> None:
         """Take a worker's registration or its renewal. ValueError when it is invalid."""
-        self._pools.of(registration.pool).register(registration, self._clock())
-        self._gate.stirred(registration.pool)
+        pool = self._pools.of(registration.pool)
+        pool.register(registration, self._clock())
+        self._gate.stirred(pool)
 
     def left(self, pool: str, worker: str) -> None:
         """A worker reported that it leaves, or its registration lapsed."""
-        self._pools.of(pool).remove(worker, self._clock())
-        self._gate.stirred(pool)
+        found = self._pools.of(pool)
+        found.remove(worker, self._clock())
+        self._gate.stirred(found)
 
     def load(self, load: WorkerLoad) -> None:
         """A worker's load report."""
-        self._pools.of(load.pool).hear(load, self._clock())
-        self._gate.stirred(load.pool)
+        pool = self._pools.of(load.pool)
+        pool.hear(load, self._clock())
+        self._gate.stirred(pool)
 
     def started(self, event: ResponseStarted) -> None:
         """The first byte of an answer came."""
         pool = self._pools.get(event.pool)
         if pool is not None:
             pool.books.started((event.source, event.request_id), event.worker, event.ttft_ms, self._clock())
-            self._gate.stirred(event.pool)
+            self._gate.stirred(pool)
 
     def failed(self, event: AttemptFailed) -> None:
         """An endpoint didn't answer."""
         pool = self._pools.get(event.pool)
         if pool is not None:
             pool.books.failed(event, self._clock())
-            self._gate.stirred(event.pool)
+            self._gate.stirred(pool)
 
     def completed(self, event: AnyEnd) -> None:
         """A request is over. An edge whose client left before the decision doesn't know the pool. Its request may then
@@ -74,22 +77,22 @@ class Handlers:
         named = self._pools.get(event.pool)
         for pool in self._pools if named is None else (named,):
             pool.books.completed(request, now, ok, tokens, event.duration_ms, event.worker, event.at_ms)
-            self._gate.stirred(pool.pool)
+            self._gate.stirred(pool)
 
     def reserved(self, message: AnyReservations) -> None:
         """Apply another scheduler's changes to the books."""
         if not self._replica.follows(message):
             return
-        books, now = self._pools.of(message.pool).books, self._clock()
-        ignored = sum(not books.apply(change, message.scheduler, now) for change in message.changes)
+        pool, now = self._pools.of(message.pool), self._clock()
+        ignored = sum(not pool.books.apply(change, message.scheduler, now) for change in message.changes)
         if ignored:
             self._metrics.of(message.pool).ignored(ignored)
-        binder, now_ms = self._pools.of(message.pool).binder, now * 1000.0
+        binder, now_ms = pool.binder, now * 1000.0
         if message.unbound is not None:
             binder.peer(message.scheduler, [_peer_request(each, now_ms) for each in message.unbound], now_ms)
         elif binder.silent(message.scheduler, now_ms):
             binder.heard(message.scheduler, now_ms)
-        self._gate.stirred(message.pool)
+        self._gate.stirred(pool)
 
     def configured(self, revision: Revision[Mapping[str, Policy]]) -> None:
         """A revision came into force; earlier ones still decide for requests that started with them."""

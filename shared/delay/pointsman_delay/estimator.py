@@ -75,7 +75,7 @@ class DelayEstimator:
     def lay_out(self, workers: Sequence[tuple[int, float]]) -> None:
         """Set the workers, in order, that `costs` answers for. Each is a pair: its life, and the tokens its KV cache
         has room for (infinite when unknown)."""
-        self._order = [self._shadow(life) for life, _ in workers]
+        self._order = [self._shadows.get(life) or self._shadow(life) for life, _ in workers]
         kept = set(self._order)
         self._shadows = {life: shadow for life, shadow in self._shadows.items() if shadow in kept}
         self._rows = {shadow: row for row, shadow in enumerate(self._order)}
@@ -93,8 +93,9 @@ class DelayEstimator:
     def sent(self, life: int, key: Hashable, now: float, prompt: int, hit: int, *, told: bool = True) -> None:
         """A request was sent to a worker. If it was sent to another worker before, it is removed there. `told`:
         `started` will be called for it."""
-        self.ended(key, now, None)
-        shadow = self._shadow(life)
+        if key in self._requests:
+            self.ended(key, now, None)
+        shadow = self._shadows.get(life) or self._shadow(life)
         self._ahead += _AHEAD_GAIN * (shadow.queued - self._ahead)
         self._requests[key] = shadow, shadow.send(now, prompt, hit, told=told)
         self._changed.add(shadow)
@@ -258,9 +259,7 @@ class DelayEstimator:
         return worth_of_a_copy(count, holders)
 
     def _shadow(self, life: int) -> EngineShadow:
-        shadow = self._shadows.get(life)
-        if shadow is None:
-            shadow = self._shadows[life] = EngineShadow(self.model, self.batch_tokens)
+        shadow = self._shadows[life] = EngineShadow(self.model, self.batch_tokens)
         return shadow
 
     def _catch_up(self, now: float) -> None:

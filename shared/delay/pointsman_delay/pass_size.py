@@ -70,10 +70,11 @@ class PassSizeSearch:
 
     def ended(self, key: Hashable, now: float, output_tokens: int | None) -> None:
         """A request ended; see `DelayEstimator.ended`."""
-        for each in self._told:
+        told = self._told
+        for each in told:
             each.ended(key, now, output_tokens)
-        if len(self._told) > 1:
-            self._judge(*self._told)
+        if len(told) > 1:
+            self._judge(*told)
         elif self.best.model.observations >= self._next_trial:
             self._try_another()
 

@@ -29,7 +29,7 @@ class Sent:
         self.prompt: Final = prompt
         self.hit: Final = hit
         self.uncached: Final = prompt - hit
-        self.left = prompt - hit
+        self.left = self.uncached
         """Prompt tokens that no pass has taken up."""
         self.started: float | None = None
         self.generated = self.batch_time = self.context_time = 0.0

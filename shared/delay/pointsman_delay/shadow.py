@@ -67,7 +67,8 @@ class EngineShadow:
     def send(self, now: float, prompt: int, hit: int, *, told: bool) -> Sent:
         """A request was sent to the engine; it is assumed to hold `hit` of the prompt's tokens. `told` as in `Sent`."""
         self._tick(now)
-        self.advance(now)
+        if self.busy:
+            self.advance(now)
         request = Sent(now, prompt, hit, told=told)
         idle = not self.busy
         self.queue.append(request)
