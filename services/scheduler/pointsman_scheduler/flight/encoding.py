@@ -9,12 +9,12 @@ from typing import Final
 
 import msgspec
 
-from pointsman_flight.reader import NOT_INPUTS
-from pointsman_flight.records import Record
+from pointsman_flight.records import Record, StateChecked
 from pointsman_flight.salt import Salt
 from pointsman_flight.writer import Records
 from pointsman_scheduler.flight.writing import Note, RecordMaker
 
+TOO_SLOW: Final = "the disk was too slow"
 _PART_BYTES: Final = 2**20
 """Records beyond this go into another part."""
 
@@ -72,36 +72,42 @@ class NoteEncoder:
         self._full_bytes = 0
         self._part = _Part()
         self.inputs = 0
+        """How many of the records that wait are inputs."""
 
-    @property
-    def bytes(self) -> int:
-        """What waits."""
-        return self._full_bytes + len(self._part.content)
+    def put(self, notes: Sequence[Note], most: int) -> tuple[int, str]:
+        """Append the records of these notes, all of inputs, while fewer than `most` bytes wait. Returns how many were
+        appended, and why no more were; nothing is kept of a note that can't be recorded."""
+        maker, encode, part = self._maker, self._encode, self._part
+        makers, blocks, content = maker.makers, maker.blocks, part.content
+        for done, note in enumerate(notes):
+            start = len(content)
+            if self._full_bytes + start >= most:
+                return done, TOO_SLOW
+            try:
+                record = makers[note[0]](*note[1:])
+                if maker.defined:
+                    self._define(maker.taken())
+                    start = len(content)
+                encode(record, content, -1)
+                if blocks:
+                    part.blocks.extend(_places(content, start, blocks))
+                    blocks.clear()
+            except Exception as error:  # noqa: BLE001 - no request may fail for it
+                del content[start:]
+                blocks.clear()
+                return done, f"an input can't be recorded: {error}"
+            part.count += 1
+            self.inputs += 1
+            if len(content) > _PART_BYTES:
+                self._full.append(part)
+                self._full_bytes += len(content)
+                self._part = part = _Part()
+                content = part.content
+        return len(notes), ""
 
-    def put(self, note: Note) -> None:
-        """Append the record of this note. Whatever it raises, nothing of the note is kept."""
-        part = self._part
-        content = part.content
-        start, places, maker = len(content), len(part.blocks), self._maker
-        try:
-            record = maker.record(note)
-            if maker.defined:
-                self._define(maker.taken())
-                start = len(content)
-            self._encode(record, content, -1)
-            if maker.blocks:
-                part.blocks.extend(_places(content, start, maker.blocks))
-        except Exception:
-            del content[start:], part.blocks[places:]
-            raise
-        finally:
-            maker.blocks.clear()
-        part.count += 1
-        self.inputs += not isinstance(record, NOT_INPUTS)
-        if len(content) > _PART_BYTES:
-            self._full.append(part)
-            self._full_bytes += len(content)
-            self._part = _Part()
+    def check(self, figures: tuple[float, ...]) -> None:
+        """Append the state's figures."""
+        self._define((StateChecked(figures),))
 
     def take(self) -> Encoded:
         """The records since the last call."""
@@ -122,7 +128,8 @@ def _places(content: bytearray, start: int, blocks: Sequence[bytes]) -> list[int
     places: list[int] = []
     for each in blocks:
         if each:
-            begin = content.index(each, content.index(_head(len(each)) + each, start) + len(_head(len(each))))
+            head = _head(len(each))
+            begin = content.index(head + each, start) + len(head)
             start = begin + len(each)
             places += (begin, start)
     return places

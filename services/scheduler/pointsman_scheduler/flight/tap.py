@@ -19,7 +19,7 @@ from pointsman_scheduler.domain.outcome import Outcome
 from pointsman_scheduler.domain.policy import Policy
 from pointsman_scheduler.domain.pool import PoolScheduler
 from pointsman_scheduler.domain.prefix_index.life import Dump
-from pointsman_scheduler.flight.encoding import Encoded, NoteEncoder
+from pointsman_scheduler.flight.encoding import TOO_SLOW, Encoded, NoteEncoder
 from pointsman_scheduler.flight.writing import Note, RecordMaker
 
 TAPPED: Final = {
@@ -33,7 +33,6 @@ TAPPED: Final = {
 AT_ONCE: Final = 24
 """Notes that become records together, those of some eight requests: what they refer to is still in the processor's
 cache, and the code that encodes them is loaded once."""
-TOO_SLOW: Final = "the disk was too slow"
 
 
 class Drained(NamedTuple):
@@ -74,7 +73,7 @@ class Tap:
         notes."""
         self._encode()
         if self._encoder.inputs and not self._dropped:
-            self._encoder.put(("check", figures))
+            self._encoder.check(figures)
 
     def drain(self) -> Drained:
         """The notes since the last call."""
@@ -138,23 +137,18 @@ class Tap:
         if not self._room:
             self._drop(TOO_SLOW, 1)
             return
-        self._notes.append(note)
-        if len(self._notes) >= AT_ONCE:
+        notes = self._notes
+        notes.append(note)
+        if len(notes) >= AT_ONCE:
             self._encode()
 
     def _encode(self) -> None:
         """Make records of the notes."""
         notes, self._notes = self._notes, []
-        for place, note in enumerate(notes):
+        done, problem = self._encoder.put(notes, self._room)
+        if done < len(notes):
             # What follows a missing input can't be replayed: nothing more is noted until the next snapshot.
-            if self._encoder.bytes >= self._room:
-                self._drop(TOO_SLOW, len(notes) - place)
-                return
-            try:
-                self._encoder.put(note)
-            except Exception as error:  # noqa: BLE001 - no request may fail for it
-                self._drop(f"an input can't be recorded: {error}", len(notes) - place)
-                return
+            self._drop(problem, len(notes) - done)
 
     def _drop(self, problem: str, notes: int) -> None:
         self._problem = self._problem or problem

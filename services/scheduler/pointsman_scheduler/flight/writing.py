@@ -4,7 +4,9 @@ import math
 import zlib
 from array import array
 from collections.abc import Callable, Mapping, Sequence
-from typing import Final, cast
+from itertools import chain
+from operator import attrgetter
+from typing import Any, Final
 
 import numpy as np
 
@@ -24,8 +26,9 @@ from pointsman_scheduler.domain.policy import Policy
 from pointsman_scheduler.domain.pool import PoolScheduler
 from pointsman_scheduler.domain.prefix_index.life import Dump
 
-Note = tuple[object, ...]
+Note = tuple[str, *tuple[Any, ...]]
 """The name of a method that was called, then what its record is made of."""
+_NAME: Final = attrgetter("name")
 
 
 class RecordMaker:
@@ -46,7 +49,7 @@ class RecordMaker:
         """Policies that the log doesn't know yet; to be recorded before the next record."""
         self.blocks: Final[list[bytes]] = []
         """The blocks in the record that was made last, in their order. They have their own names yet."""
-        self._makers: Final[Mapping[str, Callable[..., Record]]] = {
+        self.makers: Final[Mapping[str, Callable[..., Record]]] = {
             "use": self._used,
             "measure": records.BlocksMeasured,
             "register": self._registered,
@@ -66,8 +69,8 @@ class RecordMaker:
             "leave_now": self._left,
             "dump": records.IndexDumped,
             "load": self._loaded,
-            "check": records.StateChecked,
         }
+        """For each method, what makes the record of its notes."""
 
     def number_of(self, policy: Policy) -> int:
         """The number that the log gives the policy. Policies of the same settings share the state of their plugins, and
@@ -98,10 +101,6 @@ class RecordMaker:
         """The policies of `defined`, which the log knows now."""
         defined, self.defined = self.defined, []
         return defined
-
-    def record(self, note: Note) -> Record:
-        """The record of this note."""
-        return self._makers[cast("str", note[0])](*note[1:])
 
     def _with(self, blocks: bytes) -> bytes:
         plain = bytes(blocks)  # a peer's are of a class of their own
@@ -135,7 +134,7 @@ class RecordMaker:
         bound: str | None,
         outcome: Outcome | Exception,
     ) -> Record:
-        number = self.number_of(policy)
+        number = self._numbered.get(policy) or self.number_of(policy)
         edge, request_id = request.edge, self._id(request.request_id)
         facts = self._facts(request, request_id) if bound is None else None
         return records.Decided(at, seed, number, edge, request_id, facts, bound, request.queued_s, recorded(outcome))
@@ -143,6 +142,8 @@ class RecordMaker:
     def _facts(self, request: ScheduleRequest, request_id: str) -> LoggedRequest:
         headers, kept = request.headers, self.headers
         session, fairness = request.session, request.fairness_id
+        blocks = request.blocks.tobytes()
+        self.blocks.append(blocks)
         return LoggedRequest(
             request.edge,
             request_id,
@@ -152,7 +153,7 @@ class RecordMaker:
             request.tokens_exact,
             request.max_output_tokens,
             request.stream,
-            self._with(request.blocks.tobytes()),
+            blocks,
             request.block_tokens,
             request.blocks_precise,
             (request.spread(self._ranks) or 0) if self._ranks > 1 else 0,
@@ -243,7 +244,7 @@ def recorded(outcome: Outcome | Exception) -> RecordedOutcome:
         legs = selection.legs
         return RecordedOutcome(
             "scheduled",
-            tuple([worker.name for worker in outcome.endpoints]),
+            tuple(map(_NAME, outcome.endpoints)),
             "",
             outcome.held,
             selection.rank,
@@ -272,10 +273,7 @@ def _scored(runs: Sequence[Run]) -> int:
     for run in runs:
         scores = run.scores
         if isinstance(scores, list):
-            flat: list[float] = []
-            for column in scores:
-                flat += column
-            digest = zlib.crc32(array("d", flat), digest)
+            digest = zlib.crc32(array("d", chain.from_iterable(scores)), digest)
         elif scores is not None:
             digest = zlib.crc32(np.ascontiguousarray(scores).data, digest)
     return digest
