@@ -25,7 +25,9 @@ from pointsman_scheduler.testing import LIFE, Bench
 
 READ_ONLY = {
     "pool": {"decide", "look_at", "known_bad"},
-    "books": {"edge_gone", "put", "take_off", "bury", "notify"},
+    "books": {
+        "edge_gone", "put", "confirm", "take_off", "bury", "notify", "of", "legs", "ended", "ended_before", "doubtful",
+    },
     "binder": {"counts", "holds", "put", "silent", "look_at", "bind", "worker_of", "waiting"},
     "index": {
         "join", "describe", "lay_out", "forget", "cleared", "match", "write", "confirm", "retract", "stored", "removed",

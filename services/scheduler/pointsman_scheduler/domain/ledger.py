@@ -121,12 +121,17 @@ class Ledger:
         """The answer began."""
         if hold.confirmed:
             return
-        self._note_answer(hold, now)
+        worker = hold.worker
+        worker.confirm(hold)
+        self._settle(worker)
+        self._index.confirm(hold.key, now)
         legs = self._holds[hold.request]
         if len(legs) > 1:
             for leg in legs:
                 if leg is not hold:  # its prefill load goes when the first byte comes
-                    self._note_answer(leg, now)
+                    if not leg.confirmed:
+                        leg.worker.confirm(leg)
+                    self._index.confirm(leg.key, now)
                     self.take_off(leg, now)
 
     def failed(self, event: AttemptFailed, now: float) -> None:
@@ -240,7 +245,7 @@ class Ledger:
     def _reserve_for(self, change: AnyChange, scheduler: str, now: float) -> bool:
         worker = self._fleet.find(change.worker)
         request = (change.edge, change.request_id)
-        if worker is None or worker.registration.boot_id != change.boot_id or request in self._ended:
+        if worker is None or worker.registration.boot_id != change.boot_id or self.ended(request):
             return False
         hold = self.of(request, change.leg)
         if hold is not None:
@@ -278,12 +283,6 @@ class Ledger:
         ended[request] = _End(now, told_ms)
         while (oldest := next(iter(ended))) != request and now - ended[oldest].at > REMEMBER_ENDED_S:
             del ended[oldest]
-
-    def _note_answer(self, hold: Hold, now: float) -> None:
-        if not hold.confirmed:
-            hold.worker.confirm(hold)
-            self._settle(hold.worker)
-        self._index.confirm(hold.key, now)
 
     def _move(self, hold: Hold, worker: str | None, now: float) -> Hold | None:
         """Move the request to another worker, or take it off the books."""

@@ -180,7 +180,9 @@ class PrefixIndex:
             self._holdings -= sum(awaited.discard(block) for block in blocks)
         table = awaited if told else computed
         before = len(table.held)
-        self._note_use(table, life, blocks, self._now)
+        table.use(blocks, self._now)
+        if not table.ranked:
+            self._rank(table, life)
         self._holdings += len(table.held) - before
         if life.capacity is not None and len(computed.held) > life.capacity:
             self._shed(life)

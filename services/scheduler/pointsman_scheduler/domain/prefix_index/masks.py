@@ -104,6 +104,9 @@ class Masks:
         return matched
 
     def _fill(self, matched: Floats, lives: int, held: int) -> None:
+        if lives == self._laid_out and len(self._column_of) == self._columns:
+            matched.fill(held)
+            return
         if lives.bit_count() <= FEW:
             while lives:
                 bit = lives & -lives
