@@ -78,8 +78,8 @@ async def gateway(
         def start() -> ServiceProcess:
             env = {**stack.env, "POINTSMAN_PORT": str(port), "POINTSMAN_DRAIN_TIMEOUT_S": "5"}
             if bundled:
-                return module_processes.start("pointsman-bundle", "epp-adapter", *STAGES, env=env)
-            return module_processes.start("pointsman-epp-adapter", env=env)
+                return module_processes.fork("pointsman-bundle", "epp-adapter", *STAGES, env=env)
+            return module_processes.fork("pointsman-epp-adapter", env=env)
 
         adapter = start()
         await adapter.wait_ready()

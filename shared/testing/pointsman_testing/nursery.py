@@ -23,9 +23,8 @@ _FORKED: Final = (
     "pointsman",
     "pointsman-bundle",
     "pointsman-simulator",
-    *(f"pointsman-{service.name}" for service in SERVICES if service.name != "epp-adapter"),
+    *(f"pointsman-{service.name}" for service in SERVICES),
 )
-"""Without the epp-adapter: gRPC's threads don't outlive a fork."""
 
 
 class Forked:
