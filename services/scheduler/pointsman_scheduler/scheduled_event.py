@@ -125,9 +125,10 @@ def reason(outcome: Scheduled) -> str:
         return f"{first} holds this request already"
     if run.scores is None:
         return f"{first} was picked without scores"
-    *scores, total = map(itemgetter(_index(run, chosen[0])), run.scores)
+    row = chosen[0]
+    *scores, total = map(itemgetter(row if run.candidates.rows is None else _index(run, row)), run.scores)
     words = f"{first} scored {_sum(tuple(run.weights.items())) % (total, *scores)}"
-    if chosen[0] in outcome.sight.opaque:
+    if row in outcome.sight.opaque:
         words += ", by own counts: it tells no load"
     if len(chosen) > 1:
         words += f"; next {outcome.endpoints[1].name} with {run.scores[-1][_index(run, chosen[1])]:.2f}"

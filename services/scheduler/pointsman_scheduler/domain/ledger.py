@@ -281,8 +281,8 @@ class Ledger:
     def _end(self, request: RequestKey, now: float, told_ms: int) -> None:
         ended = self._ended
         ended[request] = _End(now, told_ms)
-        while (oldest := next(iter(ended))) != request and now - ended[oldest].at > REMEMBER_ENDED_S:
-            del ended[oldest]
+        while now - next(iter(ended.values())).at > REMEMBER_ENDED_S:
+            ended.popitem(last=False)
 
     def _move(self, hold: Hold, worker: str | None, now: float) -> Hold | None:
         """Move the request to another worker, or take it off the books."""

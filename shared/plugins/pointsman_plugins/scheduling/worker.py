@@ -243,7 +243,11 @@ class Worker:
         for hold in reversed(self.holds.values()):
             if hold.at <= self.seen_until:
                 break
-            self._count_unseen(hold)
+            self.unseen_tokens += hold.uncached_tokens
+            if hold.confirmed:
+                self.unseen_running += 1
+            else:
+                self.unseen_waiting += 1
         self._discount_ended(report)
         if self.open > report.running + report.waiting and not self.opaque:
             self.surplus_since = now if self.surplus_since == NEVER else self.surplus_since
@@ -264,12 +268,17 @@ class Worker:
         self.holds[hold.key] = hold
         self.open += 1
         self.context_tokens += hold.prompt_tokens
-        if not hold.confirmed:
-            self.prefill_tokens += hold.uncached_tokens
+        confirmed, uncached = hold.confirmed, hold.uncached_tokens
+        if not confirmed:
+            self.prefill_tokens += uncached
         if hold.lora is not None:
             self.lora_holds[hold.lora] = self.lora_holds.get(hold.lora, 0) + 1
         if hold.at > self.seen_until:
-            self._count_unseen(hold)
+            self.unseen_tokens += uncached
+            if confirmed:
+                self.unseen_running += 1
+            else:
+                self.unseen_waiting += 1
 
     def confirm(self, hold: Hold) -> None:
         """The first byte of the answer came: the prompt is computed and the sequence runs."""
@@ -307,13 +316,6 @@ class Worker:
             self.ended_running += 1
         else:
             self.ended_waiting += 1
-
-    def _count_unseen(self, hold: Hold) -> None:
-        if hold.confirmed:
-            self.unseen_running += 1
-        else:
-            self.unseen_waiting += 1
-        self.unseen_tokens += hold.uncached_tokens
 
 
 def _possible(report: WorkerLoad) -> WorkerLoad:

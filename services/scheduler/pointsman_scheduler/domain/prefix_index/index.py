@@ -171,10 +171,12 @@ class PrefixIndex:
         # Its claim has held its place in the masks.
         stored, computed, awaited = life.stored, life.computed, life.awaited
         if held := stored.held:
-            self._note_use(stored, life, [block for block in blocks if block in held], self._now)
+            stored.use([block for block in blocks if block in held], self._now)
+            self._rank(stored, life)
             blocks = [block for block in blocks if block not in held]
         if told and (held := computed.held):
-            self._note_use(computed, life, [block for block in blocks if block in held], self._now)
+            computed.use([block for block in blocks if block in held], self._now)
+            self._rank(computed, life)
             blocks = [block for block in blocks if block not in held]
         elif awaited.held and not told:
             self._holdings -= sum(awaited.discard(block) for block in blocks)
@@ -210,7 +212,8 @@ class PrefixIndex:
             self._holdings += 1
         self._masks.hold(hashes, found.bit)
         # Single blocks are reported as they fill up: coarse times let them share runs.
-        self._note_use(found.stored, found, hashes, math.floor(self._now / TOLD_TICK_S) * TOLD_TICK_S)
+        found.stored.use(hashes, math.floor(self._now / TOLD_TICK_S) * TOLD_TICK_S)
+        self._rank(found.stored, found)
         self._make_room()
 
     def removed(self, life: int, blocks: Blocks, now: float) -> None:
@@ -323,11 +326,6 @@ class PrefixIndex:
             return None
         self._advance(now)
         return life, blocks, told, life.unclaim(blocks)
-
-    def _note_use(self, table: Recency, life: Life, blocks: list[int], at: float) -> None:
-        table.use(blocks, at)
-        if not table.ranked:
-            self._rank(table, life)
 
     def _rank(self, table: Recency, life: Life) -> None:
         """Offer this table when memory is needed."""
