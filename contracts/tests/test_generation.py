@@ -1,4 +1,4 @@
-"""Who understands whom."""
+"""Generations of the contracts understand each other or not."""
 
 import pytest
 

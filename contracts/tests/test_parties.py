@@ -1,4 +1,4 @@
-"""Nobody is forgotten in the table of who speaks to whom."""
+"""The table of senders and readers has every service."""
 
 from pointsman_contracts.catalogue import MESSAGES
 from pointsman_contracts.parties import AGENT, AUDITOR, NEXT, OPERATOR, PARTIES, SHARED_LOGINS

@@ -81,7 +81,7 @@ class Audit:
 
 
 async def _send(door: str, results: list[int]) -> None:
-    """So many requests, at most so many at a time, each again as long as it is told to come again; every status."""
+    """So many requests, at most so many at a time, each again while its answer says to come again; every status."""
     body = {"model": "llama-3.1-8b", "prompt": "Once upon a time", "max_tokens": 1}
     left = iter(range(REQUESTS))
     async with aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=60)) as http:

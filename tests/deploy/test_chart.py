@@ -86,7 +86,7 @@ def test_the_configuration_is_applied_while_others_wait_for_services_to_be_ready
         if each["kind"] == "ConfigMap" and each["metadata"]["name"].startswith("pointsman-configuration")
     ]
     assert not [key for key in job["metadata"].get("annotations", {}) if "hook" in key]
-    # Gone by itself, it would be missed by whoever compares the cluster with what was rendered.
+    # Gone by itself, it would be missed by tools that compare the cluster with the rendered objects.
     assert "ttlSecondsAfterFinished" not in job["spec"]
     # A Job can't be changed: another configuration or version is another one.
     assert re.fullmatch(r"pointsman-configuration-[0-9a-z]{10}", job["metadata"]["name"])

@@ -209,7 +209,7 @@ def test_services_are_probed_where_they_answer_and_given_time_to_drain(overlay: 
 
 
 def test_a_pod_with_an_engine_stays_ready_while_its_agent_has_no_bus() -> None:
-    """Envoy, and whoever finds engines by their pods, send nothing to a pod that isn't ready."""
+    """Envoy, and every service that finds engines by their pods, sends nothing to a pod that isn't ready."""
     engine, agent = _pods("dev")["pointsman-engine"]["spec"]["containers"]
     assert engine["readinessProbe"]["httpGet"] == {"path": "/health", "port": "http"}
     assert agent["startupProbe"]["httpGet"] == {"path": "/ready", "port": "metrics"}
@@ -276,7 +276,7 @@ def test_every_secret_is_one_that_the_command_writes(overlay: str, tmp_path: Pat
         for container in pod["spec"]["containers"]:
             used |= {each["secretRef"]["name"] for each in container.get("envFrom", []) if "secretRef" in each}
         used |= {each["secret"]["secretName"] for each in pod["spec"].get("volumes", []) if "secret" in each}
-    # The certificate comes from whoever makes certificates.
+    # The certificate comes from the cluster's own issuer.
     assert used - written == ({"pointsman-nats-tls"} if overlay != "dev" else set())
     if overlay == "dev":
         [agents] = [

@@ -19,7 +19,7 @@ MOST = {
     "a unit of limits": 2,
     "a command of the CLI": 2,
     "a stage": 0,
-    "after which silence a worker is dead": 1,
+    "the time after which a silent worker is dead": 1,
     "a value of the Helm chart": 1,
 }
 """Task → files; those of a stage have a table of their own."""

@@ -79,7 +79,7 @@ class Accounts:
         self.server = LocalNatsServer(text)
 
     def environment(self, user: str) -> Mapping[str, str]:
-        """What a process is told to log in as this user."""
+        """The settings with which a process logs in as this user."""
         text = (self.folder / "credentials" / f"{user.replace('/', '.')}.env").read_text()
         return {
             **dict(line.split("=", 1) for line in text.splitlines()),

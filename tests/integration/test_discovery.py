@@ -188,7 +188,7 @@ async def test_endpoints_of_a_file_serve_and_the_doctor_says_what_is_read(world:
         await bucket.put(CONFIG_KEY, world.stack.config.read_bytes())
 
         async def told() -> bool:
-            """By whoever the doctor heard in its time."""
+            """By any replica that the doctor heard in its time."""
             said = StringIO()
             await doctor(world.stack.nats.url, Console(file=said, width=300))
             named = "pool cluster: the Kubernetes cluster is read and names 2 endpoints" in said.getvalue()

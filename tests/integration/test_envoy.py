@@ -266,7 +266,7 @@ async def test_while_nats_is_gone_the_adapter_decides_alone_and_tells_everything
         await asyncio.to_thread(gateway.stack.nats.start)
 
     await eventually(full, timeout=60)
-    # The stream has them, whoever was back first.
+    # The stream has them, whichever process was back first.
     async with observing(gateway.stack.nats.url) as seen:
         told: dict[str, str] = {}
 

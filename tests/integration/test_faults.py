@@ -1,4 +1,4 @@
-"""Parts die, hang and come back under traffic: nobody hangs, and what can go on goes on.
+"""Parts die, hang and come back under traffic: no request hangs, and requests that can go on do.
 
 How fast each of these is, in seconds, is measured by `benchmarks/faults`; here only what happens is decided.
 """

@@ -64,7 +64,7 @@ async def _until_refused(around: PreprocessorSurroundings) -> tuple[str, list[Ju
 
 
 async def _send(around: PreprocessorSurroundings, tenant: str) -> Judged:
-    """One more request, once somebody counts for the tenant."""
+    """One more request, once a preprocessor counts for the tenant."""
 
     async def judged() -> tuple[int, Judged]:
         found = await around.send(tenant, max_tokens=120)
@@ -91,7 +91,7 @@ async def test_counts_outlive_the_preprocessor_that_keeps_them_and_all_of_them(
         async with surroundings(own_nats_server.url, 2, hop_budget_s=3.0) as around:
             tenant, admitted = await _until_refused(around)
             assert len(admitted) == 2000 // (admitted_cost := _cost(admitted[0])), admitted_cost
-            # Somebody else's quota is its own.
+            # Another tenant's quota is its own.
             other = await _send(around, "u")
             assert other.status == 200
             shard = await _saved(observer, tenant, len(admitted))

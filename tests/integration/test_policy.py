@@ -1,4 +1,4 @@
-"""examples/policy.yaml as it is, on real processes: its order, its models, who is let in, and what is told of it."""
+"""examples/policy.yaml as it is, on real processes: its order, its models, its clients, and its events."""
 
 import asyncio
 import json
@@ -60,7 +60,7 @@ class Wire:
         self.messages.append((message.subject, message.data))
 
     def of(self, subject: str, headers: Mapping[str, str]) -> list[dict[str, Any]]:
-        """Those on such a subject that are about the request with this answer; what is told of the request before may
+        """Those on such a subject that are about the request with this answer; events of the request before may
         still come."""
         found = [json.loads(data.partition(b"\n")[0]) for name, data in self.messages if name.startswith(subject)]
         return [document for document in found if document["request_id"] == headers["x-request-id"]]

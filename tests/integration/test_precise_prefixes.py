@@ -53,7 +53,7 @@ async def stack(stacks: StackFactory, tmp_path_factory: pytest.TempPathFactory) 
 
 
 class Talk:
-    """Sends chats to the gateway or to one engine, and sees what is told about them."""
+    """Sends chats to the gateway or to one engine, and reads the events about them."""
 
     def __init__(self, stack: Stack, seen: Observer, http: aiohttp.ClientSession) -> None:
         self._stack = stack

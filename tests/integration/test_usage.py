@@ -208,7 +208,7 @@ def _check(record: UsageRecord, case: Case) -> None:
     usage = record.usage
     assert (record.outcome, record.model) == ("client_gone", "" if phase == "queued" else MODEL), record
     if phase == "queued":
-        # Nobody was at work.
+        # No engine was at work.
         assert (usage.prompt_tokens, usage.completion_tokens, record.cost_nanos) == (0, 0, None), record
         return
     assert usage.estimated, record

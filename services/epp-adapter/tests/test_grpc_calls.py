@@ -10,7 +10,7 @@ from pointsman_epp_adapter.adapters.grpc_call import Call, CallFailed, Status
 
 
 class FakePeer:
-    """A connection that notes what it is told."""
+    """A connection that records its calls."""
 
     def __init__(self) -> None:
         self.sent: list[bytes] = []
@@ -52,7 +52,7 @@ def test_messages_are_read_as_they_were_sent_however_they_are_cut(messages: list
 
     read, peer = asyncio.run(read_all())
     assert read == messages
-    # A client that nobody tells so may send no more, in the end.
+    # A client that gets no window update may send no more, in the end.
     assert peer.taken_bytes == sum(len(framed(message)) for message in messages)
 
 

@@ -34,7 +34,7 @@ class Transport(asyncio.Transport):
 
 
 class Both:
-    """Client and server, and what passes between them when somebody says so."""
+    """Client and server; bytes pass between them only when the test says so."""
 
     def __init__(self, method: Callable[[Call], Awaitable[None]]) -> None:
         self.calls = Calls({PATH: method}, 100)

@@ -1,4 +1,4 @@
-"""The way in: what Envoy sends, what the stages are asked, what Envoy is told."""
+"""The way in: Envoy's messages, the requests to the stages, and the answers to Envoy."""
 
 import json
 from array import array

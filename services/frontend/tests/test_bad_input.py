@@ -1,4 +1,4 @@
-"""Requests that can't be served get an error that says why, reach nobody, and harm nothing."""
+"""Requests that can't be served get an error that says why, reach no stage and no engine, and harm nothing."""
 
 import asyncio
 import json

@@ -1,4 +1,4 @@
-"""`/v1/models` lists what whoever asks may use."""
+"""`/v1/models` lists the models that the client may use."""
 
 from collections.abc import Callable
 from typing import Any

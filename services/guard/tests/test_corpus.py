@@ -134,7 +134,7 @@ def test_attacks_are_looked_for_in_every_answer_and_in_what_the_roles_say(
     inside = {"injection.override"} if seen else set[str]()
     for disguised in (SPELT, encoded(ORDER), encoded(SPELT)):
         assert found([disguised], direction, role, injection_roles=roles) == inside
-    # What nobody should say is looked for wherever it is.
+    # Forbidden text is looked for wherever it is.
     assert found([encoded("My card is 4111 1111 1111 1111.")], direction, role, injection_roles=roles) == {"pii.card"}
 
 

@@ -1,4 +1,4 @@
-"""Detectors that ask somebody, or read a model of one's own."""
+"""Detectors that ask a service, or read a model of one's own."""
 
 from collections.abc import Callable, Mapping
 from pathlib import Path

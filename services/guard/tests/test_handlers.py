@@ -288,7 +288,7 @@ async def test_the_originals_come_back_whichever_way_the_answer_is_cut(world: Wo
 async def test_a_request_never_gets_the_originals_of_another_that_had_its_id(world: World) -> None:
     request_id = world.send(f"Mail {MAIL}", policy="reversible")
     memo = (await world.passed()).response[0].memo
-    # Its client leaves after the first window: nobody says that no more follow.
+    # Its client leaves after the first window: no message says that no more follow.
     await world.review("Hello", request_id=request_id, policy="reversible", memo=memo, last=False)
     body = {"model": "m", "messages": [{"role": "user", "content": "Mail bob@engines.co"}]}
     world.send_body(body, policy="reversible", request_id=request_id)

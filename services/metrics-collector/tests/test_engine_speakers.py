@@ -46,7 +46,7 @@ def named(engine: FakeEngine, worker: str = "w1", **labels: str) -> dict[Key, Sc
 
 
 class Share:
-    """One collector's speakers, with what it is told about the configuration and its peers."""
+    """One collector's speakers, with the configuration and the peers that the test sets."""
 
     def __init__(self, buses: Buses, bucket: Bucket, instance: str) -> None:
         self.service = buses.make("metrics-collector", instance)

@@ -16,7 +16,7 @@ ALL = {"c-1", "c-2"}
 
 
 class Bucket:
-    """In memory; everybody who watches it is told."""
+    """In memory; every watcher gets each change."""
 
     def __init__(self) -> None:
         self.entries: dict[str, bytes] = {}

@@ -1,4 +1,4 @@
-"""What budgets spent follows the stream of ends, whoever keeps the shard and whatever is killed."""
+"""The spending of budgets follows the stream of ends, whichever replica keeps the shard or is killed."""
 
 import asyncio
 import time

@@ -1,4 +1,4 @@
-"""What a cache is told of a request: one fingerprint of all that decides its answer, as the engine gets it."""
+"""A cache gets one fingerprint of everything that decides a request's answer, as the engine gets it."""
 
 import orjson
 import pytest

@@ -1,4 +1,4 @@
-"""Who sends a request: API keys, tokens, nobody; and what is told of credentials, which is nothing."""
+"""The identity of a request from API keys, tokens or neither; credentials are shown nowhere."""
 
 import hashlib
 import json

@@ -78,7 +78,7 @@ class _Node:
     connection: int = 0
     inbound: deque[_Words] = field(default_factory=deque[_Words])
     written: deque[tuple[float, str, _Words]] = field(default_factory=deque[tuple[float, str, _Words]])
-    """On its way to the server: since when, for whom (empty: for all), what."""
+    """On its way to the server: time of sending, recipient (empty: all), message."""
     said_at: float = 0.0
 
 
@@ -164,7 +164,7 @@ class Preprocessors(RuleBasedStateMachine):
     @rule(clock=st.sampled_from((0.0, 0.3, -0.3, 3600.0, -3600.0)))
     def one_starts(self, clock: float) -> None:
         self._start(clock)
-        # One that joins is told what isn't saved yet, unless all that know it are stopped at this moment.
+        # One that joins gets the unsaved counts, unless all that know them are stopped at this moment.
         for _ in range(4):
             self._pass(TICK_S)
 

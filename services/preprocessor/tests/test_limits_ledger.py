@@ -276,7 +276,7 @@ class Request:
 
 
 class Ledger(RuleBasedStateMachine):
-    """Requests that come, end, are lost, are told of twice, while keepers crash and hand over."""
+    """Requests that come, end, are lost or are reported twice, while keepers crash and hand over."""
 
     @initialize(reactive=st.booleans())
     def begin(self, reactive: bool) -> None:

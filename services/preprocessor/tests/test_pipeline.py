@@ -1,4 +1,4 @@
-"""Processors: their order, what they leave behind, and how a wrong configuration is told."""
+"""Processors: their order, their edits, and the errors for a wrong configuration."""
 
 import asyncio
 from collections.abc import Awaitable
@@ -43,7 +43,7 @@ class Mark(RequestProcessor[MarkParams]):
 
 
 class Slow(RequestProcessor):
-    """Waits for somebody."""
+    """Waits for an answer from outside."""
 
     type_name = "slow"
     produces = (SEEN,)
@@ -238,7 +238,7 @@ def test_a_long_prompt_in_several_block_sizes_fits_the_journey() -> None:
 
 
 class Undeclared(RequestProcessor):
-    """Writes what nobody could know of."""
+    """Writes an attribute that it doesn't declare."""
 
     type_name = "undeclared"
 

@@ -1,4 +1,4 @@
-"""What headers decide, and which of them nobody behind the preprocessor sees."""
+"""Headers decide some attributes, and some headers go no further than the preprocessor."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Several preprocessors count together: each shard by one of them, whoever comes and goes."""
+"""Several preprocessors count together: each shard by one of them, while replicas come and go."""
 
 import asyncio
 import contextlib
@@ -68,7 +68,7 @@ class Node:
         self.silent = False
         """It is stopped."""
         self.lost = False
-        """It says that somebody else keeps everything."""
+        """It says that another replica keeps everything."""
 
     def clock(self) -> float:
         return time.time() + self.ahead_s

@@ -1,4 +1,4 @@
-"""Each picker by itself: what it reads, what it decides, and how its mistakes are told."""
+"""Each picker by itself: its inputs, its decisions, and the errors for wrong parameters."""
 
 from collections import Counter
 from collections.abc import Callable

@@ -198,7 +198,7 @@ async def test_an_outage_of_the_bus_and_events_that_cant_be_read_dont_end_it(sce
     [row] = await scene.sums()
     assert row.requests == 2
 
-    # A stream that somebody deleted is made again by who reads it.
+    # A deleted stream is made again by its reader.
     await scene.seen.js.delete_stream(EVENTS)
 
     async def counts_on() -> bool:

@@ -24,7 +24,7 @@ TARGET = Target(model="llama-8b", pool="llama")
 
 
 class Room:
-    """A scheduler that tells, and somebody who listens."""
+    """A scheduler that publishes, and a subscriber."""
 
     def __init__(self, nats: MemoryNats) -> None:
         self.service = Journeys(Bus(nats.link(), Process("scheduler", "scheduler-1")))

@@ -1,4 +1,4 @@
-"""Flow control: who waits, who goes, who is told what."""
+"""Flow control: which requests wait, which leave, and with which outcome."""
 
 import math
 from collections.abc import Callable

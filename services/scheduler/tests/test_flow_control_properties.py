@@ -1,4 +1,4 @@
-"""Whatever happens in whatever order: nothing is lost, nothing is late, no limit is passed, nobody is overtaken."""
+"""In any order of events: nothing is lost, nothing is late, no limit is passed, no request is overtaken."""
 
 import math
 from collections.abc import Hashable
@@ -120,7 +120,7 @@ class FlowMachine(RuleBasedStateMachine):
         if self.parked:
             item = list(self.parked.values())[which % len(self.parked)]
             outcome = self.flow.offer(item, self.now, self.pool.gauge())
-            # One that was displaced waits no more, though nobody has been told yet.
+            # A displaced request waits no more, though its rejection isn't returned yet.
             if not isinstance(outcome, Parked):
                 self.end(outcome)
 

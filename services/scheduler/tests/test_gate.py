@@ -1,4 +1,4 @@
-"""Requests wait while their pool is saturated; whoever waits gets exactly one answer, or none when nobody listens."""
+"""Requests wait while their pool is saturated; each gets exactly one answer, or none when its client has gone."""
 
 import asyncio
 from collections.abc import AsyncIterator

@@ -97,7 +97,7 @@ THERMAL = Key("gpu-temperature", float)
 
 
 class Cool(Scorer):
-    """Needs what nobody produces, unless a producer is installed with it."""
+    """Needs an attribute without a producer, unless one is installed with it."""
 
     type_name = "cool"
     consumes = (THERMAL,)

@@ -56,7 +56,7 @@ def test_a_pool_of_many_models_has_one_policy() -> None:
 
 
 class _Both(ProfileHandler):
-    """Runs two profiles at once, and a third when one of them found nobody."""
+    """Runs two profiles at once, and a third when one of them found no endpoint."""
 
     type_name = "both"
 

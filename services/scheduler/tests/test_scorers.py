@@ -328,7 +328,7 @@ def test_headroom_lets_a_share_of_requests_go_anywhere() -> None:
 def test_dynamos_rule_adds_prompt_blocks_to_compute_and_blocks_in_use() -> None:
     bench = by("dynamo-cost")
     bench.join("a", "b", "c")
-    # One holds 10 of 20 blocks and serves nobody, one serves another prompt of 8 blocks, one is idle and knows nothing.
+    # One holds 10 of 20 blocks and is idle, one serves another prompt of 8 blocks, one is idle and knows nothing.
     home = bench.serve(bench.prompt(family=1, blocks=10))
     busy, idle = {"a", "b", "c"} - {home}
     assert bench.place(bench.prompt(family=2, blocks=8), busy)
@@ -359,7 +359,7 @@ def test_an_ended_request_leaves_no_blocks_in_use() -> None:
 
 
 class _Wild(Scorer):
-    """Whatever a plugin of somebody else might return."""
+    """Any value that a foreign plugin might return."""
 
     type_name = "wild"
 

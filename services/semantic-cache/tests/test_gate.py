@@ -1,4 +1,4 @@
-"""Questions that an embedding takes for one another are told apart by their words."""
+"""The gate distinguishes by their words questions that an embedding takes for one another."""
 
 from pathlib import Path
 

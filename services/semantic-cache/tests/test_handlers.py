@@ -61,7 +61,7 @@ async def test_a_request_that_was_answered_is_answered_again_at_no_tokens() -> N
     assert (told(again), again.body, again.named) == ("hit", WHOLE, "llama-8b")
     assert (again.usage, again.saved) == (Usage(), USAGE)
     assert [edit.value for edit in again.answer_headers if edit.name == "age"] == ["0"]
-    # No guard is configured, so nobody has looked at it: whoever the profile has still does.
+    # No guard is configured, so no guard has checked it: the stages of the profile still do.
     assert again.response == (GUARD,)
     assert again.trail[-1].outcome == "answered"
 
@@ -150,7 +150,7 @@ async def test_another_policy_begins_anew() -> None:
         (LAST, GUARDED_LAST, "miss"),
         ({}, {"guards": {"default": {"otherwise": "flag"}}}, "miss"),
         ({"response": [SHADOWED, "semantic-cache"]}, {"response": ["guard", "semantic-cache"]}, "miss"),
-        # Who is switched off has no say, and how long somebody may take says nothing of the answer.
+        # A stage that is off has no say, and a stage's timeout says nothing of the answer.
         ({}, {"request": [{"stage": "guard", "mode": "off"}, "semantic-cache", "scheduler"]}, "hit"),
         ({}, {"response": [{"stage": "guard", "mode": "off"}, "semantic-cache"]}, "hit"),
         ({}, {"request": ["semantic-cache", {"stage": "scheduler", "timeout": "7s"}]}, "hit"),

@@ -1,4 +1,4 @@
-"""An engine has drained when it was idle for long enough, or when nobody waits any longer."""
+"""An engine has drained when it was idle for long enough, or when no request waits any longer."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""What those who missed something are told."""
+"""Readers that missed messages get them again."""
 
 import struct
 

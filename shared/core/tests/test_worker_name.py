@@ -1,4 +1,4 @@
-"""Workers that nobody named."""
+"""Workers without a configured name."""
 
 import pytest
 

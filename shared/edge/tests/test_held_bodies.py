@@ -79,7 +79,7 @@ async def test_tokens_that_were_counted_before_a_stage_changed_the_prompt_go_now
     assert held.tokens == tokens
     await client.edit("edge-1", "request-1", "guard", (BodyEdit(field="messages", value=["[EMAIL_1]"]),))
     if again:
-        # An edge asks again what nobody answered in time: the prompt is counted again before the guard sees it again.
+        # An edge repeats an unanswered question: the prompt is counted again before the guard sees it again.
         bodies.take_tokens(tokens)
     assert held.tokens is None
 

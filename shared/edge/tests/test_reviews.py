@@ -20,7 +20,7 @@ Say = Callable[[dict[str, Any]], bytes | None]
 
 
 async def asked(buses: Buses, say: Say | None, review: ResponseReview = REVIEW) -> Verdict:
-    """The verdict of a stage that speaks nothing but JSON; None: nobody runs it."""
+    """The verdict of a stage that speaks nothing but JSON; None: no replica runs it."""
     edge, outsider = buses.make("frontend"), buses.make("outsider")
 
     def receive(address: str, reply: str, headers: bytes, payload: bytes) -> None:

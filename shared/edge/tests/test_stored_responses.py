@@ -1,4 +1,4 @@
-"""Where the responses of `/v1/responses` are kept, and for whom."""
+"""Each response of `/v1/responses` is kept by one engine, for one client."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Base models and adapters are told apart."""
+"""Base models and adapters are distinguished."""
 
 import pytest
 

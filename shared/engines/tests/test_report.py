@@ -1,4 +1,4 @@
-"""What the bus is told about an engine."""
+"""The messages about an engine on the bus."""
 
 from dataclasses import replace
 

@@ -19,7 +19,7 @@ INSIDE = Target(model="llama-70b", pool="llama-70b")
 
 
 class Edge:
-    """Keeps the answers to journeys, and every decision that is told."""
+    """Keeps the answers to journeys, and every published decision."""
 
     def __init__(self, service: Journeys) -> None:
         self.bus = service

@@ -459,7 +459,7 @@ async def test_a_watch_reports_the_entries_of_a_bucket_made_anew_though_their_re
     await eventually(lambda: watched.values == {"a": b"3"})
     js = await process.events.jetstream()
     await js.delete_key_value("test-anew")
-    # Somebody else wrote again before this one looked.
+    # Another writer wrote again before this one looked.
     anew = await js.create_key_value(bucket="test-anew")  # pyright: ignore[reportUnknownMemberType]
     await anew.put("a", b"4")
     own_nats_server.kill()

@@ -1,4 +1,4 @@
-"""Silence counts only while somebody listens."""
+"""Silence counts only while this process can listen."""
 
 import pytest
 

@@ -62,7 +62,7 @@ async def test_this_machine_is_asked_by_the_name_that_it_always_has() -> None:
 
 
 async def test_a_name_that_leads_elsewhere_later_is_refused_then(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The reason is told, and nothing was connected to."""
+    """The error has the reason, and no connection was made."""
     asked: list[str] = []
 
     async def serve(request: web.Request) -> web.Response:

@@ -1,4 +1,4 @@
-"""Who stood still is known, and nobody else is blamed."""
+"""A process that stood still is known, and no other is blamed."""
 
 import time
 

@@ -1,4 +1,4 @@
-"""`pointsman cache purge` asks for somebody's answers."""
+"""`pointsman cache purge` names the answers to remove."""
 
 import pytest
 from typer.testing import CliRunner

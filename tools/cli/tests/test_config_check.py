@@ -1,4 +1,4 @@
-"""What is wrong with a configuration is told at its key and line, in the words of the file."""
+"""A mistake in a configuration is reported at its key and line, in the words of the file."""
 
 from importlib.metadata import EntryPoint, EntryPoints
 

@@ -1,4 +1,4 @@
-"""`pointsman nats`: passwords are made once, shown to nobody else, and every subject comes from the contracts."""
+"""`pointsman nats`: passwords are made once and never shown, and every subject comes from the contracts."""
 
 from pathlib import Path
 
