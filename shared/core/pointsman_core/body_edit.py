@@ -8,18 +8,22 @@ import re
 from collections.abc import Mapping
 from typing import Final
 
+# Possessive: a long text before a nested array isn't gone through again.
+_STRING: Final = rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"'
+_FLAT: Final = rb'[{\[][^"{}\[\]]*+(?:' + _STRING + rb'[^"{}\[\]]*+)*+[}\]]'
+"""An array or object without another one in it."""
 _MEMBER: Final = re.compile(
-    rb'[ \t\r\n]*("[^"\\]*(?:\\.[^"\\]*)*")[ \t\r\n]*:[ \t\r\n]*'
-    rb'(?:("[^"\\]*(?:\\.[^"\\]*)*"|[^ \t\r\n"{}\[\],]+)[ \t\r\n]*([,}]))?',
+    rb"[ \t\r\n]*(" + _STRING + rb")[ \t\r\n]*:[ \t\r\n]*"
+    rb"(?:(" + _STRING + rb'|[^ \t\r\n"{}\[\],]+|' + _FLAT + rb")[ \t\r\n]*([,}]))?",
     re.DOTALL,
 )
-"""A key and, unless it is an array or object, its value with the comma or brace behind it."""
+"""A key and, unless arrays or objects nest in it, its value with the comma or brace behind it."""
 _OPENING: Final = re.compile(rb"[ \t\r\n]*\{")
 _NEXT: Final = re.compile(rb"[ \t\r\n]*([,}])")
-_INNER: Final = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"|[{}\[\]]', re.DOTALL)
-"""A string or a bracket within a member's value."""
+_INNER: Final = re.compile(_FLAT + b"|" + _STRING + rb"|[{}\[\]]", re.DOTALL)
+"""A string, an array or object without another one in it, or a bracket, within a member's value."""
 _ESCAPE: Final = re.compile(rb"\\u([0-9a-fA-F]{4})|\\(.)")
-_QUOTE, _BRACE = b'"}'
+_BRACE: Final = b"}"[0]
 _SIMPLE: Final = {b"b": "\b", b"f": "\f", b"n": "\n", b"r": "\r", b"t": "\t"}
 
 
@@ -37,23 +41,31 @@ def edit_fields(body: bytes, edits: Mapping[str, bytes | None]) -> bytes:
         return body
     members = _members(body)
     opening = members[0][1] if members else body.index(b"{") + 1
-    closing = members[-1][3] if members else opening
-    pieces: list[bytes] = [body[:opening]]
-    end_of_previous = opening
+    pieces: list[bytes] = []
     present: set[str] = set()
+    copied = 0
+    """All of the body before is in `pieces`, or removed."""
+    end, kept = opening, False
     for key, key_start, value_start, value_end in members:
-        present.add(key)
-        value = edits.get(key, b"")
-        if value is not None:
-            if len(pieces) > 1:
-                pieces.append(body[end_of_previous:key_start])
-            pieces.append(body[key_start:value_start])
-            pieces.append(value or body[value_start:value_end])
-        end_of_previous = value_end
+        if key in edits:
+            present.add(key)
+            value = edits[key]
+            if value is None:
+                pieces.append(body[copied:end])
+                copied = end = value_end
+                continue
+            pieces.append(body[copied if kept or not copied else key_start : value_start])
+            pieces.append(value)
+            copied = value_end
+        elif not kept and copied:
+            copied = key_start
+        end, kept = value_end, True
+    pieces.append(body[copied:end])
     for key, value in edits.items():
         if key not in present and value is not None:
-            pieces.append((b"," if len(pieces) > 1 else b"") + _quote(key) + b":" + value)
-    pieces.append(body[closing:])
+            pieces.append((b"," if kept else b"") + _quote(key) + b":" + value)
+            kept = True
+    pieces.append(body[end:])
     return b"".join(pieces)
 
 
@@ -83,11 +95,11 @@ def _closing(body: bytes, start: int) -> int:
     """The end of the array or object that starts here."""
     depth = 0
     for token in _INNER.finditer(body, start):
-        first = body[token.start()]
-        if first != _QUOTE:
-            depth += 1 if first in b"{[" else -1
-            if not depth:
-                return token.end()
+        begin, end = token.span()
+        if end - begin == 1:
+            depth += 1 if body[begin] in b"{[" else -1
+        if not depth:
+            return end
     raise ValueError("the body is not a JSON object")
 
 

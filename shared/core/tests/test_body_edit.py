@@ -42,3 +42,8 @@ def test_a_repeated_key_is_changed_in_every_place() -> None:
 def test_something_else_than_an_object_is_refused(body: bytes) -> None:
     with pytest.raises(ValueError, match="not a JSON object"):
         edit_fields(body, {"a": b"1"})
+
+
+def test_brackets_and_quotes_within_texts_are_no_structure() -> None:
+    body = rb'{"a":{"t":"}\"]","u":["x]","{"]},"b":[["\\"],{},"\\\"["],"model":"m","c":{"model":"}"}}'
+    assert edit_fields(body, {"model": b"1", "a": None}) == (rb'{"b":[["\\"],{},"\\\"["],"model":1,"c":{"model":"}"}}')
