@@ -95,7 +95,9 @@ class Edge:
         self.ids: Final = RequestIds()
         self.bodies: Final = HeldBodies()
         self.load: Final = EngineLoad()
-        self.metrics: Final = EdgeMetrics(around.registry)
+        self.open: Final[dict[str, OpenRequest]] = {}
+        """Requests that haven't ended, by id."""
+        self.metrics: Final = EdgeMetrics(around.registry, lambda: len(self.open))
         self.events: Final = EventPublisher(around.bus, around.instance, options.events_kept, around.registry)
         self._table: Final = PoolTable[PoolSnapshot, PoolSnapshot](lambda snapshot, _: snapshot)
         self.pools: Final = self._table.views
@@ -107,8 +109,6 @@ class Edge:
         self.providers: Final = ProviderBook(Credentials())
         self.response_stages: Final = ResponseStages(around.instance, around.reviewers, self.bodies, self.events)
         self.responses: Final = StoredResponses()
-        self.open: Final[dict[str, OpenRequest]] = {}
-        """Requests that haven't ended, by id."""
         self.all_ended: asyncio.Event | None = None
         """Set once no request is open, after `drained` has begun."""
         if options.own_worker is not None:

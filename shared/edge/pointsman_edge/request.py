@@ -59,7 +59,6 @@ class EdgeRequest(ABC):
         """Serve the request to its end. `ResponseCompleted` is published once, whatever happens."""
         edge, record = self.edge, self.record
         edge.open[record.request_id] = self
-        edge.metrics.open += 1
         try:
             await self.serve()
         except Withheld as withheld:
@@ -117,7 +116,9 @@ class EdgeRequest(ABC):
         kind = record.api.body
         if kind != "json" or read.content_type != "application/json" or read.content_encoding is not None:
             check_content(read, kind)
-        check_length(read.content_length, record.policy.limits.max_body)
+        length, limit = read.content_length, record.policy.limits.max_body
+        if length is not None and length > limit:
+            check_length(length, limit)
         return read
 
     def complete(
@@ -209,7 +210,6 @@ class EdgeRequest(ABC):
         edge, record = self.edge, self.record
         self.closed()
         del edge.open[record.request_id]
-        edge.metrics.open -= 1
         try:
             record.settle()
         except Exception as error:  # noqa: BLE001 - the request must have its event, and its body must go

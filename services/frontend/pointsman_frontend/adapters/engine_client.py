@@ -76,12 +76,12 @@ class EngineClient:
         """
         idle = self._idle.get(call.url)
         reused: EngineConnection | None = None
-        while idle and reused is None:
-            connection = idle.pop()
-            if connection.usable:
-                reused = connection
-            else:
-                connection.close()
+        while idle:
+            reused = idle.pop()
+            if reused.usable:
+                break
+            reused.close()
+            reused = None
         while True:
             connection = reused or await self._connect(origin_of(call.url), limits.connect_s)
             self._busy[connection] = call

@@ -105,10 +105,10 @@ class EngineConnection(asyncio.Protocol):
                 return b""
             if self._failure is not None:
                 raise AnswerCutOff(str(self._failure)) from self._failure
+            self._asking = False
             self._waiter = self._loop.create_future()
             await self._waiter
-        chunks = self._chunks
-        self._chunks = []
+        chunks, self._chunks = self._chunks, []
         self._buffered = 0
         if self._paused and self._transport is not None:
             self._paused = False
@@ -235,12 +235,11 @@ class EngineConnection(asyncio.Protocol):
     def _wake(self) -> None:
         """End the wait for the answer to begin, or that of `read`, which reports a failure itself."""
         waiter, self._waiter = self._waiter, None
-        asking, self._asking = self._asking, False
         if waiter is None or waiter.done():
             return
-        if asking and self.status in _REFUSING:
+        if self._asking and self.status in _REFUSING:
             waiter.set_exception(EndpointFailed("failed", f"answered {self.status}", self.status))
-        elif asking and self._failure is not None and not (self._chunks or self.complete):
+        elif self._asking and self._failure is not None and not (self._chunks or self.complete):
             waiter.set_exception(self._failure)
         else:
             waiter.set_result(None)

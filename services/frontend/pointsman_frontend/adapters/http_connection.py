@@ -18,7 +18,7 @@ from uvicorn.protocols.utils import get_remote_addr
 from uvicorn.server import ServerState
 
 from pointsman_frontend.adapters.connection_bounds import Bounds, refusal
-from pointsman_frontend.adapters.http_turn import Turn
+from pointsman_frontend.adapters.http_turn import READ_AHEAD, Turn
 from pointsman_frontend.domain.request_target import target_of
 
 GATHERED: Final = 65536
@@ -203,9 +203,11 @@ class _Connection(asyncio.Protocol):
             version,
             self._peer,
             keep_alive=version != "1.0" and parser.should_keep_alive(),
-            expects_continue=b"expect" in map(_NAME, headers)
-            and any(name == b"expect" and value.lower() == b"100-continue" for name, value in headers),
         )
+        if b"expect" in map(_NAME, headers):
+            turn.expects_continue = any(
+                name == b"expect" and value.lower() == b"100-continue" for name, value in headers
+            )
         # The turn keeps what it has; trailers, which must not pass for headers (RFC 9110, 6.5.1), are dropped.
         self._headers = []
         before = self._turn
@@ -224,8 +226,13 @@ class _Connection(asyncio.Protocol):
     def on_body(self, body: bytes) -> None:
         self._brought_body = True
         turn = self._turn
-        if turn is not None and not turn.complete and not turn.feed(body):
-            self._pause_reading()
+        if turn is not None and not turn.complete:
+            turn.body.append(body)
+            turn.size += len(body)
+            if turn.waiter is not None:
+                turn.wake()
+            if turn.size > READ_AHEAD:
+                self._pause_reading()
 
     def on_message_complete(self) -> None:
         if self._parser.should_upgrade():
@@ -235,8 +242,10 @@ class _Connection(asyncio.Protocol):
             self._phase = _Phase.IDLE
             self._since = self._loop.time()
         turn = self._turn
-        if turn is not None and not turn.complete:
-            turn.feed_end()
+        if turn is not None:
+            turn.more_body = False
+            if turn.waiter is not None:
+                turn.wake()
 
     def write(self, data: bytes) -> None:
         """Send at the end of the event loop's turn, in order: head and body leave in one system call."""

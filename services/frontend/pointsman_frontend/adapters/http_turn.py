@@ -80,14 +80,18 @@ class Turn:
 
     task: asyncio.Task[None] | None = None
     """Serves the connection's requests, at the moment this one."""
+    expects_continue = False
     extra: Sequence[Header] = ()
     """Headers of any answer, besides its own."""
     disconnected = False
     started = False
     complete = False
-    _size = 0
-    _more_body = True
-    _waiter: asyncio.Future[None] | None = None
+    size = 0
+    """Bytes of `body`."""
+    more_body = True
+    """The body isn't complete; the connection feeds it."""
+    waiter: asyncio.Future[None] | None = None
+    """The application's wait for more of the body."""
     _chunked = False
     _left: int | None = None
     """Bytes of the answer that are still to come; None without a content-length."""
@@ -102,7 +106,6 @@ class Turn:
         peer: str,
         *,
         keep_alive: bool,
-        expects_continue: bool = False,
     ) -> None:
         """`headers`: names in lower case; `version`: of HTTP, e.g. `1.1`; `peer`: the client's address, or empty."""
         self.wire = wire
@@ -112,32 +115,19 @@ class Turn:
         self.version = version
         self.peer = peer
         self.keep_alive = keep_alive
-        self.expects_continue = expects_continue
-        self._body: list[bytes] = []
-
-    def feed(self, piece: bytes) -> bool:
-        """Take a piece of the body. False when reading is to stop until the application has taken it."""
-        self._body.append(piece)
-        self._size += len(piece)
-        if self._waiter is not None:
-            self._wake(self._waiter)
-        return self._size <= READ_AHEAD
-
-    def feed_end(self) -> None:
-        """The body is complete."""
-        self._more_body = False
-        if self._waiter is not None:
-            self._wake(self._waiter)
+        self.body: list[bytes] = []
+        """What has come of the body, and wasn't read."""
 
     def disconnect(self) -> None:
         """The client is gone."""
         self.disconnected = True
-        if self._waiter is not None:
-            self._wake(self._waiter)
+        if self.waiter is not None:
+            self.wake()
 
-    def _wake(self, waiter: "asyncio.Future[None]") -> None:
-        if not waiter.done():
-            waiter.set_result(None)
+    def wake(self) -> None:
+        """End the wait for the body."""
+        if self.waiter is not None and not self.waiter.done():
+            self.waiter.set_result(None)
 
     def served(self) -> None:
         """The application has returned. Without a complete answer the connection is lost."""
@@ -153,11 +143,11 @@ class Turn:
     def whole(self) -> bytes | None:
         """The body, if all of it is here and none of it was read. It is held no longer: the turn lives until the next
         one on its connection."""
-        if self._more_body or self.disconnected:
+        if self.more_body or self.disconnected:
             return None
         if self.expects_continue:
             self._continue()
-        body, self._body = self._body, []
+        body, self.body = self.body, []
         return body[0] if len(body) == 1 else b"".join(body)
 
     async def read(self) -> bytes:
@@ -165,19 +155,19 @@ class Turn:
         if self.expects_continue:
             self._continue()
         while not (self.disconnected or self.complete):
-            if self._body or not self._more_body:
-                piece = b"".join(self._body)
-                self._body.clear()
-                self._size = 0
-                if self._more_body:
+            if self.body or not self.more_body:
+                piece = b"".join(self.body)
+                self.body.clear()
+                self.size = 0
+                if self.more_body:
                     self.wire.resume_reading()
                 return piece
             self.wire.resume_reading()
-            self._waiter = asyncio.get_running_loop().create_future()
+            self.waiter = asyncio.get_running_loop().create_future()
             try:
-                await self._waiter
+                await self.waiter
             finally:
-                self._waiter = None
+                self.waiter = None
         raise ClientGone
 
     def start(self, status: int, headers: Sequence[Header]) -> None:
@@ -255,8 +245,8 @@ class Turn:
         self.complete = True
         # At once: events about the request, which are published next, needn't hold up its answer.
         self.wire.finish(last, keep_alive=self.keep_alive)
-        if self._waiter is not None:
-            self._wake(self._waiter)
+        if self.waiter is not None:
+            self.wake()
 
     def _fail(self) -> None:
         if self.started:

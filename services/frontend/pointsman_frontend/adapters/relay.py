@@ -75,9 +75,10 @@ async def relay_document(
         body = await _gathered(engine, body)
     usage.feed(body)
     if len(body) <= WHOLE:
+        status = engine.status
         if name is not None:
-            body = name.put(body) if engine.status < _ERROR else name.put_in_error(body)
-        await client.answer(engine.status, headers, body)
+            body = name.put(body) if status < _ERROR else name.put_in_error(body)
+        await client.answer(status, headers, body)
         return
     passing = name.in_pieces() if name is not None else None
     if passing is None:

@@ -24,9 +24,10 @@ class Prices:
 
     def name(self, target: Target, asked: str | None) -> str:
         """The configuration's name for a target: the requested name if several fit, the target's own if none does."""
-        names = self._names.get((target.pool, target.provider, target.model))
+        model = target.model
+        names = self._names.get((target.pool, target.provider, model))
         if not names:
-            return target.model
+            return model
         return asked if asked in names else names[0]
 
     def cost(self, name: str, usage: Usage) -> int | None:

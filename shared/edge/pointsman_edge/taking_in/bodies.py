@@ -1,8 +1,8 @@
 """Bodies of requests: their bounds, their edits, and those of open requests, which stages ask for."""
 
 from collections.abc import Sequence
-from typing import Final
 
+import msgspec
 import orjson
 
 from pointsman_apis.forms import edit_form, is_form
@@ -41,19 +41,16 @@ def check_presence(body: bytes, kind: str) -> None:
         raise Refusal(400, "The body is empty; a JSON object is expected.", code="empty_body")
 
 
-class HeldBody:
+class HeldBody(msgspec.Struct):
     """The body of one request."""
 
-    __slots__ = ("current", "original", "request_id", "tokens")
-
-    def __init__(self, request_id: str, body: bytes) -> None:
-        self.request_id: Final = request_id
-        self.original: Final = body
-        """The body from the client."""
-        self.current = body
-        """The body for the engine, before the decision's own edits."""
-        self.tokens: PromptTokens | None = None
-        """The prompt's tokens, if the preprocessor sent them and no stage has changed the body since."""
+    request_id: str
+    original: bytes
+    """The body from the client."""
+    current: bytes
+    """The body for the engine, before the decision's own edits."""
+    tokens: PromptTokens | None = None
+    """The prompt's tokens, if the preprocessor sent them and no stage has changed the body since."""
 
 
 class HeldBodies:
@@ -64,7 +61,7 @@ class HeldBodies:
 
     def hold(self, request_id: str, body: bytes) -> HeldBody:
         """A request is complete."""
-        held = self._held[request_id] = HeldBody(request_id, body)
+        held = self._held[request_id] = HeldBody(request_id, body, body)
         return held
 
     def let_go(self, held: HeldBody) -> None:

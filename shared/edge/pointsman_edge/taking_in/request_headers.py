@@ -60,6 +60,7 @@ _SHAPES: Final = 1024
 """Lists of names that are remembered, and how long one may be: in headers and in bytes."""
 _SHAPE_HEADERS: Final = 64
 _SHAPE_BYTES: Final = 4096
+_RARE: Final = frozenset({b"content-encoding", b"x-forwarded-for", ROUTING_REQUEST})
 _NAME: Final = itemgetter(0)
 _VALUE: Final = itemgetter(1)
 
@@ -100,12 +101,12 @@ class ClientHeaders(msgspec.Struct, frozen=True, gc=False):
     """For the journey: lower-case names; repeated headers joined with `, `."""
     engine: list[Header]
     content_type: str | None
-    content_encoding: str | None
     content_length: int | None
     traceparent: str | None
-    forwarded_for: str | None
+    content_encoding: str | None = None
+    forwarded_for: str | None = None
     """Only from a trusted proxy."""
-    routing: bool
+    routing: bool = False
     """Only the route is asked for."""
 
 
@@ -122,6 +123,8 @@ class _Shape(NamedTuple):
     """Which of them are sent on to the engine."""
     traced: bool
     """Whether `traceparent` is read."""
+    plain: bool
+    """None of them is one that few requests have, of `ClientHeaders`."""
 
 
 class HeaderRules:
@@ -157,7 +160,7 @@ class HeaderRules:
             shape = self._learn(key)
         if values.get(b"connection", b"close") not in _USUAL:
             return self._read_each(headers, trusted=trusted)
-        size, told, keys, forwarded, traced = shape
+        size, told, keys, forwarded, traced, plain = shape
         try:
             stages = dict(zip(keys, map(bytes.decode, compress(values.values(), told)), strict=True))
             traceparent = values[b"traceparent"].decode() if traced else None
@@ -166,7 +169,12 @@ class HeaderRules:
         size += sum(map(len, values.values()))
         if size > self._limit:
             raise self._too_large(size)
-        return _sorted(values, stages, list(compress(headers, forwarded)), traceparent)
+        engine = list(compress(headers, forwarded))
+        if not plain:
+            return _sorted(values, stages, engine, traceparent)
+        length = values.get(b"content-length")
+        number = int(length) if length is not None and length.isdigit() else None
+        return ClientHeaders(stages, engine, stages.get("content-type"), number, traceparent)
 
     def _learn(self, key: tuple[bool, tuple[bytes, ...]]) -> _Shape:
         """The shape of headers with these names. Raises Refusal if this client may not send one of them."""
@@ -181,6 +189,7 @@ class HeaderRules:
             tuple(compress(map(_VALUE, uses), told)),
             tuple([bool(use & _ENGINE) for use in used]),
             any(use & _TRACE for use in used),
+            plain=_RARE.isdisjoint(names),
         )
         # Names come from clients; a flood of new ones must not stay.
         if len(names) <= _SHAPE_HEADERS and shape.size <= _SHAPE_BYTES:
@@ -299,9 +308,9 @@ def _sorted(
         stages,
         engine,
         stages.get("content-type"),
-        None if encoding is None else encoding.decode("utf-8", "replace"),
         int(length) if length is not None and length.isdigit() else None,
         traceparent,
+        None if encoding is None else encoding.decode("utf-8", "replace"),
         stages.get("x-forwarded-for"),
         stages.get("x-routing-request", "").lower() == "true",
     )

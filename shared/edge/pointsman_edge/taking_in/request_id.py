@@ -30,7 +30,7 @@ class RequestIds:
         # The first one counts.
         value = dict(reversed(headers)).get(b"x-request-id")
         if value is None or not _USABLE.fullmatch(value):
-            return self.new()
+            return f"{self._prefix}{next(self._numbers):x}"
         given = value.decode("ascii")
         if given not in in_use:
             return given

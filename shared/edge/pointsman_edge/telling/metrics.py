@@ -23,9 +23,9 @@ _log = Log("edge")
 class EdgeMetrics(Collector):
     """Counts requests by how they ended."""
 
-    def __init__(self, registry: CollectorRegistry) -> None:
-        self.open = 0
-        """Requests that haven't ended."""
+    def __init__(self, registry: CollectorRegistry, open_requests: Callable[[], int] = lambda: 0) -> None:
+        """`open_requests`: the number of requests that haven't ended."""
+        self._open = open_requests
         self.refused_connections: Counter[str] = Counter()
         """Connections closed before they brought a request, by reason."""
         self.failed_attempts: Counter[str] = Counter()
@@ -33,8 +33,8 @@ class EdgeMetrics(Collector):
         self._dropped_edits: Counter[str] = Counter()
         self.unsettled = 0
         """Requests whose usage and cost couldn't be settled."""
-        self._requests: Counter[tuple[str, int, str | None]] = Counter()
-        self._levels: Counter[str] = Counter()
+        self._requests: Counter[tuple[str, int, str | None, str]] = Counter()
+        """By API, status, outcome and level."""
         self._decided = Distribution(BOUNDS_S)
         self._first_byte = Distribution(BOUNDS_S)
         self._others: list[tuple[str, str, Callable[[], int]]] = []
@@ -52,8 +52,7 @@ class EdgeMetrics(Collector):
 
     def completed(self, record: RequestRecord, traceparent: str | None = None) -> None:
         """One request has ended. `traceparent`: of its span, when that was exported; histograms link to it."""
-        self._requests[record.api.name, record.status, record.outcome] += 1
-        self._levels[record.level] += 1
+        self._requests[record.api.name, record.status, record.outcome, record.level] += 1
         if traceparent is not None:
             self._observe_sampled(record, traceparent)
             return
@@ -73,11 +72,16 @@ class EdgeMetrics(Collector):
         requests = CounterMetricFamily(
             "pointsman_edge_requests", "Requests by API, status and outcome", labels=["api", "status", "outcome"]
         )
-        for (api, status, outcome), count in self._requests.items():
+        ended: Counter[tuple[str, int, str | None]] = Counter()
+        levels: Counter[str] = Counter()
+        for (api, status, outcome, level), count in self._requests.items():
+            ended[api, status, outcome] += count
+            levels[level] += count
+        for (api, status, outcome), count in ended.items():
             requests.add_metric([api, str(status), outcome or ""], count)
         yield requests
-        yield GaugeMetricFamily("pointsman_edge_open_requests", "Requests that haven't ended", self.open)
-        yield _by("level", "pointsman_edge_decisions", "Requests by the level that they were decided at", self._levels)
+        yield GaugeMetricFamily("pointsman_edge_open_requests", "Requests that haven't ended", self._open())
+        yield _by("level", "pointsman_edge_decisions", "Requests by the level that they were decided at", levels)
         yield _by(
             "outcome",
             "pointsman_edge_failed_attempts",
