@@ -2,8 +2,9 @@
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
-from typing import Final, Literal, NamedTuple, Protocol
+from typing import Final, Literal, Protocol
 
+import msgspec
 from pydantic import JsonValue
 
 from pointsman_apis.errors import openai_error, openai_error_event
@@ -16,7 +17,7 @@ from pointsman_core.refusal import Refusal
 NONE: Final[frozenset[str]] = frozenset()
 
 
-class View(NamedTuple):
+class View(msgspec.Struct, frozen=True, gc=False):
     """The prompt of a request: a conversation, or prompts. Exactly one of the two is set."""
 
     messages: list[Document] | None = None

@@ -24,11 +24,14 @@ _PART_TEXTS: Final = {"text": "text", "refusal": "refusal", "thinking": "reasoni
 _DETAIL_TEXTS: Final = {"text": "reasoning", "summary": "reasoning"}
 """Members of OpenRouter's and MiniMax's `reasoning_details`, which may repeat `reasoning`."""
 
+_RENDERED_FIRST: Final = ("tools", "documents", "chat_template", "chat_template_kwargs")
+_RENDERED: Final = frozenset(_RENDERED_FIRST)
+
 
 def _view(document: Document, media: list[str]) -> View:
     get = document.get
     messages = read_messages(document, media)
-    head = (get("tools"), get("documents"), get("chat_template"), get("chat_template_kwargs"))
+    head = () if _RENDERED.isdisjoint(document) else tuple([get(name) for name in _RENDERED_FIRST])
     return View(messages, head, answers=cast("int", get("n") or 1))
 
 

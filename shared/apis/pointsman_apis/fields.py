@@ -1,14 +1,17 @@
-"""Types and bounds of a body's members, and the errors for wrong ones. A member that isn't listed passes unchecked.
+"""Types and bounds of a body's members, the errors for wrong ones, and which of them rules may read. A member that
+isn't listed passes unchecked.
 
 Types are those that OpenAI documents (Anthropic for its own API), wider where vLLM or SGLang takes more. Bounds are
 coarse: OpenAI, vLLM and SGLang all refuse a negative `temperature`. Engines differ about finer bounds and check them
 themselves: `temperature` above 2, a `top_p` of 0, `stream_options` without `stream`, an empty `input`.
 """
 
+import re
 from collections.abc import Callable, Mapping
 from math import inf
-from typing import Final, NamedTuple, cast
+from typing import Final, cast
 
+import msgspec
 from pydantic import JsonValue
 
 from pointsman_core.refusal import Refusal
@@ -20,7 +23,7 @@ Rule = Callable[[str, JsonValue], None]
 """Checks a value of the right type, given the name of its field. Raises Refusal 400."""
 
 
-class Expected(NamedTuple):
+class Expected(msgspec.Struct, frozen=True):
     """The values that a member may have."""
 
     words: str
@@ -87,16 +90,49 @@ TOOLS: Final[Fields] = {"tools": OBJECTS, "tool_choice": TEXT_OR_OBJECT, "parall
 TEXTS_OR_TOKENS: Final = "a string, an array of strings or an array of token ids"
 
 
-def check_fields(document: Document, fields: Fields) -> None:
-    """Refuse the first field that is wrong. A field that is null counts as absent."""
+FIELDS_LIMIT: Final = 64
+"""Fields of a body that rules may read, in the body's order."""
+_LONGEST_NAME: Final = 64
+_IDENTIFIER: Final = re.compile(r"[A-Za-z0-9_.:/@+-]{1,128}")
+_CONTENT: Final = frozenset(
+    {"messages", "prompt", "input", "instructions", "system", "suffix", "stop", "documents", "chat_template", "text"}
+)
+"""Fields that hold what people wrote, even where it looks like an identifier."""
+_ANYTHING: Final = Expected("a value", (str, bool, int, float, dict, list))
+
+
+def read_fields(
+    document: Document, fields: Fields, *, identifiers: bool = True
+) -> tuple[dict[str, JsonValue], list[str]]:
+    """Check the top level. Returns its numbers, booleans and short identifiers, which rules may read, and the names of
+    its arrays and objects. A field that is null counts as absent.
+
+    Without `identifiers` the model is the only text that rules may read: in a body of which little is known, any other
+    may be a prompt. Raises Refusal 400 for the first field that is wrong.
+    """
+    readable: dict[str, JsonValue] = {}
+    nested: list[str] = []
+    expect, is_identifier = fields.get, _IDENTIFIER.fullmatch
     for name, value in document.items():
-        expected = fields.get(name)
-        if expected is None or value is None:
-            continue
-        if type(value) not in expected.types:
+        kind = type(value)
+        expected = expect(name, _ANYTHING)
+        if kind not in expected.types:
+            if value is None:
+                continue
             raise wrong_type(name, expected.words, value)
         if expected.rule is not None:
             expected.rule(name, value)
+        if kind is str:
+            if (name not in _CONTENT if identifiers else name == "model") and is_identifier(cast("str", value)):
+                readable[name] = value
+        elif kind is dict or kind is list:
+            nested.append(name)
+        else:
+            readable[name] = value
+    if len(document) > FIELDS_LIMIT or max(map(len, readable), default=0) > _LONGEST_NAME:
+        known = [name for name in readable if len(name) <= _LONGEST_NAME]
+        readable = {name: readable[name] for name in known[:FIELDS_LIMIT]}
+    return readable, nested
 
 
 def check_items(where: str, items: list[JsonValue], item: Expected) -> None:

@@ -1,11 +1,14 @@
 """Reads a request's body: once, for everything that needs it."""
 
-from dataclasses import dataclass
+from collections.abc import Sequence
 from typing import Final, cast
 
+import msgspec
+from pydantic import JsonValue
+
 from pointsman_apis.api import Api, View
-from pointsman_apis.decode import check_density, decode, written
-from pointsman_apis.fields import Document, check_fields, empty, missing
+from pointsman_apis.decode import decode, written
+from pointsman_apis.fields import Document, empty, missing, read_fields
 from pointsman_apis.forms import read_form
 from pointsman_apis.paths import Route, route_of, unknown_path
 from pointsman_core.config import Config
@@ -17,8 +20,16 @@ MAX_VALUES: Final = 262144
 """JSON values in a body: a prompt of 262,143 token ids, or any text."""
 
 
-@dataclass(slots=True)
-class StructuredBody:
+_ASKING: Final = frozenset(
+    (
+        *("tools", "functions", "response_format", "text", "guided_json", "structured_outputs"),
+        *("reasoning_effort", "reasoning", "thinking", "logprobs"),
+    )
+)
+"""Members that may need a feature of a model."""
+
+
+class StructuredBody(msgspec.Struct, gc=False):
     """A client's body: the bytes, the decoded document with every member of it, and the view of its prompt."""
 
     raw: bytes | memoryview
@@ -28,8 +39,14 @@ class StructuredBody:
     view: View
     model: str
     """The model that the client asks for; empty where the body names none."""
+    readable: dict[str, JsonValue]
+    """Numbers, booleans and short identifiers of the top level, which rules may read. Never prompt text."""
+    max_output_tokens: int | None
+    """The client's limit on each answer; None when it set none, 0 for an API that generates no text."""
     media: tuple[str, ...] = ()
     """The features that content parts other than text need of a model, e.g. `vision`; one entry for each part."""
+    features: tuple[str, ...] = ()
+    """The features that the request needs of a model: `tools`, `json`, `reasoning`, `logprobs`, or those of `MEDIA`."""
     pool: str | None = None
     """The pool that the path names."""
 
@@ -45,19 +62,21 @@ def parse(
     api = route.api
     if api.passed:
         return _passed(route, raw, max_values, content_type)
-    check_density(raw, max_values)
-    document = decode(raw)
-    check_fields(document, api.fields)
-    in_prompt = api.in_prompt
-    for name, value in document.items():
-        if (type(value) is dict or type(value) is list) and name not in in_prompt:
-            written(value)
+    document = decode(raw, max_values)
+    readable, nested = read_fields(document, api.fields)
+    for name in nested:
+        if name not in api.in_prompt:
+            written(document[name])
     model = document.get("model")
     if model is None:
         raise missing("model")
-    _check_model(cast("str", model))
+    if "model" not in readable:  # an identifier, which needs no further check
+        _check_model(cast("str", model))
     media: list[str] = []
-    return StructuredBody(raw, document, api, api.view(document, media), cast("str", model), tuple(media))
+    view = api.view(document, media)
+    features = () if _ASKING.isdisjoint(document) and not media else _features(document, media)
+    most = _max_output_tokens(document, api)
+    return StructuredBody(raw, document, api, view, cast("str", model), readable, most, tuple(media), features)
 
 
 def model_of(config: Config, body: StructuredBody) -> str:
@@ -93,10 +112,10 @@ def model_of(config: Config, body: StructuredBody) -> str:
 def _passed(route: Route, raw: bytes | memoryview, max_values: int, content_type: str) -> StructuredBody:
     api = route.api
     document: Document = {}
+    readable: dict[str, JsonValue] = {}
     if api.body == "json":
-        check_density(raw, max_values)
-        document = decode(raw)
-        check_fields(document, api.fields)
+        document = decode(raw, max_values)
+        readable, _ = read_fields(document, api.fields, identifiers=False)
         written(document)
     elif api.body == "form":
         form = read_form(bytes(raw), content_type)
@@ -104,12 +123,45 @@ def _passed(route: Route, raw: bytes | memoryview, max_values: int, content_type
         document["model"] = form.value("model")
         if (stream := form.value("stream")) is not None:
             document["stream"] = stream.lower() in ("true", "1")
+        readable, _ = read_fields(document, {}, identifiers=False)
     model = document.get("model")
     if model is None:
         model = ""
     else:
         _check_model(cast("str", model))
-    return StructuredBody(raw, document, api, api.view(document, []), cast("str", model), pool=route.pool)
+    view, most = api.view(document, []), _max_output_tokens(document, api)
+    features = _features(document, ())
+    return StructuredBody(
+        raw, document, api, view, cast("str", model), readable, most, features=features, pool=route.pool
+    )
+
+
+def _max_output_tokens(document: Document, api: Api) -> int | None:
+    for name in api.output_limits:
+        limit = document.get(name)
+        if limit is not None:
+            return cast("int", limit)
+    return None if api.generates else 0
+
+
+def _features(document: Document, media: Sequence[str]) -> tuple[str, ...]:
+    found = list(dict.fromkeys(media))
+    get = document.get
+    if get("tools") or get("functions"):
+        found.append("tools")
+    text = get("text")
+    wanted = text.get("format") if isinstance(text, dict) else get("response_format")
+    if (
+        (isinstance(wanted, dict) and wanted.get("type") in ("json_object", "json_schema"))
+        or "guided_json" in document
+        or "structured_outputs" in document
+    ):
+        found.append("json")
+    if get("reasoning_effort") not in (None, "none") or get("reasoning") or get("thinking"):
+        found.append("reasoning")
+    if get("logprobs"):
+        found.append("logprobs")
+    return tuple(found)
 
 
 def _check_model(name: str) -> None:

@@ -3,9 +3,11 @@
 import json
 import re
 from collections import deque
-from typing import ClassVar, Final, cast
+from typing import Annotated, ClassVar, Final, cast
 
-from pointsman_contracts.response import Usage, token_count
+import msgspec
+
+from pointsman_contracts.response import MOST_TOKENS, Usage, token_count
 
 KEPT: Final = 8192
 """Bytes of the end that are held. OpenAI-compatible engines put `usage` last, or last but a few flags; vLLM puts the
@@ -17,6 +19,32 @@ _TRIMMED_AT: Final = 4 * KEPT
 _EVENT: Final = b"data:"
 _COUNTS: Final = ("prompt_tokens", "input_tokens", "completion_tokens", "output_tokens")
 _DECODER: Final = json.JSONDecoder()
+_OBJECT: Final = re.compile(rb"\s*:\s*(\{[^{}]*(?:\{[^{}]*\}[^{}]*)*\})")
+"""An object in which objects hold no others, unless a text in it has braces."""
+_Tokens = Annotated[int, msgspec.Meta(ge=0, le=MOST_TOKENS)]
+
+
+class _Details(msgspec.Struct, frozen=True, gc=False):
+    cached_tokens: _Tokens = 0
+    reasoning_tokens: _Tokens = 0
+
+
+class _Report(msgspec.Struct, frozen=True, gc=False):
+    """A report as OpenAI defines it for chats and completions, which has none of the other APIs' names."""
+
+    prompt_tokens: _Tokens
+    completion_tokens: _Tokens = 0
+    prompt_tokens_details: _Details | None = None
+    completion_tokens_details: _Details | None = None
+    output_tokens: None = None
+    input_tokens_details: None = None
+    output_tokens_details: None = None
+    cache_read_input_tokens: None = None
+    cache_creation_input_tokens: None = None
+
+
+_NO_DETAILS: Final = _Details()
+_read_report: Final = msgspec.json.Decoder(_Report).decode
 
 
 class UsageTail:
@@ -60,7 +88,7 @@ class UsageTail:
         end = pieces[0] if len(pieces) == 1 and self._kept <= KEPT else self.end
         position = end.rfind(self._key)
         while position >= 0:
-            found = _read(end[position + len(self._key) :])
+            found = _read(end, position + len(self._key))
             if found is not None:
                 return found
             position = end.rfind(self._key, 0, position)
@@ -78,7 +106,7 @@ class UsageTail:
 
     def _last(self, held: bytes) -> Usage | None:
         for position in reversed(deque((found.end() for found in self._report.finditer(held)), _TRIED)):
-            found = _read(held[position : position + KEPT])
+            found = _read(held[position : position + KEPT], 0)
             if found is not None:
                 return found
         return None
@@ -120,7 +148,7 @@ class UsageEnds(BeginningTail):
         start = self.start
         position = start.find(self._key)
         while position >= 0:
-            found = _read(start[position + len(self._key) :])
+            found = _read(start, position + len(self._key))
             if found is not None:
                 return found
             position = start.find(self._key, position + 1)
@@ -149,7 +177,25 @@ class MetaInfoTail(UsageTail):
         return None if self._several else super().usage()
 
 
-def _read(text: bytes) -> Usage | None:
+def _read(text: bytes, start: int) -> Usage | None:
+    """The report that begins here with its colon; None for anything else."""
+    found = _OBJECT.match(text, start)
+    if found is None:
+        return _read_any(text[start:])
+    try:
+        report = _read_report(found[1])
+    except msgspec.DecodeError:
+        return _read_any(text[start:])
+    return Usage(
+        prompt_tokens=report.prompt_tokens,
+        completion_tokens=report.completion_tokens,
+        cached_tokens=(report.prompt_tokens_details or _NO_DETAILS).cached_tokens,
+        reasoning_tokens=(report.completion_tokens_details or _NO_DETAILS).reasoning_tokens,
+    )
+
+
+def _read_any(text: bytes) -> Usage | None:
+    """As `_read`, of every API, and of reports that aren't as defined."""
     value = text.lstrip(b" \t\r\n")
     if not value.startswith(b":"):
         return None

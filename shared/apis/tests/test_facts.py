@@ -4,7 +4,7 @@ import orjson
 import pytest
 from pydantic import JsonValue
 
-from pointsman_apis.facts import FIELDS_LIMIT, features, max_output_tokens, readable_fields
+from pointsman_apis.fields import FIELDS_LIMIT, read_fields
 from pointsman_apis.requests import StructuredBody, parse
 
 
@@ -33,20 +33,20 @@ def chat(content: JsonValue = "hi", **fields: JsonValue) -> StructuredBody:
     ],
 )
 def test_a_request_says_what_it_needs_of_a_model(fields: dict[str, JsonValue], expected: tuple[str, ...]) -> None:
-    assert features(chat(**fields)) == expected
+    assert chat(**fields).features == expected
 
 
 def test_responses_ask_for_json_in_their_text_format() -> None:
-    assert features(body("/v1/responses", input="x", text={"format": {"type": "json_schema"}})) == ("json",)
+    assert body("/v1/responses", input="x", text={"format": {"type": "json_schema"}}).features == ("json",)
 
 
 def test_the_newer_limit_on_output_wins() -> None:
-    assert max_output_tokens(chat()) is None
-    assert max_output_tokens(chat(max_tokens=5)) == 5
-    assert max_output_tokens(chat(max_tokens=5, max_completion_tokens=9)) == 9
-    assert max_output_tokens(body("/v1/responses", input="x", max_output_tokens=7)) == 7
-    assert max_output_tokens(body("/v1/completions", prompt="x", max_tokens=0)) == 0
-    assert max_output_tokens(body("/v1/embeddings", input="x")) == 0
+    assert chat().max_output_tokens is None
+    assert chat(max_tokens=5).max_output_tokens == 5
+    assert chat(max_tokens=5, max_completion_tokens=9).max_output_tokens == 9
+    assert body("/v1/responses", input="x", max_output_tokens=7).max_output_tokens == 7
+    assert body("/v1/completions", prompt="x", max_tokens=0).max_output_tokens == 0
+    assert body("/v1/embeddings", input="x").max_output_tokens == 0
 
 
 @pytest.mark.parametrize(
@@ -67,7 +67,7 @@ def test_answers_are_counted_by_choices_and_prompts(asked: StructuredBody, expec
 
 
 def test_rules_read_numbers_flags_and_identifiers_but_nothing_that_people_wrote() -> None:
-    fields = readable_fields(
+    fields, _ = read_fields(
         {
             "model": "llama-3.1-8b",
             "temperature": 0.5,
@@ -81,10 +81,11 @@ def test_rules_read_numbers_flags_and_identifiers_but_nothing_that_people_wrote(
             "long": "x" * 129,
             "list": ["a"],
             "nothing": None,
-        }
+        },
+        {},
     )
     assert fields == {"model": "llama-3.1-8b", "temperature": 0.5, "stream": True, "tier": "gold"}
 
 
 def test_a_body_of_a_thousand_fields_stays_within_a_journey() -> None:
-    assert len(readable_fields({f"f{number}": number for number in range(1000)})) == FIELDS_LIMIT
+    assert len(read_fields({f"f{number}": number for number in range(1000)}, {})[0]) == FIELDS_LIMIT

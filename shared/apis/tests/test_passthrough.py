@@ -8,7 +8,6 @@ from pydantic import JsonValue
 
 from pointsman_apis import APIS, named
 from pointsman_apis.answers import read
-from pointsman_apis.facts import max_output_tokens
 from pointsman_apis.prompt_texts import body_members, prompt_texts
 from pointsman_apis.requests import StructuredBody, model_of, parse
 from pointsman_contracts.response import Usage
@@ -63,8 +62,8 @@ def test_json_that_passes_is_checked_like_any_other(raw: bytes) -> None:
 
 
 def test_only_what_generates_may_have_output() -> None:
-    assert max_output_tokens(body("/v1/rerank", model="m")) == 0
-    assert max_output_tokens(body("/generate", text="a")) is None
+    assert body("/v1/rerank", model="m").max_output_tokens == 0
+    assert body("/generate", text="a").max_output_tokens is None
 
 
 def test_a_request_without_a_model_is_for_the_first_model_of_its_pool() -> None:

@@ -25,10 +25,8 @@ def has_duplicate_member(raw: bytes | memoryview, document: object) -> bool:
     the same text. Other texts cost a second decoding. Raises orjson.JSONEncodeError for a document that nests deeper
     than orjson writes.
     """
-    written = orjson.dumps(document)
-    # Python compares a view byte by byte, which takes twenty times as long as copying it.
-    text = bytes(raw)
-    if written == text:
+    text = bytes(raw)  # a view is compared byte by byte, which takes twenty times as long as copying it
+    if orjson.dumps(document) == text:
         return False
     try:
         jiter.from_json(text, cache_mode="none", catch_duplicate_keys=True)

@@ -55,7 +55,7 @@ def incoming(
         path=path,
         headers=sent,
     )
-    facts = HeaderFacts(sent, 0, None, 0, None, "", None, None, None, None)
+    facts = HeaderFacts(sent)
     return Incoming(envelope, parse(path, orjson.dumps(dict(body))), facts)
 
 

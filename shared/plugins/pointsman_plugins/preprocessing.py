@@ -4,6 +4,7 @@ from abc import abstractmethod
 from collections.abc import Awaitable, Sequence
 from typing import ClassVar, Final, NamedTuple, TypeVar, cast
 
+import msgspec
 from pydantic import JsonValue
 
 from pointsman_apis.requests import StructuredBody
@@ -25,22 +26,22 @@ ENGINE_SALT: Key[bool] = Key("engine_salt", bool)
 """True when the `cache_salt` that the engine gets stands for the tenant too."""
 
 
-class HeaderFacts(NamedTuple):
+class HeaderFacts(msgspec.Struct, gc=False):
     """The facts that follow from the headers."""
 
     readable: dict[str, str]
     """Without credentials and cookies, within limits of size."""
-    dropped: int
+    dropped: int = 0
     """Headers left out because they were too long."""
-    session: str | None
-    priority: int
-    objective: str | None
+    session: str | None = None
+    priority: int = 0
+    objective: str | None = None
     """Name that stands for a priority; None without one, or when the request names the priority itself."""
-    fairness_id: str
-    slo_ttft_ms: float | None
-    slo_itl_ms: float | None
-    subset: tuple[str, ...] | None
-    workers: tuple[str, ...] | None
+    fairness_id: str = ""
+    slo_ttft_ms: float | None = None
+    slo_itl_ms: float | None = None
+    subset: tuple[str, ...] | None = None
+    workers: tuple[str, ...] | None = None
 
 
 class ProcessorVerdict(NamedTuple):
@@ -77,61 +78,54 @@ class Ports:
         return next((port for port in self._ports if isinstance(port, kind)), None)
 
 
-class Incoming:
+class Incoming(msgspec.Struct, eq=False):
     """A request in preprocessing: its content as it arrived, and the results of the processors."""
 
-    __slots__ = (
-        "_prompt", "answer_headers", "attributes", "body", "body_edits", "charges", "credentials", "declared",
-        "degraded", "envelope", "failures", "header_edits", "headers", "note", "rule", "shadow", "tokens", "verdicts",
-    )  # fmt: skip
-
-    def __init__(self, envelope: PreprocessRequest, body: StructuredBody, headers: HeaderFacts) -> None:
-        self.envelope = envelope
-        self.body = body
-        self.headers = headers
-        self.attributes: dict[str, JsonValue] = {}
-        """Attributes by the name of their key; use `read` and `write`."""
-        self.header_edits: dict[str, HeaderEdit] = {}
-        self.body_edits: dict[str, BodyEdit] = {}
-        self.answer_headers: dict[str, HeaderEdit] = {}
-        """Edits to the response's headers, for errors too; lower-case names."""
-        self.charges: list[LimitAsk] = []
-        """The charges of limits for it."""
-        self.credentials: Sequence[str] = ()
-        """Headers in which authentication in enforce mode looks for a credential."""
-        self.declared: frozenset[str] | None = None
-        """Names of the attributes that the configured processors declare; None where one runs alone."""
-        self._prompt: Prompt | None = None
-        self.rule: str | None = None
-        """The rewrite that was for the model asked for."""
-        self.tokens: PromptTokens | None = None
-        """The prompt's tokens, for the edge."""
-        self.note: str | None = None
-        """The note of the processor that runs; set it with `say`."""
-        self.verdicts: list[ProcessorVerdict] = []
-        self.failures: list[ProcessorFailure] = []
-        self.degraded: list[str] = []
-        """Why the decision isn't made as configured."""
-        self.shadow: dict[str, JsonValue] = {}
-        """Attributes that processors in shadow produced, for those in shadow behind them."""
+    envelope: PreprocessRequest
+    body: StructuredBody
+    headers: HeaderFacts
+    attributes: dict[str, JsonValue] = {}
+    """Attributes by the name of their key; use `read` and `write`."""
+    header_edits: dict[str, HeaderEdit] = {}
+    body_edits: dict[str, BodyEdit] = {}
+    answer_headers: dict[str, HeaderEdit] = {}
+    """Edits to the response's headers, for errors too; lower-case names."""
+    charges: list[LimitAsk] = []
+    """The charges of limits for it."""
+    credentials: Sequence[str] = ()
+    """Headers in which authentication in enforce mode looks for a credential."""
+    declared: frozenset[str] | None = None
+    """Names of the attributes that the configured processors declare; None where one runs alone."""
+    measured: Prompt | None = None
+    """The prompt as `measure` found it; read `prompt`."""
+    rule: str | None = None
+    """The rewrite that was for the model asked for."""
+    tokens: PromptTokens | None = None
+    """The prompt's tokens, for the edge."""
+    note: str | None = None
+    """The note of the processor that runs; set it with `say`."""
+    verdicts: list[ProcessorVerdict] = []
+    failures: list[ProcessorFailure] = []
+    degraded: list[str] = []
+    """Why the decision isn't made as configured."""
+    shadow: dict[str, JsonValue] = {}
+    """Attributes that processors in shadow produced, for those in shadow behind them."""
 
     @property
     def model(self) -> str:
         """The model to route by: what the client asked for, or what preprocessing put in its place."""
-        if not self.body_edits:
-            return str(self.body.document.get("model") or self.body.model)
-        return str(self.field("model") or self.body.model)
+        body = self.body
+        named = self.field("model") if self.body_edits else body.document.get("model")
+        return str(named or body.model)
 
     @property
     def prompt(self) -> Prompt:
         """The prompt as known without a tokenizer."""
-        if self._prompt is None:
-            return self.measure()
-        return self._prompt
+        return self.measured or self.measure()
 
     def measure(self) -> Prompt:
         """Find out `prompt` now, which takes long for a large body."""
-        self._prompt = found = prompt_of(self.body)
+        self.measured = found = prompt_of(self.body)
         return found
 
     def read(self, key: Key[T]) -> T | None:

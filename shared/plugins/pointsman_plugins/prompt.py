@@ -7,8 +7,9 @@ as a prefix (S4-12), and chats that differ in tools or template share nothing (S
 """
 
 from array import array
-from typing import Final, NamedTuple
+from typing import Final
 
+import msgspec
 import xxhash
 from pydantic import JsonValue
 
@@ -29,7 +30,7 @@ _HOLDERS: Final = ("content", "output")
 _FILLER: Final = MEDIA_TOKENS * BYTES_PER_TOKEN // 32
 
 
-class Prompt(NamedTuple):
+class Prompt(msgspec.Struct, frozen=True, gc=False):
     """The prompt, ready to be cut into blocks."""
 
     stream: bytes
@@ -41,18 +42,14 @@ class Prompt(NamedTuple):
 def prompt_of(body: StructuredBody) -> Prompt:
     """The prompt of a request. Raises Refusal 400 for one that nests too deep."""
     view = body.view
-    if view.messages is not None:
-        return _conversation(view.head, view.messages, body.media)
-    prompt = _texts(view.prompts or [""])
-    return prompt if body.api.keeps_prefix else prompt._replace(stream=b"")
-
-
-def _conversation(head: tuple[object, ...], messages: list[Document], media: tuple[str, ...]) -> Prompt:
-    if media:
+    messages, head = view.messages, view.head
+    if messages is None:
+        return _texts(view.prompts or [""], keeps_prefix=body.api.keeps_prefix)
+    if body.media:
         messages = [_without_media(message) for message in messages]
     # Without the closing bracket, the next turn's stream begins with this one.
     stream = written(messages)[AROUND : -AROUND - 1]
-    if head.count(None) < len(head):
+    if head and head.count(None) < len(head):
         stream = written(head)[AROUND:-AROUND] + stream
     return Prompt(stream, -(-len(stream) // BYTES_PER_TOKEN))
 
@@ -79,13 +76,13 @@ def _fingerprint(part: JsonValue, results: bool) -> JsonValue:
     return xxhash.xxh3_128_hexdigest(memoryview(written(part))[AROUND:-AROUND]) * _FILLER
 
 
-def _texts(prompts: list[str | list[int]]) -> Prompt:
+def _texts(prompts: list[str | list[int]], *, keeps_prefix: bool) -> Prompt:
     """Several prompts in one request are scheduled together; the blocks are those of the first."""
     first = prompts[0]
     stream = first.encode() if isinstance(first, str) else _little_endian(first)
     exact = all(isinstance(prompt, list) for prompt in prompts)
     tokens = sum(len(prompt) if isinstance(prompt, list) else _estimate(len(prompt.encode())) for prompt in prompts)
-    return Prompt(stream, tokens, exact)
+    return Prompt(stream if keeps_prefix else b"", tokens, exact)
 
 
 def _estimate(size: int) -> int:

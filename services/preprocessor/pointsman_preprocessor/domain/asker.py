@@ -21,7 +21,9 @@ ASKS_WHO: Final = MODELS
 
 def asker(request: PreprocessRequest) -> Incoming:
     """A request with nothing but its headers. Raises Refusal for invalid headers."""
-    return Incoming(request, StructuredBody(b"", {}, UNKNOWN, View(prompts=[]), ""), read_headers(request.headers))
+    return Incoming(
+        request, StructuredBody(b"", {}, UNKNOWN, View(prompts=[]), "", {}, None), read_headers(request.headers)
+    )
 
 
 def allowed_models_answer(incoming: Incoming, stage: str) -> Answer:

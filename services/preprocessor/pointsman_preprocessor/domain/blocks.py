@@ -7,6 +7,7 @@ prompts can make collisions. Therefore the chain of a tenant starts from the ten
 
 import sys
 from array import array
+from struct import iter_unpack
 from typing import Final
 
 import xxhash
@@ -18,13 +19,9 @@ LIMIT: Final = 4096
 def chain(stream: bytes, block_bytes: int, root: int, limit: int = LIMIT) -> bytes:
     """Hashes of the full blocks of `stream`, 8 bytes each, little-endian. `root` is the hash before the first; at most
     `limit` blocks are described."""
-    digest = xxhash.xxh3_64_intdigest
-    hashes = array("Q")
-    append = hashes.append
-    parent = root
-    for end in range(block_bytes, min(len(stream), block_bytes * limit) + 1, block_bytes):
-        parent = digest(stream[end - block_bytes : end], parent)
-        append(parent)
+    digest, parent = xxhash.xxh3_64_intdigest, root
+    full = stream[: min(len(stream) // block_bytes, limit) * block_bytes]
+    hashes = array("Q", [parent := digest(block, parent) for (block,) in iter_unpack(f"{block_bytes}s", full)])
     if sys.byteorder == "big":
         hashes.byteswap()
     return hashes.tobytes()

@@ -3,7 +3,6 @@
 from collections.abc import Awaitable, Iterable
 from typing import Final
 
-from pointsman_apis.facts import features, max_output_tokens, readable_fields
 from pointsman_contracts.journey import BlockChain, Journey, RequestFacts, Stage, StageReport, edited
 from pointsman_core.config import Config, ProcessorUse, active
 from pointsman_core.fingerprint import deciding, fingerprint
@@ -83,7 +82,7 @@ class Pipeline:
                 incoming.rule = found.rule
                 incoming.set_field("model", found.model)
         if headers.objective is not None:
-            incoming.headers = headers._replace(priority=self.names.priority(headers.objective, incoming.model))
+            headers.priority = self.names.priority(headers.objective, incoming.model)
         return self._chain.run(incoming) if self._chain.steps else None
 
     @property
@@ -154,13 +153,18 @@ def describe(
         tenant = str((incoming.read(IDENTITY) or {}).get("tenant") or "")
         keeper = "" if incoming.read(ENGINE_SALT) else tenant
     # Only a salt that the engine has too separates the tenant's blocks: KV events have no other name for them.
-    root = salt(keeper, str(incoming.field("cache_salt") or ""), "ids" if prompt.exact else "text")
+    given = incoming.field("cache_salt") if incoming.body_edits else document.get("cache_salt")
+    root = salt(keeper, str(given or ""), "ids" if prompt.exact else "text")
     # All chains share the space that a journey has for one.
     most = LIMIT // len(block_tokens)
-    others = [
-        BlockChain(block_tokens=size, blocks=chain(prompt.stream, size * BYTES_PER_TOKEN, root, most))
-        for size in block_tokens[1:]
-    ]
+    size, others = block_tokens[0], ()
+    if len(block_tokens) > 1:
+        others = tuple(
+            [
+                BlockChain(block_tokens=other, blocks=chain(prompt.stream, other * BYTES_PER_TOKEN, root, most))
+                for other in block_tokens[1:]
+            ]
+        )
     return RequestFacts(
         api=body.api.name,
         path=incoming.envelope.path,
@@ -168,18 +172,18 @@ def describe(
         body_bytes=len(body.raw),
         prompt_tokens=prompt.tokens,
         tokens_exact=prompt.exact,
-        max_output_tokens=max_output_tokens(body),
+        max_output_tokens=body.max_output_tokens,
         answers=body.view.answers,
-        block_tokens=block_tokens[0],
-        blocks=chain(prompt.stream, block_tokens[0] * BYTES_PER_TOKEN, root, most),
-        other_chains=tuple(others),
+        block_tokens=size,
+        blocks=chain(prompt.stream, size * BYTES_PER_TOKEN, root, most),
+        other_chains=others,
         blocks_precise=prompt.exact and not keeper,
         fingerprint=fingerprint(body.api.name, deciding(edited(document, incoming.body_edits.values())))
         if fingerprinted and body.api.complete
         else b"",
-        features=features(body),
+        features=body.features,
         headers=headers.readable,
-        fields=readable_fields(document, identifiers=not body.api.passed),
+        fields=body.readable,
         attributes=attributes,
         session=headers.session,
         priority=headers.priority,

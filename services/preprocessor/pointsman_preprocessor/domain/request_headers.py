@@ -52,9 +52,15 @@ _PUBLIC_TOKENS: Final = frozenset({"x-session-token"})
 
 def read_headers(headers: Mapping[str, str]) -> HeaderFacts:
     """Read the headers of a request (lower-case names). Raises Refusal 400 for an invalid value."""
-    readable, dropped = _readable(headers)
+    sizes = [*map(len, headers.values())]
+    if sum(sizes) + sum(map(len, headers)) <= HEADERS_LIMIT and max(sizes, default=0) <= LONGEST_VALUE:
+        readable, dropped = dict(headers), 0
+        for name in _secrets(tuple(headers)):
+            del readable[name]
+    else:
+        readable, dropped = _short(headers)
     if _OPTIONS.isdisjoint(headers):
-        return HeaderFacts(readable, dropped, None, 0, None, "", None, None, None, None)
+        return HeaderFacts(readable, dropped)
     get = headers.get
     priority = get(_PRIORITY)
     objective = _first(headers, _OBJECTIVE) if priority is None else None
@@ -80,7 +86,13 @@ def is_secret(name: str) -> bool:
     return name in _SECRET_NAMES or name.endswith(_SECRET_ENDINGS) or any(part in name for part in _SECRET_PARTS)
 
 
-def _readable(headers: Mapping[str, str]) -> tuple[dict[str, str], int]:
+@lru_cache(maxsize=1024)
+def _secrets(names: tuple[str, ...]) -> list[str]:
+    """Those of a request's headers that may carry a credential: most requests have the names of an earlier one."""
+    return [name for name in names if is_secret(name)]
+
+
+def _short(headers: Mapping[str, str]) -> tuple[dict[str, str], int]:
     kept: dict[str, str] = {}
     dropped = 0
     left = HEADERS_LIMIT

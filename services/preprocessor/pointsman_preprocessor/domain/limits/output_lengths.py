@@ -4,7 +4,6 @@ from bisect import insort
 from math import ceil, log2, sqrt
 from typing import Final
 
-from pointsman_apis.facts import max_output_tokens
 from pointsman_plugins.preprocessing import Incoming
 
 UNKNOWN_LENGTH: Final = 1024
@@ -91,7 +90,7 @@ class OutputLengths:
 def answer_length(incoming: Incoming, lengths: OutputLengths, tenant: str, configured: int | None) -> tuple[int, int]:
     """Tokens of one answer: expected, and at most as far as the request says. `configured` goes before what `lengths`
     learned of this tenant's answers (empty: of all)."""
-    most = max_output_tokens(incoming.body)
+    most = incoming.body.max_output_tokens
     if configured is not None:
         return (configured, configured) if most is None else (min(most, configured), most)
     expected = lengths.expected(tenant, incoming.model) or UNKNOWN_LENGTH
