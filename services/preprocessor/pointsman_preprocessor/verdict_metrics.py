@@ -36,7 +36,7 @@ class VerdictMetrics:
             child = self._children.get(key)
             if child is None:
                 child = self._children[key] = self._verdicts.labels(*key)
-            child.inc()
+            child.total += 1
         for failure in incoming.failures:
             told = (failure.processor, type(failure.error))
             if told not in self._told:

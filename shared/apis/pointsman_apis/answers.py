@@ -31,8 +31,6 @@ _BINARY: Final = frozenset(
 )
 """Members that hold Base64."""
 _SPELLING: Final = frozenset({"logprobs", "prompt_logprobs"})
-_KNOWN: Final = frozenset((*_IDENTIFIERS, *_BINARY, *("choices", "delta", "index", "created", "usage", "content")))
-"""Names that needn't be looked at."""
 _SPACES: Final = (" ", "\n", "\t")
 
 
@@ -68,10 +66,9 @@ def _look(
     holder: Answer, where: _Path | None, known: set[tuple[int, str]], found: list[Slot], echoed: frozenset[str]
 ) -> bool:
     """Find the texts of an object and of those inside it. Returns whether these are all."""
-    whole = True
+    names = "".join(holder)
+    whole = " " not in names and (len(names) <= LONGEST_NAME or max(map(len, holder)) <= LONGEST_NAME)
     for name, value in holder.items():
-        if name not in _KNOWN and (len(name) > LONGEST_NAME or " " in name):
-            whole = False
         kind = type(value)
         if kind is str:
             text = cast("str", value)

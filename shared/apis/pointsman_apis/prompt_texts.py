@@ -152,10 +152,9 @@ def body_members(body: bytes) -> Document:
 def prompt_texts(body: Document, *, everything: bool = False) -> PromptTexts:
     """Read the members of a body. `everything`: any member may hold a text for the model."""
     reader = _Reader()
-    for name in SPOKEN:
-        if name in body:
-            whole = name in _WHOLE and name != "input"
-            reader.read(body, name, name, "user" if everything else _FIXED.get(name, "user"), whole=whole)
+    for name in filter(body.__contains__, SPOKEN):
+        whole = name in _WHOLE and name != "input"
+        reader.read(body, name, name, "user" if everything else _FIXED.get(name, "user"), whole=whole)
     nvext = body.get("nvext")
     if body.get("prompt_embeds") or (isinstance(nvext, dict) and cast("Document", nvext).get("token_data")):
         reader.cannot_read(TOKENS)

@@ -110,8 +110,9 @@ def texts(holder: Answer, prefix: str, members: dict[str, str], *, complete: boo
 def objects(holder: Answer, name: str) -> list[Answer]:
     """Those in a list of the document; none where there is no list."""
     value = holder.get(name)
-    items = cast("list[object]", value) if isinstance(value, list) else []
-    return [cast("Answer", item) for item in items if isinstance(item, dict)]
+    if not isinstance(value, list):
+        return []
+    return [cast("Answer", item) for item in cast("list[object]", value) if isinstance(item, dict)]
 
 
 def forget_spelling(value: object) -> bool:

@@ -44,7 +44,7 @@ class HeaderFacts(msgspec.Struct, gc=False):
     workers: tuple[str, ...] | None = None
 
 
-class ProcessorVerdict(NamedTuple):
+class ProcessorVerdict(msgspec.Struct, frozen=True, gc=False):
     """The result of one processor, for the decision's trail."""
 
     processor: str

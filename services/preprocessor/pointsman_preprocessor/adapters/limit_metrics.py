@@ -98,7 +98,7 @@ class LimitMetrics:
         child = self._decided.get(key)
         if child is None:
             child = self._decided[key] = self._requests.labels(*key)
-        child.inc()
+        child.total += 1
 
     def settled(self, limit: str, reserved: float, used: float) -> None:
         """Count a request that ended."""
@@ -106,8 +106,9 @@ class LimitMetrics:
         if children is None:
             children = self._tokens.labels(limit, "reserved"), self._tokens.labels(limit, "used")
             self._settled[limit] = children
-        children[0].inc(reserved)
-        children[1].inc(used)
+        of_reserved, of_used = children
+        of_reserved.total += reserved
+        of_used.total += used
 
     def moved(self, how: str) -> None:
         """Count a shard that was taken over or given up."""

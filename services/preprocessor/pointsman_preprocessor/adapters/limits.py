@@ -2,6 +2,7 @@
 
 import sys
 import time
+from functools import partial
 from typing import Final
 
 from pointsman_contracts.limits import LIMITS_BUCKET, LimitAsks, LimitHandOver, LimitReleases
@@ -24,17 +25,14 @@ TICK_S: Final = 0.1
 SWEEP_S: Final = 1.0
 
 
+_running_s: Final = partial(time.clock_gettime, time.CLOCK_BOOTTIME) if sys.platform == "linux" else time.monotonic
+_BEGAN: Final = time.time() - _running_s()
+
+
 def steady_clock() -> float:
     """Unix seconds that never go back: counts outlive the process and its clock. They go
     on while the process is stopped, and where the system can tell while the machine sleeps too: leases run out."""
     return _BEGAN + _running_s()
-
-
-def _running_s() -> float:
-    return time.clock_gettime(time.CLOCK_BOOTTIME) if sys.platform == "linux" else time.monotonic()
-
-
-_BEGAN: Final = time.time() - _running_s()
 
 
 class SharedLimits:

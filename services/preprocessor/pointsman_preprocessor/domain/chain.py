@@ -43,6 +43,7 @@ class _Compiled(NamedTuple):
     process: Callable[[Incoming], Awaitable[None] | None]
     undoable: bool
     reports: bool
+    name: str
 
 
 class _Before:
@@ -86,7 +87,8 @@ class Chain:
         """`within` is None: waits have no bound."""
         self.steps: Final = tuple(steps)
         self._compiled: Final = tuple(
-            _Compiled(step, step.processor.process, step.undoable, step.processor.reports) for step in self.steps
+            _Compiled(step, step.processor.process, step.undoable, step.processor.reports, step.processor.name)
+            for step in self.steps
         )
         self._within: Final = within
         self._clock: Final = clock
@@ -103,22 +105,26 @@ class Chain:
 
     def _run(self, incoming: Incoming, left: Iterator[_Compiled]) -> Awaitable[None] | None:
         clock = self._clock
-        for step, process, undoable, reports in left:
-            began = clock()
+        began = clock()
+        for step, process, undoable, reports, name in left:
             before = self._enter(step, incoming) if undoable else None
             try:
                 waiting = process(incoming)
             except Exception as error:  # noqa: BLE001 - a plugin may raise anything; `on_error` decides
                 self._ended(step, incoming, began, before, error)
+                began = clock()
                 continue
             if waiting is not None:
                 return self._resume(step, incoming, began, before, waiting, left)
+            # A step begins where the one before it ends.
+            ended = clock()
             if before is not None:
                 self._ended(step, incoming, began, before, None)
             elif reports or incoming.note is not None:
-                took_ms = round((clock() - began) * 1000, 3)
-                incoming.verdicts.append(ProcessorVerdict(step.processor.name, "passed", took_ms, incoming.note))
+                took_ms = round((ended - began) * 1000, 3)
+                incoming.verdicts.append(ProcessorVerdict(name, "passed", took_ms, incoming.note))
                 incoming.note = None
+            began = ended
         return None
 
     async def _resume(

@@ -225,12 +225,12 @@ def processor_reports(incoming: Incoming, instance: str) -> tuple[StageReport, .
     return tuple(
         [
             StageReport(
-                stage=f"preprocessor/{processor}",
+                stage=f"preprocessor/{verdict.processor}",
                 instance=instance,
-                outcome=outcome,
-                took_ms=took_ms,
-                note=note if note is None else note[:NOTE_LIMIT],
+                outcome=verdict.outcome,
+                took_ms=verdict.took_ms,
+                note=verdict.note and verdict.note[:NOTE_LIMIT],
             )
-            for processor, outcome, took_ms, note in incoming.verdicts
+            for verdict in incoming.verdicts
         ]
     )

@@ -62,7 +62,8 @@ class Batch:
             if read is None:
                 self.unreadable.append(Unreadable(message.subject, len(message.payload), message.sequence))
             else:
-                trace = trace_of(message_headers.find(message.headers, message_headers.TRACEPARENT_NAME))
+                sampled = message_headers.find(message.headers, message_headers.TRACEPARENT_NAME)
+                trace = None if sampled is None else trace_of(sampled)
                 self.entries.append(read if trace is None else read._replace(trace=trace))
 
     @property

@@ -24,7 +24,7 @@ Row = tuple[bytes | str | int | None, ...]
 def key_of(at_ms: int, name: str, body: bytes = b"") -> bytes:
     """16 bytes that stand for a name at a time, and its body: a process that reuses an earlier one's name numbers its
     events anew. A checksum is enough to tell the bodies of one name at one time apart."""
-    time = min(max(at_ms, 0), _LAST).to_bytes(_TIME_BYTES, "big")
+    time = (at_ms if 0 <= at_ms <= _LAST else min(max(at_ms, 0), _LAST)).to_bytes(_TIME_BYTES, "big")
     named = b"%d:%d:%s" % (crc32(body), len(body), name.encode())
     return time + blake2b(named, digest_size=10).digest()
 

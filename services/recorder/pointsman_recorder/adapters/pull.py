@@ -6,7 +6,9 @@ four messages a request. Protocol: https://docs.nats.io/reference/reference-prot
 
 import asyncio
 import json
-from typing import Final, NamedTuple
+from typing import Final
+
+import msgspec
 
 from pointsman_runtime.bus import message_headers
 from pointsman_runtime.bus.link import PubSub
@@ -25,20 +27,32 @@ _ENDED: Final = ("404", "408")
 """Statuses of a request for messages that came to its end without all that it asked for."""
 
 
-class Taken(NamedTuple):
+class Taken(msgspec.Struct, frozen=True, gc=False):
     """One message of the stream."""
 
     subject: str
     headers: bytes
     payload: bytes
-    sequence: int
-    """Its place in the stream."""
-    stored_ms: int
-    """When the stream got it, unix milliseconds."""
-    following: int
-    """Messages of the stream that follow it."""
     acknowledge: str
     """Subject that its acknowledgement goes to."""
+    place: list[str]
+    """Tokens of that subject: the numbers of the message in the stream and of its delivery, when the stream got it, and
+    how many messages follow."""
+
+    @property
+    def sequence(self) -> int:
+        """Its place in the stream."""
+        return int(self.place[0])
+
+    @property
+    def stored_ms(self) -> int:
+        """When the stream got it, unix milliseconds."""
+        return int(self.place[2]) // 1_000_000
+
+    @property
+    def following(self) -> int:
+        """Messages of the stream that follow it."""
+        return int(self.place[3])
 
 
 class Missed(Exception):
@@ -125,18 +139,18 @@ class Pull:
             return
         tokens = reply.split(".")
         first = 5 if len(tokens) == _PLAIN_TOKENS else 7
-        sequence, delivered, stored_ns, following = tokens[first : first + 4]
+        place = tokens[first : first + 4]
         # Numbers of deliveries have no gaps: where one is missing, a message was lost on its way.
         self._delivered += 1
-        if int(delivered) != self._delivered:
+        if int(place[1]) != self._delivered:
             self._fail(f"message {self._delivered} of the consumer didn't arrive")
             return
         self._asked -= 1
-        taken = Taken(subject, headers, payload, int(sequence), int(stored_ns) // 1_000_000, int(following), reply)
-        self._taken.append(taken)
-        if len(self._taken) == 1:
+        self._taken.append(Taken(subject, headers, payload, reply, place))
+        waiting = len(self._taken)
+        if waiting == 1:
             self._some.set()
-        elif len(self._taken) == BATCH:
+        elif waiting == BATCH:
             self._full.set()
 
     def _told(self, headers: bytes) -> None:

@@ -5,9 +5,10 @@ or taken back (RFC 0021 of Kuadrant). A request that was never settled counts no
 """
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from math import inf
 from typing import Final, NamedTuple
+
+import msgspec
 
 from pointsman_contracts.limits import (
     ChargeState,
@@ -29,8 +30,7 @@ _CounterKey = tuple[str, str, str]
 """Limit, window, scope."""
 
 
-@dataclass(slots=True, eq=False)
-class _Charge:
+class _Charge(msgspec.Struct, eq=False, gc=False):
     """The part of a request that one limit counted."""
 
     limit: str
@@ -44,7 +44,7 @@ class _Charge:
     risk: float
 
 
-class _Found(NamedTuple):
+class _Found(msgspec.Struct, frozen=True, gc=False):
     """The counts of a limit's windows in one scope."""
 
     windows: tuple[LimitWindow, ...]

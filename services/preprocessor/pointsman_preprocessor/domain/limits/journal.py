@@ -1,7 +1,9 @@
 """Remembers other keepers' latest grants, which their snapshots don't have yet."""
 
 from collections.abc import Iterable, Iterator
-from typing import Final, NamedTuple
+from typing import Final
+
+import msgspec
 
 from pointsman_contracts.limits import LimitAsk, LimitGrant, LimitShard
 
@@ -16,7 +18,7 @@ _Key = tuple[int, str, str, str]
 """Number, edge, request and limit."""
 
 
-class Granted(NamedTuple):
+class Granted(msgspec.Struct, frozen=True, gc=False):
     """One admitted request, by the clock of this process."""
 
     number: int

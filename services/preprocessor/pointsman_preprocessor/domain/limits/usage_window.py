@@ -77,7 +77,9 @@ class UsageWindow:
 
     def correct(self, tokens: float, at: float, now: float) -> None:
         """Subtract from the usage that was added at `at`. Usage outside the window is settled already."""
-        self._forget(int(now / self.width) - SLOTS)
+        oldest = int(now / self.width) - SLOTS
+        if self._first < oldest:
+            self._forget(oldest)
         offset = int(at / self.width) - self._first
         if 0 <= offset < len(self._slots):
             taken = min(tokens, self._slots[offset])
@@ -86,7 +88,9 @@ class UsageWindow:
 
     def reset_s(self, now: float) -> float:
         """Seconds until the window is empty."""
-        self._forget(int(now / self.width) - SLOTS)
+        oldest = int(now / self.width) - SLOTS
+        if self._first < oldest:
+            self._forget(oldest)
         slots = self._slots
         last = len(slots)
         while last and slots[last - 1] <= 0:
