@@ -150,6 +150,50 @@ async def test_envoy_sends_as_much_of_an_answer_as_is_needed(name: str, start_pi
     assert (await exchange.reply()).mode == wanted
 
 
+HEEDED = {"x-pointsman-mode-override": "heeded"}
+"""Metadata of an Envoy that lets the adapter choose how answers come, whatever way requests do."""
+CHAT_PATH = "/v1/chat/completions"
+CHOICES: dict[str, tuple[dict[str, str], str, bytes, int | None]] = {
+    "a document": (HEEDED, CHAT_PATH, BODY, FULL_DUPLEX),
+    "a document, said explicitly": (HEEDED, CHAT_PATH, BODY[:-1] + b',"stream": false}', FULL_DUPLEX),
+    "a document about streams": (HEEDED, CHAT_PATH, BODY[:-1] + rb',"user":"\"stream\":true"}', FULL_DUPLEX),
+    "a stream": (HEEDED, CHAT_PATH, BODY[:-1] + b',"stream" : true}', None),
+    "embeddings, which are long": (HEEDED, "/v1/embeddings", b'{"model":"llama-8b","input":"a"}', None),
+    "an Envoy that keeps to its mode": ({}, CHAT_PATH, BODY, None),
+}
+
+
+@pytest.mark.parametrize("name", CHOICES)
+async def test_a_document_is_asked_for_at_once_where_envoy_heeds_it(name: str, start_picker: StartPicker) -> None:
+    metadata, path, body, wanted = CHOICES[name]
+    picker = await start_picker()
+    exchange = picker.client.open(metadata)
+    await exchange.request(modes=(FULL_DUPLEX, STREAMED), path=path)
+    await exchange.body(body)
+    head, sent_on = await exchange.replies(2)
+    assert (head.mode, sent_on.body, sent_on.end) == (wanted, body, True)
+    await exchange.response(upstream="10.0.0.1:8000")
+    assert (await exchange.reply()).kind == "response_headers"
+    await exchange.body(ANSWER, of="response")
+    piece = await exchange.reply()
+    assert (piece.body, piece.end) == ((None, False) if wanted is None else (ANSWER, True))
+    (done,) = await picker.completed()
+    assert (done.outcome, done.bytes_out) == ("ok", len(ANSWER))
+
+
+async def test_pieces_of_a_stream_pass_where_envoy_doesnt_heed_that_none_are_wanted(start_picker: StartPicker) -> None:
+    picker = await start_picker()
+    exchange = await answering(picker, (FULL_DUPLEX, STREAMED))
+    await exchange.response(headers=STREAM)
+    assert (await exchange.reply()).mode == NONE
+    for piece, end in ((EVENT, False), (USAGE, True)):
+        await exchange.body(piece, of="response", end=end)
+        reply = await exchange.reply()
+        assert (reply.kind, reply.body) == ("response_body", None)
+    (done,) = await picker.completed()
+    assert (done.outcome, done.bytes_out) == ("ok", len(EVENT + USAGE))
+
+
 async def test_a_stream_that_passes_unseen_costs_nothing_and_is_completed_when_envoy_is_through(
     start_picker: StartPicker,
 ) -> None:

@@ -40,7 +40,7 @@ def framed(message: bytes) -> bytes:
 def test_messages_are_read_as_they_were_sent_however_they_are_cut(messages: list[bytes], size: int) -> None:
     async def read_all() -> tuple[list[bytes], FakePeer]:
         peer = FakePeer()
-        call = Call(1, peer)
+        call = Call(1, peer, {})
         data = b"".join(map(framed, messages))
         for start in range(0, len(data), size):
             call.received(data[start : start + size], end=False)
@@ -58,7 +58,7 @@ def test_messages_are_read_as_they_were_sent_however_they_are_cut(messages: list
 
 async def test_unread_messages_arent_taken_until_the_call_ends() -> None:
     peer = FakePeer()
-    call = Call(1, peer)
+    call = Call(1, peer, {})
     call.received(framed(b"one"), end=False)
     call.received(framed(b"two"), end=False)
     assert (len(call.unread), peer.taken_bytes) == (2, 0)
@@ -72,7 +72,7 @@ async def test_unread_messages_arent_taken_until_the_call_ends() -> None:
     ids=["compressed", "too long"],
 )
 async def test_an_unreadable_message_fails_the_call_after_the_readable_ones(data: bytes, status: Status) -> None:
-    call = Call(1, FakePeer())
+    call = Call(1, FakePeer(), {})
     call.received(framed(b"one") + data, end=False)
     assert await call.read() == b"one"
     with pytest.raises(CallFailed) as failed:
@@ -82,7 +82,7 @@ async def test_an_unreadable_message_fails_the_call_after_the_readable_ones(data
 
 async def test_a_write_waits_while_the_client_takes_nothing() -> None:
     peer = FakePeer()
-    call = Call(1, peer)
+    call = Call(1, peer, {})
     peer.full = True
     writing = asyncio.ensure_future(call.write(b"one"))
     await asyncio.sleep(0)

@@ -42,7 +42,7 @@ def answer() -> bytes:
 async def test_a_message_of_envoys_before_work_that_takes_no_time_ends_it_and_no_later_one(
     said: bytes, expected: type[Exception]
 ) -> None:
-    call = Call(1, FakePeer())
+    call = Call(1, FakePeer(), {})
     call.received(said, end=True)
     begun: list[str] = []
 

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from pointsman_epp_adapter.adapters import usual_messages, wire
+from pointsman_epp_adapter.adapters.answer_fields import ALL_DUPLEX
 from pointsman_epp_adapter.domain.envoy_events import BodyMode
 from pointsman_epp_adapter.domain.mutation import HeaderChanges
 from pointsman_ext_proc.messages import DecodeError, ProcessingRequest, ProcessingResponse
@@ -181,6 +182,23 @@ def test_a_decision_is_written_as_protobuf_writes_it(size: int, buffered: bool) 
     fields["pointsman"].struct_value.fields["level"].string_value = "full"
     fields["pointsman"].struct_value.fields["worker"].string_value = "w" * size
     assert ProcessingResponse.FromString(written) == expected
+
+
+@pytest.mark.parametrize("size", SIZES)
+@pytest.mark.parametrize("buffered", [True, False])
+def test_further_changes_and_a_mode_behind_a_decision_are_read_as_one_message(size: int, buffered: bool) -> None:
+    first, further = HeaderChanges([(b"x-a", b"1")], ["x-b"]), _changes(size)
+    (written,) = wire.decided(first, "10.0.0.1:8000", {}, buffered_body=buffered)
+    written += ALL_DUPLEX + wire.further(further, buffered_body=buffered, body=b"b" * size if buffered else None)
+    together = HeaderChanges([*first.set, *further.set], [*first.remove, *further.remove])
+    (expected,) = wire.decided(
+        together, "10.0.0.1:8000", {}, buffered_body=buffered, body=b"b" * size if buffered else None
+    )
+    message = ProcessingResponse.FromString(expected)
+    mode = message.mode_override
+    mode.request_body_mode = mode.response_body_mode = int(BodyMode.FULL_DUPLEX_STREAMED)
+    mode.response_header_mode = mode.request_trailer_mode = mode.response_trailer_mode = 1
+    assert ProcessingResponse.FromString(written) == message
 
 
 def test_a_request_without_destination_gets_no_metadata() -> None:

@@ -172,9 +172,9 @@ class ExtProcClient:
     ) -> None:
         await self.channel.close()
 
-    def open(self) -> Exchange:
-        """Begin a stream."""
-        return Exchange(self._method())
+    def open(self, metadata: Mapping[str, str] | None = None) -> Exchange:
+        """Begin a stream, with headers of its own."""
+        return Exchange(self._method(metadata=tuple((metadata or {}).items())))
 
 
 async def sent_on(exchange: Exchange, body: bytes = CHAT, **request: object) -> list[Reply]:

@@ -241,9 +241,15 @@ def _modes(request: str, response: str) -> Json:
 
 def _at_once() -> Json:
     """Headers and body of a request leave for the adapter together, and the adapter still says how it wants the answer:
-    Envoy 1.40 heeds that as long as the filter's own mode isn't full duplex, whatever a virtual host's is."""
-    kind = f"{_TYPES}.filters.http.ext_proc.v3.ExtProcPerRoute"
-    return {"@type": kind, "overrides": {"processing_mode": _modes(_DUPLEX, "STREAMED")}}
+    Envoy 1.40 heeds that as long as the filter's own mode isn't full duplex, whatever a virtual host's is. The metadata
+    tells the adapter so."""
+    return {
+        "@type": f"{_TYPES}.filters.http.ext_proc.v3.ExtProcPerRoute",
+        "overrides": {
+            "processing_mode": _modes(_DUPLEX, "STREAMED"),
+            "grpc_initial_metadata": [{"key": "x-pointsman-mode-override", "value": "heeded"}],
+        },
+    }
 
 
 def _without_orders() -> Json:

@@ -59,6 +59,12 @@ def override(mode: BodyMode) -> bytes:
     return _OVERRIDES[mode]
 
 
+ALL_DUPLEX: Final = b"\x4a\x0a\x10%c\x18%c\x20%c\x28%c\x30%c" % (
+    _SEND, BodyMode.FULL_DUPLEX_STREAMED, BodyMode.FULL_DUPLEX_STREAMED, _SEND, _SEND,
+)  # fmt: skip
+"""`mode_override` in the answer to a request's headers: its body stays in full duplex, and the answer comes so too."""
+
+
 def _entry(name: str, value: bytes) -> bytes:
     return field(b"\x0a", name.encode()) + field(b"\x12", value)
 

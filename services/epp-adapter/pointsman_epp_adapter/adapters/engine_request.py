@@ -1,28 +1,33 @@
 """The request to an engine: the endpoints of a decision for Envoy, and the changes of headers and body."""
 
+import re
 from collections.abc import Iterable, Sequence
 from functools import lru_cache
 from itertools import chain
 from operator import itemgetter
 from typing import Final
 
+from pointsman_apis.api import Api
 from pointsman_apis.paths import Route
 from pointsman_contracts.reply import Decision
 from pointsman_edge.deciding.static_choice import NoEndpoints, outside_subset
 from pointsman_edge.taking_in.request_headers import ClientHeaders
 from pointsman_edge.telling.request_record import RequestRecord
 from pointsman_epp_adapter.adapters import wire
-from pointsman_epp_adapter.adapters.answer_fields import SHORTEST_ID, blank_id
+from pointsman_epp_adapter.adapters.answer_fields import ALL_DUPLEX, SHORTEST_ID, blank_id
 from pointsman_epp_adapter.adapters.envoy_edge import EnvoyEdge
-from pointsman_epp_adapter.adapters.stream import WholeBody
+from pointsman_epp_adapter.adapters.stream import Stream, WholeBody
 from pointsman_epp_adapter.domain.destination import DESTINATION, Destination, destinations, within
-from pointsman_epp_adapter.domain.envoy_events import RequestHead
+from pointsman_epp_adapter.domain.envoy_events import BodyMode, RequestHead
 from pointsman_epp_adapter.domain.mutation import Header, HeaderChanges, edited, stripped
 from pointsman_epp_adapter.domain.protocol_headers import worker_headers
 from pointsman_runtime.telling.logs import Log
 
 _NAME: Final = itemgetter(0)
 _DESTINATION: Final = DESTINATION.encode()
+
+_STREAMS: Final = re.compile(rb'"stream"\s*:\s*true')
+"""In a body that asks for a stream. A string of JSON has no quotation mark that isn't escaped."""
 
 _log = Log("exchange")
 
@@ -45,6 +50,16 @@ def chosen(envoy: EnvoyEdge, record: RequestRecord, decision: Decision, head: Re
     return found[:1] if envoy.settings.dynamo_headers else found
 
 
+def answer_mode(stream: Stream, head: RequestHead, whole: WholeBody, api: Api) -> BodyMode:
+    """How Envoy sends the answer. Headers and body of a document come at once, in full duplex, where Envoy lets the
+    adapter choose; a stream would cost CPU time for every piece of it, and so would a long list of embeddings."""
+    mode = head.response_mode
+    document = api.generates and not api.passed and _STREAMS.search(whole.data) is None
+    if stream.heeds_modes and document and not (whole.buffered or head.end) and mode is BodyMode.STREAMED:
+        return BodyMode.FULL_DUPLEX_STREAMED
+    return mode
+
+
 def messages(
     envoy: EnvoyEdge,
     record: RequestRecord,
@@ -55,9 +70,10 @@ def messages(
     requested: Route,
     whole: WholeBody,
     body: bytes,
+    mode: BodyMode,
 ) -> Iterable[bytes]:
     """The messages that tell Envoy where to send the request, and how to change its headers. `body` is for the engine:
-    the client's own object if nothing in it changes."""
+    the client's own object if nothing in it changes. `mode`: how Envoy is to send the answer, as `answer_mode`."""
     names, kept = head.names, tuple(map(_NAME, headers.engine))
     own, removed = _own(envoy, record, decision, found[0], head, requested)
     own_names = tuple(map(_NAME, own))
@@ -71,6 +87,8 @@ def messages(
         if size >= SHORTEST_ID
         else _message(request_id, there, level, names, kept, own_names, buffered=buffered)
     )
+    if mode is not head.response_mode:
+        message += ALL_DUPLEX
     if own or removed:
         further = HeaderChanges(own, removed)
         message += wire.further(further, buffered_body=buffered, body=new if buffered else None)

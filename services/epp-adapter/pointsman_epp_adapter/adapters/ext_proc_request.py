@@ -121,13 +121,13 @@ class ExtProcRequest(EdgeRequest):
         tokens = None if record.held is None else record.held.tokens
         edits = token_edits(policy.config, decision.target, record.api, body, decision.body, tokens)
         body = edited_body(body, edits, None)
-        await self._tell(
-            whole,
-            engine_request.messages(envoy, record, decision, chosen, head, headers, self.requested, whole, body),
-        )
+        mode = engine_request.answer_mode(self._stream, head, whole, record.api)
+        requested = self.requested
+        messages = engine_request.messages(envoy, record, decision, chosen, head, headers, requested, whole, body, mode)
+        await self._tell(whole, messages)
         review = self.edge.response_stages.begin(self, decision) if self._sees_answer else None
         counted = envoy.settings.stream_usage or policy.counts_tokens
-        return EngineAnswer(envoy, record, head.response_mode, decision, chosen, asked, review, counted=counted)
+        return EngineAnswer(envoy, record, mode, decision, chosen, asked, review, counted=counted)
 
     async def _to_provider(self, decision: Decision, whole: WholeBody, asked: str) -> ProviderAnswer:
         """Have Envoy send the request to a provider. `asked` is the model's name for the client."""

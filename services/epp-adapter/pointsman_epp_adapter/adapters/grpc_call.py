@@ -5,7 +5,7 @@ https://github.com/grpc/grpc/blob/master/doc/PROTOCOL-HTTP2.md
 
 import asyncio
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from enum import IntEnum
 from typing import Final, Protocol
 
@@ -70,13 +70,16 @@ class Call:
         "ended",
         "headers_sent",
         "heard",
+        "metadata",
         "stream_id",
         "task",
         "unread",
     )
 
-    def __init__(self, stream_id: int, peer: Peer) -> None:
+    def __init__(self, stream_id: int, peer: Peer, metadata: Mapping[bytes, bytes]) -> None:
+        """`metadata`: the headers with which the client began the call."""
         self.stream_id: Final = stream_id
+        self.metadata: Final = metadata
         self.task: asyncio.Task[None] | None = None
         """The task that runs the call's method."""
         self.headers_sent = False

@@ -193,7 +193,7 @@ class GrpcConnection(asyncio.Protocol):
         if not headers.get(b"content-type", b"").startswith(b"application/grpc"):
             self._answer(request.stream_id, _NOT_GRPC)
             return
-        call = self._calls[request.stream_id] = Call(request.stream_id, self)
+        call = self._calls[request.stream_id] = Call(request.stream_id, self, headers)
         method = self._all.methods.get(headers.get(b":path", b""))
         if method is None:
             self._end(call, Status.UNIMPLEMENTED, "There is no such method here.")

@@ -40,6 +40,8 @@ class Stream:
 
     def __init__(self, call: Call) -> None:
         self._call = call
+        self.heeds_modes = call.metadata.get(b"x-pointsman-mode-override") == b"heeded"
+        """Envoy heeds the mode that the answer to a request's headers sets, in full duplex too."""
         self._listener: asyncio.Task[object] | None = None
         self._interruption: EnvoyGone | ProtocolViolation | AnsweredByEnvoy | None = None
 
