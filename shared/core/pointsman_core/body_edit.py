@@ -23,7 +23,6 @@ _NEXT: Final = re.compile(rb"[ \t\r\n]*([,}])")
 _INNER: Final = re.compile(_FLAT + b"|" + _STRING + rb"|[{}\[\]]", re.DOTALL)
 """A string, an array or object without another one in it, or a bracket, within a member's value."""
 _ESCAPE: Final = re.compile(rb"\\u([0-9a-fA-F]{4})|\\(.)")
-_BRACE: Final = b"}"[0]
 _SIMPLE: Final = {b"b": "\b", b"f": "\f", b"n": "\n", b"r": "\r", b"t": "\t"}
 
 
@@ -71,22 +70,26 @@ def edit_fields(body: bytes, edits: Mapping[str, bytes | None]) -> bytes:
 
 def _members(body: bytes) -> list[_Member]:
     members: list[_Member] = []
-    after = _OPENING.match(body)
-    while after is not None:
-        member = _MEMBER.match(body, after.end())
+    before: re.Match[bytes] | None = _OPENING.match(body)
+    while before is not None:
+        member = _MEMBER.match(body, before.end())
         if member is None:
-            if members or (after := _NEXT.match(body, after.end())) is None or after[1] != b"}":
+            empty = _NEXT.match(body, before.end())
+            if members or empty is None or empty[1] != b"}":
                 break
             return members
-        key, after = member[1], member
+        key, end = member.group(1, 3)
         value_start, value_end = member.span(2)
         if value_start < 0:
             value_start = member.end()
             value_end = _closing(body, value_start)
-            after = _NEXT.match(body, value_end)
-        name = key[1:-1].decode("utf-8", "surrogatepass") if b"\\" not in key else _unquote(key)
+            before = _NEXT.match(body, value_end)
+            end = before and before[1]
+        else:
+            before = member
+        name = _unquote(key) if b"\\" in key else key[1:-1].decode("utf-8", "surrogatepass")
         members.append((name, member.start(1), value_start, value_end))
-        if after is not None and body[after.end() - 1] == _BRACE:
+        if end == b"}":
             return members
     raise ValueError("the body is not a JSON object")
 
