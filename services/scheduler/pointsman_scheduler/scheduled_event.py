@@ -53,6 +53,7 @@ def written(told: ScheduledEvent, source: str, sequence: int, shown: int) -> byt
     """The event, with at most `shown` candidates of each run."""
     journey, outcome, bound = told.journey, told.outcome, told.bound
     facts, selection = journey.request, outcome.selection
+    queued_s, degraded = told.queued_s, outcome.reasons
     return to_json(
         {
             "request_id": journey.request_id,
@@ -74,15 +75,15 @@ def written(told: ScheduledEvent, source: str, sequence: int, shown: int) -> byt
             "prompt_tokens": facts.prompt_tokens,
             "cached_tokens": outcome.cached_tokens,
             "prefix": outcome.prefix,
-            "queued_ms": round(told.queued_s * 1000, 1),
+            "queued_ms": round(queued_s * 1000, 1) if queued_s else 0.0,
             "unbound_ms": 0.0 if bound is None else round(bound.waited_ms, 1),
             "bound_because": "" if bound is None else bound.because,
             "decided_us": round(told.took_s * 1e6, 1),
             "revision": told.revision,
             "policy_hash": told.policy.hash,
             "seed": outcome.seed,
-            "level": "degraded" if outcome.reasons else journey.level,
-            "reasons": (*journey.reasons, *outcome.reasons),
+            "level": "degraded" if degraded else journey.level,
+            "reasons": (*journey.reasons, *degraded) if degraded else journey.reasons,
             "trail": (*journey.trail, told.report),
         }
     )

@@ -281,7 +281,6 @@ class DelayEstimator:
 
     def _read_changed(self, now: float) -> None:
         changed, columns, standings = self._changed, self._columns, self._standing_columns
-        budget, rates = float(self.batch_tokens), self._rates
         while changed:
             shadow = changed.pop()
             row = self._rows.get(shadow)
@@ -295,11 +294,11 @@ class DelayEstimator:
             if columns is None:
                 self._due[row] = due
                 if self._standings:
-                    self._standings[row] = stand(figures, budget, rates)
+                    self._standings[row] = stand(figures, float(self.batch_tokens), self._rates)
                 continue
             columns[:, row] = (*figures, due)
             if standings is not None:
-                standings[:, row] = stand(figures, budget, rates)
+                standings[:, row] = stand(figures, float(self.batch_tokens), self._rates)
 
     def _forget_standings(self) -> None:
         self._standings = []
