@@ -5,6 +5,7 @@ import re
 import sys
 import tomllib
 from collections.abc import Iterator
+from functools import cache
 from importlib.metadata import entry_points, packages_distributions
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -229,15 +230,20 @@ def _with_what_members_bring(distributions: set[str]) -> set[str]:
 
 def _undeclared(folder: Path, own: str, declared: set[str]) -> Iterator[tuple[str, str]]:
     """Third-party modules that the files of `folder` import without a declaration, and one file that does."""
-    owners: dict[str, list[str]] = dict(packages_distributions())
-    # An editable installation records no top-level module.
-    owners |= {member.module: [member.project["name"]] for member in MEMBERS}
+    owners = _owners()
     for file in sorted(folder.rglob("*.py")):
         for module in _imported(file):
             if module == own or module in sys.stdlib_module_names:
                 continue
             if not {_normal(owner) for owner in owners.get(module, ())} & declared:
                 yield module, file.relative_to(ROOT).as_posix()
+
+
+@cache
+def _owners() -> dict[str, list[str]]:
+    """Distributions of each importable module."""
+    # An editable installation records no top-level module.
+    return {**packages_distributions(), **{member.module: [member.project["name"]] for member in MEMBERS}}
 
 
 def _imported(file: Path) -> Iterator[str]:
