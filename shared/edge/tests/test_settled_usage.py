@@ -14,8 +14,7 @@ from pointsman_contracts.money import nanos
 from pointsman_contracts.reply import ChosenEndpoint, Decision
 from pointsman_contracts.response import Usage
 from pointsman_core.config import load
-from pointsman_edge.deciding.policy import compile_policy
-from pointsman_edge.deciding.prices import Prices
+from pointsman_edge.deciding.policy import Prices, compile_policy
 from pointsman_edge.sending.unasked_usage import WithoutUsage
 from pointsman_edge.telling.request_record import RequestRecord
 from pointsman_edge.telling.settled_usage import BROKEN_OFF, settled

@@ -29,9 +29,13 @@ from pointsman_frontend.adapters.engine_connection import AnswerCutOff, Endpoint
 from pointsman_frontend.adapters.providers import UNSUPPORTED, Providers, final, is_external, refusal_of, told
 from pointsman_frontend.adapters.relay import Answering, is_stream, relay_document, relay_pieces, relay_stream
 from pointsman_frontend.domain.engine_headers import ResponseHeaderRules, request_head
-from pointsman_frontend.domain.retry_budget import RetryBudget
 from pointsman_runtime.telling.logs import Log
 from pointsman_runtime.telling.telemetry import NO_SPAN, Span
+
+RATIO: Final = 0.1
+"""Attempts earned by each request: at most 10 % of the request rate."""
+BURST: Final = 200.0
+"""Attempts that may be saved: the requests that one dying engine leaves behind at once."""
 
 _log = Log("engines")
 
@@ -53,6 +57,27 @@ _CUT_OFF: Final = "engine_cut_off"
 _JSON: Final = (b"content-type", b"application/json")
 _LEVEL: Final = b"x-pointsman-level"
 _ENDPOINT: Final = b"x-pointsman-endpoint"
+
+
+class RetryBudget:
+    """How many extra attempts an edge may make, so that retries don't multiply an overload: a token bucket that
+    requests fill and further attempts empty."""
+
+    def __init__(self, ratio: float = RATIO, burst: float = BURST) -> None:
+        self._ratio = ratio
+        self._burst = burst
+        self._saved = burst
+
+    def earn(self) -> None:
+        """A request arrived."""
+        self._saved = min(self._burst, self._saved + self._ratio)
+
+    def spend(self) -> bool:
+        """Whether one more attempt may be made; takes it from the budget."""
+        if self._saved < 1.0:
+            return False
+        self._saved -= 1.0
+        return True
 
 
 class Forwarder:

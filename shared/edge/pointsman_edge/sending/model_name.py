@@ -7,7 +7,7 @@ from typing import Final
 import orjson
 
 from pointsman_contracts.journey import Target
-from pointsman_edge.deciding.prices import Prices
+from pointsman_edge.deciding.policy import Prices
 
 _FORMS: Final = (b'"model":', b'"model": ')
 
