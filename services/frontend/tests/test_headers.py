@@ -11,6 +11,7 @@ from pointsman_core.refusal import Refusal
 from pointsman_edge.sending.header_edits import folded, with_edits
 from pointsman_edge.taking_in.request_headers import ENGINE_ORDERS, HOP_BY_HOP, HeaderRules
 from pointsman_edge.taking_in.trust import TrustedProxies
+from pointsman_frontend.adapters import http_turn
 from pointsman_frontend.domain.engine_headers import ResponseHeaderRules, request_head
 from pointsman_testing.fake_stages import StartEdge
 from pointsman_testing.raw_http import post, raw_request
@@ -176,6 +177,23 @@ def test_an_engines_own_headers_stop_at_the_edge() -> None:
         (b"x-llm-d-z", b"1"), (b"x-prefiller-host-port", b"1"), (b"x-other", b"1"),
     ]  # fmt: skip
     assert ResponseHeaderRules().pass_on(sent) == [(b"content-type", b"application/json"), (b"x-other", b"1")]
+
+
+def test_a_flood_of_names_in_answers_is_not_remembered() -> None:
+    rules = ResponseHeaderRules()
+    for number in range(2_000):
+        name = b"x-%d" % number
+        assert rules.pass_on([(name, b""), (b"server", b"s")]) == [(name, b"")]
+        http_turn._learned((name,))  # pyright: ignore[reportPrivateUsage]
+    assert len(rules._passes) < 500  # pyright: ignore[reportPrivateUsage]
+    assert len(http_turn._seen) < 500  # pyright: ignore[reportPrivateUsage]
+
+
+@pytest.mark.parametrize("name", [b"", b"x y", b"x:", b"x\r\ny"])
+def test_an_answer_has_no_header_of_an_impossible_name(name: bytes) -> None:
+    for _ in range(2):
+        with pytest.raises(RuntimeError):
+            http_turn._learned((b"content-type", name))  # pyright: ignore[reportPrivateUsage]
 
 
 PROXIES = TrustedProxies([ipaddress.ip_network("10.0.0.0/8"), ipaddress.ip_network("fd00::/8")])
