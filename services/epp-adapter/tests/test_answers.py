@@ -150,6 +150,26 @@ async def test_envoy_sends_as_much_of_an_answer_as_is_needed(name: str, start_pi
     assert (await exchange.reply()).mode == wanted
 
 
+@pytest.mark.parametrize("ends_by", ["an empty piece", "trailers"])
+async def test_a_document_of_a_known_length_leaves_in_one_piece_with_its_end(
+    ends_by: str, start_picker: StartPicker
+) -> None:
+    picker = await start_picker()
+    exchange = await answering(picker)
+    await exchange.response(headers={"content-length": str(len(ANSWER))})
+    assert (await exchange.reply()).kind == "response_headers"
+    await exchange.body(ANSWER[:20], of="response", end=False)
+    assert (await exchange.reply()).body == ANSWER[:20]
+    await exchange.body(ANSWER[20:], of="response", end=False)
+    if ends_by == "trailers":
+        await exchange.trailers("response")
+    else:
+        await exchange.body(b"", of="response")
+    piece = await exchange.reply()
+    assert (piece.body, piece.end) == (ANSWER[20:], ends_by != "trailers")
+    assert (await picker.completed())[0].bytes_out == len(ANSWER)
+
+
 HEEDED = {"x-pointsman-mode-override": "heeded"}
 """Metadata of an Envoy that lets the adapter choose how answers come, whatever way requests do."""
 CHAT_PATH = "/v1/chat/completions"

@@ -63,6 +63,8 @@ class EngineAnswer(AwaitedAnswer):
         self._review = review
         self._counted = counted
         self._answer: Answer | None = None
+        self._waiting = b""
+        """The end of a document in full duplex: it leaves with Envoy's next message, which says that it is the end."""
         self._told = mode
         """How Envoy sends the body, as set when the answer began."""
         self._seen = mode is not BodyMode.NONE
@@ -152,7 +154,11 @@ class EngineAnswer(AwaitedAnswer):
         if last:
             self._ended()
         if duplex:
-            if data or piece.end:
+            data = self._waiting + data
+            if answer.is_whole and not piece.end:
+                self._waiting = data
+            elif data or piece.end:
+                self._waiting = b""
                 await stream.write_all(wire.streamed(data, of_request=False, end=piece.end))
         elif data is piece.data:
             await stream.write(CONTINUE["response_body"])
@@ -170,7 +176,7 @@ class EngineAnswer(AwaitedAnswer):
                     raise Refusal(502, message, type=SERVER_ERROR, code="engine_failed")
             elif self._reviewed is not None:
                 await self._reviewed.piece(data, last=True, end=False)
-            elif data:
+            elif data := self._waiting + data:
                 await stream.write_all(wire.streamed(data, of_request=False, end=False))
         self._ended()
 

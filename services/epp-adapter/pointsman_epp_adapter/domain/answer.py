@@ -37,6 +37,11 @@ class Answer:
         """Whether the answer has its announced length after `data`."""
         return self.length is not None and self.bytes + len(data) >= self.length
 
+    @property
+    def is_whole(self) -> bool:
+        """Whether the answer has its announced length."""
+        return self.length is not None and self.bytes >= self.length
+
     def feed(self, data: bytes, *, end: bool) -> bytes:
         """The next piece; returns what the client gets in its place."""
         self.bytes += len(data)
