@@ -94,11 +94,11 @@ async def walk(config: Config, sample: SampleRequest, *, trusted: bool = False) 
     if not picked.route.selects:
         try:
             allowed = allowed_models(journey.request.attributes)
-            target = routing.target(journey.wanted, pools, journey.model, allowed)
+            serving = routing.serving(journey.wanted, pools, journey.model, allowed)
         except Refusal as error:
             rows.append(Row("profile-picker", "", "rejected", None, _words(error)))
             return Walk([*rows, *unsettled(config, picked.profile)], error, identity, None)
-        journey = journey.changed(**settled(journey, target, None))
+        journey = journey.changed(**settled(journey, serving.target, None))
     profile = config.profiles[picked.profile]
     return await _stages(config, sample, journey, profile, rows, identity)
 
