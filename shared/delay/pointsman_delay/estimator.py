@@ -11,8 +11,7 @@ from typing import Final
 
 import numpy as np
 
-from pointsman_delay.formula import BOUNDLESS, EngineDelay, EngineFigures, Terms, ask, delay, stand
-from pointsman_delay.one_by_one import delays
+from pointsman_delay.formula import BOUNDLESS, EngineDelay, EngineFigures, Terms, ask, delay, delays, stand
 from pointsman_delay.pass_model import PassModel, Rates
 from pointsman_delay.sent import Sent
 from pointsman_delay.shadow import EngineShadow
@@ -152,7 +151,9 @@ class DelayEstimator:
         columns, trusted = self._columns, self.model.trusted
         most = prompt - 1.0
         if columns is None:
-            held = [tokens if tokens < most else most for tokens in matched.tolist()]  # noqa: FURB136 - a third of the time
+            held: list[float] = matched.tolist()
+            if max(held) > most:
+                held = [min(tokens, most) for tokens in held]
             worth = 0.0 if prefix is None else self._use_prefix(prefix, held.count(max(held)), now)
             if not trusted:
                 choices = zip(self._figures, held, strict=True)

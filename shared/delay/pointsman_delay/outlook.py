@@ -10,8 +10,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from pointsman_delay.estimator import DelayEstimator, worth_of_a_copy
-from pointsman_delay.formula import EngineDelay, EngineFigures, stand
-from pointsman_delay.one_by_one import delays
+from pointsman_delay.formula import EngineDelay, EngineFigures, delays, stand
 from pointsman_delay.pass_model import Rates
 from pointsman_plugins.scheduling.arrays import Floats
 

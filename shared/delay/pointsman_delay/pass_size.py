@@ -9,7 +9,6 @@ from collections.abc import Hashable, Sequence
 from typing import Final
 
 from pointsman_delay.estimator import DelayEstimator
-from pointsman_plugins.scheduling.arrays import Floats
 
 LEAST_TOKENS: Final = 256
 MOST_TOKENS: Final = 65536
@@ -77,10 +76,6 @@ class PassSizeSearch:
             self._judge(*told)
         elif self.best.model.observations >= self._next_trial:
             self._try_another()
-
-    def costs(self, prompt: int, matched: Floats, now: float, max_output: int | None, prefix: int | None) -> Floats:
-        """The delays of the choices; see `DelayEstimator.costs`."""
-        return self.best.costs(prompt, matched, now, max_output, prefix)
 
     def _try_another(self) -> None:
         best = self.best

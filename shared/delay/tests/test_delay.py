@@ -8,8 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pointsman_delay import DelayEstimator
-from pointsman_delay.formula import BOUNDLESS, EngineDelay, EngineFigures, ask, delay, stand
-from pointsman_delay.one_by_one import delays
+from pointsman_delay.formula import BOUNDLESS, EngineDelay, EngineFigures, ask, delay, delays, stand
 from pointsman_delay.pass_model import FEATURES, PassModel, Rates
 from pointsman_plugins.scheduling.arrays import FEW
 

@@ -43,13 +43,14 @@ class DelayPrediction(Producer[DelayPredictionParams], ResponseObserver[DelayPre
         if fleet.epoch != self._epoch:
             self._epoch = fleet.epoch
             self.estimator.lay_out([(worker.life, float(worker.capacity_tokens or np.inf)) for worker in fleet.workers])
-        prompt = max(1, request.prompt_tokens)
+        prompt, blocks = max(1, request.prompt_tokens), request.blocks
         matched = request.get(MATCHED_TOKENS)
-        depth = int(max(matched.tolist()) if len(matched) <= FEW else greatest(matched)) // request.block_tokens
-        # A request that waited was counted when it came.
-        prefix = int(request.blocks[depth - 1]) if depth and request.bound is None else None
+        prefix: int | None = None
+        if len(blocks) and request.bound is None:  # one that waited was counted when it came
+            depth = int(max(matched.tolist()) if len(matched) <= FEW else greatest(matched)) // request.block_tokens
+            prefix = int(blocks[depth - 1]) if depth else None
         now = everyone.now * 1000.0
-        request.put(DELAY_COST, self.estimator.costs(prompt, matched, now, request.max_output_tokens, prefix))
+        request.put(DELAY_COST, self.estimator.best.costs(prompt, matched, now, request.max_output_tokens, prefix))
 
     def laid_out(self, epoch: int) -> bool:
         """Whether the estimator's workers are those of the fleet at this epoch."""
