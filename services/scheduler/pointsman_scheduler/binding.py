@@ -50,14 +50,13 @@ class Binding:
 
     def decide(self, journey: Journey, hop: Hop[Journey], queued_s: float) -> Decision | Rejection | Parked:
         """Choose now, or let the request wait until its engine takes it up."""
-        key = (journey.edge, journey.request_id)
-        if self._kept and key in self._kept:  # sent again: only the later journey is answered
-            self._forget(key)
+        if self._kept and (key := (journey.edge, journey.request_id)) in self._kept:
+            self._forget(key)  # sent again: only the later journey is answered
         outcome = self._choose(journey, hop, queued_s, None)
         if not isinstance(outcome, Postponed):
             return outcome
         pool = journey.target.pool if journey.target is not None else None
-        self._kept[key] = _Kept(journey, hop, queued_s, pool or "")
+        self._kept[journey.edge, journey.request_id] = _Kept(journey, hop, queued_s, pool or "")
         self._announcer.waiting(pool or "")
         self.stirred(self._pools.of(pool or ""))
         return hop.park(PARKED)

@@ -13,14 +13,26 @@ from pointsman_runtime.journey.heartbeat import Heartbeat
 from pointsman_runtime.journey.hop import Hop
 from pointsman_runtime.telling.logs import Log
 from pointsman_scheduler.binding import Binding
-from pointsman_scheduler.domain.flow_control import Dispatch, Drop, Dropped, Figures, FlowController, FlowPolicy, Item
-from pointsman_scheduler.domain.gauge import Gauge
+from pointsman_scheduler.domain.flow_control import (
+    Capacity,
+    Dispatch,
+    Drop,
+    Dropped,
+    Figures,
+    FlowController,
+    FlowPolicy,
+    Item,
+)
 from pointsman_scheduler.domain.pool import PoolScheduler
 from pointsman_scheduler.domain.pools import Pools
 from pointsman_scheduler.metrics import SchedulerMetrics
 
 WOKEN_AT_ONCE: Final = 16
 """Requests that leave in one turn of the event loop: each costs a decision."""
+FRESH_S: Final = 0.01
+ROOMY: Final = 0.5
+"""Up to this saturation, one more request for each endpoint doesn't fill the pool, so one measurement serves as
+many."""
 
 _log = Log("gate")
 
@@ -35,13 +47,34 @@ class WaitingJourney(NamedTuple):
 class _Queue:
     def __init__(self, pool: PoolScheduler, policy: FlowPolicy) -> None:
         self.pool: Final = pool
-        self.gauge: Final = Gauge(pool)
         self.flow: Final = FlowController[WaitingJourney](policy)
+        self._capacity = Capacity(0, 0.0)
+        self._measured_at = float("-inf")
+        self._serves_below = 0
+        """Requests on the books from which on the measurement is out of date."""
         self.parked: set[RequestKey] = set()
         """The requests that wait."""
         self.timer: asyncio.Handle | None = None
         self.due = 0.0
         """Loop time at which `timer` fires."""
+
+    def roughly(self, now: float) -> Capacity:
+        """The pool's capacity, for a request that comes while none waits: the last measurement, while the pool has
+        room. A measurement costs a fifth of a decision."""
+        capacity = self._capacity
+        fresh = now - self._measured_at <= FRESH_S and capacity.saturation <= ROOMY
+        return capacity if fresh and len(self.pool.books) < self._serves_below else self.measure(now)
+
+    def measure(self, now: float) -> Capacity:
+        """The pool's capacity by a new measurement."""
+        fleet = self.pool.fleet
+        fleet.refresh(now)
+        endpoints = len(fleet.workers)
+        saturation = self.flow.policy.detector.saturation(fleet, now) if endpoints else 0.0
+        self._capacity = capacity = Capacity(endpoints, saturation)
+        self._measured_at = now
+        self._serves_below = len(self.pool.books) + endpoints
+        return capacity
 
 
 class Gate:
@@ -75,19 +108,19 @@ class Gate:
     def enter(self, journey: Journey, hop: Hop[Journey]) -> Decision | Rejection | Parked:
         """The handler of the stage. A new request goes to an engine at once, waits, or is dropped."""
         queue = self._queues.get(journey.target.pool or "") if journey.target is not None else None
+        if queue is None:
+            return self._binding.decide(journey, hop, 0.0)
         key = (journey.edge, journey.request_id)
-        if queue is not None and queue.pool.books.ended_before(key, journey.received_ms):
+        books, flow = queue.pool.books, queue.flow
+        if books.ended_before(key, journey.received_ms):
             # A reservation for it would take a place until its edge is asked about it.
             self._metrics.of(queue.pool.pool).dropped(Drop.CANCELLED.name.lower())
             return hop.refuse(Drop.CANCELLED.refusal(retry_after_s=1.0))
-        if queue is None or not queue.flow.policy.enabled or queue.pool.books.of(key) is not None:
+        if not flow.policy.enabled or books.of(key) is not None:
             return self._binding.decide(journey, hop, 0.0)
-        flow, policy = queue.flow, queue.flow.policy
         now = time.monotonic()
-        capacity = queue.gauge.exactly(policy, now) if len(flow) else queue.gauge.roughly(policy, now)
-        if flow.lets_pass(journey.request.priority, now, capacity):
-            return self._binding.decide(journey, hop, 0.0)
-        if queue.pool.known_bad(now):
+        capacity = queue.measure(now) if len(flow) else queue.roughly(now)
+        if flow.lets_pass(journey.request.priority, now, capacity) or queue.pool.known_bad(now):
             return self._binding.decide(journey, hop, 0.0)
         outcome = flow.offer(_item(journey, hop, now), now, capacity)
         if isinstance(outcome, Dispatch):
@@ -175,8 +208,7 @@ class Gate:
     def _wake(self, queue: _Queue) -> None:
         queue.timer = None
         now = time.monotonic()
-        policy = queue.flow.policy
-        for outcome in queue.flow.wake(now, lambda: queue.gauge.exactly(policy, now), most=WOKEN_AT_ONCE):
+        for outcome in queue.flow.wake(now, lambda: queue.measure(now), most=WOKEN_AT_ONCE):
             journey, hop = outcome.item.payload
             if isinstance(outcome, Dispatch):
                 queue.parked.discard(_key(journey))

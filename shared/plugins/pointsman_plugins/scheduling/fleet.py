@@ -171,6 +171,11 @@ class Fleet:
                     (TIMES.load_worthless_s - age) / (TIMES.load_worthless_s - TIMES.load_aged_s), 0.0, 1.0
                 )
 
+    @property
+    def fresh(self) -> bool:
+        """Whether at the last `refresh` every worker's report was so young that its figures count in full."""
+        return self._trust is None
+
     def all_eligible(self, now: float) -> bool:
         """Whether every worker serves, was heard recently, and isn't demoted."""
         if now > self._eligible_bound:
@@ -180,17 +185,22 @@ class Fleet:
     @property
     def waiting(self) -> Floats:
         """Requests queued in the engine: reported, corrected by what happened since, weighed by age."""
-        return self._weighed(self._waiting, self._reported_waiting)
+        return (
+            self._waiting if self._trust is None else self._weighed(self._trust, self._waiting, self._reported_waiting)
+        )
 
     @property
     def running(self) -> Floats:
         """Sequences in the running batch, in the same way."""
-        return self._weighed(self._running, self._reported_running)
+        return (
+            self._running if self._trust is None else self._weighed(self._trust, self._running, self._reported_running)
+        )
 
     @property
     def kv_usage(self) -> Floats:
         """Used part of the KV cache in [0,1], in the same way."""
-        return self._weighed(self._kv_usage, self._reported_kv_usage)
+        trust = self._trust
+        return self._kv_usage if trust is None else self._weighed(trust, self._kv_usage, self._reported_kv_usage)
 
     @property
     def reported_waiting(self) -> Floats:
@@ -204,16 +214,14 @@ class Fleet:
 
     def figures(self) -> Floats:
         """A copy of what candidates are judged by, [5, workers]: `HEARD`, `KV_USAGE`, `RUNNING`, `WAITING`, and
-        `MATCHED` for the caller to fill."""
+        `MATCHED`, zeros, for the caller to fill."""
         taken = self._figures.copy()
         if self._trust is not None:
             taken[KV_USAGE], taken[RUNNING], taken[WAITING] = self.kv_usage, self.running, self.waiting
         return taken
 
-    def _weighed(self, figures: Floats, reported: Floats) -> Floats:
-        trust = self._trust
-        if trust is None:
-            return figures
+    @staticmethod
+    def _weighed(trust: Floats, figures: Floats, reported: Floats) -> Floats:
         total = float(trust.sum())
         mean = float((trust * reported).sum()) / total if total else float(reported.mean())
         return np.maximum(figures + (1.0 - trust) * (mean - reported), 0.0)

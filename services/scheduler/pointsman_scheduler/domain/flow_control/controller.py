@@ -5,6 +5,8 @@ from bisect import insort
 from collections.abc import Callable, Hashable, Iterator
 from typing import Final, Generic, NamedTuple, TypeVar
 
+from msgspec import Struct
+
 from pointsman_scheduler.domain.flow_control.band import Band
 from pointsman_scheduler.domain.flow_control.drain_rate import DrainRate
 from pointsman_scheduler.domain.flow_control.item import Item
@@ -31,7 +33,7 @@ NO_ENDPOINT_RETRY_S: Final = 10.0
 """`Retry-After` of a pool without endpoints, whose start isn't known: engines take at least this long."""
 
 
-class Capacity(NamedTuple):
+class Capacity(Struct, frozen=True):
     """Workers and saturation of the pool at this moment."""
 
     endpoints: int
@@ -84,8 +86,9 @@ class FlowController(Generic[T]):
         """Whether a request of this priority can go at once. When False, `offer` decides."""
         if self._waiting or self._displaced or self._closing:
             return False
-        self._observe(capacity, now)
-        return self._may_go(self._band_for(priority, now), capacity)
+        if (capacity.endpoints <= 0) is not self._empty:
+            self._observe(capacity, now)
+        return self._may_go(self._bands.get(priority) or self._band_for(priority, now), capacity)
 
     def offer(self, item: Item[T], now: float, capacity: Capacity) -> Dispatch[T] | Parked[T] | Dropped[T]:
         """Offer a new request. One that waits already keeps its place and gets the new payload."""

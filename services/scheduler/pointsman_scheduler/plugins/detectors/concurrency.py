@@ -8,7 +8,7 @@ from pydantic import Field
 from pointsman_plugins.plugin import Params
 from pointsman_plugins.scheduling.fleet import Fleet
 from pointsman_plugins.scheduling.flow_control import SaturationDetector
-from pointsman_scheduler.plugins.detectors.stages import WorkerRoles, fullest
+from pointsman_scheduler.plugins.detectors.utilization import WorkerRoles, fullest
 
 
 class ConcurrencyParams(Params):

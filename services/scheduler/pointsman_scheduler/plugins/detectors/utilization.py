@@ -1,16 +1,61 @@
-"""`utilization`: mean over workers of max(queue / 5, KV use / 0.8) (reasons as in llm-d-router 0.10)."""
+"""`utilization`: mean over workers of max(queue / 5, KV use / 0.8) (reasons as in llm-d-router 0.10). With it, the rule
+of all detectors: a pool is as full as the fuller of its prefill and its decode workers."""
 
-from operator import methodcaller
-from typing import Final
+from collections.abc import Sequence
 
+import numpy as np
 from pydantic import Field
 
 from pointsman_contracts.timing import TIMES
 from pointsman_plugins.plugin import Params
-from pointsman_plugins.scheduling.arrays import FEW, Floats
-from pointsman_plugins.scheduling.fleet import HEARD, KV_USAGE, WAITING, Fleet
+from pointsman_plugins.scheduling.arrays import FEW, Bools, Floats
+from pointsman_plugins.scheduling.fleet import Fleet
 from pointsman_plugins.scheduling.flow_control import SaturationDetector
-from pointsman_scheduler.plugins.detectors.stages import WorkerRoles, fullest, fullest_of_few
+from pointsman_plugins.scheduling.worker import DECODE, PREFILL
+
+
+class WorkerRoles:
+    """Which workers run which stage, kept until the fleet changes. A worker that runs both counts in both; one that
+    runs neither (encode) counts in none."""
+
+    def __init__(self) -> None:
+        self._fleet: Fleet | None = None
+        self._epoch = -1
+        self._masks: tuple[Bools, ...] = ()
+        self.alike = False
+        """Whether every worker runs the same stages, and some: those of the fleet that was asked about last."""
+
+    def of(self, fleet: Fleet) -> tuple[Bools, ...]:
+        """One mask for each stage that at least one worker runs, over the fleet's rows; a single mask for stages run by
+        the same workers."""
+        if self._fleet is not fleet or self._epoch != fleet.epoch:
+            roles = np.array([worker.roles for worker in fleet.workers], dtype=np.int64)
+            prefill, decode = (roles & PREFILL) != 0, (roles & DECODE) != 0
+            masks = [prefill] if np.array_equal(prefill, decode) else [prefill, decode]
+            self._masks = tuple(mask for mask in masks if mask.any())
+            self.alike = all(mask.all() for mask in masks)
+            self._fleet, self._epoch = fleet, fleet.epoch
+        return self._masks
+
+
+def fullest_of_few(values: Sequence[float | None], stages: tuple[Bools, ...]) -> float:
+    """As `fullest`, of a few workers; None for a worker that doesn't count."""
+    saturation = 0.0
+    for stage in stages:
+        chosen = [value for value, does in zip(values, stage.tolist(), strict=True) if does and value is not None]
+        if chosen:
+            saturation = max(saturation, sum(chosen) / len(chosen))
+    return saturation
+
+
+def fullest(values: Floats, counted: Bools, stages: tuple[Bools, ...]) -> float:
+    """The greatest of the stages' means over the workers that count; 0 where none does."""
+    saturation = 0.0
+    for stage in stages:
+        chosen = values[stage & counted]
+        if len(chosen):
+            saturation = max(saturation, float(chosen.mean()))
+    return saturation
 
 
 class UtilizationDetectorParams(Params):
@@ -38,9 +83,10 @@ class UtilizationDetector(SaturationDetector[UtilizationDetectorParams]):
 
     def setup(self) -> None:
         self._stages = WorkerRoles()
+        self._full_cache = self.params.kv
 
     def saturation(self, fleet: Fleet, now: float) -> float:
-        params, stages = self.params, self._stages.of(fleet)
+        stages = self._stages.of(fleet)
         # A worker may still be chosen for a while after all fall silent; its last report is nevertheless stale.
         silent_before = now - TIMES.worker_silent_s
         if len(fleet.workers) > FEW:
@@ -49,25 +95,30 @@ class UtilizationDetector(SaturationDetector[UtilizationDetectorParams]):
             )  # fmt: skip
             counted = (fleet.eligible_until >= now) & (fleet.heard >= silent_before)
             counted[list(fleet.opaque)] = False
-            return fullest(_fullness(figures, params), counted, stages)
-        rows: list[list[float]] = fleet.figures().tolist()
-        waiting, kv_usage = rows[WAITING], rows[KV_USAGE]
-        columns = [fleet.prefill_tokens, fleet.reported_waiting, fleet.reported_running]
-        values = _fullness_of_few([waiting, *map(_LISTED, columns), kv_usage], params)
+            return fullest(_fullness(figures, self.params), counted, stages)
+        waiting, kv_usage = fleet.waiting.tolist(), fleet.kv_usage.tolist()
+        if any(waiting):
+            columns = fleet.prefill_tokens, fleet.reported_waiting, fleet.reported_running
+            values = _fullness_of_few([waiting, *[column.tolist() for column in columns], kv_usage], self.params)
+        else:
+            full = self._full_cache
+            values = [used / full for used in kv_usage]
+        if fleet.fresh and not fleet.opaque and fleet.all_eligible(now):
+            if self._stages.alike:
+                return sum(values) / len(values)
+            return fullest_of_few(values, stages)
         opaque, until = fleet.opaque, fleet.eligible_until.tolist()
-        for row, heard in enumerate(rows[HEARD]):
+        known: list[float | None] = [*values]
+        for row, heard in enumerate(fleet.heard.tolist()):
             if until[row] < now or heard < silent_before or row in opaque:
-                values[row] = None
-        return fullest_of_few(values, stages)
+                known[row] = None
+        return fullest_of_few(known, stages)
 
 
-_LISTED: Final = methodcaller("tolist")
-
-
-def _fullness_of_few(figures: list[list[float]], params: UtilizationDetectorParams) -> list[float | None]:
+def _fullness_of_few(figures: list[list[float]], params: UtilizationDetectorParams) -> list[float]:
     """As `_fullness`, by branches. Equal to the last digit, so some differences are added that look superfluous."""
     pass_tokens, burst, full_queue, full_cache = float(params.pass_tokens), params.burst, params.queue, params.kv
-    values: list[float | None] = []
+    values: list[float] = []
     for waiting, prefill_tokens, reported_waiting, reported_running, kv_usage in zip(*figures, strict=True):
         queue = waiting
         if waiting and reported_waiting <= 0.0:
