@@ -3,6 +3,7 @@
 import hashlib
 import time
 from collections.abc import Mapping
+from operator import attrgetter
 from typing import Final
 
 import numpy as np
@@ -22,6 +23,12 @@ from pointsman_scheduler.domain.pools import Pools
 from pointsman_scheduler.metrics import SchedulerMetrics
 
 _HASHES: Final = np.dtype("<u8")
+# Each reads its facts in one call, in the order of `ScheduleRequest`'s fields.
+_OF_THE_PROMPT: Final = attrgetter("prompt_tokens", "tokens_exact", "max_output_tokens", "stream")
+_OTHERS: Final = attrgetter(
+    "block_tokens", "blocks_precise", "headers", "session", "priority", "fairness_id", "body_bytes", "slo_ttft_ms",
+    "slo_itl_ms", "subset", "workers", "features",
+)  # fmt: skip
 
 
 class Chooser:
@@ -75,7 +82,7 @@ class Chooser:
     def _decision(
         self, journey: Journey, target: Target, revision: int, outcome: Scheduled, queued_s: float
     ) -> Decision:
-        degraded = bool(outcome.reasons)
+        request, degraded = journey.request, bool(outcome.reasons)
         return Decision(
             request_id=journey.request_id,
             attempt=journey.attempt,
@@ -93,9 +100,9 @@ class Chooser:
             reasons=(*journey.reasons, *outcome.reasons) if degraded else journey.reasons,
             scheduler=self._announcer.instance,
             queued_ms=round(queued_s * 1000, 1),
-            identity=Identity.of(journey.request.attributes),
-            prompt_tokens=journey.request.prompt_tokens,
-            answers=journey.request.answers,
+            identity=Identity.of(request.attributes) if request.attributes else None,
+            prompt_tokens=request.prompt_tokens,
+            answers=request.answers,
         )
 
 
@@ -112,25 +119,11 @@ def _request(journey: Journey, target: Target, queued_s: float) -> ScheduleReque
     facts = journey.request
     return ScheduleRequest(
         journey.request_id,
-        model=target.model,
-        lora=target.lora,
-        prompt_tokens=facts.prompt_tokens,
-        tokens_exact=facts.tokens_exact,
-        max_output_tokens=facts.max_output_tokens,
-        stream=facts.stream,
-        blocks=np.frombuffer(facts.blocks, _HASHES),
-        block_tokens=facts.block_tokens,
-        blocks_precise=facts.blocks_precise,
-        headers=facts.headers,
-        session=facts.session,
-        priority=facts.priority,
-        fairness_id=facts.fairness_id,
-        body_bytes=facts.body_bytes,
-        slo_ttft_ms=facts.slo_ttft_ms,
-        slo_itl_ms=facts.slo_itl_ms,
-        subset=facts.subset,
-        workers=facts.workers,
-        features=facts.features,
+        target.model,
+        target.lora,
+        *_OF_THE_PROMPT(facts),
+        np.frombuffer(facts.blocks, _HASHES),
+        *_OTHERS(facts),
         edge=journey.edge,
         attempt=journey.attempt,
         queued_s=queued_s,

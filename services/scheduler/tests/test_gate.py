@@ -12,6 +12,7 @@ from pointsman_contracts.journey import Journey, RequestFacts, Target
 from pointsman_contracts.reply import Decision, Parked, Rejection
 from pointsman_contracts.response import ResponseCompleted
 from pointsman_contracts.worker import WorkerLoad, WorkerRegistration
+from pointsman_plugins.scheduling.request import ScheduleRequest
 from pointsman_runtime.bus.bus import Bus
 from pointsman_runtime.journey.hop import Outcome
 from pointsman_runtime.journey.journeys import Journeys
@@ -21,7 +22,9 @@ from pointsman_scheduler.announcer import DecisionPublisher
 from pointsman_scheduler.binding import Binding
 from pointsman_scheduler.chooser import Chooser
 from pointsman_scheduler.configuration import compile_policies
+from pointsman_scheduler.domain import outcome
 from pointsman_scheduler.domain.policies import PolicyBook
+from pointsman_scheduler.domain.policy import Policy
 from pointsman_scheduler.domain.pools import Pools
 from pointsman_scheduler.gate import Gate
 from pointsman_scheduler.handlers import Handlers
@@ -416,3 +419,29 @@ async def test_blocks_that_are_not_of_the_pools_size_are_left_out_and_the_decisi
         )
         assert desk.pools.of("llama").index.match(np.frombuffer(blocks, dtype="<u8")).max() == held
         desk.end(request_id)
+
+
+FACTS: dict[str, object] = {
+    "prompt_tokens": 1000, "tokens_exact": True, "max_output_tokens": 77, "stream": True, "block_tokens": 64,
+    "blocks_precise": True, "headers": {"a": "b"}, "session": "s", "priority": 3, "fairness_id": "f", "body_bytes": 99,
+    "slo_ttft_ms": 1.5, "slo_itl_ms": 2.5, "subset": ("e1",), "workers": ("e1",), "features": ("tools",),
+}  # fmt: skip
+
+
+async def test_plugins_see_each_fact_of_a_request_under_its_name(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+    desk.engine("e1")
+    pool = desk.pools.of("llama")
+    decide, seen = pool.decide, list[ScheduleRequest]()
+
+    def watched(request: ScheduleRequest, now: float, seed: int, policy: Policy) -> outcome.Outcome:
+        seen.append(request)
+        return decide(request, now, seed, policy)
+
+    monkeypatch.setattr(pool, "decide", watched)
+    blocks = np.arange(1, 16, dtype="<u8")
+    desk.ask("r1", attempt=2, blocks=blocks.tobytes(), **FACTS)  # pyright: ignore[reportArgumentType] - names of facts
+    (request,) = seen
+    assert {name: getattr(request, name) for name in FACTS} == FACTS
+    assert request.blocks.tolist() == blocks.tolist()
+    assert (request.key, request.model, request.attempt) == (("edge-1", "r1"), "llama-8b", 2)
+    assert (request.lora, request.queued_s, request.bound) == (None, 0.0, None)

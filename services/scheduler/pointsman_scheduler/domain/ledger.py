@@ -8,10 +8,10 @@ request is over: they travel on different subjects.
 
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import replace
 from typing import Final, NamedTuple
 
 import numpy as np
+from msgspec.structs import replace
 
 from pointsman_contracts.peers import AnyChange
 from pointsman_contracts.response import AttemptFailed

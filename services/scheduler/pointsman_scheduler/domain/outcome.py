@@ -1,7 +1,6 @@
 """The outcome of a decision, with the data that explains it."""
 
-from dataclasses import dataclass
-from typing import NamedTuple
+from msgspec import Struct
 
 from pointsman_contracts.journey import HeaderEdit
 from pointsman_core.refusal import Refusal
@@ -11,7 +10,7 @@ from pointsman_plugins.scheduling.run import Run, Selection
 from pointsman_plugins.scheduling.worker import Hold, Worker
 
 
-class Sight(NamedTuple):
+class Sight(Struct, frozen=True, eq=False):
     """The workers at the moment of the decision, before its own reservation: the data that candidates were judged
     by."""
 
@@ -25,8 +24,7 @@ class Sight(NamedTuple):
     """Rows of workers that report no load."""
 
 
-@dataclass(slots=True, eq=False)
-class Scheduled:
+class Scheduled(Struct, eq=False):
     """The request goes to `endpoints[0]`; the others are fallbacks in order."""
 
     endpoints: list[Worker]
@@ -47,8 +45,7 @@ class Scheduled:
     """Why the decision isn't as good as it could be; empty when no data was missing."""
 
 
-@dataclass(slots=True, eq=False)
-class Refused:
+class Refused(Struct, eq=False):
     """No endpoint for this request."""
 
     refusal: Refusal
@@ -57,8 +54,7 @@ class Refused:
     """None when the pool had no worker."""
 
 
-@dataclass(slots=True, eq=False)
-class Postponed:
+class Postponed(Struct, eq=False):
     """No endpoint yet: `PoolScheduler.bind` names it later."""
 
     request: ScheduleRequest

@@ -138,23 +138,22 @@ class PoolScheduler:
             if not allowed.size:
                 names = ", ".join(request.workers)
                 return Refused(UNKNOWN_WORKER.refusal(f"Pool {self.pool!r} has no worker {names}."), [])
-        matched = self.index.match(request.blocks, request.block_tokens)
+        figures = fleet.figures()
+        matched = self.index.match(request.blocks, request.block_tokens, figures[MATCHED])
         request.put(MATCHED_TOKENS, matched)
         for producer in policy.producers:
             producer.produce(request, everyone)
-        figures = fleet.figures()
-        figures[MATCHED] = matched
         sight = Sight(fleet.workers, fleet.names, now, figures, fleet.opaque)
         results: dict[str, Run | None] = {}
         runs: list[Run] = []
         try:
             # Each turn runs a profile that hasn't run, so the number of profiles bounds the loop.
-            finished = -1
-            while len(results) > finished and (names := policy.handler.pick(request, policy.profiles, results)):
+            profiles, finished = policy.profiles, -1
+            while len(results) != finished and (names := policy.handler.pick(request, profiles, results)):
                 finished = len(results)
                 for name in names:
                     if name not in results:
-                        run = policy.profiles[name].run(request, allowed)
+                        run = profiles[name].run(request, allowed)
                         if allowed is not everyone:
                             run.removed.insert(0, _not_given(everyone, allowed))
                         runs.append(run)
@@ -166,8 +165,8 @@ class PoolScheduler:
                 raise self._refusal(runs)
         except Refusal as refusal:
             return Refused(refusal, runs, sight)
-        hold = self.books.of(request.key)
-        held = hold is not None and self._honour(hold, selection)
+        former = self.books.of(request.key)
+        held = former is not None and self._honour(former, selection)
         late = policy.late_binding
         if late is not None and not held:
             if request.bound is None:
@@ -176,26 +175,21 @@ class PoolScheduler:
                     return Postponed(request, fleet.names[selection.primary.chosen[0]])
             elif request.bound:
                 _prefer(selection.primary, request.bound, fleet)
-        first = selection.primary.chosen[0]
+        primary = selection.primary
         headers: list[HeaderEdit] = []
         for each in policy.pre_requests:
             headers += each.prepare(request, selection)
-        worker = fleet.workers[first]
-        return Scheduled(
-            [fleet.workers[row] for row in selection.primary.chosen],
-            selection,
-            runs,
-            sight,
-            headers,
-            self._reserve(request, now, selection, sight),
-            cached_tokens=min(request.prompt_tokens, int(matched[first])),
-            prefix=_prefix_knowledge(request, worker) if len(request.blocks) else "",
-            held=held,
-            seed=seed,
-            reasons=[*selection.primary.degraded, *selection.degraded]
-            if now - worker.heard <= TIMES.worker_silent_s
-            else [*selection.primary.degraded, *selection.degraded, _aged(worker, now)],
-        )
+        endpoints = [fleet.workers[row] for row in primary.chosen]
+        worker = endpoints[0]
+        cached_tokens = min(request.prompt_tokens, int(matched[primary.chosen[0]]))
+        holds = self._reserve(request, now, selection, sight, former)
+        reasons = [*primary.degraded, *selection.degraded]
+        if now - worker.heard > TIMES.worker_silent_s:
+            reasons.append(_aged(worker, now))
+        prefix = ""
+        if len(request.blocks):
+            prefix = "precise" if request.blocks_precise and worker.tells else "approximate"
+        return Scheduled(endpoints, selection, runs, sight, headers, holds, cached_tokens, prefix, held, seed, reasons)
 
     def bind(self, now: float) -> list[Bound]:
         """The requests that have waited for an engine and go to one now. The caller passes each to `decide` before the
@@ -265,13 +259,17 @@ class PoolScheduler:
         selection.rank = hold.rank
         return True
 
-    def _reserve(self, request: ScheduleRequest, now: float, selection: Selection, sight: Sight) -> list[Hold]:
+    def _reserve(
+        self, request: ScheduleRequest, now: float, selection: Selection, sight: Sight, former: Hold | None
+    ) -> list[Hold]:
+        """Put the choice on the books. `former`: the request's reservation for its answer."""
         holds: list[Hold] = []
         as_matched = True
         for leg, run in (("", selection.primary), *selection.legs.items()):
             row = run.chosen[0]
             worker = sight.workers[row]
-            former = self.books.of(request.key, leg)
+            if leg:
+                former = self.books.of(request.key, leg)
             if former is not None:
                 if former.worker is worker:
                     continue
@@ -324,10 +322,6 @@ def _counted(reasons: Iterable[str]) -> str:
     counts = Counter(reasons)
     words = [f"{why}, {count} times" if count > 1 else why for why, count in counts.most_common(_REASONS)]
     return "; ".join([*words, "and others"] if len(counts) > _REASONS else words)
-
-
-def _prefix_knowledge(request: ScheduleRequest, worker: Worker) -> str:
-    return "precise" if request.blocks_precise and worker.tells else "approximate"
 
 
 def _aged(worker: Worker, now: float) -> str:

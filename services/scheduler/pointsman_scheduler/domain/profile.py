@@ -1,11 +1,14 @@
 """One scheduling profile: filters, then weighted scorers, then one picker."""
 
 from collections.abc import Sequence
+from itertools import repeat
+from math import isnan
+from operator import add, mul
 from typing import Final
 
 import numpy as np
 
-from pointsman_plugins.scheduling.arrays import FEW, Floats
+from pointsman_plugins.scheduling.arrays import FEW, Floats, Scores
 from pointsman_plugins.scheduling.candidates import Candidates
 from pointsman_plugins.scheduling.points import Filter, Picker, Scorer
 from pointsman_plugins.scheduling.request import ScheduleRequest
@@ -23,13 +26,16 @@ class CompiledProfile:
         self.scorers: Final = tuple(scorer for scorer, _ in scorers)
         self.picker: Final = picker
         self.weights: Final = {scorer.name: weight for scorer, weight in scorers}
-        self._weights: Final = [weight for _, weight in scorers]
+        self._filters: Final = [(each, each.only_for) for each in filters]
+        self._weighed: Final = [(scorer, scorer.only_for, weight) for scorer, weight in scorers]
 
     def run(self, request: ScheduleRequest, everyone: Candidates) -> Run:
         """Filter, score and pick. A run without a remaining endpoint names the filter that removed the last one."""
-        run = Run(self.name, everyone, self.weights, None, [], [], [])
+        run = Run(self.name, everyone, self.weights)
         candidates = everyone
-        for each in self.filters:
+        for each, wish in self._filters:
+            if wish is not None and getattr(request, wish) is None:
+                continue
             removal = each.filter(request, candidates)
             if removal is None:
                 continue
@@ -57,36 +63,47 @@ class CompiledProfile:
 
     def _weigh_few(self, request: ScheduleRequest, candidates: Candidates) -> tuple[Table, Floats]:
         count = candidates.size
-        scores: list[list[float]] = []
+        table: list[list[float]] = []
         totals = [0.0] * count
-        for scorer, weight in zip(self.scorers, self._weights, strict=True):
-            given = scorer.score(request, candidates)
-            column: list[float]
-            if isinstance(given, list):
-                column = list(given)
+        for scorer, wish, weight in self._weighed:
+            if wish is not None and getattr(request, wish) is None:
+                column = [1.0] * count
             else:
-                column = (given if len(given) == count else np.broadcast_to(given, count)).tolist()
-            # Loops, because a comprehension is a call.
-            for row, value in zip(range(count), column, strict=True):
-                if not 0.0 <= value <= 1.0:
-                    column[row] = _clamped(value)
-                totals[row] += weight * column[row]
-            scores.append(column)
-        scores.append(totals)
-        return scores, np.array(totals)
+                given = scorer.score(request, candidates)
+                column = given if isinstance(given, list) and len(given) == count else _listed(given, count)
+                if min(column) < 0.0 or max(column) > 1.0:
+                    column = [_clamped(value) for value in column]
+            totals = [*map(add, totals, map(mul, repeat(weight), column))]
+            table.append(column)
+        if isnan(sum(totals)):  # neither `min` nor `max` finds NaN for sure
+            table = [[_clamped(value) for value in column] for column in table]
+            totals = [0.0] * count
+            for (_, _, weight), column in zip(self._weighed, table, strict=True):
+                totals = [*map(add, totals, map(mul, repeat(weight), column))]
+        table.append(totals)
+        return table, np.array(totals)
 
     def _weigh_many(self, request: ScheduleRequest, candidates: Candidates) -> tuple[Table, Floats]:
         table: Floats = np.empty((len(self.scorers) + 1, candidates.size))
-        for position, scorer in enumerate(self.scorers):
-            table[position] = scorer.score(request, candidates)
+        for position, (scorer, wish, _) in enumerate(self._weighed):
+            given = wish is None or getattr(request, wish) is not None
+            table[position] = scorer.score(request, candidates) if given else 1.0
         scores, totals = table[:-1], table[-1]
         # fmax and fmin take the number where the other is NaN.
         np.fmin(np.fmax(scores, 0.0, scores), 1.0, scores)
         totals[:] = 0.0
-        for weight, column in zip(self._weights, scores, strict=True):
+        for (_, _, weight), column in zip(self._weighed, scores, strict=True):
             totals += weight * column
         return table, totals
 
 
+def _listed(column: Scores, count: int) -> list[float]:
+    """The column of a scorer; a single value counts for all candidates. ValueError for another number of them."""
+    if len(column) == count and not isinstance(column, list):
+        return column.tolist()
+    return np.broadcast_to(column, count).tolist()
+
+
 def _clamped(value: float) -> float:
-    return 1.0 if value > 1.0 else 0.0
+    """The value in [0,1]; 0 for NaN."""
+    return value if 0.0 <= value <= 1.0 else 1.0 if value > 1.0 else 0.0

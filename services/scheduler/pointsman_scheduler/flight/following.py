@@ -111,8 +111,10 @@ class FollowingReplay(FlightReplay):
 class _FollowingPool(PoolScheduler):
     """Makes only the reservations of `follow`."""
 
-    def _reserve(self, request: ScheduleRequest, now: float, selection: Selection, sight: Sight) -> list[Hold]:
-        del request, now, selection, sight
+    def _reserve(
+        self, request: ScheduleRequest, now: float, selection: Selection, sight: Sight, former: Hold | None
+    ) -> list[Hold]:
+        del request, now, selection, sight, former
         return []  # `follow` does
 
     def follow(self, request: ScheduleRequest, now: float, then: RecordedOutcome) -> None:
@@ -122,7 +124,7 @@ class _FollowingPool(PoolScheduler):
             return
         everyone = Candidates(fleet, now, Dice(0))
         figures = fleet.figures()
-        figures[MATCHED] = self.index.match(request.blocks, request.block_tokens)
+        self.index.match(request.blocks, request.block_tokens, figures[MATCHED])
 
         def run(worker: str) -> Run:
             return Run("recorded", everyone, {}, chosen=[fleet.names.index(worker)])
@@ -130,7 +132,8 @@ class _FollowingPool(PoolScheduler):
         legs = {leg: run(worker) for leg, worker in then.legs if worker in fleet.names}
         prompt_leg = PREFILL if PREFILL in legs else ""
         selection = Selection(run(then.endpoints[0]), legs, prompt_leg, then.rank)
-        super()._reserve(request, now, selection, Sight(fleet.workers, fleet.names, now, figures, fleet.opaque))
+        sight = Sight(fleet.workers, fleet.names, now, figures, fleet.opaque)
+        super()._reserve(request, now, selection, sight, self.books.of(request.key))
 
 
 def why_other(then: RecordedOutcome, outcome: Outcome | Exception) -> OtherChoice:

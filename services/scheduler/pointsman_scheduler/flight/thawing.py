@@ -100,8 +100,9 @@ class _Thawer:
         kind = _class(node[1], object)
         made = own if type(own) is kind else _blank(kind)
         self._made[index] = made
+        put = setattr if isinstance(made, msgspec.Struct) else object.__setattr__
         for name, raw in zip(cast("list[str]", node[2]), cast("Values", node[3]), strict=True):
-            object.__setattr__(made, name, self.value(raw, getattr(made, name, None)))
+            put(made, name, self.value(raw, getattr(made, name, None)))
         return made
 
     def _list(self, index: int, node: Values, own: object) -> object:
@@ -140,10 +141,11 @@ def _class(name: object, base: type) -> type:
 
 
 def _blank(kind: type) -> object:
-    made = cast("object", object.__new__(kind))
-    if hasattr(kind, "attributes"):  # of a request: not part of a snapshot
-        object.__setattr__(made, "attributes", {})
-    return made
+    fields = cast("tuple[str, ...] | None", getattr(kind, "__struct_fields__", None))
+    if fields is not None:  # a struct refuses `object.__new__`; the snapshot has the fields that are None until then
+        defaults = cast("tuple[object, ...]", getattr(kind, "__struct_defaults__", ()))
+        return cast("Callable[..., object]", kind)(*[None] * (len(fields) - len(defaults)))
+    return cast("object", object.__new__(kind))
 
 
 def _message(kind: type, text: str) -> object:

@@ -10,7 +10,7 @@ FEW: Final = 64
 
 Floats: TypeAlias = NDArray[np.float64]
 Scores: TypeAlias = Floats | list[float]
-"""A list where that is made anyhow: of `FEW` candidates or fewer."""
+"""A list where that is made anyhow, of `FEW` candidates or fewer; its maker doesn't change it afterwards."""
 Number = TypeVar("Number", float, Floats)
 """A value of one worker, or the column of all."""
 Ints: TypeAlias = NDArray[np.int64]

@@ -3,6 +3,7 @@
 from typing import Final
 
 import numpy as np
+from msgspec import Struct
 
 from pointsman_plugins.scheduling.arrays import Floats
 
@@ -12,16 +13,14 @@ _MIX_1: Final = 0xBF58476D1CE4E5B9
 _MIX_2: Final = 0x94D049BB133111EB
 
 
-class Dice:
+class Dice(Struct, eq=False):
     """SplitMix64 (Steele, Lea, Flood, OOPSLA 2014): one addition and one mix for each number."""
 
-    __slots__ = ("_state",)
-
-    def __init__(self, seed: int) -> None:
-        self._state = seed & _MASK
+    state: int
+    """The seed, at first; its lowest 64 bits count."""
 
     def _next(self) -> int:
-        self._state = state = (self._state + _GAMMA) & _MASK
+        self.state = state = (self.state + _GAMMA) & _MASK
         state = ((state ^ (state >> 30)) * _MIX_1) & _MASK
         state = ((state ^ (state >> 27)) * _MIX_2) & _MASK
         return state ^ (state >> 31)
@@ -36,8 +35,8 @@ class Dice:
 
     def uniforms(self, count: int) -> Floats:
         """`count` numbers in [0, 1); the same as `count` calls of `uniform`."""
-        states = np.arange(1, count + 1, dtype=np.uint64) * np.uint64(_GAMMA) + np.uint64(self._state)
-        self._state = (self._state + count * _GAMMA) & _MASK
+        states = np.arange(1, count + 1, dtype=np.uint64) * np.uint64(_GAMMA) + np.uint64(self.state & _MASK)
+        self.state = (self.state + count * _GAMMA) & _MASK
         states = (states ^ (states >> np.uint64(30))) * np.uint64(_MIX_1)
         states = (states ^ (states >> np.uint64(27))) * np.uint64(_MIX_2)
         return ((states ^ (states >> np.uint64(31))) >> np.uint64(11)).astype(np.float64) * 2.0**-53

@@ -10,7 +10,7 @@ time from a clock.
 
 from abc import abstractmethod
 from collections.abc import Callable, Collection, Mapping, Sequence
-from typing import ClassVar, Final, NamedTuple
+from typing import ClassVar, Final, Literal, NamedTuple
 
 import numpy as np
 
@@ -22,6 +22,9 @@ from pointsman_plugins.scheduling.candidates import Candidates
 from pointsman_plugins.scheduling.request import ScheduleRequest
 from pointsman_plugins.scheduling.run import NO_ENDPOINTS, Exhausted, Run, Selection
 from pointsman_plugins.scheduling.worker import Hold, Worker
+
+Wish = Literal["lora", "session", "subset"]
+"""A fact of a request that most requests don't have; None for those."""
 
 MATCHED_TOKENS: Final[Key[Floats]] = Key("matched-tokens", np.ndarray)
 """Prompt tokens that each worker of the fleet is believed to hold in its KV cache. Always there."""
@@ -54,6 +57,8 @@ class Filter(Plugin[ParamsT_co]):
     group = "pointsman.scheduler.filters"
     stability = "beta"
 
+    only_for: ClassVar[Wish | None] = None
+    """The filter isn't asked about a request without this fact: it would keep all."""
     exhausted: ClassVar[Exhausted] = NO_ENDPOINTS
     """The client's error when this filter removes the last candidate."""
 
@@ -67,6 +72,9 @@ class Scorer(Plugin[ParamsT_co]):
 
     group = "pointsman.scheduler.scorers"
     stability = "beta"
+
+    only_for: ClassVar[Wish | None] = None
+    """The scorer isn't asked about a request without this fact: it would give each candidate 1."""
 
     @abstractmethod
     def score(self, request: ScheduleRequest, candidates: Candidates) -> Scores:

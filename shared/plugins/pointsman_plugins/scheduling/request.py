@@ -1,10 +1,10 @@
 """A request as the scheduler sees it."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from typing import TypeVar
 
 import numpy as np
+from msgspec import Struct, field
 
 from pointsman_core.plugins import Key
 from pointsman_plugins.scheduling.arrays import Blocks
@@ -18,8 +18,7 @@ _NO_BLOCKS: Blocks = np.empty(0, dtype=np.uint64)
 _NO_HEADERS: Mapping[str, str] = {}
 
 
-@dataclass(slots=True, eq=False)
-class ScheduleRequest:
+class ScheduleRequest(Struct, eq=False):
     """Facts about one request, and the attributes that producers add while it is scheduled."""
 
     request_id: str
@@ -60,7 +59,7 @@ class ScheduleRequest:
     bound: str | None = None
     """Worker that the request has waited for and goes to now if it still may; empty for one that waited and goes to the
     best; None for one that didn't wait."""
-    attributes: dict[str, object] = field(default_factory=dict[str, object])
+    attributes: dict[str, object] = {}
 
     @property
     def key(self) -> RequestKey:

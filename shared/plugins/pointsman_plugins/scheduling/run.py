@@ -1,8 +1,9 @@
 """One run of a scheduling profile, and the selection that a profile handler makes of the runs."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
 from typing import Final, NamedTuple
+
+from msgspec import Struct
 
 from pointsman_core.refusal import Refusal
 from pointsman_plugins.scheduling.arrays import Floats, Ints
@@ -50,8 +51,7 @@ Table = Floats | list[list[float]]
 """[scorers + 1, candidates], unweighted, in [0,1]; the last row holds the weighted sums."""
 
 
-@dataclass(slots=True, eq=False)
-class Run:
+class Run(Struct, eq=False):
     """One run of a scheduling profile, with everything that explains it."""
 
     profile: str
@@ -61,25 +61,24 @@ class Run:
     """Scorer instance → weight, in the order of the rows of `scores`."""
     scores: Table | None = None
     """None when the filters left no candidate to score."""
-    removed: list[Removed] = field(default_factory=list[Removed])
-    degraded: list[str] = field(default_factory=list[str])
-    chosen: list[int] = field(default_factory=list[int])
+    removed: list[Removed] = []
+    degraded: list[str] = []
+    chosen: list[int] = []
     """Fleet rows in order of preference; empty when the run failed."""
     error: str | None = None
     exhausted: Exhausted | None = None
 
 
-@dataclass(slots=True, eq=False)
-class Selection:
+class Selection(Struct, eq=False):
     """A profile handler's result from the runs."""
 
     primary: Run
     """Its choice answers the request; its other candidates are the fallbacks."""
-    legs: dict[str, Run] = field(default_factory=dict[str, Run])
+    legs: dict[str, Run] = {}
     """Further runs whose first choice does a part of the work, by the name of that part, e.g. `prefill`."""
     prompt_leg: str = ""
     """The leg that computes the prompt: empty when the endpoint that answers does."""
     rank: int | None = None
     """Data-parallel rank inside the engine; None leaves it to the engine."""
-    degraded: list[str] = field(default_factory=list[str])
+    degraded: list[str] = []
     """Why the handler settled for less."""

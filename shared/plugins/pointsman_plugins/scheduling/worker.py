@@ -2,9 +2,10 @@
 
 import re
 from collections import deque
-from dataclasses import dataclass, field
 from typing import Final
 from urllib.parse import urlsplit
+
+from msgspec import Struct
 
 from pointsman_contracts.peers import NO_BLOCKS, Blocks, PeerChange
 from pointsman_contracts.reply import ChosenEndpoint
@@ -39,8 +40,7 @@ HoldKey = tuple[str, str, str]
 """Edge, request id and leg of a reservation."""
 
 
-@dataclass(slots=True, eq=False)
-class Hold:
+class Hold(Struct, eq=False):
     """One reservation."""
 
     request_id: str
@@ -70,9 +70,9 @@ class Hold:
     """The first byte of the answer came."""
     asked_at: float = NEVER
 
-    request: RequestKey = field(init=False)
+    request: RequestKey = "", ""
     """The request that it is for."""
-    key: HoldKey = field(init=False)
+    key: HoldKey = "", "", ""
     """Its name among all reservations."""
 
     def __post_init__(self) -> None:

@@ -125,11 +125,11 @@ class PrefixIndex:
         self._lives[life] = Life(self._masks.new_bit(), found.capacity, clearings=found.clearings + 1)
         self._retire(found)
 
-    def match(self, blocks: Blocks, block_tokens: int = 1) -> Floats:
+    def match(self, blocks: Blocks, block_tokens: int = 1, matched: Floats | None = None) -> Floats:
         """For each laid-out worker, how many leading blocks of the prompt it holds without a gap, times
-        `block_tokens`."""
+        `block_tokens`. `matched`: an array of zeros to write it to."""
         self._matched, self._hashes = blocks, blocks.tolist()
-        return self._masks.match(self._hashes, block_tokens)
+        return self._masks.match(self._hashes, block_tokens, matched)
 
     def write(
         self, life: int, blocks: Blocks, now: float, request: Hashable, told: bool = False, matched: int = 0

@@ -1,6 +1,7 @@
 """Which workers hold a block: one mask for each block, one bit for each worker's life."""
 
 from collections.abc import Iterable, Sequence
+from itertools import groupby
 from typing import Final
 
 import numpy as np
@@ -42,13 +43,11 @@ class Masks:
     def hold(self, blocks: Iterable[int], bit: int) -> None:
         """This life holds these blocks."""
         masks, known = self.held, self._known
-        before, after = 0, known.setdefault(bit, bit)
-        for block in blocks:
-            mask = masks.get(block, 0)
-            if mask is not before:
-                # Few different masks exist; one object for each keeps ten million blocks small.
-                before, after = mask, known.setdefault(mask | bit, mask | bit)
-            masks[block] = after
+        # Neighbouring blocks mostly have the same holders.
+        for mask, alike in groupby(blocks, masks.get):
+            after = bit if mask is None else mask | bit
+            # Few different masks exist; one object for each keeps ten million blocks small.
+            masks.update(dict.fromkeys(alike, known.setdefault(after, after)))
 
     def release(self, blocks: Iterable[int], bit: int) -> None:
         """This life no longer holds these blocks."""
@@ -81,24 +80,23 @@ class Masks:
         for bit, column in self._column_of.items():
             self._places[bit.bit_length() - 1] = column
 
-    def match(self, blocks: Iterable[int], each: int) -> Floats:
-        """For each column, how many leading blocks its life holds without a gap, times `each`."""
-        matched = np.zeros(self._columns)
+    def match(self, blocks: Iterable[int], each: int, matched: Floats | None = None) -> Floats:
+        """For each column, how many leading blocks its life holds without a gap, times `each`. `matched`: an array of
+        zeros to write it to."""
+        if matched is None:
+            matched = np.zeros(self._columns)
         held = self._laid_out
-        previous: int | None = -1
         length = 0
-        for mask in map(self.held.get, blocks):
-            # Neighbouring blocks mostly have the same holders, and equal masks are mostly one object.
-            if mask is not previous:
-                previous = mask
-                both = held & mask if mask is not None else 0
-                if both != held:
-                    if length:
-                        self._fill(matched, held ^ both, length * each)
-                    held = both
-                    if not held:
-                        return matched
-            length += 1
+        # Neighbouring blocks mostly have the same holders, and equal masks are mostly one object.
+        for mask, alike in groupby(map(self.held.get, blocks)):
+            both = held & mask if mask is not None else 0
+            if both != held:
+                if length:
+                    self._fill(matched, held ^ both, length * each)
+                held = both
+                if not held:
+                    return matched
+            length += len([*alike])
         if length:
             self._fill(matched, held, length * each)
         return matched

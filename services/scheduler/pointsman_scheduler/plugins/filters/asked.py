@@ -17,6 +17,7 @@ class SessionFilter(Filter):
 
     type_name = "session"
     consumes = (SESSION_WORKER,)
+    only_for = "session"
 
     def filter(self, request: ScheduleRequest, candidates: Candidates) -> Removal | None:
         bound = candidates.fleet.find(request.get(SESSION_WORKER))
@@ -30,6 +31,7 @@ class Subset(Filter):
     """Keeps the workers that the request's subset names, by host or by host and port. IPv6 with or without brackets."""
 
     type_name = "subset"
+    only_for = "subset"
 
     def filter(self, request: ScheduleRequest, candidates: Candidates) -> Removal | None:
         if request.subset is None:
@@ -69,6 +71,7 @@ class LoraCapable(Filter):
     registers it as a model. Every worker passes for a request without an adapter."""
 
     type_name = "lora-capable"
+    only_for = "lora"
 
     def setup(self) -> None:
         self._epoch = -1

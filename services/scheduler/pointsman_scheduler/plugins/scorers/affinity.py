@@ -35,15 +35,11 @@ class LoraAffinity(Scorer):
     to be loaded, 0 elsewhere (as llm-d-router 0.10 scores it). 1 for all when the request names no adapter."""
 
     type_name = "lora-affinity"
-
-    def setup(self) -> None:
-        self._ones: Floats = np.ones(0)
+    only_for = "lora"
 
     def score(self, request: ScheduleRequest, candidates: Candidates) -> Floats:
         if request.lora is None:
-            if len(self._ones) != candidates.size:
-                self._ones = np.ones(candidates.size)
-            return self._ones
+            return np.ones(candidates.size)
         fleet = candidates.fleet
         states = fleet.adapters.states(request.lora, fleet.workers)
         scores = np.where(fleet.adapters.free_slots > 0, _ROOM, np.where(states == WAITING, _WAITING, 0.0))
