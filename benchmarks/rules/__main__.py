@@ -97,9 +97,9 @@ def main() -> int:
 
     def stage() -> Journey:
         picked = sample.pick(asked, pools, 1.0)
-        target = sample.target(asked.wanted, pools)
+        serving = sample.serving(asked.wanted, pools)
         return asked.model_copy(
-            update={"profile": picked.profile, **settled(asked, target, sample.block_tokens(target))}
+            update={"profile": picked.profile, **settled(asked, serving.target, serving.block_tokens)}
         )
 
     measure("stage, sample rules", stage, STAGE_BAR_US)
