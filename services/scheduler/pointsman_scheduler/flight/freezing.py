@@ -6,6 +6,7 @@ A node is a list: its kind, then its content. Values that aren't scalars are ref
 the state holds twice are one object again after `thawing`. `packing` encodes them, in another thread.
 """
 
+import math
 from array import array
 from collections import Counter, OrderedDict, deque
 from collections.abc import Callable, Iterable, Mapping
@@ -88,7 +89,7 @@ class Frozen(NamedTuple):
 def freeze(pool: PoolScheduler, policies: Mapping[int, Policy]) -> Frozen:
     """Copy the pool's state and that of the policies' plugins, by the numbers that the log gives them."""
     bits, free = pool.index.bits()
-    freezer = _Freezer()
+    freezer = _Freezer(ranks_of(pool.fleet))
     freezer.value(
         {
             "pool": pool,
@@ -101,8 +102,15 @@ def freeze(pool: PoolScheduler, policies: Mapping[int, Policy]) -> Frozen:
     return Frozen(freezer.nodes, freezer.missing, freezer.promises)
 
 
+def ranks_of(fleet: Fleet) -> int:
+    """The least number that the data-parallel ranks of every worker divide: a request's place in it gives its place in
+    each worker."""
+    return math.lcm(*(max(1, worker.registration.data_parallel_size) for worker in fleet))
+
+
 class _Freezer:
-    def __init__(self) -> None:
+    def __init__(self, ranks: int) -> None:
+        self._ranks: Final = ranks
         self.nodes: Final[list[Node]] = []
         self.missing: Final[list[str]] = []
         self.promises: Final[list[Promise]] = []
@@ -121,6 +129,7 @@ class _Freezer:
             deque: lambda value: ("q", cast("deque[object]", value).maxlen, self._values(cast("deque[object]", value))),
             array: lambda value: ("a", cast("array[int]", value)[:]),
             np.ndarray: lambda value: ("n", _own(cast("Array", value))),
+            ScheduleRequest: lambda value: self._request(cast("ScheduleRequest", value)),
         }
         """By class, as far as they were met; None for those that aren't copied."""
 
@@ -166,6 +175,16 @@ class _Freezer:
         promise = recency.promise()
         self.promises.append(promise)
         return promise
+
+    def _request(self, request: ScheduleRequest) -> Node:
+        """A request that waits. Its blocks get other names in the log, by which it would go to another rank: the place
+        of its first block is copied beside them."""
+        kind, name, names, values = self._object(request)
+        if request.beginning is None and self._ranks > 1:
+            places = cast("list[str]", names)
+            values = [*cast("list[object]", values)]
+            values[places.index("beginning")] = request.spread(self._ranks)
+        return kind, name, names, values
 
     def _object(self, value: object) -> Node:
         kind = type(value)

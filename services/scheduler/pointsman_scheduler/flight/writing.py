@@ -25,6 +25,7 @@ from pointsman_scheduler.domain.outcome import Outcome, Postponed, Refused, Sche
 from pointsman_scheduler.domain.policy import Policy
 from pointsman_scheduler.domain.pool import PoolScheduler
 from pointsman_scheduler.domain.prefix_index.life import Dump
+from pointsman_scheduler.flight.freezing import ranks_of
 
 Note = tuple[str, *tuple[Any, ...]]
 """The name of a method that was called, then what its record is made of."""
@@ -88,7 +89,7 @@ class RecordMaker:
 
     def know(self, pool: PoolScheduler) -> None:
         """Take note of the workers that registered before the log began."""
-        self._ranks = math.lcm(self._ranks, *(max(1, each.registration.data_parallel_size) for each in pool.fleet))
+        self._ranks = math.lcm(self._ranks, ranks_of(pool.fleet))
 
     def definitions(self) -> list[Record]:
         """Every policy so far: for the beginning of a segment."""
