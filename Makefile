@@ -23,6 +23,9 @@ BYTECODE = $$(test $(COMPILED) -nt uv.lock || echo --compile-bytecode)
 COMPILE = touch $(COMPILED) && $(RUN)/python -m compileall -q contracts shared services tools
 # Which vLLM `make test-engines` installs.
 VLLM ?= 0.32.0
+# Processes that `make test` runs tests in. Nearly half of the time a test waits for processes and timers, so one more
+# than there are processors ends sooner.
+WORKERS ?= $(shell expr $$(nproc) + 1)
 # Extra arguments for pytest, e.g. make test ARGS="-k streaming -x"
 ARGS ?=
 
@@ -37,7 +40,7 @@ demo: $(CHOSEN) ## Start a whole gateway with simulated engines, send it mixed t
 
 # Neighbours stay together, since the tests of one file share what takes seconds to start.
 test: environment ## Run every test
-	$(RUN)/pytest -n auto --dist worksteal $(ARGS)
+	$(RUN)/pytest -n $(WORKERS) --dist worksteal $(ARGS)
 
 # Two engines, their gateway and the suite want what a developer's machine has; the first run installs 6 GB.
 test-engines: environment ## Run the suite for engines on a real vLLM for CPUs (15 to 30 minutes; VLLM=0.32.0)

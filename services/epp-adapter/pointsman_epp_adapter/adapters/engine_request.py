@@ -146,8 +146,8 @@ def _message(
     *,
     buffered: bool,
 ) -> bytes:
-    """What is the same for all requests with headers of these names. `sent`: the client's; `kept`: those of them that
-    the engine gets; `own`: set by the request's own changes, so not removed."""
+    """The message that all requests with headers of these names have in common. `sent`: the client's; `kept`: those of
+    them that the engine gets; `own`: set by the request's own changes, so not removed."""
     ours = _named(request_id, found[0])
     removed = _removed(stripped(sent, kept), [*ours, *((name, b"") for name in own)])
     stamps = {"level": level, "request_id": request_id.decode("ascii"), "worker": found[0].worker}

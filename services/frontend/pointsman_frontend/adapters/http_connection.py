@@ -19,13 +19,12 @@ from uvicorn.server import ServerState
 
 from pointsman_frontend.adapters.connection_bounds import Bounds, refusal
 from pointsman_frontend.adapters.http_turn import READ_AHEAD, Turn
-from pointsman_frontend.domain.request_target import target_of
+from pointsman_frontend.domain.request_head import head_without_offer, target_of
 
 GATHERED: Final = 65536
 """More bytes than this are written at once, so that a slow reader is noticed."""
 LINGER_S: Final = 1.0
-"""How long a refused connection still reads and drops its peer's bytes: closing at once would reset it, and
-the peer would never read why."""
+"""A refused connection reads and drops its peer's bytes this long: a reset would hide the reason from the peer."""
 _NAME: Final = itemgetter(0)
 """Of a header."""
 
@@ -205,9 +204,7 @@ class _Connection(asyncio.Protocol):
             keep_alive=version != "1.0" and parser.should_keep_alive(),
         )
         if b"expect" in map(_NAME, headers):
-            turn.expects_continue = any(
-                name == b"expect" and value.lower() == b"100-continue" for name, value in headers
-            )
+            turn.expects_continue = any(n == b"expect" and v.lower() == b"100-continue" for n, v in headers)
         # The turn keeps what it has; trailers, which must not pass for headers (RFC 9110, 6.5.1), are dropped.
         self._headers = []
         before = self._turn
@@ -349,27 +346,21 @@ class _Connection(asyncio.Protocol):
         return parser
 
     def _ignore(self, offer: httptools.HttpParserUpgrade, data: bytes) -> None:
-        """Ignore offers to upgrade, as RFC 9110 (7.8) allows and Java's client, which makes one with every first
-        request, expects. The parser has no way to: it takes such a head for the last of HTTP, reports the message as
-        complete and stops behind it. A new one is given the head without the offer and goes on from there."""
+        """Ignore offers to upgrade, as RFC 9110 (7.8) allows and Java's client, which begins with one, expects.
+        The parser takes such a head for the last of HTTP, reports the message as complete and stops behind it.
+        A new one is given the head without the offer and goes on from there."""
         rest = memoryview(data)
         while True:
             rest = rest[offer.args[0] :]
-            head = self._head_without_offer()
+            method, version = self._parser.get_method(), self._parser.get_http_version()
             self._parser = self._new_parser()
-            self._parser.feed_data(head)
+            self._parser.feed_data(head_without_offer(method, self._url, version, self._headers))
             try:
                 self._parser.feed_data(rest)
             except httptools.HttpParserUpgrade as another:
                 offer = another
             else:
                 return
-
-    def _head_without_offer(self) -> bytes:
-        method, version = self._parser.get_method(), self._parser.get_http_version().encode("ascii")
-        lines = [b"%b %b HTTP/%b" % (method, self._url, version)]
-        lines += [b"%b: %b" % header for header in self._headers if header[0] != b"upgrade"]
-        return b"%b\r\n\r\n" % b"\r\n".join(lines)
 
     def _call_hang_up(self) -> None:
         hung_up, self.hung_up = self.hung_up, None

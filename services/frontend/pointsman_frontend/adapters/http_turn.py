@@ -7,7 +7,7 @@ from http import HTTPStatus
 from operator import itemgetter
 from typing import Final, Protocol
 
-from pointsman_frontend.domain.request_target import RequestTarget
+from pointsman_frontend.domain.request_head import RequestTarget
 from pointsman_runtime.telling.logs import Log
 
 READ_AHEAD: Final = 65536

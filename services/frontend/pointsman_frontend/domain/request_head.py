@@ -1,5 +1,6 @@
-"""The target of a request line: path, raw path and query."""
+"""The head of a request: its target, and the whole without an offer to upgrade."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final
 from urllib.parse import unquote
@@ -39,3 +40,10 @@ def _parsed(url: bytes) -> RequestTarget:
             _seen.clear()
         _seen[url] = target
     return target
+
+
+def head_without_offer(method: bytes, url: bytes, version: str, headers: Iterable[tuple[bytes, bytes]]) -> bytes:
+    """The head without its `upgrade` header, as it would stand on the wire. Names of headers are lower-case."""
+    lines = [b"%b %b HTTP/%b" % (method, url, version.encode("ascii"))]
+    lines += [b"%b: %b" % header for header in headers if header[0] != b"upgrade"]
+    return b"%b\r\n\r\n" % b"\r\n".join(lines)
