@@ -106,7 +106,9 @@ class Keeper:
     async def _watch(self, tail: LogTail) -> None:
         while True:
             self._read_where(tail)
-            if self.url and self.life.heard(await self._reasons()):
+            # An edge can be ready a moment before its log says where it serves.
+            known = self.url and (self.door or self.plan.kind is not Kind.EDGE)
+            if known and self.life.heard(await self._reasons()):
                 self._note(tell=True)
             self._note()
             await asyncio.sleep(_ASKED_EVERY_S.get(self.life.state, ASK_STARTING_S) if self.url else LOOK_S)

@@ -17,7 +17,7 @@ from pointsman_cli.supervision import State
 from pointsman_testing import eventually
 
 FAKE = """
-import http.server, json, os, pathlib, sys
+import http.server, json, os, pathlib, sys, threading, time
 folder, port = pathlib.Path(sys.argv[1]), int(sys.argv[2])
 class Health(http.server.BaseHTTPRequestHandler):
     def do_GET(self):
@@ -31,9 +31,11 @@ class Health(http.server.BaseHTTPRequestHandler):
     def log_message(self, *arguments):
         pass
 server = http.server.ThreadingHTTPServer(("127.0.0.1", port), Health)
+threading.Thread(target=server.serve_forever).start()
 for event in ("http_listening", "serving"):
     print(json.dumps({"event": event, "url": f"http://127.0.0.1:{server.server_port}"}), flush=True)
-server.serve_forever()
+    if (folder / "late").exists():
+        time.sleep(0.5)
 """
 
 
@@ -76,6 +78,17 @@ async def test_a_killed_process_is_started_again_on_its_port_and_logged(
         await keeper.end(patience_s=5)
         assert keeper.pid is None
     assert told.states == [(State.READY, ""), (State.CRASHED, "killed by SIGKILL"), (State.READY, "")]
+
+
+async def test_an_edge_is_ready_only_once_its_address_is_known(tmp_path: Path, http: aiohttp.ClientSession) -> None:
+    (tmp_path / "late").touch()
+    doors: list[str] = []
+    with RunFolder(tmp_path / "run") as folder:
+        keeper = Keeper(_fake(tmp_path), folder, http, lambda keeper: doors.append(keeper.door))
+        keeper.begin()
+        await eventually(lambda: keeper.life.state is State.READY)
+        await keeper.end(patience_s=5)
+    assert doors[0] == keeper.door != ""
 
 
 async def test_a_process_that_stops_being_ready_says_why(tmp_path: Path, http: aiohttp.ClientSession) -> None:
