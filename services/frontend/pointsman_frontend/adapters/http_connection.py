@@ -254,7 +254,7 @@ class _Connection(asyncio.Protocol):
             self._flush()
 
     def finish(self, data: bytes, *, keep_alive: bool) -> None:
-        """Send the end of an answer now, after what was written before."""
+        """Send the end of an answer at once, behind the bytes that still wait."""
         transport = self._transport
         if self._gathered:
             self._gathered.append(data)

@@ -181,9 +181,8 @@ class _Freezer:
         of its first block is copied beside them."""
         kind, name, names, values = self._object(request)
         if request.beginning is None and self._ranks > 1:
-            places = cast("list[str]", names)
-            values = [*cast("list[object]", values)]
-            values[places.index("beginning")] = request.spread(self._ranks)
+            place = cast("list[str]", names).index("beginning")
+            cast("list[object]", values)[place] = request.spread(self._ranks)
         return kind, name, names, values
 
     def _object(self, value: object) -> Node:
