@@ -383,6 +383,20 @@ async def test_a_keeper_that_was_stopped_admits_nothing_when_it_goes_on(world: W
     assert stopped.metric("pointsman_limit_shard_moves_total", how="lost") >= 1
 
 
+async def test_preprocessors_that_were_frozen_together_do_not_count_a_shard_twice(world: World) -> None:
+    await world.add("a", "b")
+    first, [second] = world.keeper(), world.others()
+    await first.ask("r", 900)
+    for node in (first, second):
+        node.ahead_s += TAKEN_S + 0.1
+    second.keeper.ranks.doubt(first.keeper.me)
+    second.keeper.tick()
+    kept = [isinstance(node.keeper.book(0, node.clock()), Book) for node in (first, second)]
+    assert kept == [False, False], "no report has come back yet"
+    verdicts = await asyncio.gather(*(node.ask(f"r-{node.keeper.me}", 100) for node in (first, second)))
+    assert sorted(each.outcome for each in verdicts) == ["admitted", "refused"]
+
+
 @pytest.mark.parametrize("alone", [True, False])
 async def test_without_the_bus_only_a_preprocessor_that_was_alone_counts_on(
     world: World, monkeypatch: pytest.MonkeyPatch, alone: bool

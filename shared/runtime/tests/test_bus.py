@@ -372,6 +372,23 @@ async def test_a_listener_that_falls_behind_gets_the_latest_of_each_subject(buse
     assert tally(reader, "pool.snapshot.v1").dropped == 0
 
 
+async def test_a_signal_that_goes_by_the_server_comes_back_after_all_that_others_sent_before(buses: Buses) -> None:
+    mine, other = buses.make("scheduler", "mine"), buses.make("scheduler", "other")
+    got: list[tuple[str, int]] = []
+    mine.bus.listen(PoolSnapshot, lambda snapshot: got.append((snapshot.source, snapshot.sequence)), ANY)
+    await buses.meet()
+    others = [PoolSnapshot(pool="a", source="other", sequence=number, at_ms=0) for number in range(300)]
+    for each in others:
+        other.bus.publish(each, "a")
+    await other.bus.link.flush(5)
+    own = PoolSnapshot(pool="a", source="mine", sequence=300, at_ms=0)
+    before = len(got)
+    mine.bus.publish_via_server(own, "a")
+    assert len(got) == before, "it can't have come back yet"
+    await eventually(lambda: (own.source, own.sequence) in got)
+    assert got == [(each.source, each.sequence) for each in (*others, own)]
+
+
 async def test_a_full_mailbox_drops_the_newest_and_counts(buses: Buses, caplog: pytest.LogCaptureFixture) -> None:
     # Of the same service, so that they never share a process: within one, no message waits.
     reader, writer = buses.make("scheduler", "1"), buses.make("scheduler", "2")

@@ -141,6 +141,10 @@ class MemoryLink:
         """See `Link.soon`."""
         asyncio.get_running_loop().call_soon(work)
 
+    def when_taken(self, work: Callable[[], object]) -> None:
+        """See `Link.when_taken`."""
+        asyncio.get_running_loop().call_soon(lambda: work() if self._connected else None)
+
     async def flush(self, timeout: float) -> None:  # noqa: ASYNC109 - as in Link
         """See `Link.flush`."""
         del timeout

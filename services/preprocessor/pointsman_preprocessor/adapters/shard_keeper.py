@@ -246,9 +246,10 @@ class ShardKeeper:
 
     def _say(self, now: float) -> None:
         self._said_at = now
-        # Without a connection no lease is proved, and no request counted.
+        # Without a connection no lease is proved, and no request counted. A report proves a lease only when it comes
+        # back behind the reports of others.
         with contextlib.suppress(BusError):
-            self._bus.publish(self._keeping.say(now, self._bus.connections), self.me)
+            self._bus.publish_via_server(self._keeping.say(now, self._bus.connections), self.me)
 
     def _tell(self) -> None:
         self._telling = False

@@ -3,6 +3,7 @@
 import asyncio
 import math
 from collections.abc import Callable
+from functools import partial
 from typing import Literal, TypeVar
 
 from pointsman_contracts.headers import MESSAGE_ID, TRACEPARENT
@@ -201,6 +202,15 @@ class Bus:
             )
         else:
             self._outside.publish(channel.subject, message.encode(), headers=channel.headers(traceparent))
+
+    def publish_via_server(self, message: Message, *route: str) -> None:
+        """As `publish`, of a signal that proves something by coming back: the services of this process receive it once
+        the server has taken it, and after everything that the server had for this process before. Never, when the
+        connection is lost first."""
+        kind = type(message)
+        channel = self._channels.get((kind, *route)) or self._channel(kind, route)
+        self._outside.publish(channel.subject, message.encode(), headers=channel.headers(None))
+        self._outside.when_taken(partial(self.link.tell, channel.subject, message))
 
     def tell(self, message: Message, *route: str) -> None:
         """Hand a message to the services of this process alone."""

@@ -125,12 +125,17 @@ class Connection(LastingClient):
         elif self._loop is not None:
             self._loop.call_soon(work)
 
+    def when_taken(self, work: Callable[[], object]) -> None:
+        if self.connected:
+            self._ping().add_done_callback(lambda _: work())
+
     async def flush(self, timeout: float = 5.0) -> None:  # noqa: ASYNC109 - as in nats-py
         if not self.connected:
             raise BusDisconnected(self.reason)
-        pong: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
         lost = cast("SocketProtocol", self._protocol).lost
-        await self._send_ping(pong)
+        pong = self._ping()
+        # The caller waits for the answer to know that everything before it was sent.
+        self._outbox.write_all()
         await asyncio.wait([pong, lost], timeout=timeout, return_when=asyncio.FIRST_COMPLETED)
         if lost.done():
             raise BusDisconnected(self.reason)
@@ -254,6 +259,11 @@ class Connection(LastingClient):
         self._outbox.write()
 
     async def _send_ping(self, future: "asyncio.Future[Any] | None" = None) -> None:
+        self._ping(future)
+        self._outbox.write_all()
+
+    def _ping(self, future: "asyncio.Future[Any] | None" = None) -> "asyncio.Future[Any]":
+        """Returns the future of the answer; it stays pending when the connection is lost."""
         waiting = cast("list[asyncio.Future[Any]]", self._pongs)  # pyright: ignore[reportUnknownMemberType] - nats-py says `List`
         loop = asyncio.get_running_loop()
         pong = future or loop.create_future()
@@ -263,8 +273,7 @@ class Connection(LastingClient):
         # A server that answers everything late is still connected.
         self.options["max_outstanding_pings"] = OUTSTANDING_PINGS + math.ceil(LAG.slack_s(now) / PING_INTERVAL_S)
         self._outbox.put(b"PING\r\n")
-        # The caller waits for the answer to know that everything before it was sent.
-        self._outbox.write_all()
+        return pong
 
     def on_ping(self) -> None:
         self._outbox.put(b"PONG\r\n")

@@ -62,6 +62,11 @@ class Link(PubSub, Protocol):
         """Call `work` once the messages that arrived together are all received, before anything is written."""
         ...
 
+    def when_taken(self, work: Callable[[], object]) -> None:
+        """Call `work` once the server has taken everything sent so far that isn't relaxed. By then every message that
+        the server had for this link before has been received. Never called when the connection is lost first."""
+        ...
+
     async def flush(self, timeout: float) -> None:  # noqa: ASYNC109 - one round trip, bounded here
         """Wait until the server has taken everything sent so far. Raises BusDisconnected or TimeoutError."""
         ...
