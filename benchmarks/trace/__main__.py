@@ -1,13 +1,13 @@
 """The functions and files of the product that one warm request touches, and the interpreter's work for it.
 
-`python -m benchmarks.trace [--model auto] [--policy] [--envoy] [--recorder] [--separate] [--functions]`: starts one
-bundle as `pointsman up` does, with a model selector (`auto.yaml` of `benchmarks.overhead`), warms it, counts every
-call while it serves further requests one after the other, and prints the product functions that were called for each
-of them, and the files that these are in. Calls of comprehensions and nested functions count for the function around
-them. The calls of an equally long time without requests, those of timers, are subtracted. `--policy`: with the
+`python -m benchmarks.trace [--model auto] [--policy] [--envoy] [--recorder] [--flight] [--separate] [--functions]`:
+starts one bundle as `pointsman up` does, with a model selector (`auto.yaml` of `benchmarks.overhead`), warms it, counts
+every call while it serves further requests one after the other, and prints the product functions that were called for
+each of them, and the files that these are in. Calls of comprehensions and nested functions count for the function
+around them. The calls of an equally long time without requests, those of timers, are subtracted. `--policy`: with the
 configuration and the requests of `benchmarks.policy`, which has no bars here. `--envoy`: through Envoy and the epp-
-adapter. `--recorder`: with a recorder, whose calls are then in the figures. `--separate`: a process for each service;
-the bars are the bundle's.
+adapter. `--recorder`: with a recorder, whose calls are then in the figures. `--flight`: with a flight log of every
+pool. `--separate`: a process for each service; the bars are the bundle's.
 
 Beside calls it counts opcodes and calls into C, those of libraries too, in every thread. The counts hardly change from
 run to run, whatever else the machine does, so they show a change of some percent that times don't.
@@ -28,6 +28,7 @@ from typing import Final, NamedTuple
 from urllib.parse import urljoin
 
 import uvloop
+import yaml
 
 from benchmarks.overhead.__main__ import AUTO, PATH, Case
 from benchmarks.overhead.load import Samples, closed_loop
@@ -98,10 +99,20 @@ Load = Callable[[str, float], Coroutine[None, None, Samples]]
 """Sends requests to a URL for a number of seconds, one after the other."""
 
 
-def plain(model: str) -> tuple[Path, Load]:
-    """A configuration, and requests that name the model."""
+def plain(model: str, file: Path) -> tuple[Path, Load]:
+    """The configuration in `file`, and requests that name the model."""
     body = Case(1, stream=False, model=model).body()
-    return AUTO, lambda url, seconds: closed_loop(url, body, 1, seconds)
+    return file, lambda url, seconds: closed_loop(url, body, 1, seconds)
+
+
+def recording(folder: Path) -> Path:
+    """A configuration whose pools keep a flight log."""
+    document = yaml.safe_load(AUTO.read_text(encoding="utf-8"))
+    for pool in document["pools"].values():
+        pool["flight"] = {"keep": "2GiB", "segment": "5min"}
+    file = folder / "flight.yaml"
+    file.write_text(yaml.safe_dump(document), encoding="utf-8")
+    return file
 
 
 def policy(folder: Path) -> tuple[Path, Load]:
@@ -112,15 +123,17 @@ def policy(folder: Path) -> tuple[Path, Load]:
 
 
 def traced(
-    model: str | None, seconds: float, *, envoy: bool, recorder: bool, separate: bool
+    model: str | None, seconds: float, *, envoy: bool, recorder: bool, flight: bool, separate: bool
 ) -> tuple[int, dict[str, Work]]:
     """Requests that were served, and the work for them of each process, by its name; without a model those of `policy`.
     `envoy`: they come through an Envoy. `separate`: each service is a process."""
     with TemporaryDirectory(prefix="pointsman-trace-") as folder:
-        file = Path(folder) / "calls"
-        os.environ["POINTSMAN_TRACE_FILE"] = str(file)
+        calls = Path(folder) / "calls"
+        os.environ["POINTSMAN_TRACE_FILE"] = str(calls)
         os.environ["PYTHONPATH"] = str(Path(__file__).with_name("in_process"))
-        config, load = policy(Path(folder)) if model is None else plain(model)
+        config, load = (
+            policy(Path(folder)) if model is None else plain(model, recording(Path(folder)) if flight else AUTO)
+        )
         options = ("--config", str(config), *(("--envoy",) if envoy else ()), *(("--separate",) if separate else ()))
         with gateway(options, recorder=recorder) as running:
             pids = {name: pid for name, pid in running.pids.items() if name not in OTHERS}
@@ -130,11 +143,11 @@ def traced(
             served = uvloop.run(load(url, seconds))
             if recorder:
                 time.sleep(SETTLES_S)  # its last batch belongs to these requests
-            work = stopped(pids, file)
+            work = stopped(pids, calls)
             time.sleep(SETTLES_S)
             switch(pids)
             time.sleep(seconds)
-            idle = stopped(pids, file)
+            idle = stopped(pids, calls)
             return len(served.latencies), {name: work[name].without(idle[name]) for name in work}
 
 
@@ -166,6 +179,7 @@ def main() -> int:
     parser.add_argument("--policy", action="store_true", help="trace the whole policy of benchmarks.policy")
     parser.add_argument("--envoy", action="store_true", help="ask through Envoy, by way of the epp-adapter")
     parser.add_argument("--recorder", action="store_true", help="with a recorder")
+    parser.add_argument("--flight", action="store_true", help="with a flight log of every pool")
     parser.add_argument("--separate", action="store_true", help="with a process for each service")
     parser.add_argument("--seconds", type=float, default=TRACED_S, help="for which requests are counted")
     parser.add_argument("--functions", action="store_true", help="print each function with its calls and opcodes")
@@ -176,6 +190,7 @@ def main() -> int:
         arguments.seconds,
         envoy=arguments.envoy,
         recorder=arguments.recorder,
+        flight=arguments.flight,
         separate=arguments.separate,
     )
     work = Work(Counter(), Counter(), Counter())
