@@ -13,19 +13,18 @@ import aiohttp
 import uvloop
 
 from pointsman_edge.deciding.policy import EngineLimits
-from pointsman_edge.taking_in.request_id import RequestIds
-from pointsman_frontend.adapters.client import Client, Headers
+from pointsman_edge.taking_in.request_headers import RequestIds
 from pointsman_frontend.adapters.connection_bounds import Bounds
 from pointsman_frontend.adapters.engine_client import Call, EngineClient, origin_of
 from pointsman_frontend.adapters.http_connection import bounded
-from pointsman_frontend.adapters.http_turn import Turn
-from pointsman_frontend.domain.engine_headers import ResponseHeaderRules, request_head
+from pointsman_frontend.adapters.http_turn import Headers, Turn, id_headers
+from pointsman_frontend.domain.heads import ResponseHeaderRules, request_head
 from pointsman_runtime.service.http_server import HttpServer
 
 LIMITS: Final = EngineLimits(1.0, 300.0, 60.0)
 JSON: Final = [(b"content-type", b"application/json")]
 
-Forward = Callable[[Client, str, bytes], Awaitable[None]]
+Forward = Callable[[Turn, str, bytes], Awaitable[None]]
 
 
 class Relay:
@@ -43,7 +42,8 @@ class Relay:
             while piece := await turn.read():
                 pieces.append(piece)
             body = b"".join(pieces)
-        await self._forward(Client(turn, self._ids.new()), turn.target.path, body)
+        turn.ids = id_headers(self._ids.new())
+        await self._forward(turn, turn.target.path, body)
 
 
 def own(url: str) -> Forward:
@@ -51,7 +51,7 @@ def own(url: str) -> Forward:
     engines, rules, ids = EngineClient(idle_s=60.0, idle_connections=256), ResponseHeaderRules(), RequestIds()
     origin = origin_of(url)
 
-    async def forward(client: Client, path: str, body: bytes) -> None:
+    async def forward(turn: Turn, path: str, body: bytes) -> None:
         head = request_head(
             method=b"POST",
             target=path.encode(),
@@ -64,10 +64,10 @@ def own(url: str) -> Forward:
         call = Call("w", url, head, body, replaceable=False)
         engine = await engines.send(call, LIMITS)
         try:
-            await client.start(engine.status, rules.pass_on(engine.headers))
+            await turn.start(engine.status, rules.pass_on(engine.headers))
             while data := await engine.read():
-                await client.write(data)
-            await client.end()
+                await turn.write(data)
+            await turn.end()
         finally:
             engines.release(engine)
 
@@ -85,14 +85,14 @@ def with_aiohttp(url: str) -> Forward:
         timeout=aiohttp.ClientTimeout(total=None, sock_connect=1.0, sock_read=300.0),
     )
 
-    async def forward(client: Client, path: str, body: bytes) -> None:
+    async def forward(turn: Turn, path: str, body: bytes) -> None:
         headers = {"content-type": "application/json", "x-request-id": ids.new()}
         async with session.post(url + path, data=body, headers=headers) as answer:
             raw: Headers = [(name.lower(), value) for name, value in answer.raw_headers]
-            await client.start(answer.status, rules.pass_on(raw))
+            await turn.start(answer.status, rules.pass_on(raw))
             async for data in answer.content.iter_any():
-                await client.write(data)
-            await client.end()
+                await turn.write(data)
+            await turn.end()
 
     return forward
 

@@ -216,7 +216,7 @@ async def test_a_body_is_handed_over_once_and_not_held_while_its_connection_is_i
     async def app(turn: Turn) -> None:
         turns.append(turn)
         bodies.append(turn.whole())
-        turn.answer(200, [(b"content-length", b"0")], b"")
+        await turn.answer(200, [], b"")
 
     protocol = _connection(app, [])
     protocol.data_received(post(CHAT, BODY))
@@ -238,7 +238,7 @@ async def _served(pieces: list[bytes], count: int) -> list[Served]:
             while piece := await turn.read():
                 body += piece
         served.append((turn.target.path, [name.decode() for name, _ in turn.headers], body))
-        turn.answer(200, [(b"content-length", b"0")], b"")
+        await turn.answer(200, [], b"")
 
     refused: list[str] = []
     protocol = _connection(app, refused)

@@ -12,7 +12,7 @@ from pointsman_edge.sending.header_edits import folded, with_edits
 from pointsman_edge.taking_in.request_headers import ENGINE_ORDERS, HOP_BY_HOP, HeaderRules
 from pointsman_edge.taking_in.trust import TrustedProxies
 from pointsman_frontend.adapters import http_turn
-from pointsman_frontend.domain.engine_headers import ResponseHeaderRules, request_head
+from pointsman_frontend.domain.heads import ResponseHeaderRules, request_head
 from pointsman_testing.fake_stages import StartEdge
 from pointsman_testing.raw_http import post, raw_request
 from pointsman_testing.scripted_engine import ScriptedEngine

@@ -10,8 +10,8 @@ from pydantic import JsonValue
 
 from pointsman_apis.requests import parse
 from pointsman_contracts.journey import HeaderEdit, StageReport
-from pointsman_core.body_edit import edit_fields
 from pointsman_core.config import ConfigError, load
+from pointsman_core.json_members import edit_fields
 from pointsman_core.plugins import Key, PluginError
 from pointsman_core.prefix import salt
 from pointsman_core.refusal import Refusal

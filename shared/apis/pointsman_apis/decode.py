@@ -7,7 +7,7 @@ import orjson
 from pydantic import JsonValue
 
 from pointsman_apis.fields import Document, kind_of
-from pointsman_core.duplicate_members import has_duplicate_member, sent_twice
+from pointsman_core.json_members import has_duplicate_member, sent_twice
 from pointsman_core.refusal import Refusal
 
 DEEPEST: Final = 200

@@ -10,7 +10,7 @@ from typing import Final, cast
 import orjson
 
 from pointsman_contracts.journey import BodyEdit
-from pointsman_core.duplicate_members import has_duplicate_member
+from pointsman_core.json_members import has_duplicate_member
 
 Document = dict[str, object]
 

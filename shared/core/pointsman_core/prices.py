@@ -15,6 +15,7 @@ from urllib.parse import urlsplit
 
 from pydantic import BaseModel, ConfigDict, model_validator
 
+from pointsman_contracts.journey import Target
 from pointsman_core.config import Config
 from pointsman_core.config.served_model import Cost
 
@@ -25,6 +26,10 @@ _HOSTS: Final = {"openai": "api.openai.com", "anthropic": "api.anthropic.com"}
 """Kind of a provider → host, where its `base_url` isn't given."""
 _DATED: Final = re.compile(r"(.+?)-(?:\d{8}|\d{4}-\d{2}-\d{2}|latest)")
 """A model's name with the date of a release, which costs the same."""
+
+
+_Place = tuple[str | None, str | None, str]
+"""Pool, provider, and the model's name there."""
 
 
 class Price(NamedTuple):
@@ -64,6 +69,27 @@ def prices(config: Config) -> dict[str, Price]:
         elif model.provider is not None and (listed := _listed(config, model.provider, model.served_as or name)):
             found[name] = listed
     return found
+
+
+class Prices:
+    """The configured models and their prices, by where they are served."""
+
+    def __init__(self, config: Config) -> None:
+        self.of: Final = prices(config)
+        """By the name that requests use."""
+        self._names: Final[dict[_Place, list[str]]] = {}
+        for name in config.model_names():
+            served = config.served(name)
+            if served is not None:
+                self._names.setdefault((served.pool, served.provider, served.name), []).append(name)
+
+    def name(self, target: Target, asked: str | None) -> str:
+        """The configuration's name for a target: the requested name if several fit, the target's own if none does."""
+        model = target.model
+        names = self._names.get((target.pool, target.provider, model))
+        if not names:
+            return model
+        return asked if asked in names else names[0]
 
 
 def _listed(config: Config, provider: str, name: str) -> Price | None:

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pointsman_core.duplicate_members import duplicate_member, has_duplicate_member
+from pointsman_core.json_members import duplicate_member, has_duplicate_member
 
 NAMES = st.one_of(st.sampled_from(["a", "b", ":", "é", '"', "\\u003a"]), st.text(max_size=3))
 SCALARS = st.one_of(st.none(), st.booleans(), st.integers(), st.floats(allow_nan=False, allow_infinity=False), NAMES)

@@ -14,8 +14,7 @@ from pointsman_contracts.presence import OpenRequests, OpenRequestsQuery
 from pointsman_contracts.subjects import ANY
 from pointsman_core.pool_table import PoolTable
 from pointsman_edge.credentials.provider_credentials import Credentials
-from pointsman_edge.deciding.decider import Decider
-from pointsman_edge.deciding.engine_load import EngineLoad
+from pointsman_edge.deciding.decider import Decider, EngineLoad
 from pointsman_edge.deciding.model_catalogue import ModelCatalogue
 from pointsman_edge.deciding.policy import EdgePolicy, compile_policy
 from pointsman_edge.deciding.stages import BusStages, Stages, UnusableStages
@@ -23,8 +22,7 @@ from pointsman_edge.reviewing.response_stages import ResponseStages
 from pointsman_edge.reviewing.reviewers import Reviewers, StageReviewers
 from pointsman_edge.sending.provider_book import ProviderBook
 from pointsman_edge.taking_in.bodies import HeldBodies
-from pointsman_edge.taking_in.request_headers import HeaderRules
-from pointsman_edge.taking_in.request_id import RequestIds
+from pointsman_edge.taking_in.request_headers import HeaderRules, RequestIds
 from pointsman_edge.taking_in.trust import TrustedProxies
 from pointsman_edge.telling.event_publisher import EventBus, EventPublisher
 from pointsman_edge.telling.metrics import EdgeMetrics

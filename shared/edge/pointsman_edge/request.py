@@ -19,8 +19,8 @@ from pointsman_edge.reviewing.answer_review import AnswerReview, Headers, Withhe
 from pointsman_edge.reviewing.response_stages import error_answer
 from pointsman_edge.sending.engine_tokens import still_its_own
 from pointsman_edge.sending.own_answers import OUTCOME, Place, routing_answer
-from pointsman_edge.taking_in.bodies import check_length
-from pointsman_edge.taking_in.request_headers import ClientHeaders, check_content
+from pointsman_edge.taking_in.bodies import check_content, check_length
+from pointsman_edge.taking_in.request_headers import ClientHeaders
 from pointsman_edge.telling.request_record import RequestRecord
 from pointsman_edge.telling.request_span import request_attributes
 from pointsman_edge.telling.stored_responses import StoredResponse

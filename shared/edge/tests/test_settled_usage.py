@@ -14,7 +14,8 @@ from pointsman_contracts.money import nanos
 from pointsman_contracts.reply import ChosenEndpoint, Decision
 from pointsman_contracts.response import Usage
 from pointsman_core.config import load
-from pointsman_edge.deciding.policy import Prices, compile_policy
+from pointsman_core.prices import Prices
+from pointsman_edge.deciding.policy import compile_policy
 from pointsman_edge.sending.unasked_usage import WithoutUsage
 from pointsman_edge.telling.request_record import RequestRecord
 from pointsman_edge.telling.settled_usage import BROKEN_OFF, settled
@@ -60,6 +61,7 @@ def read(api: str, *pieces: bytes) -> UsageTail:
 
 
 def settle(api: str, outcome: str, tail: UsageTail | None, reported: Usage | None = None) -> Usage | None:
+    reported = (tail.usage() if tail is not None else None) or reported
     return settled(named(api), outcome, 200, tail, reported, PROMPT, sent=True)
 
 
@@ -272,7 +274,7 @@ def test_a_request_costs_what_the_model_that_served_it_costs(
 
 
 def test_cached_tokens_are_never_more_than_the_prompt_of_which_they_are_a_part() -> None:
-    cost = Prices(CONFIG).cost("llama", Usage(prompt_tokens=1_000_000, cached_tokens=5_000_000))
+    cost = Prices(CONFIG).of["llama"].cost(1_000_000, 0, 5_000_000)
     assert cost == nanos("0.25")
 
 

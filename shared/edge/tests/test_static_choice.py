@@ -10,7 +10,7 @@ from pointsman_contracts.journey import BodyEdit, Target
 from pointsman_contracts.pool import PoolSnapshot, WorkerView
 from pointsman_core.config import Config, load
 from pointsman_core.refusal import Refusal
-from pointsman_edge.deciding.engine_load import AVOIDED_S, EngineLoad
+from pointsman_edge.deciding.decider import AVOIDED_S, EngineLoad
 from pointsman_edge.deciding.static_choice import (
     ALL,
     Closed,

@@ -7,7 +7,7 @@ from pointsman_apis.passthrough import UNKNOWN
 from pointsman_apis.paths import NOWHERE, Route, check_method, check_path, route_of
 from pointsman_core.refusal import Refusal
 from pointsman_edge.deciding.model_catalogue import NotListed
-from pointsman_edge.taking_in.request_headers import is_json
+from pointsman_edge.taking_in.bodies import is_json
 from pointsman_epp_adapter.adapters import wire
 from pointsman_epp_adapter.adapters.body_routing import BodyRouting
 from pointsman_epp_adapter.adapters.envoy_edge import EnvoyEdge

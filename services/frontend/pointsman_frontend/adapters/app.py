@@ -9,12 +9,13 @@ import orjson
 
 from pointsman_apis.errors import SERVER_ERROR
 from pointsman_apis.models import MODELS, model_entry, model_list
+from pointsman_apis.passthrough import UNKNOWN
 from pointsman_apis.paths import NOWHERE, Route, WrongMethod, check_method, check_path, route_of, unknown_path
 from pointsman_core.refusal import Refusal
 from pointsman_edge.deciding.model_catalogue import NotListed
-from pointsman_frontend.adapters.client import JSON, Client
+from pointsman_edge.reviewing.response_stages import error_answer
 from pointsman_frontend.adapters.http_request import HttpEdge, HttpRequest
-from pointsman_frontend.adapters.http_turn import Turn
+from pointsman_frontend.adapters.http_turn import Turn, id_headers
 from pointsman_frontend.domain.cors import answered, preflight
 from pointsman_runtime.service.health import HealthApp
 
@@ -22,6 +23,7 @@ _HEALTH: Final = "/health"
 """Answers as `/ready`: load balancers know it by this name."""
 _VERSION: Final = "/version"
 _READ: Final = "GET, HEAD"
+_JSON: Final = (b"content-type", b"application/json")
 
 
 class EdgeApp:
@@ -49,7 +51,8 @@ class EdgeApp:
         if cors is not None:
             headers = preflight(cors, turn.method, turn.headers)
             if headers is not None:
-                turn.answer(204, headers, b"")
+                await turn.start(204, headers)
+                await turn.end()
                 return
             turn.extra = answered(cors, turn.headers)
         path = turn.target.path
@@ -59,15 +62,15 @@ class EdgeApp:
             await HttpRequest(self._http, route or NOWHERE, turn, refusal).run()
             return
         request_id = self._edge.ids.of(turn.headers, ())
-        client = Client(turn, request_id)
+        turn.ids = id_headers(request_id)
         if path in HealthApp.paths or path == _HEALTH:
             accepted = b",".join(value for name, value in turn.headers if name == b"accept")
             status, kind, body = self._health.answer("/ready" if path == _HEALTH else path, accepted)
-            await client.answer(status, [(b"content-type", kind.encode())], body)
+            await turn.answer(status, [(b"content-type", kind.encode())], body)
         elif path == _VERSION:
-            await client.answer(200, [JSON], self._version)
+            await turn.answer(200, [_JSON], self._version)
         else:
-            await self._list(turn, client, request_id, path[len(MODELS) :])
+            await self._list(turn, request_id, path[len(MODELS) :])
 
     def _refusal_of(self, turn: Turn, path: str, route: Route | None) -> Refusal | None:
         """Why no route takes the request; None where one does."""
@@ -89,17 +92,18 @@ class EdgeApp:
             return unknown_path(path)
         return None if method in allowed.split(", ") else WrongMethod(method, path, allowed)
 
-    async def _list(self, turn: Turn, client: Client, request_id: str, rest: str) -> None:
+    async def _list(self, turn: Turn, request_id: str, rest: str) -> None:
         """All models that the client may use, or the one that the rest of the path names."""
         try:
             names = await self._edge.models.names(turn.headers, turn.peer, request_id)
             document = model_entry(rest[1:], names, self._created) if rest else model_list(names, self._created)
         except Refusal as refusal:
             if isinstance(refusal, NotListed):
-                client.answer_headers = refusal.answer_headers
-            await client.refuse(refusal)
+                turn.answer_headers = refusal.answer_headers
+            await turn.answer(refusal.status, *error_answer(refusal, UNKNOWN))
         except Exception:
-            await client.refuse(Refusal(500, "Internal error.", type=SERVER_ERROR, code="internal_error"))
+            refusal = Refusal(500, "Internal error.", type=SERVER_ERROR, code="internal_error")
+            await turn.answer(500, *error_answer(refusal, UNKNOWN))
             raise
         else:
-            await client.answer(200, [JSON], orjson.dumps(document))
+            await turn.answer(200, [_JSON], orjson.dumps(document))

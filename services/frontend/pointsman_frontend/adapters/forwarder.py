@@ -23,12 +23,19 @@ from pointsman_edge.taking_in.bodies import edited_body
 from pointsman_edge.taking_in.request_headers import OF_ONE_POOL
 from pointsman_edge.telling.request_record import RequestRecord
 from pointsman_edge.telling.request_span import operation, server
-from pointsman_frontend.adapters.client import Headers, ResponseWriter
 from pointsman_frontend.adapters.engine_client import Call, EngineClient, origin_of
 from pointsman_frontend.adapters.engine_connection import AnswerCutOff, EndpointFailed
+from pointsman_frontend.adapters.http_turn import Headers
 from pointsman_frontend.adapters.providers import UNSUPPORTED, Providers, final, is_external, refusal_of, told
-from pointsman_frontend.adapters.relay import Answering, is_stream, relay_document, relay_pieces, relay_stream
-from pointsman_frontend.domain.engine_headers import ResponseHeaderRules, request_head
+from pointsman_frontend.adapters.relay import (
+    Answering,
+    ResponseWriter,
+    is_stream,
+    relay_document,
+    relay_pieces,
+    relay_stream,
+)
+from pointsman_frontend.domain.heads import ResponseHeaderRules, request_head
 from pointsman_runtime.telling.logs import Log
 from pointsman_runtime.telling.telemetry import NO_SPAN, Span
 

@@ -19,7 +19,7 @@ from uvicorn.server import ServerState
 
 from pointsman_frontend.adapters.connection_bounds import Bounds, refusal
 from pointsman_frontend.adapters.http_turn import READ_AHEAD, Turn
-from pointsman_frontend.domain.request_head import head_without_offer, target_of
+from pointsman_frontend.domain.heads import head_without_offer, target_of
 
 GATHERED: Final = 65536
 """More bytes than this are written at once, so that a slow reader is noticed."""

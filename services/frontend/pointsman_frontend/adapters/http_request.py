@@ -13,12 +13,13 @@ from pointsman_core.refusal import Refusal
 from pointsman_edge.deciding.static_choice import Closed
 from pointsman_edge.edge import Edge
 from pointsman_edge.request import EdgeRequest
+from pointsman_edge.reviewing.response_stages import error_answer
 from pointsman_edge.sending.own_answers import Place, answer_body, answer_headers
 from pointsman_edge.taking_in.bodies import check_length, check_presence
 from pointsman_edge.telling.request_record import CLIENT_GONE
-from pointsman_frontend.adapters.client import Client, Headers, ResponseWriter
 from pointsman_frontend.adapters.forwarder import Forwarder, Outgoing
-from pointsman_frontend.adapters.http_turn import ClientGone, Turn
+from pointsman_frontend.adapters.http_turn import ClientGone, Headers, Turn, id_headers
+from pointsman_frontend.adapters.relay import ResponseWriter
 from pointsman_frontend.adapters.reviewed_writer import ReviewedWriter
 from pointsman_frontend.domain.cors import answered
 
@@ -51,24 +52,24 @@ class HttpRequest(EdgeRequest):
         super().__init__(http.edge, turn.method, requested, turn.headers)
         record = self.record
         limits = record.policy.limits
+        turn.ids = id_headers(record.request_id, requested.api.request_id_header)
         if limits.cors is not None:
             turn.extra = answered(limits.cors, turn.headers)
         self._http = http
         self._turn = turn
         self._refusal = refusal
-        self._client = Client(turn, record.request_id, requested.api)
         self.due = record.received_at + limits.request_timeout
 
     @property
     def sent_status(self) -> int | None:
         """As `EdgeRequest.sent_status`."""
-        return self._client.status
+        return self._turn.status
 
     async def serve(self) -> None:
         """As `EdgeRequest.serve`."""
         if self._refusal is not None:
             raise self._refusal
-        turn, record, client = self._turn, self.record, self._client
+        turn, record = self._turn, self.record
         headers = self.take_in(turn.headers, turn.peer)
         body = turn.whole()
         # The parser holds a body to the length that its head gives, which `take_in` has checked.
@@ -82,30 +83,30 @@ class HttpRequest(EdgeRequest):
         question = self.complete(body, headers.stages, headers, turn.peer)
         turn.wire.hung_up = self._hung_up
         reply = self.decided(await self.edge.decider.decide(question, body, record.policy, record.traceparent))
-        client.answer_headers = record.answer_headers
+        turn.answer_headers = record.answer_headers
         if isinstance(reply, Answer):
             await self._give(reply)
         elif headers.routing:
             route_headers, document = self.route(reply, [Place(each.worker, each.url) for each in reply.endpoints])
-            await client.answer(200, route_headers, document)
+            await turn.answer(200, route_headers, document)
         else:
             target = self.requested.path.encode("ascii")
             if record.api.passed and turn.target.query:
                 # The APIs that are read know no query.
                 target += b"?" + turn.target.query
-            writer = self._writer(reply) if reply.response or record.policy.postprocessing else client
+            writer = self._writer(reply) if reply.response or record.policy.postprocessing else turn
             request = Outgoing(record, reply, writer, self.method, target, headers.engine)
             await self._http.forwarder.forward(request)
 
     async def answer(self, status: int, headers: Headers, body: bytes, details: str) -> None:
         """As `EdgeRequest.answer`."""
         del details
-        self._client.answer_headers = self.record.answer_headers
-        await self._client.answer(status, headers, body)
+        self._turn.answer_headers = self.record.answer_headers
+        await self._turn.answer(status, headers, body)
 
     async def interrupted(self, interruption: BaseException) -> None:
         """As `EdgeRequest.interrupted`."""
-        record, client = self.record, self._client
+        record, turn = self.record, self._turn
         if isinstance(interruption, ClientGone):
             record.end("client_gone", CLIENT_GONE)
             return
@@ -116,7 +117,7 @@ class HttpRequest(EdgeRequest):
         reason = self._reason or "shutdown"
         self.ending()
         if reason == "client_gone":
-            record.end("client_gone", client.status or CLIENT_GONE)
+            record.end("client_gone", turn.status or CLIENT_GONE)
             return
         if reason == "timeout":
             refusal = Refusal(504, "The request took too long.", type=SERVER_ERROR, code="request_timeout")
@@ -124,11 +125,11 @@ class HttpRequest(EdgeRequest):
             refusal = Closed(
                 "The gateway is shutting down; try again.", "shutting_down", dropped_reason="rejected-shutting-down"
             )
-        record.end(reason, client.status or refusal.status, refusal.message, refusal.told_code)
-        if not client.started:
-            await _briefly(client.refuse(refusal))
-        elif record.stream and not client.ended:
-            await _briefly(client.end(record.api.error_event(refusal.message, refusal.code or reason)))
+        record.end(reason, turn.status or refusal.status, refusal.message, refusal.told_code)
+        if not turn.started:
+            await _briefly(turn.answer(refusal.status, *error_answer(refusal, record.api)))
+        elif record.stream and not turn.complete:
+            await _briefly(turn.end(record.api.error_event(refusal.message, refusal.code or reason)))
 
     def ending(self) -> None:
         """As `EdgeRequest.ending`."""
@@ -142,7 +143,7 @@ class HttpRequest(EdgeRequest):
     def closed(self) -> None:
         """As `EdgeRequest.closed`."""
         self._ending = True
-        self.record.bytes_out = self._client.bytes_out
+        self.record.bytes_out = self._turn.bytes_out
 
     def _hung_up(self) -> None:
         self._stop("client_gone")
@@ -157,7 +158,7 @@ class HttpRequest(EdgeRequest):
     def _writer(self, reply: Decision | Answer) -> ResponseWriter:
         """Takes the answer: the client, or for it the response stages."""
         review = self.edge.response_stages.begin(self, reply)
-        return self._client if review is None else ReviewedWriter(self._client, review, self.record)
+        return self._turn if review is None else ReviewedWriter(self._turn, review, self.record)
 
     async def _give(self, answer: Answer) -> None:
         """Pass on the answer of a stage, a stream as a stream."""

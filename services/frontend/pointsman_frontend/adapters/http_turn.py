@@ -7,7 +7,9 @@ from http import HTTPStatus
 from operator import itemgetter
 from typing import Final, Protocol
 
-from pointsman_frontend.domain.request_head import RequestTarget
+from pointsman_contracts.journey import HeaderEdit
+from pointsman_edge.sending.header_edits import edited_answer_headers
+from pointsman_frontend.domain.heads import RequestTarget
 from pointsman_runtime.telling.logs import Log
 
 READ_AHEAD: Final = 65536
@@ -23,6 +25,7 @@ _VALUE: Final = itemgetter(1)
 _INTERNAL_ERROR: Final = b"Internal Server Error"
 
 Header = tuple[bytes, bytes]
+Headers = list[Header]
 
 _log = Log("http")
 _Names = tuple[list[bytes] | None, int | None, int | None]
@@ -74,18 +77,25 @@ class Wire(Protocol):
 
 
 class Turn:
-    """One request. Its answer is `answer`, or `start`, `write` and `end`; status and headers leave with the first bytes
-    of the body, or alone at the end of the event loop's turn. The methods of an answer do nothing once the client is
-    gone."""
+    """One request, and the writer of its answer: `answer`, or `start`, `write` and `end`. Status and headers leave with
+    the first bytes of the body, or alone at the end of the event loop's turn. Once the client is gone, nothing is
+    written. A client that reads slowly is waited for."""
 
     task: asyncio.Task[None] | None = None
     """Serves the connection's requests, at the moment this one."""
     expects_continue = False
+    ids: Sequence[Header] = ()
+    """The request's id, in the headers of any answer."""
     extra: Sequence[Header] = ()
     """Headers of any answer, besides its own."""
+    answer_headers: tuple[HeaderEdit, ...] = ()
+    """Edits of the headers of any answer."""
     disconnected = False
-    started = False
+    status: int | None = None
+    """Of the answer, once it has begun."""
     complete = False
+    bytes_out = 0
+    """Bytes of the answer's body."""
     size = 0
     """Bytes of `body`."""
     more_body = True
@@ -101,7 +111,7 @@ class Turn:
         wire: Wire,
         method: str,
         target: RequestTarget,
-        headers: list[Header],
+        headers: Headers,
         version: str,
         peer: str,
         *,
@@ -170,39 +180,61 @@ class Turn:
                 self.waiter = None
         raise ClientGone
 
-    def start(self, status: int, headers: Sequence[Header]) -> None:
-        """Status and headers."""
-        if not self.disconnected:
-            self.wire.write(self._head(status, headers))
+    @property
+    def started(self) -> bool:
+        """As `ResponseWriter.started`."""
+        return self.status is not None
 
-    def write(self, data: bytes) -> None:
-        """A piece of the body."""
+    async def start(self, status: int, headers: Headers) -> None:
+        """As `ResponseWriter.start`."""
+        if self.wire.paused:
+            await self.wire.writable()
+        head = self._head(status, headers)
+        if not self.disconnected:
+            self.wire.write(head)
+
+    async def write(self, data: bytes) -> None:
+        """As `ResponseWriter.write`."""
+        if self.wire.paused:
+            await self.wire.writable()
+        self.bytes_out += len(data)
         if not self.disconnected and (framed := self._framed(data, last=False)):
             self.wire.write(framed)
 
-    def end(self, data: bytes = b"") -> None:
-        """The last piece."""
-        if not self.disconnected:
-            self._finish(self._framed(data, last=True))
+    async def end(self, data: bytes = b"") -> None:
+        """As `ResponseWriter.end`."""
+        if self.wire.paused:
+            await self.wire.writable()
+        self.bytes_out += len(data)
+        self._finish(b"" if self.disconnected else self._framed(data, last=True))
 
-    def answer(self, status: int, headers: Sequence[Header], body: bytes) -> None:
-        """A whole answer."""
-        if not self.disconnected:
-            head = self._head(status, headers)
-            self._finish(head + (body if self._left == len(body) else self._framed(body, last=True)))
+    async def fail(self, event: bytes) -> None:
+        """As `ResponseWriter.fail`."""
+        await self.end(event)
+
+    async def answer(self, status: int, headers: Headers, body: bytes) -> None:
+        """As `ResponseWriter.answer`."""
+        if self.wire.paused:
+            await self.wire.writable()
+        size = len(body)
+        headers.append((b"content-length", b"%d" % size))
+        head = self._head(status, headers)
+        self.bytes_out = size
+        self._finish(head + (body if self._left == size else self._framed(body, last=True)))
 
     def _continue(self) -> None:
         self.expects_continue = False
         if not self.wire.is_closing():
             self.wire.write(b"HTTP/1.1 100 Continue\r\n\r\n")
 
-    def _head(self, status: int, headers: Sequence[Header]) -> bytes:
-        if self.started:
+    def _head(self, status: int, headers: Headers) -> bytes:
+        if self.status is not None:
             raise RuntimeError("an answer has one head")
-        self.started = True
+        self.status = status
         self.expects_continue = False
-        if self.extra:
-            headers = [*headers, *self.extra]
+        if self.answer_headers:
+            headers = edited_answer_headers(headers, self.answer_headers)
+        headers = [*headers, *self.ids, *self.extra]
         names = tuple(map(_NAME, headers))
         lower, length_at, connection_at = _seen.get(names) or _learned(names)
         values = list(map(_VALUE, headers))
@@ -227,7 +259,7 @@ class Turn:
 
     def _framed(self, body: bytes, *, last: bool) -> bytes:
         """A piece of the body as it goes onto the wire."""
-        if not self.started or self.complete:
+        if self.status is None or self.complete:
             raise RuntimeError("a body comes after its head, and ends once")
         if self._chunked:
             chunk = b"%x\r\n%b\r\n" % (len(body), body) if body else b""
@@ -243,18 +275,26 @@ class Turn:
 
     def _finish(self, last: bytes) -> None:
         self.complete = True
-        # At once: events about the request, which are published next, needn't hold up its answer.
-        self.wire.finish(last, keep_alive=self.keep_alive)
+        if not self.disconnected:
+            # At once: events about the request, which are published next, needn't hold up its answer.
+            self.wire.finish(last, keep_alive=self.keep_alive)
         if self.waiter is not None:
             self.wake()
 
     def _fail(self) -> None:
-        if self.started:
+        if self.status is not None:
             self.wire.close()
             return
         length = b"%d" % len(_INTERNAL_ERROR)
         headers = [(b"content-type", b"text/plain"), (b"content-length", length), (b"connection", b"close")]
-        self.answer(500, headers, _INTERNAL_ERROR)
+        head = self._head(500, headers)
+        self._finish(head + self._framed(_INTERNAL_ERROR, last=True))
+
+
+def id_headers(request_id: str, also: bytes | None = None) -> Headers:
+    """Headers with the request's id; `also` is the name of a second one."""
+    value = request_id.encode("ascii")
+    return [(b"x-request-id", value)] if also is None else [(b"x-request-id", value), (also, value)]
 
 
 def _learned(names: tuple[bytes, ...]) -> _Names:

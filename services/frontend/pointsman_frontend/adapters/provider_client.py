@@ -9,8 +9,8 @@ from pointsman_core.refusal import Refusal
 from pointsman_edge.credentials.provider_credentials import CredentialMissing
 from pointsman_edge.deciding.policy import EngineLimits
 from pointsman_edge.sending.provider_book import ProviderBook
-from pointsman_frontend.adapters.client import Headers
 from pointsman_frontend.adapters.engine_connection import AnswerCutOff, EndpointFailed
+from pointsman_frontend.adapters.http_turn import Headers
 from pointsman_providers.errors import BrokenAnswer, attempt_outcome, explained, is_clients
 from pointsman_providers.exchange import STREAMS, AnswerReader, ProviderCall, ProviderQuestion, StreamReader
 from pointsman_providers.limits import ProviderLimits, limits

@@ -5,7 +5,7 @@ from typing import Final, Protocol
 from pointsman_apis.streams import WholeEvents
 from pointsman_apis.usage import UsageTail
 from pointsman_edge.sending.unasked_usage import Passing, Rewriting
-from pointsman_frontend.adapters.client import Headers, ResponseWriter
+from pointsman_frontend.adapters.http_turn import Headers
 
 WHOLE: Final = 2**20
 """An answer up to this many bytes that isn't a stream goes out in one piece, so that one that is cut off becomes an
@@ -43,6 +43,35 @@ class Answering(Protocol):
 
     async def read(self) -> bytes:
         """The next bytes of the body as they arrived, b"" at its end. Raises AnswerCutOff."""
+        ...
+
+
+class ResponseWriter(Protocol):
+    """Takes the answer for a client: `answer`, or `start`, `write` and `end`."""
+
+    @property
+    def started(self) -> bool:
+        """Whether status and headers have left."""
+        ...
+
+    async def start(self, status: int, headers: Headers) -> None:
+        """Status and headers; they may leave with the first bytes of the body."""
+        ...
+
+    async def write(self, data: bytes) -> None:
+        """A piece of the body."""
+        ...
+
+    async def end(self, data: bytes = b"") -> None:
+        """The last piece."""
+        ...
+
+    async def fail(self, event: bytes) -> None:
+        """The last event of a stream that can't go on."""
+        ...
+
+    async def answer(self, status: int, headers: Headers, body: bytes) -> None:
+        """A whole response."""
         ...
 
 

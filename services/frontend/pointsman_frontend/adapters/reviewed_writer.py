@@ -5,17 +5,17 @@ from collections.abc import AsyncIterator
 from pointsman_apis.errors import SERVER_ERROR
 from pointsman_edge.reviewing.answer_review import AnswerReview, Withheld
 from pointsman_edge.telling.request_record import RequestRecord
-from pointsman_frontend.adapters.client import Client, Headers
+from pointsman_frontend.adapters.http_turn import Headers, Turn
 
 
 class ReviewedWriter:
     """A `ResponseWriter` before a client. Every method raises Withheld once a stage withholds the answer; a stream that
     had begun has been ended by then."""
 
-    __slots__ = ("_client", "_record", "_review", "_start")
+    __slots__ = ("_record", "_review", "_start", "_turn")
 
-    def __init__(self, client: Client, review: AnswerReview, record: RequestRecord) -> None:
-        self._client = client
+    def __init__(self, turn: Turn, review: AnswerReview, record: RequestRecord) -> None:
+        self._turn = turn
         self._review = review
         self._record = record
         self._start: tuple[int, Headers] = (0, [])
@@ -23,14 +23,14 @@ class ReviewedWriter:
     @property
     def started(self) -> bool:
         """As `ResponseWriter.started`."""
-        return self._client.started
+        return self._turn.started
 
     async def start(self, status: int, headers: Headers) -> None:
         """As `ResponseWriter.start`."""
         self._start = (status, headers)
         self._review.begin(status, headers)
         if not self._review.blocks:
-            await self._client.start(status, headers)
+            await self._turn.start(status, headers)
 
     async def write(self, data: bytes) -> None:
         """As `ResponseWriter.write`."""
@@ -59,11 +59,11 @@ class ReviewedWriter:
         """As `ResponseWriter.answer`."""
         headers, body = await self._review.whole(status, headers, body)
         self._review.left(body)
-        await self._client.answer(status, headers, body)
+        await self._turn.answer(status, headers, body)
 
     async def fail(self, event: bytes) -> None:
         """As `ResponseWriter.fail`. Events that the stages haven't seen don't leave."""
-        await self._client.fail(event)
+        await self._turn.fail(event)
 
     async def _let_out(self, passed: AsyncIterator[bytes]) -> None:
         try:
@@ -74,14 +74,14 @@ class ReviewedWriter:
                 end = self._review.filtered()
                 if not withheld.blocked:
                     end = self._record.api.error_event(withheld.message, withheld.code or SERVER_ERROR)
-                await self._client.fail(end)
+                await self._turn.fail(end)
             raise
 
     async def _out(self, data: bytes, *, last: bool = False) -> None:
         if not data and not last:
             return
         if not self.started:
-            await self._client.start(self._start[0], self._review.headers)
+            await self._turn.start(self._start[0], self._review.headers)
         self._review.headers_left = True
         self._review.left(data)
-        await (self._client.end(data) if last else self._client.write(data))
+        await (self._turn.end(data) if last else self._turn.write(data))

@@ -10,7 +10,6 @@ from pointsman_contracts.journey import PreprocessRequest
 from pointsman_contracts.pool import PoolSnapshot
 from pointsman_contracts.reply import Decision, Rejection
 from pointsman_core.given_worker import WORKER, given_worker
-from pointsman_edge.deciding.engine_load import EngineLoad
 from pointsman_edge.deciding.policy import EdgePolicy
 from pointsman_edge.deciding.requested_model import asked_model
 from pointsman_edge.deciding.stages import Stages, StagesMissing
@@ -21,7 +20,49 @@ from pointsman_runtime.journey.journey_client import Settled
 ELSEWHERE: Final = frozenset({"unknown_worker", "no_endpoints", "saturated"})
 """Codes of rejections after which a request that was meant for the edge's own worker goes to another one."""
 
+AVOIDED_S: Final = 5.0
+"""An engine that failed is the last choice for this long."""
+_REMEMBERED: Final = 4096
+
 Decide = Callable[[PreprocessRequest, bytes, EdgePolicy, str | None], Coroutine[object, object, Settled]]
+
+
+class EngineLoad:
+    """This edge's own view of engines: its open attempts, and the engines that failed lately. By worker; time is in
+    seconds of any monotonic clock."""
+
+    def __init__(self) -> None:
+        self._open: dict[str, int] = {}
+        self._failed: dict[str, float] = {}
+
+    def began(self, worker: str) -> None:
+        """An attempt begins."""
+        self._open[worker] = self._open.get(worker, 0) + 1
+
+    def ended(self, worker: str) -> None:
+        """The attempt has ended."""
+        left = self._open[worker] - 1
+        if left:
+            self._open[worker] = left
+        else:
+            del self._open[worker]
+
+    def failed(self, worker: str, now: float) -> bool:
+        """Record a failure. Returns whether it is the first one lately."""
+        first = not self.avoided(worker, now)
+        if len(self._failed) >= _REMEMBERED:
+            self._failed = {name: at for name, at in self._failed.items() if now - at < AVOIDED_S}
+        self._failed[worker] = now
+        return first
+
+    def open_on(self, worker: str) -> int:
+        """Open attempts at this worker."""
+        return self._open.get(worker, 0)
+
+    def avoided(self, worker: str, now: float) -> bool:
+        """Whether it failed lately."""
+        at = self._failed.get(worker)
+        return at is not None and now - at < AVOIDED_S
 
 
 class Decider:

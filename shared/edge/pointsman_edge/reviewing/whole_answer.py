@@ -7,7 +7,7 @@ import orjson
 from pointsman_apis.streams import Document, unambiguous
 from pointsman_apis.texts import Slot, forget_spelling, put_all
 from pointsman_contracts.journey import BodyEdit
-from pointsman_core.body_edit import edit_fields
+from pointsman_core.json_members import edit_fields
 
 
 class WholeAnswer:

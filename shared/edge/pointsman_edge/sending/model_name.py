@@ -7,7 +7,7 @@ from typing import Final
 import orjson
 
 from pointsman_contracts.journey import Target
-from pointsman_edge.deciding.policy import Prices
+from pointsman_core.prices import Prices
 
 _FORMS: Final = (b'"model":', b'"model": ')
 

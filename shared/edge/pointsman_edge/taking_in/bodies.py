@@ -1,6 +1,8 @@
-"""Bodies of requests: their bounds, their edits, and those of open requests, which stages ask for."""
+"""Bodies of requests: their type and bounds, their edits, and those of open requests, which stages ask for."""
 
+import re
 from collections.abc import Sequence
+from typing import Final
 
 import msgspec
 import orjson
@@ -8,8 +10,11 @@ import orjson
 from pointsman_apis.forms import edit_form, is_form
 from pointsman_contracts.content import Content, ContentEdited, ContentEdits, ContentQuery, PromptTokens
 from pointsman_contracts.journey import BodyEdit
-from pointsman_core.body_edit import edit_fields
+from pointsman_core.json_members import edit_fields
 from pointsman_core.refusal import Refusal
+from pointsman_edge.taking_in.request_headers import ClientHeaders
+
+_MEDIA_TYPE: Final = re.compile(r"(application|audio|image|multipart|text|video)/[\w.+-]{1,40}", re.ASCII)
 
 
 def edited_body(body: bytes, edits: Sequence[BodyEdit], model: str | None) -> bytes:
@@ -17,13 +22,48 @@ def edited_body(body: bytes, edits: Sequence[BodyEdit], model: str | None) -> by
     gets new values for text members that it has; where there is no body, nothing is edited."""
     if not body or (not edits and model is None):
         return body
-    if is_form(body):
+    if not body.startswith(b"{") and is_form(body):
         values = {edit.field: edit.value for edit in edits if isinstance(edit.value, str)}
         return edit_form(body, values if model is None else values | {"model": model})
     changes: dict[str, bytes | None] = {edit.field: None if edit.remove else orjson.dumps(edit.value) for edit in edits}
     if model is not None:
         changes["model"] = orjson.dumps(model)
     return edit_fields(body, changes)
+
+
+def is_json(content_type: bytes | None) -> bool:
+    """Whether a header of this value announces JSON."""
+    return (content_type or b"").partition(b";")[0].strip().lower() == b"application/json"
+
+
+def check_content(headers: ClientHeaders, body: str = "json") -> None:
+    """Raise Refusal unless the body's content type is the one of its path (`Api.body`): plain JSON in UTF-8, or a
+    form."""
+    kind = headers.content_type
+    if body == "form":
+        if not (kind or "").lower().startswith("multipart/form-data"):
+            raise _wrong_content(kind, "multipart/form-data")
+    elif kind != "application/json" and body == "json":
+        media, _, parameters = (kind or "").lower().partition(";")
+        charset = parameters.strip().removeprefix("charset=").strip('"')
+        if media.strip() != "application/json":
+            raise _wrong_content(kind, "application/json")
+        if parameters.strip().startswith("charset=") and charset not in ("utf-8", "utf8"):
+            raise Refusal(415, "JSON is sent in UTF-8; leave the charset away.", code="unsupported_content_type")
+    if headers.content_encoding not in (None, "identity"):
+        raise Refusal(415, "Compressed bodies aren't taken; send the body as it is.", code="unsupported_encoding")
+
+
+def _wrong_content(kind: str | None, right: str) -> Refusal:
+    """415. It repeats a media type alone: a header may hold anything."""
+    media = (kind or "").partition(";")[0].strip()
+    if kind is None:
+        sent = "The request has no Content-Type"
+    elif _MEDIA_TYPE.fullmatch(media):
+        sent = f"The request's Content-Type is {media}"
+    else:
+        sent = "The request's Content-Type is not a media type"
+    return Refusal(415, f"{sent}; send {right}.", code="unsupported_content_type")
 
 
 def check_length(length: int | None, limit: int) -> None:

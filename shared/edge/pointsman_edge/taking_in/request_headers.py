@@ -1,6 +1,9 @@
-"""Sorts a client's headers: those that are trusted, sent to the stages, and forwarded to the engine."""
+"""Reads a client's headers: those that are sent to the stages, those that are forwarded to the engine, and the
+request's id."""
 
+import itertools
 import re
+import secrets
 from collections import Counter
 from collections.abc import Container, Iterable
 from itertools import chain, compress
@@ -13,7 +16,6 @@ from pointsman_core import header_names
 from pointsman_core.given_worker import PREFILLER, WORKER
 from pointsman_core.refusal import Refusal
 
-_MEDIA_TYPE: Final = re.compile(r"(application|audio|image|multipart|text|video)/[\w.+-]{1,40}", re.ASCII)
 LONGEST_LIST: Final = 128
 """Headers that one request may have."""
 
@@ -94,6 +96,11 @@ _KNOWN: Final = {
 }
 
 
+LONGEST_ID: Final = 128
+_USABLE: Final = re.compile(rb"[A-Za-z0-9._:-]{1,%d}" % LONGEST_ID)
+_ROOM_FOR_A_SUFFIX: Final = LONGEST_ID - 24
+
+
 class ClientHeaders(msgspec.Struct, frozen=True, gc=False):
     """A request's headers, by their readers."""
 
@@ -125,6 +132,32 @@ class _Shape(NamedTuple):
     """Whether `traceparent` is read."""
     plain: bool
     """None of them is one that few requests have, of `ClientHeaders`."""
+
+
+class RequestIds:
+    """Ids that are unique within this edge, and among all edges as far as it made them itself."""
+
+    def __init__(self) -> None:
+        self._prefix = f"req-{secrets.token_hex(6)}-"
+        self._numbers = itertools.count(1)
+
+    def new(self) -> str:
+        """A new id, unique among all edges."""
+        return f"{self._prefix}{next(self._numbers):x}"
+
+    def of(self, headers: list[tuple[bytes, bytes]], in_use: Container[str]) -> str:
+        """The id of a request with these (lower-case) headers.
+
+        A client's id that is still in use gets a suffix: stages and reservations know a request by its edge and its id.
+        """
+        # The first one counts.
+        value = dict(reversed(headers)).get(b"x-request-id")
+        if value is None or not _USABLE.fullmatch(value):
+            return f"{self._prefix}{next(self._numbers):x}"
+        given = value.decode("ascii")
+        if given not in in_use:
+            return given
+        return f"{given[:_ROOM_FOR_A_SUFFIX]}.{secrets.token_hex(3)}{next(self._numbers):x}"
 
 
 class HeaderRules:
@@ -262,41 +295,6 @@ class HeaderRules:
 def internal(name: bytes) -> bool:
     """Whether a header of an engine's answer is for gateways alone, and no client's business. `name` in lower case."""
     return name.startswith(_INTERNAL_PREFIXES) or name in _GATEWAYS
-
-
-def is_json(content_type: bytes | None) -> bool:
-    """Whether a header of this value announces JSON."""
-    return (content_type or b"").partition(b";")[0].strip().lower() == b"application/json"
-
-
-def check_content(headers: ClientHeaders, body: str = "json") -> None:
-    """Raise Refusal unless the body's content type is the one of its path (`Api.body`): plain JSON in UTF-8, or a
-    form."""
-    kind = headers.content_type
-    if body == "form":
-        if not (kind or "").lower().startswith("multipart/form-data"):
-            raise _wrong_content(kind, "multipart/form-data")
-    elif kind != "application/json" and body == "json":
-        media, _, parameters = (kind or "").lower().partition(";")
-        charset = parameters.strip().removeprefix("charset=").strip('"')
-        if media.strip() != "application/json":
-            raise _wrong_content(kind, "application/json")
-        if parameters.strip().startswith("charset=") and charset not in ("utf-8", "utf8"):
-            raise Refusal(415, "JSON is sent in UTF-8; leave the charset away.", code="unsupported_content_type")
-    if headers.content_encoding not in (None, "identity"):
-        raise Refusal(415, "Compressed bodies aren't taken; send the body as it is.", code="unsupported_encoding")
-
-
-def _wrong_content(kind: str | None, right: str) -> Refusal:
-    """415. It repeats a media type alone: a header may hold anything."""
-    media = (kind or "").partition(";")[0].strip()
-    if kind is None:
-        sent = "The request has no Content-Type"
-    elif _MEDIA_TYPE.fullmatch(media):
-        sent = f"The request's Content-Type is {media}"
-    else:
-        sent = "The request's Content-Type is not a media type"
-    return Refusal(415, f"{sent}; send {right}.", code="unsupported_content_type")
 
 
 def _sorted(

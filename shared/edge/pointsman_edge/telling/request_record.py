@@ -138,18 +138,25 @@ class RequestRecord:
 
     def settle(self) -> None:
         """Set the usage and cost of the request, which has ended. Raises OverflowError for usage that no engine has."""
-        decision, usage, target = self.decision, self.usage, self.target
-        if decision is not None:
-            outcome, sent = self.outcome or "", self.worker is not None
-            self.usage = usage = settled(
-                self.api, outcome, self.status, self.tail, usage, decision.prompt_tokens, sent=sent
+        decision, tail, target = self.decision, self.tail, self.target
+        usage = (tail.usage() if tail is not None else None) or self.usage
+        if decision is not None and (usage is None or self.outcome != "ok"):
+            usage = settled(
+                self.api,
+                self.outcome or "",
+                self.status,
+                tail,
+                usage,
+                decision.prompt_tokens,
+                sent=self.worker is not None,
             )
+        self.usage = usage
         if usage is not None and target is not None:
             prices = self.policy.prices
             self.served = served = prices.name(target, decision.model if decision is not None else None)
-            cost = prices.cost(served, usage)
-            if cost is not None:
-                self.cost_nanos = cost
+            price = prices.of.get(served)
+            if price is not None:
+                self.cost_nanos = cost = price.cost(usage.prompt_tokens, usage.completion_tokens, usage.cached_tokens)
                 self.cost = cost / NANOS
 
     def completed(self, source: str, sequence: int, at_ms: int, now: float) -> ResponseCompleted:

@@ -1,4 +1,4 @@
-"""The usage of a request that has ended: as reported, or else estimated from the answer that passed.
+"""The usage of a request that ended otherwise than well, or without a report: estimated from the answer that passed.
 
 A client that leaves early cuts off the report at the end of the answer, and some engines make none.
 """
@@ -34,9 +34,8 @@ def settled(
     *,
     sent: bool,
 ) -> Usage | None:
-    """`tail`: the answer, if one began. `reported`: by a provider, beside its answer. `prompt_tokens`: as the stages
-    counted them. `sent`: the request was sent to an endpoint. None if no endpoint worked on it."""
-    reported = (tail.usage() if tail is not None else None) or reported
+    """`tail`: the answer, if one began. `reported`: in the answer, or by a provider beside it. `prompt_tokens`: as the
+    stages counted them. `sent`: the request was sent to an endpoint. None if no endpoint worked on it."""
     broken = outcome in BROKEN_OFF
     if tail is None or not tail.size:
         if reported is not None:

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pointsman_core.body_edit import edit_fields
+from pointsman_core.json_members import edit_fields
 
 KEYS = st.text(max_size=4) | st.sampled_from(["model", "stream", 'a"b', "\\", "é", "\x00"])
 JSON = st.recursive(

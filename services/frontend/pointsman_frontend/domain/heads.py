@@ -1,0 +1,99 @@
+"""Heads of messages: the target of a client's request, the head of a request to an engine, and the headers of its
+answer that reach the client."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from itertools import compress
+from operator import itemgetter
+from typing import Final
+from urllib.parse import unquote
+
+import httptools
+
+from pointsman_edge.taking_in.request_headers import HOP_BY_HOP, internal
+
+_NAME: Final = itemgetter(0)
+_LINE: Final = b"%b: %b\r\n".__mod__
+_OURS: Final = frozenset({b"content-length", b"date", b"server", b"x-request-id", b"request-id"})
+"""Written by the edge."""
+_REMEMBERED: Final = 256
+_SHORT: Final = 128
+"""Bytes; longer targets aren't kept."""
+_KEPT: Final = 1024
+
+_seen: dict[bytes, "RequestTarget"] = {}
+
+
+@dataclass(frozen=True, slots=True)
+class RequestTarget:
+    """One request target."""
+
+    path: str
+    """Without escapes."""
+    raw_path: bytes
+    query: bytes
+
+
+def target_of(url: bytes) -> RequestTarget:
+    """The parts of a target. Raises httptools.HttpParserInvalidURLError. Short ones are parsed once each."""
+    return _seen.get(url) or _parsed(url)
+
+
+def _parsed(url: bytes) -> RequestTarget:
+    parsed = httptools.parse_url(url)
+    raw_path: bytes = parsed.path
+    path = raw_path.decode("ascii")
+    target = RequestTarget(unquote(path) if "%" in path else path, raw_path, parsed.query or b"")
+    if len(url) <= _SHORT:
+        if len(_seen) >= _KEPT:
+            # Targets come from clients; a flood of new ones must not stay.
+            _seen.clear()
+        _seen[url] = target
+    return target
+
+
+def head_without_offer(method: bytes, url: bytes, version: str, headers: Iterable[tuple[bytes, bytes]]) -> bytes:
+    """The head without its `upgrade` header, as it would stand on the wire. Names of headers are lower-case."""
+    lines = [b"%b %b HTTP/%b" % (method, url, version.encode("ascii"))]
+    lines += [b"%b: %b" % header for header in headers if header[0] != b"upgrade"]
+    return b"%b\r\n\r\n" % b"\r\n".join(lines)
+
+
+def request_head(
+    *,
+    method: bytes,
+    target: bytes,
+    host: bytes,
+    length: int,
+    headers: Sequence[tuple[bytes, bytes]],
+    request_id: str,
+    traceparent: str | None,
+) -> bytes:
+    """Request line and headers of a request with a body of `length` bytes."""
+    return b"%b %b HTTP/1.1\r\nhost: %b\r\ncontent-length: %d\r\nx-request-id: %b\r\n%b%b\r\n" % (
+        method,
+        target,
+        host,
+        length,
+        request_id.encode("ascii"),
+        b"".join(map(_LINE, headers)),
+        b"" if traceparent is None else b"traceparent: %b\r\n" % traceparent.encode("ascii"),
+    )
+
+
+class ResponseHeaderRules:
+    """The rules. Names are classified once each list of them, since an engine's answers differ in values alone."""
+
+    def __init__(self) -> None:
+        self._passes: dict[tuple[bytes, ...], list[bool]] = {}
+
+    def pass_on(self, headers: list[tuple[bytes, bytes]]) -> list[tuple[bytes, bytes]]:
+        """The (lower-case) headers for the client, in order."""
+        names = tuple(map(_NAME, headers))
+        passes = self._passes.get(names)
+        if passes is None:
+            if len(self._passes) >= _REMEMBERED:
+                self._passes.clear()
+            passes = [name not in HOP_BY_HOP and name not in _OURS and not internal(name) for name in names]
+            self._passes[names] = passes
+        return list(compress(headers, passes))
