@@ -63,6 +63,18 @@ async def test_a_key_without_the_scope_sees_nothing_and_one_with_it_everything(s
             assert (await client.get(page.path)).status_code == 200
 
 
+async def test_an_address_without_a_page_is_a_page_that_says_so(scene: ConsoleScene) -> None:
+    await scene.start()
+    await scene.key(KEY, "console")
+    async with scene.logged_in(KEY) as client:
+        page = await client.get("/decisions/r-1")
+        assert page.status_code == 404
+        assert page.headers["content-type"].startswith("text/html")
+        assert "<h1>Page not found</h1>" in page.text
+        question = await client.get("/api/anything")
+        assert (question.status_code, question.json()) == (404, {"error": "The console has no such address."})
+
+
 async def test_a_key_of_the_configuration_opens_a_session_too(scene: ConsoleScene) -> None:
     await scene.start()
     digest = "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855"

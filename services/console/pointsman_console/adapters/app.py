@@ -12,7 +12,7 @@ from fastapi.staticfiles import StaticFiles
 from pydantic import BaseModel, JsonValue
 
 from pointsman_console.adapters.door import COOKIE, cookie_of
-from pointsman_console.adapters.pages import STATIC, rendered
+from pointsman_console.adapters.pages import MISSING, STATIC, rendered
 from pointsman_console.adapters.stream import Streams
 from pointsman_console.domain.sampling import DecisionFilter
 from pointsman_console.domain.sessions import BrowserSession
@@ -75,7 +75,9 @@ class Answers(NamedTuple):
 def application(answers: Answers, streams: Streams, *, https: bool, lasts_s: float) -> FastAPI:
     """Every route. `Door` requires a session."""
     app: Final = FastAPI(docs_url=None, redoc_url=None, openapi_url=None)
-    for path, document in rendered().items():
+    pages = rendered()
+    missing: Final = pages.pop(MISSING.path)
+    for path, document in pages.items():
         _serve_page(app, path, document)
     app.mount("/static", StaticFiles(directory=STATIC))
 
@@ -83,6 +85,13 @@ def application(answers: Answers, streams: Streams, *, https: bool, lasts_s: flo
     def failed(request: Request, error: Failed) -> Response:
         del request
         return answer({"error": str(error)}, error.status)
+
+    @app.exception_handler(404)
+    def not_found(request: Request, error: Exception) -> Response:
+        del error
+        if request.url.path.startswith(("/api/", "/static/")):
+            return answer({"error": "The console has no such address."}, 404)
+        return HTMLResponse(missing, 404)
 
     @app.exception_handler(RequestValidationError)
     def malformed(request: Request, error: RequestValidationError) -> Response:

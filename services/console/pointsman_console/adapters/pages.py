@@ -25,12 +25,14 @@ PAGES: Final = (
 )
 DECISION: Final = Page("/decision", "decision", "One decision")
 LOGIN: Final = Page("/login", "login", "Log in")
+MISSING: Final = Page("", "missing", "Page not found")
+"""For every other address."""
 
 
 def rendered() -> dict[str, str]:
-    """Path → document, of every page."""
+    """Path → document, of every page; `MISSING` too."""
     frame = (STATIC / "page.html").read_text(encoding="utf-8")
-    return {page.path: _filled(frame, page) for page in (*PAGES, DECISION, LOGIN)}
+    return {page.path: _filled(frame, page) for page in (*PAGES, DECISION, LOGIN, MISSING)}
 
 
 def _filled(frame: str, page: Page) -> str:
