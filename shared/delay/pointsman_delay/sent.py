@@ -1,39 +1,30 @@
 """A request on its way through an engine, and the passes that compute its prompt."""
 
-from typing import Final, NamedTuple
+from typing import NamedTuple
+
+from msgspec import Struct
 
 from pointsman_plugins.scheduling.arrays import Floats
 
 
-class Sent:
-    """A request on its way through the engine."""
+class Sent(Struct, eq=False, gc=False):
+    """A request on its way through the engine. Times in milliseconds."""
 
-    __slots__ = (
-        "batch_time",
-        "context_time",
-        "generated",
-        "hit",
-        "left",
-        "passed",
-        "prompt",
-        "sent",
-        "started",
-        "told",
-        "uncached",
-    )
-
-    def __init__(self, now: float, prompt: int, hit: int, *, told: bool) -> None:
-        self.told: Final = told
-        """Whether the first token will be reported; it isn't for an answer without streaming."""
-        self.sent: Final = now
-        self.prompt: Final = prompt
-        self.hit: Final = hit
-        self.uncached: Final = prompt - hit
-        self.left = self.uncached
-        """Prompt tokens that no pass has taken up."""
-        self.started: float | None = None
-        self.generated = self.batch_time = self.context_time = 0.0
-        self.passed: Floats | None = None
+    told: bool
+    """Whether the first token will be reported; it isn't for an answer without streaming."""
+    sent: float
+    prompt: int
+    """Tokens."""
+    hit: int
+    """Those that the engine is assumed to hold."""
+    uncached: int
+    left: int
+    """Prompt tokens that no pass has taken up."""
+    started: float | None = None
+    generated: float = 0.0
+    batch_time: float = 0.0
+    context_time: float = 0.0
+    passed: Floats | None = None
 
     @property
     def unheard(self) -> bool:

@@ -69,12 +69,13 @@ class EngineShadow:
         self._tick(now)
         if self.busy:
             self.advance(now)
-        request = Sent(now, prompt, hit, told=told)
+        uncached = prompt - hit
+        request = Sent(told, now, prompt, hit, uncached, uncached)
         idle = not self.busy
         self.queue.append(request)
         self.queued += 1
         self.queued_prompt += prompt
-        self.waiting += request.left
+        self.waiting += uncached
         if idle:
             # Its pass begins when the decode pass in flight ends: half of one from now, on average.
             self._since_step = _NOTHING

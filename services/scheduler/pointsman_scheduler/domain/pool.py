@@ -165,7 +165,7 @@ class PoolScheduler:
                 raise self._refusal(runs)
         except Refusal as refusal:
             return Refused(refusal, runs, sight)
-        former = self.books.of(request.key)
+        former = self.books.of((request.edge, request.request_id))
         held = former is not None and self._honour(former, selection)
         late = policy.late_binding
         if late is not None and not held:
@@ -179,7 +179,7 @@ class PoolScheduler:
         headers: list[HeaderEdit] = []
         for each in policy.pre_requests:
             headers += each.prepare(request, selection)
-        endpoints = [fleet.workers[row] for row in primary.chosen]
+        endpoints = [*map(fleet.workers.__getitem__, primary.chosen)]
         worker = endpoints[0]
         cached_tokens = min(request.prompt_tokens, int(matched[primary.chosen[0]]))
         holds = self._reserve(request, now, selection, sight, former)

@@ -71,11 +71,10 @@ class CompiledProfile:
             else:
                 given = scorer.score(request, candidates)
                 column = given if isinstance(given, list) and len(given) == count else _listed(given, count)
-                if min(column) < 0.0 or max(column) > 1.0:
-                    column = [_clamped(value) for value in column]
             totals = [*map(add, totals, map(mul, repeat(weight), column))]
             table.append(column)
-        if isnan(sum(totals)):  # neither `min` nor `max` finds NaN for sure
+        # Neither `min` nor `max` finds NaN for sure.
+        if isnan(sum(totals)) or min(map(min, table), default=0.0) < 0.0 or max(map(max, table), default=0.0) > 1.0:
             table = [[_clamped(value) for value in column] for column in table]
             totals = [0.0] * count
             for (_, _, weight), column in zip(self._weighed, table, strict=True):

@@ -162,19 +162,31 @@ class Fleet:
         for worker in self._demoted:
             if worker.standing.retry_at <= now:
                 self.eligible_until[worker.row] = _serves_until(worker)
-        self._trust = None
         if now > self._aged_bound and self.workers:
             self._aged_bound = float(self.heard.min()) + TIMES.load_aged_s
             if now > self._aged_bound:
-                age = now - self.heard
-                self._trust = np.clip(
-                    (TIMES.load_worthless_s - age) / (TIMES.load_worthless_s - TIMES.load_aged_s), 0.0, 1.0
-                )
+                self._weigh_by_age(now)
+                return
+        if not self.fresh:
+            self._count_in_full()
 
-    @property
-    def fresh(self) -> bool:
+    def _count_in_full(self) -> None:
+        self.fresh = True
         """Whether at the last `refresh` every worker's report was so young that its figures count in full."""
-        return self._trust is None
+        self.waiting = self._waiting
+        """Requests queued in the engine: reported, corrected by what happened since, weighed by age."""
+        self.running = self._running
+        """Sequences in the running batch, in the same way."""
+        self.kv_usage = self._kv_usage
+        """Used part of the KV cache in [0,1], in the same way."""
+
+    def _weigh_by_age(self, now: float) -> None:
+        age = now - self.heard
+        trust = np.clip((TIMES.load_worthless_s - age) / (TIMES.load_worthless_s - TIMES.load_aged_s), 0.0, 1.0)
+        self.fresh = False
+        self.waiting = _weighed(trust, self._waiting, self.reported_waiting)
+        self.running = _weighed(trust, self._running, self.reported_running)
+        self.kv_usage = _weighed(trust, self._kv_usage, self._reported_kv_usage)
 
     def all_eligible(self, now: float) -> bool:
         """Whether every worker serves, was heard recently, and isn't demoted."""
@@ -182,49 +194,13 @@ class Fleet:
             self._eligible_bound = float(self.eligible_until.min()) if self.workers else NEVER
         return now <= self._eligible_bound
 
-    @property
-    def waiting(self) -> Floats:
-        """Requests queued in the engine: reported, corrected by what happened since, weighed by age."""
-        return (
-            self._waiting if self._trust is None else self._weighed(self._trust, self._waiting, self._reported_waiting)
-        )
-
-    @property
-    def running(self) -> Floats:
-        """Sequences in the running batch, in the same way."""
-        return (
-            self._running if self._trust is None else self._weighed(self._trust, self._running, self._reported_running)
-        )
-
-    @property
-    def kv_usage(self) -> Floats:
-        """Used part of the KV cache in [0,1], in the same way."""
-        trust = self._trust
-        return self._kv_usage if trust is None else self._weighed(trust, self._kv_usage, self._reported_kv_usage)
-
-    @property
-    def reported_waiting(self) -> Floats:
-        """Requests queued in the engine as its last report has it."""
-        return self._reported_waiting
-
-    @property
-    def reported_running(self) -> Floats:
-        """Sequences in the running batch as its last report has it."""
-        return self._reported_running
-
     def figures(self) -> Floats:
         """A copy of what candidates are judged by, [5, workers]: `HEARD`, `KV_USAGE`, `RUNNING`, `WAITING`, and
         `MATCHED`, zeros, for the caller to fill."""
         taken = self._figures.copy()
-        if self._trust is not None:
+        if not self.fresh:
             taken[KV_USAGE], taken[RUNNING], taken[WAITING] = self.kv_usage, self.running, self.waiting
         return taken
-
-    @staticmethod
-    def _weighed(trust: Floats, figures: Floats, reported: Floats) -> Floats:
-        total = float(trust.sum())
-        mean = float((trust * reported).sum()) / total if total else float(reported.mean())
-        return np.maximum(figures + (1.0 - trust) * (mean - reported), 0.0)
 
     def _lay_out(self) -> None:
         self.workers = sorted(self._by_name.values(), key=lambda worker: worker.name)
@@ -234,8 +210,11 @@ class Fleet:
         self._kv_usage: Floats = self._figures[KV_USAGE]
         self._running: Floats = self._figures[RUNNING]
         self._waiting: Floats = self._figures[WAITING]
-        self._reported_waiting: Floats = np.zeros(count)
-        self._reported_running: Floats = np.zeros(count)
+        self._count_in_full()
+        self.reported_waiting: Floats = np.zeros(count)
+        """Requests queued in the engine as its last report has it."""
+        self.reported_running: Floats = np.zeros(count)
+        """Sequences in the running batch as its last report has it."""
         self._reported_kv_usage: Floats = np.zeros(count)
         self.heard: Floats = self._figures[HEARD]
         """Monotonic time of each worker's last report; -inf when there was none."""
@@ -251,7 +230,6 @@ class Fleet:
         """Tokens that the KV cache holds; 0 when the engine didn't report it."""
         self.opaque = frozenset(row for row, worker in enumerate(self.workers) if worker.opaque)
         """Rows of workers that report no load."""
-        self._trust: Floats | None = None
         self._aged_bound = NEVER
         self._eligible_bound = NEVER
         self._stale_layout = False
@@ -265,8 +243,8 @@ class Fleet:
         row = worker.row
         report = worker.report
         if report is not None:
-            self._reported_waiting[row] = report.waiting
-            self._reported_running[row] = report.running
+            self.reported_waiting[row] = report.waiting
+            self.reported_running[row] = report.running
             self._reported_kv_usage[row] = report.kv_usage
         self.heard[row] = worker.heard
         self._write_books(worker)
@@ -281,6 +259,13 @@ class Fleet:
         self.open[row] = worker.open
         self.prefill_tokens[row] = worker.prefill_tokens
         self.context_tokens[row] = worker.context_tokens
+
+
+def _weighed(trust: Floats, figures: Floats, reported: Floats) -> Floats:
+    """Figures that move towards the mean of reports as their own report ages."""
+    total = float(trust.sum())
+    mean = float((trust * reported).sum()) / total if total else float(reported.mean())
+    return np.maximum(figures + (1.0 - trust) * (mean - reported), 0.0)
 
 
 def _serves_until(worker: Worker) -> float:

@@ -7,20 +7,19 @@ from itertools import compress, groupby, repeat
 from operator import eq
 from typing import Final, NamedTuple
 
+from msgspec import Struct
+
 SLACK: Final = 4096
 FEW: Final = 64
 """A use of this many blocks or fewer joins the last run if both have the same time."""
 
 
-class _Run:
+class _Run(Struct, eq=False, gc=False):
     """Blocks that were used at one time, the least recently used first."""
 
-    __slots__ = ("at", "blocks", "stamp")
-
-    def __init__(self, stamp: int, at: float, blocks: "array[int]") -> None:
-        self.stamp = stamp
-        self.at = at
-        self.blocks = blocks
+    stamp: int
+    at: float
+    blocks: "array[int]"
 
 
 class FrozenRecency(NamedTuple):

@@ -34,7 +34,7 @@ class QueueLength(Scorer):
     type_name = "queue"
 
     def score(self, request: ScheduleRequest, candidates: Candidates) -> Scores:
-        return fewest_first(candidates.waiting)
+        return fewest_first(candidates.take(candidates.fleet.waiting))
 
 
 class Running(Scorer):
@@ -43,7 +43,7 @@ class Running(Scorer):
     type_name = "running"
 
     def score(self, request: ScheduleRequest, candidates: Candidates) -> Scores:
-        return fewest_first(candidates.running)
+        return fewest_first(candidates.take(candidates.fleet.running))
 
 
 class LoadAwareParams(Params):
