@@ -8,6 +8,7 @@ from pydantic.json_schema import SkipJsonSchema
 from pointsman_contracts.identity import Identity
 from pointsman_contracts.journey import BodyEdit, HeaderEdit, Stage, StageReport, Target
 from pointsman_contracts.message import Address, Message, Part, unchecked
+from pointsman_contracts.message_reader import message_reader
 from pointsman_contracts.response import Usage
 
 EVENT_STREAM: Final = "text/event-stream"
@@ -180,8 +181,7 @@ REPLY: Final[TypeAdapter[Decision | Rejection | Parked | Answer]] = TypeAdapter(
 """The document of a reply; `read_reply` reads a whole one."""
 
 
-def read_reply(payload: bytes) -> Decision | Rejection | Parked | Answer:
-    """A reply as it arrived. Raises `pydantic.ValidationError`."""
+def _read_any(payload: bytes) -> Decision | Rejection | Parked | Answer:
     end = payload.find(b"\n")
     if end < 0:
         return REPLY.validate_json(payload)
@@ -191,3 +191,7 @@ def read_reply(payload: bytes) -> Decision | Rejection | Parked | Answer:
         # Others than an answer are one document, which may have line breaks.
         return REPLY.validate_json(payload)
     return reply.model_copy(update={"body": payload[end + 1 :]}) if isinstance(reply, Answer) else reply
+
+
+read_reply: Final = message_reader(Decision, _read_any)
+"""A reply as it arrived; most are decisions. Raises `pydantic.ValidationError`."""

@@ -8,6 +8,7 @@ from typing import Final, cast
 from pydantic import ValidationError
 
 from pointsman_contracts.journey import Journey, PreprocessRequest
+from pointsman_contracts.message_reader import message_reader
 from pointsman_contracts.reply import Decision
 from pointsman_contracts.services import STAGES
 from pointsman_runtime.bus import message_headers
@@ -51,6 +52,7 @@ class StageRunner:
         self._tallies = bus.tallies
         self._tally = bus.new_tally(f"stage.{self.process.service}")
         self._message = message
+        self._read = message_reader(message, message.decode)
         self._handler = cast("Handler[Journey]", handler)
         self._has_body: bool = message is PreprocessRequest
         self.mailbox: Final = bus.mailbox(self._tally, self.handle, pending=pending, concurrency=concurrency)
@@ -71,7 +73,7 @@ class StageRunner:
                     body = memoryview(document)[end + 1 :]
                     document = document[:end]
             try:
-                message = self._message.decode(document)
+                message = self._read(document)
             except ValidationError as error:
                 self._tallies.malformed(self._tally, delivery.subject, delivery.payload, error)
                 return
