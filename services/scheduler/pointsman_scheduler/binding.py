@@ -42,7 +42,8 @@ class Binding:
         self._choose: Final = choose
         self._announcer: Final = announcer
         self._metrics: Final = metrics
-        self._kept: dict[RequestKey, _Kept] = {}
+        self.kept: Final[dict[RequestKey, _Kept]] = {}
+        """The requests that wait, in the order in which they came. The caller only reads it."""
         self._timers: dict[str, tuple[asyncio.Handle, float]] = {}
         """The timer of each pool, with the loop time at which it fires."""
         self._told: dict[str, float] = {}
@@ -50,13 +51,13 @@ class Binding:
 
     def decide(self, journey: Journey, hop: Hop[Journey], queued_s: float) -> Decision | Rejection | Parked:
         """Choose now, or let the request wait until its engine takes it up."""
-        if self._kept and (key := (journey.edge, journey.request_id)) in self._kept:
-            self._forget(key)  # sent again: only the later journey is answered
+        if self.kept and (key := (journey.edge, journey.request_id)) in self.kept:
+            self.forget(key)  # sent again: only the later journey is answered
         outcome = self._choose(journey, hop, queued_s, None)
         if not isinstance(outcome, Postponed):
             return outcome
         pool = journey.target.pool if journey.target is not None else None
-        self._kept[journey.edge, journey.request_id] = _Kept(journey, hop, queued_s, pool or "")
+        self.kept[journey.edge, journey.request_id] = _Kept(journey, hop, queued_s, pool or "")
         self._announcer.waiting(pool or "")
         self.stirred(self._pools.of(pool or ""))
         return hop.park(PARKED)
@@ -65,31 +66,27 @@ class Binding:
         """Look at the pool in the next turn of the event loop: something happened that may let a request go."""
         self._look(pool, 0.0)
 
-    def left(self, request: RequestKey) -> None:
-        """The client hung up: drop its request."""
-        if self._kept and request in self._kept:
-            self._forget(request)
+    def forget(self, request: RequestKey) -> None:
+        """Drop a request that waits."""
+        kept = self.kept.pop(request)
+        if self._pools.of(kept.pool).binder.cancel(request):
+            self._announcer.waiting(kept.pool)
 
     def edge_gone(self, edge: str) -> None:
         """An edge died, and its clients' connections with it."""
-        for request in [request for request in self._kept if request[0] == edge]:
-            self._forget(request)
+        for request in [request for request in self.kept if request[0] == edge]:
+            self.forget(request)
 
     def close(self) -> None:
         """Send every waiting request to the engine that is best now: flow control has already let it pass."""
         for timer, _ in self._timers.values():
             timer.cancel()
         self._timers.clear()
-        for key, kept in list(self._kept.items()):
+        for key, kept in list(self.kept.items()):
             bound = self._pools.of(kept.pool).binder.leave_now(key, time.monotonic() * 1000.0)
-            del self._kept[key]
+            del self.kept[key]
             if bound is not None:
                 self._go_on(kept, bound)
-
-    def _forget(self, request: RequestKey) -> None:
-        kept = self._kept.pop(request)
-        if self._pools.of(kept.pool).binder.cancel(request):
-            self._announcer.waiting(kept.pool)
 
     def _look(self, pool: PoolScheduler, after_s: float) -> None:
         loop = asyncio.get_running_loop()
@@ -106,7 +103,7 @@ class Binding:
         binder = pool.binder
         before = binder.version
         for bound in pool.bind(time.monotonic()):
-            kept = self._kept.pop(bound.request.key, None)
+            kept = self.kept.pop(bound.request.key, None)
             if kept is not None:
                 self._go_on(kept, bound)
         now = time.monotonic()

@@ -119,7 +119,7 @@ class Gate:
         if not flow.policy.enabled or books.of(key) is not None:
             return self._binding.decide(journey, hop, 0.0)
         now = time.monotonic()
-        capacity = queue.measure(now) if len(flow) else queue.roughly(now)
+        capacity = queue.measure(now) if flow.waiting else queue.roughly(now)
         if flow.lets_pass(journey.request.priority, now, capacity) or queue.pool.known_bad(now):
             return self._binding.decide(journey, hop, 0.0)
         outcome = flow.offer(_item(journey, hop, now), now, capacity)
@@ -134,15 +134,16 @@ class Gate:
 
     def stirred(self, pool: PoolScheduler) -> None:
         """Look at the pool in the next turn of the event loop: something happened that may let a request go."""
-        if len(pool.binder):
+        if self._binding.kept and len(pool.binder):
             self._binding.stirred(pool)
         queue = self._queues.get(pool.pool)
-        if queue is not None and len(queue.flow):
+        if queue is not None and queue.flow.waiting:
             self._plan(queue, time.monotonic(), soon=True)
 
     def left(self, request: RequestKey) -> None:
         """The client hung up: drop its request."""
-        self._binding.left(request)
+        if request in self._binding.kept:
+            self._binding.forget(request)
         for queue in self._queues.values():
             if request in queue.parked:
                 self._cancel(queue, request)

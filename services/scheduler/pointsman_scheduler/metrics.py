@@ -1,6 +1,7 @@
 """Prometheus metrics of the scheduler. Children are bound once for each pool."""
 
 from collections.abc import Callable, Iterable, Iterator
+from functools import cache, partial
 from typing import Final
 
 from prometheus_client import CollectorRegistry
@@ -118,15 +119,9 @@ class SchedulerMetrics:
             registry=registry,
         )
         self._registry: Final = registry
-        self._by_pool: Final[dict[str, PoolMetrics]] = {}
+        self.of: Final[Callable[[str], PoolMetrics]] = cache(partial(PoolMetrics, self))
+        """The children of a pool."""
         registry.register(_Pools(pools))
-
-    def of(self, pool: str) -> PoolMetrics:
-        """The children of this pool."""
-        found = self._by_pool.get(pool)
-        if found is None:
-            found = self._by_pool[pool] = PoolMetrics(self, pool)
-        return found
 
     def watch_queues(self, figures: Callable[[], Iterable[tuple[str, Figures]]]) -> None:
         """Report the waiting requests at each scrape."""

@@ -150,7 +150,7 @@ def test_a_request_goes_at_once_while_there_is_capacity() -> None:
     flow = FlowController[str](policy())
     outcome = flow.offer(item("a"), 3.0, FREE)
     assert isinstance(outcome, Dispatch)
-    assert (outcome.item.payload, outcome.queued_s, len(flow)) == ("payload of a", 0.0, 0)
+    assert (outcome.item.payload, outcome.queued_s, len(flow.waiting)) == ("payload of a", 0.0, 0)
 
 
 def test_a_request_waits_while_the_pool_is_saturated_and_goes_when_it_is_not() -> None:
@@ -202,7 +202,7 @@ def test_the_choice_made_for_one_request_counts_for_the_next() -> None:
     for name in "abc":
         flow.offer(item(name), 0.0, FULL)
     assert going(flow, 1.0, slots=2) == ["a", "b"]
-    assert len(flow) == 1
+    assert len(flow.waiting) == 1
 
 
 def test_a_request_that_is_sent_again_keeps_its_place_and_gets_its_answer_at_the_new_address() -> None:
@@ -215,7 +215,7 @@ def test_a_request_that_is_sent_again_keeps_its_place_and_gets_its_answer_at_the
     first, second = flow.wake(2.0, lambda: FREE)
     assert isinstance(first, Dispatch)
     assert (first.item.payload, second.item.request) == ("second attempt", "b")
-    assert len(flow) == 0
+    assert len(flow.waiting) == 0
 
 
 def test_a_client_that_hangs_up_leaves_at_once_and_only_once() -> None:
@@ -223,7 +223,7 @@ def test_a_client_that_hangs_up_leaves_at_once_and_only_once() -> None:
     flow.offer(item("a", size=10), 0.0, FULL)
     assert flow.cancel("a", 1.0) is not None
     assert flow.cancel("a", 1.0) is None
-    assert (len(flow), flow.figures().bytes, going(flow, 2.0)) == (0, 0, [])
+    assert (len(flow.waiting), flow.figures().bytes, going(flow, 2.0)) == (0, 0, [])
 
 
 def test_requests_wait_for_the_first_endpoint_as_long_as_its_own_budget_says() -> None:
@@ -275,7 +275,7 @@ def test_nothing_is_displaced_for_a_request_that_would_not_fit_all_the_same() ->
     flow.offer(item("low", size=30), 0.0, FULL)
     flow.offer(item("high", size=60, priority=1), 0.0, FULL)
     assert isinstance(flow.offer(item("huge", size=80, priority=1), 0.0, FULL), Dropped)
-    assert len(flow) == 2
+    assert len(flow.waiting) == 2
 
 
 def test_a_band_counts_bytes_as_well_as_requests() -> None:
@@ -289,7 +289,7 @@ def test_priorities_invented_by_clients_do_not_make_bands_without_end() -> None:
     flow = FlowController[str](policy())
     for priority in range(1000):
         flow.offer(item(f"r{priority}", priority=priority), 0.0, FULL)
-    assert len(flow) == 1000
+    assert len(flow.waiting) == 1000
     assert len(flow.figures().by_band) <= 64
 
 

@@ -178,7 +178,7 @@ class FlowMachine(RuleBasedStateMachine):
         figures = self.flow.figures()
         told = set(self.flow._displaced)  # pyright: ignore[reportPrivateUsage]
         waiting = {name: item for name, item in self.parked.items() if name not in told}
-        assert figures.requests == len(waiting) == len(self.flow)
+        assert figures.requests == len(waiting) == len(self.flow.waiting)
         assert figures.bytes == sum(item.size for item in waiting.values())
         assert sum(band[0] for band in figures.by_band.values()) == figures.requests
         if getattr(self, "limits_may_be_passed", False):

@@ -2,6 +2,7 @@
 
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping
+from functools import cache
 from typing import Final
 
 from pointsman_scheduler.domain.policy import Policy
@@ -24,26 +25,15 @@ class Pools:
         self._scheduler: Final = scheduler
         self._index_bytes: Final = index_bytes
         self._pools: dict[str, PoolScheduler] = {}
+        self.get: Final = self._pools.get
+        """The pool of this name, or None when no event has named it yet."""
+        self.of: Final[Callable[[str], PoolScheduler]] = cache(self._create)
+        """The pool of this name, created if necessary."""
         self._revisions: deque[Mapping[str, Policy]] = deque(maxlen=REVISIONS_KEPT)
         self._block_tokens: Mapping[str, int] = {}
 
     def __iter__(self) -> Iterator[PoolScheduler]:
         return iter(tuple(self._pools.values()))
-
-    def get(self, name: str) -> PoolScheduler | None:
-        """The pool of this name, or None when no event has named it yet."""
-        return self._pools.get(name)
-
-    def of(self, name: str) -> PoolScheduler:
-        """The pool of this name, created if necessary."""
-        pool = self._pools.get(name)
-        if pool is None:
-            pool = PoolScheduler(name, self._scheduler, PrefixIndex(max_bytes=self._index_bytes))
-            self._pools[name] = pool
-            if self._created is not None:
-                self._created(pool)
-            self._tell(pool)
-        return pool
 
     def block_tokens(self, pool: str) -> int:
         """Tokens in a block of this pool's prefix index."""
@@ -55,6 +45,13 @@ class Pools:
         self._block_tokens = block_tokens
         for pool in self:
             self._tell(pool)
+
+    def _create(self, name: str) -> PoolScheduler:
+        pool = self._pools[name] = PoolScheduler(name, self._scheduler, PrefixIndex(max_bytes=self._index_bytes))
+        if self._created is not None:
+            self._created(pool)
+        self._tell(pool)
+        return pool
 
     def _tell(self, pool: PoolScheduler) -> None:
         pool.use(revision[pool.pool] for revision in self._revisions if pool.pool in revision)

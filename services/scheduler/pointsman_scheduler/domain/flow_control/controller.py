@@ -64,7 +64,8 @@ class FlowController(Generic[T]):
         self._bands: dict[int, Band[T]] = {}
         self._order: list[int] = []
         """Negated priorities of the bands, ascending."""
-        self._waiting: dict[Hashable, Waiting[T]] = {}
+        self.waiting: Final[dict[Hashable, Waiting[T]]] = {}
+        """Waiting requests, by their identity. The caller only reads it."""
         self._bytes = 0
         self._sequence = 0
         self._by_age: Queue[T] = Queue()
@@ -78,13 +79,9 @@ class FlowController(Generic[T]):
         """Since when that has been so."""
         self._closing = False
 
-    def __len__(self) -> int:
-        """Number of waiting requests."""
-        return len(self._waiting)
-
     def lets_pass(self, priority: int, now: float, capacity: Capacity) -> bool:
         """Whether a request of this priority can go at once. When False, `offer` decides."""
-        if self._waiting or self._displaced or self._closing:
+        if self.waiting or self._displaced or self._closing:
             return False
         if (capacity.endpoints <= 0) is not self._empty:
             self._observe(capacity, now)
@@ -92,7 +89,7 @@ class FlowController(Generic[T]):
 
     def offer(self, item: Item[T], now: float, capacity: Capacity) -> Dispatch[T] | Parked[T] | Dropped[T]:
         """Offer a new request. One that waits already keeps its place and gets the new payload."""
-        waiting = self._waiting.get(item.request)
+        waiting = self.waiting.get(item.request)
         if waiting is not None:
             waiting.item.payload = item.payload
             return Parked(waiting.item, self._reason())
@@ -142,7 +139,7 @@ class FlowController(Generic[T]):
         """When to call `wake` even if nothing happens; None while no request waits."""
         if self._displaced:
             return now
-        if not self._waiting:
+        if not self.waiting:
             return None
         first, dead = self._by_age.first(), self._by_deadline.first()
         ends = [self._ends_at(waiting.item) for waiting in (first, dead) if waiting is not None]
@@ -150,21 +147,21 @@ class FlowController(Generic[T]):
 
     def cancel(self, request: Hashable, now: float) -> Dropped[T] | None:
         """The client hung up: remove its request. None when it doesn't wait here."""
-        waiting = self._waiting.get(request)
+        waiting = self.waiting.get(request)
         return self._displaced.pop(request, None) if waiting is None else self._drop(waiting, Drop.CANCELLED, now)
 
     def shut_down(self, now: float) -> list[Dropped[T]]:
         """Drop all waiting requests, and reject every later one."""
         self._closing = True
         displaced, self._displaced = list(self._displaced.values()), {}
-        return displaced + [self._drop(waiting, Drop.SHUTTING_DOWN, now) for waiting in list(self._waiting.values())]
+        return displaced + [self._drop(waiting, Drop.SHUTTING_DOWN, now) for waiting in list(self.waiting.values())]
 
     def adopt(self, policy: FlowPolicy, now: float) -> None:
         """Replace the policy. Waiting requests stay, in the order in which they came, even where the new limits are
         lower."""
         if policy.settings == self.policy.settings:
             return
-        waiting = sorted(self._waiting.values(), key=lambda each: each.sequence)
+        waiting = sorted(self.waiting.values(), key=lambda each: each.sequence)
         self.policy = policy
         self._bands, self._order = {}, []
         for each in waiting:
@@ -175,7 +172,7 @@ class FlowController(Generic[T]):
     def figures(self) -> Figures:
         """The waiting requests, in figures."""
         return Figures(
-            len(self._waiting),
+            len(self.waiting),
             self._bytes,
             {band.priority: (band.requests, band.bytes, band.flows) for band in self._bands.values()},
         )
@@ -189,7 +186,7 @@ class FlowController(Generic[T]):
 
     def _highest(self) -> Band[T] | None:
         """The highest band with a waiting request; lower bands wait until it is empty."""
-        if self._waiting:
+        if self.waiting:
             for negated in self._order:
                 band = self._bands[-negated]
                 if band.requests:
@@ -200,7 +197,7 @@ class FlowController(Generic[T]):
         self._sequence += 1
         waiting = Waiting(item, band.priority, item.flow, self._sequence)
         band.put(waiting, self.policy.ttl, now)
-        self._waiting[item.request] = waiting
+        self.waiting[item.request] = waiting
         self._bytes += item.size
         self._by_age.push(item.offered_at, waiting)
         if item.deadline < math.inf:
@@ -209,19 +206,19 @@ class FlowController(Generic[T]):
 
     def _forget(self, waiting: Waiting[T], now: float) -> None:
         """Remove a request that has left its band from the totals."""
-        del self._waiting[waiting.item.request]
+        del self.waiting[waiting.item.request]
         self._bytes -= waiting.item.size
         self._by_age.left()
         if waiting.item.deadline < math.inf:
             self._by_deadline.left()
-        if not self._waiting:
+        if not self.waiting:
             self._drain.idle(now)
 
     def _make_room(self, item: Item[T], priority: int, now: float) -> bool:
         """Whether the item fits under the pool's limits. If it must, it takes the place of the newest requests of lower
         bands."""
         policy = self.policy
-        requests = len(self._waiting) + 1 - policy.max_requests if policy.max_requests is not None else 0
+        requests = len(self.waiting) + 1 - policy.max_requests if policy.max_requests is not None else 0
         size = self._bytes + item.size - policy.max_bytes if policy.max_bytes is not None else 0
         if requests <= 0 and size <= 0:
             return True
