@@ -2,7 +2,10 @@
 
 import asyncio
 import time
-from collections.abc import Sequence
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from functools import partial
+from itertools import count
 from typing import Final, TypeAlias
 
 from pointsman_contracts.journey import Journey, Target
@@ -41,7 +44,8 @@ class DecisionPublisher:
         self.instance: Final = bus.process.instance
         self._decisions: list[ScheduledEvent] = []
         self._changes: list[_Change] = []
-        self._sequences: dict[tuple[str, str], int] = {}
+        self._sequences: Final[defaultdict[tuple[str, str], Iterator[int]]] = defaultdict(partial(count, 1))
+        """The next number of each kind of message, for each pool."""
         self._waiting: set[str] = set()
         """Pools whose waiting requests have changed since they were last published."""
         self._told_waiting: dict[str, frozenset[RequestKey]] = {}
@@ -106,8 +110,7 @@ class DecisionPublisher:
     def _explain(self, told: ScheduledEvent) -> None:
         """Publish one decision. While the event is too large, it shows fewer candidates."""
         pool = told.target.pool or ""
-        key = "scheduled", pool
-        sequence = self._sequences[key] = self._sequences.get(key, 0) + 1
+        sequence = next(self._sequences["scheduled", pool])
         shown = CANDIDATES_SHOWN
         while shown:
             try:
@@ -144,8 +147,7 @@ class DecisionPublisher:
             self._publish_changes(pool, batch, unbound=pool in waiting)
 
     def _publish_changes(self, pool: str, batch: Sequence[_Change], *, unbound: bool) -> None:
-        key = "reservations", pool
-        sequence = self._sequences[key] = self._sequences.get(key, 0) + 1
+        sequence = next(self._sequences["reservations", pool])
         told = self._unbound(pool) if unbound else None
         at_ms = time.time_ns() // 1_000_000
         changes = tuple([hold.change(op) for _, op, holds in batch for hold in holds])

@@ -22,6 +22,7 @@ from pointsman_scheduler.domain.policy import Policy
 from pointsman_scheduler.domain.pools import Pools
 from pointsman_scheduler.metrics import SchedulerMetrics
 
+_ENDPOINT: Final = attrgetter("endpoint")
 _HASHES: Final = np.dtype("<u8")
 # Each reads its facts in one call, in the order of `ScheduleRequest`'s fields.
 _OF_THE_PROMPT: Final = attrgetter("prompt_tokens", "tokens_exact", "max_output_tokens", "stream")
@@ -90,7 +91,7 @@ class Chooser:
             profile=journey.profile or "",
             model=journey.model,
             target=target,
-            endpoints=tuple([worker.endpoint for worker in outcome.endpoints]),
+            endpoints=tuple(map(_ENDPOINT, outcome.endpoints)),
             alternatives=journey.alternatives,
             headers=(*journey.headers, *outcome.headers),
             body=journey.body,

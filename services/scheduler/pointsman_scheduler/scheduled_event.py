@@ -11,7 +11,7 @@ import numpy as np
 import orjson
 
 from pointsman_contracts.journey import Journey, StageReport, Target
-from pointsman_plugins.scheduling.arrays import FEW, Floats, Ints
+from pointsman_plugins.scheduling.arrays import Floats, Ints
 from pointsman_plugins.scheduling.fleet import HEARD, KV_USAGE, MATCHED, RUNNING, WAITING
 from pointsman_plugins.scheduling.run import Run
 from pointsman_plugins.scheduling.worker import NEVER
@@ -21,6 +21,8 @@ from pointsman_scheduler.domain.policy import Policy
 
 CANDIDATES_SHOWN: Final = 256
 """Most candidates of one run in an event; further ones are counted. Fewer when the event would be too large."""
+FEW: Final = 12
+"""Up to this many workers, lists cost less than numpy's calls."""
 _DIGITS: Final = 4
 _SCALE: Final = 10.0**_DIGITS
 """Rounds as numpy does; Python's `round` with digits differs."""
@@ -104,7 +106,7 @@ def explain(outcome: Scheduled, shown: int = CANDIDATES_SHOWN) -> list[Fields]:
     """All runs, as `ProfileRun`, with at most `shown` candidates of each; the best are kept."""
     sight = outcome.sight
     names = sight.names
-    few = len(names) <= FEW and len(names) <= shown
+    few = len(names) <= min(FEW, shown)
     runs: list[Fields] = []
     for run in outcome.runs:
         fields: Fields = {

@@ -152,9 +152,10 @@ class DelayEstimator:
         most = prompt - 1.0
         if columns is None:
             held: list[float] = matched.tolist()
-            if max(held) > most:
-                held = [min(tokens, most) for tokens in held]
-            worth = 0.0 if prefix is None else self._use_prefix(prefix, held.count(max(held)), now)
+            best = max(held)
+            if best > most:
+                best, held = most, [min(tokens, most) for tokens in held]
+            worth = 0.0 if prefix is None else self._use_prefix(prefix, held.count(best), now)
             if not trusted:
                 choices = zip(self._figures, held, strict=True)
                 return np.array([at.waiting + 3.0 * (prompt - kept) + 0.1 * at.carried for at, kept in choices])

@@ -28,6 +28,7 @@ class CompiledProfile:
         self.weights: Final = {scorer.name: weight for scorer, weight in scorers}
         self._filters: Final = [(each, each.only_for) for each in filters]
         self._weighed: Final = [(scorer, scorer.only_for, weight) for scorer, weight in scorers]
+        self._weights: Final[Floats] = np.array([[weight] for _, weight in scorers]).reshape(-1, 1)
 
     def run(self, request: ScheduleRequest, everyone: Candidates) -> Run:
         """Filter, score and pick. A run without a remaining endpoint names the filter that removed the last one."""
@@ -58,8 +59,9 @@ class CompiledProfile:
             run.error = f"{self.picker.name} picked no worker"
         return run
 
-    # Neither makes a product of matrices: BLAS sums the columns in different ways, so equal candidates would have
-    # totals that differ in their last digit, and other ones on another machine.
+    # Both add up the weighted scores one after the other. A product of matrices doesn't: BLAS sums the columns in
+    # different ways, so equal candidates would have totals that differ in their last digit, and other ones on another
+    # machine.
 
     def _weigh_few(self, request: ScheduleRequest, candidates: Candidates) -> tuple[Table, Floats]:
         count = candidates.size
@@ -90,9 +92,7 @@ class CompiledProfile:
         scores, totals = table[:-1], table[-1]
         # fmax and fmin take the number where the other is NaN.
         np.fmin(np.fmax(scores, 0.0, scores), 1.0, scores)
-        totals[:] = 0.0
-        for (_, _, weight), column in zip(self._weighed, scores, strict=True):
-            totals += weight * column
+        np.add.reduce(scores * self._weights, 0, None, totals)
         return table, totals
 
 

@@ -150,10 +150,11 @@ class PrefixIndex:
         self._advance(now)
         hashes: list[int] = self._hashes if blocks is self._matched else blocks.tolist()
         self._matched = None  # the open request keeps the list
-        if len(set(hashes)) < len(hashes):  # a valid chain has each hash once
-            hashes = list(dict.fromkeys(hashes))
+        once = dict.fromkeys(hashes, 1)
+        if len(once) < len(hashes):  # a valid chain has each hash once
+            hashes = list(once)
             matched = 0
-        found.claim(hashes)
+        found.claim(once)
         if matched < len(hashes):
             self._masks.hold(hashes[matched:] if matched else hashes, found.bit)
         self._open[request] = _Open(life, found.clearings, hashes, self._now, told)

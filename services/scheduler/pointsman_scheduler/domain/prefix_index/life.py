@@ -1,7 +1,7 @@
 """The blocks of one worker, from its start or the last clearing of its cache to the next."""
 
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import repeat
 from operator import add
@@ -40,12 +40,12 @@ class Life:
     claims: dict[int, int] = field(default_factory=dict[int, int])
     """Blocks of requests on their way, with how many requests have each."""
 
-    def claim(self, blocks: Sequence[int]) -> None:
-        """A request with these blocks, each once, is on its way."""
+    def claim(self, blocks: Mapping[int, int]) -> None:
+        """A request with these blocks, each once, is on its way. The values are ones."""
         claims = self.claims
         # Loops cost several times as much a block as these calls.
         if claims.keys().isdisjoint(blocks):
-            claims.update(dict.fromkeys(blocks, 1))
+            claims.update(blocks)
         else:
             claims.update(zip(blocks, map(add, map(claims.get, blocks, repeat(0)), repeat(1)), strict=True))
 
