@@ -3,7 +3,7 @@
 import pytest
 
 from pointsman_contracts.limits import LimitWindow
-from pointsman_preprocessor.domain.limits.counter import UseCounter, window_name
+from pointsman_preprocessor.domain.limits.counter import counter_of, window_name
 from pointsman_preprocessor.plugins.limit import describe
 
 IMAGES = LimitWindow(unit="tokens", measure="images", amount=3, period_s=60)
@@ -14,7 +14,7 @@ def test_a_measure_has_counts_of_its_own() -> None:
 
 
 def test_a_measure_is_counted_as_its_unit_says() -> None:
-    counter = UseCounter("tokens/60/images")
+    counter = counter_of("tokens/60/images")
     counter.add(IMAGES, 3, now=0.0)
     assert counter.wait(IMAGES, 1, 0.0, reactive=False) == pytest.approx(60.0, abs=1.5)
 

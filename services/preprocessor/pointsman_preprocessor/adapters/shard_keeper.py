@@ -13,7 +13,7 @@ from typing import Final
 
 from pydantic import ValidationError
 
-from pointsman_contracts.limits import SHARDS, LimitAsk, LimitHandOver, LimitKept, LimitShard, LimitVerdict
+from pointsman_contracts.limits import SHARDS, LimitHandOver, LimitKept, LimitShard
 from pointsman_contracts.subjects import ANY
 from pointsman_preprocessor.adapters.keeper_ranks import KeeperRanks
 from pointsman_preprocessor.adapters.limit_metrics import LimitMetrics
@@ -55,6 +55,9 @@ class ShardKeeper:
         self._metrics: Final = metrics
         self._clock: Final = clock
         self._keeping: Final = Keeping(self.me, secrets.token_hex(8))
+        self._keeping.on_grant = self._tell_soon
+        self.count: Final = self._keeping.count
+        """Count a request in the book that `book` has just returned."""
         self._leases: Final = self._keeping.leases
         self._books: Final = self._keeping.books
         self._snapshots: Final = ShardSnapshots(store, self._keeping, metrics, clock)
@@ -126,14 +129,6 @@ class ShardKeeper:
             return self.me
         keeper = self.ranks.keeper(shard)
         return keeper if keeper != self.me else self._seek(shard, now) or self.me
-
-    def count(self, book: Book, ask: LimitAsk, now: float) -> LimitVerdict:
-        """Count a request in the book that `book` has just returned."""
-        verdict = self._keeping.count(book, ask, now)
-        if self._keeping.untold and not self._telling:
-            self._telling = True
-            self._bus.link.soon(self._tell)
-        return verdict
 
     def held(self, shard: int) -> Book | None:
         """The counts of a shard that is kept here, or was before its lease ran out."""
@@ -250,6 +245,11 @@ class ShardKeeper:
         # back behind the reports of others.
         with contextlib.suppress(BusError):
             self._bus.publish_via_server(self._keeping.say(now, self._bus.connections), self.me)
+
+    def _tell_soon(self) -> None:
+        if not self._telling:
+            self._telling = True
+            self._bus.link.soon(self._tell)
 
     def _tell(self) -> None:
         self._telling = False

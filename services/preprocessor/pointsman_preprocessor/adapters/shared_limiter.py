@@ -12,12 +12,12 @@ from typing import Final
 import msgspec
 from pydantic import ValidationError
 
+from pointsman_contracts.limit_asks import AnyAsk, Verdict, told
 from pointsman_contracts.limits import (
     LimitAsk,
     LimitAsks,
     LimitRelease,
     LimitReleases,
-    LimitVerdict,
     LimitVerdicts,
     LimitWindow,
 )
@@ -89,7 +89,7 @@ class SharedLimiter(Limiter):
         self._overflowed: Final[set[str]] = set()
         keeper.on_taken = self._taken
 
-    def ask(self, ask: LimitAsk, at: float) -> LimitVerdict | Awaitable[LimitVerdict]:
+    def ask(self, ask: AnyAsk, at: float) -> Verdict | Awaitable[Verdict]:
         del at
         verdict = self._own(ask)
         if verdict.outcome != "elsewhere":
@@ -97,20 +97,20 @@ class SharedLimiter(Limiter):
             return verdict
         if ask.budget is not None and (missing := self.spending_missing()) is not None:
             raise self._unavailable(ask, missing)
-        return self._elsewhere(ask, verdict.keeper)
+        return self._elsewhere(told(ask), verdict.keeper)
 
-    def alone(self, ask: LimitAsk, at: float) -> LimitVerdict:
+    def alone(self, ask: AnyAsk, at: float) -> Verdict:
         del at
         share = 1 / self._keeper.ranks.known
         windows = tuple(_part(window, share) for window in ask.windows)
         before = self._alone.overflowed
-        verdict = self._alone.ask(ask.model_copy(update={"windows": windows}), self._clock())
+        verdict = self._alone.ask(told(ask).model_copy(update={"windows": windows}), self._clock())
         if self._alone.overflowed > before:
             self._overflow(self._alone, ask.limit)
         self._metrics.decided(ask.limit, f"alone_{verdict.outcome}")
         return verdict
 
-    def release(self, asks: Iterable[LimitAsk], at: float) -> None:
+    def release(self, asks: Iterable[AnyAsk], at: float) -> None:
         del at
         now = self._clock()
         elsewhere: dict[str, list[LimitRelease]] = {}
@@ -128,17 +128,17 @@ class SharedLimiter(Limiter):
         for keeper, releases in elsewhere.items():
             self._bus.publish(LimitReleases(releases=tuple(releases)), keeper)
 
-    def _own(self, ask: LimitAsk) -> LimitVerdict:
+    def _own(self, ask: AnyAsk) -> Verdict:
         """The verdict, if it is proved that the count is kept here; otherwise its keeper."""
         now = self._clock()
         book = self._keeper.book(ask.shard, now)
         if isinstance(book, str):
-            return LimitVerdict(outcome="elsewhere", keeper=book)
+            return Verdict("elsewhere", keeper=book)
         if ask.budget is not None and not book.budgets.current:
             # Its spending before the takeover is still being read, or its first place in the stream saved.
             if book.budgets.unread:
                 self.read_spending()
-            return LimitVerdict(outcome="elsewhere", keeper=self._keeper.me)
+            return Verdict("elsewhere", keeper=self._keeper.me)
         before = book.overflowed
         verdict = self._keeper.count(book, ask, now)
         if book.overflowed > before:
@@ -151,7 +151,7 @@ class SharedLimiter(Limiter):
             self._overflowed.add(limit)
             _log.warning("limit_scopes_shared", limit=limit, shard=book.shard, counters=MOST_COUNTERS)
 
-    async def _elsewhere(self, ask: LimitAsk, keeper: str) -> LimitVerdict:
+    async def _elsewhere(self, ask: LimitAsk, keeper: str) -> Verdict:
         """Ask the keeper of the count, until one answers."""
         began = time.perf_counter()
         hops, pause_s = 0, 0.0
@@ -194,7 +194,7 @@ class SharedLimiter(Limiter):
             return "what was spent can't be read yet"
         return "the place in the stream of events from which it counts can't be saved yet"
 
-    def _unavailable(self, ask: LimitAsk, why: str) -> Unavailable:
+    def _unavailable(self, ask: AnyAsk, why: str) -> Unavailable:
         self._metrics.decided(ask.limit, "unavailable")
         return Unavailable(why)
 
@@ -204,7 +204,7 @@ class SharedLimiter(Limiter):
         for verdict in verdicts:
             if verdict.outcome == "elsewhere":
                 self._keeper.ranks.look_after(verdict.keeper)
-        return LimitVerdicts(verdicts=verdicts).encode()
+        return LimitVerdicts(verdicts=tuple([verdict.told() for verdict in verdicts])).encode()
 
     def released(self, message: LimitReleases) -> None:
         """Release peers' requests that were rejected later."""

@@ -7,7 +7,8 @@ from typing import Annotated, Final, Literal, cast
 from pydantic import BeforeValidator, Field, JsonValue, field_validator
 
 from pointsman_contracts.identity import LONGEST_NAME
-from pointsman_contracts.limits import BudgetAsk, BudgetWindow, LimitAsk, LimitVerdict
+from pointsman_contracts.limit_asks import Ask, Verdict
+from pointsman_contracts.limits import BudgetAsk, BudgetWindow
 from pointsman_core.budget_amount import Amounts, amounts, share, windows
 from pointsman_core.config import AUTO, Config
 from pointsman_core.permission import allowed_models, may_use
@@ -20,7 +21,7 @@ from pointsman_preprocessor.domain.budgets.scope import MODEL, BudgetScopeName, 
 from pointsman_preprocessor.domain.budgets.told import WARNING, refusal, tell
 from pointsman_preprocessor.domain.limits.limiter import Limiter, OwnBook
 from pointsman_preprocessor.domain.limits.output_lengths import answer_length
-from pointsman_preprocessor.plugins.limit import GRACE_MS, ask_for
+from pointsman_preprocessor.plugins.limit import GRACE_MS
 
 ANY_MODEL: Final = "*"
 """Key in `fallback` for all other models."""
@@ -115,19 +116,19 @@ class Budget(RequestProcessor[BudgetParams]):
             self._serve(incoming, model)
             return None
         verdict = self._limiter.ask(ask, incoming.envelope.received_ms / 1000)
-        if isinstance(verdict, LimitVerdict):
+        if isinstance(verdict, Verdict):
             return self._ruled(incoming, model, cheaper, ask, verdict)
         return self._wait(incoming, model, cheaper, ask, verdict)
 
     async def _wait(
-        self, incoming: Incoming, model: str, cheaper: Iterator[str], ask: LimitAsk, verdict: Awaitable[LimitVerdict]
+        self, incoming: Incoming, model: str, cheaper: Iterator[str], ask: Ask, verdict: Awaitable[Verdict]
     ) -> None:
         rest = self._ruled(incoming, model, cheaper, ask, await verdict)
         if rest is not None:
             await rest
 
     def _ruled(
-        self, incoming: Incoming, model: str, cheaper: Iterator[str], ask: LimitAsk, verdict: LimitVerdict
+        self, incoming: Incoming, model: str, cheaper: Iterator[str], ask: Ask, verdict: Verdict
     ) -> Awaitable[None] | None:
         budget, standing = ask.budget, verdict.budget
         if budget is None or standing is None:
@@ -152,7 +153,7 @@ class Budget(RequestProcessor[BudgetParams]):
         incoming.set_answer_header(WARNING, f"{self.name}: spent for {asked}; {model} serves")
         incoming.say(f"spent for {asked}; {model} serves in its place")
 
-    def _ask(self, incoming: Incoming, model: str) -> LimitAsk | None:
+    def _ask(self, incoming: Incoming, model: str) -> Ask | None:
         """None when the request can't be charged to this budget."""
         identity = incoming.read(IDENTITY) or {}
         found = self._windows_of(incoming, identity)
@@ -160,9 +161,15 @@ class Budget(RequestProcessor[BudgetParams]):
             return None
         price = self._price(model)
         expected, at_most = (0, 0) if price is None else self._cost(incoming, identity, price)
-        place = self.scopes.of(identity, model if MODEL in self.scopes.names else "")
+        scope, shard = self.scopes.of(identity, model if MODEL in self.scopes.names else "")
         asked = BudgetAsk(windows=found, expected=expected, at_most=at_most)
-        return ask_for(incoming, self.name, place, incoming.envelope.deadline_ms + GRACE_MS, budget=asked)
+        envelope = incoming.envelope
+        until_ms = envelope.deadline_ms + GRACE_MS
+        open_s = (until_ms - envelope.received_ms) / 1000
+        return Ask(
+            envelope.edge, envelope.request_id, envelope.attempt, self.name, shard, scope, (), 1.0, 0.0, False, False,
+            until_ms, open_s, asked,
+        )  # fmt: skip
 
     def _price(self, model: str) -> Price | None:
         price = self._prices.get(model)

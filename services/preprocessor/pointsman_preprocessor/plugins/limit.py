@@ -8,7 +8,8 @@ from typing import Final
 from pydantic import Field, JsonValue, ValidationError
 from typing_extensions import TypeVar
 
-from pointsman_contracts.limits import BudgetAsk, LimitAsk, LimitVerdict, LimitWindow
+from pointsman_contracts.limit_asks import Ask, Verdict
+from pointsman_contracts.limits import LimitWindow
 from pointsman_core.refusal import Refusal
 from pointsman_plugins.plugin import Params
 from pointsman_plugins.preprocessing import IDENTITY, Incoming, Ports, RequestProcessor
@@ -65,7 +66,7 @@ class Limit(RequestProcessor[LimitParamsT_co]):
     def process(self, incoming: Incoming) -> Awaitable[None] | None:
         ask = self._ask(incoming)
         verdict = self._limiter.ask(ask, incoming.envelope.received_ms / 1000)
-        if isinstance(verdict, LimitVerdict):
+        if isinstance(verdict, Verdict):
             return self._ruled(incoming, ask, verdict)
         return self._wait(incoming, ask, verdict)
 
@@ -84,16 +85,19 @@ class Limit(RequestProcessor[LimitParamsT_co]):
         """When the request can't be open any more."""
         return incoming.envelope.deadline_ms + GRACE_MS
 
-    async def _wait(self, incoming: Incoming, ask: LimitAsk, verdict: Awaitable[LimitVerdict]) -> None:
+    async def _wait(self, incoming: Incoming, ask: Ask, verdict: Awaitable[Verdict]) -> None:
         self._ruled(incoming, ask, await verdict)
 
-    def _ask(self, incoming: Incoming) -> LimitAsk:
-        place = self.scopes.of(incoming)
+    def _ask(self, incoming: Incoming) -> Ask:
+        scope, shard = self.scopes.of(incoming)
         windows = self.windows if self.params.claim is None else self._claimed_windows(incoming, self.params.claim)
         cost, risk = self.cost(incoming, windows)
-        return ask_for(
-            incoming, self.name, place, self.until_ms(incoming), windows, cost, risk, self.reactive, self.kept
-        )
+        until_ms, envelope = self.until_ms(incoming), incoming.envelope
+        open_s = (until_ms - envelope.received_ms) / 1000
+        return Ask(
+            envelope.edge, envelope.request_id, envelope.attempt, self.name, shard, scope, windows, cost, risk,
+            self.reactive, self.kept, until_ms, open_s,
+        )  # fmt: skip
 
     def _claimed_windows(self, incoming: Incoming, claim: str) -> tuple[LimitWindow, ...]:
         limits = (incoming.read(IDENTITY) or {}).get("limits")
@@ -115,7 +119,7 @@ class Limit(RequestProcessor[LimitParamsT_co]):
             return self.windows
         return found
 
-    def _ruled(self, incoming: Incoming, ask: LimitAsk, verdict: LimitVerdict) -> None:
+    def _ruled(self, incoming: Incoming, ask: Ask, verdict: Verdict) -> None:
         if self.params.tell or verdict.outcome == "refused":
             tell(incoming, ask.windows, verdict)
         if verdict.outcome == "admitted":
@@ -142,38 +146,6 @@ class Limit(RequestProcessor[LimitParamsT_co]):
             retry_after_s=float(wait_s),
             dropped_reason=f"limit {self.name}",
         )
-
-
-def ask_for(
-    incoming: Incoming,
-    limit: str,
-    place: tuple[str, int],
-    until_ms: int,
-    windows: tuple[LimitWindow, ...] = (),
-    cost: float = 1.0,
-    risk: float = 0.0,
-    reactive: bool = False,
-    kept: bool = False,
-    budget: BudgetAsk | None = None,
-) -> LimitAsk:
-    """The question of a request to one limit or budget. `place`: its scope and shard."""
-    envelope = incoming.envelope
-    return LimitAsk(
-        edge=envelope.edge,
-        request_id=envelope.request_id,
-        attempt=envelope.attempt,
-        limit=limit,
-        shard=place[1],
-        scope=place[0],
-        windows=windows,
-        cost=cost,
-        risk=risk,
-        reactive=reactive,
-        kept=kept,
-        until_ms=until_ms,
-        open_s=(until_ms - envelope.received_ms) / 1000,
-        budget=budget,
-    )
 
 
 def describe(window: LimitWindow) -> str:

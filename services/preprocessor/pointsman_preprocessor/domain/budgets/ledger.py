@@ -3,14 +3,13 @@
 from collections.abc import Callable, Iterator
 from typing import Final, Literal, NamedTuple
 
+from pointsman_contracts.limit_asks import AnyAsk, Verdict
 from pointsman_contracts.limits import (
     AccountState,
     BudgetAsk,
     BudgetStanding,
     BudgetWindow,
-    LimitAsk,
     LimitShard,
-    LimitVerdict,
     ReservationState,
 )
 from pointsman_core.budget_amount import period
@@ -90,7 +89,7 @@ class BudgetLedger:
         self.spent_to, self.spent_in = position, stream
         self.changed = True
 
-    def ask(self, ask: LimitAsk, budget: BudgetAsk, now: float) -> LimitVerdict:
+    def ask(self, ask: AnyAsk, budget: BudgetAsk, now: float) -> Verdict:
         """Reserve what a request may cost if every window has room for what it probably costs beside what others may
         cost at most: of all that run, one alone may exceed the amount, by what it was expected to cost less."""
         today = day_of(now)
@@ -109,16 +108,16 @@ class BudgetLedger:
                 if refusing is None or reset > refusing[1]:
                     refusing = place, reset
         if refusing is not None and not (ask.attempt > 1 and self._reserved(ask)):
-            return LimitVerdict(outcome="refused", budget=_standing(account, budget, today, *refusing))
+            return Verdict("refused", budget=_standing(account, budget, today, *refusing))
         window = budget.windows[tightest]
-        verdict = LimitVerdict(
-            outcome="admitted",
+        verdict = Verdict(
+            "admitted",
             budget=_standing(account, budget, today, tightest, account.reset_day(window.days, today, window.amount)),
         )
         self.reserve(ask, budget, now)
         return verdict
 
-    def reserve(self, ask: LimitAsk, budget: BudgetAsk, at: float) -> None:
+    def reserve(self, ask: AnyAsk, budget: BudgetAsk, at: float) -> None:
         """Count a request that was admitted here or by another keeper; once, however often its edge sends it."""
         if ask.attempt > 1 and self._reserved(ask):
             return
@@ -222,7 +221,7 @@ class BudgetLedger:
         account.reserved = max(0, account.reserved - reservation.amount)
         self.changed = True
 
-    def _reserved(self, ask: LimitAsk) -> bool:
+    def _reserved(self, ask: AnyAsk) -> bool:
         return any(each.limit == ask.limit for each in self._reservations.get((ask.edge, ask.request_id), ()))
 
     def _reservation_states(self) -> Iterator[ReservationState]:

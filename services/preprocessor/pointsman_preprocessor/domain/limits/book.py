@@ -10,15 +10,10 @@ from typing import Final, NamedTuple
 
 import msgspec
 
-from pointsman_contracts.limits import (
-    ChargeState,
-    LimitAsk,
-    LimitShard,
-    LimitVerdict,
-    LimitWindow,
-)
+from pointsman_contracts.limit_asks import AnyAsk, Verdict
+from pointsman_contracts.limits import ChargeState, LimitShard, LimitWindow
 from pointsman_preprocessor.domain.budgets.ledger import BudgetLedger
-from pointsman_preprocessor.domain.limits.counter import UseCounter, window_name
+from pointsman_preprocessor.domain.limits.counter import UseCounter, counter_of, window_name
 from pointsman_preprocessor.domain.limits.journal import Granted
 
 MOST_COUNTERS: Final = 8192
@@ -49,6 +44,8 @@ class _Found(msgspec.Struct, frozen=True, gc=False):
 
     windows: tuple[LimitWindow, ...]
     names: tuple[str, ...]
+    scope: str
+    """That they are counted in."""
     counters: list[UseCounter]
 
 
@@ -73,7 +70,7 @@ class Book:
         """Requests that were counted, across keepers."""
         self._counters: dict[_CounterKey, UseCounter] = {}
         self._found: dict[tuple[str, str], _Found] = {}
-        """The last answer of `_counters_of`, by limit and scope: most questions have the very windows of the last."""
+        """The last answer of `_find`, by limit and scope: most questions have the very windows of the last."""
         self.charges: Final[dict[tuple[str, str], list[_Charge]]] = {}
         """Charges of the requests that haven't ended, by edge and request."""
 
@@ -95,32 +92,31 @@ class Book:
         """Edges of the requests that haven't ended."""
         return {edge for edge, _ in self.charges}
 
-    def ask(self, ask: LimitAsk, now: float) -> LimitVerdict:
+    def ask(self, ask: AnyAsk, now: float) -> Verdict:
         """Count a request if every window admits it."""
         if ask.budget is not None:
             verdict = self.budgets.ask(ask, ask.budget, now)
             self.granted += verdict.outcome == "admitted"
             return verdict
-        windows, reactive = ask.windows, ask.reactive
-        names, scope, counters = self._counters_of(ask)
+        found = self._found.get((ask.limit, ask.scope))
+        if found is None or found.windows is not ask.windows:
+            found = self._find(ask)
+        counted = tuple(zip(found.counters, ask.windows, strict=True))
+        longest, refusing = 0.0, 0
         if ask.attempt == 1 or not self._counted(ask):
-            cost, risk = 0.0 if reactive else ask.cost, ask.risk
-            longest, refusing = 0.0, 0
-            for place, counter in enumerate(counters):
-                wait_s = counter.wait(windows[place], cost, now, reactive, risk)
+            reactive, risk = ask.reactive, ask.risk
+            cost = 0.0 if reactive else ask.cost
+            for counter, window in counted:
+                wait_s = counter.wait(window, cost, now, reactive, risk)
                 if wait_s > longest:
-                    longest, refusing = wait_s, place
-            if longest > 0:
-                return LimitVerdict(
-                    outcome="refused",
-                    standings=tuple([counter.standing(windows[place], now) for place, counter in enumerate(counters)]),
-                    window=refusing,
-                    retry_s=None if longest == inf else longest,
-                )
-            self.granted += 1
-            self._charge(ask, scope, names, counters, now)
-        standings = tuple([counter.standing(windows[place], now) for place, counter in enumerate(counters)])
-        return LimitVerdict(outcome="admitted", standings=standings)
+                    longest, refusing = wait_s, ask.windows.index(window)
+            if not longest:
+                self.granted += 1
+                self._charge(ask, found, now)
+        standings = tuple([counter.standing(window, now) for counter, window in counted])
+        if longest:
+            return Verdict("refused", standings, refusing, None if longest == inf else longest)
+        return Verdict("admitted", standings)
 
     def replay(self, grant: Granted) -> None:
         """Count a request that another keeper admitted."""
@@ -129,9 +125,8 @@ class Book:
             self.granted = max(self.granted, grant.number)
             self.budgets.reserve(ask, ask.budget, grant.at)
             return
-        names, scope, counters = self._counters_of(ask)
         self.granted = max(self.granted, grant.number)
-        self._charge(ask, scope, names, counters, grant.at)
+        self._charge(ask, self._find(ask), grant.at)
 
     def settle(self, request: tuple[str, str], actual: Callable[[str], float | None], now: float) -> list[Settled]:
         """The request, an edge's id, has ended. `actual(limit)` is its cost; None releases the reservation."""
@@ -218,12 +213,12 @@ class Book:
                 self._counter(each.limit, window, each.scope).reopen(each.cost, each.risk)
         self.changed = True
 
-    def _charge(self, ask: LimitAsk, scope: str, names: tuple[str, ...], counters: list[UseCounter], at: float) -> None:
+    def _charge(self, ask: AnyAsk, found: _Found, at: float) -> None:
         cost, risk = 0.0 if ask.reactive else ask.cost, ask.risk
-        for place, counter in enumerate(counters):
-            counter.add(ask.windows[place], cost, at, risk)
+        for counter, window in zip(found.counters, ask.windows, strict=True):
+            counter.add(window, cost, at, risk)
         until = ask.until_ms / 1000 if ask.open_s is None else at + ask.open_s
-        charge = _Charge(ask.limit, scope, names, cost, at, until, ask.kept, risk)
+        charge = _Charge(ask.limit, found.scope, found.names, cost, at, until, ask.kept, risk)
         key = ask.edge, ask.request_id
         open_before = self.charges.get(key)
         if open_before is None:
@@ -248,32 +243,28 @@ class Book:
                     risk=charge.risk,
                 )
 
-    def _counted(self, ask: LimitAsk) -> bool:
+    def _counted(self, ask: AnyAsk) -> bool:
         """Whether this limit has already counted the request."""
         return any(charge.limit == ask.limit for charge in self.charges.get((ask.edge, ask.request_id), ()))
 
-    def _counters_of(self, ask: LimitAsk) -> tuple[tuple[str, ...], str, list[UseCounter]]:
-        """The names of a question's windows, the scope that it is counted in, and the count of each window."""
-        last = self._found.get((ask.limit, ask.scope))
-        if last is not None and last.windows is ask.windows:
-            return last.names, ask.scope, last.counters
+    def _find(self, ask: AnyAsk) -> _Found:
         names = tuple([window_name(window.unit, window.period_s, window.measure) for window in ask.windows])
         limit, scope, known = ask.limit, ask.scope, self._counters
         found = [known.get((limit, name, scope)) for name in names]
         counters = [counter for counter in found if counter is not None]
         if len(counters) == len(names):
-            self._found[limit, scope] = _Found(ask.windows, names, counters)
-            return names, scope, counters
+            self._found[limit, scope] = every = _Found(ask.windows, names, scope, counters)
+            return every
         if len(known) >= MOST_COUNTERS:
             self.overflowed += 1
             scope = OVERFLOW
-        return names, scope, [self._counter(limit, name, scope) for name in names]
+        return _Found(ask.windows, names, scope, [self._counter(limit, name, scope) for name in names])
 
     def _counter(self, limit: str, window: str, scope: str) -> UseCounter:
         key = (limit, window, scope)
         found = self._counters.get(key)
         if found is None:
-            found = self._counters[key] = UseCounter(window)
+            found = self._counters[key] = counter_of(window)
         return found
 
     def _oldest(self, request: tuple[str, str]) -> list[_Charge]:
@@ -282,9 +273,10 @@ class Book:
         if charges is None:
             return []
         first: dict[str, _Charge] = {}
-        later = [charge for charge in charges if first.setdefault(charge.limit, charge) is not charge]
-        if later:
-            self.charges[request] = later
+        for charge in charges:
+            first.setdefault(charge.limit, charge)
+        if len(first) < len(charges):
+            self.charges[request] = [charge for charge in charges if first[charge.limit] is not charge]
         return list(first.values())
 
     def _close(self, charge: _Charge, actual: float | None, now: float, *, refused: bool = False) -> None:

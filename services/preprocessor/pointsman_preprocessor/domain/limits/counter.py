@@ -1,11 +1,11 @@
-"""One count of a book, in any unit."""
+"""One count of a book: of requests by their arrivals, of tokens in a window, or of open requests."""
 
+from abc import ABC, abstractmethod
 from functools import lru_cache
 from math import inf
-from typing import Final
 
-from pointsman_contracts.limits import CounterState, LimitWindow, WindowStanding
-from pointsman_preprocessor.domain.limits.arrivals import Arrivals
+from pointsman_contracts.limit_asks import Standing
+from pointsman_contracts.limits import CounterState, LimitWindow
 from pointsman_preprocessor.domain.limits.usage_window import UsageWindow
 
 
@@ -15,112 +15,218 @@ def window_name(unit: str, period_s: float, measure: str) -> str:
     return f"{unit}/{period_s:g}" + (f"/{measure}" if measure else "")
 
 
-class UseCounter:
-    """Requests by their arrivals, tokens in a window, or open requests."""
+def counter_of(window: str) -> "UseCounter":
+    """A count at zero. `window` as `window_name`."""
+    unit, period, *_ = window.split("/")
+    if unit == "requests":
+        return Arrivals()
+    return TokenCounter(float(period)) if unit == "tokens" else OpenCounter()
 
-    __slots__ = ("_arrivals", "_open", "_risk", "_usage", "period_s")
 
-    def __init__(self, window: str) -> None:
-        """`window` as `window_name`."""
-        unit, period, *_ = window.split("/")
-        self.period_s: Final = float(period)
-        self._arrivals = Arrivals() if unit == "requests" else None
-        self._usage = UsageWindow(self.period_s) if unit == "tokens" else None
-        self._open = 0.0
-        self._risk = 0.0
+class UseCounter(ABC):
+    """The count of one window in one scope."""
+
+    __slots__ = ("_risk",)
+
+    def __init__(self) -> None:
+        self._risk: float = 0.0
         """Tokens that open requests may use beyond their reservations."""
-
-    def wait(self, window: LimitWindow, cost: float, now: float, reactive: bool = False, risk: float = 0.0) -> float:
-        """Seconds until a request of `cost` that may cost `risk` more is admitted; 0 now, infinite never or unknown."""
-        if window.amount <= 0:
-            # Even a request without cost: a quota of 0 blocks a client.
-            return inf
-        if self._usage is not None:
-            # Reactive: while any amount is left, a request may use any amount.
-            wait_s = self._usage.wait(window.amount, 1.0 if reactive else cost, now)
-            # Running requests may exceed their reservations by the amount once more, and no more.
-            return inf if not wait_s and risk > 0 < self._risk and self._risk + risk > window.amount else wait_s
-        if self._arrivals is not None:
-            return self._arrivals.wait(window, cost, now)
-        return 0.0 if self._open + cost <= window.amount else inf
-
-    def add(self, window: LimitWindow, cost: float, now: float, risk: float = 0.0) -> None:
-        """Count a request that was admitted."""
-        self._risk += risk
-        if self._usage is not None:
-            self._usage.add(cost, now)
-        elif self._arrivals is not None:
-            self._arrivals.add(window, cost, now)
-        else:
-            self._open += cost
-
-    def settle(self, cost: float, actual: float, at: float, now: float) -> None:
-        """Correct an amount that was counted as `cost` at the time `at`: it was `actual`."""
-        if self._usage is None:
-            return
-        if actual < cost:
-            self._usage.correct(cost - actual, at, now)
-        elif actual > cost:
-            self._usage.add(actual - cost, now)
-
-    def end(self, cost: float, risk: float = 0.0) -> None:
-        """An open request has ended."""
-        self._risk = max(0.0, self._risk - risk)
-        if self._usage is None and self._arrivals is None:
-            self._open = max(0.0, self._open - cost)
-
-    def take_back(self, cost: float, at: float, now: float) -> None:
-        """Undo a request that was counted at `at`."""
-        if self._usage is not None:
-            self._usage.correct(cost, at, now)
-        elif self._arrivals is not None:
-            self._arrivals.take_back(cost)
-
-    def standing(self, window: LimitWindow, now: float) -> WindowStanding:
-        """The remaining amount."""
-        if self._usage is not None:
-            left, reset_s = window.amount - self._usage.used(now), self._usage.reset_s(now)
-        elif self._arrivals is not None:
-            left, reset_s = self._arrivals.remaining(window, now), self._arrivals.reset_s(now)
-        else:
-            left, reset_s = window.amount - self._open, 0.0
-        return WindowStanding(remaining=max(0.0, left), reset_s=reset_s)
-
-    def reopen(self, cost: float, risk: float) -> None:
-        """Reopen a request that another keeper counted, and whose tokens or arrival `take_over` brought."""
-        self._risk += risk
-        if self._usage is None and self._arrivals is None:
-            self._open += cost
 
     @property
     def idle(self) -> bool:
         """Whether no open request may use more than is counted."""
         return self._risk <= 0
 
+    @abstractmethod
+    def wait(self, window: LimitWindow, cost: float, now: float, reactive: bool = False, risk: float = 0.0) -> float:
+        """Seconds until a request of `cost` that may cost `risk` more is admitted; 0 now, infinite never or unknown.
+        A window of 0 blocks even a request without cost."""
+
+    @abstractmethod
+    def add(self, window: LimitWindow, cost: float, now: float, risk: float = 0.0) -> None:
+        """Count a request that was admitted."""
+
+    @abstractmethod
+    def standing(self, window: LimitWindow, now: float) -> Standing:
+        """The remaining amount."""
+
+    @abstractmethod
     def used(self, now: float) -> float:
         """The count: tokens in the window, open requests, or seconds until no request is due."""
-        if self._usage is not None:
-            return self._usage.used(now)
-        return self._arrivals.reset_s(now) if self._arrivals is not None else self._open
+
+    def end(self, cost: float, risk: float = 0.0) -> None:
+        """An open request has ended."""
+        del cost
+        if risk:
+            self._risk = max(0.0, self._risk - risk)
+
+    def settle(self, cost: float, actual: float, at: float, now: float) -> None:
+        """Correct an amount that was counted as `cost` at the time `at`: it was `actual`."""
+        del cost, actual, at, now
+
+    def take_back(self, cost: float, at: float, now: float) -> None:
+        """Undo a request that was counted at `at`."""
+        del cost, at, now
+
+    def reopen(self, cost: float, risk: float) -> None:
+        """Reopen a request that another keeper counted, and whose tokens or arrival `take_over` brought."""
+        del cost
+        self._risk += risk
 
     def state(self, limit: str, scope: str, window: str) -> CounterState:
         """The state for the snapshot. Open requests follow from the charges."""
-        if self._usage is not None:
-            first, slots = self._usage.state
-            return CounterState(window=window, limit=limit, scope=scope, first_slot=first, slots=slots)
-        if self._arrivals is None:
-            return CounterState(window=window, limit=limit, scope=scope)
-        return CounterState(
-            window=window, limit=limit, scope=scope, due=self._arrivals.due, each_s=self._arrivals.each_s
-        )
+        return CounterState(window=window, limit=limit, scope=scope)
 
     def take_over(self, state: CounterState, at: float, unknown_s: float, ahead_s: float) -> None:
         """Take over another keeper's state of the time `at`, by a clock that was `ahead_s` ahead. The last `unknown_s`
         seconds are unknown: requests are assumed to have arrived at the limit's rate, if any did before. So no limit is
         used twice because a keeper dies."""
-        if self._usage is not None:
-            first = state.first_slot - round(ahead_s / self._usage.width)
-            self._usage = UsageWindow(self.period_s, first, state.slots)
-        elif self._arrivals is not None:
-            due = state.due or 0.0
-            self._arrivals = Arrivals((due + unknown_s if due > at else due) - ahead_s, state.each_s)
+        del state, at, unknown_s, ahead_s
+
+
+class TokenCounter(UseCounter):
+    """Tokens in a window."""
+
+    __slots__ = ("_period_s", "_usage")
+
+    def __init__(self, period_s: float) -> None:
+        super().__init__()
+        self._period_s = period_s
+        self._usage = UsageWindow(period_s)
+
+    def wait(self, window: LimitWindow, cost: float, now: float, reactive: bool = False, risk: float = 0.0) -> float:
+        amount, usage = window.amount, self._usage
+        if amount <= 0:
+            return inf
+        if reactive:
+            # While any amount is left, a request may use any amount.
+            cost = 1.0
+        wait_s = 0.0 if usage.used(now) + cost <= amount else usage.wait(amount, cost, now)
+        # Running requests may exceed their reservations by the amount once more, and no more.
+        return inf if risk > 0 < self._risk and self._risk + risk > amount and not wait_s else wait_s
+
+    def add(self, window: LimitWindow, cost: float, now: float, risk: float = 0.0) -> None:
+        del window
+        self._risk += risk
+        self._usage.add(cost, now)
+
+    def settle(self, cost: float, actual: float, at: float, now: float) -> None:
+        if actual < cost:
+            self._usage.correct(cost - actual, at, now)
+        elif actual > cost:
+            self._usage.add(actual - cost, now)
+
+    def take_back(self, cost: float, at: float, now: float) -> None:
+        self._usage.correct(cost, at, now)
+
+    def standing(self, window: LimitWindow, now: float) -> Standing:
+        used, reset_s = self._usage.standing(now)
+        return Standing(max(0.0, window.amount - used), reset_s)
+
+    def used(self, now: float) -> float:
+        return self._usage.used(now)
+
+    def state(self, limit: str, scope: str, window: str) -> CounterState:
+        first, slots = self._usage.state
+        return CounterState(window=window, limit=limit, scope=scope, first_slot=first, slots=slots)
+
+    def take_over(self, state: CounterState, at: float, unknown_s: float, ahead_s: float) -> None:
+        del at, unknown_s
+        first = state.first_slot - round(ahead_s / self._usage.width)
+        self._usage = UsageWindow(self._period_s, first, state.slots)
+
+
+class OpenCounter(UseCounter):
+    """Open requests."""
+
+    __slots__ = ("_open",)
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._open = 0.0
+
+    def wait(self, window: LimitWindow, cost: float, now: float, reactive: bool = False, risk: float = 0.0) -> float:
+        del now, reactive, risk
+        return 0.0 if window.amount > 0 and self._open + cost <= window.amount else inf
+
+    def add(self, window: LimitWindow, cost: float, now: float, risk: float = 0.0) -> None:
+        del window, now
+        self._risk += risk
+        self._open += cost
+
+    def end(self, cost: float, risk: float = 0.0) -> None:
+        super().end(cost, risk)
+        self._open = max(0.0, self._open - cost)
+
+    def standing(self, window: LimitWindow, now: float) -> Standing:
+        del now
+        return Standing(max(0.0, window.amount - self._open), 0.0)
+
+    def reopen(self, cost: float, risk: float) -> None:
+        super().reopen(cost, risk)
+        self._open += cost
+
+    def used(self, now: float) -> float:
+        del now
+        return self._open
+
+
+class Arrivals(UseCounter):
+    """Requests by the generic cell rate algorithm: one number for each count, and no window that restarts.
+
+    ITU-T I.371, annex A (virtual scheduling): a cell conforms when its theoretical arrival time is at most the
+    tolerance away. Here the tolerance is what a burst of so many requests takes at the given rate.
+    """
+
+    __slots__ = ("_due", "_each_s")
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._due = 0.0
+        """When the next request is due if all kept to the rate, unix seconds."""
+        self._each_s: float | None = None
+        """Seconds between two requests, at the rate by which `_due` was counted."""
+
+    def wait(self, window: LimitWindow, cost: float, now: float, reactive: bool = False, risk: float = 0.0) -> float:
+        del reactive, risk
+        if window.amount <= 0 or cost > window.burst:
+            return inf
+        each_s = self._keep_to(window, now)
+        return max(0.0, max(self._due, now) + cost * each_s - window.burst * each_s - now)
+
+    def add(self, window: LimitWindow, cost: float, now: float, risk: float = 0.0) -> None:
+        self._risk += risk
+        each_s = self._keep_to(window, now)
+        self._due = max(self._due, now) + cost * each_s
+
+    def take_back(self, cost: float, at: float, now: float) -> None:
+        """Only for requests that were added a moment ago."""
+        del at, now
+        self._due -= cost * (self._each_s or 0.0)
+
+    def standing(self, window: LimitWindow, now: float) -> Standing:
+        """Requests that would be admitted at once, and the seconds until a whole burst would be."""
+        reset_s = max(0.0, self._due - now)
+        left = window.burst - reset_s * window.amount / window.period_s if window.amount > 0 else 0.0
+        return Standing(max(0.0, left), reset_s)
+
+    def used(self, now: float) -> float:
+        return max(0.0, self._due - now)
+
+    def state(self, limit: str, scope: str, window: str) -> CounterState:
+        return CounterState(window=window, limit=limit, scope=scope, due=self._due, each_s=self._each_s)
+
+    def take_over(self, state: CounterState, at: float, unknown_s: float, ahead_s: float) -> None:
+        due = state.due or 0.0
+        self._due = (due + unknown_s if due > at else due) - ahead_s
+        self._each_s = state.each_s
+
+    def _keep_to(self, window: LimitWindow, now: float) -> float:
+        """Seconds between two requests at this rate. Requests counted at another rate stay the same number: a client at
+        the old limit doesn't wait as long after the rate was raised."""
+        each_s = window.period_s / window.amount
+        if self._each_s != each_s:
+            if self._each_s is not None and self._due > now:
+                self._due = now + (self._due - now) * each_s / self._each_s
+            self._each_s = each_s
+        return each_s

@@ -5,7 +5,8 @@ from typing import Final
 
 import msgspec
 
-from pointsman_contracts.limits import LimitAsk, LimitGrant, LimitShard
+from pointsman_contracts.limit_asks import AnyAsk, told
+from pointsman_contracts.limits import LimitGrant, LimitShard
 
 KEPT_S: Final = 10.0
 """How long a grant is remembered after its shard has a newer snapshot, which may have been written earlier."""
@@ -22,7 +23,7 @@ class Granted(msgspec.Struct, frozen=True, gc=False):
     """One admitted request, by the clock of this process."""
 
     number: int
-    ask: LimitAsk
+    ask: AnyAsk
     at: float
 
 
@@ -78,7 +79,7 @@ class Journal:
     def lately(self, now: float) -> list[LimitGrant]:
         """The recent grants, for a preprocessor that has just started."""
         return [
-            LimitGrant(number=granted.number, at=granted.at, ask=granted.ask)
+            LimitGrant(number=granted.number, at=granted.at, ask=told(granted.ask))
             for heard in self._grants.values()
             for granted, at in heard.values()
             if at >= now - RETOLD_S

@@ -1,8 +1,10 @@
 """The shards of counts that are kept here: who may count in them, and the state that a new keeper continues from."""
 
+from collections.abc import Callable
 from typing import Final
 
-from pointsman_contracts.limits import LimitAsk, LimitGrant, LimitKept, LimitShard, LimitVerdict
+from pointsman_contracts.limit_asks import AnyAsk, Verdict, told
+from pointsman_contracts.limits import LimitGrant, LimitKept, LimitShard
 from pointsman_preprocessor.domain.limits.book import Book
 from pointsman_preprocessor.domain.limits.journal import Granted, Journal
 from pointsman_preprocessor.domain.limits.lease import Leases
@@ -27,6 +29,8 @@ class Keeping:
         """Shards that were handed over, with the giver, and the epoch of the claim since."""
         self._known: Final[dict[int, int]] = {}
         """For each book, the number of its last grant when it was taken."""
+        self.on_grant: Callable[[], None] = _nothing
+        """Called when there is a grant to publish."""
         self._grants: list[LimitGrant] = []
         self._retold: list[LimitGrant] = []
         self._runs: set[str] = set()
@@ -36,7 +40,7 @@ class Keeping:
         """Whether any grant hasn't been published yet."""
         return bool(self._grants or self._retold)
 
-    def count(self, book: Book, ask: LimitAsk, now: float) -> LimitVerdict:
+    def count(self, book: Book, ask: AnyAsk, now: float) -> Verdict:
         """Count a request in a book whose lease was checked at `now`. Without peers, the grant isn't published."""
         before = book.granted
         verdict = book.ask(ask, now)
@@ -44,7 +48,8 @@ class Keeping:
             # A shard may return to its giver before it is saved, and a preprocessor that starts now needs the grant.
             self.journal.remember(Granted(book.granted, ask, now), now)
             if self.leases.has_peers:
-                self._grants.append(LimitGrant(number=book.granted, at=now, ask=ask))
+                self._grants.append(LimitGrant(number=book.granted, at=now, ask=told(ask)))
+                self.on_grant()
         return verdict
 
     def say(self, now: float, connection: int) -> LimitKept:
@@ -133,3 +138,7 @@ class Keeping:
         # A handed-over state is as old as its message. No snapshot comes from the future.
         ahead_s = at - now if at > now or given else 0.0
         return 0.0 if abs(ahead_s) < CLOCKS_S else ahead_s
+
+
+def _nothing() -> None:
+    return

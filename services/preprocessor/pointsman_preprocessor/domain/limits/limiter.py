@@ -4,7 +4,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Iterable
 from typing import Final
 
-from pointsman_contracts.limits import LimitAsk, LimitVerdict
+from pointsman_contracts.limit_asks import AnyAsk, Verdict
 from pointsman_preprocessor.domain.limits.book import Book
 from pointsman_preprocessor.domain.limits.output_lengths import OutputLengths
 
@@ -16,16 +16,16 @@ class Limiter(ABC):
     """Learnt lengths of answers."""
 
     @abstractmethod
-    def ask(self, ask: LimitAsk, at: float) -> LimitVerdict | Awaitable[LimitVerdict]:
+    def ask(self, ask: AnyAsk, at: float) -> Verdict | Awaitable[Verdict]:
         """Count a request that came at `at` (unix seconds) at its keeper; awaitable when the keeper is another process.
         Raises Unavailable when no keeper answers."""
 
     @abstractmethod
-    def alone(self, ask: LimitAsk, at: float) -> LimitVerdict:
+    def alone(self, ask: AnyAsk, at: float) -> Verdict:
         """Count it here, against this process's share of the limit."""
 
     @abstractmethod
-    def release(self, asks: Iterable[LimitAsk], at: float) -> None:
+    def release(self, asks: Iterable[AnyAsk], at: float) -> None:
         """Release the charges of a request that was rejected."""
 
 
@@ -36,12 +36,12 @@ class OwnBook(Limiter):
         self.lengths = OutputLengths()
         self.book: Final = Book(0)
 
-    def ask(self, ask: LimitAsk, at: float) -> LimitVerdict:
+    def ask(self, ask: AnyAsk, at: float) -> Verdict:
         return self.book.ask(ask, at)
 
-    def alone(self, ask: LimitAsk, at: float) -> LimitVerdict:
+    def alone(self, ask: AnyAsk, at: float) -> Verdict:
         return self.book.ask(ask, at)
 
-    def release(self, asks: Iterable[LimitAsk], at: float) -> None:
+    def release(self, asks: Iterable[AnyAsk], at: float) -> None:
         for ask in asks:
             self.book.release(ask.edge, ask.request_id, ask.limit, at)

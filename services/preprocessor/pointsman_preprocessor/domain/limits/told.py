@@ -4,10 +4,12 @@ https://platform.openai.com/docs/guides/rate-limits: `x-ratelimit-reset-*` is a 
 several limits, the headers describe the one with the least left; of a rejection, the one that rejects.
 """
 
-from functools import cache
+from functools import cache, lru_cache
 from math import ceil
 
-from pointsman_contracts.limits import LimitVerdict, LimitWindow, WindowStanding
+from pointsman_contracts.journey import HeaderEdit
+from pointsman_contracts.limit_asks import Standing, Verdict
+from pointsman_contracts.limits import LimitWindow
 from pointsman_plugins.preprocessing import Incoming
 
 
@@ -28,26 +30,34 @@ def duration(seconds: float) -> str:
     return f"{hours}h{minutes}m{text}" if hours else f"{minutes}m{text}" if minutes else text
 
 
-def tell(incoming: Incoming, windows: tuple[LimitWindow, ...], verdict: LimitVerdict) -> None:
+def tell(incoming: Incoming, windows: tuple[LimitWindow, ...], verdict: Verdict) -> None:
     """Set the headers of the answer."""
     standings = verdict.standings
     if not standings or windows[0].unit == "concurrency":
         return
     if verdict.outcome == "refused":
-        _set(incoming, windows[verdict.window], standings[verdict.window])
+        window = windows[verdict.window]
+        _set(incoming, _names(window.counted), window, standings[verdict.window])
         return
     position = 0
     if len(standings) > 1:
         places = range(len(standings))
         position = min(places, key=lambda place: (int(standings[place].remaining), -standings[place].reset_s))
     window, standing = windows[position], standings[position]
-    before = incoming.answer_headers.get(_names(window.counted)[1])
+    names = _names(window.counted)
+    before = incoming.answer_headers.get(names[1])
     if before is None or int(standing.remaining) < int(before.value or 0):
-        _set(incoming, window, standing)
+        _set(incoming, names, window, standing)
 
 
-def _set(incoming: Incoming, window: LimitWindow, standing: WindowStanding) -> None:
-    limit, remaining, reset = _names(window.counted)
-    incoming.set_answer_header(limit, str(int(window.amount)))
-    incoming.set_answer_header(remaining, str(int(standing.remaining)))
-    incoming.set_answer_header(reset, duration(standing.reset_s))
+def _set(incoming: Incoming, names: tuple[str, str, str], window: LimitWindow, standing: Standing) -> None:
+    limit, remaining, reset = names
+    headers = incoming.answer_headers
+    headers[limit] = _edit(limit, int(window.amount))
+    headers[remaining] = HeaderEdit(name=remaining, value=str(int(standing.remaining)))
+    headers[reset] = HeaderEdit(name=reset, value=duration(standing.reset_s))
+
+
+@lru_cache(maxsize=1024)
+def _edit(name: str, amount: int) -> HeaderEdit:
+    return HeaderEdit(name=name, value=str(amount))

@@ -68,11 +68,11 @@ class UsageWindow:
         slots = self._slots
         if not slots:
             self._first = slot
-        missing = slot - self._first - len(slots) + 1
-        if missing > 0:
-            slots.extend([0.0] * missing)
+        offset = slot - self._first
+        if offset >= len(slots):
+            slots.extend([0.0] * (offset - len(slots) + 1))
         # After a clock went back, the oldest slot may be a later one.
-        slots[max(slot - self._first, 0)] += tokens
+        slots[max(offset, 0)] += tokens
         self._total += tokens
 
     def correct(self, tokens: float, at: float, now: float) -> None:
@@ -80,30 +80,29 @@ class UsageWindow:
         oldest = int(now / self.width) - SLOTS
         if self._first < oldest:
             self._forget(oldest)
-        offset = int(at / self.width) - self._first
-        if 0 <= offset < len(self._slots):
-            taken = min(tokens, self._slots[offset])
-            self._slots[offset] -= taken
+        slots, offset = self._slots, int(at / self.width) - self._first
+        if 0 <= offset < len(slots):
+            taken = min(tokens, slots[offset])
+            slots[offset] -= taken
             self._total -= taken
 
-    def reset_s(self, now: float) -> float:
-        """Seconds until the window is empty."""
-        oldest = int(now / self.width) - SLOTS
-        if self._first < oldest:
-            self._forget(oldest)
-        slots = self._slots
+    def standing(self, now: float) -> tuple[float, float]:
+        """`used`, and the seconds until the window is empty."""
+        used, slots = self.used(now), self._slots
         last = len(slots)
         while last and slots[last - 1] <= 0:
             last -= 1
-        return max(0.0, (self._first + last + SLOTS) * self.width - now) if last else 0.0
+        return used, max(0.0, (self._first + last + SLOTS) * self.width - now) if last else 0.0
 
     def _forget(self, oldest: int) -> None:
         """Drop the slots before this one."""
-        while self._slots and self._first < oldest:
-            self._total -= self._slots.popleft()
+        slots = self._slots
+        if oldest - self._first >= len(slots):
+            slots.clear()
+            self._first, self._total = oldest, 0.0
+        while self._first < oldest:
+            self._total -= slots.popleft()
             self._first += 1
-        if not self._slots:
-            self._total = 0.0
 
     def _leaving(self, now: float) -> float:
         """Tokens of the oldest slot that have already left."""
