@@ -1,7 +1,7 @@
 """The identity of a client, as far as every service may know it."""
 
 from collections.abc import Mapping
-from typing import Final, Self, cast
+from typing import Final, Self
 
 from pydantic import JsonValue
 
@@ -59,5 +59,5 @@ def person(identity: Mapping[str, JsonValue]) -> str:
 
 
 def _name(facts: dict[str, JsonValue], key: str) -> str:
-    value = cast("object", facts.get(key))
+    value = facts.get(key)
     return value[:LONGEST_NAME] if isinstance(value, str) else ""

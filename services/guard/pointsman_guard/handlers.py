@@ -222,6 +222,8 @@ class Handlers:
     ) -> Verdict:
         self._metrics.judged("response", policy, judgement, time.perf_counter() - began, review.plan)
         self._tell(policy, judgement)
+        if judgement is NOTHING and review.number == 1 and not originals:
+            return self._passed(review, None)
         blocked = judgement.blocked
         if blocked is not None:
             return Verdict(

@@ -4,7 +4,7 @@ from typing import Final
 
 from prometheus_client import CollectorRegistry
 
-from pointsman_guard.domain.policy import GuardPolicy, Judgement
+from pointsman_guard.domain.policy import NOTHING, GuardPolicy, Judgement
 from pointsman_plugins.guarding import Direction
 from pointsman_runtime.telling.counting import Count, Counter, Histogram
 from pointsman_runtime.telling.plan_labels import PlanLabels
@@ -40,12 +40,11 @@ class GuardMetrics:
     def judged(self, direction: Direction, policy: GuardPolicy, judgement: Judgement, took_s: float, plan: str) -> None:
         """Count a judgement; `plan` is the client's, empty when unknown."""
         self._times[direction].observe(took_s)
+        if judgement is NOTHING:
+            self._count(direction, policy.name, "passed", plan)
+            return
         outcome = "failed" if judgement.failures and judgement.blocked is None else judgement.verdict
-        key = (direction, policy.name, outcome, self._plans.of(plan))
-        counter = self._outcomes.get(key)
-        if counter is None:
-            counter = self._outcomes[key] = self._checked.labels(*key)
-        counter.inc()
+        self._count(direction, policy.name, outcome, plan)
         if judgement.blocked is not None:
             self._found.labels(direction, policy.name, judgement.blocked.category, "block").inc()
         for action, findings in (("redact", judgement.redact), ("flag", judgement.flagged)):
@@ -53,3 +52,10 @@ class GuardMetrics:
                 self._found.labels(direction, policy.name, finding.category, action).inc()
         for failure in judgement.failures:
             self._failed.labels(policy.name, failure.detector).inc()
+
+    def _count(self, direction: Direction, policy: str, outcome: str, plan: str) -> None:
+        key = (direction, policy, outcome, self._plans.of(plan))
+        counter = self._outcomes.get(key)
+        if counter is None:
+            counter = self._outcomes[key] = self._checked.labels(*key)
+        counter.total += 1

@@ -141,9 +141,11 @@ class Lookup:
 
     def _keeps(self) -> bool:
         """Whether the answer comes by here."""
-        stages = self._journey.response
-        named = any(stage.service == SERVICE and _named(stage) == self._name for stage in stages)
-        return named and not in_shadow(self._journey)
+        journey = self._journey
+        for stage in journey.response:
+            if stage.service == SERVICE and _named(stage) == self._name:
+                return not in_shadow(journey)
+        return False
 
     async def _follow(self, cache: Cache, memo: memos.Memo, question: CacheQuestion | None) -> Outcome:
         """Wait for the answer to the same request; without one, go on as if nothing had been under way."""
@@ -295,4 +297,6 @@ def _named(stage: Stage) -> str:
 
 
 def _with_memo(stages: Sequence[Stage], name: str, memo: str) -> tuple[Stage, ...]:
-    return tuple(stage.noted(memo) if stage.service == SERVICE and _named(stage) == name else stage for stage in stages)
+    return tuple(
+        [stage.noted(memo) if stage.service == SERVICE and _named(stage) == name else stage for stage in stages]
+    )

@@ -67,7 +67,7 @@ class CacheMetrics:
         counter = self._results.get(key)
         if counter is None:
             counter = self._results[key] = self._lookups.labels(*key)
-        counter.inc()
+        counter.total += 1
 
     def refused(self, cache: str, difference: str) -> None:
         """The gate refused a close question."""

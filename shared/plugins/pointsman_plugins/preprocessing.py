@@ -130,7 +130,8 @@ class Incoming(msgspec.Struct, eq=False):
 
     def read(self, key: Key[T]) -> T | None:
         """The attribute that an earlier processor produced."""
-        return cast("T | None", self.attributes.get(key.name))
+        # `write` takes values of the key's type only.
+        return self.attributes.get(key.name)  # pyright: ignore[reportReturnType]
 
     def write(self, key: Key[T], value: T) -> None:
         """Produce an attribute; later stages read it as `request.attributes[key.name]`. It must be JSON. Raises

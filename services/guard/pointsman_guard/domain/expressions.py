@@ -1,7 +1,7 @@
 """Expressions of RE2: many in one pass, in time linear in the text for any expression."""
 
 from collections.abc import Iterator, Sequence
-from typing import Final, cast
+from typing import Final
 
 import re2
 
@@ -35,7 +35,11 @@ class Expressions:
 
     def among(self, text: str) -> Sequence[int]:
         """The numbers of the expressions that match somewhere."""
-        return cast("Sequence[int] | None", self._set.Match(text)) or () if self._each and text else ()
+        if not self._each or not text:
+            return ()
+        # The stubs say bool, as of a single expression.
+        found: Sequence[int] | None = self._set.Match(text.encode())  # pyright: ignore[reportAssignmentType]
+        return found or ()
 
     def each(self, number: int, text: str) -> Iterator[str]:
         """The matches of one expression."""

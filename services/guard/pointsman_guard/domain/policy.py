@@ -102,7 +102,8 @@ class GuardPolicy:
         """Run the detectors in order, until one finds a reason to block; an awaitable when one of them waits. `found`:
         earlier findings. Findings for which `but` is true are ignored. `apart` runs the computation for long texts."""
         judging = _Judging(self.guard, checked, but, apart)
-        judging.sort(found)
+        if found:
+            judging.sort(found)
         return judging.run(iter(self.detectors))
 
 
@@ -137,9 +138,10 @@ class _Judging:
                 continue
             if isinstance(found, Awaitable):
                 return self._resume(detector, found, left)
-            self._take(found)
-            if self._blocked is not None:
-                break
+            if found:
+                self._take(found)
+                if self._blocked is not None:
+                    break
         if self._blocked is None and not (self._redact or self._flagged or self._failures):
             return NOTHING
         return Judgement(self._blocked, tuple(self._redact), tuple(self._flagged), tuple(self._failures))

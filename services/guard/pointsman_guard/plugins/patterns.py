@@ -83,8 +83,9 @@ class Patterns(Detector[PatternsParams]):
             exposed = self._exposed(checked, text)
             looked = covered(folded) if exposed else folded
             hits = self._plain(folded, looked, exposed=exposed)
-            found += self._located(hits, index, text.text, folded)
-            placed.update((hit.category, folded[hit.start : hit.end]) for hit in hits)
+            if hits:
+                found += self._located(hits, index, text.text, folded)
+                placed.update((hit.category, folded[hit.start : hit.end]) for hit in hits)
             if not deeper:
                 continue
             if exposed:

@@ -51,6 +51,8 @@ class TokenLimit(Limit[TokenLimitParams]):
         super().setup()
         self.reactive = self.params.charging == "reactive"
         self.windows = tuple(_window(each) for each in self.params.amount)
+        self._most = _most(self.windows)
+        """Tokens that a request reserves at most, of the configured windows."""
         self.price = TokenCost(self.params.cost)
         """The cost of used tokens."""
 
@@ -64,7 +66,7 @@ class TokenLimit(Limit[TokenLimitParams]):
         prompt, count = incoming.prompt.tokens, incoming.body.view.answers
         tokens = self._tokens(incoming, prompt, expected * count)
         at_most = tokens if most == expected else self._tokens(incoming, prompt, most * count)
-        reserved = min(float(ceil(tokens)), LARGEST_PART * min([window.amount for window in windows]))
+        reserved = min(float(ceil(tokens)), self._most if windows is self.windows else _most(windows))
         return reserved, max(0.0, at_most - reserved)
 
     def _tokens(self, incoming: Incoming, prompt: int, output: int) -> float:
@@ -78,6 +80,10 @@ class TokenLimit(Limit[TokenLimitParams]):
         if self.scopes.need_identity:
             tenant = str((incoming.read(IDENTITY) or {}).get("tenant") or "")[:LONGEST_NAME]
         return answer_length(incoming, self._limiter.lengths, tenant, self.params.expected_output)
+
+
+def _most(windows: tuple[LimitWindow, ...]) -> float:
+    return LARGEST_PART * min([window.amount for window in windows])
 
 
 def _window(each: Rate) -> LimitWindow:

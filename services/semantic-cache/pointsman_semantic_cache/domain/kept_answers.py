@@ -13,6 +13,7 @@ from pointsman_semantic_cache.domain.policy import GUARD
 _OK: Final = 200
 _OBJECTIONS: Final = frozenset({"replaced", "blocked"})
 """Outcomes of a guard that changed or withheld an answer."""
+_PASSED: Final = {"passed"}
 
 
 def refusal(review: ResponseReview, cache: Cache, *, guarded: bool) -> str | None:
@@ -23,12 +24,10 @@ def refusal(review: ResponseReview, cache: Cache, *, guarded: bool) -> str | Non
         return "no body"
     if len(review.body) > cache.max_answer:
         return "too large"
-    said = [report.outcome for report in review.stages if report.stage == GUARD]
-    # A changed answer was changed for what was in this one, or for this client.
-    if any(outcome in _OBJECTIONS for outcome in said):
-        return "guard"
-    # A guard in shadow may fail: an unchecked answer is checked when it is given again.
-    if guarded and (not said or any(outcome != "passed" for outcome in said)):
+    said = {report.outcome for report in review.stages if report.stage == GUARD}
+    # A changed answer was changed for what was in this one, or for this client. A guard in shadow may fail: an
+    # unchecked answer is checked when it is given again.
+    if said & _OBJECTIONS or (guarded and said != _PASSED):
         return "guard"
     return unworthy(
         named(review.api), review.body, stream=review.stream, tool_calls=cache.tool_calls, cut_short=cache.cut_short

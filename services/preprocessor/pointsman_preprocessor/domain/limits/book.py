@@ -46,7 +46,8 @@ class _Found(msgspec.Struct, frozen=True, gc=False):
     names: tuple[str, ...]
     scope: str
     """That they are counted in."""
-    counters: list[UseCounter]
+    counters: tuple[tuple[UseCounter, LimitWindow], ...]
+    """With the window of each."""
 
 
 class Settled(NamedTuple):
@@ -101,19 +102,18 @@ class Book:
         found = self._found.get((ask.limit, ask.scope))
         if found is None or found.windows is not ask.windows:
             found = self._find(ask)
-        counted = tuple(zip(found.counters, ask.windows, strict=True))
-        longest, refusing = 0.0, 0
+        counters, longest, refusing = found.counters, 0.0, 0
         if ask.attempt == 1 or not self._counted(ask):
             reactive, risk = ask.reactive, ask.risk
             cost = 0.0 if reactive else ask.cost
-            for counter, window in counted:
+            for counter, window in counters:
                 wait_s = counter.wait(window, cost, now, reactive, risk)
                 if wait_s > longest:
                     longest, refusing = wait_s, ask.windows.index(window)
             if not longest:
                 self.granted += 1
                 self._charge(ask, found, now)
-        standings = tuple([counter.standing(window, now) for counter, window in counted])
+        standings = tuple([counter.standing(window, now) for counter, window in counters])
         if longest:
             return Verdict("refused", standings, refusing, None if longest == inf else longest)
         return Verdict("admitted", standings)
@@ -215,7 +215,7 @@ class Book:
 
     def _charge(self, ask: AnyAsk, found: _Found, at: float) -> None:
         cost, risk = 0.0 if ask.reactive else ask.cost, ask.risk
-        for counter, window in zip(found.counters, ask.windows, strict=True):
+        for counter, window in found.counters:
             counter.add(window, cost, at, risk)
         until = ask.until_ms / 1000 if ask.open_s is None else at + ask.open_s
         charge = _Charge(ask.limit, found.scope, found.names, cost, at, until, ask.kept, risk)
@@ -250,15 +250,15 @@ class Book:
     def _find(self, ask: AnyAsk) -> _Found:
         names = tuple([window_name(window.unit, window.period_s, window.measure) for window in ask.windows])
         limit, scope, known = ask.limit, ask.scope, self._counters
-        found = [known.get((limit, name, scope)) for name in names]
-        counters = [counter for counter in found if counter is not None]
-        if len(counters) == len(names):
-            self._found[limit, scope] = every = _Found(ask.windows, names, scope, counters)
-            return every
-        if len(known) >= MOST_COUNTERS:
+        every = all((limit, name, scope) in known for name in names)
+        if not every and len(known) >= MOST_COUNTERS:
             self.overflowed += 1
             scope = OVERFLOW
-        return _Found(ask.windows, names, scope, [self._counter(limit, name, scope) for name in names])
+        counters = [self._counter(limit, name, scope) for name in names]
+        found = _Found(ask.windows, names, scope, tuple(zip(counters, ask.windows, strict=True)))
+        if every:
+            self._found[limit, scope] = found
+        return found
 
     def _counter(self, limit: str, window: str, scope: str) -> UseCounter:
         key = (limit, window, scope)
@@ -272,6 +272,8 @@ class Book:
         charges = self.charges.pop(request, None)
         if charges is None:
             return []
+        if len(charges) == 1:
+            return charges
         first: dict[str, _Charge] = {}
         for charge in charges:
             first.setdefault(charge.limit, charge)
