@@ -66,11 +66,11 @@ class Chooser:
         took_s = time.perf_counter() - began
         metrics = self._metrics.of(target.pool)
         metrics.took(took_s)
-        if isinstance(outcome, Postponed):
+        if not isinstance(outcome, Scheduled):
+            if isinstance(outcome, Refused):
+                metrics.refused(outcome.refusal.code or "refused")
+                return hop.refuse(outcome.refusal)
             return outcome
-        if isinstance(outcome, Refused):
-            metrics.refused(outcome.refusal.code or "refused")
-            return hop.refuse(outcome.refusal)
         (metrics.held if outcome.held else metrics.decided).total += 1
         if queued_s:
             metrics.queued(queued_s)

@@ -200,13 +200,14 @@ def delay(at: Iterable[Floats], uncached: Floats, hit: Floats, worth: Floats | N
     if least(room) < prompt_and_answer:
         # A token that doesn't fit waits until as much has been freed.
         cost += np.maximum(prompt_and_answer - room, 0.0) * stall * others
-    joined = np.minimum(last + uncached, budget)
-    beside = square * joined
-    beside += linear
-    beside *= joined
-    beside -= joined_ms
-    beside *= shared
-    cost += beside
+    if greatest(shared) > 0.0:
+        joined = np.minimum(last + uncached, budget)
+        beside = square * joined
+        beside += linear
+        beside *= joined
+        beside -= joined_ms
+        beside *= shared
+        cost += beside
     cost *= weight
     price = there + coming
     cost += price * work

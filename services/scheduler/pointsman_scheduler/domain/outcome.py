@@ -10,7 +10,7 @@ from pointsman_plugins.scheduling.run import Run, Selection
 from pointsman_plugins.scheduling.worker import Hold, Worker
 
 
-class Sight(Struct, frozen=True, eq=False):
+class Sight(Struct, frozen=True, eq=False, gc=False):
     """The workers at the moment of the decision, before its own reservation: the data that candidates were judged
     by."""
 
@@ -24,7 +24,7 @@ class Sight(Struct, frozen=True, eq=False):
     """Rows of workers that report no load."""
 
 
-class Scheduled(Struct, eq=False):
+class Scheduled(Struct, eq=False, gc=False):
     """The request goes to `endpoints[0]`; the others are fallbacks in order."""
 
     endpoints: list[Worker]

@@ -51,7 +51,7 @@ Table = Floats | list[list[float]]
 """[scorers + 1, candidates], unweighted, in [0,1]; the last row holds the weighted sums."""
 
 
-class Run(Struct, eq=False):
+class Run(Struct, eq=False, gc=False):
     """One run of a scheduling profile, with everything that explains it."""
 
     profile: str
@@ -69,7 +69,7 @@ class Run(Struct, eq=False):
     exhausted: Exhausted | None = None
 
 
-class Selection(Struct, eq=False):
+class Selection(Struct, eq=False, gc=False):
     """A profile handler's result from the runs."""
 
     primary: Run
