@@ -239,3 +239,14 @@ def test_streamed_pieces_end_once(of_request: bool) -> None:
     bodies = [each.request_body if of_request else each.response_body for each in pieces]
     streamed = [each.response.body_mutation.streamed_response for each in bodies]
     assert [(len(each.body), each.end_of_stream) for each in streamed] == [(wire.CHUNK, False), (1, True)]
+
+
+@pytest.mark.parametrize("size", [*SIZES, 0, 110, 120, 16_370, wire.CHUNK])
+@pytest.mark.parametrize("of_request", [True, False])
+@pytest.mark.parametrize("end", [True, False])
+def test_a_streamed_piece_is_written_as_protobuf_writes_it(size: int, of_request: bool, end: bool) -> None:
+    expected = ProcessingResponse()
+    body = expected.request_body if of_request else expected.response_body
+    body.response.body_mutation.streamed_response.body = b"b" * size
+    body.response.body_mutation.streamed_response.end_of_stream = end
+    assert ProcessingResponse.FromString(wire.piece(b"b" * size, of_request, end)) == expected

@@ -12,11 +12,8 @@ from typing import Final
 from pointsman_epp_adapter.domain.envoy_events import BodyMode
 from pointsman_epp_adapter.domain.mutation import HeaderChanges
 
-_LENGTHS: Final = tuple(bytes((size,)) for size in range(0x80))
 _SHORT: Final = 100
 """A header of so many bytes has lengths of one byte each."""
-_THREE_BYTES: Final = 1 << 14
-"""From here on, a number of more than one byte takes three."""
 _SEND: Final = 1
 _SKIP: Final = 2
 SHORTEST_ID: Final = 16
@@ -31,8 +28,7 @@ def blank_id(size: int) -> bytes:
 
 def field(tag: bytes, data: bytes) -> bytes:
     """A field of bytes, a text's or a message's."""
-    size = len(data)
-    return b"".join((tag, _LENGTHS[size] if size < 0x80 else _number(size), data))
+    return b"".join((tag, number(len(data)), data))
 
 
 def mutation(changes: HeaderChanges) -> bytes:
@@ -78,14 +74,14 @@ def _overwriting(name: bytes, value: bytes) -> bytes:
     return field(b"\x0a", field(b"\x0a", field(b"\x0a", name) + field(b"\x1a", value)) + b"\x18\x02")
 
 
-def _number(number: int) -> bytes:
-    if number < _THREE_BYTES:
-        return bytes((number & 0x7F | 0x80, number >> 7))
+@lru_cache(maxsize=4096)
+def number(value: int) -> bytes:
+    """A length, seven bits in each byte, the lowest first."""
     written = bytearray()
-    while number >= 0x80:
-        written.append(number & 0x7F | 0x80)
-        number >>= 7
-    written.append(number)
+    while value >= 0x80:
+        written.append(value & 0x7F | 0x80)
+        value >>= 7
+    written.append(value)
     return bytes(written)
 
 

@@ -159,7 +159,7 @@ class EngineAnswer(AwaitedAnswer):
                 self._waiting = data
             elif data or piece.end:
                 self._waiting = b""
-                await stream.write_all(wire.streamed(data, of_request=False, end=piece.end))
+                await stream.write_body(data, of_request=False, end=piece.end)
         elif data is piece.data:
             await stream.write(CONTINUE["response_body"])
         else:
@@ -177,7 +177,7 @@ class EngineAnswer(AwaitedAnswer):
             elif self._reviewed is not None:
                 await self._reviewed.piece(data, last=True, end=False)
             elif data := self._waiting + data:
-                await stream.write_all(wire.streamed(data, of_request=False, end=False))
+                await stream.write_body(data, of_request=False, end=False)
         self._ended()
 
     def _wanted(self, answer: Answer) -> BodyMode | None:

@@ -119,8 +119,10 @@ class Call:
         """Send messages; waits while the client takes none."""
         if self.closed:
             return
-        # The prefix of a message that isn't compressed is its length, in five bytes.
-        pieces = [part for message in messages for part in (len(message).to_bytes(_PREFIX, "big"), message)]
+        pieces: list[bytes] = []
+        for message in messages:
+            # The prefix of a message that isn't compressed is its length, in five bytes.
+            pieces += (len(message).to_bytes(_PREFIX, "big"), message)
         if not self._peer.send(self, b"".join(pieces)):
             while not self.closed and self._peer.backed_up(self.stream_id):
                 await self._peer.progress()
@@ -130,9 +132,9 @@ class Call:
         if data:
             size = len(data)
             self._untaken += size
-            whole = not self._held and size == _PREFIX + int.from_bytes(data[:_PREFIX], "big")  # and not compressed
-            if whole and self._failure is None:
-                self.unread.append(data[_PREFIX:])  # as most come; no frame is as long as the limit
+            # As most come: one message, whole and not compressed. No frame is as long as the limit.
+            if size == _PREFIX + int.from_bytes(data[:_PREFIX], "big") and not self._held and self._failure is None:
+                self.unread.append(data[_PREFIX:])
             else:
                 self._pieces.append(data)
                 self._held += size
@@ -144,8 +146,11 @@ class Call:
             self.ended = True
         elif not self.unread:
             return
-        if self._reader is not None and not self._reader.done():
-            self._reader.set_result(None)
+        reader = self._reader
+        if reader is not None:
+            self._reader = None
+            if not reader.done():
+                reader.set_result(None)
         if self.heard is not None:
             self.heard()
 

@@ -113,7 +113,7 @@ class ReviewedAnswer:
             self._head_waits = False
             self._review.headers_left = True
             await self._stream.write(wire.response_head(header_changes(self._told, self._headers()), None))
-        await self._stream.write_all(wire.streamed(data, of_request=False, end=end))
+        await self._stream.write_body(data, of_request=False, end=end)
 
     def _headers(self) -> list[Header]:
         return edited_answer_headers(self._review.headers, self._record.answer_headers)

@@ -6,7 +6,7 @@ from typing import Final, NamedTuple, TypeVar
 
 from pointsman_edge.taking_in.bodies import check_length
 from pointsman_epp_adapter.adapters.grpc_call import Call
-from pointsman_epp_adapter.adapters.wire import CHUNK, CONTINUE, answer_in, decode, response_head, streamed
+from pointsman_epp_adapter.adapters.wire import CHUNK, CONTINUE, answer_in, decode, piece, response_head, streamed
 from pointsman_epp_adapter.domain.envoy_events import Body, BodyMode, Event, RequestHead, ResponseHead, Trailers
 from pointsman_epp_adapter.domain.envoys_answers import AnsweredByEnvoy
 from pointsman_epp_adapter.domain.mutation import HeaderChanges
@@ -68,6 +68,12 @@ class Stream:
                 held, size = [], 0
         if held:
             await self._call.write(*held)
+
+    def write_body(self, data: bytes, *, of_request: bool, end: bool) -> Coroutine[object, object, None]:
+        """Answer with a piece of a body in full-duplex mode."""
+        if len(data) <= CHUNK:
+            return self._call.write(piece(data, of_request, end))
+        return self.write_all(streamed(data, of_request=of_request, end=end))
 
     async def listening(self, work: Coroutine[object, object, T]) -> T:
         """Do `work`, unless Envoy goes or answers meanwhile: then it is cancelled, and EnvoyGone or AnsweredByEnvoy
@@ -162,7 +168,7 @@ class Stream:
             if isinstance(event, ResponseHead):
                 return event
             if isinstance(event, Body):
-                await self.write_all(streamed(event.data, of_request=event.of_request, end=event.end))
+                await self.write_body(event.data, of_request=event.of_request, end=event.end)
                 if not event.end:
                     continue
             elif isinstance(event, Trailers):

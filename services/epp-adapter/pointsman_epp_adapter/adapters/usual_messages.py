@@ -74,9 +74,16 @@ def _body(data: bytes, tag: int, at: int, end: int) -> Body:
         _check_metadata(data[end:])
     content = b""
     if at < end and data[at] == _FIRST:
-        at, stop = _within(data, at, end)
-        content, at = data[at:stop], stop
-    return Body(tag == _REQUEST_BODY, content, _ends(data[at:end], _BODY_ENDS))
+        size, at = data[at + 1], at + 2
+        if size >= _LONG:
+            size, at = _rest(data, at, size)
+        content = data[at : at + size]
+        at += size
+    if at == end:
+        return Body(tag == _REQUEST_BODY, content, False)
+    if data[at:end] != _BODY_ENDS:
+        raise _Unusual
+    return Body(tag == _REQUEST_BODY, content, True)
 
 
 def _head(data: bytes, tag: int, at: int, end: int) -> RequestHead | ResponseHead:

@@ -10,6 +10,7 @@ https://www.envoyproxy.io/docs/envoy/latest/api-v3/service/ext_proc/v3/external_
 # pyright: reportAttributeAccessIssue=false, reportUnknownParameterType=false, reportMissingParameterType=false
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import lru_cache
 from typing import Any, Final
 
 from pointsman_apis.api import Api
@@ -19,7 +20,7 @@ from pointsman_contracts.journey import HeaderEdit
 from pointsman_core.refusal import Refusal
 from pointsman_edge.sending.header_edits import edited_answer_headers
 from pointsman_epp_adapter.adapters import usual_messages
-from pointsman_epp_adapter.adapters.answer_fields import field, mutation, override, repeated_text, texts
+from pointsman_epp_adapter.adapters.answer_fields import field, mutation, number, override, repeated_text, texts
 from pointsman_epp_adapter.domain.destination import DESTINATION
 from pointsman_epp_adapter.domain.envoy_events import (
     Body,
@@ -128,10 +129,10 @@ def further(changes: HeaderChanges, *, buffered_body: bool, body: bytes | None =
 def streamed(data: bytes, *, of_request: bool, end: bool) -> Iterator[bytes]:
     """A piece of a body in full-duplex mode, in messages that Envoy takes."""
     if len(data) <= CHUNK:
-        yield _piece(data, of_request, end)
+        yield piece(data, of_request, end)
         return
     for start in range(0, len(data), CHUNK):
-        yield _piece(data[start : start + CHUNK], of_request, end and start + CHUNK >= len(data))
+        yield piece(data[start : start + CHUNK], of_request, end and start + CHUNK >= len(data))
 
 
 def response_head(changes: HeaderChanges, mode: BodyMode | None) -> bytes:
@@ -181,10 +182,23 @@ CONTINUE: Final = {
 """Answers without changes, by the kind of Envoy's message."""
 
 
-def _piece(data: bytes, of_request: bool, end: bool) -> bytes:
-    piece = field(b"\x0a", data) + (b"\x10\x01" if end else b"")
-    common = field(b"\x1a", field(b"\x1a", piece))
-    return field(b"\x1a" if of_request else b"\x22", field(b"\x0a", common))
+def piece(data: bytes, of_request: bool, end: bool) -> bytes:
+    """A piece of a body in full-duplex mode, of at most `CHUNK` bytes."""
+    return b"".join((_before_piece(len(data), of_request, end), data, b"\x10\x01" if end else b""))
+
+
+@lru_cache(maxsize=4096)
+def _before_piece(size: int, of_request: bool, end: bool) -> bytes:
+    """The message up to a piece of this size: the tags and lengths of the five fields that are around it."""
+    heads: list[bytes] = []
+    left = 2 if end else 0
+    for tag in (b"\x0a", b"\x1a", b"\x1a", b"\x0a", b"\x1a" if of_request else b"\x22"):
+        head = tag + number(size)
+        heads.insert(0, head)
+        # The mark of the end stands behind the piece, in the field around it.
+        size += len(head) + left
+        left = 0
+    return b"".join(heads)
 
 
 def _mutate(mutation: Any, changes: HeaderChanges) -> None:  # `Any`: a protobuf message without type information
