@@ -75,10 +75,10 @@ class RecordedBench(Bench):
         super().__init__(settings, scheduler)
         self.directory: Final = directory
         self.pool.use([])
-        self.log: Final = SegmentLog(self.pool, FlightSettings(hash_ids=hash_ids), directory, Salt(b"test"), "1")
-        self.tap: Final = Tap(self.pool, self.log.maker, 2**30)
+        self.log: Final = SegmentLog(self.pool, FlightSettings(hash_ids=hash_ids), directory, Salt(b"test"), "1", 2**30)
+        self.tap: Final = Tap(self.pool, self.log.maker)
         self.tap.attach()
-        self.tap.open()
+        self.tap.backlog.open()
         self.log.begin(Beginning(1, self.now, None, ()))
         self.pool.use([self.policy])
 
@@ -91,8 +91,8 @@ class RecordedBench(Bench):
 
     def write(self) -> None:
         """Write what was noted."""
-        self.tap.check(figures(self.pool))
-        self.log.write(self.tap.drain().encoded)
+        self.tap.backlog.check(figures(self.pool))
+        self.log.write(self.tap.backlog.drain().encoded)
 
     def rotate(self) -> None:
         """Begin another segment, with a snapshot."""

@@ -4,7 +4,8 @@
 
 Little-endian. `chain` is XXH3-64 of length, flags and payload, seeded with the frame before (the header's frame with
 0): a changed, removed, repeated or moved frame breaks it. `check` is CRC-32 of the 16 bytes before it: a changed
-length isn't taken for a torn tail. A payload is msgpack, deflated where flag 1 is set.
+length isn't taken for a torn tail. A payload is msgpack; where flag 2 is set, block hashes of the records in the next
+frame. It is deflated where flag 1 is set.
 """
 
 import struct
@@ -12,13 +13,15 @@ import zlib
 from collections.abc import Iterator
 from typing import Final, NamedTuple
 
+import numpy as np
 import xxhash
 
 MAGIC: Final = b"PMFLIGHT"
-FORMAT: Final = 1
+FORMAT: Final = 2
 MOST_BYTES: Final = 64 * 2**20
 """Most bytes in a payload."""
 DEFLATED: Final = 1
+HASHES: Final = 2
 
 _SMALL: Final = 512
 _SAMPLE: Final = 4096
@@ -47,6 +50,8 @@ class Frame(NamedTuple):
     end: int
     chain: int
     payload: bytes
+    hashes: bool = False
+    """Whether the payload is the block hashes of the next frame's records."""
 
 
 class Torn(NamedTuple):
@@ -56,13 +61,12 @@ class Torn(NamedTuple):
     size: int
 
 
-def framed(payload: bytes, chain: int) -> tuple[bytes, int]:
+def framed(payload: bytes, chain: int, flags: int = 0) -> tuple[bytes, int]:
     """The payload as a frame after one with this chain. Returns the bytes and the frame's own chain."""
-    flags = 0
-    if len(payload) > _SMALL and _shrinks(payload):
+    if len(payload) > _SMALL and (_repeat if flags & HASHES else _shrinks)(payload):
         smaller = zlib.compress(payload, 1)
         if len(smaller) < len(payload):
-            payload, flags = smaller, DEFLATED
+            payload, flags = smaller, flags | DEFLATED
     sized = _SIZED.pack(len(payload), flags)
     digest = xxhash.xxh3_64(sized, seed=chain)
     digest.update(payload)
@@ -72,12 +76,19 @@ def framed(payload: bytes, chain: int) -> tuple[bytes, int]:
 
 
 def _shrinks(payload: bytes) -> bool:
-    """Whether deflating may be worth its time. Requests of different prompts consist of block hashes, which don't
-    shrink: trying costs as much CPU as everything else that is done for the log."""
+    """Whether deflating may be worth its time."""
     if len(payload) <= 4 * _SAMPLE:
         return True
     middle = len(payload) // 2
     return len(zlib.compress(payload[middle : middle + _SAMPLE], 1)) <= _WORTH * _SAMPLE
+
+
+def _repeat(hashes: bytes) -> bool:
+    """The same of block hashes. Those of different prompts don't shrink: trying costs as much CPU as everything else
+    that is done for the log. One in eight hashes, by its value, shows how many come again."""
+    numbers = np.frombuffer(hashes, dtype="<u8")
+    sample = numbers[numbers % 8 == 0]
+    return len(np.unique(sample)) <= _WORTH * len(sample)
 
 
 def frames(content: bytes | memoryview, chain: int, offset: int = 0) -> Iterator[Frame | Torn]:
@@ -105,7 +116,8 @@ def frames(content: bytes | memoryview, chain: int, offset: int = 0) -> Iterator
         if digest.intdigest() != claimed:
             raise FrameDamagedError(offset, "a frame was changed, or another one stood before it")
         chain = claimed
-        yield Frame(offset, start + length, chain, _inflated(payload, offset) if flags & DEFLATED else bytes(payload))
+        content = _inflated(payload, offset) if flags & DEFLATED else bytes(payload)
+        yield Frame(offset, start + length, chain, content, bool(flags & HASHES))
         offset = start + length
 
 

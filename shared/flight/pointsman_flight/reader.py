@@ -8,6 +8,7 @@ from typing import Final, NamedTuple
 import msgspec
 
 from pointsman_flight.frames import FORMAT, MAGIC, Frame, FrameDamagedError, Torn, frames
+from pointsman_flight.hashes import HashesTaken
 from pointsman_flight.records import (
     AnyRecord,
     Header,
@@ -66,7 +67,8 @@ class Segment:
 
     def entries(self) -> Iterator[LoggedRecord]:
         """All records in order. Raises LogDamagedError at the first byte that isn't right, or LogError."""
-        decoder = msgspec.msgpack.Decoder(list[AnyRecord])
+        hashes = HashesTaken()
+        decoder = msgspec.msgpack.Decoder(list[AnyRecord], dec_hook=hashes.decoded)
         number = self.header.first_input - 1
         self.chain, self.ended, self.torn = self.begins, None, None
         try:
@@ -75,6 +77,9 @@ class Segment:
                     self.torn = frame
                     break
                 self.chain = frame.chain
+                if frame.hashes:
+                    hashes.follow(frame.payload)
+                    continue
                 for record in decoder.decode(frame.payload):
                     if isinstance(record, SegmentEnded):
                         self.ended = record
@@ -140,7 +145,7 @@ def open_segment(path: Path) -> Segment:
         header = msgspec.msgpack.decode(first.payload, type=Header)
     except msgspec.MsgspecError as error:
         raise LogError(f"{path}: the header can't be read by this version: {error}") from error
-    if header.format != FORMAT:
+    if not 1 <= header.format <= FORMAT:
         raise LogError(f"{path}: format {header.format}; this version reads format {FORMAT}")
     return Segment(path, header, first.chain, first.end)
 

@@ -1,13 +1,15 @@
 """The records of a flight log: each is one call that entered a pool's scheduler, in the order of the calls.
 
 A record is encoded as a msgpack array: its tag, then its fields in order. A later version only appends fields with
-defaults. `at` is the scheduler's monotonic clock in seconds. Block hashes are 8 bytes each, little-endian, and renamed
-(`salt`). Request ids, sessions and fairness ids are hashed where the pool asks for it.
+defaults. `at` is the scheduler's monotonic clock in seconds. Block hashes are renamed (`salt`), and stand before the
+records (`hashes`). Request ids, sessions and fairness ids are hashed where the pool asks for it.
 """
 
 from typing import TypeAlias
 
 import msgspec
+
+from pointsman_flight.hashes import BlockHashes
 
 
 class Record(msgspec.Struct, frozen=True, array_like=True, gc=False):
@@ -90,7 +92,7 @@ class LoggedRequest(Record, frozen=True):
     tokens_exact: bool
     max_output_tokens: int | None
     stream: bool
-    blocks: bytes
+    blocks: BlockHashes
     block_tokens: int
     blocks_precise: bool
     affinity: int
@@ -111,7 +113,8 @@ class LoggedRequest(Record, frozen=True):
 
 
 class RecordedOutcome(Record, frozen=True):
-    """The result of one decision. Digests are CRC-32 of float64 arrays, little-endian."""
+    """The result of one decision. `seen` and `scored` are XXH3-64; format 1 had CRC-32 of float64 arrays instead of
+    them, which are 0 now."""
 
     kind: str
     """`scheduled`, `refused`, `postponed`, or `failed` (a plugin raised)."""
@@ -133,6 +136,10 @@ class RecordedOutcome(Record, frozen=True):
     """Digest of all scores and totals of all runs."""
     reasons: tuple[str, ...] = ()
     """Why the decision isn't as good as it could be."""
+    seen: int = 0
+    """Digest of what `signals` and `matched` were of, as one float64 array."""
+    scored: int = 0
+    """Digest of what `scores` was of: a list as msgpack, an array as it is; each run's with the one before as seed."""
 
 
 class Decided(Record, frozen=True, tag=8):
@@ -214,7 +221,7 @@ class PeerChanged(Record, frozen=True, tag=13):
     uncached_tokens: int
     output_tokens: int
     block_tokens: int
-    blocks: bytes
+    blocks: BlockHashes
     blocks_precise: bool
     streamed: bool
     counted: bool
@@ -228,7 +235,7 @@ class PeerWaiting(Record, frozen=True, tag=14):
 
     at_ms: float
     scheduler: str
-    requests: tuple[tuple[str, float, int, int, float, str, str, float, int | None, int, bytes], ...] | None
+    requests: tuple[tuple[str, float, int, int, float, str, str, float, int | None, int, BlockHashes], ...] | None
 
 
 class WaitEnded(Record, frozen=True, tag=15):
@@ -245,9 +252,9 @@ class KvTold(Record, frozen=True, tag=16):
     at: float
     worker: str
     boot_id: str
-    everything: bytes | None
+    everything: BlockHashes | None
     """Blocks that replace all earlier reports; None to keep them."""
-    changes: tuple[tuple[str, bytes], ...]
+    changes: tuple[tuple[str, BlockHashes], ...]
     """`stored`, `removed` or `cleared`, with blocks."""
     complete: bool
     """Whether nothing of its cache's history is missing now."""
@@ -265,7 +272,7 @@ class IndexLoaded(Record, frozen=True, tag=18):
 
     at: float
     life: int
-    blocks: bytes
+    blocks: BlockHashes
     ages: bytes
     """float64."""
     stored: bytes

@@ -60,7 +60,7 @@ class Salt:
                 np.copyto(renamed[start : start + count], piece, where=kept)
         return renamed
 
-    def packed(self, hashes: bytes) -> bytes:
+    def packed(self, hashes: bytes | bytearray) -> bytes:
         """As `rename`, for hashes of 8 bytes each."""
         return self.rename(np.frombuffer(hashes, dtype="<u8")).astype("<u8", copy=False).tobytes() if hashes else b""
 

@@ -9,7 +9,7 @@ from urllib.parse import quote
 
 import msgspec
 
-from pointsman_flight.frames import MAGIC, framed
+from pointsman_flight.frames import HASHES, MAGIC, framed
 from pointsman_flight.records import Header, Record, SegmentEnded
 
 SUFFIX: Final = ".flight"
@@ -27,6 +27,8 @@ class Records(NamedTuple):
 
     number: int
     content: bytearray
+    hashes: bytes = b""
+    """Of the blocks in them, in their order."""
 
 
 class SegmentWriter:
@@ -57,7 +59,7 @@ class SegmentWriter:
         for record in records:
             if len(parts[-1].content) > FRAME_BYTES:
                 parts.append(Records(0, bytearray()))
-            count, content = parts[-1]
+            count, content, _ = parts[-1]
             self._encoder.encode_into(record, content, -1)
             parts[-1] = Records(count + 1, content)
         self.append(parts)
@@ -66,7 +68,10 @@ class SegmentWriter:
         """As `write`, for records in msgpack, each of which becomes a frame."""
         parts: list[bytes] = []
         chain = self.chain
-        for count, content in encoded:
+        for count, content, hashes in encoded:
+            if hashes:
+                frame, chain = framed(hashes, chain, HASHES)
+                parts.append(frame)
             if count:
                 frame, chain = framed(_array(count) + content, chain)
                 parts.append(frame)

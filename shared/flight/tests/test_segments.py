@@ -1,14 +1,15 @@
 """Segments: what is written is read, and every other byte is an error that names its place."""
 
 import random
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pointsman_flight.frames import FORMAT, Frame, framed, frames
+from pointsman_flight.frames import FORMAT, HASHES, Frame, framed, frames
 from pointsman_flight.reader import Flight, LogDamagedError, LogError, Segment, open_log, open_segment
 from pointsman_flight.records import (
     AnswerStarted,
@@ -20,7 +21,7 @@ from pointsman_flight.records import (
     Swept,
     WorkerRemoved,
 )
-from pointsman_flight.writer import SegmentWriter, remove_oldest
+from pointsman_flight.writer import Records, SegmentWriter, remove_oldest
 
 
 def header(index: int = 1, **changed: object) -> Header:
@@ -226,3 +227,53 @@ def test_a_frame_that_inflates_beyond_the_limit_is_an_error(tmp_path: Path) -> N
 def test_any_batches_come_back_in_order(tmp_path_factory: pytest.TempPathFactory, batches: list[list[Record]]) -> None:
     _, records = read(write(tmp_path_factory.mktemp("log"), batches))
     assert records == [*[record for batch in batches for record in batch], SegmentEnded("closed")]
+
+
+def counted(*numbers: int) -> Records:
+    """Records that have so many block hashes, which are 1, 2, 3 and so on in the frame before them."""
+    told = [KvTold(1.0, "engine-1", "life", number, (), complete=True) for number in numbers]  # pyright: ignore[reportArgumentType] - as they are written
+    content = bytearray(b"".join(map(msgspec.msgpack.encode, told)))
+    return Records(len(told), content, hashes(range(1, sum(numbers) + 1)))
+
+
+def hashes(numbers: Iterable[int]) -> bytes:
+    return b"".join(number.to_bytes(8, "little") for number in numbers)
+
+
+def test_records_get_their_block_hashes_from_the_frame_before(tmp_path: Path) -> None:
+    writer = SegmentWriter(tmp_path, header())
+    writer.append([counted(2, 0, 3), counted(1)])
+    writer.end("closed")
+    _, records = read(writer.path)
+    found = [record.everything for record in records if isinstance(record, KvTold)]
+    assert found == [hashes((1, 2)), b"", hashes((3, 4, 5)), hashes((1,))]
+
+
+def test_records_with_more_block_hashes_than_there_are_cannot_be_read(tmp_path: Path) -> None:
+    writer = SegmentWriter(tmp_path, header())
+    writer.append([counted(2)._replace(hashes=hashes((1,)))])
+    writer.end("closed")
+    with pytest.raises(LogError, match="16 bytes of block hashes wanted, 8 are there"):
+        read(writer.path)
+
+
+def test_a_changed_block_hash_is_an_error(tmp_path: Path) -> None:
+    writer = SegmentWriter(tmp_path, header())
+    writer.append([counted(2)])
+    writer.end("closed")
+    good = writer.path.read_bytes()
+    writer.path.write_bytes(good.replace(hashes((1, 2)), hashes((1, 3))))
+    with pytest.raises(LogDamagedError):
+        read(writer.path)
+
+
+@pytest.mark.parametrize(("prompts", "most"), [(4, 0.3), (100, 1.01)], ids=["few", "different"])
+def test_block_hashes_shrink_where_prompts_come_again(prompts: int, most: float) -> None:
+    dice = random.Random(1)
+    known = [dice.randbytes(8 * 40) for _ in range(prompts)]
+    payload = b"".join(known[number % prompts] for number in range(100))
+    frame, _ = framed(payload, 5, HASHES)
+    [read_back] = frames(frame, 5)
+    assert isinstance(read_back, Frame)
+    assert (read_back.payload, read_back.hashes) == (payload, True)
+    assert len(frame) <= most * len(payload)

@@ -25,8 +25,8 @@ from pointsman_scheduler.domain.outcome import Outcome, Refused, Scheduled, Sigh
 from pointsman_scheduler.domain.policy import Policy, PolicyRegistries
 from pointsman_scheduler.domain.pool import PoolScheduler
 from pointsman_scheduler.domain.prefix_index import PrefixIndex
+from pointsman_scheduler.flight.outcomes import recorded
 from pointsman_scheduler.flight.replay import FlightReplay, request_of
-from pointsman_scheduler.flight.writing import recorded
 from pointsman_scheduler.scheduled_event import explain, to_json
 
 PREFILL: Final = "prefill"

@@ -15,11 +15,11 @@ from pointsman_runtime.telling.logs import Log
 from pointsman_scheduler.domain.policy import Policy
 from pointsman_scheduler.domain.pool import PoolScheduler
 from pointsman_scheduler.domain.prefix_index.recency import Promise
-from pointsman_scheduler.flight.encoding import NOTHING, Encoded
+from pointsman_scheduler.flight.backlog import NOTHING, Drained, Encoded
 from pointsman_scheduler.flight.freezing import freeze
 from pointsman_scheduler.flight.metrics import FlightMetrics
 from pointsman_scheduler.flight.segments import Beginning, SegmentLog
-from pointsman_scheduler.flight.tap import Drained, Tap
+from pointsman_scheduler.flight.tap import Tap
 
 TURN_S: Final = 0.25
 """A turn takes some 0.8 ms, however little it writes."""
@@ -78,10 +78,10 @@ class _Recording:
 
     def failed(self, reason: str, now: float) -> None:
         """The thread's work failed."""
-        lost = self.tap.drain()
+        lost = self.tap.backlog.drain()
         self._gap, self._missed = reason, self._missed + self._in_hand + lost.encoded.inputs + lost.dropped
         self._retry_at = now + RETRY_S
-        self.tap.close()
+        self.tap.backlog.close()
         self.log.abandon()
 
     def last(self) -> _Turn:
@@ -102,16 +102,16 @@ class _Recording:
         frozen = freeze(pool, maker.policies)
         if not self.log.is_open:
             maker.know(pool)
-            unheard = self.tap.drain().dropped
+            unheard = self.tap.backlog.drain().dropped
             # What came before the log's first snapshot is in it; after a gap, a replay can't know how it was decided.
             self._missed += unheard if self._gap else 0
-            self.tap.open()
+            self.tap.backlog.open()
         gap, self._gap, missed, self._missed = self._gap, "", self._missed, 0
         return Beginning(time.time_ns(), self._clock(), frozen, used, gap, missed)
 
     def _drained(self) -> Drained:
-        self.tap.check(figures(self.tap.pool))
-        return self.tap.drain()
+        self.tap.backlog.check(figures(self.tap.pool))
+        return self.tap.backlog.drain()
 
     def _begin(self, start: Beginning, _encoded: Encoded) -> None:
         self.log.begin(start)
@@ -226,11 +226,11 @@ class FlightRecorder:
         except OSError as error:
             _log.error("flight_not_begun", error, pool=pool.pool, directory=str(self._directory))
             return
-        log = SegmentLog(pool, self._settings[pool.pool], self._directory, salt, self._product)
-        tap = Tap(pool, log.maker, self._most_bytes)
+        log = SegmentLog(pool, self._settings[pool.pool], self._directory, salt, self._product, self._most_bytes)
+        tap = Tap(pool, log.maker)
         tap.attach()
         if empty:
-            tap.open()
+            tap.backlog.open()
         self._recordings[pool.pool] = _Recording(tap, log, self._clock, empty=empty)
 
     def _made_salt(self) -> Salt:

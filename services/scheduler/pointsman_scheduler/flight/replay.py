@@ -25,10 +25,19 @@ from pointsman_scheduler.domain.policy import Instances, Policy, PolicyRegistrie
 from pointsman_scheduler.domain.pool import PoolScheduler
 from pointsman_scheduler.domain.prefix_index import PrefixIndex
 from pointsman_scheduler.domain.prefix_index.life import Dump
-from pointsman_scheduler.flight import known_classes
+from pointsman_scheduler.flight import format_1, known_classes
+from pointsman_scheduler.flight.outcomes import recorded
 from pointsman_scheduler.flight.recorder import figures
 from pointsman_scheduler.flight.thawing import SnapshotError, thaw, unpacked
-from pointsman_scheduler.flight.writing import recorded
+
+_DIGESTS: Final = {
+    "seen": "load signals or held prefixes",
+    "scored": "scores",
+    "signals": "load signals",
+    "matched": "held prefixes",
+    "scores": "scores",
+}
+"""Of what an outcome's digests are."""
 
 
 class Replayed(NamedTuple):
@@ -59,6 +68,7 @@ class FlightReplay:
         self._parts: list[bytes] = []
         self._fresh = False
         """Whether a snapshot follows that is to be taken over."""
+        self._recorded: Callable[[Outcome | Exception], RecordedOutcome] = recorded
         self._takers: Final[Mapping[type, Callable[[LoggedRecord], str]]] = {
             records.PolicyDefined: self._define,
             records.PoliciesUsed: self._use,
@@ -99,6 +109,7 @@ class FlightReplay:
         if before is None or not segment.header.follows:
             self._begin(segment)
         self._parts = []
+        self._recorded = format_1.recorded_then if segment.header.format == format_1.FORMAT else recorded
         return segment
 
     def new_pool(self, index: PrefixIndex) -> PoolScheduler:
@@ -194,7 +205,7 @@ class FlightReplay:
 
     def compare(self, record: Decided, outcome: Outcome | Exception) -> str:
         """How the outcome differs from the recorded one; empty when it doesn't."""
-        return difference(record.outcome, recorded(outcome))
+        return difference(record.outcome, self._recorded(outcome))
 
     def decide(self, record: Decided) -> Outcome | Exception:
         """Make a recorded decision again."""
@@ -331,7 +342,7 @@ def difference(then: RecordedOutcome, now: RecordedOutcome) -> str:
     for name in ("rank", "held", "legs", "cached_tokens", "reasons"):
         if getattr(then, name) != getattr(now, name):
             return f"{name.replace('_', ' ')}: {getattr(then, name)} recorded, {getattr(now, name)} replayed"
-    for name, words in (("signals", "load signals"), ("matched", "held prefixes"), ("scores", "scores")):
+    for name, words in _DIGESTS.items():
         if getattr(then, name) != getattr(now, name):
             return f"same choice, other {words}"
     return "other"

@@ -19,7 +19,7 @@ from pointsman_flight.records import Header, PoliciesUsed, Record, SnapshotPart
 from pointsman_flight.salt import Salt
 from pointsman_flight.writer import SegmentWriter, folder, remove_oldest
 from pointsman_scheduler.domain.pool import PoolScheduler
-from pointsman_scheduler.flight.encoding import Encoded
+from pointsman_scheduler.flight.backlog import Backlog, Encoded
 from pointsman_scheduler.flight.freezing import Frozen
 from pointsman_scheduler.flight.packing import Packer
 from pointsman_scheduler.flight.writing import RecordMaker
@@ -46,10 +46,11 @@ class SegmentLog:
     """One pool's log. The methods that write may raise OSError; then the log needs another `begin`."""
 
     def __init__(
-        self, pool: PoolScheduler, settings: FlightSettings, directory: Path, salt: Salt, product: str
+        self, pool: PoolScheduler, settings: FlightSettings, directory: Path, salt: Salt, product: str, most: int
     ) -> None:
+        """`most`: bytes of records that may wait to be written."""
         self.settings: Final = settings
-        self.maker: Final = RecordMaker(salt, settings.hash_ids, frozenset(settings.headers))
+        self.maker: Final = RecordMaker(salt, settings.hash_ids, frozenset(settings.headers), Backlog(most))
         self.inputs = 0
         """Inputs written so far, or lost."""
         self.bytes = 0

@@ -1,12 +1,8 @@
-"""Makes records of a tap's notes."""
+"""Makes the record of each call that enters a pool's scheduler, from its arguments and its result."""
 
 import math
-import zlib
-from array import array
-from collections.abc import Callable, Mapping, Sequence
-from itertools import chain
-from operator import attrgetter
-from typing import Any, Final
+from collections.abc import Callable, Iterable, Sequence
+from typing import Final
 
 import numpy as np
 
@@ -14,64 +10,37 @@ from pointsman_contracts.peers import AnyChange
 from pointsman_contracts.response import AttemptFailed
 from pointsman_contracts.worker import WorkerLoad, WorkerRegistration
 from pointsman_flight import records
-from pointsman_flight.records import LoggedRequest, Record, RecordedOutcome
+from pointsman_flight.hashes import HASH_BYTES, BlockHashes
+from pointsman_flight.records import LoggedRequest, Record
 from pointsman_flight.salt import Salt
 from pointsman_plugins.plugin import Plugin
 from pointsman_plugins.scheduling.request import RequestKey, ScheduleRequest
-from pointsman_plugins.scheduling.run import Run
 from pointsman_scheduler.domain.kv_following import Told
 from pointsman_scheduler.domain.late_binding import Bound, PeerRequest
-from pointsman_scheduler.domain.outcome import Outcome, Postponed, Refused, Scheduled, Sight
+from pointsman_scheduler.domain.outcome import Outcome
 from pointsman_scheduler.domain.policy import Policy
 from pointsman_scheduler.domain.pool import PoolScheduler
 from pointsman_scheduler.domain.prefix_index.life import Dump
+from pointsman_scheduler.flight.backlog import AT_ONCE, Backlog
 from pointsman_scheduler.flight.freezing import ranks_of
-
-Note = tuple[str, *tuple[Any, ...]]
-"""The name of a method that was called, then what its record is made of."""
-_NAME: Final = attrgetter("name")
+from pointsman_scheduler.flight.outcomes import recorded
 
 
 class RecordMaker:
-    """The records of one log. Policies keep their numbers from one segment to the next."""
+    """The records of one log, which go to `backlog`. Policies keep their numbers from one segment to the next."""
 
-    def __init__(self, salt: Salt, hash_ids: bool, headers: frozenset[str]) -> None:
+    def __init__(self, salt: Salt, hash_ids: bool, headers: frozenset[str], backlog: Backlog) -> None:
         """`headers`: names of the request headers that are recorded besides those that built-in plugins read."""
+        self.backlog: Final = backlog
         self.policies: Final[dict[int, Policy]] = {}
         """The policies by number: the latest of those with the same settings."""
         self.headers = headers
-        self._salt: Final = salt
-        self._id: Final[Callable[[str], str]] = salt.id if hash_ids else str
+        self.id: Final[Callable[[str], str]] = salt.id if hash_ids else str
+        """A request id, session or fairness id as it is recorded."""
         self._numbers: Final[dict[tuple[str, str], int]] = {}
         self._numbered: dict[Policy, int] = {}
         self._ranks = 1
         """Least common multiple of the data-parallel sizes of all workers so far."""
-        self.defined: list[Record] = []
-        """Policies that the log doesn't know yet; to be recorded before the next record."""
-        self.blocks: Final[list[bytes]] = []
-        """The blocks in the record that was made last, in their order. They have their own names yet."""
-        self.makers: Final[Mapping[str, Callable[..., Record]]] = {
-            "use": self._used,
-            "measure": records.BlocksMeasured,
-            "register": self._registered,
-            "remove": records.WorkerRemoved,
-            "hear": self._heard,
-            "hear_kv": self._heard_kv,
-            "sweep": records.Swept,
-            "decide": self._decided,
-            "bind": self._bound,
-            "started": self._started,
-            "failed": self._failed,
-            "completed": self._completed,
-            "apply": self._applied,
-            "peer": self._peer,
-            "heard": self._peer_heard,
-            "cancel": self._cancelled,
-            "leave_now": self._left,
-            "dump": records.IndexDumped,
-            "load": self._loaded,
-        }
-        """For each method, what makes the record of its notes."""
 
     def number_of(self, policy: Policy) -> int:
         """The number that the log gives the policy. Policies of the same settings share the state of their plugins, and
@@ -80,7 +49,7 @@ class RecordMaker:
         if number is None:
             number = self._numbers.setdefault((policy.name, policy.settings), len(self._numbers) + 1)
             if number not in self.policies:
-                self.defined.append(records.PolicyDefined(number, policy.name, policy.hash, policy.settings))
+                self.backlog.insert(records.PolicyDefined(number, policy.name, policy.hash, policy.settings))
                 self.headers |= headers_read(policy)
             self.policies[number] = policy
             self._numbered = {each: found for each, found in self._numbered.items() if self.policies[found] is each}
@@ -98,135 +67,138 @@ class RecordMaker:
             for number, policy in list(self.policies.items())  # the event loop may add one meanwhile
         ]
 
-    def taken(self) -> list[Record]:
-        """The policies of `defined`, which the log knows now."""
-        defined, self.defined = self.defined, []
-        return defined
-
-    def _with(self, blocks: bytes) -> bytes:
-        plain = bytes(blocks)  # a peer's are of a class of their own
-        self.blocks.append(plain)
-        return plain
-
-    def _used(self, policies: tuple[Policy, ...]) -> Record:
+    def used(self, policies: Iterable[Policy]) -> Record:
         return records.PoliciesUsed(tuple([self.number_of(policy) for policy in policies]))
 
-    def _registered(self, at: float, registration: WorkerRegistration) -> Record:
+    def registered(self, registration: WorkerRegistration, now: float) -> Record:
         self._ranks = math.lcm(self._ranks, max(1, registration.data_parallel_size))
-        return records.WorkerRegistered(at, registration.model_dump_json().encode())
+        return records.WorkerRegistered(now, registration.model_dump_json().encode())
 
-    def _heard(self, at: float, load: WorkerLoad, counted: bool) -> Record:
+    def removed(self, worker: str, now: float) -> Record:
+        return records.WorkerRemoved(now, worker)
+
+    def heard(self, counted: bool, load: WorkerLoad, now: float) -> Record:
         return records.LoadReported(
-            at, load.worker, load.boot_id, load.sequence, load.at_ms, load.age_ms, load.state, load.reason,
+            now, load.worker, load.boot_id, load.sequence, load.at_ms, load.age_ms, load.state, load.reason,
             load.running, load.waiting, load.kv_usage, load.running_loras, load.waiting_loras, load.max_loras, counted,
         )  # fmt: skip
 
-    def _heard_kv(self, at: float, worker: str, boot_id: str, told: Told, complete: bool) -> Record:
-        everything = None if told.everything is None else self._with(told.everything)
-        changes = tuple([(change.op, self._with(change.blocks)) for change in told.changes])
-        return records.KvTold(at, worker, boot_id, everything, changes, complete)
+    def heard_kv(self, worker: str, boot_id: str, told: Told, complete: bool, now: float) -> Record:
+        everything = None if told.everything is None else self._hashes(told.everything)
+        changes = tuple([(change.op, self._hashes(change.blocks)) for change in told.changes])
+        return records.KvTold(now, worker, boot_id, everything, changes, complete)
 
-    def _decided(
+    def swept(self, more: bool, now: float) -> Record:
+        return records.Swept(now, more)
+
+    def decided(
         self,
-        at: float,
+        request: ScheduleRequest,
+        now: float,
         seed: int,
         policy: Policy,
-        request: ScheduleRequest,
         bound: str | None,
         outcome: Outcome | Exception,
-    ) -> Record:
-        number = self._numbered.get(policy) or self.number_of(policy)
-        edge, request_id = request.edge, self._id(request.request_id)
-        facts = self._facts(request, request_id) if bound is None else None
-        return records.Decided(at, seed, number, edge, request_id, facts, bound, request.queued_s, recorded(outcome))
+    ) -> None:
+        """Make the record of a decision, and append it."""
+        backlog = self.backlog
+        try:
+            number = self._numbered.get(policy) or self.number_of(policy)
+            edge, request_id = request.edge, self.id(request.request_id)
+            facts = None
+            if bound is None:
+                session, fairness, blocks = request.session, request.fairness_id, request.blocks
+                backlog.hashes.extend(blocks)
+                facts = LoggedRequest(
+                    edge,
+                    request_id,
+                    request.model,
+                    request.lora,
+                    request.prompt_tokens,
+                    request.tokens_exact,
+                    request.max_output_tokens,
+                    request.stream,
+                    len(blocks),  # pyright: ignore[reportArgumentType] - as hashes are written
+                    request.block_tokens,
+                    request.blocks_precise,
+                    (request.spread(self._ranks) or 0) if self._ranks > 1 else 0,
+                    self._read(request) if self.headers else {},
+                    session and self.id(session),
+                    request.priority,
+                    fairness and self.id(fairness),
+                    request.body_bytes,
+                    request.slo_ttft_ms,
+                    request.slo_itl_ms,
+                    request.subset,
+                    request.workers,
+                    request.features,
+                    request.attempt,
+                )
+            queued_s = request.queued_s
+            record = records.Decided(now, seed, number, edge, request_id, facts, bound, queued_s, recorded(outcome))
+        except Exception as error:  # noqa: BLE001 - no request may fail for it
+            backlog.refuse(error)
+            return
+        backlog.records.append(record)
+        if len(backlog.records) >= AT_ONCE:
+            backlog.encode()
 
-    def _facts(self, request: ScheduleRequest, request_id: str) -> LoggedRequest:
-        headers, kept = request.headers, self.headers
-        session, fairness = request.session, request.fairness_id
-        blocks = request.blocks.tobytes()
-        self.blocks.append(blocks)
-        return LoggedRequest(
-            request.edge,
-            request_id,
-            request.model,
-            request.lora,
-            request.prompt_tokens,
-            request.tokens_exact,
-            request.max_output_tokens,
-            request.stream,
-            blocks,
-            request.block_tokens,
-            request.blocks_precise,
-            (request.spread(self._ranks) or 0) if self._ranks > 1 else 0,
-            {name: headers[name] for name in kept if name in headers} if kept else {},
-            None if session is None else self._id(session),
-            request.priority,
-            self._id(fairness) if fairness else "",
-            request.body_bytes,
-            request.slo_ttft_ms,
-            request.slo_itl_ms,
-            request.subset,
-            request.workers,
-            request.features,
-            request.attempt,
-        )
+    def _read(self, request: ScheduleRequest) -> dict[str, str]:
+        """The headers that a plugin reads."""
+        headers = request.headers
+        return {name: headers[name] for name in self.headers if name in headers}
 
-    def _bound(self, at: float, bound: tuple[Bound, ...]) -> Record:
+    def bound(self, bound: Sequence[Bound], now: float) -> Record:
         return records.BindAsked(
-            at, tuple([(*self._key(each.request.key), each.worker, each.because) for each in bound])
+            now, tuple([(*self._key(each.request.key), each.worker, each.because) for each in bound])
         )
 
-    def _key(self, request: RequestKey) -> RequestKey:
-        return request[0], self._id(request[1])
-
-    def _started(self, at: float, request: RequestKey, worker: str, ttft_ms: float) -> Record:
-        return records.AnswerStarted(at, request[0], self._id(request[1]), worker, ttft_ms)
-
-    def _failed(self, at: float, event: AttemptFailed) -> Record:
+    def failed(self, event: AttemptFailed, now: float) -> Record:
         return records.AttemptLost(
-            at, event.source, self._id(event.request_id), event.worker, event.boot_id, event.outcome, event.status,
+            now, event.source, self.id(event.request_id), event.worker, event.boot_id, event.outcome, event.status,
             event.next_worker,
         )  # fmt: skip
 
-    def _completed(
-        self,
-        at: float,
-        request: RequestKey,
-        ok: bool,
-        output_tokens: int | None,
-        duration_ms: float | None,
-        worker: str | None,
-        told_ms: int,
-    ) -> Record:
-        edge, request_id = request[0], self._id(request[1])
-        return records.RequestCompleted(at, edge, request_id, ok, output_tokens, duration_ms, worker, told_ms)
-
-    def _applied(self, at: float, change: AnyChange, scheduler: str, counted: bool) -> Record:
+    def applied(self, counted: bool, change: AnyChange, scheduler: str, now: float) -> Record:
         return records.PeerChanged(
-            at, scheduler, change.op, self._id(change.request_id), change.worker, change.boot_id, change.edge,
-            change.leg, change.attempt, change.lora, None if change.session is None else self._id(change.session),
+            now, scheduler, change.op, self.id(change.request_id), change.worker, change.boot_id, change.edge,
+            change.leg, change.attempt, change.lora, None if change.session is None else self.id(change.session),
             change.rank, change.prompt_tokens, change.uncached_tokens, change.output_tokens, change.block_tokens,
-            self._with(change.blocks), change.blocks_precise, change.streamed, counted,
+            self._hashes(change.blocks), change.blocks_precise, change.streamed, counted,
         )  # fmt: skip
 
-    def _peer(self, at_ms: float, scheduler: str, requests: tuple[PeerRequest, ...]) -> Record:
+    def peer(self, scheduler: str, requests: Sequence[PeerRequest], now: float) -> Record:
         renamed = [
-            each._replace(request_id=self._id(each.request_id), blocks=self._with(each.blocks)) for each in requests
+            each._replace(request_id=self.id(each.request_id), blocks=self._hashes(each.blocks)) for each in requests
         ]
-        return records.PeerWaiting(at_ms, scheduler, tuple(renamed))
+        return records.PeerWaiting(now, scheduler, tuple(renamed))
 
-    def _peer_heard(self, at_ms: float, scheduler: str) -> Record:
-        return records.PeerWaiting(at_ms, scheduler, None)
+    def peer_heard(self, scheduler: str, now: float) -> Record:
+        return records.PeerWaiting(now, scheduler, None)
 
-    def _cancelled(self, request: RequestKey) -> Record:
+    def cancelled(self, request: RequestKey) -> Record:
         return records.WaitEnded(*self._key(request), None)
 
-    def _left(self, at_ms: float, request: RequestKey) -> Record:
-        return records.WaitEnded(*self._key(request), at_ms)
+    def left(self, request: RequestKey, now: float) -> Record:
+        return records.WaitEnded(*self._key(request), now)
 
-    def _loaded(self, at: float, life: int, dump: Dump) -> Record:
+    def dumped(self, life: int, now: float) -> Record:
+        return records.IndexDumped(now, life)
+
+    def loaded(self, life: int, dump: Dump, now: float) -> Record:
         ages, stored = dump.ages.astype("<f8").tobytes(), dump.stored.astype(np.uint8).tobytes()
-        return records.IndexLoaded(at, life, self._with(dump.hashes.tobytes()), ages, stored)
+        return records.IndexLoaded(now, life, self._hashes(dump.hashes.tobytes()), ages, stored)
+
+    def _key(self, request: RequestKey) -> RequestKey:
+        return request[0], self.id(request[1])
+
+    def _hashes(self, blocks: bytes) -> BlockHashes:
+        """Block hashes as they are written: their number. ValueError for a part of one."""
+        count, rest = divmod(len(blocks), HASH_BYTES)
+        if rest:
+            raise ValueError(f"{len(blocks)} bytes are no block hashes")
+        self.backlog.hashes.extend(blocks)
+        return count  # pyright: ignore[reportReturnType] - a reader has the hashes
 
 
 def headers_read(policy: Policy) -> frozenset[str]:
@@ -235,46 +207,3 @@ def headers_read(policy: Policy) -> frozenset[str]:
     for profile in policy.profiles.values():
         plugins += [*profile.filters, *profile.scorers, profile.picker]
     return frozenset(name.lower() for plugin in plugins for name in plugin.reads_headers)
-
-
-def recorded(outcome: Outcome | Exception) -> RecordedOutcome:
-    """The outcome as it is recorded. A replay makes it from its own outcome, and compares."""
-    if isinstance(outcome, Scheduled):
-        selection = outcome.selection
-        sight = outcome.sight
-        legs = selection.legs
-        return RecordedOutcome(
-            "scheduled",
-            tuple(map(_NAME, outcome.endpoints)),
-            "",
-            outcome.held,
-            selection.rank,
-            tuple([(leg, sight.names[run.chosen[0]]) for leg, run in legs.items()]) if legs else (),
-            outcome.cached_tokens,
-            *_seen(sight),
-            _scored(outcome.runs),
-            tuple(outcome.reasons),
-        )
-    if isinstance(outcome, Postponed):
-        return RecordedOutcome("postponed", (outcome.worker,))
-    if isinstance(outcome, Refused):
-        seen = (0, 0) if outcome.sight is None else _seen(outcome.sight)
-        code = outcome.refusal.code or ""
-        return RecordedOutcome("refused", (), code, False, None, (), 0, *seen, _scored(outcome.runs))
-    return RecordedOutcome("failed", (), type(outcome).__name__)
-
-
-def _seen(sight: Sight) -> tuple[int, int]:
-    figures = sight.figures
-    return zlib.crc32(figures[:-1].data), zlib.crc32(figures[-1].data)
-
-
-def _scored(runs: Sequence[Run]) -> int:
-    digest = 0
-    for run in runs:
-        scores = run.scores
-        if isinstance(scores, list):
-            digest = zlib.crc32(array("d", chain.from_iterable(scores)), digest)
-        elif scores is not None:
-            digest = zlib.crc32(np.ascontiguousarray(scores).data, digest)
-    return digest

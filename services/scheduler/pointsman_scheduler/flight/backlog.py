@@ -1,0 +1,173 @@
+"""Records that wait for the disk.
+
+They are encoded soon after they were made, some at a time: that costs half of what it costs later, when they have left
+the processor's cache.
+"""
+
+from collections.abc import Sequence
+from typing import Final, NamedTuple
+
+import msgspec
+
+from pointsman_flight.records import Record, StateChecked
+from pointsman_flight.salt import Salt
+from pointsman_flight.writer import Records
+
+TOO_SLOW: Final = "the disk was too slow"
+AT_ONCE: Final = 24
+"""Records that are encoded together, those of some ten requests."""
+_MANY_BYTES: Final = 2**16
+"""Block hashes that aren't left until so many records wait."""
+_PART_BYTES: Final = 2**20
+"""Records beyond this go into another part."""
+
+
+class _Part:
+    """Some records, one after the other, and the block hashes in them, under their own names."""
+
+    __slots__ = ("content", "count", "hashes")
+
+    def __init__(self) -> None:
+        self.content: Final = bytearray()
+        self.hashes: Final = bytearray()
+        self.count = 0
+
+    def size(self) -> int:
+        return len(self.content) + len(self.hashes)
+
+
+class Encoded:
+    """Records as bytes."""
+
+    __slots__ = ("_parts", "inputs")
+
+    def __init__(self, parts: Sequence[_Part], inputs: int) -> None:
+        self._parts: Final = parts
+        self.inputs: Final = inputs
+        """How many of them are inputs."""
+
+    def renamed(self, salt: Salt) -> list[Records]:
+        """The records with block hashes renamed."""
+        return [Records(part.count, part.content, salt.packed(part.hashes)) for part in self._parts]
+
+
+NOTHING: Final = Encoded((), 0)
+
+
+class Drained(NamedTuple):
+    """Records since the last call of `drain`."""
+
+    encoded: Encoded
+    dropped: int
+    """Inputs that weren't kept; none was after the first of them."""
+    problem: str
+    """Why the first one wasn't."""
+
+
+class Backlog:
+    """The records of one log that wait."""
+
+    def __init__(self, most: int) -> None:
+        """`most`: bytes that are kept until they are drained."""
+        self.records: Final[list[Record]] = []
+        """Inputs to encode. Call `encode` when there are `AT_ONCE`."""
+        self.hashes: Final = bytearray()
+        """Of the blocks in `records`, in their order."""
+        self._most: Final = most
+        self._encode: Final = msgspec.msgpack.Encoder().encode
+        self._full: list[_Part] = []
+        self._full_bytes = 0
+        self._part = _Part()
+        self._inputs = 0
+        self._open = False
+        self._dropped = 0
+        self._problem = ""
+
+    def open(self) -> None:
+        """Keep records from now on."""
+        self.drain()
+        self._open = True
+
+    def close(self) -> None:
+        """Keep none until `open`; count those that come."""
+        self.encode()
+        self._open = False
+
+    def put(self, record: Record) -> None:
+        """Append an input."""
+        self.records.append(record)
+        if len(self.records) >= AT_ONCE or len(self.hashes) >= _MANY_BYTES:
+            self.encode()
+
+    def insert(self, record: Record) -> None:
+        """Append a record that is no input and has no block hashes."""
+        self.encode()
+        if self._open:
+            self._append([record])
+
+    def refuse(self, error: Exception) -> None:
+        """An input can't be recorded."""
+        self.encode()
+        self.hashes.clear()
+        self._drop(_unrecordable(error), 1)
+
+    def check(self, figures: tuple[float, ...]) -> None:
+        """Append the state's figures, where inputs wait. Where some are missing, the state is further than they."""
+        self.encode()
+        if self._inputs and not self._dropped:
+            self._append([StateChecked(figures)])
+
+    def drain(self) -> Drained:
+        """The records since the last call."""
+        self.encode()
+        parts = [*self._full, self._part] if self._part.count else self._full
+        drained = Drained(Encoded(parts, self._inputs), self._dropped, self._problem)
+        self._full, self._full_bytes, self._part = [], 0, _Part()
+        self._inputs, self._dropped, self._problem = 0, 0, ""
+        return drained
+
+    def encode(self) -> None:
+        """Encode `records`."""
+        records, part = self.records, self._part
+        if not records:
+            return
+        if not self._open or self._full_bytes + part.size() >= self._most:
+            self._drop(TOO_SLOW, len(records))
+        else:
+            part.hashes.extend(self.hashes)
+            try:
+                self._append(records)
+                self._inputs += len(records)
+            except Exception:  # noqa: BLE001 - no request may fail for it
+                self._append_each(records)
+            if part.size() > _PART_BYTES:
+                self._full.append(part)
+                self._full_bytes += part.size()
+                self._part = _Part()
+        records.clear()
+        self.hashes.clear()
+
+    def _append(self, records: Sequence[Record]) -> None:
+        head = 1 if len(records) < 16 else 3  # bytes of a msgpack array before its items
+        self._part.content.extend(memoryview(self._encode(records))[head:])
+        self._part.count += len(records)
+
+    def _append_each(self, records: Sequence[Record]) -> None:
+        """As far as they can be encoded."""
+        for done, record in enumerate(records):
+            try:
+                self._append([record])
+            except Exception as error:  # noqa: BLE001 - no request may fail for it
+                self._drop(_unrecordable(error), len(records) - done)
+                return
+            self._inputs += 1
+
+    def _drop(self, problem: str, inputs: int) -> None:
+        # What follows a missing input can't be replayed: nothing more is kept until the next snapshot.
+        self._problem = self._problem or problem
+        self._open = False
+        self._dropped += inputs
+
+
+def _unrecordable(error: Exception) -> str:
+    return f"an input can't be recorded: {error}"

@@ -1,0 +1,57 @@
+"""Outcomes of decisions as they are recorded. A replay makes them from its own outcomes, and compares."""
+
+from collections.abc import Callable
+from operator import attrgetter
+from typing import Final, cast
+
+import msgspec
+import numpy as np
+from xxhash import xxh3_64_intdigest
+
+from pointsman_flight.records import RecordedOutcome
+from pointsman_plugins.scheduling.arrays import Floats
+from pointsman_plugins.scheduling.run import Run
+from pointsman_scheduler.domain.outcome import Outcome, Postponed, Refused, Scheduled
+
+_NAME: Final = attrgetter("name")
+_DIGEST: Final = cast("Callable[[Floats | bytes, int], int]", xxh3_64_intdigest)  # it takes an array's memory, too
+_ENCODE: Final[Callable[[object], bytes]] = msgspec.msgpack.Encoder(enc_hook=float).encode
+"""Scores of a plugin may be numpy's numbers."""
+
+
+def recorded(outcome: Outcome | Exception) -> RecordedOutcome:
+    """The outcome as it is recorded."""
+    if isinstance(outcome, Scheduled):
+        selection, sight = outcome.selection, outcome.sight
+        legs = selection.legs
+        return RecordedOutcome(
+            "scheduled",
+            tuple(map(_NAME, outcome.endpoints)),
+            "",
+            outcome.held,
+            selection.rank,
+            tuple([(leg, sight.names[run.chosen[0]]) for leg, run in legs.items()]) if legs else (),
+            outcome.cached_tokens,
+            0,
+            0,
+            0,
+            tuple(outcome.reasons),
+            _DIGEST(sight.figures, 0),
+            _scored(outcome.runs),
+        )
+    if isinstance(outcome, Postponed):
+        return RecordedOutcome("postponed", (outcome.worker,))
+    if isinstance(outcome, Refused):
+        seen = 0 if outcome.sight is None else _DIGEST(outcome.sight.figures, 0)
+        return RecordedOutcome("refused", code=outcome.refusal.code or "", seen=seen, scored=_scored(outcome.runs))
+    return RecordedOutcome("failed", code=type(outcome).__name__)
+
+
+def _scored(runs: list[Run]) -> int:
+    digest = 0
+    for run in runs:
+        scores = run.scores
+        if scores is not None:
+            content = _ENCODE(scores) if isinstance(scores, list) else np.ascontiguousarray(scores)
+            digest = _DIGEST(content, digest)
+    return digest
