@@ -12,8 +12,7 @@ from pointsman_contracts.journey import Target
 from pointsman_contracts.response import Attempt, ResponseCompleted, Usage
 from pointsman_core.config import load
 from pointsman_metrics_collector.adapters.response_metrics import ResponseMetrics
-from pointsman_metrics_collector.domain.model_names import ModelNames
-from pointsman_metrics_collector.domain.model_statistics import ModelWindow
+from pointsman_metrics_collector.domain.models import ModelNames, ModelWindow
 
 POOLS = 4
 

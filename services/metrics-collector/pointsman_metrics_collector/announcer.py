@@ -8,7 +8,7 @@ from prometheus_client import CollectorRegistry
 from pointsman_contracts.message import Message
 from pointsman_contracts.pool import PoolDiscovery, WorkerView
 from pointsman_contracts.worker import WorkerJoined, WorkerLeft, WorkerSilent
-from pointsman_metrics_collector.domain.model_statistics import ModelWindow
+from pointsman_metrics_collector.domain.models import ModelWindow
 from pointsman_metrics_collector.domain.snapshot import snapshot
 from pointsman_metrics_collector.domain.workers import Change, Joined, Left, Silent
 from pointsman_runtime.bus.bus import Bus

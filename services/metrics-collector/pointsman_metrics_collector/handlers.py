@@ -13,8 +13,7 @@ from pointsman_engines.pace import ReportPace
 from pointsman_metrics_collector.announcer import MessageNumbers
 from pointsman_metrics_collector.domain.engines import Key, ScrapedEngine, listed_engines
 from pointsman_metrics_collector.domain.finding import EngineSource
-from pointsman_metrics_collector.domain.model_names import OTHER, ModelNames
-from pointsman_metrics_collector.domain.model_statistics import ModelWindow
+from pointsman_metrics_collector.domain.models import OTHER, ModelNames, ModelWindow
 from pointsman_metrics_collector.domain.ownership import owner
 from pointsman_metrics_collector.domain.workers import Change, WorkerTable
 from pointsman_runtime.bus.bus import Bus

@@ -6,8 +6,7 @@ from pointsman_contracts.journey import Target
 from pointsman_contracts.model import ModelStatistics
 from pointsman_contracts.response import Attempt, ResponseCompleted, Usage
 from pointsman_core.config import load
-from pointsman_metrics_collector.domain.model_names import ModelNames
-from pointsman_metrics_collector.domain.model_statistics import WINDOW_S, ModelWindow
+from pointsman_metrics_collector.domain.models import WINDOW_S, ModelNames, ModelWindow
 
 CONFIG = load(
     {
