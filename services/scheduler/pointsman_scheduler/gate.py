@@ -52,8 +52,6 @@ class _Queue:
         self._measured_at = float("-inf")
         self._serves_below = 0
         """Requests on the books from which on the measurement is out of date."""
-        self.parked: set[RequestKey] = set()
-        """The requests that wait."""
         self.timer: asyncio.Handle | None = None
         self.due = 0.0
         """Loop time at which `timer` fires."""
@@ -86,6 +84,8 @@ class Gate:
         self._metrics: Final = metrics
         self._binding: Final = binding
         self._queues: dict[str, _Queue] = {}
+        self._parked: dict[RequestKey, _Queue] = {}
+        """Each waiting request, with its queue."""
 
     def configured(self, policies: Mapping[str, FlowPolicy]) -> None:
         """A revision came into force. Waiting requests stay, under the new policy. Those of a pool that the revision
@@ -96,6 +96,7 @@ class Gate:
             if removed.timer is not None:
                 removed.timer.cancel()
             for each in removed.flow.shut_down(now):
+                self._parked.pop(_key(each.item.payload.journey), None)
                 self._go_on(*each.item.payload, now - each.item.offered_at)
         for name, policy in policies.items():
             queue = self._queues.get(name)
@@ -128,7 +129,10 @@ class Gate:
         self._plan(queue, now)
         if isinstance(outcome, Dropped):
             return self._dropped(queue, outcome)
-        queue.parked.add(key)
+        elsewhere = self._parked.get(key)
+        if elsewhere is not None and elsewhere is not queue:
+            self._cancel(elsewhere, key)  # sent again, to another pool: only the later journey is answered
+        self._parked[key] = queue
         self._metrics.of(queue.pool.pool).parked()
         return hop.park(outcome.reason)
 
@@ -136,24 +140,24 @@ class Gate:
         """Look at the pool in the next turn of the event loop: something happened that may let a request go."""
         if self._binding.kept and len(pool.binder):
             self._binding.stirred(pool)
-        queue = self._queues.get(pool.pool)
-        if queue is not None and queue.flow.waiting:
-            self._plan(queue, time.monotonic(), soon=True)
+        if self._parked:
+            queue = self._queues.get(pool.pool)
+            if queue is not None and queue.flow.waiting:
+                self._plan(queue, time.monotonic(), soon=True)
 
     def left(self, request: RequestKey) -> None:
         """The client hung up: drop its request."""
         if request in self._binding.kept:
             self._binding.forget(request)
-        for queue in self._queues.values():
-            if request in queue.parked:
-                self._cancel(queue, request)
+        queue = self._parked.get(request)
+        if queue is not None:
+            self._cancel(queue, request)
 
     def edge_gone(self, edge: str) -> None:
         """An edge died, and its clients' connections with it."""
         self._binding.edge_gone(edge)
-        for queue in self._queues.values():
-            for request in [request for request in queue.parked if request[0] == edge]:
-                self._cancel(queue, request)
+        for request, queue in [each for each in self._parked.items() if each[0][0] == edge]:
+            self._cancel(queue, request)
 
     def figures(self) -> Iterator[tuple[str, Figures]]:
         """Waiting requests, by pool."""
@@ -189,7 +193,7 @@ class Gate:
             self._dropped(queue, dropped)
 
     def _dropped(self, queue: _Queue, dropped: Dropped[WaitingJourney]) -> Rejection:
-        queue.parked.discard(_key(dropped.item.payload.journey))
+        self._parked.pop(_key(dropped.item.payload.journey), None)
         self._metrics.of(queue.pool.pool).dropped(dropped.drop.name.lower())
         return dropped.item.payload.hop.refuse(dropped.refusal)
 
@@ -212,7 +216,7 @@ class Gate:
         for outcome in queue.flow.wake(now, lambda: queue.measure(now), most=WOKEN_AT_ONCE):
             journey, hop = outcome.item.payload
             if isinstance(outcome, Dispatch):
-                queue.parked.discard(_key(journey))
+                self._parked.pop(_key(journey), None)
                 self._go_on(journey, hop, outcome.queued_s)
             else:
                 hop.finish(self._dropped(queue, outcome))

@@ -85,6 +85,7 @@ class Desk:
         edge: str = "edge-1",
         received_ms: int = 1000,
         revision: int = 1,
+        pool: str = "llama",
         **facts: object,
     ) -> RecordedHop[Journey]:
         """A journey arrives; the first answer is the first of `sent`."""
@@ -95,7 +96,7 @@ class Desk:
             attempt=attempt,
             received_ms=received_ms,
             revision=revision,
-            target=Target(model="llama-8b", pool="llama"),
+            target=Target(model="llama-8b", pool=pool),
             request=RequestFacts.model_validate({"api": "chat.completions", "prompt_tokens": 10} | facts),
         )
         hop = RecordedHop(journey)
@@ -269,6 +270,20 @@ async def test_the_death_of_one_edge_leaves_another_ones_requests_in_the_queue(d
     desk.end("first", edge="edge-3")
     await eventually(lambda: len(patient.sent) == 2)
     assert kinds(patient) == ["Parked", "Decision"]
+
+
+async def test_a_request_that_is_sent_again_to_another_pool_waits_only_there(desk: Desk) -> None:
+    two_pools = (CONFIG % "20s").replace("pools: {", "pools: {other: {models: [other]}, ")
+    assert desk.configuration.offer(2, two_pools)
+    desk.ask("first", revision=2)
+    former = desk.ask("again", revision=2)
+    later = desk.ask("again", revision=2, attempt=2, pool="other")
+    behind = desk.ask("behind", revision=2)
+    desk.end("first")
+    await eventually(lambda: len(behind.sent) == 2)
+    assert (kinds(former), kinds(later), kinds(behind)) == (["Parked"], ["Parked"], ["Parked", "Decision"])
+    desk.end("again", "client_gone", pool="")
+    assert {pool: figures.requests for pool, figures in desk.gate.figures()} == {"llama": 0, "other": 0}
 
 
 async def test_a_request_that_waits_too_long_is_rejected_with_retry_after(nats: MemoryNats) -> None:
