@@ -13,7 +13,7 @@ from pydantic import JsonValue
 
 from pointsman_apis.requests import parse
 from pointsman_core.config import load
-from pointsman_core.prefix import salted
+from pointsman_core.settled_target import salted
 from pointsman_plugins.preprocessing import Incoming
 from pointsman_preprocessor.configuration import compile_pipeline
 from pointsman_preprocessor.domain.pipeline import describe

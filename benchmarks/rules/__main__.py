@@ -11,10 +11,10 @@ from collections.abc import Callable
 from pointsman_contracts.journey import Journey, RequestFacts
 from pointsman_contracts.pool import PoolSnapshot
 from pointsman_core.config import load
+from pointsman_core.settled_target import settled
 from pointsman_plugins.picking import PoolStates
 from pointsman_profile_picker.configuration import compile_routing
 from pointsman_profile_picker.domain.route import Routing
-from pointsman_runtime.journey.settled_target import settled
 from pointsman_testing.builders import journey
 
 FIFTY_BAR_US = 250.0

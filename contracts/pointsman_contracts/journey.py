@@ -94,7 +94,7 @@ class RequestFacts(Part):
     blocks: bytes = b""
     """Chained 64-bit hashes of the full prompt blocks, little-endian, 8 bytes each, first block first.
     At most 4,096; a longer prompt is described by its first 4,096 blocks. Salted by tenant, and by model and
-    adapter once the target is settled (`pointsman_core.prefix.salted`)."""
+    adapter once the target is settled (`pointsman_core.settled_target.salted`)."""
     blocks_precise: bool = False
     """Whether engines' KV events use the same names for these blocks: hashes of token ids, with no salt that engines
     don't know. Otherwise holders are inferred from earlier routing decisions."""

@@ -2,7 +2,7 @@
 
 Blocks are named as in `RequestFacts.blocks` of a request whose prompt is token ids: XXH3-64 of the block's ids
 (little-endian, 4 bytes each), seeded with the hash of the block before it, the first one with
-`pointsman_core.prefix.salt("", cache_salt, "ids")`; then salted by model and adapter (`pointsman_core.prefix.salted`).
+`pointsman_core.settled_target.salt("", cache_salt, "ids")`; then salted by model and adapter (`salted` there).
 No token leaves the agent.
 """
 

@@ -44,6 +44,7 @@ class Frontend:
                 settings.head_timeout_s,
                 edge.ids.new,
                 lambda reason: edge.metrics.refused_connections.update((reason,)),
+                edge.trusted.include,
             )
         )
         self.handlers = Handlers(edge, self._engines)

@@ -11,10 +11,10 @@ from pointsman_contracts.model import ModelStatistics
 from pointsman_contracts.pool import PoolSnapshot
 from pointsman_contracts.reply import Rejection
 from pointsman_core.refusal import Refusal
+from pointsman_core.settled_target import settled
 from pointsman_model_selector.domain.selector import CompiledSelector
 from pointsman_plugins.selecting import ModelQuestion, ModelStates
 from pointsman_runtime.journey.hop import Hop
-from pointsman_runtime.journey.settled_target import settled
 from pointsman_runtime.service.configuration import Configuration
 from pointsman_runtime.telling.counting import Count, Counter, Histogram
 

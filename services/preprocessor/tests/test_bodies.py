@@ -9,8 +9,7 @@ import pytest
 from pydantic import JsonValue
 
 from pointsman_apis import READ
-from pointsman_apis.decode import DEEPEST
-from pointsman_apis.requests import parse
+from pointsman_apis.requests import DEEPEST, parse
 from pointsman_core.fingerprint import deciding, fingerprint
 from pointsman_core.refusal import Refusal
 from pointsman_plugins.preprocessing import Incoming

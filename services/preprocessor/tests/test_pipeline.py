@@ -13,8 +13,8 @@ from pointsman_contracts.journey import HeaderEdit, StageReport
 from pointsman_core.config import ConfigError, load
 from pointsman_core.json_members import edit_fields
 from pointsman_core.plugins import Key, PluginError
-from pointsman_core.prefix import salt
 from pointsman_core.refusal import Refusal
+from pointsman_core.settled_target import salt
 from pointsman_plugins.plugin import Params
 from pointsman_plugins.preprocessing import IDENTITY, Incoming, RequestProcessor
 from pointsman_plugins.prompt import prompt_of

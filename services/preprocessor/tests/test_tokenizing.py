@@ -18,7 +18,7 @@ from pointsman_contracts.content import PromptTokens
 from pointsman_contracts.journey import Journey, PreprocessRequest
 from pointsman_contracts.subjects import stage_subject
 from pointsman_core.config import Config, ConfigError, Tokenizer, load
-from pointsman_core.prefix import salt
+from pointsman_core.settled_target import salt
 from pointsman_plugins.preprocessing import ENGINE_SALT, IDENTITY, Incoming
 from pointsman_preprocessor.configuration import check, compile_pipeline
 from pointsman_preprocessor.domain.blocks import chain

@@ -8,7 +8,7 @@ import xxhash
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pointsman_core.prefix import salt, salted
+from pointsman_core.settled_target import salt, salted
 from pointsman_worker_agent.domain.kv_blocks import EngineBlocks
 from pointsman_worker_agent.domain.kv_wire import BlocksRemoved, BlocksStored, Cleared, EngineHash
 

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import JsonValue
 
-from pointsman_apis.decode import LOOK_ABOVE, check_density
+from pointsman_apis.requests import LOOK_ABOVE, check_density
 from pointsman_core.refusal import Refusal
 
 

@@ -27,6 +27,7 @@ _MEMBER: Final = re.compile(
     re.DOTALL,
 )
 """A key and, unless arrays or objects nest in it, its value with the comma or brace behind it."""
+_STRINGS: Final = re.compile(_STRING, re.DOTALL)
 _OPENING: Final = re.compile(rb"[ \t\r\n]*\{")
 _NEXT: Final = re.compile(rb"[ \t\r\n]*([,}])")
 _INNER: Final = re.compile(_FLAT + b"|" + _STRING + rb"|[{}\[\]]", re.DOTALL)
@@ -48,6 +49,11 @@ def edit_fields(body: bytes, edits: Mapping[str, bytes | None]) -> bytes:
     """
     if not edits:
         return body
+    if len(edits) == 1:
+        [(key, value)] = edits.items()
+        changed = _with_value(body, key, value) if value is not None else None
+        if changed is not None:
+            return changed
     members = _members(body)
     opening = members[0][1] if members else body.index(b"{") + 1
     pieces: list[bytes] = []
@@ -76,6 +82,23 @@ def edit_fields(body: bytes, edits: Mapping[str, bytes | None]) -> bytes:
             kept = True
     pieces.append(body[end:])
     return b"".join(pieces)
+
+
+def _with_value(body: bytes, key: str, value: bytes) -> bytes | None:
+    """As `edit_fields`, for a field that is there and whose name occurs nowhere else; None where that isn't certain.
+    Spares the look at every member."""
+    name = _quote(key)
+    at = body.find(name)
+    # A name may be spelt with escapes.
+    if at < 0 or body.find(name, at + 1) >= 0 or b"\\u" in body:
+        return None
+    before = _STRINGS.sub(b"", body[:at])
+    if b'"' in before or len(before.translate(None, b"}]")) - len(before.translate(None, b"{[")) != 1:
+        return None  # it stands within a text, or an object within this one
+    member = _MEMBER.match(body, at)
+    if member is None or member.start(2) < 0:
+        return None
+    return b"".join((body[: member.start(2)], value, body[member.end(2) :]))
 
 
 def _members(body: bytes) -> list[_Member]:

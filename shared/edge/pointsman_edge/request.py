@@ -108,10 +108,10 @@ class EdgeRequest(ABC):
     def closed(self) -> None:
         """The request has ended, and can't be interrupted any more: record the facts that are only known now."""
 
-    def take_in(self, headers: Headers, peer: str) -> ClientHeaders:
-        """The client's headers, sorted by their readers. Raises Refusal if they can't be taken."""
-        edge = self.edge
-        read = edge.headers.read(headers, trusted=edge.trusted.include(peer))
+    def take_in(self, headers: Headers, *, trusted: bool) -> ClientHeaders:
+        """The client's headers, sorted by their readers; `trusted` as in `HeaderRules.read`. Raises Refusal if they
+        can't be taken."""
+        read = self.edge.headers.read(headers, trusted=trusted)
         record = self.record
         kind = record.api.body
         if kind != "json" or read.content_type != "application/json" or read.content_encoding is not None:
@@ -132,12 +132,8 @@ class EdgeRequest(ABC):
         edge, record, requested = self.edge, self.record, self.requested
         request_id, policy = record.request_id, record.policy
         record.held = edge.bodies.hold(request_id, body)
-        parent = edge.tracing.adopt(headers.traceparent)
-        if parent is not None:
-            self.span = edge.tracing.begin(
-                f"{self.method} {record.api.path}", parent, "server", pointsman__request_id=request_id
-            )
-            record.traceparent = self.span.traceparent
+        if headers.traceparent is not None or edge.tracing.exports:
+            self._begin_trace(headers.traceparent)
         if requested.response is not None:
             stored = self._stored = edge.responses.find(requested.response, policy.config)
             if stored is not None:
@@ -161,6 +157,15 @@ class EdgeRequest(ABC):
             headers=stages,
             client=peer if forwarded_for is None else edge.trusted.client_of(peer, forwarded_for),
         )
+
+    def _begin_trace(self, header: str | None) -> None:
+        record, tracing = self.record, self.edge.tracing
+        parent = tracing.adopt(header)
+        if parent is not None:
+            self.span = tracing.begin(
+                f"{self.method} {record.api.path}", parent, "server", pointsman__request_id=record.request_id
+            )
+            record.traceparent = self.span.traceparent
 
     def decided(self, reply: Decision | Rejection | Answer) -> Decision | Answer:
         """Record the reply of the stages. Raises Refusal for a rejection."""

@@ -14,9 +14,8 @@ import xxhash
 from pydantic import JsonValue
 
 from pointsman_apis.content_parts import MEDIA
-from pointsman_apis.decode import AROUND, written
 from pointsman_apis.fields import Document
-from pointsman_apis.requests import StructuredBody
+from pointsman_apis.requests import AROUND, StructuredBody, written
 
 BYTES_PER_TOKEN: Final = 4
 """Bytes of UTF-8 text per token; 3.5 to 4.5 for English and code with current vocabularies. Token ids take four

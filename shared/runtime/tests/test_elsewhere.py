@@ -6,7 +6,7 @@ from pointsman_contracts.journey import BodyEdit, HeaderEdit, Journey, RequestFa
 from pointsman_contracts.reply import REPLY, Decision, Rejection, Reply
 from pointsman_contracts.scheduling import RequestScheduled
 from pointsman_contracts.subjects import ANY
-from pointsman_core.prefix import salted
+from pointsman_core.settled_target import salted
 from pointsman_runtime.journey.elsewhere import next_model
 from pointsman_runtime.journey.hop import Hop
 from pointsman_runtime.journey.journeys import Journeys

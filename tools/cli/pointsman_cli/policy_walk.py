@@ -26,6 +26,7 @@ from pointsman_contracts.journey import Journey, PreprocessRequest, StageReport,
 from pointsman_core.config import DEFAULT_GUARD, Config, Profile, StageUse
 from pointsman_core.permission import allowed_models
 from pointsman_core.refusal import Refusal
+from pointsman_core.settled_target import settled
 from pointsman_edge.taking_in.request_headers import HeaderRules
 from pointsman_guard.configuration import compile_all as compile_guards
 from pointsman_guard.domain import words
@@ -43,7 +44,6 @@ from pointsman_preprocessor.domain.chain import Chain
 from pointsman_preprocessor.domain.pipeline import depart, describe
 from pointsman_preprocessor.domain.request_headers import read_headers
 from pointsman_profile_picker.configuration import compile_routing
-from pointsman_runtime.journey.settled_target import settled
 
 REQUEST_S: Final = 600.0
 PATIENCE_S: Final = 5.0

@@ -63,7 +63,7 @@ class ExtProcRequest(EdgeRequest):
         if self._refusal is not None:
             raise self._refusal
         head, edge, record = self._head, self.edge, self.record
-        headers = self.take_in(head.sent, head.peer)
+        headers = self.take_in(head.sent, trusted=self.edge.trusted.include(head.peer))
         whole = await self._stream.body(head, record.policy.limits.max_body)
         check_presence(whole.data, record.api.body)
         stages, rewrite = told(headers.stages, head.subset)

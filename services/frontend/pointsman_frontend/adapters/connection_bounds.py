@@ -1,4 +1,4 @@
-"""The bounds of a connection until it has sent a request, and the answer to a refused connection."""
+"""What every connection is held to, and the answer to a refused one."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -12,7 +12,7 @@ _PHRASES: Final = {400: b"Bad Request", 408: b"Request Timeout", 431: b"Request 
 
 @dataclass(frozen=True, slots=True)
 class Bounds:
-    """Limits of a connection until it has sent a request."""
+    """The limits of a connection until it has sent a request, and whom it trusts."""
 
     head_bytes: int
     """Length of request line and headers, and of what isn't body after them: chunk sizes and trailers."""
@@ -22,6 +22,8 @@ class Bounds:
     """Makes the request id of a refusal."""
     count: Callable[[str], None]
     """Takes the reason of each refusal."""
+    trusts: Callable[[str], bool] = lambda _peer: False
+    """Whether a peer is a proxy whose word about its client is believed."""
 
 
 def refusal(status: int, message: str, code: str, request_id: str) -> bytes:

@@ -53,14 +53,12 @@ class EngineConnection(asyncio.Protocol):
         self._busy = False
         self._failure: Exception | None = None
         self._head_bytes = 0
-        self._in_body = False
-        self._asking = False
-        """The wait is for the answer to begin."""
         self._answering = False
         self._first_byte_due = 0.0
         self._idle_limit_s = 0.0
         self._heard_at = 0.0
         self.status = 0
+        """Of the answer; 0 before its head is complete."""
         self.headers: list[tuple[bytes, bytes]] = []
         self.complete = False
         """The whole answer has arrived."""
@@ -85,7 +83,6 @@ class EngineConnection(asyncio.Protocol):
         self._busy = True
         self.status = 0
         self.headers = []
-        self._in_body = False
         self._head_bytes = 0
         self.complete = False
         self.untouched = True
@@ -94,7 +91,6 @@ class EngineConnection(asyncio.Protocol):
         self._first_byte_due = self._heard_at + first_byte_limit_s
         self._idle_limit_s = idle_limit_s
         transport.writelines((head, body))
-        self._asking = True
         began = self._waiter = self._loop.create_future()
         return began
 
@@ -105,7 +101,6 @@ class EngineConnection(asyncio.Protocol):
                 return b""
             if self._failure is not None:
                 raise AnswerCutOff(str(self._failure)) from self._failure
-            self._asking = False
             self._waiter = self._loop.create_future()
             await self._waiter
         chunks, self._chunks = self._chunks, []
@@ -189,14 +184,14 @@ class EngineConnection(asyncio.Protocol):
                 self._fail(EndpointFailed("failed", f"sent more than {LONGEST_HEAD} bytes of headers or trailers"))
                 return
         if self._chunks or self.complete or self.status in _REFUSING:
-            self._answering = True
             if self._waiter is not None:
                 self._wake()
+            self._answering = True
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._transport = None
         if self._busy and not self.complete and self._failure is None:
-            if self._in_body and exc is None and _FRAMING.isdisjoint(map(_NAME, self.headers)):
+            if self.status and exc is None and _FRAMING.isdisjoint(map(_NAME, self.headers)):
                 # The answer ends with the connection.
                 self.complete = True
                 self._wake()
@@ -208,7 +203,7 @@ class EngineConnection(asyncio.Protocol):
             raise ValueError("a second answer to one request")
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        if self._in_body:
+        if self.status:
             return  # a trailer, which must not pass for a header (RFC 9110, 6.5.1)
         self.headers.append((name.lower(), value))
 
@@ -218,7 +213,6 @@ class EngineConnection(asyncio.Protocol):
             raise ValueError("a status below 100")
         if status >= 200:
             self.status = status
-            self._in_body = True
         else:  # the real answer follows
             self.headers = []
             self._head_bytes = 0
@@ -227,7 +221,7 @@ class EngineConnection(asyncio.Protocol):
         self._chunks.append(body)
 
     def on_message_complete(self) -> None:
-        if self._in_body:
+        if self.status:
             self.complete = True
             if not self._parser.should_keep_alive() and self._transport is not None:
                 self._transport.close()
@@ -237,9 +231,11 @@ class EngineConnection(asyncio.Protocol):
         waiter, self._waiter = self._waiter, None
         if waiter is None or waiter.done():
             return
-        if self._asking and self.status in _REFUSING:
+        if self._answering:
+            waiter.set_result(None)
+        elif self.status in _REFUSING:
             waiter.set_exception(EndpointFailed("failed", f"answered {self.status}", self.status))
-        elif self._asking and self._failure is not None and not (self._chunks or self.complete):
+        elif self._failure is not None and not (self._chunks or self.complete):
             waiter.set_exception(self._failure)
         else:
             waiter.set_result(None)

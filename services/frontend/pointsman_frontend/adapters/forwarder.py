@@ -74,13 +74,13 @@ class RetryBudget:
         self._ratio = ratio
         self._burst = burst
         self._saved = burst
-
-    def earn(self) -> None:
-        """A request arrived."""
-        self._saved = min(self._burst, self._saved + self._ratio)
+        self.requests = 0
+        """Requests that arrived since the last attempt was asked for."""
 
     def spend(self) -> bool:
         """Whether one more attempt may be made; takes it from the budget."""
+        self._saved = min(self._burst, self._saved + self._ratio * self.requests)
+        self.requests = 0
         if self._saved < 1.0:
             return False
         self._saved -= 1.0
@@ -103,7 +103,7 @@ class Forwarder:
 
     async def forward(self, request: Outgoing) -> None:
         """Have the request answered. Raises Refusal when no endpoint does."""
-        self._budget.earn()
+        self._budget.requests += 1
         decision = request.decision
         if decision.headers:
             edits = folded(decision.headers, self._edge.metrics.drop_header_edit)

@@ -73,6 +73,7 @@ class _Connection(asyncio.Protocol):
         self._transport: asyncio.Transport = cast("asyncio.Transport", None)
         self._parser = self._new_parser()
         self._peer = ""
+        self._trusted = False
         self._dates: list[tuple[bytes, bytes]] = []
         self._date_lines = b""
         self._gathered: list[bytes] = []
@@ -107,6 +108,7 @@ class _Connection(asyncio.Protocol):
         self._state.connections.add(self)  # pyright: ignore[reportArgumentType] - any object with `shutdown`
         client = get_remote_addr(transport)
         self._peer = client[0] if client else ""
+        self._trusted = self.limits.trusts(self._peer)
         self._since = self._loop.time()
         self._timer = self._loop.call_later(self.limits.head_s, self._look)
 
@@ -201,14 +203,14 @@ class _Connection(asyncio.Protocol):
             headers,
             version,
             self._peer,
+            trusted=self._trusted,
             keep_alive=version != "1.0" and parser.should_keep_alive(),
         )
         if b"expect" in map(_NAME, headers):
             turn.expects_continue = any(n == b"expect" and v.lower() == b"100-continue" for n, v in headers)
         # The turn keeps what it has; trailers, which must not pass for headers (RFC 9110, 6.5.1), are dropped.
         self._headers = []
-        before = self._turn
-        self._turn = turn
+        before, self._turn = self._turn, turn
         if self._waiting or not (before is None or before.complete):
             # The client didn't wait for the answer before.
             self._pause_reading()
@@ -370,11 +372,8 @@ class _Connection(asyncio.Protocol):
     def _look(self) -> None:
         """The connection's one timer; a timer for each request would cost more than it bounds."""
         phase = self._phase
-        if phase is _Phase.SERVED:
-            left = self.limits.head_s
-        else:
-            patience = self._idle_s if phase is _Phase.IDLE else self.limits.head_s
-            left = self._since + patience - self._loop.time()
+        patience = self._idle_s if phase is _Phase.IDLE else self.limits.head_s
+        left = patience if phase is _Phase.SERVED else self._since + patience - self._loop.time()
         if left > 0:
             self._timer = self._loop.call_later(min(left, self.limits.head_s), self._look)
         elif phase is _Phase.HEAD and self._message_open:

@@ -70,7 +70,7 @@ class HttpRequest(EdgeRequest):
         if self._refusal is not None:
             raise self._refusal
         turn, record = self._turn, self.record
-        headers = self.take_in(turn.headers, turn.peer)
+        headers = self.take_in(turn.headers, trusted=turn.trusted)
         body = turn.whole()
         # The parser holds a body to the length that its head gives, which `take_in` has checked.
         if body is None or headers.content_length is None:

@@ -115,15 +115,18 @@ class Turn:
         version: str,
         peer: str,
         *,
+        trusted: bool,
         keep_alive: bool,
     ) -> None:
-        """`headers`: names in lower case; `version`: of HTTP, e.g. `1.1`; `peer`: the client's address, or empty."""
+        """`headers`: names in lower case; `version`: of HTTP, e.g. `1.1`; `peer`: the client's address, or empty;
+        `trusted`: it is a proxy whose word about its client is believed."""
         self.wire = wire
         self.method = method
         self.target = target
         self.headers = headers
         self.version = version
         self.peer = peer
+        self.trusted = trusted
         self.keep_alive = keep_alive
         self.body: list[bytes] = []
         """What has come of the body, and wasn't read."""

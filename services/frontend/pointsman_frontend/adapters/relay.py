@@ -17,10 +17,7 @@ _EVENT_STREAM: Final = b"text/event-stream"
 
 def is_stream(headers: Headers) -> bool:
     """Whether an answer with these headers is a stream of server-sent events."""
-    for name, value in headers:  # noqa: SIM110 - a generator would cost a call for each header
-        if name == b"content-type" and value.lower().startswith(_EVENT_STREAM):
-            return True
-    return False
+    return dict(headers).get(b"content-type", b"").lower().startswith(_EVENT_STREAM)
 
 
 class Answering(Protocol):

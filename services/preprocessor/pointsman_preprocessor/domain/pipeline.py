@@ -7,7 +7,7 @@ from pointsman_contracts.journey import BlockChain, Journey, RequestFacts, Stage
 from pointsman_core.config import Config, ProcessorUse, active
 from pointsman_core.fingerprint import deciding, fingerprint
 from pointsman_core.plugins import within
-from pointsman_core.prefix import salt
+from pointsman_core.settled_target import salt
 from pointsman_plugins.preprocessing import ENGINE_SALT, IDENTITY, Incoming, Ports, RequestProcessor
 from pointsman_plugins.prompt import BYTES_PER_TOKEN, Prompt
 from pointsman_plugins.registry import Registry

@@ -11,7 +11,7 @@ from typing import Final
 
 import xxhash
 
-from pointsman_core.prefix import salt
+from pointsman_core.settled_target import salt
 from pointsman_worker_agent.domain.kv_wire import BlocksRemoved, BlocksStored, EngineHash, Event
 
 TOKEN_BYTES: Final = 4

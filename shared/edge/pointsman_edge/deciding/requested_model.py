@@ -1,8 +1,7 @@
 """The model that a body asks for. Read by the edge only when it decides alone; otherwise the preprocessor does it."""
 
-from pointsman_apis.decode import decode, written
 from pointsman_apis.paths import route_of
-from pointsman_apis.requests import model_of, parse
+from pointsman_apis.requests import decode, model_of, parse, written
 from pointsman_contracts.journey import PreprocessRequest
 from pointsman_core.config import Config
 from pointsman_core.refusal import Refusal

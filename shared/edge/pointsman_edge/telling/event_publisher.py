@@ -1,7 +1,9 @@
 """Publishes the edge's events: numbered without gaps, in order, and kept while the bus is away."""
 
 import time
-from collections import deque
+from collections import defaultdict, deque
+from functools import partial
+from itertools import count
 from typing import Protocol
 
 from prometheus_client import CollectorRegistry, Gauge
@@ -47,7 +49,7 @@ class EventPublisher:
         self._bus = bus
         self._source = source
         self._kept = kept
-        self._numbers: dict[tuple[type[Message], str], int] = {}
+        self._numbers: defaultdict[tuple[type[Message], str], count[int]] = defaultdict(partial(count, 1))
         self._waiting: deque[tuple[Message, str]] = deque()
         self._too_large: set[type[Message]] = set()
         """Types of events of which one was too large for the bus."""
@@ -69,7 +71,7 @@ class EventPublisher:
             ResponseStarted(
                 request_id=record.request_id,
                 source=self._source,
-                sequence=self._number(ResponseStarted, record.pool),
+                sequence=next(self._numbers[ResponseStarted, record.pool]),
                 at_ms=_unix_ms(),
                 pool=record.pool,
                 worker=worker,
@@ -86,7 +88,7 @@ class EventPublisher:
             AttemptFailed(
                 request_id=record.request_id,
                 source=self._source,
-                sequence=self._number(AttemptFailed, record.pool),
+                sequence=next(self._numbers[AttemptFailed, record.pool]),
                 at_ms=_unix_ms(),
                 pool=record.pool,
                 worker=attempt.worker,
@@ -106,7 +108,7 @@ class EventPublisher:
             RequestRejected(
                 request_id=record.request_id,
                 source=self._source,
-                sequence=self._number(RequestRejected, stage),
+                sequence=next(self._numbers[RequestRejected, stage]),
                 at_ms=_unix_ms(),
                 stage=stage,
                 status=refusal.status,
@@ -127,7 +129,7 @@ class EventPublisher:
             RequestAnswered(
                 request_id=record.request_id,
                 source=self._source,
-                sequence=self._number(RequestAnswered, answer.stage),
+                sequence=next(self._numbers[RequestAnswered, answer.stage]),
                 at_ms=_unix_ms(),
                 stage=answer.stage,
                 status=answer.status,
@@ -144,7 +146,7 @@ class EventPublisher:
     def completed(self, record: RequestRecord, now: float) -> None:
         """The request has ended; `now` is monotonic."""
         pool = record.pool
-        number = self._number(ResponseCompleted, pool)
+        number = next(self._numbers[ResponseCompleted, pool])
         self._send(record.completed(self._source, number, time.time_ns() // 1_000_000, now), pool)
 
     def reviewed(self, record: RequestRecord, stages: tuple[StageReport, ...]) -> None:
@@ -153,7 +155,7 @@ class EventPublisher:
             ResponseReviewed(
                 request_id=record.request_id,
                 source=self._source,
-                sequence=self._number(ResponseReviewed, record.pool),
+                sequence=next(self._numbers[ResponseReviewed, record.pool]),
                 at_ms=_unix_ms(),
                 pool=record.pool,
                 stages=stages,
@@ -172,12 +174,6 @@ class EventPublisher:
             except (MessageTooLarge, PayloadTooLarge) as error:
                 self._too_large_for_the_bus(message, error)
             self._waiting.popleft()
-
-    def _number(self, message: type[Message], route: str) -> int:
-        key = (message, route)
-        number = self._numbers.get(key, 0) + 1
-        self._numbers[key] = number
-        return number
 
     def _send(self, message: Message, route: str) -> None:
         if not self._waiting:

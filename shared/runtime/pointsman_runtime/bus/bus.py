@@ -30,14 +30,17 @@ T = TypeVar("T")
 class _Channel:
     """A subject that messages of one type are published to, and the text that their headers share."""
 
-    __slots__ = ("head", "id_head", "is_event", "subject")
+    __slots__ = ("event_head", "head", "id_head", "is_event", "subject", "type_id")
 
     def __init__(self, message: type[Message], route: tuple[str, ...]) -> None:
         self.subject = subject(message, *route)
         self.is_event = message.address.kind == "evt"
-        self.head = message_headers.build(message.address.type_id).decode().removesuffix("\r\n")
+        self.type_id = message.address.type_id
+        self.head = message_headers.build(self.type_id).decode().removesuffix("\r\n")
         self.id_head = f"{MESSAGE_ID}: {self.subject}:"
         """Of an event; its source and sequence follow."""
+        self.event_head = self.head + self.id_head
+        """Of an event without a trace."""
 
     def headers(self, traceparent: str | None) -> bytes:
         """Those of a message without an id."""
@@ -197,9 +200,7 @@ class Bus:
             return
         if channel.is_event:
             facts = message.__dict__
-            self.publish_written(
-                kind, message.encode(), facts.get("source"), facts.get("sequence"), *route, traceparent=traceparent
-            )
+            self._publish_event(channel, message.encode(), facts.get("source"), facts.get("sequence"), traceparent)
         else:
             self._outside.publish(channel.subject, message.encode(), headers=channel.headers(traceparent))
 
@@ -229,11 +230,7 @@ class Bus:
         """As `publish`, of an event that is encoded: `payload` is a `message` with this source and sequence. The
         services of this process don't receive it."""
         channel = self._channels.get((message, *route)) or self._channel(message, route)
-        if len(payload) > JOURNEY_LIMIT:
-            raise MessageTooLarge(message.address.type_id, JOURNEY_LIMIT, len(payload))
-        trace = f"{TRACEPARENT}: {traceparent}\r\n" if traceparent else ""
-        headers = f"{channel.head}{trace}{channel.id_head}{source}:{sequence}\r\n\r\n".encode()
-        self._outside.publish(channel.subject, payload, "", headers, relaxed=True)
+        self._publish_event(channel, payload, source, sequence, traceparent)
 
     def publish_to_peers(self, message: type[Message], payload: bytes, *route: str) -> None:
         """As `publish`, of a signal that is encoded: `payload` is a `message`. The services of this process don't
@@ -260,6 +257,17 @@ class Bus:
         if not payload and message_headers.status(headers) == "503":
             raise NoListener(to)
         return payload
+
+    def _publish_event(
+        self, channel: _Channel, payload: bytes, source: str | None, sequence: int | None, traceparent: str | None
+    ) -> None:
+        if len(payload) > JOURNEY_LIMIT:
+            raise MessageTooLarge(channel.type_id, JOURNEY_LIMIT, len(payload))
+        head = channel.event_head
+        if traceparent:
+            head = f"{channel.head}{TRACEPARENT}: {traceparent}\r\n{channel.id_head}"
+        headers = f"{head}{source}:{sequence}\r\n\r\n".encode()
+        self._outside.publish(channel.subject, payload, "", headers, relaxed=True)
 
     def _channel(self, message: type[Message], route: tuple[str, ...]) -> "_Channel":
         if len(self._channels) >= KEPT:

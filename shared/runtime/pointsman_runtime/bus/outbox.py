@@ -27,6 +27,7 @@ class Outbox:
         """As `Link.reason`."""
         self._transport: asyncio.WriteTransport | None = None
         self._commands: list[bytes] = []
+        """In pieces, which are put together when they are written."""
         self._relaxed: list[bytes] = []
         self._relaxed_size = 0
         self._size = 0
@@ -66,20 +67,20 @@ class Outbox:
         size = len(payload) + len(headers)
         if size > self.max_payload:
             raise PayloadTooLarge(self.max_payload, size)
-        verb = f"HPUB {subject} {reply} {len(headers)} {size}\r\n" if headers else f"PUB {subject} {reply} {size}\r\n"
-        command = b"".join((verb.encode(), headers, payload, b"\r\n"))
-        size = len(command)
-        if self._size + self._relaxed_size + size > UNSENT_LIMIT:
+        text = f"HPUB {subject} {reply} {len(headers)} {size}\r\n" if headers else f"PUB {subject} {reply} {size}\r\n"
+        verb = text.encode()
+        size += len(verb) + 2
+        if self._size + size > UNSENT_LIMIT:
             self._make_room(size)
         if relaxed:
-            self._relaxed.append(command)
+            self._relaxed += (verb, headers, payload, b"\r\n")
             self._relaxed_size += size
-            if self._later is None:
-                self._later = asyncio.get_running_loop().call_later(RELAXED_S, self.write_all)
             if self._relaxed_size > RELAXED_BYTES:
                 self.write_all()
+            elif self._later is None:
+                self._later = asyncio.get_running_loop().call_later(RELAXED_S, self.write_all)
             return
-        self._commands.append(command)
+        self._commands += (verb, headers, payload, b"\r\n")
         self._size += size
         if not self._planned and not self.held:
             self._planned = True
@@ -91,7 +92,7 @@ class Outbox:
         commands, transport = self._commands, self._transport
         if not commands or transport is None:
             return
-        transport.write(commands[0] if len(commands) == 1 else b"".join(commands))
+        transport.write(b"".join(commands))
         self._commands = []
         self._size = transport.get_write_buffer_size()
 

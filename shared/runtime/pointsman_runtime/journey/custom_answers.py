@@ -9,8 +9,8 @@ from pointsman_contracts.identity import Identity
 from pointsman_contracts.journey import HeaderEdit, Journey, RequestFacts, StageReport, Target, retold
 from pointsman_contracts.reply import Answer, Decision, Parked, Rejection, read_reply
 from pointsman_core.permission import IDENTITY, NOT_ALLOWED, allowed_models, may_use, not_allowed
+from pointsman_core.settled_target import settled
 from pointsman_runtime.journey.routing_slip import failed, in_shadow, shadowed
-from pointsman_runtime.journey.settled_target import settled
 
 NOTE_LIMIT: Final = 512
 """Characters of a note that are kept."""

@@ -9,7 +9,7 @@ from pointsman_contracts.identity import Identity
 from pointsman_contracts.journey import Journey, StageReport, retold
 from pointsman_contracts.reply import ChosenEndpoint, Decision
 from pointsman_contracts.scheduling import RequestScheduled
-from pointsman_runtime.journey.settled_target import settled
+from pointsman_core.settled_target import settled
 
 NO_POOL: Final = "-"
 """Stands for the pool in events about requests that have none."""

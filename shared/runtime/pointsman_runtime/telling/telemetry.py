@@ -77,6 +77,8 @@ class Tracing:
     def __init__(self, provider: "TracerProvider | None" = None, ratio: float = 0.0) -> None:
         """`ratio`: the share of requests without a trace of their own that an edge samples."""
         self._provider = provider
+        self.exports: Final = provider is not None
+        """Whether requests without a trace of their own may get one."""
         if provider is None:
             return
         # The SDK takes 100 ms to import: only a process that exports pays for it.

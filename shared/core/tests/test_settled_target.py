@@ -1,7 +1,7 @@
 """A journey whose target is settled: the blocks and the body are that target's."""
 
 from pointsman_contracts.journey import BlockChain, BodyEdit, Journey, RequestFacts, Target
-from pointsman_runtime.journey.settled_target import settled
+from pointsman_core.settled_target import settled
 from pointsman_testing import builders
 
 
