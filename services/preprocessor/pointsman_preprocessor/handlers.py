@@ -15,6 +15,7 @@ from pointsman_contracts.journey import Journey, PreprocessRequest, StageReport
 from pointsman_contracts.reply import Answer, Rejection
 from pointsman_core.refusal import Refusal
 from pointsman_plugins.preprocessing import Incoming
+from pointsman_plugins.prompt import prompt_of
 from pointsman_preprocessor.domain.asker import ASKS_WHO, allowed_models_answer, asker
 from pointsman_preprocessor.domain.limits.limiter import Limiter, OwnBook
 from pointsman_preprocessor.domain.pipeline import Pipeline, depart, processor_reports
@@ -186,10 +187,8 @@ class Handlers:
         body = parse(request.path, raw, self._max_values, content_type=content_type)
         if body.api.passed:
             body.model = request.model or model_of(pipeline.config, body)
-        incoming = Incoming(request, body, headers)
-        # Now, because this rejects bodies that nest too deeply for later stages.
-        incoming.measure()
-        return incoming
+        # The prompt now, because this rejects bodies that nest too deeply for later stages.
+        return Incoming(request, body, headers, measured=prompt_of(body))
 
     async def _depart_in_thread(self, incoming: Incoming, hop: Hop[PreprocessRequest], pipeline: Pipeline) -> Journey:
         journey = await self._in_thread(self._reduce, incoming, hop, pipeline)

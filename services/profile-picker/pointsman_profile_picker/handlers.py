@@ -54,7 +54,8 @@ class Handlers:
                 "response": route.response,
             }
             if not route.selects:
-                allowed = allowed_models(journey.request.attributes)
+                attributes = journey.request.attributes
+                allowed = allowed_models(attributes) if attributes else None
                 target, block_tokens, alternatives = routing.serving(
                     journey.wanted, self._pools, journey.model, allowed
                 )

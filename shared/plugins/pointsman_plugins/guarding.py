@@ -57,7 +57,7 @@ class Checked:
     @property
     def size(self) -> int:
         """Characters."""
-        return sum(len(text.text) for text in self.texts)
+        return sum([len(text.text) for text in self.texts])
 
 
 class DetectorFailed(Exception):

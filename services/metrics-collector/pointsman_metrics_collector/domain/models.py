@@ -42,9 +42,10 @@ class ModelNames:
         """The pool, `-` without one, and the name by which requests and the configuration know the model that served,
         or was asked for."""
         pool = completed.pool if completed.pool in self._pools or completed.pool == NO_POOL else OTHER
-        if completed.target is not None:
-            return pool, self.of(completed.target)
-        return pool, completed.model if completed.model in self._names else OTHER
+        target = completed.target
+        if target is None:
+            return pool, completed.model if completed.model in self._names else OTHER
+        return pool, self._by_target.get((target.pool, target.provider, target.model)) or self.of(target)
 
     def of(self, target: Target | EndTarget) -> str:
         """The name of what serves."""

@@ -178,13 +178,7 @@ class CompiledSelector:
             totals[chosen],
             out,
             self._old_pools(question) if ranking.reads_pools else (),
-            tuple(
-                [
-                    f"{scorer.name}: {remark}"
-                    for scorer in ranking.remarking
-                    if (remark := scorer.remark(question)) is not None
-                ]
-            ),
+            self._remarks(ranking, question) if ranking.remarking else (),
         )
 
     def _filter(
@@ -192,7 +186,8 @@ class CompiledSelector:
     ) -> tuple[list[Candidate], dict[str, str]]:
         left = list(self.candidates)
         out: dict[str, str] = {}
-        allowed = allowed_models(question.journey.request.attributes)
+        attributes = question.journey.request.attributes
+        allowed = allowed_models(attributes) if attributes else None
         if allowed is not None:
             left = [candidate for candidate in left if may_use(allowed, candidate.name, candidate.groups)]
             out = {candidate.name: _NOT_ALLOWED for candidate in self.candidates if candidate not in left}
@@ -244,6 +239,10 @@ class CompiledSelector:
             code="no_model_available",
             retry_after_s=min(waits) if waits else None,
         )
+
+    def _remarks(self, ranking: _Ranking, question: ModelQuestion) -> tuple[str, ...]:
+        remarks = [(scorer.name, scorer.remark(question)) for scorer in ranking.remarking]
+        return tuple([f"{name}: {remark}" for name, remark in remarks if remark is not None])
 
     def _old_pools(self, question: ModelQuestion) -> tuple[str, ...]:
         oldest = question.now_s - TIMES.snapshot_old_s
