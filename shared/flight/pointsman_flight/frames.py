@@ -24,6 +24,7 @@ DEFLATED: Final = 1
 HASHES: Final = 2
 
 _SMALL: Final = 512
+_LARGE: Final = 2**16
 _SAMPLE: Final = 4096
 """Bytes from the middle of a large payload that tell whether it shrinks."""
 _WORTH: Final = 0.75
@@ -77,7 +78,7 @@ def framed(payload: bytes, chain: int, flags: int = 0) -> tuple[bytes, int]:
 
 def _shrinks(payload: bytes) -> bool:
     """Whether deflating may be worth its time."""
-    if len(payload) <= 4 * _SAMPLE:
+    if len(payload) <= _LARGE:
         return True
     middle = len(payload) // 2
     return len(zlib.compress(payload[middle : middle + _SAMPLE], 1)) <= _WORTH * _SAMPLE
@@ -87,8 +88,8 @@ def _repeat(hashes: bytes) -> bool:
     """The same of block hashes. Those of different prompts don't shrink: trying costs as much CPU as everything else
     that is done for the log. One in eight hashes, by its value, shows how many come again."""
     numbers = np.frombuffer(hashes, dtype="<u8")
-    sample = numbers[numbers % 8 == 0]
-    return len(np.unique(sample)) <= _WORTH * len(sample)
+    sample = numbers[numbers & 7 == 0]
+    return len(set(sample.tolist())) <= _WORTH * len(sample)
 
 
 def frames(content: bytes | memoryview, chain: int, offset: int = 0) -> Iterator[Frame | Torn]:
