@@ -54,17 +54,18 @@ class Chooser:
         request that has since waited for its engine; it doesn't wait again."""
         revision = self._configuration.revisions[journey.revision]
         target = journey.target
-        policy = revision.compiled.get(target.pool) if target is not None and target.pool is not None else None
-        if target is None or target.pool is None or policy is None:
+        name = "" if target is None else target.pool or ""
+        policy = revision.compiled.get(name)
+        if target is None or policy is None:
             return hop.refuse(_no_pool(journey, revision))
         began = time.perf_counter()
-        pool = self._pools.of(target.pool)
+        pool = self._pools.of(name)
         if journey.request.block_tokens != pool.block_tokens and journey.request.blocks:
             journey = _fitting(journey, pool.block_tokens)
         request = _request(journey, target, queued_s) if bound is None else bound.request
         outcome = pool.decide(request, time.monotonic(), _seed(journey.request_id), policy)
         took_s = time.perf_counter() - began
-        metrics = self._metrics.of(target.pool)
+        metrics = self._metrics.of(name)
         metrics.took(took_s)
         if not isinstance(outcome, Scheduled):
             if isinstance(outcome, Refused):

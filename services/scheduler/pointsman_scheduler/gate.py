@@ -14,6 +14,7 @@ from pointsman_runtime.journey.hop import Hop
 from pointsman_runtime.telling.logs import Log
 from pointsman_scheduler.binding import Binding
 from pointsman_scheduler.domain.flow_control import (
+    LOOK_AGAIN_S,
     Capacity,
     Dispatch,
     Drop,
@@ -29,10 +30,11 @@ from pointsman_scheduler.metrics import SchedulerMetrics
 
 WOKEN_AT_ONCE: Final = 16
 """Requests that leave in one turn of the event loop: each costs a decision."""
-FRESH_S: Final = 0.01
 ROOMY: Final = 0.5
-"""Up to this saturation, one more request for each endpoint doesn't fill the pool, so one measurement serves as
-many."""
+"""Up to this saturation, one more request for each endpoint doesn't fill the pool, so one measurement serves as many
+for `LOOK_AGAIN_S`."""
+FRESH_S: Final = 0.01
+"""How long it serves requests although the pool's workers reported since."""
 
 _log = Log("gate")
 
@@ -50,6 +52,7 @@ class _Queue:
         self.flow: Final = FlowController[WaitingJourney](policy)
         self._capacity = Capacity(0, 0.0)
         self._measured_at = float("-inf")
+        self._serves_for = LOOK_AGAIN_S
         self._serves_below = 0
         """Requests on the books from which on the measurement is out of date."""
         self.timer: asyncio.Handle | None = None
@@ -60,7 +63,7 @@ class _Queue:
         """The pool's capacity, for a request that comes while none waits: the last measurement, while the pool has
         room. A measurement costs a fifth of a decision."""
         capacity = self._capacity
-        fresh = now - self._measured_at <= FRESH_S and capacity.saturation <= ROOMY
+        fresh = now - self._measured_at <= self._serves_for and capacity.saturation <= ROOMY
         return capacity if fresh and len(self.pool.books) < self._serves_below else self.measure(now)
 
     def measure(self, now: float) -> Capacity:
@@ -71,8 +74,13 @@ class _Queue:
         saturation = self.flow.policy.detector.saturation(fleet, now) if endpoints else 0.0
         self._capacity = capacity = Capacity(endpoints, saturation)
         self._measured_at = now
+        self._serves_for = LOOK_AGAIN_S
         self._serves_below = len(self.pool.books) + endpoints
         return capacity
+
+    def changed(self) -> None:
+        """The pool's workers reported, came, left or failed."""
+        self._serves_for = FRESH_S
 
 
 class Gate:
@@ -135,6 +143,13 @@ class Gate:
         self._parked[key] = queue
         self._metrics.of(queue.pool.pool).parked()
         return hop.park(outcome.reason)
+
+    def changed(self, pool: PoolScheduler) -> None:
+        """The pool's workers reported, came, left or failed."""
+        queue = self._queues.get(pool.pool)
+        if queue is not None:
+            queue.changed()
+        self.stirred(pool)
 
     def stirred(self, pool: PoolScheduler) -> None:
         """Look at the pool in the next turn of the event loop: something happened that may let a request go."""

@@ -38,19 +38,19 @@ class Handlers:
         """Take a worker's registration or its renewal. ValueError when it is invalid."""
         pool = self._pools.of(registration.pool)
         pool.register(registration, self._clock())
-        self._gate.stirred(pool)
+        self._gate.changed(pool)
 
     def left(self, pool: str, worker: str) -> None:
         """A worker reported that it leaves, or its registration lapsed."""
         found = self._pools.of(pool)
         found.remove(worker, self._clock())
-        self._gate.stirred(found)
+        self._gate.changed(found)
 
     def load(self, load: WorkerLoad) -> None:
         """A worker's load report."""
         pool = self._pools.of(load.pool)
         pool.hear(load, self._clock())
-        self._gate.stirred(pool)
+        self._gate.changed(pool)
 
     def started(self, event: ResponseStarted) -> None:
         """The first byte of an answer came."""
@@ -64,7 +64,7 @@ class Handlers:
         pool = self._pools.get(event.pool)
         if pool is not None:
             pool.books.failed(event, self._clock())
-            self._gate.stirred(pool)
+            self._gate.changed(pool)
 
     def completed(self, event: AnyEnd) -> None:
         """A request is over. An edge whose client left before the decision doesn't know the pool. Its request may then

@@ -1,7 +1,9 @@
 """Requests wait while their pool is saturated; each gets exactly one answer, or none when its client has gone."""
 
 import asyncio
+import time
 from collections.abc import AsyncIterator
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -12,12 +14,14 @@ from pointsman_contracts.journey import Journey, RequestFacts, Target
 from pointsman_contracts.reply import Decision, Parked, Rejection
 from pointsman_contracts.response import ResponseCompleted
 from pointsman_contracts.worker import WorkerLoad, WorkerRegistration
+from pointsman_plugins.scheduling.fleet import Fleet
 from pointsman_plugins.scheduling.request import ScheduleRequest
 from pointsman_runtime.bus.bus import Bus
 from pointsman_runtime.journey.hop import Outcome
 from pointsman_runtime.journey.journeys import Journeys
 from pointsman_runtime.service.configuration import Configuration
 from pointsman_runtime.telling.process import Process
+from pointsman_scheduler import gate
 from pointsman_scheduler.announcer import DecisionPublisher
 from pointsman_scheduler.binding import Binding
 from pointsman_scheduler.chooser import Chooser
@@ -399,6 +403,27 @@ async def test_a_pool_that_a_revision_removes_keeps_no_request_waiting_and_takes
     late = desk.ask("late", revision=2)
     assert isinstance(refused := late.sent[0], Rejection)
     assert (refused.status, refused.code) == (404, "model_not_found")
+
+
+async def test_a_pool_with_room_is_measured_again_soon_after_a_report_and_otherwise_after_a_while(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for number in range(2, 20):
+        desk.engine(f"w{number}")
+    detector = desk.configuration.current.compiled["llama"].flow_control.detector
+    saturation, now, measured = detector.saturation, time.monotonic(), list[float]()
+
+    def watched(fleet: Fleet, at: float) -> float:
+        measured.append(round(at - now, 3))
+        return saturation(fleet, at)
+
+    monkeypatch.setattr(detector, "saturation", watched)
+    for number, after_s in enumerate((0.0, 0.009, 0.011, 0.049, 0.051, 0.06, 0.062)):
+        if after_s == 0.06:
+            desk.handlers.load(WorkerLoad(worker="w1", pool="llama", boot_id="1", sequence=2, at_ms=0))
+        monkeypatch.setattr(gate, "time", SimpleNamespace(monotonic=lambda at=now + after_s: at))
+        assert kinds(desk.ask(f"r{number}")) == ["Decision"]
+    assert measured == [0.0, 0.051, 0.062]
 
 
 def test_a_queue_wakes_on_the_loop_that_services_run_on() -> None:

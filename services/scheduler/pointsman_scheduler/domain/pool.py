@@ -179,9 +179,10 @@ class PoolScheduler:
         headers: list[HeaderEdit] = []
         for each in policy.pre_requests:
             headers += each.prepare(request, selection)
-        endpoints = [*map(fleet.workers.__getitem__, primary.chosen)]
+        chosen = primary.chosen
+        endpoints = [*map(fleet.workers.__getitem__, chosen)]
         worker = endpoints[0]
-        cached_tokens = min(request.prompt_tokens, int(matched[primary.chosen[0]]))
+        cached_tokens = min(request.prompt_tokens, int(matched[chosen[0]]))
         holds = self._reserve(request, now, selection, sight, former)
         reasons = [*primary.degraded, *selection.degraded]
         if now - worker.heard > TIMES.worker_silent_s:
@@ -264,6 +265,7 @@ class PoolScheduler:
     ) -> list[Hold]:
         """Put the choice on the books. `former`: the request's reservation for its answer."""
         holds: list[Hold] = []
+        blocks = request.blocks.tobytes()
         as_matched = True
         for leg, run in (("", selection.primary), *selection.legs.items()):
             row = run.chosen[0]
@@ -280,7 +282,7 @@ class PoolScheduler:
             hold = Hold(
                 request.request_id, worker, now, leg, request.edge, self.scheduler, request.attempt,
                 request.prompt_tokens, uncached, request.max_output_tokens or 0, request.block_tokens,
-                request.blocks.tobytes(), request.blocks_precise, request.lora, request.session, selection.rank,
+                blocks, request.blocks_precise, request.lora, request.session, selection.rank,
                 request.stream,
             )  # fmt: skip
             self.books.put(hold, now, request.blocks, matched // request.block_tokens if as_matched else 0)
