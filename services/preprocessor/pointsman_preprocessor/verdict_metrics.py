@@ -31,11 +31,12 @@ class VerdictMetrics:
         if not incoming.verdicts:
             return
         plan = self._plans.of(str((incoming.read(IDENTITY) or {}).get("plan") or ""))
+        children = self._children
         for verdict in incoming.verdicts:
             key = (verdict.processor, verdict.outcome, plan)
-            child = self._children.get(key)
+            child = children.get(key)
             if child is None:
-                child = self._children[key] = self._verdicts.labels(*key)
+                child = children[key] = self._verdicts.labels(*key)
             child.total += 1
         for failure in incoming.failures:
             told = (failure.processor, type(failure.error))

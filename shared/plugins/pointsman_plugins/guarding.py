@@ -2,9 +2,9 @@
 
 from abc import abstractmethod
 from collections.abc import Awaitable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import ClassVar, Literal, NamedTuple, Protocol
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 from pydantic import JsonValue
@@ -45,8 +45,7 @@ class Finding(NamedTuple):
         return self.at is not None and self.end > self.start
 
 
-@dataclass(frozen=True)
-class Checked:
+class Checked(msgspec.Struct, frozen=True):
     """The texts that a detector checks."""
 
     direction: Direction

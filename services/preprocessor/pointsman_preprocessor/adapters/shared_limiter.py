@@ -250,9 +250,9 @@ class SharedLimiter(Limiter):
         # Few of them have any: shards are many more than the tenants whose requests are open.
         for book in filter(_charges_of, books):
             if request in book.charges:
-                for limit, reserved, used in book.settle(request, partial(self._cost, ended), ended.at):
-                    if limit in self.prices:
-                        self._metrics.settled(limit, reserved, used)
+                for settled in book.settle(request, partial(self._cost, ended), ended.at):
+                    if settled.limit in self.prices:
+                        self._metrics.settled(settled.limit, settled.reserved, settled.actual)
 
     def _cost(self, ended: _Ended, limit: str) -> float | None:
         """The cost of an ended request for one limit; None without usage."""

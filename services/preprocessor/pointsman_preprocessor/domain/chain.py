@@ -104,7 +104,7 @@ class Chain:
         return self._run(incoming, iter(self._compiled)) if self._compiled else None
 
     def _run(self, incoming: Incoming, left: Iterator[_Compiled]) -> Awaitable[None] | None:
-        clock = self._clock
+        clock, tell = self._clock, incoming.verdicts.append
         began = clock()
         for step, process, undoable, reports, name in left:
             before = self._enter(step, incoming) if undoable else None
@@ -121,8 +121,7 @@ class Chain:
             if before is not None:
                 self._ended(step, incoming, began, before, None)
             elif reports or incoming.note is not None:
-                took_ms = round((ended - began) * 1000, 3)
-                incoming.verdicts.append(ProcessorVerdict(name, "passed", took_ms, incoming.note))
+                tell(ProcessorVerdict(name, "passed", round((ended - began) * 1000, 3), incoming.note))
                 incoming.note = None
             began = ended
         return None

@@ -6,7 +6,7 @@ or taken back (RFC 0021 of Kuadrant). A request that was never settled counts no
 
 from collections.abc import Callable, Iterator
 from math import inf
-from typing import Final, NamedTuple
+from typing import Final
 
 import msgspec
 
@@ -50,7 +50,7 @@ class _Found(msgspec.Struct, frozen=True, gc=False):
     """With the window of each."""
 
 
-class Settled(NamedTuple):
+class Settled(msgspec.Struct, frozen=True, gc=False):
     """A request whose cost is known."""
 
     limit: str
@@ -219,12 +219,7 @@ class Book:
             counter.add(window, cost, at, risk)
         until = ask.until_ms / 1000 if ask.open_s is None else at + ask.open_s
         charge = _Charge(ask.limit, found.scope, found.names, cost, at, until, ask.kept, risk)
-        key = ask.edge, ask.request_id
-        open_before = self.charges.get(key)
-        if open_before is None:
-            self.charges[key] = [charge]
-        else:
-            open_before.append(charge)
+        self.charges.setdefault((ask.edge, ask.request_id), []).append(charge)
         self._changed = True
 
     def _charge_states(self) -> Iterator[ChargeState]:
@@ -283,10 +278,11 @@ class Book:
 
     def _close(self, charge: _Charge, actual: float | None, now: float, *, refused: bool = False) -> None:
         self._changed = True
+        limit, scope, cost = charge.limit, charge.scope, charge.cost
         for name in charge.windows:
-            counter = self._counter(charge.limit, name, charge.scope)
-            counter.end(charge.cost, charge.risk)
+            counter = self._counters.get((limit, name, scope)) or self._counter(limit, name, scope)
+            counter.end(cost, charge.risk)
             if actual is not None:
-                counter.settle(charge.cost, actual, charge.at, now)
+                counter.settle(cost, actual, charge.at, now)
             elif refused or name.startswith("tokens/"):
-                counter.take_back(charge.cost, charge.at, now)
+                counter.take_back(cost, charge.at, now)

@@ -58,14 +58,14 @@ class OutputLengths:
             known.squares /= known.weight**2
             known.weight = 1.0
             known.whole = sum(known.classes.values())
-        index = ceil(log2(max(1, tokens)) * _PER_DOUBLING)
-        if index not in known.classes:
-            known.classes[index] = 0.0
+        index, classes, weight = ceil(log2(max(1, tokens)) * _PER_DOUBLING), known.classes, known.weight
+        if index not in classes:
+            classes[index] = 0.0
             insort(known.order, index)
-        known.classes[index] += known.weight
-        known.whole += known.weight
-        known.squares += known.weight**2
-        known.weight /= _DECAY
+        classes[index] += weight
+        known.whole += weight
+        known.squares += weight**2
+        known.weight = weight / _DECAY
 
     def expected(self, tenant: str, model: str) -> int | None:
         """Expected tokens; None while too few answers are known (about 55)."""
