@@ -101,7 +101,7 @@ class Chooser:
             level="degraded" if degraded else journey.level,
             reasons=(*journey.reasons, *outcome.reasons) if degraded else journey.reasons,
             scheduler=self._announcer.instance,
-            queued_ms=round(queued_s * 1000, 1),
+            queued_ms=round(queued_s * 1000, 1) if queued_s else 0.0,
             identity=Identity.of(request.attributes) if request.attributes else None,
             prompt_tokens=request.prompt_tokens,
             answers=request.answers,

@@ -4,7 +4,7 @@ removed it, and the scores of the others."""
 from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
 from operator import attrgetter, itemgetter
-from typing import Final, TypeAlias, cast
+from typing import Final, TypeAlias
 
 import msgspec
 import numpy as np
@@ -26,6 +26,8 @@ FEW: Final = 12
 _DIGITS: Final = 4
 _SCALE: Final = 10.0**_DIGITS
 """Rounds as numpy does; Python's `round` with digits differs."""
+_SCALED: Final = _SCALE.__mul__
+_UNSCALED: Final = _SCALE.__rtruediv__
 _SUMS_KEPT: Final = 64
 _NAME: Final = attrgetter("name")
 
@@ -153,7 +155,8 @@ def _index(run: Run, row: int) -> int:
 def _few(run: Run, sight: Sight) -> Fields:
     """As `CandidateColumns`, for a few workers: each of them."""
     now = sight.now
-    heard, kv_usage, running, waiting, matched = cast("list[list[float]]", sight.figures.tolist())
+    figures: list[list[float]] = sight.figures.tolist()
+    heard, kv_usage, running, waiting, matched = figures
     scores: Mapping[str, Sequence[float | None]] = {}
     totals: Sequence[float | None] = []
     if run.scores is not None:
@@ -185,7 +188,7 @@ def _few(run: Run, sight: Sight) -> Fields:
 
 def _rounded(column: Iterable[float]) -> list[float]:
     """To `_DIGITS`, by calls that cost less than a loop."""
-    return [*map(_SCALE.__rtruediv__, map(round, map(_SCALE.__mul__, column)))]
+    return [*map(_UNSCALED, map(round, map(_SCALED, column)))]
 
 
 def _in_place(column: Sequence[float], places: Sequence[int], count: int) -> list[float | None]:
@@ -244,7 +247,7 @@ def _opaque(sight: Sight, rows: Ints | None) -> list[str]:
 
 
 def _whole(rows: Ints) -> list[int]:
-    return cast("list[int]", rows.tolist())
+    return rows.tolist()
 
 
 def _best_rows(run: Run, count: int, shown: int) -> Ints:
