@@ -14,6 +14,7 @@ from pointsman_core.config.flight import FlightSettings
 from pointsman_flight.reader import open_log, open_segment
 from pointsman_flight.records import Header, PeerChanged, PeerWaiting
 from pointsman_flight.writer import SegmentWriter
+from pointsman_scheduler.domain.kv_following import Told
 from pointsman_scheduler.domain.late_binding import PeerRequest
 from pointsman_scheduler.domain.pool import PoolScheduler
 from pointsman_scheduler.domain.pools import Pools
@@ -234,6 +235,17 @@ async def test_an_input_that_cannot_be_recorded_ends_the_segment_and_fails_no_re
     header = after_a_gap(tmp_path)
     assert header.gap.startswith("an input can't be recorded: ")
     assert header.missed > 3
+    assert not replayed(tmp_path)[1]
+
+
+async def test_half_a_block_hash_ends_the_segment_and_not_the_recorder(tmp_path: Path) -> None:
+    rig = Rig(tmp_path, FlightSettings())
+    await rig.fly(100)
+    rig.bench.pool.hear_kv("an unknown engine", LIFE, Told(b"half", ()), complete=True, now=rig.bench.now)
+    await rig.fly(20)
+    await rig.fly(20)
+    await rig.recorder.close()
+    assert after_a_gap(tmp_path).gap == "an input can't be recorded: 4 bytes are no block hashes"
     assert not replayed(tmp_path)[1]
 
 
