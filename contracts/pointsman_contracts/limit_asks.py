@@ -9,7 +9,7 @@ from msgspec.structs import asdict
 from pointsman_contracts.limits import BudgetAsk, BudgetStanding, LimitAsk, LimitVerdict, LimitWindow, WindowStanding
 
 
-class Ask(msgspec.Struct, frozen=True, gc=False):
+class InnerAsk(msgspec.Struct, frozen=True, gc=False):
     """A `LimitAsk`."""
 
     edge: str
@@ -28,27 +28,27 @@ class Ask(msgspec.Struct, frozen=True, gc=False):
     budget: BudgetAsk | None = None
 
 
-class Standing(msgspec.Struct, frozen=True, gc=False):
+class InnerStanding(msgspec.Struct, frozen=True, gc=False):
     """A `WindowStanding`."""
 
     remaining: float
     reset_s: float
 
 
-class Verdict(msgspec.Struct, frozen=True, gc=False):
+class InnerVerdict(msgspec.Struct, frozen=True, gc=False):
     """A `LimitVerdict`."""
 
     outcome: Literal["admitted", "refused", "elsewhere"]
-    standings: tuple[Standing, ...] = ()
+    standings: tuple[InnerStanding, ...] = ()
     window: int = 0
     retry_s: float | None = None
     keeper: str = ""
     budget: BudgetStanding | None = None
 
     @classmethod
-    def of(cls, told: LimitVerdict) -> "Verdict":
+    def of(cls, told: LimitVerdict) -> "InnerVerdict":
         """A keeper's verdict as it arrived."""
-        standings = tuple([Standing(each.remaining, each.reset_s) for each in told.standings])
+        standings = tuple([InnerStanding(each.remaining, each.reset_s) for each in told.standings])
         return cls(told.outcome, standings, told.window, told.retry_s, told.keeper, told.budget)
 
     def told(self) -> LimitVerdict:
@@ -64,7 +64,7 @@ class Verdict(msgspec.Struct, frozen=True, gc=False):
         )
 
 
-AnyAsk = LimitAsk | Ask
+AnyAsk = LimitAsk | InnerAsk
 
 
 def told(ask: AnyAsk) -> LimitAsk:

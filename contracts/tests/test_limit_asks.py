@@ -3,7 +3,7 @@
 import msgspec
 import pytest
 
-from pointsman_contracts.limit_asks import Ask, Standing, Verdict, told
+from pointsman_contracts.limit_asks import InnerAsk, InnerStanding, InnerVerdict, told
 from pointsman_contracts.limits import BudgetStanding, LimitAsk, LimitVerdict, LimitWindow, WindowStanding
 
 WINDOWS = (LimitWindow(unit="tokens", amount=5, period_s=60),)
@@ -13,7 +13,9 @@ ASK = LimitAsk(
 )  # fmt: skip
 
 
-@pytest.mark.parametrize(("inside", "part"), [(Ask, LimitAsk), (Standing, WindowStanding), (Verdict, LimitVerdict)])
+@pytest.mark.parametrize(
+    ("inside", "part"), [(InnerAsk, LimitAsk), (InnerStanding, WindowStanding), (InnerVerdict, LimitVerdict)]
+)
 def test_the_form_inside_a_process_has_the_fields_of_the_messages_part_in_their_order(
     inside: type[msgspec.Struct], part: type[LimitAsk | WindowStanding | LimitVerdict]
 ) -> None:
@@ -21,7 +23,7 @@ def test_the_form_inside_a_process_has_the_fields_of_the_messages_part_in_their_
 
 
 def test_a_question_is_told_with_all_its_fields() -> None:
-    inside = Ask("e", "r", 2, "l", 3, "s", WINDOWS, 4.0, 5.0, True, True, 6, 7.0)
+    inside = InnerAsk("e", "r", 2, "l", 3, "s", WINDOWS, 4.0, 5.0, True, True, 6, 7.0)
     assert told(inside) == ASK
     assert told(ASK) is ASK
 
@@ -32,5 +34,5 @@ def test_a_verdict_is_told_and_read_with_all_its_fields() -> None:
         outcome="refused", standings=(WindowStanding(remaining=1.5, reset_s=2.5),), window=0, retry_s=3.5, keeper="k",
         budget=budget,
     )  # fmt: skip
-    assert Verdict.of(verdict) == Verdict("refused", (Standing(1.5, 2.5),), 0, 3.5, "k", budget)
-    assert Verdict.of(verdict).told() == verdict
+    assert InnerVerdict.of(verdict) == InnerVerdict("refused", (InnerStanding(1.5, 2.5),), 0, 3.5, "k", budget)
+    assert InnerVerdict.of(verdict).told() == verdict

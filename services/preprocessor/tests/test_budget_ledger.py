@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
-from pointsman_contracts.limit_asks import Verdict
+from pointsman_contracts.limit_asks import InnerVerdict
 from pointsman_contracts.limits import BudgetAsk, BudgetWindow, LimitAsk, LimitShard
 from pointsman_preprocessor.domain.budgets.account import DAY_S, Account, day_of, first_day, next_month
 from pointsman_preprocessor.domain.budgets.ledger import MOST_ACCOUNTS, OVERFLOW
@@ -42,7 +42,7 @@ def end(book: Book, request_id: str, cost: int, now: float = NOW) -> None:
     book.budgets.spend("monthly", "t", cost, day_of(now), now)
 
 
-def left(verdict: Verdict) -> tuple[str, int, int]:
+def left(verdict: InnerVerdict) -> tuple[str, int, int]:
     assert verdict.budget is not None
     return verdict.outcome, verdict.budget.spent, verdict.budget.reserved
 

@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from pointsman_contracts.limit_asks import Verdict
+from pointsman_contracts.limit_asks import InnerVerdict
 from pointsman_contracts.limits import LimitAsk, LimitShard, LimitWindow
 from pointsman_preprocessor.domain.limits.book import MOST_COUNTERS, OVERFLOW, Book
 from pointsman_preprocessor.domain.limits.usage_window import SLOTS, UsageWindow
@@ -289,7 +289,7 @@ class Ledger(RuleBasedStateMachine):
         self.admitted = 0
         self.saved: tuple[LimitShard, dict[str, Request], int] = (self.book.snapshot("k", NOW), {}, 0)
 
-    def _ask(self, name: str, tokens: int, attempt: int = 1) -> Verdict:
+    def _ask(self, name: str, tokens: int, attempt: int = 1) -> InnerVerdict:
         request = ask(name, tokens, DAY, OPEN_WIDE, attempt=attempt, reactive=self.reactive)
         return self.book.ask(request, self.now)
 

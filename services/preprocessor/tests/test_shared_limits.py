@@ -10,7 +10,7 @@ from typing import Final
 import pytest
 from prometheus_client import CollectorRegistry
 
-from pointsman_contracts.limit_asks import Verdict
+from pointsman_contracts.limit_asks import InnerVerdict
 from pointsman_contracts.limits import (
     SHARDS,
     LimitAsk,
@@ -111,7 +111,7 @@ class Node:
             self.limiter.tick()
             await asyncio.sleep(0.02)
 
-    async def ask(self, request_id: str, cost: float = 100, shard: int = 0, **changes: object) -> Verdict:
+    async def ask(self, request_id: str, cost: float = 100, shard: int = 0, **changes: object) -> InnerVerdict:
         fields: dict[str, object] = {
             "edge": "edge-1",
             "request_id": request_id,

@@ -11,7 +11,7 @@ from pointsman_apis.requests import StructuredBody
 from pointsman_contracts import identity
 from pointsman_contracts.content import PromptTokens
 from pointsman_contracts.journey import BodyEdit, HeaderEdit, PreprocessRequest
-from pointsman_contracts.limit_asks import Ask
+from pointsman_contracts.limit_asks import InnerAsk
 from pointsman_core.config import Config
 from pointsman_core.plugins import Key, PluginError
 from pointsman_plugins.plugin import ParamsT_co, Plugin
@@ -90,7 +90,7 @@ class Incoming(msgspec.Struct, eq=False):
     body_edits: dict[str, BodyEdit] = {}
     answer_headers: dict[str, HeaderEdit] = {}
     """Edits to the response's headers, for errors too; lower-case names."""
-    charges: list[Ask] = []
+    charges: list[InnerAsk] = []
     """The charges of limits for it."""
     credentials: Sequence[str] = ()
     """Headers in which authentication in enforce mode looks for a credential."""

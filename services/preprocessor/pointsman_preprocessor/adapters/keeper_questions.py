@@ -6,7 +6,7 @@ from typing import Final
 
 from pydantic import ValidationError
 
-from pointsman_contracts.limit_asks import Verdict
+from pointsman_contracts.limit_asks import InnerVerdict
 from pointsman_contracts.limits import LimitAsk, LimitAsks, LimitVerdicts
 from pointsman_runtime.bus.bus import Bus
 from pointsman_runtime.bus.errors import BusError, NoReply
@@ -17,7 +17,7 @@ is never used: see `TAKEN_S`."""
 BATCH: Final = 256
 """Requests in one message."""
 
-_Waiting = tuple[LimitAsk, "asyncio.Future[Verdict]"]
+_Waiting = tuple[LimitAsk, "asyncio.Future[InnerVerdict]"]
 
 
 class KeeperQuestions:
@@ -28,9 +28,9 @@ class KeeperQuestions:
         self._waiting: Final[dict[str, list[_Waiting]]] = {}
         self._tasks: Final[set[asyncio.Task[None]]] = set()
 
-    def ask(self, ask: LimitAsk, keeper: str) -> "asyncio.Future[Verdict]":
+    def ask(self, ask: LimitAsk, keeper: str) -> "asyncio.Future[InnerVerdict]":
         """The keeper's answer. Raises the errors of `Bus.ask`, and ValidationError."""
-        future: asyncio.Future[Verdict] = asyncio.get_running_loop().create_future()
+        future: asyncio.Future[InnerVerdict] = asyncio.get_running_loop().create_future()
         if not self._waiting:
             self._bus.link.soon(self._send)
         self._waiting.setdefault(keeper, []).append((ask, future))
@@ -56,7 +56,7 @@ class KeeperQuestions:
                 raise NoReply("limits.ask", ASKED_S)
             for (_, future), verdict in zip(waiting, answer.verdicts, strict=True):
                 if not future.done():
-                    future.set_result(Verdict.of(verdict))
+                    future.set_result(InnerVerdict.of(verdict))
         except (BusError, ValueError) as error:
             # A ValidationError is a ValueError; so is an answer that is too short.
             problem = error if isinstance(error, BusError | ValidationError) else BusError(str(error))

@@ -12,7 +12,7 @@ from typing import Final
 import msgspec
 from pydantic import ValidationError
 
-from pointsman_contracts.limit_asks import AnyAsk, Verdict, told
+from pointsman_contracts.limit_asks import AnyAsk, InnerVerdict, told
 from pointsman_contracts.limits import (
     LimitAsk,
     LimitAsks,
@@ -89,7 +89,7 @@ class SharedLimiter(Limiter):
         self._overflowed: Final[set[str]] = set()
         keeper.on_taken = self._taken
 
-    def ask(self, ask: AnyAsk, at: float) -> Verdict | Awaitable[Verdict]:
+    def ask(self, ask: AnyAsk, at: float) -> InnerVerdict | Awaitable[InnerVerdict]:
         del at
         verdict = self._own(ask)
         if verdict.outcome != "elsewhere":
@@ -99,7 +99,7 @@ class SharedLimiter(Limiter):
             raise self._unavailable(ask, missing)
         return self._elsewhere(told(ask), verdict.keeper)
 
-    def alone(self, ask: AnyAsk, at: float) -> Verdict:
+    def alone(self, ask: AnyAsk, at: float) -> InnerVerdict:
         del at
         share = 1 / self._keeper.ranks.known
         windows = tuple(_part(window, share) for window in ask.windows)
@@ -128,17 +128,17 @@ class SharedLimiter(Limiter):
         for keeper, releases in elsewhere.items():
             self._bus.publish(LimitReleases(releases=tuple(releases)), keeper)
 
-    def _own(self, ask: AnyAsk) -> Verdict:
+    def _own(self, ask: AnyAsk) -> InnerVerdict:
         """The verdict, if it is proved that the count is kept here; otherwise its keeper."""
         now = self._clock()
         book = self._keeper.book(ask.shard, now)
         if isinstance(book, str):
-            return Verdict("elsewhere", keeper=book)
+            return InnerVerdict("elsewhere", keeper=book)
         if ask.budget is not None and not book.budgets.current:
             # Its spending before the takeover is still being read, or its first place in the stream saved.
             if book.budgets.unread:
                 self.read_spending()
-            return Verdict("elsewhere", keeper=self._keeper.me)
+            return InnerVerdict("elsewhere", keeper=self._keeper.me)
         before = book.overflowed
         verdict = self._keeper.count(book, ask, now)
         if book.overflowed > before:
@@ -151,7 +151,7 @@ class SharedLimiter(Limiter):
             self._overflowed.add(limit)
             _log.warning("limit_scopes_shared", limit=limit, shard=book.shard, counters=MOST_COUNTERS)
 
-    async def _elsewhere(self, ask: LimitAsk, keeper: str) -> Verdict:
+    async def _elsewhere(self, ask: LimitAsk, keeper: str) -> InnerVerdict:
         """Ask the keeper of the count, until one answers."""
         began = time.perf_counter()
         hops, pause_s = 0, 0.0

@@ -8,7 +8,7 @@ from typing import Final
 from pydantic import Field, JsonValue, ValidationError
 from typing_extensions import TypeVar
 
-from pointsman_contracts.limit_asks import Ask, Verdict
+from pointsman_contracts.limit_asks import InnerAsk, InnerVerdict
 from pointsman_contracts.limits import LimitWindow
 from pointsman_core.refusal import Refusal
 from pointsman_plugins.plugin import Params
@@ -66,7 +66,7 @@ class Limit(RequestProcessor[LimitParamsT_co]):
     def process(self, incoming: Incoming) -> Awaitable[None] | None:
         ask = self._ask(incoming)
         verdict = self._limiter.ask(ask, incoming.envelope.received_ms / 1000)
-        if isinstance(verdict, Verdict):
+        if isinstance(verdict, InnerVerdict):
             return self._ruled(incoming, ask, verdict)
         return self._wait(incoming, ask, verdict)
 
@@ -85,16 +85,16 @@ class Limit(RequestProcessor[LimitParamsT_co]):
         """When the request can't be open any more."""
         return incoming.envelope.deadline_ms + GRACE_MS
 
-    async def _wait(self, incoming: Incoming, ask: Ask, verdict: Awaitable[Verdict]) -> None:
+    async def _wait(self, incoming: Incoming, ask: InnerAsk, verdict: Awaitable[InnerVerdict]) -> None:
         self._ruled(incoming, ask, await verdict)
 
-    def _ask(self, incoming: Incoming) -> Ask:
+    def _ask(self, incoming: Incoming) -> InnerAsk:
         scope, shard = self.scopes.of(incoming)
         windows = self.windows if self.params.claim is None else self._claimed_windows(incoming, self.params.claim)
         cost, risk = self.cost(incoming, windows)
         until_ms, envelope = self.until_ms(incoming), incoming.envelope
         open_s = (until_ms - envelope.received_ms) / 1000
-        return Ask(
+        return InnerAsk(
             envelope.edge, envelope.request_id, envelope.attempt, self.name, shard, scope, windows, cost, risk,
             self.reactive, self.kept, until_ms, open_s,
         )  # fmt: skip
@@ -119,7 +119,7 @@ class Limit(RequestProcessor[LimitParamsT_co]):
             return self.windows
         return found
 
-    def _ruled(self, incoming: Incoming, ask: Ask, verdict: Verdict) -> None:
+    def _ruled(self, incoming: Incoming, ask: InnerAsk, verdict: InnerVerdict) -> None:
         if self.params.tell or verdict.outcome == "refused":
             tell(incoming, ask.windows, verdict)
         if verdict.outcome == "admitted":

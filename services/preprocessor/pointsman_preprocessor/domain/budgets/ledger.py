@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterator
 from typing import Final, Literal, NamedTuple
 
-from pointsman_contracts.limit_asks import AnyAsk, Verdict
+from pointsman_contracts.limit_asks import AnyAsk, InnerVerdict
 from pointsman_contracts.limits import (
     AccountState,
     BudgetAsk,
@@ -89,7 +89,7 @@ class BudgetLedger:
         self.spent_to, self.spent_in = position, stream
         self.changed = True
 
-    def ask(self, ask: AnyAsk, budget: BudgetAsk, now: float) -> Verdict:
+    def ask(self, ask: AnyAsk, budget: BudgetAsk, now: float) -> InnerVerdict:
         """Reserve what a request may cost if every window has room for what it probably costs beside what others may
         cost at most: of all that run, one alone may exceed the amount, by what it was expected to cost less."""
         today = day_of(now)
@@ -108,9 +108,9 @@ class BudgetLedger:
                 if refusing is None or reset > refusing[1]:
                     refusing = place, reset
         if refusing is not None and not (ask.attempt > 1 and self._reserved(ask)):
-            return Verdict("refused", budget=_standing(account, budget, today, *refusing))
+            return InnerVerdict("refused", budget=_standing(account, budget, today, *refusing))
         window = budget.windows[tightest]
-        verdict = Verdict(
+        verdict = InnerVerdict(
             "admitted",
             budget=_standing(account, budget, today, tightest, account.reset_day(window.days, today, window.amount)),
         )

@@ -10,7 +10,7 @@ from typing import Final
 
 import msgspec
 
-from pointsman_contracts.limit_asks import AnyAsk, Verdict
+from pointsman_contracts.limit_asks import AnyAsk, InnerVerdict
 from pointsman_contracts.limits import ChargeState, LimitShard, LimitWindow
 from pointsman_preprocessor.domain.budgets.ledger import BudgetLedger
 from pointsman_preprocessor.domain.limits.counter import UseCounter, counter_of, window_name
@@ -93,7 +93,7 @@ class Book:
         """Edges of the requests that haven't ended."""
         return {edge for edge, _ in self.charges}
 
-    def ask(self, ask: AnyAsk, now: float) -> Verdict:
+    def ask(self, ask: AnyAsk, now: float) -> InnerVerdict:
         """Count a request if every window admits it."""
         if ask.budget is not None:
             verdict = self.budgets.ask(ask, ask.budget, now)
@@ -115,8 +115,8 @@ class Book:
                 self._charge(ask, found, now)
         standings = tuple([counter.standing(window, now) for counter, window in counters])
         if longest:
-            return Verdict("refused", standings, refusing, None if longest == inf else longest)
-        return Verdict("admitted", standings)
+            return InnerVerdict("refused", standings, refusing, None if longest == inf else longest)
+        return InnerVerdict("admitted", standings)
 
     def replay(self, grant: Granted) -> None:
         """Count a request that another keeper admitted."""

@@ -4,7 +4,7 @@ from abc import ABC, abstractmethod
 from functools import lru_cache
 from math import inf
 
-from pointsman_contracts.limit_asks import Standing
+from pointsman_contracts.limit_asks import InnerStanding
 from pointsman_contracts.limits import CounterState, LimitWindow
 from pointsman_preprocessor.domain.limits.usage_window import UsageWindow
 
@@ -47,7 +47,7 @@ class UseCounter(ABC):
         """Count a request that was admitted."""
 
     @abstractmethod
-    def standing(self, window: LimitWindow, now: float) -> Standing:
+    def standing(self, window: LimitWindow, now: float) -> InnerStanding:
         """The remaining amount."""
 
     @abstractmethod
@@ -119,9 +119,9 @@ class TokenCounter(UseCounter):
     def take_back(self, cost: float, at: float, now: float) -> None:
         self._usage.correct(cost, at, now)
 
-    def standing(self, window: LimitWindow, now: float) -> Standing:
+    def standing(self, window: LimitWindow, now: float) -> InnerStanding:
         used, reset_s = self._usage.standing(now)
-        return Standing(max(0.0, window.amount - used), reset_s)
+        return InnerStanding(max(0.0, window.amount - used), reset_s)
 
     def used(self, now: float) -> float:
         return self._usage.used(now)
@@ -158,9 +158,9 @@ class OpenCounter(UseCounter):
         super().end(cost, risk)
         self._open = max(0.0, self._open - cost)
 
-    def standing(self, window: LimitWindow, now: float) -> Standing:
+    def standing(self, window: LimitWindow, now: float) -> InnerStanding:
         del now
-        return Standing(max(0.0, window.amount - self._open), 0.0)
+        return InnerStanding(max(0.0, window.amount - self._open), 0.0)
 
     def reopen(self, cost: float, risk: float) -> None:
         super().reopen(cost, risk)
@@ -204,11 +204,11 @@ class Arrivals(UseCounter):
         del at, now
         self._due -= cost * (self._each_s or 0.0)
 
-    def standing(self, window: LimitWindow, now: float) -> Standing:
+    def standing(self, window: LimitWindow, now: float) -> InnerStanding:
         """Requests that would be admitted at once, and the seconds until a whole burst would be."""
         reset_s = max(0.0, self._due - now)
         left = window.burst - reset_s * window.amount / window.period_s if window.amount > 0 else 0.0
-        return Standing(max(0.0, left), reset_s)
+        return InnerStanding(max(0.0, left), reset_s)
 
     def used(self, now: float) -> float:
         return max(0.0, self._due - now)

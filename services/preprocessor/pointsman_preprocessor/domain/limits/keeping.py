@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from typing import Final
 
-from pointsman_contracts.limit_asks import AnyAsk, Verdict, told
+from pointsman_contracts.limit_asks import AnyAsk, InnerVerdict, told
 from pointsman_contracts.limits import LimitGrant, LimitKept, LimitShard
 from pointsman_preprocessor.domain.limits.book import Book
 from pointsman_preprocessor.domain.limits.journal import Granted, Journal
@@ -40,7 +40,7 @@ class Keeping:
         """Whether any grant hasn't been published yet."""
         return bool(self._grants or self._retold)
 
-    def count(self, book: Book, ask: AnyAsk, now: float) -> Verdict:
+    def count(self, book: Book, ask: AnyAsk, now: float) -> InnerVerdict:
         """Count a request in a book whose lease was checked at `now`. Without peers, the grant isn't published."""
         before = book.granted
         verdict = book.ask(ask, now)

@@ -4,7 +4,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Iterable
 from typing import Final
 
-from pointsman_contracts.limit_asks import AnyAsk, Verdict
+from pointsman_contracts.limit_asks import AnyAsk, InnerVerdict
 from pointsman_preprocessor.domain.limits.book import Book
 from pointsman_preprocessor.domain.limits.output_lengths import OutputLengths
 
@@ -16,12 +16,12 @@ class Limiter(ABC):
     """Learnt lengths of answers."""
 
     @abstractmethod
-    def ask(self, ask: AnyAsk, at: float) -> Verdict | Awaitable[Verdict]:
+    def ask(self, ask: AnyAsk, at: float) -> InnerVerdict | Awaitable[InnerVerdict]:
         """Count a request that came at `at` (unix seconds) at its keeper; awaitable when the keeper is another process.
         Raises Unavailable when no keeper answers."""
 
     @abstractmethod
-    def alone(self, ask: AnyAsk, at: float) -> Verdict:
+    def alone(self, ask: AnyAsk, at: float) -> InnerVerdict:
         """Count it here, against this process's share of the limit."""
 
     @abstractmethod
@@ -36,10 +36,10 @@ class OwnBook(Limiter):
         self.lengths = OutputLengths()
         self.book: Final = Book(0)
 
-    def ask(self, ask: AnyAsk, at: float) -> Verdict:
+    def ask(self, ask: AnyAsk, at: float) -> InnerVerdict:
         return self.book.ask(ask, at)
 
-    def alone(self, ask: AnyAsk, at: float) -> Verdict:
+    def alone(self, ask: AnyAsk, at: float) -> InnerVerdict:
         return self.book.ask(ask, at)
 
     def release(self, asks: Iterable[AnyAsk], at: float) -> None:
