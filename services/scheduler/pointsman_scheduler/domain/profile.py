@@ -3,16 +3,20 @@
 from collections.abc import Sequence
 from itertools import repeat
 from math import isnan
-from operator import add, mul
-from typing import Final
+from operator import add, attrgetter, mul
+from typing import Final, get_args
 
 import numpy as np
 
 from pointsman_plugins.scheduling.arrays import FEW, Floats, Scores
 from pointsman_plugins.scheduling.candidates import Candidates
-from pointsman_plugins.scheduling.points import Filter, Picker, Scorer
+from pointsman_plugins.scheduling.points import Filter, Picker, Scorer, Wish
 from pointsman_plugins.scheduling.request import ScheduleRequest
 from pointsman_plugins.scheduling.run import Removed, Run, Table
+
+_WISHES: Final = attrgetter(*get_args(Wish))
+_NONE: Final = (None,) * len(get_args(Wish))
+"""Of a request without any of these facts, as most are."""
 
 
 class CompiledProfile:
@@ -26,7 +30,8 @@ class CompiledProfile:
         self.scorers: Final = tuple(scorer for scorer, _ in scorers)
         self.picker: Final = picker
         self.weights: Final = {scorer.name: weight for scorer, weight in scorers}
-        self._filters: Final = [(each, each.only_for) for each in filters]
+        self._always: Final = [each for each in filters if each.only_for is None]
+        """The filters that are asked about every request."""
         self._weighed: Final = [(scorer, scorer.only_for, weight) for scorer, weight in scorers]
         self._weights: Final[Floats] = np.array([[weight] for _, weight in scorers]).reshape(-1, 1)
 
@@ -34,9 +39,7 @@ class CompiledProfile:
         """Filter, score and pick. A run without a remaining endpoint names the filter that removed the last one."""
         run = Run(self.name, everyone, self.weights)
         candidates = everyone
-        for each, wish in self._filters:
-            if wish is not None and getattr(request, wish) is None:
-                continue
+        for each in self._always if _WISHES(request) == _NONE else self._asked(request):
             removal = each.filter(request, candidates)
             if removal is None:
                 continue
@@ -58,6 +61,10 @@ class CompiledProfile:
         if not run.chosen:
             run.error = f"{self.picker.name} picked no worker"
         return run
+
+    def _asked(self, request: ScheduleRequest) -> list[Filter]:
+        """The filters that are asked about this request."""
+        return [each for each in self.filters if each.only_for is None or getattr(request, each.only_for) is not None]
 
     # Both add up the weighted scores one after the other. A product of matrices doesn't: BLAS sums the columns in
     # different ways, so equal candidates would have totals that differ in their last digit, and other ones on another

@@ -28,12 +28,14 @@ class DestinationHeader(PreRequest):
     def prepare(self, request: ScheduleRequest, selection: Selection) -> Sequence[HeaderEdit]:
         run = selection.primary
         fleet = run.candidates.fleet
-        if self._epoch != fleet.epoch or len(self._written) >= KEPT:
+        if self._epoch != fleet.epoch:
             self._epoch = fleet.epoch
             self._written.clear()
         rows = tuple(run.chosen)
         written = self._written.get(rows)
         if written is None:
+            if len(self._written) >= KEPT:
+                self._written.clear()
             value = ",".join([fleet.workers[row].address for row in rows])
             written = self._written[rows] = (HeaderEdit(name=DESTINATION_HEADER, value=value),)
         return written
