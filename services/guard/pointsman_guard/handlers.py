@@ -83,7 +83,7 @@ class Handlers:
         if body is None:
             return self._fetched(journey, hop, policy)
         outcome = self._checked(body, journey, hop, policy)
-        return self._answered(outcome, journey, hop) if isinstance(outcome, Awaitable) else outcome
+        return outcome if isinstance(outcome, Journey | Rejection) else self._answered(outcome, journey, hop)
 
     async def _fetched(self, journey: Journey, hop: Hop[Journey], policy: GuardPolicy) -> Outcome:
         """Check a prompt that is in another process."""
@@ -119,9 +119,9 @@ class Handlers:
         began = time.perf_counter()
         judgement = policy.judge_soon(checked, prompt.unreadable, apart=apart)
         asked = _Asked(body, prompt, journey, hop, policy, began)
-        if isinstance(judgement, Awaitable):
-            return self._judged_slowly(asked, judgement, parks=policy.waits or apart is not None)
-        return self._ruled(asked, judgement)
+        if isinstance(judgement, Judgement):
+            return self._ruled(asked, judgement)
+        return self._judged_slowly(asked, judgement, parks=policy.waits or apart is not None)
 
     async def _judged_slowly(self, asked: "_Asked", waiting: Awaitable[Judgement], *, parks: bool) -> Outcome:
         loop = asyncio.get_running_loop()
@@ -198,9 +198,9 @@ class Handlers:
         began = time.perf_counter()
         own = ours(texts, originals, first=review.number == 1)
         judgement = policy.judge_soon(checked, but=own, apart=self._aside.of(checked))
-        if isinstance(judgement, Awaitable):
-            return self._judged_later(review, policy, originals, judgement, began)
-        return self._said(review, policy, originals, judgement, began)
+        if isinstance(judgement, Judgement):
+            return self._said(review, policy, originals, judgement, began)
+        return self._judged_later(review, policy, originals, judgement, began)
 
     async def _judged_later(
         self,

@@ -88,7 +88,7 @@ class Lookup:
                 entry = store.exact(memo.partition, memo.key, self._now_ms)
         except StoreUnavailable as problem:
             return self._without("store", problem)
-        if isinstance(entry, Awaitable):
+        if entry is not None and isinstance(entry, Awaitable):
             return self._found_later(cache, store, memo, entry, question)
         return self._found(cache, store, memo, entry, question)
 

@@ -136,7 +136,7 @@ class _Judging:
             except DetectorFailed as failure:
                 self._failures.append(DetectorFailure(detector.name, str(failure)))
                 continue
-            if isinstance(found, Awaitable):
+            if not isinstance(found, list) and isinstance(found, Awaitable):
                 return self._resume(detector, found, left)
             if found:
                 self._take(found)
