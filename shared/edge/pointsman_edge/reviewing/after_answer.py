@@ -4,13 +4,13 @@ import time
 from collections.abc import Sequence
 from typing import Final
 
-from pointsman_apis.answers import read
-from pointsman_apis.streams import EventSplitter, unambiguous
+from pointsman_apis.streams import EventSplitter
 from pointsman_contracts.journey import AnswerUse, StageReport
 from pointsman_contracts.response_stage import AnswerText
 from pointsman_edge.reviewing.answer_window import AnswerWindow
 from pointsman_edge.reviewing.reviewers import UNREADABLE, NoVerdict, Reviewers
 from pointsman_edge.reviewing.stage_review import OUTCOMES, Shown, StageReview, StageTrail, in_shadow
+from pointsman_edge.reviewing.whole_answer import WholeAnswer
 from pointsman_edge.telling.request_record import RequestRecord
 
 LARGEST: Final = 4 * 2**20
@@ -29,6 +29,8 @@ class AfterAnswer:
         """Whether a stage is asked."""
         self.keeps = any(review.use.content != "none" for review in reviews)
         """Whether a stage gets to see the answer."""
+        self.answer: WholeAnswer | None = None
+        """An answer that isn't streamed, as the stages before its first byte left it."""
         self._kept: list[bytes] | None = []
         self._kept_size = 0
 
@@ -88,13 +90,11 @@ class AfterAnswer:
         """The texts of the answer as it left; None if some part of it can't be read."""
         api = self._record.api
         if not self._record.stream:
-            if not body.strip():
-                return ()
-            document = unambiguous(body)
-            reading = read(api, document) if document is not None else None
-            if reading is None or not reading.whole:
+            answer = self.answer if self.answer is not None and self.answer.body == body else WholeAnswer(api, body)
+            reading = answer.reading
+            if reading is None:
                 return None
-            return tuple(AnswerText(part=slot.part, kind=slot.kind, text=slot.text) for slot in reading.slots)
+            return tuple([AnswerText(part=slot.part, kind=slot.kind, text=slot.text) for slot in reading.slots])
         splitter = EventSplitter()
         window = AnswerWindow(api, AnswerUse(mode="buffer", content="text"))
         whole = [window.add(event) for event in (*splitter.feed(body), *splitter.rest())]

@@ -4,7 +4,6 @@ import time
 from collections.abc import AsyncIterator, Callable, Sequence
 from typing import Final
 
-from pointsman_apis.answers import Reading, read
 from pointsman_apis.streams import EventSplitter, StreamEvent
 from pointsman_apis.texts import Slot
 from pointsman_contracts.journey import AFTER, BodyEdit, HeaderEdit, Stage, StageReport
@@ -18,7 +17,6 @@ from pointsman_edge.sending.header_edits import edited_answer_headers
 from pointsman_edge.telling.request_record import RequestRecord
 
 _LEVEL: Final = b"x-pointsman-level"
-_NO_TEXT: Final = Reading([], whole=True)
 
 Headers = list[tuple[bytes, bytes]]
 Fields = tuple[BodyEdit, ...]
@@ -103,19 +101,17 @@ class AnswerReview:
         self._lenient = code is not None
         if len(body) > self._most_held:
             await self._give_up_all()
-        answer = WholeAnswer(body)
+        answer = self._after.answer = WholeAnswer(self._record.api, body)
         for review in self._blocking:
             if review.given_up:
                 continue
-            reading = _NO_TEXT
+            slots: list[Slot] = []
             if review.use.content == "text":
-                document = answer.document
-                if document is not None:
-                    reading = read(self._record.api, document)
-                if not reading.whole or (document is None and body.strip()):
+                reading = answer.reading
+                if reading is None:
                     self._unread(review)
                     continue
-            slots = reading.slots
+                slots = reading.slots
             texts = tuple(AnswerText(part=slot.part, kind=slot.kind, text=slot.text) for slot in slots)
 
             def put(edits: dict[str, str], fields: Fields, slots: list[Slot] = slots) -> None:

@@ -68,12 +68,13 @@ def folded(edits: Sequence[HeaderEdit], dropped: Callable[[str], None] = _silent
 
 def folded_answer(edits: Sequence[HeaderEdit]) -> dict[bytes, bytes | None]:
     """As `folded`, for an answer: the headers that frame it stay."""
-    names = ((_name(edit.name), edit.value) for edit in edits)
-    return {
-        name.written: None if value is None else _CONTROL.sub(" ", value).encode("utf-8", "replace")
-        for name, value in names
-        if name.valid and not name.frames_answer
-    }
+    last: dict[bytes, bytes | None] = {}
+    for edit in edits:
+        name = _name(edit.name)
+        if name.valid and not name.frames_answer:
+            value = edit.value
+            last[name.written] = None if value is None else _CONTROL.sub(" ", value).encode("utf-8", "replace")
+    return last
 
 
 def with_edits(headers: list[Header], last: dict[bytes, bytes | None]) -> list[Header]:
