@@ -163,10 +163,10 @@ class Handlers:
             self._missing.note("a large body", error)
             return hop.reject(503, "The request's body could not be read; try again.", code="content_unavailable")
         self._missing.back("a large body")
-        return await self._preprocess_large(request, memoryview(body), hop, pipeline)
+        return await self._preprocess_large(request, body, hop, pipeline)
 
     async def _preprocess_large(
-        self, request: PreprocessRequest, body: memoryview, hop: Hop[PreprocessRequest], pipeline: Pipeline
+        self, request: PreprocessRequest, body: bytes | memoryview, hop: Hop[PreprocessRequest], pipeline: Pipeline
     ) -> Journey | Rejection:
         incoming: Incoming | None = None
         try:
@@ -178,7 +178,7 @@ class Handlers:
         except Refusal as refusal:
             return self._refuse(refusal, hop, incoming)
 
-    def _open(self, request: PreprocessRequest, raw: memoryview, pipeline: Pipeline) -> Incoming:
+    def _open(self, request: PreprocessRequest, raw: bytes | memoryview, pipeline: Pipeline) -> Incoming:
         self._decodes.total += 1
         headers = read_headers(request.headers)
         if headers.dropped:

@@ -83,7 +83,7 @@ class BusStages:
     def usable(self, reply: Settled) -> Settled:
         """As `Stages.usable`."""
         if isinstance(reply, Decision):
-            missing = self._bus.missing
+            missing = None if self._bus.up else self._bus.missing
             if missing is not None and reply.level == "full":
                 # Stages of this process decided, without the state that other processes publish.
                 return reply.model_copy(update={"level": "degraded", "reasons": (*reply.reasons, missing)})

@@ -69,6 +69,8 @@ class Bus:
         self._mailboxes: list[Mailbox] = []
         self._sids: list[int] = []
         self._connected = asyncio.Event()
+        self.up = False
+        """Whether the connection was there when it last changed: what each request asks needn't look itself."""
         self._back_at = -math.inf
         self._was_lost = False
         self._closed = False
@@ -95,6 +97,7 @@ class Bus:
         """Begin to connect. Returns at once; an unreachable server is tried for ever."""
         self.hub.open()
         if self.connected:
+            self.up = True
             self._connected.set()
 
     async def wait_connected(self) -> None:
@@ -276,6 +279,7 @@ class Bus:
         return channel
 
     def _on_connected(self) -> None:
+        self.up = True
         self._connected.set()
         self.connections += 1
         if self._was_lost:
@@ -283,4 +287,5 @@ class Bus:
 
     def _on_disconnected(self) -> None:
         self._was_lost = True
+        self.up = False
         self._connected.clear()

@@ -12,9 +12,6 @@ BATCH: Final = 32
 """Messages handled in one turn of the event loop, so that heartbeats and timers get theirs."""
 
 
-NO_BODY: Final = memoryview(b"")
-
-
 class Delivery:
     """One message as it arrived: as bytes from the wire, or as an object from a service of the same process."""
 
@@ -27,7 +24,7 @@ class Delivery:
         headers: bytes,
         payload: bytes,
         message: object | None = None,
-        body: memoryview = NO_BODY,
+        body: bytes | memoryview = b"",
         traceparent: str | None = None,
     ) -> None:
         self.subject = subject

@@ -60,7 +60,7 @@ class Hop(Generic[M]):
         self,
         onward: Onward,
         message: M,
-        body: memoryview,
+        body: bytes | memoryview,
         reply_to: str | ReplyPath,
         traceparent: str | None,
         span: Span | None = None,

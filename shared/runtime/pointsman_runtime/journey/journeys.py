@@ -14,7 +14,7 @@ from pointsman_contracts.timing import TIMES
 from pointsman_runtime.bus import message_headers
 from pointsman_runtime.bus.bus import Bus
 from pointsman_runtime.bus.errors import BusDisconnected, MessageTooLarge
-from pointsman_runtime.bus.mailbox import NO_BODY, Delivery, Fifo
+from pointsman_runtime.bus.mailbox import Delivery, Fifo
 from pointsman_runtime.journey import elsewhere
 from pointsman_runtime.journey.custom_answers import Servers
 from pointsman_runtime.journey.custom_stages import CustomStages
@@ -221,11 +221,10 @@ class Journeys:
         stage = self._local.stages.get(service)
         if stage is None or (resent and self._has_others(service, stage.process.instance)):
             return False
-        rest = memoryview(body) if body else NO_BODY
         if stage.mailbox.busy:
             inbox = reply_to if isinstance(reply_to, str) else reply_to.inbox()
-            return stage.mailbox.hand(Delivery("", inbox, b"", b"", message, rest, traceparent))
-        return stage.run(message, rest, reply_to, traceparent, straight=straight) or True
+            return stage.mailbox.hand(Delivery("", inbox, b"", b"", message, body, traceparent))
+        return stage.run(message, body, reply_to, traceparent, straight=straight) or True
 
     def call_reviewer(self, service: str, review: ResponseReview, reply_to: str, traceparent: str | None) -> bool:
         """Hand a review to a response stage of this process. False when none takes work here."""

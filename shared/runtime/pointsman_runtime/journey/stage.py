@@ -13,7 +13,7 @@ from pointsman_contracts.reply import Decision
 from pointsman_contracts.services import STAGES
 from pointsman_runtime.bus import message_headers
 from pointsman_runtime.bus.bus import Bus
-from pointsman_runtime.bus.mailbox import NO_BODY, Delivery
+from pointsman_runtime.bus.mailbox import Delivery
 from pointsman_runtime.journey.hop import SENT, Hop, M, Onward, Outcome, ReplyPath
 from pointsman_runtime.journey.routing_slip import SHADOW, in_shadow, skipped
 from pointsman_runtime.telling.logs import Log
@@ -83,7 +83,7 @@ class StageRunner:
     def run(
         self,
         message: PreprocessRequest | Journey,
-        body: memoryview,
+        body: bytes | memoryview,
         reply_to: str | ReplyPath,
         traceparent: str | None,
         *,
@@ -111,7 +111,7 @@ class StageRunner:
                         stage._tally.handled += 1
                         stage, journey = following, outcome
                         hands_on = journey.itinerary[0].mode != SHADOW
-                        hop.onward, hop.message, hop.body = stage._onward, journey, NO_BODY
+                        hop.onward, hop.message, hop.body = stage._onward, journey, b""
                         hop.started = time.perf_counter()
                         continue
                 elif straight and hands_on and isinstance(outcome, Decision):
