@@ -164,8 +164,9 @@ class DelayEstimator:
                 budget, rates = float(self.batch_tokens), self._rates
                 self._standings = [stand(figures, budget, rates) for figures in self._figures]
             return np.array(delays(self._standings, held, prompt, worth, terms))
-        hit = np.minimum(matched, most)
-        best = greatest(hit)
+        hit, best = matched, greatest(matched)
+        if best > most:
+            hit, best = np.minimum(matched, most), most
         worth = 0.0 if prefix is None else self._use_prefix(prefix, int(np.count_nonzero(hit == best)), now)
         if not trusted:
             return columns[_WAITING] + 3.0 * (prompt - hit) + 0.1 * columns[_CARRIED]

@@ -173,9 +173,6 @@ def delay(at: Iterable[Floats], uncached: Floats, hit: Floats, worth: Floats | N
         now, prompt_and_answer, output, others, budget, full_pass, own_step, slows_each, weight, coming, spared,
         prefill, linear, square, pairs,
     ) = terms  # fmt: skip
-    attention = 0.5 * uncached
-    attention += hit
-    attention *= pairs * uncached
     total = waiting + uncached
     if greatest(total) < budget:
         # Each fits into one pass; the same floats as below.
@@ -191,7 +188,11 @@ def delay(at: Iterable[Floats], uncached: Floats, hit: Floats, worth: Floats | N
         after_passes = filled + (rest > 0)
         after = rest * (linear + square * rest) + filled * full_pass + prefill * after_passes
         steps = after_passes * step
-    after += attention
+    if pairs:
+        attention = 0.5 * uncached
+        attention += hit
+        attention *= pairs * uncached
+        after += attention
     work = after - before
     cost = np.maximum(free_at - now, 0.0)
     cost += turn
