@@ -1,4 +1,5 @@
-"""`pointsman replay` on the golden log of the repository, which has every kind of input in two segments."""
+"""`pointsman replay` on the golden logs of the repository, one of each format: each has every kind of input in two
+segments."""
 
 import json
 import os
@@ -14,14 +15,14 @@ from typer.testing import CliRunner
 
 from pointsman_cli.app import app
 
-GOLDEN = Path(__file__).resolve().parents[1] / "golden" / "flight"
+GOLDEN = Path(__file__).resolve().parents[1] / "golden"
 OTHER = "{scorers: [{use: queue}, {use: kv-utilization}], picker: max-score}"
 
 
-@pytest.fixture
-def log(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A working folder with the golden log in `flight`."""
-    shutil.copytree(GOLDEN, tmp_path / "flight")
+@pytest.fixture(params=["flight-1", "flight"])
+def log(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A working folder with a golden log in `flight`: of format 1, or of the present one."""
+    shutil.copytree(GOLDEN / str(request.param), tmp_path / "flight")
     monkeypatch.chdir(tmp_path)
     return tmp_path / "flight" / "llama"
 
@@ -106,5 +107,5 @@ def test_regret_judges_the_golden_log_and_counts_the_requests_that_it_cannot() -
     assert re.fullmatch(r"pool,hour,requests,judged,regret_us,cost_us\nllama,1970-01-01T00,\d+,\d+,\d+,\d+\n", output)
 
 
-def test_the_golden_log_is_small() -> None:
-    assert sum(path.stat().st_size for path in GOLDEN.rglob("*.flight")) < 300_000
+def test_a_golden_log_is_small(log: Path) -> None:
+    assert sum(path.stat().st_size for path in log.iterdir()) < 300_000
