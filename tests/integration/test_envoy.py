@@ -287,6 +287,23 @@ async def test_the_adapters_metrics_are_documented(gateway: Gateway) -> None:
     assert [name for name in sorted(names) if f"`{name}`" not in documented] == []
 
 
+async def test_an_adapter_that_hangs_fails_its_requests_soon_and_serves_again_when_it_goes_on(gateway: Gateway) -> None:
+    doors = ("usual", "buffered", "duplex")
+    assert [(await gateway.ask(door))[0] for door in doors] == [200, 200, 200]
+    gateway.adapter.pause()
+    try:
+        async with asyncio.timeout(60):  # less than Envoy's wait for a message or a request
+            answers = await asyncio.gather(*(gateway.ask(door) for door in doors))
+    finally:
+        gateway.adapter.resume()
+    assert [status for status, _, _ in answers] == [500, 500, 500]
+
+    async def all_served() -> bool:
+        return [(await gateway.ask(door))[0] for door in doors] == [200, 200, 200]
+
+    await eventually(all_served)
+
+
 @pytest.mark.requirement("S1-30")
 async def test_without_the_adapter_envoy_fails_closed_or_open_and_recovers_when_it_is_back(gateway: Gateway) -> None:
     gateway.adapter.kill()

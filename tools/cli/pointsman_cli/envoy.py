@@ -36,6 +36,9 @@ _DNS: Final[Json] = {"name": "providers", "dns_lookup_family": "V4_PREFERRED"}
 _BODY_S: Final = 60.0
 """Seconds that a request's body may take, as at the frontend."""
 _MARGIN_S: Final = 30.0
+_KEEPALIVE: Final[Json] = {"interval": "5s", "timeout": "5s"}
+"""An adapter that doesn't answer a ping hangs. In full duplex Envoy applies no `message_timeout`, so that its requests
+would wait for as long as a request may take."""
 _LIMITS: Final = EdgeSettings()
 _ATTEMPTS: Final = 2
 """Further endpoints that are tried: a decision names up to three."""
@@ -135,7 +138,7 @@ def document(
                     "typed_extension_protocol_options": {
                         "envoy.extensions.upstreams.http.v3.HttpProtocolOptions": {
                             "@type": f"{_TYPES}.upstreams.http.v3.HttpProtocolOptions",
-                            "explicit_http_config": {"http2_protocol_options": {}},
+                            "explicit_http_config": {"http2_protocol_options": {"connection_keepalive": _KEEPALIVE}},
                         }
                     },
                 },
