@@ -1,5 +1,7 @@
-"""The order of all tests: the longest first, so that none of them begins when the other workers are about to end."""
+"""What holds for all tests: the signals of their processes, and their order, the longest first, so that none of them
+begins when the other workers are about to end."""
 
+import signal
 from pathlib import Path
 from typing import Final
 
@@ -18,6 +20,12 @@ LONGEST: Final = frozenset(
     )
 )
 """Files with a test of half a minute or more."""
+
+
+def pytest_configure() -> None:
+    """A shell starts background jobs with SIGINT ignored, and commands that tests end by Ctrl-C would inherit that."""
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
