@@ -32,7 +32,8 @@ def _view(document: Document, media: list[str]) -> View:
     get = document.get
     messages = read_messages(document, media)
     head = () if _RENDERED.isdisjoint(document) else tuple([get(name) for name in _RENDERED_FIRST])
-    return View(messages, head, answers=cast("int", get("n") or 1))
+    answers: int = get("n") or 1  # pyright: ignore[reportAssignmentType] - as `read_fields` checked
+    return View(messages, head, answers=answers)
 
 
 def choice_slots(document: Answer) -> Iterator[Slot]:

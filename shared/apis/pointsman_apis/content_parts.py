@@ -1,7 +1,7 @@
 """The content of a message: a text, or parts that are texts, images, clips and files."""
 
 from collections.abc import Mapping
-from typing import Final, NamedTuple, cast
+from typing import Final, NamedTuple
 
 from pydantic import JsonValue
 
@@ -115,7 +115,7 @@ def read_messages(document: Document, media: list[str]) -> list[Document]:
     given = document.get("messages")
     if given is None:
         raise missing("messages")
-    messages = cast("list[Document]", given)
+    messages: list[Document] = given  # pyright: ignore[reportAssignmentType] - as `read_fields` checked
     if not messages:
         raise empty("messages", "at least one message")
     for position, message in enumerate(messages):

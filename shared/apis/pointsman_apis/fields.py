@@ -34,7 +34,7 @@ class Expected(msgspec.Struct, frozen=True):
 
 def _bounded(words: str, types: tuple[type, ...], least: float, most: float = inf) -> Expected:
     def rule(name: str, value: JsonValue) -> None:
-        if not least <= cast("float", value) <= most:
+        if not least <= value <= most:  # pyright: ignore[reportOperatorIssue] - its type was checked before
             raise Refusal(
                 400,
                 f"Invalid value for '{name}': expected {words}, but got {value}.",
@@ -122,8 +122,8 @@ def read_fields(
             raise wrong_type(name, expected.words, value)
         if expected.rule is not None:
             expected.rule(name, value)
-        if kind is str:
-            if (name not in _CONTENT if identifiers else name == "model") and is_identifier(cast("str", value)):
+        if isinstance(value, str):
+            if (name not in _CONTENT if identifiers else name == "model") and is_identifier(value):
                 readable[name] = value
         elif kind is dict or kind is list:
             nested.append(name)

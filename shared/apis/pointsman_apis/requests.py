@@ -83,16 +83,16 @@ def parse(
     for name in nested:
         if name not in api.in_prompt:
             written(document[name])
-    model = document.get("model")
+    model: str | None = document.get("model")  # pyright: ignore[reportAssignmentType] - as `read_fields` checked
     if model is None:
         raise missing("model")
     if "model" not in readable:  # an identifier, which needs no further check
-        _check_model(cast("str", model))
+        _check_model(model)
     media: list[str] = []
     view = api.view(document, media)
     features = () if _ASKING.isdisjoint(document) and not media else _features(document, media)
     most = _max_output_tokens(document, api)
-    return StructuredBody(raw, document, api, view, cast("str", model), readable, most, tuple(media), features)
+    return StructuredBody(raw, document, api, view, model, readable, most, tuple(media), features)
 
 
 def model_of(config: Config, body: StructuredBody) -> str:
@@ -180,7 +180,7 @@ def decode(raw: bytes | memoryview, max_values: int | None = None) -> Document:
     if max_values is not None and len(text) > LOOK_ABOVE:
         check_density(text, max_values)
     try:
-        document = cast("JsonValue", orjson.loads(text))
+        document: JsonValue = orjson.loads(text)
     except orjson.JSONDecodeError as error:
         raise _not_json(text, error.msg, error.lineno, error.colno, error.pos) from None
     if not isinstance(document, dict):
@@ -245,7 +245,7 @@ def _max_output_tokens(document: Document, api: Api) -> int | None:
     for name in api.output_limits:
         limit = document.get(name)
         if limit is not None:
-            return cast("int", limit)
+            return limit  # pyright: ignore[reportReturnType] - as `read_fields` checked
     return None if api.generates else 0
 
 

@@ -32,6 +32,7 @@ _OPENING: Final = re.compile(rb"[ \t\r\n]*\{")
 _NEXT: Final = re.compile(rb"[ \t\r\n]*([,}])")
 _INNER: Final = re.compile(_FLAT + b"|" + _STRING + rb"|[{}\[\]]", re.DOTALL)
 """A string, an array or object without another one in it, or a bracket, within a member's value."""
+_CONTROL: Final = re.compile(r"[\x00-\x1f]")
 _ESCAPE: Final = re.compile(rb"\\u([0-9a-fA-F]{4})|\\(.)")
 _SIMPLE: Final = {b"b": "\b", b"f": "\f", b"n": "\n", b"r": "\r", b"t": "\t"}
 _NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_-]{0,31}")
@@ -156,7 +157,7 @@ def _unescape(match: re.Match[bytes]) -> bytes:
 
 def _quote(key: str) -> bytes:
     escaped = key.replace("\\", "\\\\").replace('"', '\\"')
-    return b'"' + re.sub(r"[\x00-\x1f]", lambda m: f"\\u{ord(m[0]):04x}", escaped).encode("utf-8") + b'"'
+    return b'"' + _CONTROL.sub(lambda m: f"\\u{ord(m[0]):04x}", escaped).encode("utf-8") + b'"'
 
 
 class _Duplicate(Exception):

@@ -4,11 +4,11 @@ The edits of several parties fold, in order: of those of one header, the last on
 """
 
 import re
-from collections.abc import Callable, ItemsView, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from operator import itemgetter
-from typing import Final, cast
+from typing import Final
 
 from pointsman_contracts.journey import HeaderEdit
 from pointsman_core.header_names import EDGES_OWN, HEADER_NAME
@@ -85,7 +85,7 @@ def with_edits(headers: list[Header], last: dict[bytes, bytes | None]) -> list[H
         headers = [header for header in headers if header[0] not in last]
     if None in last.values():
         return headers + [(name, value) for name, value in last.items() if value is not None]
-    return [*headers, *cast("ItemsView[bytes, bytes]", last.items())]
+    return [*headers, *last.items()]  # pyright: ignore[reportReturnType] - no value is None
 
 
 def edited_answer_headers(headers: list[Header], edits: Sequence[HeaderEdit]) -> list[Header]:
