@@ -95,7 +95,7 @@ class EdgeApp:
     async def _list(self, turn: Turn, request_id: str, rest: str) -> None:
         """All models that the client may use, or the one that the rest of the path names."""
         try:
-            names = await self._edge.models.names(turn.headers, turn.peer, request_id)
+            names = await self._edge.models.names(turn.headers, turn.wire.peer, request_id)
             document = model_entry(rest[1:], names, self._created) if rest else model_list(names, self._created)
         except Refusal as refusal:
             if isinstance(refusal, NotListed):

@@ -72,8 +72,8 @@ class _Connection(asyncio.Protocol):
         self._idle_s = config.timeout_keep_alive
         self._transport: asyncio.Transport = cast("asyncio.Transport", None)
         self._parser = self._new_parser()
-        self._peer = ""
-        self._trusted = False
+        self.peer = ""
+        self.trusted = False
         self._dates: list[tuple[bytes, bytes]] = []
         self._date_lines = b""
         self._gathered: list[bytes] = []
@@ -107,8 +107,8 @@ class _Connection(asyncio.Protocol):
         self._transport = transport
         self._state.connections.add(self)  # pyright: ignore[reportArgumentType] - any object with `shutdown`
         client = get_remote_addr(transport)
-        self._peer = client[0] if client else ""
-        self._trusted = self.limits.trusts(self._peer)
+        self.peer = client[0] if client else ""
+        self.trusted = self.limits.trusts(self.peer)
         self._since = self._loop.time()
         self._timer = self._loop.call_later(self.limits.head_s, self._look)
 
@@ -202,8 +202,6 @@ class _Connection(asyncio.Protocol):
             target_of(self._url),
             headers,
             version,
-            self._peer,
-            trusted=self._trusted,
             keep_alive=version != "1.0" and parser.should_keep_alive(),
         )
         if b"expect" in map(_NAME, headers):

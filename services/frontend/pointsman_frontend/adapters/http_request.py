@@ -70,7 +70,7 @@ class HttpRequest(EdgeRequest):
         if self._refusal is not None:
             raise self._refusal
         turn, record = self._turn, self.record
-        headers = self.take_in(turn.headers, trusted=turn.trusted)
+        headers = self.take_in(turn.headers, trusted=turn.wire.trusted)
         body = turn.whole()
         # The parser holds a body to the length that its head gives, which `take_in` has checked.
         if body is None or headers.content_length is None:
@@ -80,7 +80,7 @@ class HttpRequest(EdgeRequest):
             check_length(len(body), limit)
         if not body or record.api.body == "none":
             check_presence(body, record.api.body)
-        question = self.complete(body, headers.stages, headers, turn.peer)
+        question = self.complete(body, headers.stages, headers, turn.wire.peer)
         turn.wire.hung_up = self._hung_up
         reply = self.decided(await self.edge.decider.decide(question, body, record.policy, record.traceparent))
         turn.answer_headers = record.answer_headers

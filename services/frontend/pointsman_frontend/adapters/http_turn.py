@@ -42,6 +42,10 @@ class ClientGone(Exception):
 class Wire(Protocol):
     """The connection, as far as a turn needs it."""
 
+    peer: str
+    """The client's address; empty when it isn't known."""
+    trusted: bool
+    """The peer is a proxy whose word about its client is believed."""
     paused: bool
     """The client reads more slowly than it is written to."""
     hung_up: Callable[[], None] | None
@@ -113,20 +117,15 @@ class Turn:
         target: RequestTarget,
         headers: Headers,
         version: str,
-        peer: str,
         *,
-        trusted: bool,
         keep_alive: bool,
     ) -> None:
-        """`headers`: names in lower case; `version`: of HTTP, e.g. `1.1`; `peer`: the client's address, or empty;
-        `trusted`: it is a proxy whose word about its client is believed."""
+        """`headers`: names in lower case; `version`: of HTTP, e.g. `1.1`."""
         self.wire = wire
         self.method = method
         self.target = target
         self.headers = headers
         self.version = version
-        self.peer = peer
-        self.trusted = trusted
         self.keep_alive = keep_alive
         self.body: list[bytes] = []
         """What has come of the body, and wasn't read."""
