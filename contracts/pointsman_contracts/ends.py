@@ -1,4 +1,4 @@
-"""The ends of requests, read for schedulers and collectors: every one of them reads every end.
+"""The ends of requests, read for schedulers, collectors and preprocessors: every one of them reads every end.
 
 These classes have the part of `ResponseCompleted` that they use. msgspec reads it in a quarter of the time of the whole
 event.
@@ -39,6 +39,13 @@ class EndUsage(msgspec.Struct, frozen=True, gc=False):
     completion_tokens: int = 0
     cached_tokens: int = 0
     reasoning_tokens: int = 0
+    estimated: bool = False
+
+
+class EndIdentity(msgspec.Struct, frozen=True, gc=False):
+    """Part of `Identity`."""
+
+    tenant: str = ""
 
 
 class EndOfRequest(msgspec.Struct, frozen=True, gc=False):
@@ -65,10 +72,20 @@ class EndOfRequest(msgspec.Struct, frozen=True, gc=False):
     answered_by: str | None = None
 
 
+class ChargedEnd(EndOfRequest, frozen=True, gc=False):
+    """With what limits need besides, to settle what the request was charged."""
+
+    served: str | None = None
+    identity: EndIdentity | None = None
+
+
 AnyEnd = ResponseCompleted | EndOfRequest
 """An end as a service of the same process published it, or as read from the bus."""
+AnyChargedEnd = ResponseCompleted | ChargedEnd
 AnyAttempt = Attempt | EndAttempt
 AnyUsage = Usage | EndUsage
 
 read_end: Final = part_reader(EndOfRequest, ResponseCompleted.decode)
 """An end as it arrived. Raises `pydantic.ValidationError`."""
+read_charged_end: Final = part_reader(ChargedEnd, ResponseCompleted.decode)
+"""The same for limits."""

@@ -5,6 +5,7 @@ import time
 from functools import partial
 from typing import Final
 
+from pointsman_contracts.ends import ChargedEnd, read_charged_end
 from pointsman_contracts.limits import LIMITS_BUCKET, LimitAsks, LimitHandOver, LimitReleases
 from pointsman_contracts.response import ResponseCompleted
 from pointsman_contracts.subjects import ANY
@@ -76,4 +77,4 @@ class SharedLimits:
         # Budgets also use the learnt lengths of answers.
         if not self._listens and (budgets or any(limit.windows[0].unit != "requests" for limit in limits)):
             self._listens = True
-            self._bus.listen(ResponseCompleted, self.limiter.ended, ANY)
+            self._bus.listen_read(ResponseCompleted, ChargedEnd, read_charged_end, self.limiter.ended, ANY)

@@ -12,6 +12,7 @@ from typing import Final
 import msgspec
 from pydantic import ValidationError
 
+from pointsman_contracts.ends import AnyChargedEnd, AnyUsage
 from pointsman_contracts.limit_asks import AnyAsk, InnerVerdict, told
 from pointsman_contracts.limits import (
     LimitAsk,
@@ -21,7 +22,6 @@ from pointsman_contracts.limits import (
     LimitVerdicts,
     LimitWindow,
 )
-from pointsman_contracts.response import ResponseCompleted, Usage
 from pointsman_contracts.services import EDGES
 from pointsman_plugins.preprocessing import Unavailable
 from pointsman_preprocessor.adapters.keeper_questions import KeeperQuestions
@@ -58,7 +58,7 @@ class _Ended(msgspec.Struct, frozen=True, gc=False):
     at: float
     edge: str
     request_id: str
-    usage: Usage | None
+    usage: AnyUsage | None
     model: str
 
 
@@ -214,7 +214,7 @@ class SharedLimiter(Limiter):
             if book is not None:
                 book.release(each.edge, each.request_id, each.limit, now)
 
-    def ended(self, event: ResponseCompleted) -> None:
+    def ended(self, event: AnyChargedEnd) -> None:
         """A request has ended: settle its usage."""
         now = self._clock()
         usage = event.usage
