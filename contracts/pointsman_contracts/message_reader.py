@@ -1,4 +1,4 @@
-"""Reads whole messages by msgspec, in about half of the time of their own readers.
+"""Reads whole messages by msgspec, in half to two thirds of the time of their own readers.
 
 msgspec checks a document against structs that are made from the fields of the message. Each struct then becomes a part,
 without another check.
@@ -6,7 +6,7 @@ without another check.
 
 import binascii
 from base64 import urlsafe_b64encode
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import cache
 from types import GenericAlias, UnionType
 from typing import Annotated, Final, NamedTuple, TypeVar, Union, cast, get_args, get_origin
@@ -27,6 +27,8 @@ _Nested = _Scalar | list[_Flat] | dict[str, _Flat]
 _Free = _Scalar | list[_Nested] | dict[str, _Nested]
 """A free value, e.g. an attribute, with at most three lists and objects within each other. Deeper ones are left to the
 message's own reader, which refuses those that nest too deep."""
+_PACKED: Final[Mapping[object, object]] = {bytes: str, bytes | None: str | None}
+"""Types of fields that travel as base64, and as which they are read."""
 _FROM_URLS: Final = bytes.maketrans(b"-_+/", b"+/!!")
 """Base64 in the alphabet of URLs to that of `binascii`, where `!` is none of base64."""
 
@@ -66,7 +68,7 @@ def _form(kind: type[Part]) -> _Form:
         inner = _part_in(field.annotation)
         if inner is not None:
             nested.append((name, _conversion(inner, several=get_origin(field.annotation) is tuple)))
-        elif field.annotation is bytes:
+        elif field.annotation in _PACKED:
             packed.append(name)
             default = urlsafe_b64encode(default).decode() if isinstance(default, bytes) else default
         fields.append((name, _read_as(field), default))
@@ -81,8 +83,9 @@ def _form(kind: type[Part]) -> _Form:
     def build(read: msgspec.Struct) -> Part:
         made, values = new_part(kind), asdict(read)
         for name in packed:
-            text: str = values[name]
-            values[name] = _unpacked(text) if text else b""
+            text: str | None = values[name]
+            if text is not None:
+                values[name] = _unpacked(text) if text else b""
         for name, conversion in nested:
             value: object = values[name]
             if value:
@@ -100,7 +103,7 @@ def _conversion(inner: type[Part], *, several: bool) -> Callable[[object], objec
 
 def _read_as(field: FieldInfo) -> object:
     """The type that msgspec reads a field as. TypeError for a bound that isn't known here."""
-    read_as = _translated(field.annotation)
+    read_as = _PACKED.get(field.annotation) or _translated(field.annotation)
     for bound in cast("list[object]", field.metadata):
         least: object = getattr(bound, "ge", None)
         if not isinstance(least, int):
@@ -112,7 +115,7 @@ def _read_as(field: FieldInfo) -> object:
 def _translated(annotation: object) -> object:
     """The annotation with structs for parts."""
     if annotation is bytes:
-        return str
+        raise TypeError("bytes inside another type than `bytes | None` aren't read")
     if annotation is JsonValue:
         return _Free
     if isinstance(annotation, type) and issubclass(annotation, Part):

@@ -24,6 +24,8 @@ from pointsman_contracts.journey import (
 from pointsman_contracts.message import Address, Message
 from pointsman_contracts.message_reader import message_reader
 from pointsman_contracts.reply import REPLY, Answer, ChosenEndpoint, Decision, Parked, Rejection, read_reply
+from pointsman_contracts.response import Usage
+from pointsman_contracts.response_stage import AnswerText, ResponseReview
 
 _TARGET = Target(model="m", pool="p", lora="l", base="b")
 _STAGE = Stage(service="guard", policy="p", mode="shadow", timeout_ms=9, answer=AnswerUse(mode="window"), memo="x")
@@ -50,7 +52,12 @@ DECISION = Decision(
     endpoints=(ChosenEndpoint(worker="w", url="u", target=_TARGET),), headers=(_HEADER,), body=(_EDIT,),
     identity=Identity(tenant="t"), queued_ms=1.5, answers=2,
 )  # fmt: skip
-MESSAGES = (JOURNEY, REQUEST, DECISION)
+REVIEW = ResponseReview(
+    request_id="r", edge="e", stage="guard", policy="p", revision=3, deadline_ms=2, mode="after", status=200,
+    target=_TARGET, headers={"a": "b"}, texts=(AnswerText(part="0", kind="text", text="t"),), body=b"\xff\xfe",
+    usage=Usage(prompt_tokens=1), stages=(_REPORT,), memo="m",
+)  # fmt: skip
+MESSAGES = (JOURNEY, REQUEST, DECISION, REVIEW)
 
 Read = Callable[[bytes], Message]
 READERS: dict[type[Message], Read] = {type(each): message_reader(type(each), type(each).decode) for each in MESSAGES}
@@ -166,10 +173,16 @@ def test_of_two_kinds_in_a_reply_the_last_one_counts() -> None:
     assert isinstance(read_reply(text), Parked)
 
 
-def test_a_bound_that_msgspec_is_not_told_is_an_error() -> None:
+def test_a_field_that_msgspec_would_read_otherwise_is_an_error() -> None:
     class Bounded(Message):
         address = Address("rpc", "test", "bounded")
         name: str = Field(max_length=3)
 
+    class Several(Message):
+        address = Address("rpc", "test", "several")
+        bodies: tuple[bytes, ...]
+
     with pytest.raises(TypeError, match="unknown kind"):
         message_reader(Bounded, Bounded.decode)
+    with pytest.raises(TypeError, match="aren't read"):
+        message_reader(Several, Several.decode)

@@ -6,6 +6,7 @@ from typing import Final
 
 from pydantic import ValidationError
 
+from pointsman_contracts.message_reader import message_reader
 from pointsman_contracts.response_stage import ResponseReview, Verdict
 from pointsman_runtime.bus import message_headers
 from pointsman_runtime.bus.bus import Bus
@@ -18,6 +19,8 @@ Reviewer = Callable[[ResponseReview], Verdict | Awaitable[Verdict]]
 
 _FAILED: Final = b"{}"
 """No verdict: the edge then needn't wait for the stage's time to pass."""
+
+_read: Final = message_reader(ResponseReview, ResponseReview.decode)
 
 _log = Log("review-stage")
 
@@ -39,7 +42,7 @@ class ReviewStage:
                 self._tally.dead += 1
                 return None
             try:
-                review = ResponseReview.decode(delivery.payload)
+                review = _read(delivery.payload)
             except ValidationError as error:
                 self._bus.tallies.malformed(self._tally, delivery.subject, delivery.payload, error)
                 return None
