@@ -19,8 +19,7 @@ from pointsman_plugins.plugin import Params
 from pointsman_plugins.preprocessing import IDENTITY, Incoming, RequestProcessor
 from pointsman_plugins.prompt import prompt_of
 from pointsman_preprocessor.configuration import check
-from pointsman_preprocessor.domain.blocks import LIMIT, chain
-from pointsman_preprocessor.domain.pipeline import Pipeline, depart, describe, registry
+from pointsman_preprocessor.domain.pipeline import MOST_BLOCKS, Pipeline, chain, depart, describe, registry
 from pointsman_preprocessor.domain.request_headers import read_headers
 from pointsman_testing import builders
 
@@ -233,8 +232,8 @@ def test_a_long_prompt_in_several_block_sizes_fits_the_journey() -> None:
     prompt = list(range(100_000))
     facts = describe(request(prompt=cast("JsonValue", prompt)), (1, 2, 4))
     chains = [facts.blocks, *(chain.blocks for chain in facts.other_chains)]
-    assert [len(hashes) // 8 for hashes in chains] == [LIMIT // 3] * 3
-    assert facts.blocks == describe(request(prompt=cast("JsonValue", prompt)), (1,)).blocks[: LIMIT // 3 * 8]
+    assert [len(hashes) // 8 for hashes in chains] == [MOST_BLOCKS // 3] * 3
+    assert facts.blocks == describe(request(prompt=cast("JsonValue", prompt)), (1,)).blocks[: MOST_BLOCKS // 3 * 8]
 
 
 class Undeclared(RequestProcessor):

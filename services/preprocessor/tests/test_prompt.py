@@ -12,7 +12,7 @@ from pydantic import JsonValue
 
 from pointsman_apis.requests import parse
 from pointsman_plugins.prompt import BYTES_PER_TOKEN, MEDIA_TOKENS, Prompt, prompt_of
-from pointsman_preprocessor.domain.blocks import LIMIT, chain
+from pointsman_preprocessor.domain.pipeline import MOST_BLOCKS, chain
 
 BLOCK: Final = 16 * BYTES_PER_TOKEN
 
@@ -106,7 +106,7 @@ def test_another_root_changes_every_hash() -> None:
 
 
 def test_a_prompt_of_any_length_is_described_by_at_most_4096_blocks() -> None:
-    assert len(chain(bytes(10_000), 1, 0)) == LIMIT * 8
+    assert len(chain(bytes(10_000), 1, 0)) == MOST_BLOCKS * 8
 
 
 def test_text_counts_a_token_for_four_bytes() -> None:

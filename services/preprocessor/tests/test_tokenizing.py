@@ -21,9 +21,8 @@ from pointsman_core.config import Config, ConfigError, Tokenizer, load
 from pointsman_core.settled_target import salt
 from pointsman_plugins.preprocessing import ENGINE_SALT, IDENTITY, Incoming
 from pointsman_preprocessor.configuration import check, compile_pipeline
-from pointsman_preprocessor.domain.blocks import chain
 from pointsman_preprocessor.domain.model_tokenizers import ModelTokenizers
-from pointsman_preprocessor.domain.pipeline import describe
+from pointsman_preprocessor.domain.pipeline import chain, describe
 from pointsman_preprocessor.domain.request_headers import read_headers
 from pointsman_preprocessor.handlers import Handlers
 from pointsman_preprocessor.tokenizer_files import TokenizerFiles

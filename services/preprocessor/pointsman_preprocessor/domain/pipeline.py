@@ -1,7 +1,12 @@
 """The processing of every request under one configuration revision."""
 
+import sys
+from array import array
 from collections.abc import Awaitable, Iterable
+from struct import iter_unpack
 from typing import Final
+
+import xxhash
 
 from pointsman_contracts.journey import BlockChain, Journey, RequestFacts, Stage, StageReport, edited
 from pointsman_core.config import Config, ProcessorUse, active
@@ -12,7 +17,6 @@ from pointsman_plugins.preprocessing import ENGINE_SALT, IDENTITY, Incoming, Por
 from pointsman_plugins.prompt import BYTES_PER_TOKEN, Prompt
 from pointsman_plugins.registry import Registry
 from pointsman_preprocessor.domain.admission import Admission
-from pointsman_preprocessor.domain.blocks import LIMIT, chain
 from pointsman_preprocessor.domain.chain import Chain, Step, Within
 from pointsman_preprocessor.domain.model_tokenizers import Load, ModelTokenizers, TokenReaders
 from pointsman_preprocessor.domain.order import admission_position, check_order
@@ -26,6 +30,8 @@ _NEEDED_BY: Final = {"semantic-match": "prompt-vector"}
 _CACHE: Final = "semantic-cache"
 _NEXT: Final = (Stage(service="profile-picker"),)
 _DEFAULT_BLOCK_TOKENS: Final = 64
+MOST_BLOCKS: Final = 4096
+"""Most blocks of a prompt; a longer prompt is described by its first ones."""
 
 
 def registry(builtin: Iterable[type[RequestProcessor]]) -> Registry[RequestProcessor]:
@@ -156,7 +162,7 @@ def describe(
     given = incoming.field("cache_salt") if incoming.body_edits else document.get("cache_salt")
     root = salt(keeper, str(given or ""), "ids" if prompt.exact else "text")
     # All chains share the space that a journey has for one.
-    most = LIMIT // len(block_tokens)
+    most = MOST_BLOCKS // len(block_tokens)
     size, others = block_tokens[0], ()
     if len(block_tokens) > 1:
         others = tuple(
@@ -193,6 +199,22 @@ def describe(
         subset=headers.subset,
         workers=headers.workers,
     )
+
+
+def chain(stream: bytes, block_bytes: int, root: int, limit: int = MOST_BLOCKS) -> bytes:
+    """Chained hashes of the full blocks of `stream`, 8 bytes each, little-endian: equal hashes mean equal prefixes.
+    `root` is the hash before the first; at most `limit` blocks are described.
+
+    Each hash is XXH3-64 of its block, seeded with the hash before it, so it stands for everything from the start of the
+    prompt (the chain of NVIDIA Dynamo's router, with the parent as the seed). XXH3 isn't keyed: a client that chooses
+    its prompts can make collisions. Therefore the chain of a tenant starts from the tenant's own salt.
+    """
+    digest, parent = xxhash.xxh3_64_intdigest, root
+    full = stream[: min(len(stream) // block_bytes, limit) * block_bytes]
+    hashes = array("Q", [parent := digest(block, parent) for (block,) in iter_unpack(f"{block_bytes}s", full)])
+    if sys.byteorder == "big":
+        hashes.byteswap()
+    return hashes.tobytes()
 
 
 def depart(incoming: Incoming, facts: RequestFacts, report: StageReport, degraded: str = "") -> Journey:
