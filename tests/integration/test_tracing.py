@@ -70,7 +70,8 @@ async def test_a_sampled_request_is_one_trace_of_every_step(stack: Stack, receiv
             headers = {"traceparent": f"00-{TRACE}-{'cd' * 8}-{flags}"}
             async with http.post(f"{stack.door}/v1/chat/completions", json=body, headers=headers) as answer:
                 assert answer.status == 200, await answer.text()
-    expected = {"pointsman-frontend", "pointsman-preprocessor", "pointsman-profile-picker", "pointsman-scheduler"}
+    stages = ("preprocessor", "profile-picker", "model-selector", "scheduler")
+    expected = {"pointsman-frontend", *(f"pointsman-{stage}" for stage in stages)}
     await eventually(
         lambda: expected <= set(receiver.spans) and len(receiver.spans["pointsman-frontend"]) == 2, timeout=20
     )
