@@ -40,7 +40,7 @@ class BudgetWindow(Part):
 
     amount: int
     """Nano-dollars."""
-    days: int | None
+    days: int | None = None
     """Number of days, today included; None: the calendar month."""
     soft: int | None = None
     """Nano-dollars from which on a warning is given."""
