@@ -15,6 +15,7 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
+from pointsman_contracts.limit_asks import InnerKept
 from pointsman_contracts.limits import LimitAsk, LimitKept, LimitShard, LimitWindow
 from pointsman_preprocessor.adapters.keeper_questions import ASKED_S
 from pointsman_preprocessor.domain.limits.keeping import Keeping
@@ -62,7 +63,7 @@ class _Given:
     to: str
 
 
-_Words = LimitKept | _Ask | _Verdict | _Wish | _Given | LimitShard
+_Words = LimitKept | InnerKept | _Ask | _Verdict | _Wish | _Given | LimitShard
 
 
 @dataclass
@@ -237,6 +238,8 @@ class Preprocessors(RuleBasedStateMachine):
             self._read(node, node.inbound.popleft(), clock)
         if clock - node.said_at >= TICK_S - 1e-6 or node.keeping.leases.unproved:
             node.said_at = clock
+            if node.keeping.untold:
+                self._write(node, "", node.keeping.tell(clock))
             self._write(node, "", node.keeping.say(clock, node.connection))
         for shard in range(SHARDS):
             if node.keeping.leases.holds(shard, clock):
@@ -246,7 +249,7 @@ class Preprocessors(RuleBasedStateMachine):
 
     def _read(self, node: _Node, words: _Words, clock: float) -> None:
         keeping = node.keeping
-        if isinstance(words, LimitKept):
+        if isinstance(words, LimitKept | InnerKept):
             keeping.heard(words, clock)
         elif isinstance(words, LimitShard):
             node.saved[words.shard] = words

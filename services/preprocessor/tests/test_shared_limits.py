@@ -10,7 +10,7 @@ from typing import Final
 import pytest
 from prometheus_client import CollectorRegistry
 
-from pointsman_contracts.limit_asks import InnerVerdict
+from pointsman_contracts.limit_asks import InnerAsks, InnerVerdict, read_asks
 from pointsman_contracts.limits import (
     SHARDS,
     LimitAsk,
@@ -61,7 +61,7 @@ class Node:
         self.limiter.prices = {"limit": TokenCost()}
         self.asked: Counter[str] = Counter()
         me = self.service.process.instance
-        self.service.bus.answer(LimitAsks, self._answer, me)
+        self.service.bus.answer_read(LimitAsks, InnerAsks, read_asks, self._answer, me)
         self.service.bus.answer(LimitHandOver, self._hand_over, me)
         self.service.bus.listen(LimitReleases, self.limiter.released, me)
         self.service.bus.listen(ResponseCompleted, self.limiter.ended, ANY)
@@ -74,7 +74,7 @@ class Node:
     def clock(self) -> float:
         return time.time() + self.ahead_s
 
-    def _answer(self, asks: LimitAsks) -> bytes:
+    def _answer(self, asks: LimitAsks | InnerAsks) -> bytes:
         if self.silent:
             raise ValueError("the test says so")
         if self.lost:

@@ -6,8 +6,8 @@ from typing import Final
 
 from pydantic import ValidationError
 
-from pointsman_contracts.limit_asks import InnerVerdict
-from pointsman_contracts.limits import LimitAsk, LimitAsks, LimitVerdicts
+from pointsman_contracts.limit_asks import InnerAsk, InnerAsks, InnerVerdict, read_verdicts, write_limits
+from pointsman_contracts.limits import LimitAsks
 from pointsman_runtime.bus.bus import Bus
 from pointsman_runtime.bus.errors import BusError, NoReply
 
@@ -17,7 +17,7 @@ is never used: see `TAKEN_S`."""
 BATCH: Final = 256
 """Requests in one message."""
 
-_Waiting = tuple[LimitAsk, "asyncio.Future[InnerVerdict]"]
+_Waiting = tuple[InnerAsk, "asyncio.Future[InnerVerdict]"]
 
 
 class KeeperQuestions:
@@ -28,7 +28,7 @@ class KeeperQuestions:
         self._waiting: Final[dict[str, list[_Waiting]]] = {}
         self._tasks: Final[set[asyncio.Task[None]]] = set()
 
-    def ask(self, ask: LimitAsk, keeper: str) -> "asyncio.Future[InnerVerdict]":
+    def ask(self, ask: InnerAsk, keeper: str) -> "asyncio.Future[InnerVerdict]":
         """The keeper's answer. Raises the errors of `Bus.ask`, and ValidationError."""
         future: asyncio.Future[InnerVerdict] = asyncio.get_running_loop().create_future()
         if not self._waiting:
@@ -48,15 +48,15 @@ class KeeperQuestions:
     async def _ask_all(self, keeper: str, waiting: list[_Waiting]) -> None:
         began = time.monotonic()
         try:
-            asks = LimitAsks(asks=tuple([ask for ask, _ in waiting]))
-            answer = LimitVerdicts.decode(await self._bus.ask(asks, keeper, timeout=ASKED_S))
+            asks = write_limits(InnerAsks(tuple([ask for ask, _ in waiting])))
+            answer = read_verdicts(await self._bus.ask_written(LimitAsks, asks, keeper, timeout=ASKED_S))
             if time.monotonic() - began > ASKED_S:
                 # This process was stopped in the meantime: the keeper's lease may be over, and another keeper may have
                 # the count.
                 raise NoReply("limits.ask", ASKED_S)
             for (_, future), verdict in zip(waiting, answer.verdicts, strict=True):
                 if not future.done():
-                    future.set_result(InnerVerdict.of(verdict))
+                    future.set_result(verdict)
         except (BusError, ValueError) as error:
             # A ValidationError is a ValueError; so is an answer that is too short.
             problem = error if isinstance(error, BusError | ValidationError) else BusError(str(error))

@@ -6,6 +6,7 @@ from functools import partial
 from typing import Final
 
 from pointsman_contracts.ends import ChargedEnd, read_charged_end
+from pointsman_contracts.limit_asks import InnerAsks, read_asks
 from pointsman_contracts.limits import LIMITS_BUCKET, LimitAsks, LimitHandOver, LimitReleases
 from pointsman_contracts.response import ResponseCompleted
 from pointsman_contracts.subjects import ANY
@@ -55,7 +56,7 @@ class SharedLimits:
         self._keeper.on_kept = self._budgets.read_soon
         self._listens = False
         me = service.process.instance
-        service.bus.answer(LimitAsks, self.limiter.answer, me)
+        service.bus.answer_read(LimitAsks, InnerAsks, read_asks, self.limiter.answer, me)
         service.bus.answer(LimitHandOver, self._keeper.hand_over, me)
         service.bus.listen(LimitReleases, self.limiter.released, me)
         service.every(TICK_S, self._keeper.tick)

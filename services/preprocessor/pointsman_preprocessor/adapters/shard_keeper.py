@@ -13,6 +13,7 @@ from typing import Final
 
 from pydantic import ValidationError
 
+from pointsman_contracts.limit_asks import InnerKept, read_kept, write_limits
 from pointsman_contracts.limits import SHARDS, LimitHandOver, LimitKept, LimitShard
 from pointsman_contracts.subjects import ANY
 from pointsman_preprocessor.adapters.keeper_ranks import KeeperRanks
@@ -79,7 +80,7 @@ class ShardKeeper:
     def begin(self) -> None:
         """Start, once limits are configured. Needs a running loop; the second call does nothing."""
         if not self._snapshots.began:
-            self._bus.listen(LimitKept, self.heard, ANY)
+            self._bus.listen_read(LimitKept, InnerKept, read_kept, self.heard, ANY)
             self._snapshots.begin()
 
     async def ready(self) -> None:
@@ -142,7 +143,7 @@ class ShardKeeper:
         """The counts of all shards."""
         return self._books.values()
 
-    def heard(self, kept: LimitKept) -> None:
+    def heard(self, kept: LimitKept | InnerKept) -> None:
         """Take a preprocessor's report of the shards that it keeps; also this one's."""
         now = self._clock()
         for shard in self._keeping.heard(kept, now):
@@ -241,6 +242,8 @@ class ShardKeeper:
 
     def _say(self, now: float) -> None:
         self._said_at = now
+        # When the report comes back, peers have the grants before it.
+        self._tell()
         # Without a connection no lease is proved, and no request counted. A report proves a lease only when it comes
         # back behind the reports of others.
         with contextlib.suppress(BusError):
@@ -255,7 +258,7 @@ class ShardKeeper:
         self._telling = False
         if self._keeping.untold:
             with contextlib.suppress(BusError):
-                self._bus.publish(self._keeping.tell(self._clock()), self.me)
+                self._bus.publish_to_peers(LimitKept, write_limits(self._keeping.tell(self._clock())), self.me)
 
 
 def _nothing(book: Book, since: float) -> None:

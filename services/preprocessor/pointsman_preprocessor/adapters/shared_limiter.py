@@ -10,16 +10,22 @@ from operator import attrgetter
 from typing import Final
 
 import msgspec
+from msgspec.structs import replace
 from pydantic import ValidationError
 
 from pointsman_contracts.ends import AnyChargedEnd, AnyUsage
-from pointsman_contracts.limit_asks import AnyAsk, InnerVerdict, told
+from pointsman_contracts.limit_asks import (
+    AnyAsk,
+    InnerAsk,
+    InnerAsks,
+    InnerVerdict,
+    InnerVerdicts,
+    write_limits,
+)
 from pointsman_contracts.limits import (
-    LimitAsk,
     LimitAsks,
     LimitRelease,
     LimitReleases,
-    LimitVerdicts,
     LimitWindow,
 )
 from pointsman_contracts.services import EDGES
@@ -97,14 +103,14 @@ class SharedLimiter(Limiter):
             return verdict
         if ask.budget is not None and (missing := self.spending_missing()) is not None:
             raise self._unavailable(ask, missing)
-        return self._elsewhere(told(ask), verdict.keeper)
+        return self._elsewhere(InnerAsk.of(ask), verdict.keeper)
 
     def alone(self, ask: AnyAsk, at: float) -> InnerVerdict:
         del at
         share = 1 / self._keeper.ranks.known
         windows = tuple(_part(window, share) for window in ask.windows)
         before = self._alone.overflowed
-        verdict = self._alone.ask(told(ask).model_copy(update={"windows": windows}), self._clock())
+        verdict = self._alone.ask(replace(InnerAsk.of(ask), windows=windows), self._clock())
         if self._alone.overflowed > before:
             self._overflow(self._alone, ask.limit)
         self._metrics.decided(ask.limit, f"alone_{verdict.outcome}")
@@ -151,7 +157,7 @@ class SharedLimiter(Limiter):
             self._overflowed.add(limit)
             _log.warning("limit_scopes_shared", limit=limit, shard=book.shard, counters=MOST_COUNTERS)
 
-    async def _elsewhere(self, ask: LimitAsk, keeper: str) -> InnerVerdict:
+    async def _elsewhere(self, ask: InnerAsk, keeper: str) -> InnerVerdict:
         """Ask the keeper of the count, until one answers."""
         began = time.perf_counter()
         hops, pause_s = 0, 0.0
@@ -164,7 +170,7 @@ class SharedLimiter(Limiter):
             except NoReply:
                 self._keeper.ranks.suspect(keeper)
                 # It may have died with the question. If it has counted the request, it doesn't count it again.
-                ask = ask.model_copy(update={"attempt": ask.attempt + 1})
+                ask = replace(ask, attempt=ask.attempt + 1)
                 verdict = self._own(ask)
             except (BusError, ValidationError) as error:
                 raise self._unavailable(
@@ -185,7 +191,7 @@ class SharedLimiter(Limiter):
                 await asyncio.sleep(pause_s)
                 pause_s = min(pause_s + MOVING_S, LONGEST_PAUSE_S)
 
-    def _pending(self, ask: LimitAsk) -> str:
+    def _pending(self, ask: InnerAsk) -> str:
         """A question that no keeper answers."""
         book = self._keeper.book(ask.shard, self._clock())
         if isinstance(book, str) or ask.budget is None:
@@ -198,13 +204,13 @@ class SharedLimiter(Limiter):
         self._metrics.decided(ask.limit, "unavailable")
         return Unavailable(why)
 
-    def answer(self, asks: LimitAsks) -> bytes:
+    def answer(self, asks: LimitAsks | InnerAsks) -> bytes:
         """Answer peers' questions from the counts kept here."""
         verdicts = tuple([self._own(ask) for ask in asks.asks])
         for verdict in verdicts:
             if verdict.outcome == "elsewhere":
                 self._keeper.ranks.look_after(verdict.keeper)
-        return LimitVerdicts(verdicts=tuple([verdict.told() for verdict in verdicts])).encode()
+        return write_limits(InnerVerdicts(verdicts))
 
     def released(self, message: LimitReleases) -> None:
         """Release peers' requests that were rejected later."""

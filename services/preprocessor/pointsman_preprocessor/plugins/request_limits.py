@@ -4,6 +4,7 @@ from typing import Final, Self, TypeVar
 
 from pydantic import Field, JsonValue, model_validator
 
+from pointsman_contracts.limit_asks import known_window
 from pointsman_contracts.limits import LimitWindow
 from pointsman_core.rate import Rate, Rates, rates
 from pointsman_plugins.preprocessing import Incoming
@@ -42,9 +43,7 @@ class RequestLimit(Limit[RequestLimitParams]):
 
     def _window(self, each: Rate) -> LimitWindow:
         burst = min(each.amount, max(_SMALL, each.amount / 10)) if self.params.burst is None else self.params.burst
-        return LimitWindow(
-            unit="requests", amount=each.amount, period_s=each.period_s, burst=max(1.0, burst) if each.amount else 0.0
-        )
+        return known_window("requests", each.amount, each.period_s, max(1.0, burst) if each.amount else 0.0)
 
 
 def amounts(value: JsonValue, configured: tuple[Rate, ...]) -> tuple[Rate, ...]:
@@ -100,10 +99,10 @@ class ConcurrencyLimit(Limit[ConcurrencyLimitParams]):
 
     def setup(self) -> None:
         super().setup()
-        self.windows = (LimitWindow(unit="concurrency", amount=self.params.limit),)
+        self.windows = (known_window("concurrency", self.params.limit),)
 
     def claimed(self, value: JsonValue) -> tuple[LimitWindow, ...]:
         # An API key's numbers are floats, a token's may be integers.
         if isinstance(value, bool) or not isinstance(value, int | float) or value < 0 or value % 1 != 0:
             raise ValueError("a whole number is expected")
-        return (LimitWindow(unit="concurrency", amount=value),)
+        return (known_window("concurrency", value),)

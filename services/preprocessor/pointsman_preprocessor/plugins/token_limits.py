@@ -7,6 +7,7 @@ from typing import Annotated, Final, Literal, Self
 from pydantic import AfterValidator, Field, JsonValue, model_validator
 
 from pointsman_contracts.identity import LONGEST_NAME
+from pointsman_contracts.limit_asks import known_window
 from pointsman_contracts.limits import LimitWindow
 from pointsman_contracts.response import Usage
 from pointsman_core.rate import Rate, Rates
@@ -87,7 +88,7 @@ def _most(windows: tuple[LimitWindow, ...]) -> float:
 
 
 def _window(each: Rate) -> LimitWindow:
-    return LimitWindow(unit="tokens", amount=each.amount, period_s=each.period_s)
+    return known_window("tokens", each.amount, each.period_s)
 
 
 class InfraTokenLimitParams(TokenLimitParams):

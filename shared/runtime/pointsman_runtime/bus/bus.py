@@ -158,6 +158,12 @@ class Bus:
         caller. For questions that a request waits for; `Events.handle` takes the others."""
         self._listen(message, (message,), message.decode, handler, route, pending=4096)
 
+    def answer_read(
+        self, message: type[M], head: type[H], read: Read[M | H], handler: Callable[[M | H], bytes], *route: str
+    ) -> None:
+        """As `answer`, for a question that is read in a class of its own, as `listen_read` says."""
+        self._listen(message, (message, head), read, handler, route, pending=4096)
+
     def _listen(
         self,
         message: type[Message],
@@ -247,19 +253,29 @@ class Bus:
         Raises NoReply after `timeout` seconds, NoListener at once when no process subscribes, and what
         `publish` raises.
         """
-        to = self.addresses.message(type(message), route)
+        return await self.ask_written(type(message), message.encode(), *route, timeout=timeout)
+
+    async def ask_written(
+        self,
+        message: type[Message],
+        payload: bytes,
+        *route: str,
+        timeout: float = 1.0,  # noqa: ASYNC109 - as above
+    ) -> bytes:
+        """As `ask`, of a question that is encoded: `payload` is a `message`."""
+        to = self.addresses.message(message, route)
         waiter = FutureWaiter(self.replies)
         reply_to = self.replies.open(waiter, asyncio.get_running_loop().time() + timeout)
         try:
-            self.link.publish(to, message.encode(), reply_to, message_headers.build(message.address.type_id))
-            headers, payload = await waiter.future
+            self.link.publish(to, payload, reply_to, message_headers.build(message.address.type_id))
+            headers, answer = await waiter.future
         except TimeoutError:
             raise NoReply(to, timeout) from None
         finally:
             self.replies.close(waiter)
-        if not payload and message_headers.status(headers) == "503":
+        if not answer and message_headers.status(headers) == "503":
             raise NoListener(to)
-        return payload
+        return answer
 
     def _publish_event(
         self, channel: _Channel, payload: bytes, source: str | None, sequence: int | None, traceparent: str | None

@@ -100,7 +100,7 @@ class Book:
             self.granted += verdict.outcome == "admitted"
             return verdict
         found = self._found.get((ask.limit, ask.scope))
-        if found is None or found.windows is not ask.windows:
+        if found is None or found.windows != ask.windows:
             found = self._find(ask)
         counters, longest, refusing = found.counters, 0.0, 0
         if ask.attempt == 1 or not self._counted(ask):

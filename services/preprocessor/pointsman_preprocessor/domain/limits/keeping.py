@@ -3,8 +3,8 @@
 from collections.abc import Callable
 from typing import Final
 
-from pointsman_contracts.limit_asks import AnyAsk, InnerVerdict, told
-from pointsman_contracts.limits import LimitGrant, LimitKept, LimitShard
+from pointsman_contracts.limit_asks import AnyAsk, InnerAsk, InnerGrant, InnerKept, InnerVerdict
+from pointsman_contracts.limits import LimitKept, LimitShard
 from pointsman_preprocessor.domain.limits.book import Book
 from pointsman_preprocessor.domain.limits.journal import Granted, Journal
 from pointsman_preprocessor.domain.limits.lease import Leases
@@ -31,8 +31,8 @@ class Keeping:
         """For each book, the number of its last grant when it was taken."""
         self.on_grant: Callable[[], None] = _nothing
         """Called when there is a grant to publish."""
-        self._grants: list[LimitGrant] = []
-        self._retold: list[LimitGrant] = []
+        self._grants: list[InnerGrant] = []
+        self._retold: list[InnerGrant] = []
         self._runs: set[str] = set()
 
     @property
@@ -48,20 +48,22 @@ class Keeping:
             # A shard may return to its giver before it is saved, and a preprocessor that starts now needs the grant.
             self.journal.remember(Granted(book.granted, ask, now), now)
             if self.leases.has_peers:
-                self._grants.append(LimitGrant(number=book.granted, at=now, ask=told(ask)))
+                self._grants.append(InnerGrant(book.granted, now, InnerAsk.of(ask)))
                 self.on_grant()
         return verdict
 
     def say(self, now: float, connection: int) -> LimitKept:
-        """The shards kept here and their grants, to publish over the connection of this number."""
+        """The shards kept here, to publish over the connection of this number, after the grants."""
         number, epochs = self.leases.say(now, connection)
-        return self._words(now, number, epochs)
+        return LimitKept(keeper=self.me, run=self.leases.run, number=number, at=now, epochs=epochs)
 
-    def tell(self, now: float) -> LimitKept:
-        """The grants to publish."""
-        return self._words(now, 0, ())
+    def tell(self, now: float) -> InnerKept:
+        """The grants to publish to peers."""
+        grants, self._grants = tuple(self._grants), []
+        retold, self._retold = tuple(self._retold), []
+        return InnerKept(self.me, self.leases.run, 0, now, (), grants, retold)
 
-    def heard(self, kept: LimitKept, now: float) -> list[int]:
+    def heard(self, kept: LimitKept | InnerKept, now: float) -> list[int]:
         """Take a preprocessor's report of its shards. Returns the shards that this one no longer keeps."""
         if self.leases.said(kept.run):
             if kept.run == self.leases.run and kept.epochs:
@@ -123,12 +125,6 @@ class Keeping:
         self.leases.given(state.shard, giver)
         if self.leases.claim(state.shard, now, state.epoch):
             self._given[state.shard] = (state, giver, self.leases.epoch(state.shard))
-
-    def _words(self, now: float, number: int, epochs: tuple[int, ...]) -> LimitKept:
-        grants, self._grants = tuple(self._grants), []
-        retold, self._retold = tuple(self._retold), []
-        run = self.leases.run
-        return LimitKept(keeper=self.me, run=run, number=number, at=now, epochs=epochs, grants=grants, retold=retold)
 
     def _ahead_s(self, keeper: str, at: float, now: float, *, given: bool) -> float:
         """How far the clock of a state is ahead that was written at `at`."""
