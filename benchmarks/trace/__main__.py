@@ -139,6 +139,8 @@ def traced(
             pids = {name: pid for name, pid in running.pids.items() if name not in OTHERS}
             url = urljoin(running.door, PATH)
             uvloop.run(load(url, WARM_S))
+            if recorder:
+                time.sleep(SETTLES_S)  # what it still has to read is of these requests
             switch(pids)
             served = uvloop.run(load(url, seconds))
             if recorder:

@@ -65,6 +65,8 @@ class Handlers:
         self._complete = False
         self._paces: dict[str, ReportPace] = {}
         self._windows: dict[str, tuple[ModelWindow, ReportPace]] = {}
+        self._unsaid: set[str] = set()
+        """Models whose statistics changed since the last tick."""
 
     @property
     def missing(self) -> str | None:
@@ -183,9 +185,8 @@ class Handlers:
         found = self._windows.get(model)
         if found is None:
             found = self._windows[model] = ModelWindow(), ReportPace(STATISTICS_MIN_GAP_S, STATISTICS_MAX_GAP_S)
-        window, pace = found
-        pace.changed()
-        return window
+        self._unsaid.add(model)
+        return found[0]
 
     def tick(self) -> None:
         """Find silent workers and publish what is due; called every `TICK_S`."""
@@ -222,6 +223,9 @@ class Handlers:
             del self._paces[gone]
 
     def _tell_models(self, now: float) -> None:
+        for model in self._unsaid:
+            self._windows[model][1].changed()
+        self._unsaid.clear()
         for model, (window, pace) in self._windows.items():
             if pace.due_in(now) <= 0:
                 pace.told(now)
