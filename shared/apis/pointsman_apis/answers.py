@@ -69,16 +69,14 @@ def _look(
     names = "".join(holder)
     whole = " " not in names and (len(names) <= LONGEST_NAME or max(map(len, holder)) <= LONGEST_NAME)
     for name, value in holder.items():
-        kind = type(value)
-        if kind is str:
-            text = cast("str", value)
-            if not text or (name in _IDENTIFIERS and len(text) <= LONGEST_IDENTIFIER and " " not in text):
+        if isinstance(value, str):
+            if not value or (name in _IDENTIFIERS and len(value) <= LONGEST_IDENTIFIER and " " not in value):
                 continue
             if (id(holder), name) in known or (name in echoed and _is_response(holder)):
                 continue
-            if not _names_something(name, text):
+            if not _names_something(name, value):
                 found.append(Slot(_part(where, name), OTHER, holder, name))
-        elif kind is dict or kind is list:
+        elif (kind := type(value)) is dict or kind is list:
             if not value or name in _SPELLING or (name in echoed and _is_response(holder)):
                 continue
             if (id(holder), name) in known:
