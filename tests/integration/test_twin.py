@@ -11,6 +11,7 @@ import pytest
 from pydantic import JsonValue
 
 from pointsman_simulator.workloads import generate_workload
+from pointsman_testing import eventually
 from pointsman_testing.stack import POOL, Stack, StackFactory
 
 POINTSMAN: Final = str(Path(sys.executable).with_name("pointsman"))
@@ -42,6 +43,21 @@ async def _send(stack: Stack) -> None:
         await asyncio.gather(*(one(number) for number in range(REQUESTS)))
 
 
+async def _write_all(stack: Stack) -> None:
+    """Wait until the scheduler has heard how each request ended, and let it end its log."""
+    [scheduler] = stack.services["scheduler"]
+    async with aiohttp.ClientSession() as http:
+
+        async def none_open() -> bool:
+            async with http.get(f"{scheduler.http_url}/metrics") as answer:
+                lines = (await answer.text()).splitlines()
+            open_requests = [line for line in lines if line.startswith("pointsman_scheduler_open_requests")]
+            return bool(open_requests) and all(line.endswith(" 0.0") for line in open_requests)
+
+        await eventually(none_open)
+    await scheduler.terminate()
+
+
 @pytest.mark.requirement("TWIN-1")
 async def test_a_log_becomes_a_twin_with_a_verdict_and_a_comparison(stacks: StackFactory, tmp_path: Path) -> None:
     changes: dict[str, JsonValue] = {
@@ -50,6 +66,7 @@ async def test_a_log_becomes_a_twin_with_a_verdict_and_a_comparison(stacks: Stac
     settings = {"POINTSMAN_FLIGHT_DIR": str(tmp_path / "flight")}
     async with stacks.start(changes=changes, settings=settings, speedup=SPEEDUP) as stack:
         await _send(stack)
+        await _write_all(stack)
     options = ("--seeds", "1", "--policy", "recorded", "--policy", "round-robin")
     command = [POINTSMAN, "simulate", "--from", "flight", "--out", "twin", *options]
     process = await asyncio.create_subprocess_exec(
@@ -68,6 +85,6 @@ async def test_a_log_becomes_a_twin_with_a_verdict_and_a_comparison(stacks: Stac
     assert set(data["engines"]) == {"engine-1", "engine-2"}
     assert all(engine["num_blocks"] * engine["block_size"] == 1_048_576 for engine in data["engines"].values())
     assert {check["how"] for check in data["checks"]} == {"the engines", "the policy"}
-    assert all(check["requests"] > 0.4 * REQUESTS for check in data["checks"])
+    assert all(check["requests"] > 0.4 * REQUESTS for check in data["checks"]), data["checks"]
     assert max(len(line) for line in text.splitlines() if not line.startswith("saved")) <= 80
     assert (tmp_path / "twin" / "twin.png").read_bytes().startswith(b"\x89PNG")
