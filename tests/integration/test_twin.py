@@ -85,6 +85,7 @@ async def test_a_log_becomes_a_twin_with_a_verdict_and_a_comparison(stacks: Stac
     assert set(data["engines"]) == {"engine-1", "engine-2"}
     assert all(engine["num_blocks"] * engine["block_size"] == 1_048_576 for engine in data["engines"].values())
     assert {check["how"] for check in data["checks"]} == {"the engines", "the policy"}
-    assert all(check["requests"] > 0.4 * REQUESTS for check in data["checks"]), data["checks"]
+    # Half of the requests; without those of the first 15 % of the time where the log began after an engine registered.
+    assert all(check["requests"] > 0.35 * REQUESTS for check in data["checks"]), data["checks"]
     assert max(len(line) for line in text.splitlines() if not line.startswith("saved")) <= 80
     assert (tmp_path / "twin" / "twin.png").read_bytes().startswith(b"\x89PNG")
