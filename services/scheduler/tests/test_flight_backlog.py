@@ -1,4 +1,4 @@
-"""Records that wait for the disk: which are kept, what is counted, and whose block hashes are whose."""
+"""Records that wait for the disk: the ones kept, the drops counted, the block hashes of each record."""
 
 import msgspec
 import numpy as np

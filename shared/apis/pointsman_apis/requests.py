@@ -172,8 +172,8 @@ def decode(raw: bytes | memoryview, max_values: int | None = None) -> Document:
     """Parse the body of a request; `max_values` as `check_density`, without a bound by default. Raises Refusal 400.
 
     Strict JSON (RFC 8259): UTF-8, no NaN or Infinity, no lone surrogates; how deep it nests is checked when it is
-    written again. The NUL character is refused even when escaped, because tokenizers and stores disagree about it. So
-    is a member that occurs twice: what is checked here must be what the engine reads.
+    written again. The NUL character is refused even when escaped, because tokenizers and stores disagree about it. A
+    member that occurs twice is refused, because the engine may read the one that wasn't checked here.
     """
     # Python compares and searches a view byte by byte, which takes twenty times as long as copying it.
     text = bytes(raw)

@@ -12,7 +12,7 @@ _PHRASES: Final = {400: b"Bad Request", 408: b"Request Timeout", 431: b"Request 
 
 @dataclass(frozen=True, slots=True)
 class Bounds:
-    """The limits of a connection until it has sent a request, and whom it trusts."""
+    """The limits of a connection until it has sent a request, and the proxies that it trusts."""
 
     head_bytes: int
     """Length of request line and headers, and of what isn't body after them: chunk sizes and trailers."""
@@ -23,7 +23,7 @@ class Bounds:
     count: Callable[[str], None]
     """Takes the reason of each refusal."""
     trusts: Callable[[str], bool] = lambda _peer: False
-    """Whether a peer is a proxy whose word about its client is believed."""
+    """Whether a peer is a proxy that may name its client."""
 
 
 def refusal(status: int, message: str, code: str, request_id: str) -> bytes:

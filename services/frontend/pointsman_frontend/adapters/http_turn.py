@@ -45,7 +45,7 @@ class Wire(Protocol):
     peer: str
     """The client's address; empty when it isn't known."""
     trusted: bool
-    """The peer is a proxy whose word about its client is believed."""
+    """The peer is a proxy that may name its client."""
     paused: bool
     """The client reads more slowly than it is written to."""
     hung_up: Callable[[], None] | None

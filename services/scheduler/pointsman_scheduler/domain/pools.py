@@ -2,7 +2,6 @@
 
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping
-from functools import cache
 from typing import Final
 
 from pointsman_scheduler.domain.policy import Policy
@@ -12,6 +11,16 @@ from pointsman_scheduler.domain.prefix_index import PrefixIndex
 REVISIONS_KEPT: Final = 8
 """Configuration revisions that may still decide for requests that started with them."""
 BLOCK_TOKENS: Final = 64
+
+
+class _OnFirstUse(dict[str, PoolScheduler]):
+    """Makes a pool when it is first looked up. `make` enters it here before anything looks it up again."""
+
+    def __init__(self, make: Callable[[str], PoolScheduler]) -> None:
+        self._make: Final = make
+
+    def __missing__(self, name: str) -> PoolScheduler:
+        return self._make(name)
 
 
 class Pools:
@@ -24,10 +33,10 @@ class Pools:
         self._created: Final = created
         self._scheduler: Final = scheduler
         self._index_bytes: Final = index_bytes
-        self._pools: dict[str, PoolScheduler] = {}
+        self._pools: Final = _OnFirstUse(self._create)
         self.get: Final = self._pools.get
         """The pool of this name, or None when no event has named it yet."""
-        self.of: Final[Callable[[str], PoolScheduler]] = cache(self._create)
+        self.of: Final = self._pools.__getitem__
         """The pool of this name, created if necessary."""
         self._revisions: deque[Mapping[str, Policy]] = deque(maxlen=REVISIONS_KEPT)
         self._block_tokens: Mapping[str, int] = {}

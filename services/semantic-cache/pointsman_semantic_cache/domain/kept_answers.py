@@ -25,8 +25,8 @@ def refusal(review: ResponseReview, cache: Cache, *, guarded: bool) -> str | Non
     if len(review.body) > cache.max_answer:
         return "too large"
     said = {report.outcome for report in review.stages if report.stage == GUARD}
-    # A changed answer was changed for what was in this one, or for this client. A guard in shadow may fail: an
-    # unchecked answer is checked when it is given again.
+    # The guard may have changed an answer for this client alone. A guard in shadow may fail: an unchecked answer is
+    # checked when it is given again.
     if said & _OBJECTIONS or (guarded and said != _PASSED):
         return "guard"
     return unworthy(

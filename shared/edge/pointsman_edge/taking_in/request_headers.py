@@ -179,7 +179,7 @@ class HeaderRules:
     def read(self, headers: list[Header], *, trusted: bool) -> ClientHeaders:
         """Sort the (lower-case) headers of one request. Raises Refusal when they can't be taken.
 
-        `trusted`: the peer is a proxy whose word about its client is believed.
+        `trusted`: the peer is a proxy that may name its client.
         """
         values = dict(headers)
         key = trusted, tuple(map(_NAME, headers))
