@@ -1,7 +1,6 @@
 """The classes that a snapshot may name. No other one is made when a log is read: a log is data from outside."""
 
 import sys
-from collections.abc import Mapping
 from typing import Final
 
 _FAMILIES: Final = (
@@ -12,10 +11,6 @@ _FAMILIES: Final = (
     "pointsman_scheduler.plugins",
 )
 _OTHERS: Final[set[str]] = set()
-_SUCCESSORS: Final[Mapping[str, str]] = {
-    "pointsman_scheduler.plugins.scorers.cost": "pointsman_scheduler.plugins.scorers.load",
-}
-"""Modules that only older logs name, with the module that has their classes."""
 
 
 class UnknownClassError(Exception):
@@ -46,16 +41,10 @@ def name_of(kind: type) -> str:
 def find(name: str) -> type:
     """The class of this name. UnknownClassError when there is none, or it isn't allowed. Imports nothing."""
     module_name, _, path = name.partition(":")
-    module_name = _SUCCESSORS.get(module_name, module_name)
     module = sys.modules.get(module_name)
     found: object = module
     for step in path.split("."):
         found = getattr(found, step, None)
-    if (
-        module is None
-        or not isinstance(found, type)
-        or not is_known(found)
-        or name_of(found) != f"{module_name}:{path}"
-    ):
+    if module is None or not isinstance(found, type) or not is_known(found) or name_of(found) != name:
         raise UnknownClassError(name)
     return found
