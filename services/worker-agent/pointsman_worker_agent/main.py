@@ -17,7 +17,7 @@ def build(service: Service[WorkerAgentSettings]) -> None:
     settings = service.settings
     session = aiohttp.ClientSession()
     service.on_stop(session.close)
-    entries = service.workers_bucket()
+    entries = service.workers_bucket(make=False)
     speaker = EngineSpeaker(service.bus, entries, session, settings.described(), settings.access())
     service.events.on_connected(speaker.registrar.renew)
     service.registry.register(EngineMetrics(lambda: [speaker]))

@@ -30,6 +30,7 @@ async def test_an_engine_is_registered_and_its_load_is_published(
     own_nats_server: NatsServer, engine: EngineProcess
 ) -> None:
     async with observing(own_nats_server.url) as seen, aiohttp.ClientSession() as http:
+        await seen.make_workers_bucket()
         loads = seen.listen(WorkerLoad, POOL, "engine-1")
         engine.start_agent({"POINTSMAN_NATS_URL": own_nats_server.url})
         await engine.agent.wait_ready()
@@ -78,6 +79,7 @@ async def test_a_killed_engine_is_unreachable_and_comes_back_in_a_new_life(
     own_nats_server: NatsServer, engine: EngineProcess
 ) -> None:
     async with observing(own_nats_server.url) as seen:
+        await seen.make_workers_bucket()
         loads = seen.listen(WorkerLoad, ANY, ANY)
         engine.start_agent({"POINTSMAN_NATS_URL": own_nats_server.url})
         url = await engine.agent.wait_ready()
@@ -122,11 +124,30 @@ async def test_an_engine_that_is_not_there_at_the_start_is_waited_for(
     assert await agent.terminate() == 0
 
 
+async def test_an_agent_stores_its_registration_once_a_scheduler_has_made_the_bucket(
+    own_nats_server: NatsServer, engine: EngineProcess
+) -> None:
+    async with observing(own_nats_server.url) as seen:
+        engine.start_agent({"POINTSMAN_NATS_URL": own_nats_server.url})
+        url = await engine.agent.wait_ready()
+
+        async def stored(value: int) -> bool:
+            async with aiohttp.ClientSession() as http, http.get(f"{url}/metrics") as answer:
+                return f'pointsman_engine_stored{{pool="{POOL}",worker="engine-1"}} {value}.0' in await answer.text()
+
+        await eventually(lambda: "the bucket pm-workers doesn't exist yet" in engine.agent.log_text())
+        assert await stored(0)
+        await seen.make_workers_bucket()
+        await eventually(lambda: seen.entry(WorkerRegistration, POOL, "engine-1"))
+        await eventually(lambda: stored(1))
+
+
 @pytest.mark.requirement("S1-8")
 async def test_an_agent_that_gets_sigterm_drains_its_engine_and_leaves(
     own_nats_server: NatsServer, engine: EngineProcess
 ) -> None:
     async with observing(own_nats_server.url) as seen, aiohttp.ClientSession() as http:
+        await seen.make_workers_bucket()
         loads = seen.listen(WorkerLoad, ANY, ANY)
         engine.start_agent({"POINTSMAN_NATS_URL": own_nats_server.url})
         await engine.agent.wait_ready()
@@ -148,6 +169,7 @@ async def test_after_a_restart_of_nats_the_worker_is_registered_and_heard_again(
     own_nats_server: NatsServer, engine: EngineProcess
 ) -> None:
     async with observing(own_nats_server.url) as seen:
+        await seen.make_workers_bucket()
         loads = seen.listen(WorkerLoad, ANY, ANY)
         engine.start_agent({"POINTSMAN_NATS_URL": own_nats_server.url})
         url = await engine.agent.wait_ready()
@@ -160,6 +182,8 @@ async def test_after_a_restart_of_nats_the_worker_is_registered_and_heard_again(
         await eventually(says_why)
         await asyncio.to_thread(own_nats_server.start)
         await engine.agent.wait_ready()
+        # It was kept in memory.
+        await seen.make_workers_bucket()
         heard = len(loads)
         await eventually(lambda: len(loads) > heard)
 

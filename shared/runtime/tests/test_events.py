@@ -17,7 +17,7 @@ from pointsman_runtime.bus.cancellation import end_all
 from pointsman_runtime.bus.connection import Connection
 from pointsman_runtime.bus.errors import NoListener
 from pointsman_runtime.configuring.settings import ServiceSettings
-from pointsman_runtime.jetstream.buckets import Bucket
+from pointsman_runtime.jetstream.buckets import Bucket, BucketMissing
 from pointsman_runtime.jetstream.events import PENDING, Events, try_until_done
 from pointsman_runtime.jetstream.stores import DESCRIPTIONS, EVENT_STREAM, POOLS_BUCKET
 from pointsman_runtime.jetstream.watched_keys import Entry
@@ -40,8 +40,8 @@ class Connected:
         await self.service.wait_connected()
         await self.events.jetstream()
 
-    def bucket(self, name: str, ttl_s: float | None = None) -> Bucket:
-        bucket = Bucket(self.events, name, ttl_s=ttl_s)
+    def bucket(self, name: str, ttl_s: float | None = None, *, make: bool = True) -> Bucket:
+        bucket = Bucket(self.events, name, ttl_s=ttl_s, make=make)
         self.buckets.append(bucket)
         return bucket
 
@@ -336,6 +336,16 @@ async def test_a_removed_bucket_is_made_again_by_the_next_writer(process: Connec
 
     await eventually(replaced)
     assert (await bucket.get("a") or Entry("", b"", 0)).value == b"2"
+
+
+async def test_a_service_that_makes_no_buckets_uses_one_once_another_service_has_made_it(process: Connected) -> None:
+    await process.open()
+    agents = process.bucket("test-made-elsewhere", make=False)
+    with pytest.raises(BucketMissing, match="the bucket test-made-elsewhere doesn't exist yet"):
+        await agents.put("a", b"1")
+    await process.bucket("test-made-elsewhere").put("b", b"2")
+    await agents.put("a", b"1")
+    assert (await agents.get("b") or Entry("", b"", 0)).value == b"2"
 
 
 async def test_a_removed_bucket_is_made_again_and_watched_on(process: Connected) -> None:

@@ -6,10 +6,12 @@ from typing import TypeVar
 
 import nats
 from nats.js import JetStreamContext
+from nats.js.api import KeyValueConfig, StorageType
 from nats.js.errors import BucketNotFoundError, KeyNotFoundError
 
 from pointsman_contracts.message import Message
 from pointsman_contracts.subjects import kv_key
+from pointsman_contracts.worker import WorkerRegistration
 from pointsman_runtime.bus.bus import Bus
 from pointsman_runtime.bus.connection import Connection
 from pointsman_runtime.telling.process import Process
@@ -30,6 +32,11 @@ class Observer:
         heard: list[M] = []
         self.bus.listen(message, heard.append, *route)
         return heard
+
+    async def make_workers_bucket(self) -> None:
+        """Make the bucket of workers, as a scheduler or a metrics-collector does; agents don't."""
+        config = KeyValueConfig(bucket=WorkerRegistration.address.bucket, storage=StorageType.MEMORY)
+        await self.js.create_key_value(config)  # pyright: ignore[reportUnknownMemberType] - untyped in nats-py
 
     async def entry(self, message: type[M], *route: str) -> M | None:
         """The value of a key; None when the key doesn't exist."""

@@ -30,8 +30,12 @@ server doesn't report that."""
 _log = Log("buckets")
 
 
+class BucketMissing(NatsError):
+    """No service has made the bucket yet, and this one doesn't make it."""
+
+
 class Bucket:
-    """One bucket. It is made when it isn't there."""
+    """One bucket. It is made when the server has none."""
 
     def __init__(
         self,
@@ -42,13 +46,17 @@ class Bucket:
         history: int = 1,
         replicas: int = 1,
         in_memory: bool = False,
+        make: bool = True,
     ) -> None:
-        """`in_memory`: a server that restarts has lost it, and one whose disk is full still takes writes."""
+        """`in_memory`: a server that restarts has lost it, and one whose disk is full still takes writes.
+        `make`: False for a service that may not choose the bucket's settings; until another service has made the
+        bucket, calls raise BucketMissing."""
         self.name = name
         self._events = events
         self._ttl_s = ttl_s
         self._history = history
         self._replicas = replicas
+        self._make = make
         self._storage = StorageType.MEMORY if in_memory else StorageType.FILE
         self._store: KeyValue | None = None
         self._tasks: set[asyncio.Task[None]] = set()
@@ -174,6 +182,8 @@ class Bucket:
             try:
                 self._store = await js.key_value(self.name)
             except NotFoundError:
+                if not self._make:
+                    raise BucketMissing(f"the bucket {self.name} doesn't exist yet") from None
                 config = KeyValueConfig(
                     bucket=self.name,
                     description=DESCRIPTIONS.get(self.name),

@@ -130,12 +130,23 @@ class Service(Generic[T_co]):
         self._starting.insert(0, load)
         return configuration
 
-    def bucket(self, name: str, *, ttl_s: float | None = None, history: int = 1, in_memory: bool = False) -> Bucket:
+    def bucket(self, name: str) -> Bucket:
         """A key-value bucket, made when the server has none; closed with the service."""
-        copies = self.settings.buckets_replicas
-        bucket = Bucket(self.events, name, ttl_s=ttl_s, history=history, replicas=copies, in_memory=in_memory)
-        self._stopping.insert(0, bucket.close)
-        return bucket
+        return self._closing(Bucket(self.events, name, replicas=self.settings.buckets_replicas))
+
+    def workers_bucket(self, *, make: bool = True) -> Bucket:
+        """The bucket of registered workers. Their agents write all of it again within seconds, so it needs no disk.
+
+        `make`: False for an agent, whose login may not choose the bucket's replicas."""
+        bucket = Bucket(
+            self.events,
+            WORKERS_BUCKET,
+            ttl_s=TIMES.worker_gone_s,
+            replicas=self.settings.buckets_replicas,
+            in_memory=True,
+            make=make,
+        )
+        return self._closing(bucket)
 
     def on_start(self, step: Callable[[], Awaitable[None]]) -> None:
         """Run once connected, before the service takes work; e.g. ask a peer for its state."""
@@ -163,10 +174,6 @@ class Service(Generic[T_co]):
             self._keep(asyncio.get_running_loop().create_task(work(), name=name))
 
         self._starting.append(begin)
-
-    def workers_bucket(self) -> Bucket:
-        """The bucket of registered workers. Their agents write all of it again within seconds, so it needs no disk."""
-        return self.bucket(WORKERS_BUCKET, ttl_s=TIMES.worker_gone_s, in_memory=True)
 
     def serve(self, server: Server) -> None:
         """Run a server of any protocol while the service takes work."""
@@ -204,6 +211,10 @@ class Service(Generic[T_co]):
             except Exception as error:  # noqa: BLE001 - the other parts must be closed all the same
                 _log.error("stop_failed", error, service=self.name)
         await asyncio.to_thread(self.tracing.close)
+
+    def _closing(self, bucket: Bucket) -> Bucket:
+        self._stopping.insert(0, bucket.close)
+        return bucket
 
     def _repeat(self, seconds: float, action: Callable[[], None]) -> None:
         loop = asyncio.get_running_loop()
