@@ -1,13 +1,14 @@
 """The functions and files of the product that one warm request touches, and the interpreter's work for it.
 
-`python -m benchmarks.trace [--model auto] [--policy] [--envoy] [--recorder] [--flight] [--separate] [--functions]`:
-starts one bundle as `pointsman up` does, with a model selector (`auto.yaml` of `benchmarks.overhead`), warms it, counts
+`python -m benchmarks.trace [--model auto] [--policy] [--envoy] [--recorder] [--flight] [--separate] [--bundles 2]
+[--functions]`: starts one bundle as `pointsman up` does, with a model selector (`auto.yaml` of `benchmarks.overhead`), warms it, counts
 every call while it serves further requests one after the other, and prints the product functions that were called for
 each of them, and the files that these are in. Calls of comprehensions and nested functions count for the function
 around them. The calls of an equally long time without requests, those of timers, are subtracted. `--policy`: with the
 configuration and the requests of `benchmarks.policy`, which has no bars here. `--envoy`: through Envoy and the epp-
 adapter. `--recorder`: with a recorder, whose calls are then in the figures. `--flight`: with a flight log of every
-pool. `--separate`: a process for each service; the bars are the bundle's.
+pool. `--separate`: a process for each service. `--bundles`: so many bundles; what the others do for a request is then
+in the figures. The bars are those of one bundle.
 
 Beside calls it counts opcodes and calls into C, those of libraries too, in every thread. The counts hardly change from
 run to run, whatever else the machine does, so they show a change of some percent that times don't.
@@ -123,10 +124,10 @@ def policy(folder: Path) -> tuple[Path, Load]:
 
 
 def traced(
-    model: str | None, seconds: float, *, envoy: bool, recorder: bool, flight: bool, separate: bool
+    model: str | None, seconds: float, *, envoy: bool, recorder: bool, flight: bool, separate: bool, bundles: int
 ) -> tuple[int, dict[str, Work]]:
     """Requests that were served, and the work for them of each process, by its name; without a model those of `policy`.
-    `envoy`: they come through an Envoy. `separate`: each service is a process."""
+    `envoy`: they come through an Envoy. `separate`: each service is a process; without it there are `bundles`."""
     with TemporaryDirectory(prefix="pointsman-trace-") as folder:
         calls = Path(folder) / "calls"
         os.environ["POINTSMAN_TRACE_FILE"] = str(calls)
@@ -134,7 +135,8 @@ def traced(
         config, load = (
             policy(Path(folder)) if model is None else plain(model, recording(Path(folder)) if flight else AUTO)
         )
-        options = ("--config", str(config), *(("--envoy",) if envoy else ()), *(("--separate",) if separate else ()))
+        shape = ("--separate",) if separate else ("--replicas", f"frontend={bundles}")
+        options = ("--config", str(config), *(("--envoy",) if envoy else ()), *shape)
         with gateway(options, recorder=recorder) as running:
             pids = {name: pid for name, pid in running.pids.items() if name not in OTHERS}
             url = urljoin(running.door, PATH)
@@ -183,6 +185,7 @@ def main() -> int:
     parser.add_argument("--recorder", action="store_true", help="with a recorder")
     parser.add_argument("--flight", action="store_true", help="with a flight log of every pool")
     parser.add_argument("--separate", action="store_true", help="with a process for each service")
+    parser.add_argument("--bundles", type=int, default=1, help="so many bundles")
     parser.add_argument("--seconds", type=float, default=TRACED_S, help="for which requests are counted")
     parser.add_argument("--functions", action="store_true", help="print each function with its calls and opcodes")
     arguments = parser.parse_args()
@@ -194,6 +197,7 @@ def main() -> int:
         recorder=arguments.recorder,
         flight=arguments.flight,
         separate=arguments.separate,
+        bundles=arguments.bundles,
     )
     work = Work(Counter(), Counter(), Counter())
     for own in processes.values():
@@ -229,7 +233,7 @@ def main() -> int:
             print(f"{homes[home]:>9} {opcodes / requests:>9,.0f} {spent['C calls'][home] / requests:>9,.0f}  {home}")
     opcodes, c_calls = (counts.total() / requests for counts in spent.values())
     print(f"{len(each):>9} {opcodes:>9,.0f} {c_calls:>9,.0f}  in all")
-    if arguments.separate:
+    if len(processes) > 1:
         print(f"{'':>9} {'opcodes':>9} {'C calls':>9}  by process")
         for name, own in processes.items():
             opcodes, c_calls = (counts.total() / requests for counts in (own.opcodes, own.c_calls))
