@@ -1,8 +1,8 @@
 """The functions and files of the product that one warm request touches, and the interpreter's work for it.
 
 `python -m benchmarks.trace [--model auto] [--policy] [--envoy] [--recorder] [--flight] [--separate] [--bundles 2]
-[--functions]`: starts one bundle as `pointsman up` does, with a model selector (`auto.yaml` of `benchmarks.overhead`), warms it, counts
-every call while it serves further requests one after the other, and prints the product functions that were called for
+[--functions]`: starts one bundle as `pointsman up` does, with a model selector (`auto.yaml` of `benchmarks.overhead`),
+warms it, counts every call while it serves further requests one after the other, and prints the product functions that were called for
 each of them, and the files that these are in. Calls of comprehensions and nested functions count for the function
 around them. The calls of an equally long time without requests, those of timers, are subtracted. `--policy`: with the
 configuration and the requests of `benchmarks.policy`, which has no bars here. `--envoy`: through Envoy and the epp-
