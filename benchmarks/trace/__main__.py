@@ -1,14 +1,14 @@
 """The functions and files of the product that one warm request touches, and the interpreter's work for it.
 
 `python -m benchmarks.trace [--model auto] [--policy] [--envoy] [--recorder] [--flight] [--separate] [--bundles 2]
-[--functions]`: starts one bundle as `pointsman up` does, with a model selector (`auto.yaml` of `benchmarks.overhead`),
-warms it, counts every call while it serves further requests one after the other, and prints the product functions that were called for
-each of them, and the files that these are in. Calls of comprehensions and nested functions count for the function
-around them. The calls of an equally long time without requests, those of timers, are subtracted. `--policy`: with the
-configuration and the requests of `benchmarks.policy`, which has no bars here. `--envoy`: through Envoy and the epp-
-adapter. `--recorder`: with a recorder, whose calls are then in the figures. `--flight`: with a flight log of every
-pool. `--separate`: a process for each service. `--bundles`: so many bundles; what the others do for a request is then
-in the figures. The bars are those of one bundle.
+[--functions]`: starts one bundle as `pointsman up` does, with a model selector (`auto.yaml` of
+`benchmarks.overhead`), warms it, counts every call while it serves further requests one after the other, and prints
+the product functions that were called for each of them, and the files that these are in. Calls of comprehensions and
+nested functions count for the function around them. The calls of an equally long time without requests, those of
+timers, are subtracted. `--policy`: with the configuration and the requests of `benchmarks.policy`, which has no bars
+here. `--envoy`: through Envoy and the epp-adapter. `--recorder`: with a recorder, whose calls are then in the
+figures. `--flight`: with a flight log of every pool. `--separate`: a process for each service. `--bundles`: so many
+bundles; what the others do for a request is then in the figures. The bars are those of one bundle.
 
 Beside calls it counts opcodes and calls into C, those of libraries too, in every thread. The counts hardly change from
 run to run, whatever else the machine does, so they show a change of some percent that times don't.
