@@ -271,8 +271,8 @@ async def test_sums_agree_with_the_events_and_a_request_has_its_judgement(gatewa
     end = ResponseCompleted(
         request_id="r-7", source="e", sequence=1, at_ms=EPOCH_MS, pool="p", status=200, outcome="ok"
     )
-    entries = [entry(JUDGED, f"j:{place}", body, 0) for place, body in enumerate(bodies)]
-    entries.append(entry(ResponseCompleted.address.type_id, "e:1", end.encode(), 0))
+    entries = [entry(JUDGED, f"j:{place}", body, lambda: 0) for place, body in enumerate(bodies)]
+    entries.append(entry(ResponseCompleted.address.type_id, "e:1", end.encode(), lambda: 0))
     known = [each for each in entries if each is not None]
     await store.keep(known)
     await store.keep(known)  # delivered again

@@ -176,8 +176,9 @@ async def test_an_outage_of_the_bus_and_events_that_cant_be_read_dont_end_it(sce
 
     await patiently(told)
     assert told() == [(subject, len(body), published.seq)]
-    for _ in range(2):
-        await scene.seen.js.publish("pm.rec.usage.record.v1.acme", body)
+    huge = UsageRecord(key="k", request_id="r", at_ms=0, status=200, outcome="ok", usage=Usage(prompt_tokens=2**63))
+    for unreadable in (body, huge.encode()):
+        await scene.seen.js.publish("pm.rec.usage.record.v1.acme", unreadable)
 
     async def both_counted() -> bool:
         async with aiohttp.ClientSession() as http, http.get(f"{recorder.http_url}/metrics") as answer:

@@ -9,8 +9,6 @@ import pytest
 from pointsman_recorder.adapters.confirmations import Confirmations, NotWritten
 from pointsman_recorder.adapters.pull import BATCH, Missed, Pull
 from pointsman_runtime.bus.link import Link
-from pointsman_runtime.bus.mailbox import Delivery
-from pointsman_runtime.bus.replies import ReplyTable
 from pointsman_testing import eventually
 from pointsman_testing.memory_nats import MemoryNats
 
@@ -62,7 +60,7 @@ async def test_messages_come_in_order_with_their_places(server_and_pull: tuple[S
     await eventually(lambda: server.asked == [BATCH])
     server.give(1, 3, domain)
     taken = await reading
-    assert [(each.payload, each.sequence, each.stored_ms, each.following) for each in taken] == [
+    assert [(each.payload, each.sequence, each.stored_ms(), each.following) for each in taken] == [
         (b"1", 1001, 1_700_000_000_000, 2),
         (b"2", 1002, 1_700_000_000_000, 1),
         (b"3", 1003, 1_700_000_000_000, 0),
@@ -90,7 +88,7 @@ async def test_a_message_that_was_lost_on_its_way_is_reported(server_and_pull: t
     await eventually(lambda: server.asked)
     server.give(1, 2)
     server.give(4, 5)
-    with pytest.raises(Missed, match="message 3"):
+    with pytest.raises(Missed, match="up to 5, not all"):
         await reading
 
 
@@ -129,33 +127,48 @@ async def test_a_request_that_ended_or_was_forgotten_is_made_again(server_and_pu
     assert len(await reading) == 1
 
 
-async def test_records_are_written_once_each_is_confirmed() -> None:
-    table = ReplyTable("_INBOX.r")
-    waiting = Confirmations(table, 2, 60.0)
-    with waiting as to:
-        table.take(Delivery(to, "", b"", b'{"stream":"S","seq":1}'))
+@pytest.fixture
+async def stream_and_link() -> AsyncIterator[tuple[Link, Link]]:
+    nats = MemoryNats()
+    theirs, ours = nats.link(), nats.link()
+    for link in (theirs, ours):
+        link.open()
+    await eventually(lambda: theirs.connected and ours.connected)
+    yield theirs, ours
+    await ours.close()
+    await theirs.close()
+
+
+async def test_records_are_written_once_each_is_confirmed(stream_and_link: tuple[Link, Link]) -> None:
+    stream, link = stream_and_link
+    waiting = Confirmations(link, "_INBOX.r", 60.0)
+    for _ in range(2):
+        to = waiting.expect(2)
         written = asyncio.ensure_future(waiting.all())
+        stream.publish(to, b'{"stream":"S","seq":1}')
         await asyncio.sleep(0)
         assert not written.done()
-        table.take(Delivery(to, "", b"", b'{"stream":"S","seq":2,"duplicate":true}'))
+        stream.publish(to, b'{"stream":"S","seq":2,"duplicate":true}')
         await written
-    assert len(table) == 0
 
 
 @pytest.mark.parametrize("answer", [b"", b'{"error":{"code":503,"description":"no room"},"stream":"S","seq":0}'])
-async def test_a_record_that_the_stream_refuses_is_reported(answer: bytes) -> None:
-    table = ReplyTable("_INBOX.r")
-    waiting = Confirmations(table, 2, 60.0)
-    with waiting as to:
-        table.take(Delivery(to, "", b"", answer))
-        with pytest.raises(NotWritten, match="refused"):
-            await waiting.all()
-    assert len(table) == 0
-
-
-async def test_records_that_nothing_confirms_are_given_up_in_time() -> None:
-    table = ReplyTable("_INBOX.r")
-    waiting = Confirmations(table, 1, 0.01)
-    with waiting, pytest.raises(NotWritten, match="1 messages"):
+async def test_a_record_that_the_stream_refuses_is_reported(stream_and_link: tuple[Link, Link], answer: bytes) -> None:
+    stream, link = stream_and_link
+    waiting = Confirmations(link, "_INBOX.r", 60.0)
+    stream.publish(waiting.expect(2), answer)
+    with pytest.raises(NotWritten, match="refused"):
         await waiting.all()
-    assert len(table) == 0
+
+
+async def test_a_late_confirmation_of_an_earlier_batch_confirms_nothing(stream_and_link: tuple[Link, Link]) -> None:
+    stream, link = stream_and_link
+    waiting = Confirmations(link, "_INBOX.r", 0.01)
+    for _ in range(2):
+        earlier = waiting.expect(1)
+        with pytest.raises(NotWritten, match="1 messages weren't confirmed"):
+            await waiting.all()
+        waiting.expect(1)
+        stream.publish(earlier, b'{"stream":"S","seq":1}')
+        with pytest.raises(NotWritten, match="1 messages weren't confirmed"):
+            await waiting.all()

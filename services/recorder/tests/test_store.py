@@ -48,7 +48,7 @@ def event(
         served="llama",
         cost_nanos=tokens * 250_000_000,
     )
-    found = entry(ResponseCompleted.address.type_id, f"e:{number}", completed.encode(), 0)
+    found = entry(ResponseCompleted.address.type_id, f"e:{number}", completed.encode(), lambda: 0)
     assert found is not None
     return found
 
@@ -92,7 +92,7 @@ class Recorder(RuleBasedStateMachine):
         """Events come, some of them again."""
         start = max(0, self.acknowledged - back)
         kept = run(self.store.keep(self.published[start : start + many]))
-        self.unwritten = [*self.unwritten, *(each.record for each in kept.owed)]
+        self.unwritten = [*self.unwritten, *(each.message for each in kept.owed)]
         if not self.unwritten:
             self.acknowledged = min(len(self.published), max(self.acknowledged, start + many))
 
@@ -106,7 +106,7 @@ class Recorder(RuleBasedStateMachine):
     @precondition(lambda self: self.caught_up)
     def write_again(self) -> None:
         """The work begins anew: the ledger gets what wasn't read there yet, whether it has it or not."""
-        self.unwritten = [each.record for each in run(self.store.owed("", 100))]
+        self.unwritten = [each.message for each in run(self.store.owed("", 100))]
 
     @rule(many=st.integers(min_value=1, max_value=100))
     def read(self, many: int) -> None:
@@ -140,12 +140,12 @@ class Recorder(RuleBasedStateMachine):
         """In the end everything comes to rest: each request is charged once."""
         self.read(100_000)
         run(self.store.keep(self.published))
-        self.ledger += [each.record for each in run(self.store.owed("", 10_000))]
+        self.ledger += [each.message for each in run(self.store.owed("", 10_000))]
         self.read(100_000)
         assert run(self.store.owed("", 10_000)) == []
         rows, *_ = run(self.store.sums(UsageQuery(by=("tenant",))))
         for tenant in ("acme", "", "other"):
-            own = [UsageRecord.decode(one.owed.record) for one in self.published if one.owed]
+            own = [UsageRecord.decode(one.owed.message) for one in self.published if one.owed]
             tokens = [one.usage.prompt_tokens for one in own if one.identity.tenant == tenant]
             found = next((row for row in rows if row.tenant == tenant), UsageSum())
             assert (found.requests, found.prompt_tokens) == (len(tokens), sum(tokens))
@@ -165,7 +165,7 @@ async def test_sums_are_grouped_by_the_requested_fields(tmp_path: Path) -> None:
     store = EventStore(Database(tmp_path), LONG)
     events = [event(1, tenant="a"), event(2, tenant="a", day=20_001), event(3, tenant="b"), event(4, tenant="b")]
     await store.keep(events)
-    records = [UsageRecord.decode(each.record) for each in await store.owed("", 10)]
+    records = [UsageRecord.decode(each.message) for each in await store.owed("", 10)]
     assert await store.count("ledger", records, 4) == 4
     assert await store.count("ledger", records, 8) == 0
 
@@ -200,7 +200,7 @@ async def test_a_process_with_the_name_of_an_earlier_one_is_distinguished_from_i
 async def test_old_events_go_and_sums_stay_for_longer(tmp_path: Path) -> None:
     store = EventStore(Database(tmp_path), StoreBounds(event_days=1.0, event_bytes=2**30, sum_days=36_500.0))
     await store.keep([event(1), event(2)])
-    await store.count("ledger", [UsageRecord.decode(each.record) for each in await store.owed("", 10)], 2)
+    await store.count("ledger", [UsageRecord.decode(each.message) for each in await store.owed("", 10)], 2)
     assert await store.forget(event_stream_days=7.0) == 2
     assert await store.story("r-1") == ([], False)
     [row], *_ = await store.sums(UsageQuery(by=()))
@@ -212,7 +212,7 @@ async def test_the_oldest_events_make_room_for_new_ones(tmp_path: Path) -> None:
     store = EventStore(Database(tmp_path), LONG)
     entries = [event(number) for number in range(4000)]
     await store.keep(entries)
-    records = [UsageRecord.decode(each.record) for each in await store.owed("", 4000)]
+    records = [UsageRecord.decode(each.message) for each in await store.owed("", 4000)]
     await store.count("ledger", records, 4000)
     bound = await store.size() * 3 // 4
     await store.close()
@@ -266,13 +266,13 @@ async def test_usage_that_an_earlier_version_owed_or_counted_is_charged_once(tmp
     database = Database(tmp_path)
     database.connection.executescript(VERSION_4)
     for each in (counted, owed):
-        row = each.key, each.tenant, each.record
+        row = each.key, each.tenant, each.message
         database.connection.execute("INSERT INTO usage_unwritten VALUES (?, ?, ?)", row)
     database.connection.execute("INSERT INTO usage_counted VALUES (?, ?)", (earlier_key_of(counted.key), 5))
     database.close()
     store = EventStore(Database(tmp_path), LONG)
     assert [each.key for each in await store.owed("", 10)] == [owed.key]
-    records = [UsageRecord.decode(each.record) for each in (counted, owed)]
+    records = [UsageRecord.decode(each.message) for each in (counted, owed)]
     assert await store.count("ledger", records, 2) == 1
     assert await store.owed("", 10) == []
     await store.close()
@@ -282,7 +282,7 @@ async def test_a_record_isnt_owed_again_once_its_key_is_forgotten(tmp_path: Path
     store = EventStore(Database(tmp_path), LONG)
     read, unread = event(1), event(2)
     kept = await store.keep([read, unread])
-    await store.count("ledger", [UsageRecord.decode(kept.owed[0].record)], 1)
+    await store.count("ledger", [UsageRecord.decode(kept.owed[0].message)], 1)
     await store.forget(event_stream_days=1.0)
     await store.close()
     store = EventStore(Database(tmp_path), LONG)

@@ -1,57 +1,57 @@
 """Waits until a stream has confirmed each of several messages."""
 
 import asyncio
-from types import TracebackType
 
-from pointsman_runtime.bus.replies import ReplyTable, Waiter
+from pointsman_runtime.bus.link import PubSub
 
 
 class NotWritten(Exception):
     """The stream rejected a message, or didn't confirm it in time."""
 
 
-class Confirmations(Waiter):
-    """Used as a context, which gives the subject that the server's answers go to."""
+class Confirmations:
+    """Those of one batch of messages at a time."""
 
-    __slots__ = ("_left", "_table", "_wait_s", "_written")
-
-    def __init__(self, table: ReplyTable, count: int, wait_s: float) -> None:
-        super().__init__()
-        self._table = table
-        self._left = count
+    def __init__(self, link: PubSub, inbox: str, wait_s: float) -> None:
+        """`inbox`: a subject for the server's answers that nothing else subscribes to. `wait_s`: for a whole batch."""
+        self._inbox = inbox
         self._wait_s = wait_s
-        self._written: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._batches = 0
+        self._reply_to = ""
+        self._left = 0
+        self._refused = ""
+        self._settled = asyncio.Event()
+        link.subscribe(f"{inbox}.*", self._receive)
 
-    def __enter__(self) -> str:
-        return self._table.open(self, asyncio.get_running_loop().time() + self._wait_s)
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._table.close(self)
-        # The exception that ended publishing already reports a failure during it.
-        self._written.cancel()
+    def expect(self, count: int) -> str:
+        """Begin a batch of `count` messages, at least one; returns the subject that their answers go to."""
+        # A late answer to an earlier batch has another subject.
+        self._batches += 1
+        self._reply_to = f"{self._inbox}.{self._batches}"
+        self._left = count
+        self._refused = ""
+        self._settled.clear()
+        return self._reply_to
 
     async def all(self) -> None:
-        """Returns once every message is confirmed. Raises NotWritten."""
-        await self._written
+        """Returns once every message of the batch is confirmed. Raises NotWritten."""
+        try:
+            async with asyncio.timeout(self._wait_s):
+                await self._settled.wait()
+        except TimeoutError:
+            raise NotWritten(f"{self._left} messages weren't confirmed within {self._wait_s:g} s") from None
+        if self._refused:
+            raise NotWritten(f"the stream refused a message: {self._refused}")
 
-    def replied(self, headers: bytes, payload: bytes) -> None:
-        """One message is confirmed, or rejected: an answer without a body means that no stream takes it."""
-        del headers
+    def _receive(self, subject: str, reply: str, headers: bytes, payload: bytes) -> None:
+        del reply, headers
+        if subject != self._reply_to:
+            return
+        # An answer without a body means that no stream takes the message.
         if not payload or b'"error"' in payload:
-            self._fail(f"the stream refused a message: {payload[:200].decode(errors='replace')}")
+            self._refused = payload[:200].decode(errors="replace") or "no stream takes it"
+            self._settled.set()
             return
         self._left -= 1
-        if self._left == 0 and not self._written.done():
-            self._written.set_result(None)
-
-    def overdue(self, now: float) -> None:
-        """Not all were confirmed in time."""
-        del now
-        self._table.close(self)
-        self._fail(f"{self._left} messages weren't confirmed within {self._wait_s:g} s")
-
-    def _fail(self, words: str) -> None:
-        if not self._written.done():
-            self._written.set_exception(NotWritten(words))
+        if self._left == 0:
+            self._settled.set()

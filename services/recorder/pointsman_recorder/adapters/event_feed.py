@@ -83,9 +83,9 @@ class EventFeed:
 
     def __init__(self, events: Events, bus: Bus, durable: str) -> None:
         self._events = events
-        self._link = bus.link
+        self._link = bus.outside
         self._durable = durable
-        self._pull = Pull(bus.link, f"{bus.process.inbox}.feed")
+        self._pull = Pull(bus.outside, f"{bus.process.inbox}.feed")
         events.on_connected(self._pull.renew)
 
     async def open(self, *, from_the_beginning: bool) -> float:

@@ -15,13 +15,12 @@ from nats.js.api import (
     StreamInfo,
 )
 from nats.js.errors import NotFoundError
-from pydantic import ValidationError
 
 from pointsman_contracts.subjects import REST, ROOT, subject
 from pointsman_contracts.usage import NO_TENANT, UsageRecord
 from pointsman_recorder.adapters.confirmations import Confirmations
 from pointsman_recorder.adapters.pull import Pull
-from pointsman_recorder.domain.usage_record import Owed
+from pointsman_recorder.domain.usage_record import Owed, Record, checked
 from pointsman_recorder.settings import RecorderSettings
 from pointsman_runtime.bus import message_headers
 from pointsman_runtime.bus.bus import Bus
@@ -46,7 +45,7 @@ class LedgerPage(NamedTuple):
 
     ledger: str
     """Which ledger: one that was made anew is another one."""
-    records: list[UsageRecord]
+    records: list[Record]
     last: int
     """Sequence of the last one."""
     complete: bool
@@ -67,8 +66,9 @@ class UsageLedger:
         self._events = events
         self._bus = bus
         self._settings = settings
-        self._pull = Pull(bus.link, f"{bus.process.inbox}.ledger")
-        self._written: Final[dict[bytes, UsageRecord]] = {}
+        self._pull = Pull(bus.outside, f"{bus.process.inbox}.ledger")
+        self._confirmations = Confirmations(bus.outside, f"{bus.process.inbox}.written", _PUBLISH_S)
+        self._written: Final[dict[bytes, Record]] = {}
         """Records that this process wrote and hasn't read back, by their messages."""
         events.on_connected(self._pull.renew)
 
@@ -77,16 +77,15 @@ class UsageLedger:
 
         Raises NotWritten, and what `Link.publish` raises: then any of them may be written.
         """
-        waiting = Confirmations(self._bus.replies, len(records), _PUBLISH_S)
-        with waiting as reply_to:
-            for each in records:
-                given = message_headers.build(_TYPE, message_id=each.key)
-                self._bus.link.publish(_subject(each.tenant or NO_TENANT), each.record, reply_to, given)
-                if each.said is not None:
-                    self._written[each.record] = each.said
-            while len(self._written) > _MOST_WRITTEN:
-                del self._written[next(iter(self._written))]
-            await waiting.all()
+        reply_to = self._confirmations.expect(len(records))
+        for each in records:
+            given = message_headers.build(_TYPE, message_id=each.key)
+            self._bus.outside.publish(_subject(each.tenant or NO_TENANT), each.message, reply_to, given)
+            if each.record is not None:
+                self._written[each.message] = each.record
+        while len(self._written) > _MOST_WRITTEN:
+            del self._written[next(iter(self._written))]
+        await self._confirmations.all()
 
     async def read(self, ledger: str, after: int) -> AsyncIterator[LedgerPage]:
         """Every record after this sequence of this ledger, for ever; from the first one when it is another ledger.
@@ -116,13 +115,13 @@ class UsageLedger:
                 messages = await self._pull.next()
                 if not messages:
                     continue
-                records: list[UsageRecord] = []
+                records: list[Record] = []
                 unreadable: list[int] = []
                 for message in messages:
                     try:
                         written = self._written.pop(message.payload, None)
-                        records.append(UsageRecord.decode(message.payload) if written is None else written)
-                    except ValidationError:
+                        records.append(checked(UsageRecord.decode(message.payload)) if written is None else written)
+                    except ValueError:  # pydantic's is one
                         unreadable.append(message.sequence)
                 end = messages[-1]
                 yield LedgerPage(found, records, end.sequence, end.following == 0, unreadable)

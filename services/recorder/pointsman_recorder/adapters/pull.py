@@ -34,25 +34,30 @@ class Taken(msgspec.Struct, frozen=True, gc=False):
     headers: bytes
     payload: bytes
     acknowledge: str
-    """Subject that its acknowledgement goes to."""
-    place: list[str]
-    """Tokens of that subject: the numbers of the message in the stream and of its delivery, when the stream got it, and
-    how many messages follow."""
+    """Subject that its acknowledgement goes to; the message's numbers are tokens of it."""
 
     @property
     def sequence(self) -> int:
         """Its place in the stream."""
-        return int(self.place[0])
+        return self._number(0)
 
     @property
-    def stored_ms(self) -> int:
-        """When the stream got it, unix milliseconds."""
-        return int(self.place[2]) // 1_000_000
+    def delivery(self) -> int:
+        """Its place among the deliveries of the consumer, without gaps."""
+        return self._number(1)
 
     @property
     def following(self) -> int:
         """Messages of the stream that follow it."""
-        return int(self.place[3])
+        return self._number(3)
+
+    def stored_ms(self) -> int:
+        """When the stream got it, unix milliseconds."""
+        return self._number(2) // 1_000_000
+
+    def _number(self, place: int) -> int:
+        tokens = self.acknowledge.split(".")
+        return int(tokens[place + (5 if len(tokens) == _PLAIN_TOKENS else 7)])
 
 
 class Missed(Exception):
@@ -72,6 +77,7 @@ class Pull:
         self._deliver_to = ""
         self._delivered = 0
         self._asked = 0
+        """Messages that the server may send, and those of them that came and weren't handed over."""
         self._taken: list[Taken] = []
         self._failure = ""
         self._some = asyncio.Event()
@@ -85,6 +91,7 @@ class Pull:
         self._delivered = delivered
         self._failure = ""
         self._taken = []
+        self._asked = 0
         self._sid = self._link.subscribe(self._deliver_to, self._receive)
         self.renew()
 
@@ -96,7 +103,7 @@ class Pull:
 
     def renew(self) -> None:
         """Ask again: a server that was away has forgotten the request."""
-        self._asked = 0
+        self._asked = len(self._taken)
         self._some.set()
 
     async def next(self) -> list[Taken]:
@@ -112,7 +119,7 @@ class Pull:
                 async with asyncio.timeout(LOOK_S + 1.0):
                     await self._some.wait()
             except TimeoutError:
-                self._asked = 0
+                self._asked = len(self._taken)
         if 0 < len(self._taken) < BATCH and not self._failure:
             try:
                 async with asyncio.timeout(GATHER_S):
@@ -122,31 +129,28 @@ class Pull:
         if self._failure:
             raise Missed(self._failure)
         taken, self._taken = self._taken, []
+        self._asked -= len(taken)
+        self._delivered += len(taken)
+        # Numbers of deliveries have no gaps: where the last one is another, a message was lost on its way.
+        if taken and taken[-1].delivery != self._delivered:
+            raise Missed(f"of the consumer's messages up to {taken[-1].delivery}, not all arrived")
         return taken
 
     def _ask(self) -> None:
         """Let the server send as many as may wait here."""
-        free = BATCH - len(self._taken) - self._asked
-        if free >= BATCH // 2 or self._asked <= 0:
-            free = BATCH - len(self._taken) - max(0, self._asked)
+        here = len(self._taken)
+        self._asked = max(self._asked, here)
+        free = BATCH - self._asked
+        if free >= BATCH // 2 or self._asked == here:
             request = json.dumps({"batch": free, "expires": int(LOOK_S * 1e9)})
             self._link.publish(self._ask_at, request.encode(), self._deliver_to)
-            self._asked = max(0, self._asked) + free
+            self._asked += free
 
     def _receive(self, subject: str, reply: str, headers: bytes, payload: bytes) -> None:
         if not reply.startswith(_ACK):
             self._told(headers)
             return
-        tokens = reply.split(".")
-        first = 5 if len(tokens) == _PLAIN_TOKENS else 7
-        place = tokens[first : first + 4]
-        # Numbers of deliveries have no gaps: where one is missing, a message was lost on its way.
-        self._delivered += 1
-        if int(place[1]) != self._delivered:
-            self._fail(f"message {self._delivered} of the consumer didn't arrive")
-            return
-        self._asked -= 1
-        self._taken.append(Taken(subject, headers, payload, reply, place))
+        self._taken.append(Taken(subject, headers, payload, reply))
         waiting = len(self._taken)
         if waiting == 1:
             self._some.set()
@@ -158,7 +162,7 @@ class Pull:
         status = message_headers.status(headers)
         if status in _ENDED:
             left = message_headers.find(headers, _PENDING_NAME)
-            self._asked -= int(left) if left is not None and left.isdecimal() else self._asked
+            self._asked = self._asked - int(left) if left is not None and left.isdecimal() else len(self._taken)
             self._some.set()
         else:
             # The consumer is gone, its leader moves, nothing answers: what comes next isn't known.

@@ -12,7 +12,7 @@ from pointsman_contracts.money import NANOS
 from pointsman_contracts.usage import UsageQuery, UsageRecord, UsageSum
 from pointsman_recorder.adapters.database import Database
 from pointsman_recorder.adapters.keys import earlier_key_of, inserted, key_of, present
-from pointsman_recorder.domain.usage_record import USAGE_COLUMNS, Counted, Owed, Sums, counted, day_of
+from pointsman_recorder.domain.usage_record import USAGE_COLUMNS, Counted, Owed, Record, Sums, counted, day_of
 
 _COUNTED: Final = "usage_counted (key, at_ms)"
 KEYS: Final = ("day", "tenant", "subject", "key", "model")
@@ -45,7 +45,7 @@ class UsageTable:
         for key in self._counted([(_at_ms(each), key) for key, each in given.items()]):
             del given[key]
         if given:
-            lines = b"\n".join([each.record for each in given.values()])
+            lines = b"\n".join([each.message for each in given.values()])
             row = self._connection.execute("INSERT INTO usage_owed (records) VALUES (?)", (lines,)).lastrowid
             unread.add(cast("int", row), given)
 
@@ -74,7 +74,7 @@ class UsageTable:
         rows = [("ledger", ledger), ("sequence", str(sequence))]
         self._connection.executemany("INSERT OR REPLACE INTO progress VALUES (?, ?)", rows)
 
-    def count(self, records: Sequence[UsageRecord]) -> int:
+    def count(self, records: Sequence[Record]) -> int:
         """Add records of the ledger to the sums, each once; how many weren't counted yet."""
         unread = self._those_unread()
         known = self._counted_earlier([(record.at_ms, record.key) for record in records])
@@ -195,4 +195,4 @@ class _Unread:
 
 
 def _at_ms(owed: Owed) -> int:
-    return (owed.said or UsageRecord.decode(owed.record)).at_ms
+    return (owed.record or UsageRecord.decode(owed.message)).at_ms

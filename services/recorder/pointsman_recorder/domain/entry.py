@@ -1,12 +1,15 @@
 """The stored form of an event."""
 
-from typing import Final, NamedTuple
+from collections.abc import Callable
+from typing import Annotated, Final, NamedTuple
 
 import msgspec
+from pydantic import Field
 
 from pointsman_contracts.message import Part
 from pointsman_contracts.regret import RequestsJudged
 from pointsman_contracts.response import ResponseCompleted
+from pointsman_recorder.domain.numbers import MOST, Number
 from pointsman_recorder.domain.reading import reader
 from pointsman_recorder.domain.regret_sums import RegretRow, regret_rows
 from pointsman_recorder.domain.usage_record import Owed, record_of
@@ -37,21 +40,21 @@ COMPLETED: Final = ResponseCompleted.address.type_id
 
 class _Head(Part):
     request_id: str | None = None
-    at_ms: int | None = None
+    at_ms: Annotated[int, Field(ge=-MOST, le=MOST)] | None = None
 
 
 class _QuickHead(msgspec.Struct, frozen=True, gc=False):
     request_id: str | None = None
-    at_ms: int | None = None
+    at_ms: Number | None = None
 
 
 _read: Final = reader(_QuickHead, _Head.__pydantic_validator__.validate_json)
 
 
-def entry(kind: str, name: str, body: bytes, stored_ms: int) -> RecordedEvent | None:
+def entry(kind: str, name: str, body: bytes, stored_ms: Callable[[], int]) -> RecordedEvent | None:
     """The entry for a message's type, id and body; None when it isn't a readable event.
 
-    `stored_ms` is when the stream got it, for an event without a time of its own.
+    `stored_ms` says when the stream got it, for an event without a time of its own.
     """
     try:
         if kind == COMPLETED:
@@ -62,5 +65,5 @@ def entry(kind: str, name: str, body: bytes, stored_ms: int) -> RecordedEvent | 
         head = _read(body)
     except ValueError:
         return None
-    at_ms = stored_ms if head.at_ms is None else head.at_ms
+    at_ms = stored_ms() if head.at_ms is None else head.at_ms
     return RecordedEvent(name, head.request_id, at_ms, kind, body, None, regret)

@@ -6,6 +6,7 @@ from typing import NamedTuple
 import orjson
 
 from pointsman_contracts.regret import RegretSum, RequestsJudged
+from pointsman_recorder.domain.numbers import MOST, calendar_ms
 
 
 class RegretRow(NamedTuple):
@@ -31,7 +32,8 @@ class RegretAnswer(NamedTuple):
 
 
 def regret_rows(event: RequestsJudged) -> tuple[RegretRow, ...]:
-    """The rows that an event adds to; one for each hour, profile and reason in it."""
+    """The rows that an event adds to; one for each hour, profile and reason in it. Raises ValueError for an event with
+    a number that the tables don't hold."""
     sums: dict[tuple[str, str, str], list[int]] = {}
 
     def add(hour: str, profile: str, reason: str, judged: int, regret_us: int, cost_us: int) -> None:
@@ -45,6 +47,8 @@ def regret_rows(event: RequestsJudged) -> tuple[RegretRow, ...]:
             add(hour, choice.profile, choice.reason, 1, choice.regret_us, choice.cost_us)
             if choice.filter:
                 add(hour, choice.profile, f"filter:{choice.filter}", 0, choice.filtered_us, 0)
+    if any(abs(amount) > MOST for amounts in sums.values() for amount in amounts):
+        raise ValueError(f"an amount is above {MOST}")
     return tuple(
         RegretRow(event.judge, event.pool, hour, profile, reason, *amounts)
         for (hour, profile, reason), amounts in sums.items()
@@ -52,8 +56,8 @@ def regret_rows(event: RequestsJudged) -> tuple[RegretRow, ...]:
 
 
 def hour_of(at_ms: int) -> str:
-    """The hour (UTC), as `2026-03-01T09`."""
-    return datetime.fromtimestamp(at_ms / 1000, UTC).strftime("%Y-%m-%dT%H")
+    """The hour (UTC), as `2026-03-01T09`; a time that no calendar has is the nearest one that it has."""
+    return datetime.fromtimestamp(calendar_ms(at_ms) / 1000, UTC).strftime("%Y-%m-%dT%H")
 
 
 def of_request(body: bytes, request_id: str) -> bytes | None:

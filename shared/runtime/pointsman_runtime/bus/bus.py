@@ -56,8 +56,8 @@ class Bus:
         self._own_hub = not isinstance(around, Hub)
         self.hub = around if isinstance(around, Hub) else Hub(around, process.inbox)
         self.link: FanOut = self.hub.link
-        self._outside: Link = self.hub.connection
-        """To other processes alone."""
+        self.outside: Link = self.hub.connection
+        """To the server and other processes alone: what is published or subscribed here bypasses this process."""
         self.replies: ReplyTable = self.hub.replies
         self.tallies: Tallies = self.hub.tallies
         self.process = process
@@ -80,12 +80,12 @@ class Bus:
     @property
     def connected(self) -> bool:
         """Whether messages can be sent now."""
-        return self._outside.connected
+        return self.outside.connected
 
     @property
     def missing(self) -> str | None:
         """Why messages can't be sent now; None when they can."""
-        return None if self._outside.connected else f"bus disconnected: {self._outside.reason}"
+        return None if self.outside.connected else f"bus disconnected: {self.outside.reason}"
 
     @property
     def back_for(self) -> float:
@@ -211,7 +211,7 @@ class Bus:
             facts = message.__dict__
             self._publish_event(channel, message.encode(), facts.get("source"), facts.get("sequence"), traceparent)
         else:
-            self._outside.publish(channel.subject, message.encode(), headers=channel.headers(traceparent))
+            self.outside.publish(channel.subject, message.encode(), headers=channel.headers(traceparent))
 
     def publish_via_server(self, message: Message, *route: str) -> None:
         """As `publish`, of a signal that proves something by coming back: the services of this process receive it once
@@ -219,8 +219,8 @@ class Bus:
         connection is lost first."""
         kind = type(message)
         channel = self._channels.get((kind, *route)) or self._channel(kind, route)
-        self._outside.publish(channel.subject, message.encode(), headers=channel.headers(None))
-        self._outside.when_taken(partial(self.link.tell, channel.subject, message))
+        self.outside.publish(channel.subject, message.encode(), headers=channel.headers(None))
+        self.outside.when_taken(partial(self.link.tell, channel.subject, message))
 
     def tell(self, message: Message, *route: str) -> None:
         """Hand a message to the services of this process alone."""
@@ -245,7 +245,7 @@ class Bus:
         """As `publish`, of a signal that is encoded: `payload` is a `message`. The services of this process don't
         receive it."""
         channel = self._channels.get((message, *route)) or self._channel(message, route)
-        self._outside.publish(channel.subject, payload, headers=channel.headers(None))
+        self.outside.publish(channel.subject, payload, headers=channel.headers(None))
 
     async def ask(self, message: Message, *route: str, timeout: float = 1.0) -> bytes:  # noqa: ASYNC109 - no task, no wait_for
         """Send a question and wait for its one answer, which is returned undecoded.
@@ -286,7 +286,7 @@ class Bus:
         if traceparent:
             head = f"{channel.head}{TRACEPARENT}: {traceparent}\r\n{channel.id_head}"
         headers = f"{head}{source}:{sequence}\r\n\r\n".encode()
-        self._outside.publish(channel.subject, payload, "", headers, relaxed=True)
+        self.outside.publish(channel.subject, payload, "", headers, relaxed=True)
 
     def _channel(self, message: type[Message], route: tuple[str, ...]) -> "_Channel":
         if len(self._channels) >= KEPT:
