@@ -4,8 +4,6 @@ msgspec checks a document against structs that are made from the fields of the m
 without another check.
 """
 
-import binascii
-from base64 import urlsafe_b64encode
 from collections.abc import Callable, Mapping
 from functools import cache
 from types import GenericAlias, UnionType
@@ -17,6 +15,7 @@ from pydantic import JsonValue
 from pydantic.fields import FieldInfo
 
 from pointsman_contracts.message import Message, Part, new_part, set_fields
+from pointsman_contracts.packed_bytes import pack, unpack
 
 M = TypeVar("M", bound=Message)
 W = TypeVar("W", bound=Message)
@@ -29,8 +28,6 @@ _Free = _Scalar | list[_Nested] | dict[str, _Nested]
 message's own reader, which refuses those that nest too deep."""
 _PACKED: Final[Mapping[object, object]] = {bytes: str, bytes | None: str | None}
 """Types of fields that travel as base64, and as which they are read."""
-_FROM_URLS: Final = bytes.maketrans(b"-_+/", b"+/!!")
-"""Base64 in the alphabet of URLs to that of `binascii`, where `!` is none of base64."""
 
 
 class _Form(NamedTuple):
@@ -50,7 +47,7 @@ def message_reader(kind: type[M], whole: Callable[[bytes], W]) -> Callable[[byte
     def read_message(document: bytes) -> M | W:
         try:
             return build(read(document))
-        except (ValueError, RecursionError):  # of msgspec or `_unpacked`
+        except (ValueError, RecursionError):  # of msgspec or `unpack`
             pass
         return whole(document)
 
@@ -70,7 +67,7 @@ def _form(kind: type[Part]) -> _Form:
             nested.append((name, _conversion(inner, several=get_origin(field.annotation) is tuple)))
         elif field.annotation in _PACKED:
             packed.append(name)
-            default = urlsafe_b64encode(default).decode() if isinstance(default, bytes) else default
+            default = pack(default) if isinstance(default, bytes) else default
         fields.append((name, _read_as(field), default))
     struct = msgspec.defstruct(
         kind.__name__,
@@ -85,7 +82,7 @@ def _form(kind: type[Part]) -> _Form:
         for name in packed:
             text: str | None = values[name]
             if text is not None:
-                values[name] = _unpacked(text) if text else b""
+                values[name] = unpack(text) if text else b""
         for name, conversion in nested:
             value: object = values[name]
             if value:
@@ -133,12 +130,3 @@ def _part_in(annotation: object) -> type[Part] | None:
     if isinstance(annotation, type) and issubclass(annotation, Part):
         return annotation
     return next((part for each in get_args(annotation) if (part := _part_in(each)) is not None), None)
-
-
-def _unpacked(text: str) -> bytes:
-    """The bytes of text in base64. ValueError unless messages are written so: the message's own reader knows more."""
-    packed = text.encode().translate(_FROM_URLS)
-    unpacked = binascii.a2b_base64(packed, strict_mode=True)
-    if binascii.b2a_base64(unpacked, newline=False) != packed:
-        raise ValueError("not all bits of the last character are used")
-    return unpacked

@@ -4,12 +4,12 @@ Fields have the types and defaults of the message, and their own order, for they
 msgspec six times as long. Those with their default values are left out; readers of every version fill them in.
 """
 
-import base64
 import operator
 from typing import Final, SupportsIndex
 
 import msgspec
 
+from pointsman_contracts.packed_bytes import pack, unpack
 from pointsman_contracts.part_reader import part_reader
 from pointsman_contracts.scheduling import ReservationChange, Reservations, UnboundRequest
 
@@ -77,12 +77,12 @@ AnyReservations = Reservations | PeerReservations
 
 def _plain(value: Blocks | SupportsIndex) -> str | int:
     """Blocks as text, and an integer of numpy, e.g. a rank that a plugin chose, as one of Python."""
-    return base64.urlsafe_b64encode(value).decode() if isinstance(value, Blocks) else operator.index(value)
+    return pack(value) if isinstance(value, Blocks) else operator.index(value)
 
 
 def _blocks(kind: type, text: str) -> object:
     """ValueError when the text isn't base64."""
-    return kind(base64.b64decode(text, altchars=b"-_", validate=True))
+    return kind(unpack(text))
 
 
 write_reservations: Final = msgspec.json.Encoder(enc_hook=_plain).encode
