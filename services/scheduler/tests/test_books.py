@@ -16,6 +16,7 @@ from pointsman_contracts.scheduling import ReservationChange
 from pointsman_plugins.scheduling.request import RequestKey
 from pointsman_scheduler.domain.ledger import ASK_AGAIN_S, SURPLUS_AFTER_S
 from pointsman_scheduler.metrics import SchedulerMetrics
+from pointsman_scheduler.plugins.producers.delay import DelayPrediction
 from pointsman_scheduler.testing import Bench
 
 WORKERS: tuple[str, ...] = ("w0", "w1", "w2")
@@ -187,6 +188,41 @@ def test_a_request_id_that_is_used_again_is_open_for_peers_too() -> None:
     here = bench.chosen(bench.request(request_id="again"))
     there = {"w0": "w1", "w1": "w0"}[here]
     assert bench.place(bench.request(request_id="again"), there), "a peer's later word of it counts"
+
+
+@pytest.mark.parametrize("age_s", [0.0, 1.0], ids=["before a report", "after a report"])
+@pytest.mark.parametrize("running", [0, 1])
+def test_an_answer_leaves_the_same_behind_whether_its_beginning_was_reported(age_s: float, running: int) -> None:
+    loads: list[object] = []
+    for streamed in (True, False):
+        bench = Bench()
+        bench.join("w0")
+        request = bench.prompt(family=1, blocks=4, stream=streamed)
+        bench.decide(request)
+        bench.now += age_s
+        bench.hear("w0", running=running)
+        if streamed:
+            bench.pool.books.started(request.key, "w0", 5.0, bench.now)
+        bench.pool.books.completed(request.key, bench.now, ok=True)
+        (worker,) = bench.pool.fleet
+        cached = bench.decide(bench.prompt(family=1, blocks=4)).cached_tokens
+        loads.append((worker.load(), worker.ended_running, worker.ended_waiting, everything(bench), cached))
+    assert loads[0] == loads[1]
+
+
+def test_the_end_of_a_whole_answer_is_told_to_the_estimator_once_with_its_length(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    bench = Bench()
+    bench.join("w0")
+    (producer,) = [each for each in bench.policy.producers if isinstance(each, DelayPrediction)]
+    ends: list[int | None] = []
+    monkeypatch.setattr(producer.estimator, "ended", lambda _key, _now, tokens: ends.append(tokens))
+    for ok, tokens in ((True, 40), (True, None), (False, 40)):
+        request = bench.request()
+        bench.decide(request)
+        bench.pool.books.completed(request.key, bench.now, ok, tokens)
+    assert ends == [40, None, None]
 
 
 def test_an_answer_that_begins_twice_begins_once() -> None:

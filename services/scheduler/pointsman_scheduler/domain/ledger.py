@@ -8,6 +8,7 @@ request is over: they travel on different subjects.
 
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator
+from operator import attrgetter
 from typing import Final, NamedTuple
 
 import numpy as np
@@ -29,6 +30,11 @@ may well take longer (llm-d-router issue 2295)."""
 SURPLUS_AFTER_S: Final = 2.0
 """An engine must report fewer requests than the books hold for this long before the books are checked early."""
 ASK_AGAIN_S: Final = 5.0
+# Reads them in one call, in the order of `Hold`'s fields.
+_OF_THE_WORK: Final = attrgetter(
+    "prompt_tokens", "uncached_tokens", "output_tokens", "block_tokens", "blocks", "blocks_precise", "lora", "session",
+    "rank", "streamed",
+)  # fmt: skip
 
 
 class _End(NamedTuple):
@@ -170,29 +176,35 @@ class Ledger:
             if len(legs) > 1 and self.of(request, hold.leg) is not hold:
                 continue
             if ok:
-                if not hold.confirmed:  # it wasn't streamed, or its ResponseStarted was lost
+                if len(legs) > 1:
                     self.confirm(hold, now)
                 if hold.worker.standing.failures:
                     hold.worker.standing.answered()
                     self._fleet.judge(hold.worker)
+                hold.answer_tokens = output_tokens
                 for observer in self.observers:
                     observer.completed(hold, now, output_tokens, duration_ms)
-            self.take_off(hold, now)
+            self.take_off(hold, now, answered=ok)
         self._end(request, now, told_ms)
 
-    def take_off(self, hold: Hold, now: float) -> None:
+    def take_off(self, hold: Hold, now: float, *, answered: bool = False) -> None:
         """Take a reservation off the books, and its prefix entries too unless the answer began: the request continues
-        elsewhere or has ended."""
+        elsewhere or has ended. `answered`: its whole answer came; the beginning of one that isn't streamed wasn't
+        reported."""
         request, worker = hold.request, hold.worker
         legs = self._holds[request]
         if len(legs) > 1:
             self._holds[request] = tuple([other for other in legs if other is not hold])
         else:
             del self._holds[request]
-        worker.take_off(hold, now)
+        worker.take_off(hold, now, answered)
         self._settle(worker)
         if not hold.confirmed:
-            self._index.retract(hold.key, now)
+            if answered:
+                hold.confirmed = True
+                self._index.confirm(hold.key, now)
+            else:
+                self._index.retract(hold.key, now)
         for observer in self.observers:
             observer.gone(hold, now)
 
@@ -259,20 +271,11 @@ class Ledger:
                 change.request_id,
                 worker,
                 now,
-                leg=change.leg,
-                edge=change.edge,
-                scheduler=scheduler,
-                attempt=change.attempt,
-                prompt_tokens=change.prompt_tokens,
-                uncached_tokens=change.uncached_tokens,
-                output_tokens=change.output_tokens,
-                block_tokens=change.block_tokens,
-                blocks=change.blocks,
-                blocks_precise=change.blocks_precise,
-                lora=change.lora,
-                session=change.session,
-                rank=change.rank,
-                streamed=change.streamed,
+                change.leg,
+                change.edge,
+                scheduler,
+                change.attempt,
+                *_OF_THE_WORK(change),
             ),
             now,
         )

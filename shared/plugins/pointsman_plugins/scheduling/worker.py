@@ -2,6 +2,7 @@
 
 import re
 from collections import deque
+from operator import attrgetter
 from typing import Final
 from urllib.parse import urlsplit
 
@@ -36,6 +37,13 @@ def role_bits(role: str) -> int:
     return bits
 
 
+# Each reads its fields in one call, in the order of `PeerChange`'s.
+_TOLD: Final = attrgetter(
+    "request_id", "worker.name", "worker.registration.boot_id", "edge", "leg", "attempt", "prompt_tokens",
+    "uncached_tokens", "output_tokens", "block_tokens",
+)  # fmt: skip
+_TOLD_LAST: Final = attrgetter("blocks_precise", "lora", "session", "rank", "streamed")
+
 HoldKey = tuple[str, str, str]
 """Edge, request id and leg of a reservation."""
 
@@ -68,6 +76,8 @@ class Hold(Struct, eq=False):
     """Whether the client asked for a stream: progress of any other answer isn't visible before its end."""
     confirmed: bool = False
     """The first byte of the answer came."""
+    answer_tokens: int | None = None
+    """Tokens of the whole answer; None until it is complete, or when its edge didn't report them."""
     asked_at: float = NEVER
 
     request: RequestKey = "", ""
@@ -81,25 +91,8 @@ class Hold(Struct, eq=False):
 
     def change(self, op: str) -> PeerChange:
         """The change as published to other schedulers; `op` as in `ReservationChange`."""
-        return PeerChange(
-            op,
-            self.request_id,
-            self.worker.name,
-            self.worker.registration.boot_id,
-            self.edge,
-            self.leg,
-            self.attempt,
-            self.prompt_tokens,
-            self.uncached_tokens,
-            self.output_tokens,
-            self.block_tokens,
-            Blocks(self.blocks) if self.blocks else NO_BLOCKS,
-            self.blocks_precise,
-            self.lora,
-            self.session,
-            self.rank,
-            self.streamed,
-        )
+        blocks = Blocks(self.blocks) if self.blocks else NO_BLOCKS
+        return PeerChange(op, *_TOLD(self), blocks, *_TOLD_LAST(self))
 
 
 class Worker:
@@ -288,8 +281,8 @@ class Worker:
             self.unseen_running += 1
         hold.confirmed = True
 
-    def take_off(self, hold: Hold, now: float) -> None:
-        """Take a reservation off the books."""
+    def take_off(self, hold: Hold, now: float, answered: bool) -> None:
+        """Take a reservation off the books. `answered`: its whole answer came, also where `confirm` wasn't called."""
         del self.holds[hold.key]
         self.open -= 1
         self.context_tokens -= hold.prompt_tokens
@@ -312,7 +305,7 @@ class Worker:
                 self.unseen_running -= 1
             else:
                 self.unseen_waiting -= 1
-        elif confirmed:
+        elif confirmed or answered:
             self.ended_running += 1
         else:
             self.ended_waiting += 1

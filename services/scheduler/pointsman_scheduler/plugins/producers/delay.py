@@ -65,9 +65,5 @@ class DelayPrediction(Producer[DelayPredictionParams], ResponseObserver[DelayPre
         del ttft_ms
         self.estimator.started(hold.key, now * 1000.0)
 
-    def completed(self, hold: Hold, now: float, output_tokens: int | None, duration_ms: float | None) -> None:
-        del duration_ms
-        self.estimator.ended(hold.key, now * 1000.0, output_tokens)
-
     def gone(self, hold: Hold, now: float) -> None:
-        self.estimator.ended(hold.key, now * 1000.0, None)
+        self.estimator.ended(hold.key, now * 1000.0, hold.answer_tokens)
