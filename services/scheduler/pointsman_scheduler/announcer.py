@@ -28,8 +28,8 @@ from pointsman_scheduler.scheduled_event import CANDIDATES_SHOWN, ScheduledEvent
 
 _log = Log("announcer")
 
-_Change: TypeAlias = tuple[str, str, Sequence[Hold]]
-"""A pool, what happened to reservations on its books (`op` as in `ReservationChange`), and these."""
+_Change: TypeAlias = tuple[str, Sequence[Hold]]
+"""What happened to reservations on a pool's books (`op` as in `ReservationChange`), and these."""
 
 
 class DecisionPublisher:
@@ -43,7 +43,8 @@ class DecisionPublisher:
         self._metrics: Final = metrics
         self.instance: Final = bus.process.instance
         self._decisions: list[ScheduledEvent] = []
-        self._changes: list[_Change] = []
+        self._changes: dict[str, list[_Change]] = {}
+        """By pool, with an empty list where only waiting requests have changed."""
         self._sequences: Final[defaultdict[tuple[str, str], Iterator[int]]] = defaultdict(partial(count, 1))
         """The next number of each kind of message, for each pool."""
         self._waiting: set[str] = set()
@@ -74,13 +75,13 @@ class DecisionPublisher:
                 journey, target, policy, revision, outcome, took_s, queued_s, report, hop.traceparent, at_ms, bound
             )
         )
-        self._changes.append((target.pool or "", "reserve", outcome.holds))
+        self._changes.setdefault(target.pool or "", []).append(("reserve", outcome.holds))
         if not self._planned:
             self._plan()
 
     def changed(self, pool: str, op: str, holds: Sequence[Hold]) -> None:
         """Record a change that this scheduler made to the books of a pool; `op` as in `ReservationChange`."""
-        self._changes.append((pool, op, holds))
+        self._changes.setdefault(pool, []).append((op, holds))
         if not self._planned:
             self._plan()
 
@@ -92,6 +93,7 @@ class DecisionPublisher:
 
     def waiting(self, pool: str) -> None:
         """Record that the requests that wait for an engine in this pool have changed."""
+        self._changes.setdefault(pool, [])
         self._waiting.add(pool)
         if not self._planned:
             self._plan()
@@ -100,10 +102,11 @@ class DecisionPublisher:
         """Publish what was recorded since the last turn."""
         self._planned = False
         decisions, changes, waiting = self._decisions, self._changes, self._waiting
-        self._decisions, self._changes, self._waiting = [], [], set[str]()
+        self._decisions, self._changes, self._waiting = [], {}, set[str]()
         # A scheduler that joins later asks for the books.
         if self._heartbeat.table.others(self._bus.process.service):
-            self._tell_peers(changes, waiting)
+            for pool, batch in changes.items():
+                self._publish_changes(pool, batch, unbound=pool in waiting)
         for told in decisions:
             self._explain(told)
 
@@ -137,20 +140,11 @@ class DecisionPublisher:
             self._too_large = True
             _log.error("decision_too_large", request_id=told.journey.request_id, pool=pool)
 
-    def _tell_peers(self, changes: Sequence[_Change], waiting: set[str]) -> None:
-        batches: dict[str, list[_Change]] = {}
-        for change in changes:
-            batches.setdefault(change[0], []).append(change)
-        for pool in waiting:
-            batches.setdefault(pool, [])
-        for pool, batch in batches.items():
-            self._publish_changes(pool, batch, unbound=pool in waiting)
-
     def _publish_changes(self, pool: str, batch: Sequence[_Change], *, unbound: bool) -> None:
         sequence = next(self._sequences["reservations", pool])
         told = self._unbound(pool) if unbound else None
         at_ms = time.time_ns() // 1_000_000
-        changes = tuple([hold.change(op) for _, op, holds in batch for hold in holds])
+        changes = tuple([hold.change(op) for op, holds in batch for hold in holds])
         message = write_reservations(PeerReservations(pool, self.instance, sequence, at_ms, changes, told))
         try:
             self._bus.publish_to_peers(Reservations, message, pool)

@@ -84,7 +84,10 @@ class Handlers:
         if not self._replica.follows(message):
             return
         pool, now = self._pools.of(message.pool), self._clock()
-        ignored = sum(not pool.books.apply(change, message.scheduler, now) for change in message.changes)
+        ignored = 0
+        for change in message.changes:
+            if not pool.books.apply(change, message.scheduler, now):
+                ignored += 1
         if ignored:
             self._metrics.of(message.pool).ignored(ignored)
         binder, now_ms = pool.binder, now * 1000.0

@@ -35,6 +35,7 @@ class Replica:
         self._heartbeat: Final = heartbeat
         self._pools: Final = pools
         self._metrics: Final = metrics
+        self._instance: Final = bus.process.instance
         self._heard: dict[tuple[str, str], int] = {}
         self._catching_up: set[asyncio.Task[None]] = set()
 
@@ -45,15 +46,16 @@ class Replica:
 
     def follows(self, message: AnyReservations) -> bool:
         """Note a peer's message, and ask again when earlier ones got lost. False for one of this scheduler's own."""
-        if message.scheduler == self._bus.process.instance:
+        scheduler, sequence = message.scheduler, message.sequence
+        if scheduler == self._instance:
             return False
-        key = (message.scheduler, message.pool)
-        before = self._heard.get(key)
-        self._heard[key] = message.sequence
-        if before is not None and message.sequence > before + 1:
-            self._metrics.gaps.labels(message.scheduler).inc()
-            _log.warning("peer_missed", scheduler=message.scheduler, pool=message.pool, since=before)
-            task = asyncio.get_running_loop().create_task(self._catch_up(message.scheduler, message.pool))
+        key = (scheduler, message.pool)
+        before = self._heard.get(key, sequence)
+        self._heard[key] = sequence
+        if sequence > before + 1:
+            self._metrics.gaps.labels(scheduler).inc()
+            _log.warning("peer_missed", scheduler=scheduler, pool=message.pool, since=before)
+            task = asyncio.get_running_loop().create_task(self._catch_up(scheduler, message.pool))
             self._catching_up.add(task)
             task.add_done_callback(self._catching_up.discard)
         return True
