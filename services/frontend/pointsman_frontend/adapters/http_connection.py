@@ -129,7 +129,8 @@ class _Connection(asyncio.Protocol):
         self._call_hang_up()
 
     def eof_received(self) -> None:
-        """The client has sent its last byte; the connection closes."""
+        """The client has sent its last byte; the connection closes after the bytes that were written."""
+        self._flush()
 
     def pause_writing(self) -> None:
         self.paused = True
@@ -254,16 +255,15 @@ class _Connection(asyncio.Protocol):
             self._flush()
 
     def finish(self, data: bytes, *, keep_alive: bool) -> None:
-        """Send the end of an answer at once, behind the bytes that still wait."""
+        """Send the end of an answer, as `write` does. The answers of a turn leave together: each one that is sent while
+        its client's process sleeps wakes it."""
         transport = self._transport
-        if self._gathered:
-            self._gathered.append(data)
-            self._flush()
-        elif data:
-            transport.write(data)
+        if data:
+            self.write(data)
         self.hung_up = None
         self._state.total_requests += 1
         if not keep_alive:
+            self._flush()
             transport.close()
         if transport.is_closing():
             return
