@@ -74,7 +74,7 @@ class EngineConnection(asyncio.Protocol):
     def ask(self, head: bytes, body: bytes, first_byte_limit_s: float, idle_limit_s: float) -> "asyncio.Future[None]":
         """Send a request at the end of the event loop's turn. The future is done once the first bytes of the answer's
         body are here, or the answer is complete without any. It raises EndpointFailed, also for a status that means
-        that the engine can't answer. The limits are for the time to the first byte of the answer, and between any two."""
+        that the engine can't answer. The limits are for the time to its first byte, and between any two."""
         if self._transport is None:
             raise EndpointFailed("failed", "closed by the engine")
         if self._failure is not None:
