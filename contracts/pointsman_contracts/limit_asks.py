@@ -42,6 +42,7 @@ class InnerAsk(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
     until_ms: int
     open_s: float | None = None
     budget: BudgetAsk | None = None
+    follows: bool | None = None
 
     @classmethod
     def of(cls, ask: "AnyAsk") -> "InnerAsk":

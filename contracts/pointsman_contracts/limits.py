@@ -88,6 +88,9 @@ class LimitAsk(Part):
     """How long that is from now. Goes before `until_ms`, which is of its edge's clock."""
     budget: BudgetAsk | None = None
     """Set for a budget, instead of `windows` and `cost`."""
+    follows: bool | None = None
+    """True: it is of the same request as the question before it in the message, and is counted only if that one is
+    admitted; otherwise its verdict is `elsewhere`. A keeper of an earlier version counts it in any case."""
 
 
 class LimitAsks(Message):

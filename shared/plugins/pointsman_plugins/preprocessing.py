@@ -11,7 +11,7 @@ from pointsman_apis.requests import StructuredBody
 from pointsman_contracts import identity
 from pointsman_contracts.content import PromptTokens
 from pointsman_contracts.journey import BodyEdit, HeaderEdit, PreprocessRequest
-from pointsman_contracts.limit_asks import InnerAsk
+from pointsman_contracts.limit_asks import InnerAsk, InnerVerdict
 from pointsman_core.config import Config
 from pointsman_core.plugins import Key, PluginError
 from pointsman_plugins.plugin import ParamsT_co, Plugin
@@ -62,6 +62,13 @@ class ProcessorFailure(NamedTuple):
     error: Exception
 
 
+class Answered(NamedTuple):
+    """The question of a limit, and the verdict about it."""
+
+    ask: InnerAsk
+    verdict: InnerVerdict
+
+
 class Unavailable(Exception):
     """A processor can't work now because a peer doesn't answer. The text is for operators."""
 
@@ -92,6 +99,8 @@ class Incoming(msgspec.Struct, eq=False):
     """Edits to the response's headers, for errors too; lower-case names."""
     charges: list[InnerAsk] = []
     """The charges of limits for it."""
+    answered: dict[str, Answered] = {}
+    """Answers for limits whose turn is still to come, by name: asked for with the question of a limit before them."""
     credentials: Sequence[str] = ()
     """Headers in which authentication in enforce mode looks for a credential."""
     declared: frozenset[str] | None = None

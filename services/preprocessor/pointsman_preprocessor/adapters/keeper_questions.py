@@ -2,6 +2,7 @@
 
 import asyncio
 import time
+from itertools import islice
 from typing import Final
 
 from pydantic import ValidationError
@@ -17,7 +18,8 @@ is never used: see `TAKEN_S`."""
 BATCH: Final = 256
 """Requests in one message."""
 
-_Waiting = tuple[InnerAsk, "asyncio.Future[InnerVerdict]"]
+_Verdicts = tuple[InnerVerdict, ...]
+_Waiting = tuple[tuple[InnerAsk, ...], "asyncio.Future[_Verdicts]"]
 
 
 class KeeperQuestions:
@@ -28,12 +30,12 @@ class KeeperQuestions:
         self._waiting: Final[dict[str, list[_Waiting]]] = {}
         self._tasks: Final[set[asyncio.Task[None]]] = set()
 
-    def ask(self, ask: InnerAsk, keeper: str) -> "asyncio.Future[InnerVerdict]":
-        """The keeper's answer. Raises the errors of `Bus.ask`, and ValidationError."""
-        future: asyncio.Future[InnerVerdict] = asyncio.get_running_loop().create_future()
+    def ask(self, asks: tuple[InnerAsk, ...], keeper: str) -> "asyncio.Future[_Verdicts]":
+        """The keeper's answers to the questions of one request. Raises the errors of `Bus.ask`, and ValidationError."""
+        future: asyncio.Future[_Verdicts] = asyncio.get_running_loop().create_future()
         if not self._waiting:
             self._bus.link.soon(self._send)
-        self._waiting.setdefault(keeper, []).append((ask, future))
+        self._waiting.setdefault(keeper, []).append((asks, future))
         return future
 
     def _send(self) -> None:
@@ -48,17 +50,20 @@ class KeeperQuestions:
     async def _ask_all(self, keeper: str, waiting: list[_Waiting]) -> None:
         began = time.monotonic()
         try:
-            asks = write_limits(InnerAsks(tuple([ask for ask, _ in waiting])))
-            answer = read_verdicts(await self._bus.ask_written(LimitAsks, asks, keeper, timeout=ASKED_S))
+            asks = tuple([ask for each, _ in waiting for ask in each])
+            written = write_limits(InnerAsks(asks))
+            verdicts = read_verdicts(await self._bus.ask_written(LimitAsks, written, keeper, timeout=ASKED_S)).verdicts
             if time.monotonic() - began > ASKED_S:
                 # This process was stopped in the meantime: the keeper's lease may be over, and another keeper may have
                 # the count.
                 raise NoReply("limits.ask", ASKED_S)
-            for (_, future), verdict in zip(waiting, answer.verdicts, strict=True):
+            answers = iter([verdict for _, verdict in zip(asks, verdicts, strict=True)])
+            for each, future in waiting:
+                own = tuple(islice(answers, len(each)))
                 if not future.done():
-                    future.set_result(verdict)
+                    future.set_result(own)
         except (BusError, ValueError) as error:
-            # A ValidationError is a ValueError; so is an answer that is too short.
+            # A ValidationError is a ValueError; so is an answer of another length.
             problem = error if isinstance(error, BusError | ValidationError) else BusError(str(error))
             for _, future in waiting:
                 if not future.done():

@@ -17,7 +17,7 @@ from pointsman_preprocessor.adapters.shard_keeper import ShardKeeper
 from pointsman_preprocessor.adapters.shared_limiter import SharedLimiter
 from pointsman_preprocessor.domain.pipeline import Pipeline
 from pointsman_preprocessor.plugins.budget import Budget
-from pointsman_preprocessor.plugins.limit import Limit
+from pointsman_preprocessor.plugins.limit import Limit, ask_together
 from pointsman_preprocessor.plugins.token_limits import TokenLimit
 from pointsman_preprocessor.settings import PreprocessorSettings
 from pointsman_runtime.service.configuration import Revision
@@ -69,6 +69,7 @@ class SharedLimits:
 
     def configured(self, revision: Revision[Pipeline]) -> None:
         """Apply a new revision."""
+        ask_together(revision.compiled.steps)
         limits: list[Limit] = [processor for processor in revision.compiled.processors if isinstance(processor, Limit)]
         self.limiter.prices = {limit.name: limit.price for limit in limits if isinstance(limit, TokenLimit)}
         budgets = [processor for processor in revision.compiled.processors if isinstance(processor, Budget)]

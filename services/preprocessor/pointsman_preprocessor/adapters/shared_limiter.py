@@ -3,7 +3,7 @@
 import asyncio
 import time
 from collections import deque
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from math import ceil
 from operator import attrgetter
@@ -29,12 +29,12 @@ from pointsman_contracts.limits import (
     LimitWindow,
 )
 from pointsman_contracts.services import EDGES
-from pointsman_plugins.preprocessing import Unavailable
+from pointsman_plugins.preprocessing import Answered, Unavailable
 from pointsman_preprocessor.adapters.keeper_questions import KeeperQuestions
 from pointsman_preprocessor.adapters.limit_metrics import LimitMetrics
 from pointsman_preprocessor.adapters.shard_keeper import ShardKeeper
 from pointsman_preprocessor.domain.limits.book import MOST_COUNTERS, Book
-from pointsman_preprocessor.domain.limits.limiter import Limiter
+from pointsman_preprocessor.domain.limits.limiter import Elsewhere, Limiter
 from pointsman_preprocessor.domain.limits.output_lengths import OutputLengths
 from pointsman_preprocessor.domain.limits.token_cost import TokenCost
 from pointsman_runtime.bus.bus import Bus
@@ -54,6 +54,8 @@ SLACK_S: Final = 0.2
 EDGE_GONE_S: Final = 5.0
 """An edge that was silent for this long is dead, and its requests with it."""
 
+_OPEN: Final = InnerVerdict("elsewhere")
+"""The verdict about a question that isn't asked yet: the one before it wasn't admitted."""
 _charges_of: Final = attrgetter("charges")
 _log = Log("limits")
 
@@ -95,7 +97,7 @@ class SharedLimiter(Limiter):
         self._overflowed: Final[set[str]] = set()
         keeper.on_taken = self._taken
 
-    def ask(self, ask: AnyAsk, at: float) -> InnerVerdict | Awaitable[InnerVerdict]:
+    def ask(self, ask: AnyAsk, at: float) -> InnerVerdict | Elsewhere:
         del at
         verdict = self._own(ask)
         if verdict.outcome != "elsewhere":
@@ -103,7 +105,7 @@ class SharedLimiter(Limiter):
             return verdict
         if ask.budget is not None and (missing := self.spending_missing()) is not None:
             raise self._unavailable(ask, missing)
-        return self._elsewhere(InnerAsk.of(ask), verdict.keeper)
+        return Elsewhere(partial(self._elsewhere, InnerAsk.of(ask), verdict.keeper))
 
     def alone(self, ask: AnyAsk, at: float) -> InnerVerdict:
         del at
@@ -157,29 +159,36 @@ class SharedLimiter(Limiter):
             self._overflowed.add(limit)
             _log.warning("limit_scopes_shared", limit=limit, shard=book.shard, counters=MOST_COUNTERS)
 
-    async def _elsewhere(self, ask: InnerAsk, keeper: str) -> InnerVerdict:
+    async def _elsewhere(self, ask: InnerAsk, keeper: str, later: Iterable[InnerAsk]) -> list[Answered]:
         """Ask the keeper of the count, until one answers."""
         began = time.perf_counter()
         hops, pause_s = 0, 0.0
+        asks = self._with_same_keeper(ask, keeper, later)
         while True:
             try:
-                verdict = self._own(ask) if keeper == self._keeper.me else await self._questions.ask(ask, keeper)
+                verdicts = (
+                    self._verdicts(asks) if keeper == self._keeper.me else await self._questions.ask(asks, keeper)
+                )
             except NoListener:
                 self._keeper.ranks.doubt(keeper)
-                verdict = self._own(ask)
+                verdicts = self._verdicts(asks)
             except NoReply:
                 self._keeper.ranks.suspect(keeper)
                 # It may have died with the question. If it has counted the request, it doesn't count it again.
-                ask = replace(ask, attempt=ask.attempt + 1)
-                verdict = self._own(ask)
+                asks = tuple([replace(each, attempt=each.attempt + 1) for each in asks])
+                verdicts = self._verdicts(asks)
             except (BusError, ValidationError) as error:
                 raise self._unavailable(
                     ask, f"the keeper of its count can't be asked ({type(error).__name__})"
                 ) from error
+            answers = self._in_order(asks, verdicts)
+            verdict = answers[0].verdict
             if verdict.outcome != "elsewhere":
                 self._metrics.asked.observe(time.perf_counter() - began)
-                self._metrics.decided(ask.limit, verdict.outcome)
-                return verdict
+                for each in answers:
+                    if each.verdict.outcome != "elsewhere":
+                        self._metrics.decided(each.ask.limit, each.verdict.outcome)
+                return answers
             if time.perf_counter() - began > GIVE_UP_S:
                 raise self._unavailable(ask, self._pending(ask))
             before, keeper = keeper, verdict.keeper
@@ -190,6 +199,45 @@ class SharedLimiter(Limiter):
                 # It is being handed over, or about to be proved.
                 await asyncio.sleep(pause_s)
                 pause_s = min(pause_s + MOVING_S, LONGEST_PAUSE_S)
+
+    def _with_same_keeper(self, ask: InnerAsk, keeper: str, later: Iterable[InnerAsk]) -> tuple[InnerAsk, ...]:
+        """The question, and those right behind it whose counts the same preprocessor keeps."""
+        asks = [replace(ask, follows=None) if ask.follows else ask]
+        if keeper != self._keeper.me:
+            now = self._clock()
+            for each in later:
+                if self._keeper.book(each.shard, now) != keeper:
+                    break
+                asks.append(replace(each, follows=True))
+        return tuple(asks)
+
+    def _verdicts(self, asks: Iterable[AnyAsk]) -> tuple[InnerVerdict, ...]:
+        """The verdicts about counts that are kept here."""
+        verdicts: list[InnerVerdict] = []
+        admitted = True
+        for ask in asks:
+            verdict = self._own(ask) if admitted or not ask.follows else _OPEN
+            admitted = verdict.outcome == "admitted"
+            verdicts.append(verdict)
+        return tuple(verdicts)
+
+    def _in_order(self, asks: tuple[InnerAsk, ...], verdicts: Iterable[InnerVerdict]) -> list[Answered]:
+        """The answers to questions of which each one follows the one before it. A keeper of an earlier version counts a
+        request that the limit before didn't admit: it is released."""
+        answers: list[Answered] = []
+        early: list[InnerAsk] = []
+        admitted = True
+        for ask, given in zip(asks, verdicts, strict=True):
+            verdict = given
+            if not admitted:
+                verdict = _OPEN
+                if given.outcome == "admitted":
+                    early.append(ask)
+            admitted = verdict.outcome == "admitted"
+            answers.append(Answered(ask, verdict))
+        if early:
+            self.release(early, 0.0)
+        return answers
 
     def _pending(self, ask: InnerAsk) -> str:
         """A question that no keeper answers."""
@@ -206,9 +254,9 @@ class SharedLimiter(Limiter):
 
     def answer(self, asks: LimitAsks | InnerAsks) -> bytes:
         """Answer peers' questions from the counts kept here."""
-        verdicts = tuple([self._own(ask) for ask in asks.asks])
+        verdicts = self._verdicts(asks.asks)
         for verdict in verdicts:
-            if verdict.outcome == "elsewhere":
+            if verdict.keeper:
                 self._keeper.ranks.look_after(verdict.keeper)
         return write_limits(InnerVerdicts(verdicts))
 

@@ -1,7 +1,7 @@
 """The common part of all limits: the scope of a request, the amounts for it, and the rejection."""
 
 from abc import abstractmethod
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Iterable, Iterator
 from math import ceil
 from typing import Final
 
@@ -13,7 +13,8 @@ from pointsman_contracts.limits import LimitWindow
 from pointsman_core.refusal import Refusal
 from pointsman_plugins.plugin import Params
 from pointsman_plugins.preprocessing import IDENTITY, Incoming, Ports, RequestProcessor
-from pointsman_preprocessor.domain.limits.limiter import Limiter, OwnBook
+from pointsman_preprocessor.domain.chain import Step
+from pointsman_preprocessor.domain.limits.limiter import Elsewhere, Limiter, OwnBook
 from pointsman_preprocessor.domain.limits.scope import ScopeName, Scopes
 from pointsman_preprocessor.domain.limits.told import tell
 
@@ -48,6 +49,8 @@ class Limit(RequestProcessor[LimitParamsT_co]):
     """As configured; `setup` makes them."""
     reactive = False
     """Whether the cost is counted only at the end."""
+    followers: "tuple[Limit, ...]" = ()
+    """The limits right behind this one whose questions may be asked with its own."""
 
     def setup(self) -> None:
         self.scopes = Scopes(self.name, self.params.per)
@@ -64,15 +67,18 @@ class Limit(RequestProcessor[LimitParamsT_co]):
         self._limiter = ports.find(Limiter) or self._limiter
 
     def process(self, incoming: Incoming) -> Awaitable[None] | None:
-        ask = self._ask(incoming)
+        answered = incoming.answered.pop(self.name, None) if incoming.answered else None
+        if answered is not None and answered.verdict.outcome != "elsewhere":
+            return self._ruled(incoming, *answered)
+        ask = self._ask(incoming, self._amounts(incoming)) if answered is None else answered.ask
         verdict = self._limiter.ask(ask, incoming.envelope.received_ms / 1000)
         if isinstance(verdict, InnerVerdict):
             return self._ruled(incoming, ask, verdict)
-        return self._wait(incoming, ask, verdict)
+        return self._wait(incoming, verdict)
 
     def degrade(self, incoming: Incoming) -> bool:
         """Count here, against this process's share."""
-        ask = self._ask(incoming)
+        ask = self._ask(incoming, self._amounts(incoming))
         self._ruled(incoming, ask, self._limiter.alone(ask, incoming.envelope.received_ms / 1000))
         return True
 
@@ -85,12 +91,22 @@ class Limit(RequestProcessor[LimitParamsT_co]):
         """When the request can't be open any more."""
         return incoming.envelope.deadline_ms + GRACE_MS
 
-    async def _wait(self, incoming: Incoming, ask: InnerAsk, verdict: Awaitable[InnerVerdict]) -> None:
-        self._ruled(incoming, ask, await verdict)
+    async def _wait(self, incoming: Incoming, verdict: Elsewhere) -> None:
+        answered, *others = await verdict.with_later(self._later(incoming))
+        for other in others:
+            incoming.answered[other.ask.limit] = other
+        self._ruled(incoming, answered.ask, answered.verdict)
 
-    def _ask(self, incoming: Incoming) -> InnerAsk:
+    def _later(self, incoming: Incoming) -> Iterator[InnerAsk]:
+        """The questions of the limits behind this one."""
+        for limit in self.followers:
+            windows = limit._claimed_windows(incoming)
+            if windows is None or limit.name in incoming.answered:
+                return
+            yield limit._ask(incoming, windows)
+
+    def _ask(self, incoming: Incoming, windows: tuple[LimitWindow, ...]) -> InnerAsk:
         scope, shard = self.scopes.of(incoming)
-        windows = self.windows if self.params.claim is None else self._claimed_windows(incoming, self.params.claim)
         cost, risk = self.cost(incoming, windows)
         until_ms, envelope = self.until_ms(incoming), incoming.envelope
         open_s = (until_ms - envelope.received_ms) / 1000
@@ -99,7 +115,20 @@ class Limit(RequestProcessor[LimitParamsT_co]):
             self.reactive, self.kept, until_ms, open_s,
         )  # fmt: skip
 
-    def _claimed_windows(self, incoming: Incoming, claim: str) -> tuple[LimitWindow, ...]:
+    def _amounts(self, incoming: Incoming) -> tuple[LimitWindow, ...]:
+        windows = self._claimed_windows(incoming)
+        if windows is not None:
+            return windows
+        claim = self.params.claim
+        incoming.say(f"the claim {claim!r} is no amount; the configured one counts")
+        incoming.degraded.append(f"{self.name}: claim {claim!r} is no amount")
+        return self.windows
+
+    def _claimed_windows(self, incoming: Incoming) -> tuple[LimitWindow, ...] | None:
+        """The amounts that the identity claims, or the configured ones; None for a claim that is no amount."""
+        claim = self.params.claim
+        if claim is None:
+            return self.windows
         limits = (incoming.read(IDENTITY) or {}).get("limits")
         value = limits.get(claim) if isinstance(limits, dict) else None
         if value is None:
@@ -112,12 +141,7 @@ class Limit(RequestProcessor[LimitParamsT_co]):
                 self._claimed[key] = self.claimed(value)
             except (ValueError, ValidationError):
                 self._claimed[key] = None
-        found = self._claimed[key]
-        if found is None:
-            incoming.say(f"the claim {claim!r} is no amount; the configured one counts")
-            incoming.degraded.append(f"{self.name}: claim {claim!r} is no amount")
-            return self.windows
-        return found
+        return self._claimed[key]
 
     def _ruled(self, incoming: Incoming, ask: InnerAsk, verdict: InnerVerdict) -> None:
         if self.params.tell or verdict.outcome == "refused":
@@ -146,6 +170,23 @@ class Limit(RequestProcessor[LimitParamsT_co]):
             retry_after_s=float(wait_s),
             dropped_reason=f"limit {self.name}",
         )
+
+
+def ask_together(steps: Iterable[Step]) -> None:
+    """Find the limits of a pipeline that stand right behind each other: their questions may go to a keeper together,
+    and are decided in order. A limit in shadow ends no request, and one with a timeout doesn't wait for the rest."""
+    ordered = tuple(steps)
+    plain = [step.processor for step in ordered if not step.shadow and step.timeout_s is None]
+    limits: dict[str, Limit] = {each.name: each for each in plain if isinstance(each, Limit)}
+    followers: tuple[Limit, ...] = ()
+    for step in reversed(ordered):
+        limit = limits.get(step.processor.name)
+        if limit is None:
+            followers = ()
+            continue
+        limit.followers = followers
+        # What a limit keeps can't be released, if a keeper of an earlier version counts it too early.
+        followers = () if limit.kept else (limit, *followers)
 
 
 def describe(window: LimitWindow) -> str:

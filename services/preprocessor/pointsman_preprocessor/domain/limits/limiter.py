@@ -1,12 +1,32 @@
 """The keeper of the counts, as a port of the limits."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Awaitable, Iterable
+from collections.abc import Awaitable, Callable, Generator, Iterable
 from typing import Final
 
-from pointsman_contracts.limit_asks import AnyAsk, InnerVerdict
+from pointsman_contracts.limit_asks import AnyAsk, InnerAsk, InnerVerdict
+from pointsman_plugins.preprocessing import Answered
 from pointsman_preprocessor.domain.limits.book import Book
 from pointsman_preprocessor.domain.limits.output_lengths import OutputLengths
+
+
+class Elsewhere(Awaitable[InnerVerdict]):
+    """A question to a keeper that is another process. Awaited, it is asked alone. Raises Unavailable when no keeper
+    answers."""
+
+    __slots__ = ("with_later",)
+
+    def __init__(self, ask: Callable[[Iterable[InnerAsk]], Awaitable[list[Answered]]]) -> None:
+        self.with_later: Final = ask
+        """Ask it, and in the same message the questions of the limits right behind that have the same keeper. Takes
+        these, in order; returns the answers to both. One whose turn is still to come is answered with `elsewhere`."""
+
+    def __await__(self) -> Generator[object, None, InnerVerdict]:
+        return self._alone().__await__()
+
+    async def _alone(self) -> InnerVerdict:
+        [answered] = await self.with_later(())
+        return answered.verdict
 
 
 class Limiter(ABC):
@@ -16,9 +36,8 @@ class Limiter(ABC):
     """Learnt lengths of answers."""
 
     @abstractmethod
-    def ask(self, ask: AnyAsk, at: float) -> InnerVerdict | Awaitable[InnerVerdict]:
-        """Count a request that came at `at` (unix seconds) at its keeper; awaitable when the keeper is another process.
-        Raises Unavailable when no keeper answers."""
+    def ask(self, ask: AnyAsk, at: float) -> InnerVerdict | Elsewhere:
+        """Count a request that came at `at` (unix seconds) at its keeper. Raises Unavailable when none is known."""
 
     @abstractmethod
     def alone(self, ask: AnyAsk, at: float) -> InnerVerdict:
