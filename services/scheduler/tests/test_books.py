@@ -1,5 +1,6 @@
 """The books stay true whatever is lost, late, told twice or told in another order."""
 
+from collections.abc import Hashable
 from dataclasses import dataclass, field
 
 import msgspec
@@ -217,7 +218,11 @@ def test_the_end_of_a_whole_answer_is_told_to_the_estimator_once_with_its_length
     bench.join("w0")
     (producer,) = [each for each in bench.policy.producers if isinstance(each, DelayPrediction)]
     ends: list[int | None] = []
-    monkeypatch.setattr(producer.estimator, "ended", lambda _key, _now, tokens: ends.append(tokens))
+
+    def ended(key: Hashable, now: float, output_tokens: int | None) -> None:
+        ends.append(output_tokens)
+
+    monkeypatch.setattr(producer.estimator, "ended", ended)
     for ok, tokens in ((True, 40), (True, None), (False, 40)):
         request = bench.request()
         bench.decide(request)

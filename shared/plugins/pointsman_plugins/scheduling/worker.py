@@ -2,7 +2,6 @@
 
 import re
 from collections import deque
-from operator import attrgetter
 from typing import Final
 from urllib.parse import urlsplit
 
@@ -36,13 +35,6 @@ def role_bits(role: str) -> int:
         bits |= ROLES.get(part.strip(), 0)
     return bits
 
-
-# Each reads its fields in one call, in the order of `PeerChange`'s.
-_TOLD: Final = attrgetter(
-    "request_id", "worker.name", "worker.registration.boot_id", "edge", "leg", "attempt", "prompt_tokens",
-    "uncached_tokens", "output_tokens", "block_tokens",
-)  # fmt: skip
-_TOLD_LAST: Final = attrgetter("blocks_precise", "lora", "session", "rank", "streamed")
 
 HoldKey = tuple[str, str, str]
 """Edge, request id and leg of a reservation."""
@@ -91,8 +83,25 @@ class Hold(Struct, eq=False):
 
     def change(self, op: str) -> PeerChange:
         """The change as published to other schedulers; `op` as in `ReservationChange`."""
-        blocks = Blocks(self.blocks) if self.blocks else NO_BLOCKS
-        return PeerChange(op, *_TOLD(self), blocks, *_TOLD_LAST(self))
+        return PeerChange(
+            op,
+            self.request_id,
+            self.worker.name,
+            self.worker.registration.boot_id,
+            self.edge,
+            self.leg,
+            self.attempt,
+            self.prompt_tokens,
+            self.uncached_tokens,
+            self.output_tokens,
+            self.block_tokens,
+            Blocks(self.blocks) if self.blocks else NO_BLOCKS,
+            self.blocks_precise,
+            self.lora,
+            self.session,
+            self.rank,
+            self.streamed,
+        )
 
 
 class Worker:
