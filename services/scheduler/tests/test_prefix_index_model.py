@@ -215,6 +215,21 @@ def test_a_full_index_gives_up_what_was_not_used_for_longest_and_never_what_is_c
     assert index.match(array(list(range(40000, 40064)))).tolist() == [0, 64]
 
 
+def test_claims_that_fill_the_index_can_be_dropped_as_soon_as_they_are_settled() -> None:
+    index = PrefixIndex(max_bytes=28_000)
+    first, second = index.join(), index.join()
+    for life in (first, second):
+        index.write(life, array(list(range(1000 * life, 1000 * life + 100))), 0.0, f"r{life}")
+    assert index.memory().bytes > index.memory().limit
+    index.confirm(f"r{first}", 1.0)
+    assert index.memory().bytes <= index.memory().limit
+    assert (index.held(first), index.held(second)) == (0, 0)
+    index.retract(f"r{second}", 2.0)
+    index.stored(first, array(list(range(3000, 3200))), 3.0)
+    assert index.memory().bytes <= index.memory().limit
+    assert 0 < index.held(first) <= 100
+
+
 def test_a_forgotten_worker_is_gone_at_once_and_its_memory_soon() -> None:
     index = PrefixIndex()
     gone, stays = index.join(), index.join()

@@ -259,7 +259,7 @@ class Ledger:
         request = (change.edge, change.request_id)
         if worker is None or worker.registration.boot_id != change.boot_id or self.ended(request):
             return False
-        hold = self.of(request, change.leg)
+        hold = self.of(request, change.leg) if request in self._holds else None
         if hold is not None:
             # Replicas receive each other's changes in different orders; all keep the later attempt, then the greater
             # name.

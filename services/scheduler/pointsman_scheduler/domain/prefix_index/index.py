@@ -8,36 +8,13 @@ from typing import Final, NamedTuple
 from pointsman_plugins.scheduling.arrays import Blocks, Floats
 from pointsman_scheduler.domain.prefix_index.life import Dump, Life
 from pointsman_scheduler.domain.prefix_index.masks import Masks
+from pointsman_scheduler.domain.prefix_index.memory import BLOCK_BYTES, GROWTH, HOLDING_BYTES, Memory
 from pointsman_scheduler.domain.prefix_index.recency import Recency
 
-BLOCK_BYTES: Final = 150
-"""Bytes of one known block: its hash, and its entry in a table of masks with the slack of steady inserts and removals
-(measured: 280 bytes a block with one holder; 110 while the index only grows)."""
-HOLDING_BYTES: Final = 130
-"""Bytes of one block of one worker: its entries in that worker's table and log, likewise."""
 EVICTED_TOGETHER: Final = 16
 TOLD_TICK_S: Final = 0.25
 DRAIN_BUDGET: Final = 512
 """Holdings of a former life that one call removes besides its own work."""
-
-
-class Memory(NamedTuple):
-    """Figures of an index."""
-
-    blocks: int
-    holdings: int
-    """Pairs of a worker and a block."""
-    open_requests: int
-    bytes: int
-    """Estimate of what blocks, holdings and open requests take."""
-    limit: int
-    evicted_capacity: int
-    """Holdings dropped because the worker's own cache can't have kept them."""
-    evicted_memory: int
-    """Holdings dropped because the index was full."""
-    expired: int
-    abandoned: int
-    """Requests that were neither confirmed nor retracted in time."""
 
 
 class _Open(NamedTuple):
@@ -75,6 +52,8 @@ class PrefixIndex:
         self._told_ttl: Final = told_ttl
         self._claim_ttl: Final = claim_ttl
         self._max_bytes: Final = max_bytes
+        self._spare = 0
+        """Bytes that are free at least: the size is computed only when blocks may have used them up."""
         self._now = 0.0
         self._masks = Masks()
         self._lives: dict[int, Life] = {}
@@ -159,7 +138,9 @@ class PrefixIndex:
             self._masks.hold(hashes[matched:] if matched else hashes, found.bit)
         self._open[request] = _Open(life, found.clearings, hashes, self._now, told)
         self._open_blocks += len(hashes)
-        self._make_room()
+        self._spare -= len(hashes) * GROWTH
+        if self._spare < 0:
+            self._make_room()
 
     def confirm(self, request: Hashable, now: float) -> None:
         """The first byte of the answer came: the worker has the whole prompt. No-op for a request that isn't open."""
@@ -189,7 +170,8 @@ class PrefixIndex:
         self._holdings += len(table.held) - before
         if life.capacity is not None and len(computed.held) > life.capacity:
             self._shed(life)
-        self._make_room()
+        if self._spare < 0:  # what was claimed is held now, and can be dropped
+            self._make_room()
 
     def retract(self, request: Hashable, now: float) -> None:
         """The request didn't reach the worker: drop the blocks that it alone claimed. Blocks that the worker holds for
@@ -198,7 +180,8 @@ class PrefixIndex:
         if settled is not None:
             life, _, _, free = settled
             self._let_go(life, free)
-            self._make_room()
+            if self._spare < 0:
+                self._make_room()
 
     def stored(self, life: int, blocks: Blocks, now: float) -> None:
         """The engine has these blocks. No-op for a life that ended."""
@@ -215,7 +198,9 @@ class PrefixIndex:
         # Single blocks are reported as they fill up: coarse times let them share runs.
         found.stored.use(hashes, math.floor(self._now / TOLD_TICK_S) * TOLD_TICK_S)
         self._rank(found.stored, found)
-        self._make_room()
+        self._spare -= len(hashes) * GROWTH
+        if self._spare < 0:
+            self._make_room()
 
     def removed(self, life: int, blocks: Blocks, now: float) -> None:
         """The engine dropped these blocks. Requests on their way there will compute them again, so blocks that
@@ -293,6 +278,7 @@ class PrefixIndex:
         """Everything but the masks was set from a snapshot: fill them from the lives. Arguments as of
         `Masks.restart`."""
         self._masks.restart(bits, free)
+        self._spare = -1  # not in logs of earlier versions
         for life in (*self._lives.values(), *self._retired):
             life.claims = dict(life.claims)  # a Counter in logs of earlier versions
             for blocks in (life.stored.held, life.computed.held, life.awaited.held, life.claims):
@@ -366,6 +352,7 @@ class PrefixIndex:
             # A rank dates from the last look at the table: later uses only made the table younger.
             table.ranked = False
             self._rank(table, life)
+        self._spare = self._max_bytes - self._bytes()
 
     def _bytes(self) -> int:
         return BLOCK_BYTES * len(self._masks.held) + HOLDING_BYTES * (self._holdings + self._open_blocks)
