@@ -1,5 +1,6 @@
 """Asking a stage on the way back, on both transports: what it says, and what an edge makes of its failures."""
 
+import asyncio
 import json
 from collections.abc import Callable
 from typing import Any
@@ -10,6 +11,8 @@ from pointsman_contracts.journey import Stage
 from pointsman_contracts.response_stage import ResponseReview, Verdict
 from pointsman_contracts.subjects import subject
 from pointsman_edge.reviewing.reviewers import NoVerdict, StageReviewers
+from pointsman_runtime.journey.review_stage import Reviewer
+from pointsman_testing import builders, eventually
 from pointsman_testing.buses import Buses, apart
 
 GATE = Stage(service="my.gate", timeout_ms=300)
@@ -75,3 +78,45 @@ async def test_a_stage_is_counted_by_its_verdict_and_its_failures_are_logged_onc
     (tally,) = [each for each in edge.bus.hub.tallies if each.name == "response-stage.my.gate"]
     assert (tally.handled, tally.failed) == (1, 2)
     assert [record.message for record in caplog.records if record.message == "degraded"] == ["degraded"]
+
+
+def _late(verdict: Verdict) -> Reviewer:
+    async def say(review: ResponseReview) -> Verdict:
+        del review
+        await asyncio.sleep(0)
+        return verdict
+
+    return say
+
+
+def _fails(review: ResponseReview) -> Verdict:
+    raise RuntimeError(review.stage)
+
+
+OWN = Verdict(request_id="r-1", note="of its own")
+REVIEWERS: list[tuple[str, Reviewer, str | None]] = [
+    ("at once", lambda review: OWN, None),
+    ("later", _late(OWN), None),
+    ("failing", _fails, "gave an answer that can't be used"),
+    ("another's", lambda review: Verdict(request_id="r-2"), "answered for another request"),
+    ("another's, later", _late(Verdict(request_id="r-2")), "answered for another request"),
+]
+
+
+@pytest.mark.parametrize(("reviewer", "problem"), [each[1:] for each in REVIEWERS], ids=[each[0] for each in REVIEWERS])
+async def test_a_stage_of_the_gateway_answers_the_same_in_the_edges_process_and_in_another(
+    buses: Buses, reviewer: Reviewer, problem: str | None
+) -> None:
+    edge, guard = buses.make("frontend"), buses.make("guard")
+    guard.reviews(reviewer)
+    await buses.meet()
+    review = REVIEW.model_copy(update={"deadline_ms": builders.unix_ms(60)})
+    asking = StageReviewers(edge).ask(Stage(service="guard", timeout_ms=10_000), review, None)
+    if problem is None:
+        assert await asking == OWN
+    else:
+        with pytest.raises(NoVerdict, match=problem):
+            await asking
+    (tally,) = [each for each in guard.bus.hub.tallies if each.name == "reviews.guard"]
+    await eventually(lambda: (tally.handled, tally.failed) == ((0, 1) if reviewer is _fails else (1, 0)))
+    assert not len(edge.bus.replies), "nothing waits any more"

@@ -58,9 +58,15 @@ class _VerdictWaiter(FutureWaiter):
 
     __slots__ = ("verdict",)
 
-    def __init__(self, table: ReplyTable) -> None:
+    def __init__(self, table: ReplyTable, due: float) -> None:
         super().__init__(table)
         self.verdict: Verdict | None = None
+        self.token = ""
+        self.due = due
+
+    def inbox(self) -> str:
+        """The subject of the answer; only here the waiter enters the table."""
+        return self.token or self._table.open(self, self.due)
 
     def told(self, message: Message) -> None:
         """Settle with the object."""
@@ -82,15 +88,17 @@ class StageReviewers:
     async def ask(self, stage: Stage, review: ResponseReview, traceparent: str | None) -> Verdict:
         """As `Reviewers.ask`, within the stage's own timeout."""
         bus = self._bus
-        waiter = _VerdictWaiter(bus.replies)
-        inbox = bus.replies.open(waiter, asyncio.get_running_loop().time() + timeout_of(stage))
+        waiter = _VerdictWaiter(bus.replies, asyncio.get_running_loop().time() + timeout_of(stage))
         try:
-            if not self._journeys.call_reviewer(stage.service, review, inbox, traceparent):
+            called = self._journeys.call_reviewer(stage.service, review, waiter.inbox, traceparent)
+            if isinstance(called, Verdict):
+                return _checked(called, review)
+            if not called:
                 headers = message_headers.build(
                     ResponseReview.address.type_id, deadline_ms=review.deadline_ms, traceparent=traceparent
                 )
                 to = self._addresses.message(ResponseReview, (stage.service,))
-                bus.link.publish(to, review.encode(), inbox, headers)
+                bus.link.publish(to, review.encode(), waiter.inbox(), headers)
             got, payload = await waiter.future
         except PayloadTooLarge as error:
             raise NoVerdict(TOO_LARGE, 502, "answer_too_large") from error
@@ -99,7 +107,8 @@ class StageReviewers:
         except TimeoutError as error:
             raise NoVerdict("was too slow", 504, "stage_timeout") from error
         finally:
-            bus.replies.close(waiter)
+            if waiter.token:
+                bus.replies.close(waiter)
         if not payload and message_headers.status(got) == "503":
             raise NoVerdict("has no live instance", 503, STAGE_UNAVAILABLE)
         try:
@@ -107,9 +116,7 @@ class StageReviewers:
         except ValidationError as error:
             self._tally(stage.service).malformed += 1
             raise NoVerdict("gave an answer that can't be used", 500, "stage_failed") from error
-        if verdict.request_id != review.request_id:
-            raise NoVerdict("answered for another request", 500, "stage_failed")
-        return verdict
+        return _checked(verdict, review)
 
     def worked(self, stage: Stage) -> None:
         """As `Reviewers.worked`."""
@@ -126,6 +133,13 @@ class StageReviewers:
         if tally is None:
             tally = self._tallies[service] = self._bus.new_tally(f"response-stage.{service}")
         return tally
+
+
+def _checked(verdict: Verdict, review: ResponseReview) -> Verdict:
+    """A verdict about this request. Raises NoVerdict for one about another."""
+    if verdict.request_id != review.request_id:
+        raise NoVerdict("answered for another request", 500, "stage_failed")
+    return verdict
 
 
 def timeout_of(stage: Stage) -> float:

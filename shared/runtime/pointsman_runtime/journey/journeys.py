@@ -7,14 +7,14 @@ from typing import Final, TypeVar
 
 from pointsman_contracts.journey import JOURNEY_LIMIT, Journey, PreprocessRequest, StageReport
 from pointsman_contracts.reply import Decision
-from pointsman_contracts.response_stage import ResponseReview
+from pointsman_contracts.response_stage import ResponseReview, Verdict
 from pointsman_contracts.services import STAGES
 from pointsman_contracts.subjects import ANY, direct_subject, stage_subject, subject
 from pointsman_contracts.timing import TIMES
 from pointsman_runtime.bus import message_headers
 from pointsman_runtime.bus.bus import Bus
 from pointsman_runtime.bus.errors import BusDisconnected, MessageTooLarge
-from pointsman_runtime.bus.mailbox import Delivery, Fifo
+from pointsman_runtime.bus.mailbox import Delivery
 from pointsman_runtime.journey import elsewhere
 from pointsman_runtime.journey.custom_answers import Servers
 from pointsman_runtime.journey.custom_stages import CustomStages
@@ -57,7 +57,7 @@ class Journeys:
         self._never_static: frozenset[str] = frozenset()
         self._custom_stages = CustomStages(bus, self)
         self._stages: list[tuple[str, str, StageRunner]] = []
-        self._reviews: list[tuple[str, Fifo]] = []
+        self._reviews: list[tuple[str, ReviewStage]] = []
         self._sids: list[int] = []
         self._holds: list[str] = []
         """Edges of this service."""
@@ -101,9 +101,8 @@ class Journeys:
         `reviewer(review)` is a function or a coroutine function; bounds as of `stage`."""
         service = self.process.service
         tally = self.bus.new_tally(f"reviews.{service}")
-        runner = ReviewStage(self.bus, tally, reviewer)
-        mailbox = self.bus.mailbox(tally, runner.handle, pending=pending, concurrency=concurrency)
-        self._reviews.append((subject(ResponseReview, service), mailbox))
+        runner = ReviewStage(self.bus, tally, reviewer, pending=pending, concurrency=concurrency)
+        self._reviews.append((subject(ResponseReview, service), runner))
 
     def serve(self) -> None:
         """Join the queue groups of all stages, and publish that this instance is ready."""
@@ -114,9 +113,9 @@ class Journeys:
             self._sids.append(link.attach(direct, take, exclusive=True, arrive=arrive))
             self._local.stages[service] = runner
         self._stages.clear()
-        for group, mailbox in self._reviews:
-            self._sids.append(link.attach(group, mailbox.take, queue=service))
-            self._local.reviewers[service] = mailbox
+        for group, reviews in self._reviews:
+            self._sids.append(link.attach(group, reviews.mailbox.take, queue=service))
+            self._local.reviewers[service] = reviews
         self._reviews.clear()
         self.heartbeat.ready = True
         self.heartbeat.beat()
@@ -226,10 +225,17 @@ class Journeys:
             return stage.mailbox.hand(Delivery("", inbox, b"", b"", message, body, traceparent))
         return stage.run(message, body, reply_to, traceparent, straight=straight) or True
 
-    def call_reviewer(self, service: str, review: ResponseReview, reply_to: str, traceparent: str | None) -> bool:
-        """Hand a review to a response stage of this process. False when none takes work here."""
-        mailbox = self._local.reviewers.get(service)
-        return mailbox is not None and mailbox.hand(Delivery("", reply_to, b"", b"", review, traceparent=traceparent))
+    def call_reviewer(
+        self, service: str, review: ResponseReview, inbox: Callable[[], str], traceparent: str | None
+    ) -> Verdict | bool:
+        """Hand a review to a response stage of this process. False when none takes work here. Returns a verdict that is
+        made within this call; any other answer goes to `inbox()`."""
+        stage = self._local.reviewers.get(service)
+        if stage is None:
+            return False
+        if stage.mailbox.busy:
+            return stage.mailbox.hand(Delivery("", inbox(), b"", b"", review, traceparent=traceparent))
+        return stage.review(review, inbox) or True
 
     def hold_bodies(self, edge: str, body_of: BodyOf) -> None:
         """Let the stages of this process read the bodies that an edge of it holds, until its service closes."""

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from typing import Final
 
 from pointsman_runtime.bus.hub import Hub
-from pointsman_runtime.bus.mailbox import Fifo
+from pointsman_runtime.journey.review_stage import ReviewStage
 from pointsman_runtime.journey.roster import Roster
 from pointsman_runtime.journey.stage import StageRunner
 
@@ -20,7 +20,7 @@ class ProcessStages:
         self.roster: Final = Roster(hub.link, hub.tallies)
         self.stages: Final[dict[str, StageRunner]] = {}
         """Request stages that take work, by service."""
-        self.reviewers: Final[dict[str, Fifo]] = {}
+        self.reviewers: Final[dict[str, ReviewStage]] = {}
         """Response stages that take work, by service."""
         self.bodies: Final[dict[str, BodyOf]] = {}
         """Bodies of open requests, by the instance of their edge."""

@@ -28,10 +28,11 @@ _log = Log("review-stage")
 class ReviewStage:
     """Decodes, calls the reviewer, sends its verdict."""
 
-    def __init__(self, bus: Bus, tally: Tally, reviewer: Reviewer) -> None:
+    def __init__(self, bus: Bus, tally: Tally, reviewer: Reviewer, *, pending: int, concurrency: int) -> None:
         self._bus = bus
         self._tally = tally
         self._reviewer = reviewer
+        self.mailbox: Final = bus.mailbox(tally, self.handle, pending=pending, concurrency=concurrency)
 
     def handle(self, delivery: Delivery) -> Coroutine[object, object, None] | None:
         """Handle one review; returns the rest as a coroutine when the reviewer is asynchronous."""
@@ -55,6 +56,20 @@ class ReviewStage:
             self._answer(delivery.reply, review, verdict)
             return None
         return self._answer_later(delivery.reply, review, verdict)
+
+    def review(self, review: ResponseReview, inbox: Callable[[], str]) -> Verdict | None:
+        """Review for an edge of this process: returns a verdict that is made within this call. Any other answer goes to
+        `inbox()`."""
+        try:
+            verdict = self._reviewer(review)
+        except Exception as error:  # noqa: BLE001 - as in `handle`
+            self._failed(inbox(), review, error)
+            return None
+        if isinstance(verdict, Verdict):
+            self._tally.handled += 1
+            return verdict
+        self.mailbox.run(self._answer_later(inbox(), review, verdict))
+        return None
 
     async def _answer_later(self, reply_to: str, review: ResponseReview, verdict: Awaitable[Verdict]) -> None:
         try:
