@@ -4,6 +4,7 @@ Only these are left out, since they hold no text: identifiers, sounds and images
 that repeat the request.
 """
 
+from itertools import compress
 from typing import Final, NamedTuple, cast
 
 from pointsman_apis.api import Api
@@ -31,6 +32,8 @@ _BINARY: Final = frozenset(
 )
 """Members that hold Base64."""
 _SPELLING: Final = frozenset({"logprobs", "prompt_logprobs"})
+_TELLING: Final = frozenset({str, dict, list})
+"""Types of members that may hold a text."""
 _SPACES: Final = (" ", "\n", "\t")
 
 
@@ -68,7 +71,8 @@ def _look(
     """Find the texts of an object and of those inside it. Returns whether these are all."""
     names = "".join(holder)
     whole = " " not in names and (len(names) <= LONGEST_NAME or max(map(len, holder)) <= LONGEST_NAME)
-    for name, value in holder.items():
+    # Most members are numbers, true, false or null: they are passed over in C.
+    for name, value in compress(holder.items(), map(_TELLING.__contains__, map(type, holder.values()))):
         if isinstance(value, str):
             if not value or (name in _IDENTIFIERS and len(value) <= LONGEST_IDENTIFIER and " " not in value):
                 continue
@@ -76,12 +80,12 @@ def _look(
                 continue
             if not _names_something(name, value):
                 found.append(Slot(_part(where, name), OTHER, holder, name))
-        elif (kind := type(value)) is dict or kind is list:
+        else:
             if not value or name in _SPELLING or (name in echoed and _is_response(holder)):
                 continue
             if (id(holder), name) in known:
                 continue
-            if kind is dict:
+            if isinstance(value, dict):
                 whole &= _look(cast("Answer", value), (where, name), known, found, echoed)
                 continue
             items = cast("list[object]", value)

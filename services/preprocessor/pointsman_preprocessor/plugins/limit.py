@@ -67,10 +67,12 @@ class Limit(RequestProcessor[LimitParamsT_co]):
         self._limiter = ports.find(Limiter) or self._limiter
 
     def process(self, incoming: Incoming) -> Awaitable[None] | None:
-        answered = incoming.answered.pop(self.name, None) if incoming.answered else None
-        if answered is not None and answered.verdict.outcome != "elsewhere":
-            return self._ruled(incoming, *answered)
-        ask = self._ask(incoming, self._amounts(incoming)) if answered is None else answered.ask
+        if incoming.answered and self.name in incoming.answered:
+            ask, verdict = incoming.answered.pop(self.name)
+            if verdict.outcome != "elsewhere":
+                return self._ruled(incoming, ask, verdict)
+        else:
+            ask = self._ask(incoming, self.windows if self.params.claim is None else self._amounts(incoming))
         verdict = self._limiter.ask(ask, incoming.envelope.received_ms / 1000)
         if isinstance(verdict, InnerVerdict):
             return self._ruled(incoming, ask, verdict)
