@@ -62,13 +62,13 @@ class Entrance:
         """A session for a key with the scope `console`, or for the one-time token. Raises Failed."""
         now = self._clock()
         if not self._brake.open(now):
-            raise Failed(429, "Too many keys were wrong. Try again in a few seconds.")
+            raise Failed(429, "Too many wrong keys were tried. Try again in a few seconds.")
         if given.token:
             if not self._token.take(given.token[:LONGEST_KEY]):
                 self._brake.failed()
                 raise Failed(
                     401,
-                    "This address opens one session, and has been used. Log in with a key: "
+                    "This address opens one session, and was used already. Log in with a key: "
                     "pointsman keys create --tenant ops --scope console",
                 )
             return Opened(*self._sessions.begin(Right("the one-time address", self._writes), None, now))
@@ -76,7 +76,7 @@ class Entrance:
         try:
             record = await self._keys.find(wanted) if given.key else None
         except KeysUnreachable as error:
-            raise Failed(503, f"No key can be checked now: {error}.") from error
+            raise Failed(503, f"API keys can't be checked now: {error}.") from error
         right = None if record is None else right_of(record, time.time_ns() // 1_000_000)
         if right is None:
             # Which of the two it is would tell a stranger that a key exists.
@@ -98,7 +98,7 @@ class Recorder:
     async def story(self, request_id: str, trace: str) -> JsonValue:
         """The story of a request, for each edge that had one with this id. Raises Failed."""
         if not request_id and _TRACE.fullmatch(trace) is None:
-            raise Failed(422, "A request's id, or the 32 hexadecimal digits of a trace, is needed.")
+            raise Failed(422, "Give the id of a request, or the 32 hexadecimal digits of a trace.")
         answer = await self._ask(StoryQuery(request_id=request_id, trace=trace or None), Story)
         read_events = [read(kept.type, kept.body.encode()) for kept in answer.events]
         found = by_edge([event for event in read_events if event is not None])
@@ -134,7 +134,9 @@ class Recorder:
         try:
             return answer.decode(await self._bus.ask(question, timeout=ANSWER_S))
         except (NoReply, NoListener) as error:
-            raise Failed(503, "No recorder answers; it keeps decisions and usage.") from error
+            raise Failed(
+                503, "No recorder answers; decisions and usage come from one. Start pointsman-recorder."
+            ) from error
         except BusError as error:
             raise Failed(503, f"The recorder can't be asked: {error}.") from error
 
@@ -201,7 +203,7 @@ async def result_of(results: Results, name: str) -> JsonValue:
     try:
         return await results.read(name)
     except LookupError as error:
-        raise Failed(404, "There is no such result.") from error
+        raise Failed(404, "The folder of results has no file {name!r}.") from error
     except (ValueError, OSError) as error:
         raise Failed(422, f"{name} can't be read: {type(error).__name__}.") from error
 

@@ -72,7 +72,7 @@ async def test_an_address_without_a_page_is_a_page_that_says_so(scene: ConsoleSc
         assert page.headers["content-type"].startswith("text/html")
         assert "<h1>Page not found</h1>" in page.text
         question = await client.get("/api/anything")
-        assert (question.status_code, question.json()) == (404, {"error": "The console has no such address."})
+        assert (question.status_code, question.json()) == (404, {"error": "The console has no page at this address."})
 
 
 async def test_a_key_of_the_configuration_opens_a_session_too(scene: ConsoleScene) -> None:

@@ -90,13 +90,13 @@ def application(answers: Answers, streams: Streams, *, https: bool, lasts_s: flo
     def not_found(request: Request, error: Exception) -> Response:
         del error
         if request.url.path.startswith(("/api/", "/static/")):
-            return answer({"error": "The console has no such address."}, 404)
+            return answer({"error": "The console has no page at this address."}, 404)
         return HTMLResponse(missing, 404)
 
     @app.exception_handler(RequestValidationError)
     def malformed(request: Request, error: RequestValidationError) -> Response:
         del request, error  # it quotes the request, which may have a key in it
-        return answer({"error": "The request isn't what this page sends."}, 422)
+        return answer({"error": "The request lacks a field, or has a field of the wrong type; reload the page."}, 422)
 
     @app.get("/favicon.ico")
     def icon() -> Response:

@@ -42,7 +42,7 @@ class Buckets:
 
             return [each for each in await asyncio.gather(*map(one, range(SHARDS))) if each is not None]
         except (NatsError, TimeoutError) as error:
-            raise BucketsUnreadable(f"The counts can't be read: {type(error).__name__}.") from error
+            raise BucketsUnreadable(f"The counts of limits can't be read: {type(error).__name__}.") from error
 
     async def revisions(self) -> list[StoredRevision]:
         """The stored configurations, oldest first. Raises BucketsUnreadable."""

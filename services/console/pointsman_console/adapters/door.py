@@ -76,19 +76,19 @@ class Door:
             await send(message)
 
         if foreign(scope):
-            return await _refuse(sent, 403, "This request comes from another site.")
+            return await _refuse(sent, 403, "This request comes from another site; open the console itself.")
         if public:
             return await self._app(scope, receive, sent)
         try:
             session = await self.session(scope)
         except KeysUnreachable as error:
-            return await _refuse(sent, 503, f"No key can be checked now: {error}.")
+            return await _refuse(sent, 503, f"API keys can't be checked now: {error}.")
         if session is None:
             if path.startswith("/api/"):
                 return await _refuse(sent, 401, "Log in with a key.")
             return await _redirect(sent, scope)
         if scope["method"] not in ("GET", "HEAD") and _header(scope, CSRF) != session.csrf:
-            return await _refuse(sent, 403, "The header x-csrf-token isn't this session's.")
+            return await _refuse(sent, 403, "The header x-csrf-token isn't the one of this session; reload the page.")
         scope["session"] = session
         return await self._app(scope, receive, sent)
 

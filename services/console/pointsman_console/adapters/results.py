@@ -46,7 +46,7 @@ class Results:
         if path.is_symlink() or not path.is_file():
             raise LookupError(name)
         if path.stat().st_size > LARGEST:
-            raise ValueError(f"it has more than {LARGEST >> 20} MiB")
+            raise ValueError(f"it is larger than {LARGEST >> 20} MiB")
         text = path.read_bytes()
         try:
             return cast("JsonValue", orjson.loads(text))

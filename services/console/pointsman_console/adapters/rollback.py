@@ -9,6 +9,10 @@ from pointsman_console.settings import ConsoleSettings
 from pointsman_contracts.subjects import inbox
 from pointsman_runtime.jetstream.stored_configuration import StoredConfiguration
 
+_NO_OPERATOR: Final = (
+    " The console's own login may not write: set POINTSMAN_OPERATOR_USER and POINTSMAN_OPERATOR_PASSWORD."
+)
+
 
 class RollbackRefused(Exception):
     """It isn't stored; the text is for the page."""
@@ -43,11 +47,11 @@ class Rollback:
             )
         except (OSError, NatsError, TimeoutError) as error:
             reason = type(error).__name__
-            raise RollbackRefused(f"The server refuses the operator's login, or doesn't answer: {reason}.") from error
+            raise RollbackRefused(f"NATS refuses the operator's login, or doesn't answer: {reason}.") from error
         try:
             return await StoredConfiguration(client, settings.buckets_replicas).put(text)
         except (NatsError, TimeoutError) as error:
-            hint = "" if operator else " The console's login may write nothing: set POINTSMAN_OPERATOR_USER, _PASSWORD."
-            raise RollbackRefused(f"The server didn't store it: {type(error).__name__}.{hint}") from error
+            hint = "" if operator else _NO_OPERATOR
+            raise RollbackRefused(f"NATS didn't store the configuration: {type(error).__name__}.{hint}") from error
         finally:
             await client.close()

@@ -36,7 +36,7 @@ class Streams:
     def response(self, events: AsyncGenerator[bytes], still: Callable[[], Awaitable[bool]]) -> Response:
         """An answer that lasts until the client leaves, `still()` is false, or the server ends."""
         if self._open >= MOST or self._ending.is_set():
-            body = orjson.dumps({"error": f"{MOST} pages follow already; close one."})
+            body = orjson.dumps({"error": f"{MOST} pages are open already; close one."})
             return Response(body, 503, media_type="application/json", headers={"retry-after": "5"})
         return StreamingResponse(self._run(events, still), media_type="text/event-stream")
 
