@@ -44,8 +44,8 @@ class EppAdapterSettings(ServiceSettings):
     """Send requests for paths that aren't an API's to any engine, past keys, limits and guards; otherwise they get
     404."""
     stream_usage: bool = False
-    """Have streamed answers pass through here for their token usage, also where the configuration has nothing that
-    counts tokens. Costs work for every event of them."""
+    """Read streamed responses for their token usage, even where nothing in the configuration counts tokens. Costs CPU
+    for each event of a stream."""
     providers: bool = False
     """Send requests for providers there through Envoy, which needs routes to them; otherwise they get 501."""
     dynamo_headers: bool = False

@@ -225,7 +225,7 @@ async def test_a_stream_that_passes_unseen_costs_nothing_and_is_completed_when_e
     await exchange.done()
     (done,) = await picker.completed()
     assert (done.outcome, done.status, done.usage) == ("ok", 200, None)
-    assert "unseen" in done.reason
+    assert "unread" in done.reason
 
 
 async def test_usage_that_only_the_gateway_asked_for_is_reported_and_kept_from_the_client(

@@ -97,12 +97,15 @@ def test_a_header_that_one_stage_removes_and_another_sets_is_set() -> None:
 def test_a_client_that_would_wait_for_a_stage_is_refused_where_none_is_run(use: AnswerUse | None) -> None:
     decision = builders.decision()
     insists = Stage(service="redact", on_error="deny", answer=use)
-    with pytest.raises(Closed, match="insists on redact"):
+    with pytest.raises(Closed, match="requires that redact"):
         without_response_stages(decision, [insists])
     after = Stage(service="audit", on_error="deny", answer=AnswerUse(mode="after"))
     may_go = insists.model_copy(update={"on_error": "allow"})
     gone = without_response_stages(decision.model_copy(update={"response": (may_go,)}), [after])
-    assert (gone.level, gone.reasons) == ("degraded", ("no redact for the answer", "no audit for the answer"))
+    assert (gone.level, gone.reasons) == (
+        "degraded",
+        ("no redact reviews the response", "no audit reviews the response"),
+    )
     assert without_response_stages(decision, []) is decision
 
 

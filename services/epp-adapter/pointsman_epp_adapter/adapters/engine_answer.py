@@ -31,9 +31,11 @@ from pointsman_epp_adapter.domain.mutation import Header, HeaderChanges, answere
 from pointsman_epp_adapter.domain.protocol_headers import served
 
 _NAME: Final = itemgetter(0)
-_UNSEEN: Final = "the answer passed unseen; whether it was whole isn't known"
-_CUT_SHORT: Final = "trailers ended an answer of unknown length that was held here; in full duplex it would have passed"
-_BROKEN: Final = "Envoy ended the record before the answer was: the client left, or the engine broke off"
+_UNSEEN: Final = "the response passed unread; whether it was complete is unknown"
+_CUT_SHORT: Final = (
+    "trailers ended a response of unknown length that was held here; it needs response_body_mode FULL_DUPLEX_STREAMED"
+)
+_BROKEN: Final = "Envoy closed the stream before the response ended: the client left, or the engine broke off"
 
 
 class EngineAnswer(AwaitedAnswer):
@@ -171,7 +173,7 @@ class EngineAnswer(AwaitedAnswer):
             data = self._answer.feed(b"", end=True)
             if self._mode is not BodyMode.FULL_DUPLEX_STREAMED:
                 if data or self._reviewed is not None:
-                    message = "The engine's answer ended in a way in which it can't be passed on."
+                    message = "The engine's response ended with trailers, which this proxy can't forward."
                     self._record.end("engine_error", 502, _CUT_SHORT)
                     raise Refusal(502, message, type=SERVER_ERROR, code="engine_failed")
             elif self._reviewed is not None:

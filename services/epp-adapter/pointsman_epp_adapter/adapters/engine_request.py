@@ -41,8 +41,10 @@ def chosen(envoy: EnvoyEdge, record: RequestRecord, decision: Decision, head: Re
         return [Destination(decision.target.provider, "")]
     found = destinations(decision.endpoints)
     if not found:
-        _log.warning("not_routable", request_id=record.request_id, hint="Envoy takes http://<ip>:<port>")
-        raise NoEndpoints("The engine that was chosen can't be reached this way.", "endpoint_not_routable")
+        _log.warning(
+            "not_routable", request_id=record.request_id, hint="Envoy reaches only engines at http://<ip>:<port>"
+        )
+        raise NoEndpoints("The chosen engine can't be reached through this proxy.", "endpoint_not_routable")
     # The scheduler's filter `subset` sees to it, and this edge where it decides alone; a policy without it doesn't.
     found = within(found, head.subset)
     if not found:

@@ -173,9 +173,11 @@ class Call:
         while len(data) - start >= _PREFIX and self._failure is None:
             size = _PREFIX + int.from_bytes(data[start + 1 : start + _PREFIX], "big")
             if data[start]:
-                self._fail(Status.UNIMPLEMENTED, "Messages are taken uncompressed.")
+                self._fail(Status.UNIMPLEMENTED, "Compressed messages aren't supported; send messages uncompressed.")
             elif size > MESSAGE_LIMIT:
-                self._fail(Status.RESOURCE_EXHAUSTED, f"A message has {size} bytes; at most {MESSAGE_LIMIT} are taken.")
+                self._fail(
+                    Status.RESOURCE_EXHAUSTED, f"A message has {size} bytes; at most {MESSAGE_LIMIT} are accepted."
+                )
             elif len(data) - start < size:
                 self._needed = size
                 break

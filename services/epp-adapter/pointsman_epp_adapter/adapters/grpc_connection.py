@@ -196,9 +196,13 @@ class GrpcConnection(asyncio.Protocol):
         call = self._calls[request.stream_id] = Call(request.stream_id, self, headers)
         method = self._all.methods.get(headers.get(b":path", b""))
         if method is None:
-            self._end(call, Status.UNIMPLEMENTED, "There is no such method here.")
+            self._end(call, Status.UNIMPLEMENTED, "This server doesn't have the method that was called.")
         elif len(self._all.open) >= self._all.limit:
-            self._end(call, Status.RESOURCE_EXHAUSTED, f"{self._all.limit} calls are open; no more are taken.")
+            self._end(
+                call,
+                Status.RESOURCE_EXHAUSTED,
+                f"{self._all.limit} calls are open, which is the limit; try again when one has ended.",
+            )
         else:
             task = call.task = self._loop.create_task(self._serve(method, call))
             self._all.open.add(task)

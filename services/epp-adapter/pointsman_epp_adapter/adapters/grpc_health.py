@@ -54,7 +54,9 @@ class GrpcHealth:
     async def _check(self, call: Call) -> None:
         name = await _asked(call)
         if name not in NAMES:
-            raise CallFailed(Status.NOT_FOUND, "There is no such service here.")
+            raise CallFailed(
+                Status.NOT_FOUND, f"Unknown service; this server knows {', '.join(repr(known) for known in NAMES)}."
+            )
         await call.write(self._status(name))
 
     async def _list(self, call: Call) -> None:

@@ -58,7 +58,7 @@ class OtherPaths:
         state = EngineState(load.open_on, edge.avoided)
         chosen = destinations(any_engine(edge.policy().config, edge.pools, state, eligible, model))
         if not chosen:
-            raise NoEndpoints("No engine can be reached this way.", "endpoint_not_routable")
+            raise NoEndpoints("No engine can be reached through this proxy.", "endpoint_not_routable")
         addresses = ",".join(each.address for each in chosen)
         ours = [
             (DESTINATION.encode(), addresses.encode()),

@@ -72,7 +72,7 @@ class Processor:
             await stream.pass_answer(head, head.mode or BodyMode.FULL_DUPLEX_STREAMED, HeaderChanges([], []))
             return
         if not isinstance(head, RequestHead):
-            raise ProtocolViolation(f"{type(head).__name__} before any request's headers")
+            raise ProtocolViolation(f"{type(head).__name__} came before the headers of a request")
         if self._envoy.settings.conformance_headers:
             head = restricted(head)
         asked = _asked(head)

@@ -22,7 +22,7 @@ from pointsman_providers.exchange import STREAMS
 from pointsman_providers.exchange import StreamReader as ProviderStream
 from pointsman_providers.limits import ProviderLimits, limits
 
-_BROKEN: Final = "Envoy ended the exchange before the answer was: the client left, or the provider broke off"
+_BROKEN: Final = "Envoy closed the stream before the response ended: the client left, or the provider broke off"
 
 
 class ProviderAnswer(AwaitedAnswer):
@@ -87,7 +87,7 @@ class ProviderAnswer(AwaitedAnswer):
                 await stream.write(wire.response_head(header_changes([], []), BodyMode.BUFFERED))
             return
         if head.end:
-            raise self._broken("the answer is empty")
+            raise self._broken("the response is empty")
         streamed = named.get("content-type", "").startswith(STREAMS)
         self._record.stream = streamed
         if streamed:
@@ -136,7 +136,9 @@ class ProviderAnswer(AwaitedAnswer):
         except BrokenAnswer as broken:
             raise self._broken(str(broken)) from None
         if data or self._review.blocks:
-            raise self._broken("trailers ended an answer that was held here; in full duplex it would have passed")
+            raise self._broken(
+                "trailers ended a response that was held here; it needs response_body_mode FULL_DUPLEX_STREAMED"
+            )
         self._ended()
 
     def _translated(self, data: bytes, *, last: bool) -> bytes:

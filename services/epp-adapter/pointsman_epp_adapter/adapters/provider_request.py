@@ -58,7 +58,11 @@ class ProviderRequests:
         target = decision.target
         provider = self._book.find(record.policy, target.provider)
         if provider is None or not self._routed or mode is BodyMode.NONE:
-            why = "isn't known here" if provider is None else "can't be reached through this proxy"
+            why = (
+                "isn't in this revision of the configuration"
+                if provider is None
+                else "can't be reached through this proxy"
+            )
             raise Refusal(
                 501,
                 f"The model {decision.model!r} is served by the provider '{target.provider}', which {why}.",

@@ -105,7 +105,7 @@ class Stream:
         elif self._call.ended:
             self._interruption = EnvoyGone()
         elif len(unread) > _AHEAD:
-            self._interruption = ProtocolViolation("unexpected messages while a request is decided")
+            self._interruption = ProtocolViolation("more messages came than trailers before the request was decided")
         else:
             return
         if self._listener is not None:
@@ -120,7 +120,7 @@ class Stream:
             await self.write(CONTINUE["request_headers"])
         elif head.request_mode is not BodyMode.FULL_DUPLEX_STREAMED:
             raise ProtocolViolation(
-                f"request_body_mode {head.request_mode.name}: this picker needs FULL_DUPLEX_STREAMED or BUFFERED"
+                f"request_body_mode {head.request_mode.name}: the epp-adapter needs FULL_DUPLEX_STREAMED or BUFFERED"
             )
         pieces: list[bytes] = []
         size = 0
@@ -132,7 +132,7 @@ class Stream:
                 # For example, the body is larger than Envoy's buffer, or arrives too slowly.
                 raise AnsweredByEnvoy(event.status, event.details)
             if not isinstance(event, Body) or not event.of_request:
-                raise ProtocolViolation(f"{type(event).__name__} while a request's body is expected")
+                raise ProtocolViolation(f"{type(event).__name__} came where the body of a request is expected")
             pieces.append(event.data)
             size += len(event.data)
             # Where it would end isn't known; over the limit, what has come is too much already.

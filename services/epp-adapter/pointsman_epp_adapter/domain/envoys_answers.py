@@ -18,7 +18,7 @@ class AnsweredByEnvoy(Refusal):
         detail = f"Envoy ended the request with {status}: {details or 'it does not say why'}"
         if status == _TOO_LARGE:
             # Only Envoy knows how much it holds.
-            message = "The body is larger than the proxy before this gateway takes; send a shorter one."
+            message = "The body is larger than the proxy before this gateway accepts; send a shorter one."
             super().__init__(status, message, code="body_too_large", detail=detail)
         elif 400 <= status < FAILED:
             message = f"The proxy before this gateway refused the request with status {status}."

@@ -16,10 +16,10 @@ def without_response_stages(decision: Decision, postprocessing: Sequence[Stage])
     for stage in stages:
         if stage.on_error == "deny" and (stage.answer is None or stage.answer.mode != AFTER):
             raise _insisted_on(stage)
-    reasons = tuple(f"no {stage.service} for the answer" for stage in stages)
+    reasons = tuple(f"no {stage.service} reviews the response" for stage in stages)
     return decision.model_copy(update={"level": "degraded", "reasons": (*decision.reasons, *reasons)})
 
 
 def _insisted_on(stage: Stage) -> Closed:
-    message = f"The profile insists on {stage.service} for answers, which isn't available."
+    message = f"The profile requires that {stage.service} reviews the response, but no replica of it is available."
     return Closed(message, STAGE_UNAVAILABLE)

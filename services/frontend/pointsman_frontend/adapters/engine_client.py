@@ -39,9 +39,9 @@ def origin_of(url: str) -> Origin:
         path = parts.path.rstrip("/").encode("ascii")
         (parts.hostname or "").encode("idna")  # as the resolver does, with an error that isn't one of the network
     except ValueError:
-        raise EndpointFailed("refused", "its URL isn't one") from None
+        raise EndpointFailed("refused", "its URL is invalid") from None
     if parts.scheme not in ("http", "https") or not parts.hostname:
-        raise EndpointFailed("refused", "its URL isn't http or https")
+        raise EndpointFailed("refused", "its URL doesn't begin with http:// or https://")
     tls = parts.scheme == "https"
     return Origin(parts.hostname, port or (443 if tls else 80), tls, host_header, path)
 
@@ -124,7 +124,7 @@ class EngineClient:
                 continue
             stuck = certain and connection.silent_s(now) >= HUNG_S
             if stuck if connection.answering else call.replaceable:
-                connection.give_up("the engine hangs")
+                connection.give_up("its health check fails and it sends nothing")
                 ended += 1
         return ended
 

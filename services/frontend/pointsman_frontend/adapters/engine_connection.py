@@ -174,10 +174,10 @@ class EngineConnection(asyncio.Protocol):
             self._parser.feed_data(data)
         except (httptools.HttpParserError, httptools.HttpParserUpgrade) as error:
             if not self.complete:
-                self._fail(EndpointFailed("failed", f"sent what isn't HTTP: {type(error).__name__}"))
+                self._fail(EndpointFailed("failed", f"sent invalid HTTP: {type(error).__name__}"))
                 return
             # The answer is good; the connection isn't used again.
-            self._failure = EndpointFailed("failed", "sent more than one answer")
+            self._failure = EndpointFailed("failed", "sent more than one response")
         if len(self._chunks) > chunks:
             self._head_bytes = 0
             self._buffered += len(data)
@@ -206,7 +206,7 @@ class EngineConnection(asyncio.Protocol):
 
     def on_message_begin(self) -> None:
         if self.complete:
-            raise ValueError("a second answer to one request")
+            raise ValueError("a second response to one request")
 
     def on_header(self, name: bytes, value: bytes) -> None:
         if self.status:

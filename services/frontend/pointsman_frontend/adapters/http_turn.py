@@ -231,7 +231,7 @@ class Turn:
 
     def _head(self, status: int, headers: Headers) -> bytes:
         if self.status is not None:
-            raise RuntimeError("an answer has one head")
+            raise RuntimeError("the head of the response was already sent")
         self.status = status
         self.expects_continue = False
         if self.answer_headers:
@@ -241,7 +241,7 @@ class Turn:
         lower, length_at, connection_at = _seen.get(names) or _learned(names)
         values = list(map(_VALUE, headers))
         if _NO_VALUE.search(b" ".join(values)):
-            raise RuntimeError("a header's value has control characters")
+            raise RuntimeError("a header value of the response has control characters")
         more = b""
         if self.method == "HEAD" or status in _BODILESS:
             self._left = 0
@@ -262,7 +262,7 @@ class Turn:
     def _framed(self, body: bytes, *, last: bool) -> bytes:
         """A piece of the body as it goes onto the wire."""
         if self.status is None or self.complete:
-            raise RuntimeError("a body comes after its head, and ends once")
+            raise RuntimeError("the body was sent before the head of the response, or after its own end")
         if self._chunked:
             chunk = b"%x\r\n%b\r\n" % (len(body), body) if body else b""
             return chunk + b"0\r\n\r\n" if last else chunk
@@ -272,7 +272,7 @@ class Turn:
             return b""
         self._left -= len(body)
         if self._left < 0 or (self._left and last):
-            raise RuntimeError("the body isn't as long as its content-length")
+            raise RuntimeError("the length of the body differs from its content-length")
         return body
 
     def _finish(self, last: bytes) -> None:
@@ -303,7 +303,7 @@ def _learned(names: tuple[bytes, ...]) -> _Names:
     """Check names that no answer had before. Raises RuntimeError for one that no header can have."""
     for name in names:
         if not name or _NO_NAME.search(name):
-            raise RuntimeError("a header's name has characters that no name has")
+            raise RuntimeError("a header name of the response is empty or has characters that HTTP doesn't allow")
     lower = [name.lower() for name in names]
     length_at = lower.index(b"content-length") if b"content-length" in lower else None
     connection_at = lower.index(b"connection") if b"connection" in lower else None

@@ -169,7 +169,7 @@ class ProviderClient:
         except BrokenAnswer as error:
             raise ProviderFailed("failed", str(error), broken, _status(response)) from None
         except aiohttp.ServerTimeoutError:
-            raise ProviderFailed("refused", "no connection in time", late) from None
+            raise ProviderFailed("refused", "no connection within connect_timeout", late) from None
         except TimeoutError:
             raise ProviderFailed("timeout", "no answer in time", late) from None
         except aiohttp.ClientConnectorError as error:

@@ -28,12 +28,12 @@ class Providers:
         """Have the provider of `target` answer, unless it asked for a pause or failed lately. Raises EndpointFailed."""
         provider = self._book.find(record.policy, target.provider)
         if provider is None:
-            raise EndpointFailed("refused", "this revision has no such provider")
+            raise EndpointFailed("refused", "this revision of the configuration doesn't have the provider")
         pauses = self._book.pauses
         refusal = pauses.refusal(provider.name, target.model, time.monotonic())
         if refusal is not None:
             outcome = "limited" if refusal.status == 429 else "refused"
-            raise ProviderFailed(outcome, "not asked: it asked for a pause, or failed lately", refusal)
+            raise ProviderFailed(outcome, "skipped: it asked for a pause, or failed recently", refusal)
         question = ProviderQuestion(record.api.name, body, target.model, asked, record.request_id, int(time.time()))
         try:
             answer = await self._client.send(provider, question, record.policy.engine)
