@@ -75,9 +75,9 @@ class Anthropic:
 
 def _check(chat: Chat) -> None:
     if chat.temperature is not None and not 0 <= chat.temperature <= 1:
-        raise unsayable("temperature", _WHO, "It goes from 0 to 1 there.")
+        raise unsayable("temperature", _WHO, "It must be between 0 and 1.")
     if chat.effort is not None and chat.effort not in _EFFORTS:
-        raise unsayable("reasoning_effort", _WHO, f"It knows {', '.join(sorted(_EFFORTS))}.")
+        raise unsayable("reasoning_effort", _WHO, f"It must be one of {', '.join(sorted(_EFFORTS))}.")
 
 
 def _block(part: Part) -> dict[str, object]:

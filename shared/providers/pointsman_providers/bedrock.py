@@ -90,7 +90,7 @@ def _block(part: Part) -> dict[str, object]:
         case Image(media_type, data):
             kind = _IMAGES.get(media_type or "")
             if kind is None:
-                raise unsayable("messages", _WHO, f"Pictures come as data of {', '.join(_IMAGES)}, not by URL.")
+                raise unsayable("messages", _WHO, f"An image must be data of {', '.join(_IMAGES)}, not a URL.")
             return {"image": {"format": kind, "source": {"bytes": data}}}
         case ToolCall(identity, name, arguments):
             return {"toolUse": {"toolUseId": identity, "name": name, "input": arguments}}

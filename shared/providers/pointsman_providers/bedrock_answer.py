@@ -99,7 +99,7 @@ class _ConverseStream:
         try:
             return b"".join(map(self._translate, self._buffer))
         except ParserError as error:
-            raise BrokenAnswer(f"no event stream: {type(error).__name__}") from None
+            raise BrokenAnswer(f"not an event stream: {type(error).__name__}") from None
 
     def end(self) -> bytes:
         if not self._stopped:

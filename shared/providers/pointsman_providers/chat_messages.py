@@ -57,7 +57,7 @@ def unsayable(field: str, who: str, why: str = "") -> Refusal:
     reason = f" {why}" if why else ""
     return Refusal(
         400,
-        f"`{field}` can't be said to {who}, which serves this model.{reason} Leave it out, or name another model.",
+        f"`{field}` isn't supported by {who}, which serves this model.{reason} Leave it out, or name another model.",
         code="unsupported_parameter",
         param=field,
     )
@@ -99,7 +99,7 @@ def _texts(said: Fields, where: str, who: str) -> list[ChatText]:
     parts = _parts(said.get("content"), where, who)
     texts = [part for part in parts if isinstance(part, ChatText)]
     if len(texts) < len(parts):
-        raise unsayable(f"{where}.content", who, "Only text is understood there.")
+        raise unsayable(f"{where}.content", who, "It must be text only.")
     return texts
 
 
@@ -130,17 +130,17 @@ def _image(url: str, place: str, who: str) -> Image:
     head, comma, data = url.partition(",")
     media_type, _, encoding = head.removeprefix("data:").partition(";")
     if not (head.startswith("data:image/") and comma and encoding == "base64"):
-        raise unsayable(place, who, "A picture is a URL or `data:image/…;base64,…`.")
+        raise unsayable(place, who, "An image must be a URL or `data:image/…;base64,…`.")
     try:
         base64.b64decode(data, validate=True)
     except binascii.Error:
-        raise unsayable(place, who, "Its base64 is broken.") from None
+        raise unsayable(place, who, "Its base64 is invalid.") from None
     return Image(media_type, data)
 
 
 def _tool_calls(said: Fields, where: str, who: str) -> list[ToolCall]:
     if said.get("function_call") is not None:
-        raise unsayable(f"{where}.function_call", who, "`tool_calls` took its place.")
+        raise unsayable(f"{where}.function_call", who, "Send `tool_calls` instead.")
     calls = said.get("tool_calls")
     found: list[ToolCall] = []
     for number, call in enumerate(calls if isinstance(calls, list) else []):
@@ -154,9 +154,9 @@ def _tool_calls(said: Fields, where: str, who: str) -> list[ToolCall]:
                 except orjson.JSONDecodeError:
                     arguments = None
                 except orjson.JSONEncodeError:
-                    raise unsayable(f"{place}.function.arguments", who, "They nest too deep.") from None
+                    raise unsayable(f"{place}.function.arguments", who, "They nest too deeply.") from None
                 if not isinstance(arguments, dict):
-                    raise unsayable(f"{place}.function.arguments", who, "They are no JSON object.")
+                    raise unsayable(f"{place}.function.arguments", who, "They must be a JSON object.")
                 found.append(ToolCall(identity, name, arguments))
             case _:
                 raise unsayable(place, who)

@@ -181,7 +181,7 @@ def _schema(fields: Fields, who: str) -> tuple[str, Fields] | None:
         case {"type": "json_schema", "json_schema": {"name": str(name), "schema": dict(schema)}}:
             return name, schema
         case _:
-            raise unsayable("response_format", who, "`json_schema` is understood.")
+            raise unsayable("response_format", who, "It must be `text` or `json_schema`.")
 
 
 def _number(fields: Fields, name: str, who: str) -> float | None:

@@ -28,9 +28,9 @@ def json_object(body: bytes) -> dict[str, JsonValue]:
     try:
         document: JsonValue = orjson.loads(body)
     except orjson.JSONDecodeError:
-        raise BrokenAnswer("no JSON") from None
+        raise BrokenAnswer("not JSON") from None
     if not isinstance(document, dict):
-        raise BrokenAnswer("no JSON object")
+        raise BrokenAnswer("not a JSON object")
     return document
 
 
@@ -53,7 +53,7 @@ def explained(provider: str, status: int, body: bytes, retry_after_s: float | No
     if status == 429:
         return Refusal(
             429,
-            f"The provider '{provider}' takes no more requests at the moment.",
+            f"The provider '{provider}' accepts no more requests at the moment; try again later.",
             type="rate_limit_error",
             code="rate_limit_exceeded",
             retry_after_s=retry_after_s or 1.0,
@@ -61,7 +61,7 @@ def explained(provider: str, status: int, body: bytes, retry_after_s: float | No
     if status in _CREDENTIALS:
         return Refusal(
             502,
-            f"The provider '{provider}' doesn't accept the gateway's credential; its operator has to look.",
+            f"The provider '{provider}' rejects the gateway's credential; the gateway's operator must correct it.",
             type=SERVER_ERROR,
             code=CREDENTIAL,
         )

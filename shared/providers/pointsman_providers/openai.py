@@ -44,7 +44,10 @@ def unsupported(api: str, who: str, known: Iterable[str]) -> Refusal:
     """The refusal of an API that a provider doesn't have."""
     names = ", ".join(known)
     return Refusal(
-        400, f"The model is served by {who}, which has no {api}; it has {names}.", code="unsupported_api", param="model"
+        400,
+        f"The model is served by {who}, which doesn't have the API {api}; it has {names}.",
+        code="unsupported_api",
+        param="model",
     )
 
 

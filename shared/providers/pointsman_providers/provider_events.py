@@ -22,7 +22,7 @@ class ProviderEvents:
         """The next bytes; returns the complete events that have data. Raises BrokenAnswer for one without end."""
         events = _with_data(self._splitter.feed(data))
         if self._splitter.size > LONGEST_EVENT:
-            raise BrokenAnswer("an event without end")
+            raise BrokenAnswer(f"an event is longer than {LONGEST_EVENT} bytes")
         return events
 
     def end(self) -> list[StreamEvent]:

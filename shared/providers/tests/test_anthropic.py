@@ -190,7 +190,9 @@ def test_a_field_without_an_equivalent_there_is_refused_by_name(fields: dict[str
 
 
 def test_an_api_that_it_does_not_have_is_refused() -> None:
-    with pytest.raises(Refusal, match=r"Anthropic, which has no embeddings; it has chat\.completions, messages"):
+    with pytest.raises(
+        Refusal, match=r"Anthropic, which doesn't have the API embeddings; it has chat\.completions, messages"
+    ):
         FORMAT.call(ask("embeddings", input="x"))
 
 
