@@ -50,7 +50,9 @@ def read_form(body: bytes, content_type: str) -> Form:
     boundary = options.get(b"boundary")
     if kind != KIND or not boundary or options.get(b"charset", b"utf-8").lower() not in _UTF8:
         raise Refusal(
-            415, "This path takes multipart/form-data with a boundary, in UTF-8.", code="unsupported_content_type"
+            415,
+            "The body on this path must be multipart/form-data with a boundary, in UTF-8.",
+            code="unsupported_content_type",
         )
     if not body.startswith(b"--%b\r\n" % boundary):
         raise _broken()

@@ -90,7 +90,7 @@ def unknown_path(path: str) -> Refusal:
         problem = f"This gateway doesn't serve {known}."
     else:
         problem = f"Unknown path. Did you mean {' or '.join(near)}?" if near else "Unknown path."
-    return Refusal(404, f"{problem} The paths here are {', '.join(_SHOWN)}.", code="unknown_path")
+    return Refusal(404, f"{problem} Known paths: {', '.join(_SHOWN)}.", code="unknown_path")
 
 
 def check_path(raw: bytes) -> None:

@@ -113,7 +113,7 @@ def model_of(config: Config, body: StructuredBody) -> str:
             code="missing_required_parameter",
         )
     if pool not in pools:
-        raise Refusal(404, "There is no pool of the name in the path.", code="unknown_pool")
+        raise Refusal(404, "The pool that the path names doesn't exist.", code="unknown_pool")
     loras = pools[pool].loras
     for name in config.model_names():
         served = config.served(name)
@@ -128,7 +128,9 @@ def model_of(config: Config, body: StructuredBody) -> str:
 def too_deep() -> Refusal:
     """The refusal of a body that nests too deep."""
     return Refusal(
-        400, f"The body nests arrays and objects too deep; {DEEPEST} levels may be sent.", code="body_too_complex"
+        400,
+        f"The body nests arrays and objects too deeply; at most {DEEPEST} levels are accepted.",
+        code="body_too_complex",
     )
 
 

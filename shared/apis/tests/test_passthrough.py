@@ -77,7 +77,7 @@ def test_a_request_without_a_model_is_for_the_first_model_of_its_pool() -> None:
     ("path", "fields", "status", "words"),
     [
         ("/tokenize", {}, 400, "/pools/<pool>/tokenize"),
-        ("/pools/x/tokenize", {}, 404, "no pool"),
+        ("/pools/x/tokenize", {}, 404, "the path names"),
         ("/pools/none/tokenize", {}, 400, "lists no model"),
         ("/pools/q/tokenize", {"model": "m"}, 400, "isn't in the pool"),
     ],

@@ -41,9 +41,9 @@ def test_a_pool_may_stand_before_what_passes() -> None:
         ("/v1/chat/completion", "Did you mean /v1/chat/completions"),
         ("/v1/embedding", "Did you mean /v1/embeddings"),
         ("/v1/audio/transcription", "Did you mean /v1/audio/transcriptions"),
-        ("/x", "Unknown path. The paths"),
-        ("/v1/files", "This gateway doesn't serve /v1/files. The paths"),
-        ("/v1/fine_tuning/jobs", "This gateway doesn't serve /v1/fine_tuning. The paths"),
+        ("/x", "Unknown path. Known paths"),
+        ("/v1/files", "This gateway doesn't serve /v1/files. Known paths"),
+        ("/v1/fine_tuning/jobs", "This gateway doesn't serve /v1/fine_tuning. Known paths"),
     ],
 )
 def test_the_error_for_an_unknown_path_names_the_near_ones_and_all_others(path: str, near: str) -> None:
