@@ -99,7 +99,7 @@ async def test_a_service_that_redirects_or_leads_to_a_refused_address_is_not_fol
     [
         ({"url": "http://10.0.0.9/v1"}, "`private: true` allows it"),
         ({"url": "http://169.254.169.254/v1", "private": True}, "metadata services are never asked"),
-        ({"url": "http://me:secret@e.example/v1"}, "no user and no password"),
+        ({"url": "http://me:secret@e.example/v1"}, "must not contain a user or a password"),
     ],
 )
 def test_a_service_where_none_may_be_is_refused_with_the_configuration(more: dict[str, object], words: str) -> None:
@@ -132,9 +132,9 @@ async def test_a_model_that_cannot_be_loaded_is_logged_and_tried_again_with_the_
     [
         ({"embeddings": "onnx"}, "`use: onnx` needs `directory`"),
         ({"embeddings": {"use": "lexical", "url": "http://x/v1"}}, "`url` isn't for `use: lexical`"),
-        ({"embeddings": {"use": "endpoint", "url": "ftp://x", "model": "m"}}, "begins with http"),
+        ({"embeddings": {"use": "endpoint", "url": "ftp://x", "model": "m"}}, "must begin with http"),
         ({"embeddings": {"use": "endpoint", "url": "http://x", "model": "m", "credential": "sk-1"}}, "reference"),
-        ({"store": "postgres"}, "`url` and `use: postgres` belong together"),
+        ({"store": "postgres"}, "`use: postgres` needs `url`"),
         ({"store": {"use": "postgres", "url": "postgres://me:hunter2@x"}}, "reference"),
         ({"per": ["subject"]}, "never shared between tenants"),
         ({"max_bytes": "1KB", "max_answer": "1MB"}, "`max_answer` (1000000) is more than `max_bytes` (1000)"),

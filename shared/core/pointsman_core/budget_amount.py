@@ -42,8 +42,8 @@ def amount(text: object) -> Amount:
     days = None if found is None or found[4] else int(found[2] or 1)
     if found is None or (days or 0) > LONGEST_DAYS:
         raise ValueError(
-            f"{text!r} is no budget; write dollars and a period of days (at most {LONGEST_DAYS}) or a calendar month, "
-            "e.g. 20/d, 100/7d, 50/month"
+            f"{text!r} is not a budget; write dollars and a period of days (at most {LONGEST_DAYS}) or a calendar "
+            "month, e.g. 20/d, 100/7d, 50/month"
         )
     return Amount(nanos(found[1]), days)
 
@@ -57,7 +57,7 @@ def amounts(value: object) -> tuple[Amount, ...]:
     if not found:
         raise ValueError("at least one amount is needed, e.g. 50/month")
     if len({each.days for each in found}) < len(found):
-        raise ValueError("two amounts of the same period: the lower one would be all that counts")
+        raise ValueError("two amounts have the same period, so only the lower one would count; leave one out")
     return found
 
 
@@ -67,7 +67,7 @@ def share(value: object) -> object:
         return value
     found = _SHARE.fullmatch(value.strip())
     if found is None:
-        raise ValueError(f"{value!r} is no share; write a percentage, e.g. 80%")
+        raise ValueError(f"{value!r} is not a share; write a percentage, e.g. 80%")
     return Decimal(found[1]) / 100
 
 

@@ -30,7 +30,7 @@ def rate(text: object) -> Rate:
     found = _RATE.fullmatch(text.strip()) if isinstance(text, str) else None
     if found is None or found[4] not in _PERIODS or found[3].startswith("0"):
         known = ", ".join(f"/{period}" for period in _PERIODS)
-        raise ValueError(f"{text!r} is no rate; write an amount and one of {known}, e.g. 50/s or 200k/min")
+        raise ValueError(f"{text!r} is not a rate; write an amount and one of {known}, e.g. 50/s or 200k/min")
     return Rate(float(found[1]) * _MULTIPLES[found[2]], int(found[3] or 1) * _PERIODS[found[4]])
 
 
@@ -44,7 +44,7 @@ def rates(value: object) -> tuple[Rate, ...]:
         raise ValueError("at least one rate is needed, e.g. 50/s")
     periods = [each.period_s for each in found]
     if len(set(periods)) < len(periods):
-        raise ValueError("two rates of the same period: the lower one would be all that counts")
+        raise ValueError("two rates have the same period, so only the lower one would count; leave one out")
     return found
 
 

@@ -16,13 +16,15 @@ def _is_a_reference(value: str) -> str:
 def _is_http(value: str) -> str:
     parts = urlsplit(value)
     if parts.scheme not in ("http", "https"):
-        raise ValueError(f"{value!r}: a URL begins with http:// or https:// here")
+        raise ValueError(f"{value!r}: the URL must begin with http:// or https://")
     if parts.username is not None or parts.password is not None:
-        raise ValueError("a URL has no user and no password here; use a `credential`, where there is one")
+        raise ValueError(
+            "the URL must not contain a user or a password; use the key `credential` if this section has it"
+        )
     if "\\" in value or not value.isprintable() or " " in value:
-        raise ValueError("this URL has characters that no URL has")
+        raise ValueError("the URL has a space, a backslash or an unprintable character; percent-encode it")
     if not parts.hostname:
-        raise ValueError(f"{value!r}: this URL names no host")
+        raise ValueError(f"{value!r}: the URL names no host")
     _ = parts.port  # raises ValueError for one that can't be
     return value
 

@@ -55,8 +55,8 @@ def size(value: object) -> object:
 Duration = Annotated[float, BeforeValidator(seconds), Field(ge=0, allow_inf_nan=False)]
 """Seconds."""
 PositiveDuration = Annotated[float, BeforeValidator(seconds), Field(gt=0, allow_inf_nan=False)]
-"""Seconds, of what nothing could happen in if there were none."""
+"""Seconds, above 0."""
 ByteSize = Annotated[int, BeforeValidator(size), Field(ge=0)]
 """Bytes."""
 PositiveSize = Annotated[int, BeforeValidator(size), Field(gt=0)]
-"""Bytes, of what nothing could fit into if there were none."""
+"""Bytes, above 0."""

@@ -37,7 +37,7 @@ def check_url(url: str, *, private: bool) -> None:
         return
     name = host.rstrip(".")
     if name in _METADATA_NAMES:
-        raise ValueError(f"{host}: a cloud's metadata service is never asked")
+        raise ValueError(f"{host} is a cloud's metadata service, which is never asked")
     if not private and name != "localhost" and ("." not in name or name.endswith(_PRIVATE_ENDINGS)):
         raise ValueError(f"{host} is a name of a private network; {_SAY_SO}")
 

@@ -16,8 +16,8 @@ def profile(request: list[object], response: list[object] = [], **guards: object
         (profile(["guard"], ["guard/hose"], house={}), "profiles.a.response.0: unknown guard 'hose'"),
         (profile(["guard/a"], a={"restore": True}), "put 'guard/a' into `response` too"),
         (profile(["guard/a"], ["guard"], a={"restore": True}), "put 'guard/a' into `response` too"),
-        (profile(["guard/a", "guard/b"], a={}, b={}), "'a' redacts already"),
-        (profile(["guard"], [{"stage": "guard", "content": "body"}]), "a guard looks at texts"),
+        (profile(["guard/a", "guard/b"], a={}, b={}), "the guard 'a' redacts the prompt already"),
+        (profile(["guard"], [{"stage": "guard", "content": "body"}]), "a guard always gets texts"),
     ],
 )
 def test_guards_that_can_not_do_what_they_say_are_refused(document: dict[str, object], problem: str) -> None:

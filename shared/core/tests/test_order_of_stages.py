@@ -56,7 +56,7 @@ def test_a_stage_that_is_off_stands_nowhere() -> None:
     assert "the last stage must be `scheduler`" in text
     text = problems(**profile([{"stage": "scheduler", "mode": "shadow"}]))
     assert "the last stage must be `scheduler`" in text
-    assert "nothing behind it would run" in problems(**profile(["scheduler", "guard", "scheduler"]))
+    assert "no stage after it would run" in problems(**profile(["scheduler", "guard", "scheduler"]))
 
 
 @pytest.mark.requirement("S3-3")

@@ -101,7 +101,7 @@ def test_a_wrong_rewrite_is_refused_with_its_place(rule: dict[str, object], word
 
 def test_two_rules_for_one_name_are_refused() -> None:
     rule = {"match": "gpt-*", "to": "small"}
-    assert "rewrites.1.match: rewrites.0 is for 'gpt-*' already" in problem(rule, rule)
+    assert "rewrites.1.match: rewrites.0 matches 'gpt-*' already" in problem(rule, rule)
 
 
 def test_a_model_that_only_engines_know_may_serve() -> None:

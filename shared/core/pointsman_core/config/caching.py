@@ -110,7 +110,7 @@ class Store(Section):
     @model_validator(mode="after")
     def _has_what_it_needs(self) -> Self:
         if (self.use == "postgres") != (self.url is not None):
-            raise ValueError("`url` and `use: postgres` belong together")
+            raise ValueError("`use: postgres` needs `url`" if self.url is None else "`url` is only for `use: postgres`")
         return self
 
 

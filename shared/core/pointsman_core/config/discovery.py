@@ -78,7 +78,7 @@ class Kubernetes(Section):
         if (self.inference_pool is None) == (not self.selector):
             raise ValueError("name the pods either by `inference_pool` or by `selector` and `ports`")
         if bool(self.selector) != bool(self.ports):
-            raise ValueError("`selector` and `ports` belong together; an InferencePool has its own `targetPorts`")
+            raise ValueError("`selector` and `ports` must be given together; an InferencePool has its own `targetPorts`")
         if len(set(self.ports)) < len(self.ports):
             raise ValueError("`ports` has a port twice")
         _check_kind(self.engine, self.health, self.metrics_port, "metrics_port")
@@ -116,6 +116,6 @@ def check_names(engines: Iterable[StaticEngine]) -> None:
 
 def _check_kind(engine: EngineKind, health: str | None, metrics: object, metrics_key: str) -> None:
     if health is not None and engine != "opaque":
-        raise ValueError("`health` is for `engine: opaque`; engines are asked at the path that they have")
+        raise ValueError("`health` is only for `engine: opaque`; the path of other engines is fixed")
     if metrics is not None and engine == "opaque":
         raise ValueError(f"an `opaque` endpoint has no metrics to read; leave `{metrics_key}` out")

@@ -22,7 +22,9 @@ class Cors(Section):
         for origin in origins:
             parts = urlsplit(origin)
             if origin != "*" and (origin != f"{parts.scheme}://{parts.netloc}" or not parts.netloc):
-                raise ValueError(f"{origin!r} is no origin; write it as `https://host` or `https://host:port`, or `*`")
+                raise ValueError(
+                    f"{origin!r} is not an origin; write it as `https://host` or `https://host:port`, or `*`"
+                )
         return origins
 
 

@@ -91,7 +91,10 @@ def guard_problems(
         if guard.redacts("request") and not use.shadow:
             redacting.append(name)
             if len(redacting) > 1:
-                yield path, f"{redacting[0]!r} redacts already; a prompt is redacted by one guard"
+                yield (
+                    path,
+                    f"the guard {redacting[0]!r} redacts the prompt already; only one guard of a profile may redact it",
+                )
             if guard.restore and name not in coming_back:
                 yield (
                     path,
@@ -109,4 +112,4 @@ def response_guard_problems(where: str, response: Sequence[StageUse], guards: Ma
         if name not in (*guards, DEFAULT_GUARD):
             yield f"{where}.{position}", unknown("guard", name, (*guards, DEFAULT_GUARD))
         if use.content not in (None, "text"):
-            yield f"{where}.{position}", "a guard looks at texts; leave `content` out"
+            yield f"{where}.{position}", "a guard always gets texts; leave `content` out"

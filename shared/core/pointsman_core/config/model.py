@@ -117,7 +117,7 @@ class Config(Section):
             for other in model.fallbacks:
                 need(f"models.{name}.fallbacks", "model", other, names)
             if name in model.fallbacks:
-                problems.append((f"models.{name}.fallbacks", f"{name!r} itself can't serve what it failed to"))
+                problems.append((f"models.{name}.fallbacks", f"{name!r} can't be its own fallback"))
         for name, selector in self.selectors.items():
             for model in selector.models:
                 need(f"selectors.{name}.models", "model", model, names)
@@ -129,10 +129,13 @@ class Config(Section):
         for name in self.stages:
             if name in OWN_NAMES:
                 problems.append(
-                    (f"stages.{name}", f"{name!r} is a name of this project's own; give the stage another one")
+                    (
+                        f"stages.{name}",
+                        f"{name!r} is the name of a service or login of Pointsman; give the stage another one",
+                    )
                 )
             elif not STAGE_NAME.fullmatch(name):
-                problems.append((f"stages.{name}", "a stage's name has letters, digits, '-' and '_' only"))
+                problems.append((f"stages.{name}", "a stage's name may have only letters, digits, '-' and '_'"))
         for name, profile in self.profiles.items():
             for position, use in enumerate(profile.request):
                 where = f"profiles.{name}.request.{position}"
@@ -164,7 +167,7 @@ class Config(Section):
         picker = self.profile_picker
         need("profile-picker.default", "profile", picker.default, self.profiles)
         if picker.on_undecided == "default" and picker.default is None:
-            problems.append(("profile-picker.on_undecided", "`default` needs a `default` profile"))
+            problems.append(("profile-picker.on_undecided", "`on_undecided: default` needs a `default` profile"))
         chosen = picker.default or picker.model_extra
         if picker.use == "single" and not chosen and len(self.profiles) > 1:
             problems.append(
@@ -185,7 +188,7 @@ class Config(Section):
         open_ended = any(not pool.models for pool in self.pools.values())
         for position, rewrite in enumerate(self.rewrites):
             problems += [
-                (f"rewrites.{position}.match", f"rewrites.{matched[text]} is for {text!r} already")
+                (f"rewrites.{position}.match", f"rewrites.{matched[text]} matches {text!r} already")
                 for text in rewrite.match
                 if matched.setdefault(text, position) != position
             ]
@@ -242,7 +245,7 @@ def _blank_names(config: Config) -> list[Problem]:
         "scheduling": config.scheduling,
         **{f"pools.{name}.models": pool.models for name, pool in config.pools.items()},
     }
-    words = "a name has letters; this one is empty"
+    words = "a name must not be empty or blank"
     return [(section, words) for section, names in sections.items() for name in names if not name.strip()]
 
 

@@ -26,7 +26,7 @@ def request_order_problems(where: str, stages: Sequence[StageUse], excepted: Col
         yield where, "the last stage must be `scheduler`, which answers the edge"
     for place, use in running[:-1]:
         if use.service == "scheduler":
-            yield place, "scheduler answers the edge, so that nothing behind it would run; put it last"
+            yield place, "scheduler answers the edge, so no stage after it would run; put it last"
 
 
 def response_order_problems(
@@ -53,6 +53,6 @@ def _misplaced(
         if places.index(late[-1]) > places.index(early):
             yield (
                 early,
-                f"{stage} stands before {rule.earlier} ({late[-1]}), and {rule.why}; put it behind, or name "
+                f"{stage} stands before {rule.earlier} ({late[-1]}), and {rule.why}; put it after that stage, or name "
                 f"the rule in `order_exceptions` ({rule.rule})",
             )

@@ -47,7 +47,11 @@ class Pool(Section):
         given = {"static": listed, "kubernetes": self.kubernetes is not None, "file": self.file is not None}
         for kind, key in (("static", "engines"), ("kubernetes", "kubernetes"), ("file", "file")):
             if given[kind] != (self.discovery == kind):
-                raise ValueError(f"`{key}` and `discovery: {kind}` belong together")
+                raise ValueError(
+                    f"`{key}` can't be used with `discovery: {self.discovery}`"
+                    if given[kind]
+                    else f"`discovery: {kind}` needs `{key}`"
+                )
         check_names(self.engines)
         return self
 

@@ -78,7 +78,7 @@ class Provider(Section):
         if self.base_url is not None:
             parts = urlsplit(self.base_url)
             if parts.scheme not in ("http", "https") or not parts.hostname:
-                raise ValueError("base_url: the URL of a provider begins with https://")
+                raise ValueError("base_url: the URL of a provider must begin with https://")
             if parts.username or parts.password:
                 raise ValueError("base_url: a secret doesn't belong in this file; use `credential`")
             if parts.scheme == "http" and not self.plaintext and not _is_here(parts.hostname):
