@@ -68,7 +68,7 @@ class EppAdapterSettings(ServiceSettings):
     @model_validator(mode="after")
     def _refuse_strangers(self) -> Self:
         if (self.tls_cert is None) != (self.tls_key is None):
-            raise ValueError("tls_cert and tls_key belong together")
+            raise ValueError("tls_cert and tls_key must be set together")
         if self.tls_client_ca is not None and self.tls_cert is None:
             raise ValueError("tls_client_ca needs tls_cert and tls_key")
         if not self.open_to_all and self.tls_client_ca is None and not is_loopback(self.host):

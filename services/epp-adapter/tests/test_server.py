@@ -140,7 +140,7 @@ async def test_a_renewed_client_authority_takes_the_place_of_the_old_one(
     ("given", "problem"),
     [
         ({"host": "0.0.0.0"}, "reachable from other hosts"),  # noqa: S104 - refused
-        ({"tls_cert": "a.crt"}, "belong together"),
+        ({"tls_cert": "a.crt"}, "must be set together"),
         ({"tls_client_ca": "a.crt"}, "needs tls_cert"),
     ],
 )

@@ -152,7 +152,7 @@ async def test_a_stage_that_changes_what_it_was_not_shown_has_failed(start_edge:
     assert (answer.status, done.outcome) == (500, "blocked")
     assert b"secret" not in answer.body
     assert (edge.reviewers.failures, edge.reviewers.worked_for) == (
-        [("guard", "replaced a text that it wasn't shown")], [],
+        [("guard", "replaced a text that it didn't get")], [],
     )  # fmt: skip
 
 
@@ -196,7 +196,7 @@ async def test_a_stage_that_puts_no_json_where_json_belongs_has_failed_and_chang
     assert answer.status == status
     assert b"[REPLACED]" not in answer.body
     assert (report.outcome, report.note) == (
-        "skipped" if on_error == "allow" else "failed", "replaced JSON by something else",
+        "skipped" if on_error == "allow" else "failed", "replaced JSON by text that isn't JSON",
     )  # fmt: skip
     assert (edge.reviewers.failures, edge.reviewers.worked_for) == ([("guard", report.note)], [])
     if on_error == "allow":
@@ -318,7 +318,7 @@ async def test_fields_of_what_is_no_json_object_are_the_stages_failure(start_edg
         edge.reviewers.say = says(fields=FIELDS)
         answer, done = await answered(edge)
     assert (answer.body, done.stages[0].outcome) == (b"[1]", "skipped")
-    assert done.stages[0].note == "set fields of what is no JSON object"
+    assert done.stages[0].note == "set fields of what is not a JSON object"
 
 
 async def test_a_stream_that_is_blocked_at_once_is_an_error_with_a_status(start_edge: StartEdge) -> None:
@@ -544,7 +544,7 @@ async def test_an_answer_too_large_to_be_held_for_a_stage_follows_its_on_error(
     assert (answer.status, answer.body, answer.complete) == (200, LARGE[what], True)
     assert [(report.stage, report.outcome) for report in done.stages] == [("guard", "skipped"), ("headers", "passed")]
     assert (done.level, answer.header("x-pointsman-level"), answer.header("x-checked")) == ("degraded",) * 2 + ("yes",)
-    assert edge.reviewers.failures == [("guard", "can't be asked about so large an answer")]
+    assert edge.reviewers.failures == [("guard", "can't review a response of this size")]
     assert {review.stage for review in edge.reviewers.asked} == {"headers"}
 
 

@@ -243,5 +243,5 @@ class EdgeRequest(ABC):
                 "unsettled",
                 error,
                 request_id=record.request_id,
-                hint="its usage is lost; the metric pointsman_edge_unsettled_total counts more of them",
+                hint="the usage of this request is lost; pointsman_edge_unsettled_total counts further requests",
             )

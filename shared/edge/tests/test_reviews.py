@@ -46,10 +46,10 @@ async def test_a_verdict_is_read_with_what_it_leaves_out(buses: Buses) -> None:
 FAILURES: list[tuple[Say | None, int, str]] = [
     (None, 503, "has no live instance"),
     (lambda review: None, 504, "was too slow"),
-    (lambda review: b"pass", 500, "gave an answer that can't be used"),
-    (lambda review: b'{"request_id": "r-1", "action": "wave"}', 500, "gave an answer that can't be used"),
-    (lambda review: b'{"request_id": "r-1", "status": 200}', 500, "gave an answer that can't be used"),
-    (lambda review: b'{"request_id": "r-2"}', 500, "answered for another request"),
+    (lambda review: b"pass", 500, "sent an invalid verdict"),
+    (lambda review: b'{"request_id": "r-1", "action": "wave"}', 500, "sent an invalid verdict"),
+    (lambda review: b'{"request_id": "r-1", "status": 200}', 500, "sent an invalid verdict"),
+    (lambda review: b'{"request_id": "r-2"}', 500, "sent the verdict for another request"),
 ]
 
 
@@ -64,7 +64,7 @@ async def test_every_way_to_fail_has_its_name_and_its_status(
 
 @apart
 async def test_an_answer_that_is_too_large_to_send_fails_at_once(buses: Buses) -> None:
-    with pytest.raises(NoVerdict, match="so large an answer"):
+    with pytest.raises(NoVerdict, match="a response of this size"):
         await asked(buses, lambda review: None, REVIEW.model_copy(update={"body": b"x" * 16 * 2**20}))
 
 

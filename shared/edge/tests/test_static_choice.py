@@ -223,12 +223,12 @@ POLICIES: dict[str, tuple[dict[str, object], str | None]] = {
     "a default profile of the single picker": (
         {"profile-picker": {"use": "single", "default": "a"}, "profiles": {"a": {}, "b": {"static": "deny"}}}, None,
     ),
-    "a guard": ({"profiles": {"a": {"request": ["guard", "scheduler"]}}}, "profile a insists on guard"),
+    "a guard": ({"profiles": {"a": {"request": ["guard", "scheduler"]}}}, "profile a requires guard"),
     "a guard on the way back": (
-        {"profiles": {"a": {"response": ["guard"]}}}, "profile a insists on guard for answers",
+        {"profiles": {"a": {"response": ["guard"]}}}, "profile a requires guard for responses",
     ),
     "a stage for every answer": (
-        {"stages": {"mine": {"mode": "buffer"}}, "postprocessing": ["mine"]}, "postprocessing insists on mine",
+        {"stages": {"mine": {"mode": "buffer"}}, "postprocessing": ["mine"]}, "postprocessing requires mine",
     ),
     "a stage after every answer": ({"stages": {"mine": {}}, "postprocessing": ["mine"]}, None),
     "a guard that may be missing": (

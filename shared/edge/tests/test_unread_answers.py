@@ -70,7 +70,7 @@ async def test_an_answer_that_cannot_be_read_follows_on_error(name: str) -> None
     _, body = await allowed.whole(200, [], UNREADABLE[name])
     assert body == UNREADABLE[name]
     assert record.level == "degraded"
-    assert [(report.outcome, report.note) for report in record.stages] == [("skipped", "can't read the whole answer")]
+    assert [(report.outcome, report.note) for report in record.stages] == [("skipped", "can't read the whole response")]
     assert reviewers.asked == []
 
 

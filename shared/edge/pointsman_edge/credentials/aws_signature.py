@@ -55,7 +55,7 @@ class AwsSigner:
             session = get_session()
             self._chain = cast("Credentials | None", session.get_credentials())
         if self._chain is None:
-            raise ValueError("no credential in environment, shared files or instance role")
+            raise ValueError("no AWS credential in the environment, the shared files or the instance role")
         return cast("object", self._chain.get_frozen_credentials())
 
 
@@ -70,7 +70,7 @@ def _keys(secret: str) -> object:
             parser.read_string(secret)
             fields = dict(parser[parser.sections()[0]])
     except (ValueError, IndexError, configparser.Error):
-        raise ValueError("neither JSON nor a section of AWS's credentials file") from None
+        raise ValueError("it is neither JSON nor a section of AWS's credentials file") from None
     found = {known: value for name, value in fields.items() if (known := _NAMES.get(name.lower())) is not None}
     if not {"access", "secret"} <= found.keys():
         raise ValueError("it needs aws_access_key_id and aws_secret_access_key")

@@ -127,7 +127,7 @@ class Decider:
         if policy.static.closed is not None:
             raise Closed(
                 "The gateway can't decide at the moment; try again shortly.",
-                detail=f"{missing}; not decided alone because {policy.static.closed}",
+                detail=f"{missing}; the edge may not decide alone because {policy.static.closed}",
             )
         model = asked_model(policy.config, request, body)
         choice = choose(

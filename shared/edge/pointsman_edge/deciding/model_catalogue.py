@@ -89,7 +89,12 @@ class ModelCatalogue:
         if isinstance(reply, Rejection):
             raise NotListed(reply)
         if not isinstance(reply, Answer):
-            raise Refusal(500, "The list of models can't be read.", type="server_error", code="internal_error")
+            raise Refusal(
+                500,
+                "The gateway could not read the list of models that this identity may use.",
+                type="server_error",
+                code="internal_error",
+            )
         allowed = cast("Sequence[str] | None", orjson.loads(reply.body)["models"])
         return [name for name in known if allowed is None or _may_name(config, allowed, name)]
 

@@ -56,7 +56,7 @@ def compile_policy(config: Config, revision: int) -> EdgePolicy:
 def useless_alone(policy: EdgePolicy, pools: Mapping[str, PoolSnapshot], *, providers: bool) -> str | None:
     """Why every request would be refused; None when some are served. `providers`: this edge reaches them."""
     if policy.static.closed is not None:
-        return f"not decided alone because {policy.static.closed}"
+        return f"the edge may not decide alone because {policy.static.closed}"
     config = policy.config
     if any(snapshot.workers for snapshot in pools.values()) or any(pool.engines for pool in config.pools.values()):
         return None

@@ -119,17 +119,17 @@ def static_policy(config: Config) -> StaticPolicy:
         if profile.static == "deny":
             reasons.append(f"profile {name} doesn't allow it")
         reasons += [
-            f"profile {name} insists on {use.service}"
+            f"profile {name} requires {use.service}"
             for use in active(profile.request)
             if use.service not in ("scheduler", "model-selector") and _insists(stage_entry(use, config.stages))
         ]
         reasons += [
-            f"profile {name} insists on {use.service} for answers"
+            f"profile {name} requires {use.service} for responses"
             for use in active(profile.response)
             if _insists(response_entry(use, config.stages))
         ]
     reasons += [
-        f"postprocessing insists on {use.service}"
+        f"postprocessing requires {use.service}"
         for use in active(config.postprocessing)
         if _insists(response_entry(use, config.stages))
     ]
@@ -194,7 +194,7 @@ def elsewhere(
 
 def _no_engine(model: str, eligible: Eligible) -> Closed:
     if eligible.worker is not None:
-        return NoEndpoints("The worker that was given can't be reached at the moment; try again shortly.")
+        return NoEndpoints("The worker that the request names can't be reached at the moment; try again shortly.")
     if eligible.subset is not None:
         return outside_subset()
     return NoEndpoints(f"No engine of the pool that serves {model[:100]!r} is known; try again shortly.")
@@ -242,7 +242,9 @@ def _target(
     if policy.selectable and (model == AUTO or model.startswith(f"{AUTO}/")):
         return _selected(config, policy, pools, model.partition("/")[2], eligible)
     if policy.cluster_rewrites:
-        raise Closed(f"Whether there is a model {asked[:100]!r} isn't known at the moment; try again shortly.")
+        raise Closed(
+            f"The gateway doesn't know at the moment whether the model {asked[:100]!r} exists; try again shortly."
+        )
     raise unknown_model(asked, model_names(config, pools))
 
 

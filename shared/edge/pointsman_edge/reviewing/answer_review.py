@@ -296,7 +296,7 @@ def _change(verdict: Verdict, shown: tuple[AnswerText, ...], put: Put) -> None:
     """Apply the changes of a verdict. Raises NoVerdict for a change that can't be made."""
     edits = {edit.part: edit.text for edit in verdict.texts}
     if edits.keys() - {text.part for text in shown}:
-        raise NoVerdict("replaced a text that it wasn't shown", 500, "stage_failed")
+        raise NoVerdict("replaced a text that it didn't get", 500, "stage_failed")
     if verdict.action != "replace":
         edits = {}
     if verdict.action == "block" or not (edits or verdict.fields):
@@ -304,5 +304,5 @@ def _change(verdict: Verdict, shown: tuple[AnswerText, ...], put: Put) -> None:
     try:
         put(edits, verdict.fields)
     except ValueError as error:
-        what = "replaced JSON by something else" if edits else "set fields of what is no JSON object"
+        what = "replaced JSON by text that isn't JSON" if edits else "set fields of a response that isn't a JSON object"
         raise NoVerdict(what, 500, "stage_failed") from error

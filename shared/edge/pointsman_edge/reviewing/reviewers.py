@@ -20,8 +20,8 @@ from pointsman_runtime.telling.tallies import Tally
 
 TIMEOUT_S: Final = 1.0
 """For a stage whose declaration has no timeout."""
-TOO_LARGE: Final = "can't be asked about so large an answer"
-UNREADABLE: Final = "can't read the whole answer"
+TOO_LARGE: Final = "can't review a response of this size"
+UNREADABLE: Final = "can't read the whole response"
 
 _log = Log("response-stages")
 
@@ -115,7 +115,7 @@ class StageReviewers:
             verdict = waiter.verdict or Verdict.decode(payload)
         except ValidationError as error:
             self._tally(stage.service).malformed += 1
-            raise NoVerdict("gave an answer that can't be used", 500, "stage_failed") from error
+            raise NoVerdict("sent an invalid verdict", 500, "stage_failed") from error
         return _checked(verdict, review)
 
     def worked(self, stage: Stage) -> None:
@@ -138,7 +138,7 @@ class StageReviewers:
 def _checked(verdict: Verdict, review: ResponseReview) -> Verdict:
     """A verdict about this request. Raises NoVerdict for one about another."""
     if verdict.request_id != review.request_id:
-        raise NoVerdict("answered for another request", 500, "stage_failed")
+        raise NoVerdict("sent the verdict for another request", 500, "stage_failed")
     return verdict
 
 

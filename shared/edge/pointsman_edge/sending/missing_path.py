@@ -41,7 +41,7 @@ class MissingPath:
         """As `Rewriting.put_in_error`."""
         if not self._anyway and _SAYS_NOTHING.fullmatch(_words(data)) is None:
             return data if self._then is None else self._then.put_in_error(data)
-        missing = "has no" if self._status == MISSING[0] else "doesn't take this method on"
+        missing = "has no" if self._status == MISSING[0] else "doesn't allow this method on"
         message = f"The engine that serves {self._model} {missing} {self._api.path}; choose a model whose engine does."
         return self._api.error(
             Refusal(self._status, message, type="invalid_request_error", code="unsupported_by_engine")

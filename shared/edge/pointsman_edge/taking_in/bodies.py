@@ -49,9 +49,11 @@ def check_content(headers: ClientHeaders, body: str = "json") -> None:
         if media.strip() != "application/json":
             raise _wrong_content(kind, "application/json")
         if parameters.strip().startswith("charset=") and charset not in ("utf-8", "utf8"):
-            raise Refusal(415, "JSON is sent in UTF-8; leave the charset away.", code="unsupported_content_type")
+            raise Refusal(415, "JSON must be UTF-8; leave the charset out.", code="unsupported_content_type")
     if headers.content_encoding not in (None, "identity"):
-        raise Refusal(415, "Compressed bodies aren't taken; send the body as it is.", code="unsupported_encoding")
+        raise Refusal(
+            415, "Compressed bodies aren't supported; send the body uncompressed.", code="unsupported_encoding"
+        )
 
 
 def _wrong_content(kind: str | None, right: str) -> Refusal:
@@ -69,7 +71,7 @@ def _wrong_content(kind: str | None, right: str) -> Refusal:
 def check_length(length: int | None, limit: int) -> None:
     """Raise Refusal 413 if a body of this length is over the limit. None: the length isn't known."""
     if length is not None and length > limit:
-        raise Refusal(413, f"The body has {length} bytes; at most {limit} are taken.", code="body_too_large")
+        raise Refusal(413, f"The body has {length} bytes; at most {limit} are accepted.", code="body_too_large")
 
 
 def check_presence(body: bytes, kind: str) -> None:

@@ -186,7 +186,7 @@ class HeaderRules:
         shape = self._shapes.get(key)
         if shape is None:
             if len(headers) > LONGEST_LIST:
-                message = f"{len(headers)} headers; at most {LONGEST_LIST} are taken."
+                message = f"The request has {len(headers)} headers; at most {LONGEST_LIST} are accepted."
                 raise Refusal(431, message, code="headers_too_large")
             if len(values) < len(headers):
                 return self._read_each(headers, trusted=trusted)
@@ -253,7 +253,7 @@ class HeaderRules:
             try:
                 value = raw.decode("utf-8")
             except UnicodeDecodeError:
-                message = f"The header {_shown(name)} isn't text; header values are ASCII, or UTF-8."
+                message = f"The header {_shown(name)} isn't text; header values must be ASCII or UTF-8."
                 raise _bad(message) from None
             if use & _STAGES:
                 stages[key] = f"{stages[key]}, {value}" if key in stages else value
@@ -267,7 +267,7 @@ class HeaderRules:
         return _sorted(values, stages, engine, traceparent)
 
     def _too_large(self, size: int) -> Refusal:
-        message = f"The headers have {size} bytes; at most {self._limit} are taken."
+        message = f"The headers have {size} bytes; at most {self._limit} are accepted."
         return Refusal(431, message, code="headers_too_large")
 
     def _classify(self, name: bytes) -> tuple[int, str]:

@@ -97,7 +97,7 @@ class EdgeMetrics(Collector):
         yield _by(
             "header",
             "pointsman_edge_dropped_header_edits",
-            "Edits of request headers that only the edge writes, or that no header can be called",
+            "Dropped edits of request headers: only the edge writes the header, or its name is invalid",
             self._dropped_edits,
         )
         yield CounterMetricFamily(

@@ -62,7 +62,7 @@ class StoredResponses:
 
 def unknown_response() -> Refusal:
     """404 for a response that isn't there for this client."""
-    message = "There is no such response here; it may have been made through another replica, or long ago."
+    message = "This replica doesn't know the response; another replica may have served it, or it is too old."
     return Refusal(404, message, code="response_not_found")
 
 
