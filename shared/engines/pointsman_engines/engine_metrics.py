@@ -22,7 +22,7 @@ class EngineMetrics(Collector):
         registered = GaugeMetricFamily("pointsman_engine_registered", "1 while it is registered", labels=_LABELS)
         stored = GaugeMetricFamily(
             "pointsman_engine_stored",
-            "1 while the bucket takes its registration, which only services that start need",
+            "1 while the bucket stores its registration, which only starting services read",
             labels=_LABELS,
         )
         readings = CounterMetricFamily(

@@ -34,7 +34,7 @@ class Registrar:
         version: str,
         on_registered: Callable[[], None],
     ) -> None:
-        self.problem: str | None = "the engine did not say yet what it is"
+        self.problem: str | None = "the engine hasn't answered yet, so its kind and models are unknown"
         """Why the worker isn't registered; None when it is."""
         self.entry: Final = StoredEntry(entries, worker, self._wanted)
         self._announce: Final = announce

@@ -85,7 +85,7 @@ class StoredEntry:
                     "registration_not_stored",
                     worker=self._worker.worker,
                     reason=reason,
-                    hint="logged once; the worker serves, and services that start now learn of it later",
+                    hint="logged once; the worker serves, but services that start now learn of it later",
                 )
             self.problem = reason
             return False

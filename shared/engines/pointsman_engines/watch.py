@@ -19,7 +19,7 @@ from pointsman_runtime.telling.logs import Log
 FACTS_INTERVAL_S: Final = 0.7
 """Adapters come and go while an engine runs; with the message on the bus, schedulers know it within a second."""
 FACTS_TIMEOUT_S: Final = 2.0
-ASLEEP: Final = "it sleeps: it would hold a request until it is woken"
+ASLEEP: Final = "it sleeps: a request would wait until it is woken"
 HEALTH_INTERVAL_S: Final = 1.0
 HEALTH_TIMEOUT_S: Final = 5.0
 """Longer than for metrics: SGLang may generate a token before it answers."""

@@ -151,7 +151,7 @@ async def test_a_worker_is_registered_once_its_engine_is_known_and_again_when_it
     async with registering() as made:
         registrar, entries = made.registrar, made.bucket.entries
         registrar.saw(EngineStatus())
-        assert registrar.problem == "the engine did not say yet what it is"
+        assert registrar.problem == "the engine hasn't answered yet, so its kind and models are unknown"
         registrar.saw(STATUS)
         await eventually(lambda: registrar.problem is None)
         await eventually(lambda: entries["llama.w1"].boot_id == "b1")

@@ -91,7 +91,7 @@ def test_mistakes_in_several_places_are_all_reported() -> None:
             "guards.a.detectors.0: 'patterns': an expression can't be used: missing ): (",
             "(line 4)",
         ),
-        ("# cut off\n", "there is nothing in it; write at least `pools` or `providers`", ""),
+        ("# cut off\n", "the configuration is empty; write at least `pools` or `providers`", ""),
         ("pools: {}\nstages:\n  my stage: {}\n", "stages.my stage: a stage's name has letters, digits", "(line 3)"),
     ],
 )

@@ -82,7 +82,7 @@ async def test_a_server_that_isnt_there_is_said_at_once() -> None:
 @pytest.mark.parametrize(
     ("url", "ca", "words"),
     [
-        ("nats://127.0.0.1:99999", None, "the port is a number from 1 to 65535"),
+        ("nats://127.0.0.1:99999", None, "the port must be a number from 1 to 65535"),
         ("127.0.0.1:1", None, "begins with nats:// or tls://"),
         ("nats://127.0.0.1:1", "/nowhere.pem", "POINTSMAN_NATS_TLS_CA"),
     ],

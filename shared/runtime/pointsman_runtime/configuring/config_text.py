@@ -28,7 +28,7 @@ def parse(text: str) -> Config:
 def _loaded(document: object) -> Config:
     # A truncated file may be empty; applying it would remove every pool.
     if not document and document in (None, {}):
-        raise ConfigError([("", "there is nothing in it; write at least `pools` or `providers`")])
+        raise ConfigError([("", "the configuration is empty; write at least `pools` or `providers`")])
     return load(document)
 
 

@@ -119,7 +119,7 @@ class ServiceSettings(BaseSettings):
     def _refuse_what_is_no_server(cls, url: str) -> str:
         named = servers(url)
         if not named:
-            raise ValueError("names no server; e.g. nats://127.0.0.1:4222")
+            raise ValueError("no server is named; e.g. nats://127.0.0.1:4222")
         for server in named:
             if (problem := problem_of(server)) is not None:
                 raise ValueError(f"{without_login(server)}: {problem}")
@@ -137,7 +137,7 @@ class ServiceSettings(BaseSettings):
     def _refuse_a_file_that_isnt_there(cls, path: Path | None) -> Path | None:
         # nats-py would raise at the first connection, and try no other server.
         if path is not None and not path.is_file():
-            raise ValueError(f"{path}: there is no such file")
+            raise ValueError(f"{path}: the file doesn't exist")
         return path
 
     @model_validator(mode="after")
@@ -193,7 +193,7 @@ class ServiceSettings(BaseSettings):
     def nats_tls(self) -> ssl.SSLContext | None:
         """A TLS context when one is asked for by URL or by a file. Raises SettingsError for a file of no use."""
         if self.nats_tls_key and not self.nats_tls_cert:
-            raise SettingsError(_about("nats_tls_key", "it needs nats_tls_cert beside it"))
+            raise SettingsError(_about("nats_tls_key", "it needs nats_tls_cert too"))
         asked = self.nats_tls_ca or self.nats_tls_cert
         if not asked and not any(server.startswith("tls://") for server in self.nats_servers):
             return None
@@ -285,14 +285,14 @@ def _written() -> dict[str, object]:
     except OSError as error:
         raise SettingsError(f"{FILE_VARIABLE}={path}: {_reason(error)}") from error
     except UnicodeDecodeError as error:
-        raise SettingsError(f"{FILE_VARIABLE}={path}: not text in UTF-8") from error
+        raise SettingsError(f"{FILE_VARIABLE}={path}: the file is not UTF-8 text") from error
     # A date or a number that there can't be is a ValueError.
     except (yaml.YAMLError, ValueError) as error:
         raise SettingsError(f"{FILE_VARIABLE}={path}: not valid YAML: {error}") from error
     if document is None:
         return {}
     if not isinstance(document, dict):
-        raise SettingsError(f"{FILE_VARIABLE}={path}: settings are written as `name: value`, one a line")
+        raise SettingsError(f"{FILE_VARIABLE}={path}: write settings as `name: value`, one per line")
     return {str(name): value for name, value in cast("dict[object, object]", document).items()}
 
 
@@ -304,4 +304,4 @@ def _reason(error: OSError) -> str:
     if not isinstance(error, ssl.SSLError):
         return (error.strerror or str(error)).lower()
     # Without OpenSSL's numbers and places; of text that isn't PEM at all it has no reason.
-    return (error.reason or "not what a PEM file has").replace("_", " ").lower()
+    return (error.reason or "the file is not PEM").replace("_", " ").lower()

@@ -36,11 +36,11 @@ def servers(url: str) -> list[str]:
 def problem_of(server: str) -> str | None:
     """Why this is no NATS server's URL; None when it is one."""
     if not server.startswith(("nats://", "tls://")):
-        return "a server's URL begins with nats:// or tls://"
+        return "a server's URL must begin with nats:// or tls://"
     if not has_host(server):
         return "no host; e.g. nats://127.0.0.1:4222"
     try:
         port = urlsplit(server).port
     except ValueError:
         port = 0
-    return "the port is a number from 1 to 65535" if port == 0 else None
+    return "the port must be a number from 1 to 65535" if port == 0 else None

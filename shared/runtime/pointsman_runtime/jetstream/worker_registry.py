@@ -67,7 +67,7 @@ class WorkerRegistry:
             _log.warning(
                 "workers_not_listed",
                 waited_s=TIMES.announced_within_s,
-                hint="the bucket pm-workers can't be listed or misses workers; those known announced themselves",
+                hint="the bucket pm-workers is unreadable or incomplete; the known workers announced themselves",
             )
         self.complete = True
 

@@ -113,7 +113,7 @@ class CustomStages:
             raise _LetDown("has no live instance", 503, STAGE_UNAVAILABLE)
         answer = understood(payload, journey)
         if answer is None:
-            raise _LetDown("gave an answer that can't be used", 500, "stage_failed", malformed=True)
+            raise _LetDown("gave an invalid answer", 500, "stage_failed", malformed=True)
         servers = self._onward.servers
         if servers is not None and nowhere(journey, answer, servers):
             words = "chose a pool or provider that isn't configured"

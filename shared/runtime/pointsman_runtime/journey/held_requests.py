@@ -69,7 +69,7 @@ class HeldRequests:
         self._waiting.setdefault(place, {})[request] = now + AT_LEAST_S
         self._bytes += request.size
         self.total += 1
-        self._missing.note(place.service, "no live replica; requests are held until there is one")
+        self._missing.note(place.service, "no live replica; requests are held until one is live")
         if self._timer is None:
             self._timer = asyncio.get_running_loop().call_later(LOOK_S, self._look)
         return True

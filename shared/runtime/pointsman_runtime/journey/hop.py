@@ -234,13 +234,15 @@ class Hop(Generic[M]):
         except MessageTooLarge as error:
             _log.error("journey_too_large", error, request_id=self.message.request_id)
             self.finish(
-                self.reject(500, f"The request grew beyond {error.limit} bytes of facts.", code="journey_too_large")
+                self.reject(
+                    500,
+                    f"The facts about the request exceed {error.limit} bytes, the limit of a message.",
+                    code="journey_too_large",
+                )
             )
         except PayloadTooLarge as error:
             _log.error("outcome_too_large", error, request_id=self.message.request_id)
-            text = (
-                f"{self.onward.process.service} has {error.size} bytes to say; the gateway's bus takes {error.limit}."
-            )
+            text = f"{self.onward.process.service} produced {error.size} bytes; the bus accepts at most {error.limit}."
             self.finish(self.reject(500, text, code="answer_too_large"))
         except BusError as error:
             # Nothing can be sent, the edge's answer included; the edge re-sends or gives up by itself.

@@ -69,7 +69,7 @@ class Roster:
             elif beat.ready or theirs.newest < SPOKEN.newest:
                 return (
                     f"{service} {instance} (version {beat.version}) speaks generation {theirs} of the contracts, this "
-                    f"{who} {SPOKEN}: run versions that have one in common, or end the other ones first"
+                    f"{who} {SPOKEN}: run versions that share a generation, or stop the others first"
                 )
         return None
 

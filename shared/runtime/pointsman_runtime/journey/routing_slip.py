@@ -64,7 +64,7 @@ def astray(journey: Journey, sender: str) -> Rejection:
         service = journey.itinerary[0].service
         text = f"The profile sends this request to {service}, but its model has no pool."
     else:
-        text = "The profile's itinerary ended without a decision; it needs a stage that decides."
+        text = "The profile's itinerary ended without a decision; its last stage must be the scheduler."
     return _rejection(journey, sender, 500, "itinerary_invalid", text, None)
 
 

@@ -77,4 +77,4 @@ class ConfigurationSource:
 
     def _gone(self, key: str) -> None:
         if key == CONFIG_KEY:
-            _log.warning("config_deleted", hint="everything stays as it is until one is applied")
+            _log.warning("config_deleted", hint="the current configuration stays in use until another one is applied")

@@ -192,7 +192,7 @@ class Host:
                     "bus_unreachable",
                     servers=", ".join(without_login(server) for server in self.settings.nats_servers),
                     reason=self._link.reason,
-                    hint="still trying; is a NATS server running there? POINTSMAN_NATS_URL names it",
+                    hint="connecting is retried; start a NATS server there, or set POINTSMAN_NATS_URL to another one",
                 )
                 patience = min(patience * 2, 60.0)
         finally:

@@ -53,5 +53,9 @@ class Rollout(Generic[C]):
         complete = self._table.all_run(newest.number, now)
         if complete or now - self._waiting_since >= PATIENCE_S:
             if not complete:
-                _log.warning("revision_incomplete", revision=newest.number, hint="pointsman config status says who")
+                _log.warning(
+                    "revision_incomplete",
+                    revision=newest.number,
+                    hint="`pointsman config status` lists the replicas that don't run it",
+                )
             self._current = newest

@@ -22,7 +22,7 @@ class Missing:
         text = str(problem) or type(problem).__name__
         if self._told.get(what) != text:
             self._told[what] = text
-            hint = "told again when it has worked in between"
+            hint = "logged again only after it has worked in between"
             self._log.warning("degraded", missing=what, problem=text, hint=hint, **facts)
         return f"{what} unavailable"
 
