@@ -93,7 +93,7 @@ async def test_another_selector_and_other_ports_of_an_inference_pool_are_followe
         api.inference_pool("ip", 8000, 8001, labels={"app": "new"})
         await eventually(lambda: found.workers() == {"b:8000": False, "b:8001": False})
         api.delete(INFERENCE_POOLS, "ip")
-        await eventually(lambda: found.workers() == {} and "there is no InferencePool 'ip'" in found.problem())
+        await eventually(lambda: found.workers() == {} and "the InferencePool 'ip' doesn't exist" in found.problem())
 
 
 async def test_pods_by_label_need_no_inference_pool_and_pools_come_and_go_with_the_configuration(api: KubeApi) -> None:

@@ -167,7 +167,7 @@ async def test_a_plugins_token_is_asked_for_anew_before_it_ends(
         ({"interactiveMode": "Always"}, "needs a terminal"),
         ({"apiVersion": "client.authentication.k8s.io/v9"}, "isn't one of"),
         ({"command": 7}, "exec.command"),
-        ({"interactiveMode": 7}, "isn't one"),
+        ({"interactiveMode": 7}, "plugin is invalid"),
     ],
 )
 async def test_an_error_of_a_plugin_is_reported(

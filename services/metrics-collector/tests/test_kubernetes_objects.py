@@ -245,7 +245,7 @@ def test_a_deleted_inference_pool_has_no_engines_and_an_unreachable_server_keeps
     seeing.has(inference_pool(NAMESPACE, "ip"))
     gone = looked(seeing, old)
     assert gone is not None
-    assert (len(gone.engines), gone.problem) == (0, "there is no InferencePool 'ip' in namespace 'here'")
+    assert (len(gone.engines), gone.problem) == (0, "the InferencePool 'ip' doesn't exist in namespace 'here'")
 
 
 def test_an_inference_pool_that_is_being_deleted_has_no_engines() -> None:

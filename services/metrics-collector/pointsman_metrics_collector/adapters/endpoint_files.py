@@ -103,7 +103,7 @@ def _text(path: Path) -> str:
     with path.open("rb") as file:
         data = file.read(LONGEST + 1)
     if len(data) > LONGEST:
-        raise ConfigError([("", f"more than {LONGEST} bytes")])
+        raise ConfigError([("", f"the file has more than {LONGEST} bytes")])
     return data.decode()
 
 

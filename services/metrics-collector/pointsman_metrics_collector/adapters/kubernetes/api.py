@@ -141,7 +141,7 @@ def connect(
     try:
         access = _of_service_account(service_account) or read(paths())
     except (ConfigError, OSError, KeyError, TypeError, ValueError, yaml.YAMLError) as error:
-        raise Unreachable(f"there are no credentials for a cluster: {_words(error)}") from None
+        raise Unreachable(f"no credentials for a cluster were found: {_words(error)}") from None
     return KubernetesApi(access, watch_s=watch_s, patience_s=patience_s)
 
 

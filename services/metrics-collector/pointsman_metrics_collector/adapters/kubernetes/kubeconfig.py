@@ -87,7 +87,7 @@ def read(files: Iterable[Path]) -> Access:
     files = list(files)
     there = [file for file in files if file.is_file()]
     if not there:
-        raise ConfigError(f"Configuration file {', '.join(map(str, files))} not found")
+        raise ConfigError(f"the kubeconfig {', '.join(map(str, files))} doesn't exist")
     current = ""
     entries: dict[str, dict[str, Entry]] = {kind: {} for kind in _FILES}
     for file in there:
@@ -122,7 +122,9 @@ def _access(config: SingleConfig, entries: Mapping[str, Mapping[str, Entry]]) ->
             cluster,
         )
     except ValidationError:
-        raise Unreachable("the kubeconfig's credential plugin isn't one: apiVersion and command are texts") from None
+        raise Unreachable(
+            "the kubeconfig's credential plugin is invalid: apiVersion and command must be strings"
+        ) from None
 
 
 def _parsed(file: Path) -> _File:

@@ -217,7 +217,7 @@ class Reflector(Generic[T]):
         unreadable = ""
         if self._unreadable:
             names = ", ".join(sorted(self._unreadable)[:5])
-            unreadable = f"{self._collection}: not what their kind says: {names}"
+            unreadable = f"{self._collection}: objects that don't match their kind: {names}"
         return "; ".join(filter(None, (self._unlisted, self._unwatched, unreadable)))
 
     async def _failed(self, error: Unreachable | ListRefused | UnreadableAnswer) -> None:

@@ -99,7 +99,7 @@ def read_page(kind: type[T], body: bytes) -> ListPage[T]:
     try:
         page = _List.model_validate_json(body)
     except ValidationError as error:
-        raise UnreadableAnswer("a list that isn't one") from error
+        raise UnreadableAnswer("a list that can't be parsed") from error
     if not page.metadata.resource_version:
         raise UnreadableAnswer("a list without a resourceVersion")
     objects: list[T] = []
@@ -119,7 +119,7 @@ def read_change(kind: type[T], line: bytes) -> WatchEvent[T]:
     try:
         event = _Event.model_validate_json(line)
     except ValidationError as error:
-        raise UnreadableAnswer("a line of the watch that is no event") from error
+        raise UnreadableAnswer("a line of the watch that isn't an event") from error
     if event.type == "ERROR":
         status = read_status(event.object)
         raise ListRefused(status.code, status.message or status.reason)

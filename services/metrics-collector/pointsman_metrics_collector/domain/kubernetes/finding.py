@@ -85,7 +85,7 @@ def _missing(objects: Mapping[str, InferencePool], name: str, namespace: str, pr
     pool = objects.get(name)
     if pool is not None:
         return f"the InferencePool {name!r} in namespace {namespace!r} is being deleted" if pool.terminates else ""
-    return "" if problem else f"there is no InferencePool {name!r} in namespace {namespace!r}"
+    return "" if problem else f"the InferencePool {name!r} doesn't exist in namespace {namespace!r}"
 
 
 def _rules(name: str, pool: str, namespace: str, look: Look) -> tuple[PoolRules | None, list[str]]:
