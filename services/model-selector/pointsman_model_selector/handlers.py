@@ -60,7 +60,9 @@ class Handlers:
         selector = self._configuration.revisions[journey.revision].compiled.get(name)
         if selector is None:
             return hop.reject(
-                500, f"The profile names a model selector that doesn't exist: '{name}'.", code="no_selector"
+                500,
+                f"The profile names the model selector '{name}', which the configuration doesn't have.",
+                code="no_selector",
             )
         self._until_timed -= 1
         timing = None

@@ -142,7 +142,7 @@ def test_when_all_models_are_filtered_out_the_client_gets_429_with_the_reasons()
     with pytest.raises(Refusal) as caught:
         select(compiled, request(features=("vision",)))
     assert (caught.value.status, caught.value.code) == (429, "no_model_available")
-    assert caught.value.message == "No models available after filtering. capable: lacks vision (3)."
+    assert caught.value.message == "The selector's filters removed every model: capable: lacks vision (3)."
     assert caught.value.retry_after_s is None
 
 

@@ -85,7 +85,7 @@ class Handlers:
                 reason=error.reason,
                 revision=journey.revision,
                 request_id=journey.request_id,
-                hint="logged once for a rule of a revision; pointsman_profile_pick_failed counts every request",
+                hint="logged once per rule and revision; pointsman_profile_pick_failed counts every request",
             )
         return hop.reject(
             500,

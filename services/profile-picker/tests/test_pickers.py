@@ -191,7 +191,7 @@ def test_a_rule_that_fails_at_a_request_is_an_error_that_names_it(condition: str
         ("model ==", "column 9: Syntax error"),
         ("model == 1", "no matching overload for '_==_' applied to '(string, int)'"),
         ("modle == 'x'", "unknown name 'modle'; did you mean 'model'? known: api,"),
-        ("model", "a condition is true or false; this is of type STRING"),
+        ("model", "a condition must be true or false; this expression is of type STRING"),
         ('pools["a"].saturation >= 1', "e.g. 1.0 instead of 1"),
         ('pools["c"].saturation >= 1.0', "unknown pool 'c'; known: a, b"),
         ("pools.c.saturation >= 1.0", "unknown pool 'c'; known: a, b"),
@@ -232,7 +232,7 @@ def test_any_text_is_a_condition_or_refused_with_words(text: str) -> None:
         ({"use": "rulez"}, "unknown profile picker type 'rulez'; did you mean 'rules'?"),
         ({"use": "rules"}, "rules: Field required"),
         ({"use": "rules", "rules": []}, "rules: at least 1 entry is needed"),
-        ({"use": "rules", "rules": [{"when": "true"}]}, "a rule has either a `profile` or a `share`"),
+        ({"use": "rules", "rules": [{"when": "true"}]}, "a rule needs either `profile` or `share`"),
         (
             {"use": "rules", "rules": [{"when": "true", "profile": "specal"}]},
             "profile-picker.rules.0.profile: unknown profile 'specal'",
@@ -338,7 +338,7 @@ def test_an_attribute_picker_reads_a_decision_made_before() -> None:
     )
     assert pick(mapped, request(attributes={"identity": {"plan": "gold"}})) == "special"
     assert pick(mapped, request(attributes={"identity": "text"})) == "standard"
-    with pytest.raises(PickError, match=r"identity\.plan: its value names none of gold"):
+    with pytest.raises(PickError, match=r"identity\.plan: its value matches none of gold"):
         pick(mapped, request(attributes={"identity": {"plan": "lead"}}))
 
 
@@ -417,8 +417,8 @@ def test_scores_can_be_odds() -> None:
     ("option", "words"),
     [
         ({"profile": "no"}, "unknown profile 'no'"),
-        ({"profile": "special", "score": '"high"'}, "a score is a number; this is of type STRING"),
-        ({"profile": "special", "when": "1.0"}, "a condition is true or false"),
+        ({"profile": "special", "score": '"high"'}, "a score must be a number; this expression is of type STRING"),
+        ({"profile": "special", "when": "1.0"}, "a condition must be true or false"),
         ({"profile": "special", "score": 'pools["c"].saturation'}, "unknown pool 'c'"),
     ],
 )

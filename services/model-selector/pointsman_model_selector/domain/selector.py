@@ -152,7 +152,7 @@ class CompiledSelector:
         if not self.candidates:
             raise Refusal(
                 503,
-                f"The selector '{self.name}' has no models to choose among.",
+                f"The model selector '{self.name}' has no models to choose among; try again shortly.",
                 type="server_error",
                 code="no_models",
                 retry_after_s=5.0,
@@ -234,7 +234,7 @@ class CompiledSelector:
         told = "; ".join(f"{why} ({count})" if count > 1 else why for why, count in reasons.most_common(5))
         return Refusal(
             429,
-            f"No models available after filtering. {told}.",
+            f"The selector's filters removed every model: {told}.",
             type="rate_limit_error",
             code="no_model_available",
             retry_after_s=min(waits) if waits else None,

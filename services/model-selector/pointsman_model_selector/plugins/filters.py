@@ -15,7 +15,7 @@ class Capable(ModelFilter):
     def objection(self, question: ModelQuestion, candidate: Candidate) -> str | None:
         request = question.journey.request
         if request.api not in candidate.apis:
-            return f"doesn't answer {request.api}"
+            return f"doesn't serve the API {request.api}"
         if not candidate.features.issuperset(request.features):
             lacking = [feature for feature in request.features if feature not in candidate.features]
             return f"lacks {', '.join(lacking)}"

@@ -106,23 +106,23 @@ class RuleEnvironment:
 
     def condition(self, text: str) -> cel.Expression:
         """Parsed and type-checked. Raises ExpressionError."""
-        return self._compile(text, "a condition is true or false", _T.BOOL)
+        return self._compile(text, "a condition must be true or false", _T.BOOL)
 
     def score(self, text: str) -> cel.Expression:
         """A number, parsed and type-checked. Raises ExpressionError."""
-        return self._compile(text, "a score is a number", _T.DOUBLE, _T.INT, _T.UINT)
+        return self._compile(text, "a score must be a number", _T.DOUBLE, _T.INT, _T.UINT)
 
     def _compile(self, text: str, words: str, *types: cel.Type) -> cel.Expression:
         try:
             text.encode()
             expression = self._environment.compile(with_lower_headers(text))
         except UnicodeEncodeError:
-            raise ExpressionError("it contains half of a surrogate pair, which is no text") from None
+            raise ExpressionError("it contains half of a surrogate pair, which isn't valid Unicode") from None
         except RuntimeError as error:
             raise ExpressionError(_explain(str(error))) from None
         returned = expression.return_type()
         if returned not in (*types, _T.DYN):
-            raise ExpressionError(f"{words}; this is of type {returned.name()}")
+            raise ExpressionError(f"{words}; this expression is of type {returned.name()}")
         self._check_pools(text)
         self._used |= {name for name in VARIABLES if re.search(rf"\b{name}\b", text)}
         return expression
@@ -173,7 +173,7 @@ def measure(expression: cel.Expression, request: cel.Activation) -> float:
     if value is None:
         return 0.0
     if isinstance(value, bool) or not isinstance(value, int | float) or math.isnan(value):
-        raise EvaluationError("the score is no number")
+        raise EvaluationError("the score isn't a number")
     return min(1.0, max(0.0, float(value)))
 
 

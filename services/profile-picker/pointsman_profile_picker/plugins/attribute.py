@@ -44,5 +44,5 @@ class Attribute(ProfilePicker[AttributeParams]):
             return None
         profile = self._known.get(str(value))
         if profile is None:
-            raise PickError(self.params.attribute, f"its value names none of {', '.join(self._known)}")
+            raise PickError(self.params.attribute, f"its value matches none of {', '.join(self._known)}")
         return Choice(profile, f"attribute {self.params.attribute}")

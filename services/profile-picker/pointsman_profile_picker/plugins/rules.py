@@ -32,7 +32,7 @@ class Rule(Params):
     @model_validator(mode="after")
     def _has_one_result(self) -> Self:
         if (self.profile is None) == (self.share is None):
-            raise ValueError("a rule has either a `profile` or a `share`")
+            raise ValueError("a rule needs either `profile` or `share`")
         return self
 
 
