@@ -75,7 +75,11 @@ class Handlers:
         stage = journey.itinerary[0]
         policy = self._policy(journey.revision, stage.policy)
         if policy is None:
-            return hop.reject(500, f"The profile names a guard that doesn't exist: {stage.policy!r}.", code="no_guard")
+            return hop.reject(
+                500,
+                f"The profile names the guard {stage.policy!r}, which the configuration doesn't have.",
+                code="no_guard",
+            )
         try:
             body = self._content.here(journey.edge, journey.request_id, original=True)
         except ContentGone:
@@ -179,7 +183,7 @@ class Handlers:
         """Check an answer, or a window of one. Raises when the check fails: the edge follows `on_error`."""
         policy = self._policy(review.revision, review.policy)
         if policy is None:
-            raise LookupError(f"no guard {review.policy!r}")
+            raise LookupError(f"the configuration has no guard {review.policy!r}")
         if review.truncated:
             return self._passed(review, f"{policy.name}: not checked, too large")
         if review.memo is not None and review.memo.startswith(RESTORE):
@@ -234,7 +238,7 @@ class Handlers:
                 note=words.note(policy.name, judgement),
             )
         if judgement.failures:
-            raise RuntimeError("a detector failed")
+            raise RuntimeError(words.note(policy.name, judgement))
         edits = changed_texts(policy, review, judgement, originals)
         if edits:
             return Verdict(
@@ -313,7 +317,7 @@ def _advanced(
 
 
 def _gone(hop: Hop[Journey]) -> Rejection:
-    return hop.reject(503, "The request has ended before its prompt was checked.", code="content_gone")
+    return hop.reject(503, "The request ended before its prompt was checked.", code="content_gone")
 
 
 def _unchecked(hop: Hop[Journey]) -> Rejection:

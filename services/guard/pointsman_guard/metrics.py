@@ -22,11 +22,11 @@ class GuardMetrics:
             registry=registry,
         )  # fmt: skip
         self._found: Final = Counter(
-            "pointsman_guard_found", "Findings by category and what was done.",
+            "pointsman_guard_found", "Findings by category and action.",
             ["direction", "policy", "category", "action"], registry=registry,
         )  # fmt: skip
         self._failed: Final = Counter(
-            "pointsman_guard_detector_failures", "Checks that a detector couldn't make.", ["policy", "detector"],
+            "pointsman_guard_detector_failures", "Checks in which a detector failed.", ["policy", "detector"],
             registry=registry,
         )  # fmt: skip
         self._seconds: Final = Histogram(

@@ -10,9 +10,9 @@ from pointsman_guard.domain.linear_model import trained
 def main() -> None:
     """Read, fit, write."""
     parser = argparse.ArgumentParser(prog="python -m pointsman_guard.training", description=__doc__)
-    parser.add_argument("found", type=Path, help="texts that are to be found, one a line")
-    parser.add_argument("harmless", type=Path, help="texts that aren't")
-    parser.add_argument("model", type=Path, help="the file to write")
+    parser.add_argument("found", type=Path, help="texts that the model must find, one per line")
+    parser.add_argument("harmless", type=Path, help="harmless texts, one per line")
+    parser.add_argument("model", type=Path, help="the file of the model, which is written")
     told = parser.parse_args()
     found, harmless = (
         [fold(line) for line in file.read_text(encoding="utf-8").splitlines() if line.strip()]

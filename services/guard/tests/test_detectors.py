@@ -77,7 +77,9 @@ async def test_a_guardian_model_says_it_in_words(words: str, categories: list[st
     outside = Outside({"choices": [{"message": {"content": f"\n\n{words}"}}]})
     said = await judged(outside, {"use": "chat-guardian", "url": URL, "model": "llama-guard"})
     if categories is None:
-        assert said.failures == (DetectorFailure("chat-guardian", "gave an answer that is neither of the two"),)
+        assert said.failures == (
+            DetectorFailure("chat-guardian", "gave an answer that begins with neither 'safe' nor 'unsafe'"),
+        )
     else:
         assert list(said.categories) == categories
 
@@ -122,7 +124,7 @@ def test_a_model_that_is_none_is_refused_with_the_configuration() -> None:
         policy(Outside(None), {"use": "linear", "file": "gone"})
     with pytest.raises(ConfigError, match="isn't a model"):
         policy(Outside(None, {"m": b"{}"}), {"use": "linear", "file": "m"})
-    with pytest.raises(ValueError, match="both kinds"):
+    with pytest.raises(ValueError, match="harmless texts"):
         trained(["a"], [True])
 
 

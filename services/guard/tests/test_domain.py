@@ -261,7 +261,7 @@ def guards(**policies: object) -> dict[str, object]:
     ("document", "problem"),
     [
         (guards(a={"detectors": ["paterns"]}), "did you mean 'patterns'"),
-        (guards(a={"detectors": [{"use": "patterns", "patterns": {"x": ["("]}}]}), "an expression can't be used"),
+        (guards(a={"detectors": [{"use": "patterns", "patterns": {"x": ["("]}}]}), "an expression is invalid"),
         (guards(a={"detectors": []}), "at least 1"),
         (guards(a={"actions": {"pii": "mask"}}), "'block', 'redact', 'flag' or 'ignore'"),
         (guards(a={"action": {}}), "did you mean 'actions'"),

@@ -31,7 +31,7 @@ class LinearModel:
 
     def __init__(self, sizes: Sequence[int], bits: int, weights: Floats, bias: float) -> None:
         if len(weights) != 1 << bits or not sizes or min(sizes) < 1:
-            raise ValueError("weights, bits and sizes don't belong together")
+            raise ValueError("the model needs 2^bits weights, and at least one size, each 1 or more")
         self.sizes: Final = tuple(sizes)
         self.bits: Final = bits
         self.weights: Final = weights
@@ -84,7 +84,7 @@ def trained(
 ) -> LinearModel:
     """Fit by gradient descent with Adagrad's steps (Duchi et al., 2011); both classes have equal weight."""
     if not any(labels) or all(labels):
-        raise ValueError("texts of both kinds are needed")
+        raise ValueError("both texts to find and harmless texts are needed")
     rows = [features(text, sizes, bits) for text in texts]
     share = sum(labels) / len(labels)
     weights = np.zeros(1 << bits, np.float32)

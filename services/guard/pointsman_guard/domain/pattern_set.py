@@ -29,7 +29,7 @@ class PatternSet:
             self._allowed: Final = Expressions(allowed, case_sensitive=False)
             self._expressions: Final = Expressions([fold(each.regex) for each in patterns], case_sensitive=False)
         except Unusable as error:
-            raise PluginError(f"{where!r}: an expression can't be used: {error}") from error
+            raise PluginError(f"{where!r}: an expression is invalid: {error}") from error
 
     @property
     def categories(self) -> list[str]:

@@ -55,4 +55,4 @@ class ChatGuardian(Guardian[ChatGuardianParams]):
             return [Finding(category, self.name) for category in categories]
         if words.startswith(params.safe.lower()):
             return ()
-        raise DetectorFailed("gave an answer that is neither of the two")
+        raise DetectorFailed(f"gave an answer that begins with neither {params.safe!r} nor {params.unsafe!r}")

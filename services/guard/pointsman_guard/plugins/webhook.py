@@ -49,7 +49,7 @@ class Webhook(Guardian[GuardianParams]):
         try:
             said = WebhookAnswer.model_validate(answer)
         except ValidationError:
-            raise DetectorFailed("gave an answer that can't be understood") from None
+            raise DetectorFailed("gave an answer that doesn't match the schema of webhooks") from None
         places = {checked.texts[at].part: at for at in shown}
         found: list[Finding] = []
         for each in said.findings:
