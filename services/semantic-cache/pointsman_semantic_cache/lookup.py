@@ -61,7 +61,7 @@ class Lookup:
         policy = around.configuration.revisions[journey.revision].compiled
         cache = policy.caches.get(self._name)
         if cache is None:
-            return self._go_on("bypass", "no such cache")
+            return self._go_on("bypass", f"no cache {self._name}")
         why_not = _passed_by(journey, cache, self._wished, self._guarded)
         if why_not is not None:
             return self._go_on("bypass", why_not)
@@ -278,7 +278,7 @@ def _passed_by(journey: Journey, cache: Cache, wished: Wishes, guarded: Guarded 
     if journey.target is None:
         return "no model yet"
     if guarded is not None and guarded.restores:
-        return "the client's own data comes back"
+        return "the guard restores the client's own data"
     if nameless(journey):
         return "neither tenant nor subject"
     if cache.max_temperature is not None and named(journey.request.api).generates:

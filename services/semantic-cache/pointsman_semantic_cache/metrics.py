@@ -20,7 +20,7 @@ class CacheMetrics:
     def __init__(self, registry: CollectorRegistry, memory: MemoryStore) -> None:
         self._lookups: Final = Counter(
             "pointsman_cache_lookups",
-            "Requests by what became of them (hit, semantic, miss, bypass, failed) and the client's plan.",
+            "Requests by result (hit, semantic, miss, bypass, failed) and the client's plan.",
             ["cache", "result", "plan"],
             registry=registry,
         )
@@ -28,18 +28,18 @@ class CacheMetrics:
         self._plans: Final = PlanLabels()
         self._refused: Final = Counter(
             "pointsman_cache_gate_refusals",
-            "Close questions whose answer wouldn't do, by what differs.",
+            "Close questions that the gate rejected, by the difference that it found.",
             ["cache", "difference"],
             registry=registry,
         )
         self._answers: Final = Counter(
             "pointsman_cache_answers",
-            "Answers by why they aren't kept (kept: they are) and the client's plan.",
+            "Answers by the reason for not keeping them (`kept`: they are kept) and the client's plan.",
             ["cache", "outcome", "plan"],
             registry=registry,
         )
         self._evicted: Final = Counter(
-            "pointsman_cache_evicted", "Answers that had to go for others.", ["cache"], registry=registry
+            "pointsman_cache_evicted", "Answers that were evicted to make room.", ["cache"], registry=registry
         )
         self._embedding: Final = Histogram(
             "pointsman_cache_embedding_seconds", "Time to embed a question.", buckets=_BUCKETS, registry=registry

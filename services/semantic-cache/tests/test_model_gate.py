@@ -252,10 +252,10 @@ async def test_a_service_compares_in_both_orders_and_the_lower_score_counts(
     ("status", "answer", "words"),
     [
         (424, None, "answers 424"),
-        (200, {"error": "secret"}, "no scores from 0 to 1"),
-        (200, [{"index": 0, "score": 7.5}], "no scores from 0 to 1"),
-        (200, [], "not one score for one text"),
-        (200, [{"index": 1, "score": 0.9}], "not one score for one text"),
+        (200, {"error": "secret"}, "with scores from 0 to 1"),
+        (200, [{"index": 0, "score": 7.5}], "with scores from 0 to 1"),
+        (200, [], "with one score for each text"),
+        (200, [{"index": 1, "score": 0.9}], "with one score for each text"),
     ],
 )
 async def test_a_service_that_gives_no_scores_is_logged_without_the_questions(

@@ -38,7 +38,7 @@ class KvMetrics(Collector):
         malformed = CounterMetricFamily("pointsman_kv_batches_malformed", "Batches that couldn't be read")
         malformed.add_metric([], speaker.malformed)
         messages = CounterMetricFamily(
-            "pointsman_kv_messages", "Messages about the KV cache, by whether the bus took them", labels=["outcome"]
+            "pointsman_kv_messages", "Messages about the KV cache, by whether the bus accepted them", labels=["outcome"]
         )
         messages.add_metric(["sent"], speaker.sent)
         messages.add_metric(["unsent"], speaker.unsent)

@@ -74,7 +74,7 @@ class WorkerAgentSettings(ServiceSettings):
     @classmethod
     def _is_http(cls, value: str | None) -> str | None:
         if value is not None and not value.startswith(("http://", "https://")):
-            raise ValueError(f"{value!r}: the URL of an engine begins with http:// or https://")
+            raise ValueError(f"{value!r}: the URL of an engine must begin with http:// or https://")
         if value is not None and not has_host(value):
             raise ValueError(f"{value!r}: no host; e.g. http://127.0.0.1:8000")
         return value
@@ -83,7 +83,7 @@ class WorkerAgentSettings(ServiceSettings):
     @classmethod
     def _is_zeromq(cls, value: str | None) -> str | None:
         if value is not None and not value.startswith(("tcp://", "ipc://")):
-            raise ValueError(f"{value!r}: a ZeroMQ endpoint begins with tcp:// or ipc://")
+            raise ValueError(f"{value!r}: a ZeroMQ endpoint must begin with tcp:// or ipc://")
         return value
 
     @model_validator(mode="after")

@@ -46,7 +46,7 @@ def test_edges_may_reach_the_engine_by_another_address_than_the_agent(monkeypatc
 @pytest.mark.parametrize(
     ("env", "complaint"),
     [
-        ({"ENGINE_URL": "127.0.0.1:8000"}, "begins with http:// or https://"),
+        ({"ENGINE_URL": "127.0.0.1:8000"}, "must begin with http:// or https://"),
         ({"ENGINE_URL": "http://:8000"}, "no host; e.g. http://127.0.0.1:8000"),
         ({"ADVERTISE_URL": "http://[::1"}, "no host"),
         ({"LABELS": "rack=1"}, "in JSON"),

@@ -64,10 +64,10 @@ class OnnxEmbedder:
 
 
 class Embedders(MadeOnce[Embeddings, Embedder]):
-    """Without one only the very same requests are answered again."""
+    """Without one only identical requests are answered from the cache."""
 
     def __init__(self) -> None:
-        without = "only the very same requests are answered again"
+        without = "only identical requests are answered from the cache"
         super().__init__("embedder", _built, EmbedderUnavailable, without=without, hint=_hint)
 
 

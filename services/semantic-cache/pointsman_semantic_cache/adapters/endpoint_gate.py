@@ -52,7 +52,7 @@ class EndpointGate:
             ranks = _ANSWER.validate_json(body)
         except ValidationError:
             # Its text quotes the answer, which may quote the question.
-            raise GateUnavailable("the gate's endpoint gives no scores from 0 to 1") from None
+            raise GateUnavailable("the gate's endpoint must answer with scores from 0 to 1") from None
         if [rank.index for rank in ranks] != [0]:
-            raise GateUnavailable("the gate's endpoint gives not one score for one text")
+            raise GateUnavailable("the gate's endpoint must answer with one score for each text")
         return ranks[0].score

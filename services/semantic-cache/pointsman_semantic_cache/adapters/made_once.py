@@ -57,7 +57,7 @@ class MadeOnce(Generic[S, M]):
         """The object of these settings. Raises `unavailable`."""
         made = await asyncio.shield(self._begin(settings))
         if made is None:
-            raise self._unavailable(self._problems.get(settings, "it is tried again"))
+            raise self._unavailable(self._problems.get(settings, "loading it is retried"))
         return made
 
     async def close(self) -> None:

@@ -40,10 +40,10 @@ class OnnxGate:
 
 
 class ModelGates(MadeOnce[GateSettings, ModelGate]):
-    """Without one only the very same requests are answered again."""
+    """Without one only identical requests are answered from the cache."""
 
     def __init__(self) -> None:
-        without = "only the very same requests are answered again"
+        without = "only identical requests are answered from the cache"
         super().__init__("gate", _built, GateUnavailable, without=without)
 
 

@@ -79,7 +79,7 @@ def read(file: Path) -> Iterator[tuple[Partition, CacheEntry]]:
             raise SnapshotUnreadable(f"its format is {head.format}, not {FORMAT}")
         entries = list(_entries(head.entries, bodies))
     except ValidationError as error:
-        raise SnapshotUnreadable("its head isn't understood") from error
+        raise SnapshotUnreadable("its header can't be read") from error
     except (zipfile.BadZipFile, KeyError, ValueError, TypeError) as error:
         raise SnapshotUnreadable(type(error).__name__) from error
     return iter(entries)

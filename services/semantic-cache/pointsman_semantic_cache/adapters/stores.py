@@ -53,7 +53,12 @@ class Stores:
         try:
             entries = snapshot.read(self._file)
         except (OSError, snapshot.SnapshotUnreadable) as problem:
-            _log.error("snapshot_unreadable", file=str(self._file), reason=str(problem), hint="it is left out")
+            _log.error(
+                "snapshot_unreadable",
+                file=str(self._file),
+                reason=str(problem),
+                hint="the service starts with an empty cache",
+            )
             return
         for partition, entry in entries:
             if entry.expires_ms > now_ms:

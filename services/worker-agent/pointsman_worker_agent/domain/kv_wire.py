@@ -102,7 +102,7 @@ class Decoder:
             raise MalformedBatch("BlockStored: token_ids don't fill its blocks")
         lora, extra, parent = fields.get("lora_name"), fields.get("extra_keys"), fields.get("parent_block_hash")
         if parent is not None and not isinstance(parent, int | bytes):
-            raise MalformedBatch("BlockStored: parent_block_hash is no hash")
+            raise MalformedBatch("BlockStored: parent_block_hash isn't a hash")
         return [
             BlocksStored(
                 hashes,
@@ -140,7 +140,7 @@ def _fields(value: object, names: tuple[str, ...], what: str) -> dict[str, objec
 def _hashes(fields: dict[str, object]) -> list[EngineHash]:
     hashes = fields.get("block_hashes")
     if not isinstance(hashes, list):
-        raise MalformedBatch("block_hashes is no list")
+        raise MalformedBatch("block_hashes isn't a list")
     for each in cast("list[object]", hashes):
         if not isinstance(each, int | bytes):
             raise MalformedBatch("block_hashes: neither numbers nor bytes")
@@ -151,5 +151,5 @@ def _number(value: object, name: str) -> int:
     if value is None:
         return 0
     if not isinstance(value, int):
-        raise MalformedBatch(f"{name} is no number")
+        raise MalformedBatch(f"{name} isn't a number")
     return value
