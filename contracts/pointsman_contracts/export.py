@@ -47,7 +47,7 @@ def differences(folder: Path) -> list[str]:
     found = {
         str(path.relative_to(folder)) for part in ("schemas", "asyncapi") for path in (folder / part).glob("*.json")
     }
-    problems = [f"{path}: is generated no more; delete it" for path in sorted(found - set(wanted))]
+    problems = [f"{path}: is no longer generated; delete it" for path in sorted(found - set(wanted))]
     for path, text in wanted.items():
         file = folder / path
         if not file.exists():

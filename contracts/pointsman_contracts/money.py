@@ -17,7 +17,7 @@ def nanos(dollars: Decimal | str | float) -> int:
             return int(amount * NANOS)
     except InvalidOperation:
         pass  # no number, or too large a one
-    raise ValueError(f"{dollars!r} is no amount of money; write dollars, e.g. 12.50")
+    raise ValueError(f"{dollars!r} is not an amount of money; write dollars, e.g. 12.50")
 
 
 def dollars(amount: int, places: int = 9) -> str:

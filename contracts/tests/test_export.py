@@ -25,7 +25,7 @@ def test_a_stale_a_missing_and_a_superfluous_file_are_named(tmp_path: Path) -> N
     (tmp_path / "schemas/pool.snapshot.v1.json").unlink()
     (tmp_path / "schemas/old.v1.json").write_text("{}", encoding="utf-8")
     assert sorted(export.differences(tmp_path)) == [
-        "schemas/old.v1.json: is generated no more; delete it",
+        "schemas/old.v1.json: is no longer generated; delete it",
         "schemas/pool.snapshot.v1.json: is missing",
         "schemas/worker.load.v1.json: differs from the models",
     ]

@@ -18,9 +18,7 @@ def _is_http(value: str) -> str:
     if parts.scheme not in ("http", "https"):
         raise ValueError(f"{value!r}: the URL must begin with http:// or https://")
     if parts.username is not None or parts.password is not None:
-        raise ValueError(
-            "the URL must not contain a user or a password; use the key `credential` if this section has it"
-        )
+        raise ValueError("the URL must have no user and no password; use the key `credential` if this section has it")
     if "\\" in value or not value.isprintable() or " " in value:
         raise ValueError("the URL has a space, a backslash or an unprintable character; percent-encode it")
     if not parts.hostname:

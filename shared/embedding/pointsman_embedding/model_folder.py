@@ -44,7 +44,9 @@ class ModelFolder:
         self._inputs = [each.name for each in self._session.get_inputs()]
         unknown = sorted(set(self._inputs) - _INPUTS)
         if unknown:
-            raise ModelUnusable(f"{folder} wants {', '.join(unknown)}; known inputs: {', '.join(sorted(_INPUTS))}")
+            raise ModelUnusable(
+                f"{folder} needs the unknown inputs {', '.join(unknown)}; known inputs: {', '.join(sorted(_INPUTS))}"
+            )
         # Models ship with a fixed padding, which makes the shortest text cost the longest one's time.
         self.tokenizer.no_padding()
         self._folder: Final = folder

@@ -40,7 +40,7 @@ class PairModel:
         try:
             self._likelihood("one", "other")
         except ModelFailed as error:
-            raise ModelUnusable(f"{folder} compares no two texts ({error})") from error
+            raise ModelUnusable(f"{folder} can't compare two texts ({error})") from error
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="pair-model")
 
     @property

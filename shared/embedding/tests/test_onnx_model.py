@@ -55,7 +55,10 @@ def test_a_model_with_an_unknown_input_is_refused_before_a_text_comes(model_fold
     opsets = [helper.make_opsetid("", 17)]
     onnx.save(helper.make_model(graph, opset_imports=opsets, ir_version=8), str(tmp_path / "model.onnx"))
     shutil.copy(model_folder / "tokenizer.json", tmp_path)
-    with pytest.raises(ModelUnusable, match="wants position_ids; known inputs: attention_mask, input_ids, token_type"):
+    with pytest.raises(
+        ModelUnusable,
+        match="needs the unknown inputs position_ids; known inputs: attention_mask, input_ids, token_type",
+    ):
         OnnxModel(tmp_path)
     (tmp_path / "model.onnx").unlink()
     (tmp_path / "model.onnx").symlink_to(model_folder / "model.onnx")

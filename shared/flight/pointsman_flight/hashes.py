@@ -31,5 +31,5 @@ class HashesTaken:
             return kind(value)
         begin, self._taken = self._taken, self._taken + value * HASH_BYTES
         if value < 0 or self._taken > len(self._hashes):
-            raise ValueError(f"{self._taken} bytes of block hashes wanted, {len(self._hashes)} are there")
+            raise ValueError(f"{self._taken} bytes of block hashes are needed, but only {len(self._hashes)} are stored")
         return kind(self._hashes[begin : self._taken])

@@ -253,7 +253,7 @@ def test_records_with_more_block_hashes_than_there_are_cannot_be_read(tmp_path: 
     writer = SegmentWriter(tmp_path, header())
     writer.append([counted(2)._replace(hashes=hashes((1,)))])
     writer.end("closed")
-    with pytest.raises(LogError, match="16 bytes of block hashes wanted, 8 are there"):
+    with pytest.raises(LogError, match="16 bytes of block hashes are needed, but only 8 are stored"):
         read(writer.path)
 
 

@@ -78,7 +78,7 @@ def test_mistakes_in_several_places_are_all_reported() -> None:
         ),
         (
             "preprocessing:\n  - {use: request-limit, rate: x}\n",
-            "preprocessing.0.rate: request processor 'request-limit' (request-limit): rate: 'x' is no rate",
+            "preprocessing.0.rate: request processor 'request-limit' (request-limit): rate: 'x' is not a rate",
             "(line 2)",
         ),
         (
@@ -88,11 +88,11 @@ def test_mistakes_in_several_places_are_all_reported() -> None:
         ),
         (
             "guards:\n  a:\n    detectors:\n      - {use: patterns, patterns: {x: ['(']}}\n",
-            "guards.a.detectors.0: 'patterns': an expression can't be used: missing ): (",
+            "guards.a.detectors.0: 'patterns': an expression is invalid: missing ): (",
             "(line 4)",
         ),
         ("# cut off\n", "the configuration is empty; write at least `pools` or `providers`", ""),
-        ("pools: {}\nstages:\n  my stage: {}\n", "stages.my stage: a stage's name has letters, digits", "(line 3)"),
+        ("pools: {}\nstages:\n  my stage: {}\n", "stages.my stage: a stage's name may have only letters, digits", "(line 3)"),
     ],
 )
 def test_a_mistake_is_reported_at_its_key_and_line(text: str, start: str, end: str) -> None:

@@ -78,7 +78,9 @@ class Kubernetes(Section):
         if (self.inference_pool is None) == (not self.selector):
             raise ValueError("name the pods either by `inference_pool` or by `selector` and `ports`")
         if bool(self.selector) != bool(self.ports):
-            raise ValueError("`selector` and `ports` must be given together; an InferencePool has its own `targetPorts`")
+            raise ValueError(
+                "`selector` and `ports` must be given together; an InferencePool has its own `targetPorts`"
+            )
         if len(set(self.ports)) < len(self.ports):
             raise ValueError("`ports` has a port twice")
         _check_kind(self.engine, self.health, self.metrics_port, "metrics_port")
