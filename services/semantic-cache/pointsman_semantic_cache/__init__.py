@@ -1,1 +1,1 @@
-"""Answers requests again that were answered before."""
+"""Answers a request from the stored response to an equal or equivalent one."""

@@ -5,5 +5,5 @@ from pointsman_semantic_cache.domain.policy import compile_policy
 
 
 def check(config: Config) -> None:
-    """Raise ConfigError when this service would refuse the configuration."""
+    """Raise ConfigError when this service would reject the configuration."""
     compile_policy(config)

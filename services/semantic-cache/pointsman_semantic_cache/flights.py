@@ -1,4 +1,4 @@
-"""Identical requests at once: the first one asks a model, the others wait for its answer, for a while."""
+"""Joins identical requests at the same time: the first one asks a model, the others wait for its answer for a while."""
 
 import asyncio
 from typing import Final
@@ -24,7 +24,7 @@ class _Flight:
 
 
 class Flights:
-    """Those of one process. Times are of its event loop."""
+    """The open requests of one process. Times are of its event loop."""
 
     def __init__(self) -> None:
         self._flights: Final[dict[Key, _Flight]] = {}
@@ -51,7 +51,7 @@ class Flights:
         return 0.0 if flight is None else max(0.0, flight.until - asyncio.get_running_loop().time())
 
     async def wait(self, key: Key) -> None:
-        """Until the answer is kept, or isn't going to be, or was waited for long enough."""
+        """Wait until the answer is stored, it is known that none will be, or the time is up."""
         flight = self._flights.get(key)
         if flight is None:
             return
@@ -66,7 +66,7 @@ class Flights:
                 flight.waiting.remove(future)
 
     def land(self, key: Key) -> None:
-        """The answer is kept, or isn't going to be."""
+        """End the wait: the answer is stored, or none will be."""
         flight = self._flights.pop(key, None)
         for future in flight.waiting if flight is not None else ():
             if not future.done():

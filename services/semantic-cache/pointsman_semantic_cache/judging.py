@@ -1,4 +1,4 @@
-"""Which of the close questions has the answer: by their words, or by a model where one is configured."""
+"""Decides which close question has the answer: by their words, or by a model where one is configured."""
 
 import asyncio
 from collections.abc import Sequence

@@ -39,7 +39,7 @@ Outcome = Journey | Answer
 
 
 class Lookup:
-    """A request goes on, degraded, without the parts that are missing."""
+    """The lookup of one request. Without a missing part, e.g. the store, the request continues degraded."""
 
     def __init__(self, around: CacheSurroundings, journey: Journey, hop: Hop[Journey]) -> None:
         self._around = around
@@ -80,7 +80,7 @@ class Lookup:
     def _exactly(
         self, cache: Cache, memo: memos.Memo, question: CacheQuestion | None = None
     ) -> Outcome | Awaitable[Outcome]:
-        """The answer to the very same request, or what comes then. `question`: if the body has been read."""
+        """The answer to an identical request, else the next outcome. `question`: None before the body is read."""
         entry = None
         try:
             store = self._around.stores.of(cache)
@@ -140,7 +140,7 @@ class Lookup:
         return not self._waited
 
     def _keeps(self) -> bool:
-        """Whether the answer comes by here."""
+        """Whether this stage gets the answer, too."""
         journey = self._journey
         for stage in journey.response:
             if stage.service == SERVICE and _named(stage) == self._name:
@@ -217,7 +217,7 @@ class Lookup:
         return asked(journey.request.api, body, journey.body) or self._go_on("bypass", "not a JSON object")
 
     def _without(self, what: str, problem: Exception, memo: memos.Memo | None = None) -> Journey:
-        """The journey, for want of something."""
+        """The journey, degraded, because a part is missing."""
         return self._go_on("miss", "unavailable", memo=memo, missing=self._around.missing.note(what, problem))
 
     def _answered(self, cache: Cache, entry: CacheEntry, result: str, note: str) -> Answer:
@@ -260,7 +260,7 @@ class Lookup:
         return self._hop.advance(note=f"{result}: {note}", **changes)
 
     def _land(self) -> None:
-        """No answer to this request is going to be kept."""
+        """End the wait of identical requests: no answer to this one will be stored."""
         if self._flight is not None:
             self._around.flights.land(self._flight)
 

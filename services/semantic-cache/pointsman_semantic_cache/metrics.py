@@ -62,7 +62,7 @@ class CacheMetrics:
         held.set_function(lambda: memory.held_in_all)
 
     def looked_up(self, cache: str, result: str, plan: str) -> None:
-        """A request went through; `plan` is the client's, empty where it is unknown."""
+        """Count a lookup; `plan` is the client's, empty where it is unknown."""
         key = (cache, result, self._plans.of(plan))
         counter = self._results.get(key)
         if counter is None:
@@ -74,7 +74,7 @@ class CacheMetrics:
         self._refused.labels(cache, difference).inc()
 
     def gate_failed(self, cache: str) -> None:
-        """The gate's model compared nothing, or not in time."""
+        """The gate's model failed, or took too long."""
         self._gate_failures.labels(cache).inc()
 
     def kept(self, cache: str, why_not: str | None, plan: str) -> None:
@@ -83,7 +83,7 @@ class CacheMetrics:
         self._answers.labels(cache, outcome, self._plans.of(plan)).inc()
 
     def evicted(self, cache: str, count: int) -> None:
-        """Answers had to go."""
+        """Count evicted answers."""
         if count:
             self._evicted.labels(cache).inc(count)
 

@@ -17,7 +17,7 @@ from pointsman_semantic_cache.metrics import CacheMetrics
 
 
 class ContentSource(Protocol):
-    """Where a request's text is."""
+    """Reads the body of a request."""
 
     async def body(self, edge: str, request_id: str) -> bytes:
         """As `ContentClient.body`."""
@@ -36,7 +36,7 @@ class StoreOf(Protocol):
         ...
 
     async def renew_snapshot(self) -> None:
-        """No snapshot has what this process has forgotten. Raises StoreUnavailable."""
+        """Replace the snapshot, so that it lacks deleted answers. Raises StoreUnavailable."""
         ...
 
 
@@ -58,7 +58,7 @@ class GateOf(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class CacheSurroundings:
-    """Of one process."""
+    """The surroundings of one process."""
 
     instance: str
     configuration: Configuration[CachePolicy]

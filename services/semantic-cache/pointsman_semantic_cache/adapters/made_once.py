@@ -9,12 +9,12 @@ from pointsman_runtime.telling.logs import Log
 
 
 class Closable(Protocol):
-    """The objects."""
+    """An object that holds connections or threads."""
 
     name: str
 
     async def close(self) -> None:
-        """No more is asked."""
+        """Release what it holds; it isn't used again."""
         ...
 
 
@@ -23,7 +23,7 @@ M = TypeVar("M", bound=Closable)
 
 
 class MadeOnce(Generic[S, M]):
-    """Makes each once; one that can't be made is tried again with the next configuration."""
+    """Makes each object once; making one that failed is retried with the next configuration."""
 
     def __init__(
         self,

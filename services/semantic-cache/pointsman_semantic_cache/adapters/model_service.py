@@ -11,7 +11,7 @@ from pointsman_semantic_cache.adapters.references import ReferenceMissing, secre
 
 
 class ServiceSilent(Exception):
-    """It can't be asked, or doesn't answer."""
+    """The service can't be reached, or doesn't answer."""
 
     def __init__(self, what: str, detail: str = "") -> None:
         super().__init__(what, detail)
@@ -20,7 +20,7 @@ class ServiceSilent(Exception):
 
 
 class ServiceAnswer(NamedTuple):
-    """An answer."""
+    """The status and the body of an answer."""
 
     status: int
     body: bytes

@@ -1,5 +1,5 @@
-"""Answers kept in a PostgreSQL with pgvector, for every replica of the service: what outgrows one process, or outlives
-it. The partition is part of every query's condition, before any distance."""
+"""Stores answers in a PostgreSQL with pgvector, for all replicas of the service: they may outgrow the memory of one
+process, and outlive it. The partition is part of every query's condition, before any distance."""
 
 # asyncpg has no type information of its own.
 # pyright: reportUnknownMemberType=false, reportUnknownVariableType=false, reportUnknownArgumentType=false

@@ -5,7 +5,7 @@ from pathlib import Path
 
 
 class ReferenceMissing(Exception):
-    """There is nothing where a reference points to."""
+    """The variable or file of a reference is missing, unreadable or empty."""
 
 
 def secret(reference: str) -> str:

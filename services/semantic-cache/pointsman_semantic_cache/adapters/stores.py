@@ -47,7 +47,7 @@ class Stores:
         return [self.memory, *self._databases.values()]
 
     def load(self, now_ms: int) -> None:
-        """Take over what the process before this one kept, as far as it still counts."""
+        """Load the answers that the previous process stored and that haven't expired."""
         if self._file is None or not self._file.exists():
             return
         try:
@@ -67,7 +67,7 @@ class Stores:
         _log.info("snapshot_loaded", entries=len(self.memory))
 
     def tick(self, now_ms: int) -> None:
-        """Forget what counts no more, and write a snapshot if anything changed."""
+        """Delete expired answers, and write a snapshot if anything changed."""
         self.memory.expire(now_ms)
         if self._file is not None and self._written != self.memory.changes:
             self._begin(self._file)
@@ -87,7 +87,7 @@ class Stores:
         self._begin(self._file)
 
     async def close(self) -> None:
-        """Write what isn't written, and close connections."""
+        """Write the last changes, and close connections."""
         if self._writing is not None:
             await self._writing
         if self._file is not None and self._written != self.memory.changes:

@@ -15,14 +15,14 @@ ways; and what the gate reads of a text is read on the event loop."""
 
 
 class EmbedderUnavailable(Exception):
-    """There is no embedder, or it doesn't answer. The text is advice for the operator and never has a prompt."""
+    """The embedder is missing or doesn't answer. The text is advice for the operator and never has a prompt."""
 
     def __init__(self, what: str, detail: str = "") -> None:
         super().__init__(f"{what} ({detail})" if detail else what)
 
 
 class Embedder(Protocol):
-    """Turns texts into vectors whose product is how much they mean the same, in [-1,1]."""
+    """Turns texts into vectors. The product of two vectors is the similarity of their texts, in [-1,1]."""
 
     name: str
     """Vectors of different names are never compared."""
@@ -34,5 +34,5 @@ class Embedder(Protocol):
         ...
 
     async def close(self) -> None:
-        """No more is asked."""
+        """Release what it holds; it isn't used again."""
         ...

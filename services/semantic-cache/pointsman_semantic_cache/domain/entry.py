@@ -22,7 +22,7 @@ UNCHECKED: Final = "none"
 
 
 class Partition(NamedTuple):
-    """Who shares answers. Nothing is ever looked for in another partition."""
+    """The clients that share answers. A lookup never reads another partition."""
 
     cache: str
     tenant: str

@@ -1,4 +1,4 @@
-"""Answers kept in this process: a table for the very same requests, and a matrix of vectors for each partition.
+"""Answers kept in this process: a table for identical requests, and a matrix of vectors for each partition.
 
 Partitions are small, so that every question of one is looked at: 10,000 vectors of 384 places cost 0.2 ms, and the
 closest are always found.
@@ -66,7 +66,7 @@ class _Questions:
 
 
 class MemoryStore:
-    """Implements `Store`. What wasn't asked for longest goes first."""
+    """Implements `Store`. The least recently used answers are evicted first."""
 
     def __init__(self) -> None:
         self._entries: OrderedDict[EntryPlace, CacheEntry] = OrderedDict()
@@ -88,7 +88,7 @@ class MemoryStore:
         return sum(self._bytes.values())
 
     def entries(self) -> Iterator[tuple[Partition, CacheEntry]]:
-        """Every answer, the one that wasn't asked for longest first."""
+        """Every answer, the least recently used first."""
         return ((place.partition, entry) for place, entry in self._entries.items())
 
     def exact(self, partition: Partition, key: bytes, now_ms: int) -> CacheEntry | None:
@@ -145,7 +145,7 @@ class MemoryStore:
         return len(gone)
 
     def expire(self, now_ms: int) -> int:
-        """Forget what counts no more; returns how many answers that were."""
+        """Delete expired answers; returns their number."""
         gone = [place for place, entry in self._entries.items() if entry.expires_ms <= now_ms]
         for place in gone:
             self._forget(place)

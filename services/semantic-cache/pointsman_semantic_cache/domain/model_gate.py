@@ -8,7 +8,7 @@ from pointsman_semantic_cache.domain.store import Near
 
 
 class GateUnavailable(Exception):
-    """There is no model, or it fails. The text is advice for the operator and never has a question."""
+    """The model is missing or fails. The text is advice for the operator and never has a question."""
 
     def __init__(self, what: str, detail: str = "") -> None:
         super().__init__(f"{what} ({detail})" if detail else what)
@@ -25,7 +25,7 @@ class ModelGate(Protocol):
         ...
 
     async def close(self) -> None:
-        """No more is asked."""
+        """Release what it holds; it isn't used again."""
         ...
 
 

@@ -1,4 +1,4 @@
-"""Who shares answers with the client of a request."""
+"""Finds the partition of a request: the clients that share its answers."""
 
 from pointsman_contracts.guarding import Guarded
 from pointsman_contracts.identity import IDENTITY, person

@@ -21,7 +21,7 @@ class ProfilePolicy(NamedTuple):
     """The part of a profile that concerns cached answers."""
 
     epoch: str
-    """Changes with everything that decides what an answer may say and who checks it."""
+    """Changes with every setting that decides what an answer may say and which guard checks it."""
     guarded: bool
     """A guard looks at answers, and what it says is done."""
 

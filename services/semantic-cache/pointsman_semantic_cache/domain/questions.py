@@ -28,7 +28,7 @@ class _Text(NamedTuple):
 
 
 class OpenQuestions:
-    """Those of one process. Times are of any clock that only goes forward."""
+    """The open questions of one process. Times are of any monotonic clock."""
 
     def __init__(self, most_bytes: int = MOST_BYTES) -> None:
         self._most_bytes: Final = most_bytes
@@ -39,7 +39,7 @@ class OpenQuestions:
         return len(self._texts)
 
     def remember(self, asking: Asking, text: str, now_s: float) -> None:
-        """Until the answer comes."""
+        """Keep the text until the answer comes."""
         self.take(asking)
         size = len(text.encode("utf-8", "surrogatepass"))
         self._texts[asking] = _Text(text, size, now_s + LONGEST_S)
@@ -48,7 +48,7 @@ class OpenQuestions:
             self.take(next(iter(self._texts)))
 
     def take(self, asking: Asking) -> str | None:
-        """The text, which is forgotten; None where this process has none."""
+        """Remove and return the text; None when this process doesn't have it."""
         found = self._texts.pop(asking, None)
         if found is None:
             return None
@@ -56,7 +56,7 @@ class OpenQuestions:
         return found.text
 
     def expire(self, now_s: float) -> None:
-        """Forget what waited for too long."""
+        """Forget texts whose answers never came."""
         while self._texts:
             asking, oldest = next(iter(self._texts.items()))
             if oldest.until_s > now_s:

@@ -1,4 +1,4 @@
-"""Where answers are kept, as lookups and populating see it."""
+"""The interface of the stores of answers."""
 
 from collections.abc import Awaitable, Sequence
 from typing import NamedTuple, Protocol
@@ -24,7 +24,7 @@ class EntryStore(Protocol):
     """Every method raises StoreUnavailable. It returns an awaitable where a store outside the process is asked."""
 
     def exact(self, partition: Partition, key: bytes, now_ms: int) -> CacheEntry | Awaitable[CacheEntry | None] | None:
-        """The answer to the very same request; None when there is none that still counts."""
+        """The answer to an identical request; None when none is stored, or it has expired."""
         ...
 
     async def near(self, partition: Partition, meaning: Meaning, threshold: float, now_ms: int) -> Sequence[Near]:
@@ -33,8 +33,8 @@ class EntryStore(Protocol):
         ...
 
     def put(self, partition: Partition, entry: CacheEntry, max_bytes: int) -> int | Awaitable[int]:
-        """Keep an answer, in place of the one before; returns how many others had to go to stay within `max_bytes` of
-        all partitions of the cache."""
+        """Store an answer, in place of the one before; returns how many others were evicted to stay within `max_bytes`
+        of all partitions of the cache."""
         ...
 
     async def purge(self, cache: str | None, tenant: str | None) -> int:
@@ -42,5 +42,5 @@ class EntryStore(Protocol):
         ...
 
     async def close(self) -> None:
-        """No more is asked."""
+        """Release what it holds; it isn't used again."""
         ...
