@@ -1,1 +1,1 @@
-"""What external providers are asked and answer."""
+"""Translates requests to external providers, and their answers."""

@@ -22,7 +22,7 @@ _CHOICES: Final = {"auto": "auto", "none": "none", "required": "any"}
 
 
 class Anthropic:
-    """The format. `max_tokens` is what a request gets that names no limit, which this API insists on."""
+    """The format. `max_tokens` is the limit of a request that sets none, because this API requires one."""
 
     def __init__(self, max_tokens: int) -> None:
         self._max_tokens = max_tokens

@@ -63,14 +63,14 @@ class Messages:
         return _MessageStream(self, Chunks(self.heading({}), include_usage=self._include_usage))
 
     def heading(self, message: Fields) -> Heading:
-        """What the answer begins with."""
+        """The heading of the answer, with the id of this message."""
         identity = message.get("id")
         question = self._question
         name = identity if isinstance(identity, str) else f"chatcmpl-{question.request_id}"
         return Heading(name, question.now_s, question.asked)
 
     def count(self, usage: JsonValue) -> None:
-        """Take usage over; a stream tells prompt tokens at its beginning and counts output until its end."""
+        """Record usage: a stream reports prompt tokens at its beginning, and the output so far until its end."""
         if not isinstance(usage, dict):
             return
         before = self.usage or Usage()

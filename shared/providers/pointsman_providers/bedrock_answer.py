@@ -69,7 +69,7 @@ class Converse:
         return _ConverseStream(self, Chunks(self._heading, include_usage=self._include_usage))
 
     def count(self, usage: JsonValue) -> None:
-        """Take usage over."""
+        """Record usage."""
         if not isinstance(usage, dict):
             return
         fresh, output = token_count(usage.get("inputTokens")), token_count(usage.get("outputTokens"))

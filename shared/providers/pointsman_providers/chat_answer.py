@@ -1,4 +1,4 @@
-"""OpenAI's chat completions, written: the whole document, or chunk by chunk."""
+"""Writes OpenAI's chat completions: the whole document, or chunk by chunk."""
 
 from collections.abc import Sequence
 from typing import Final, NamedTuple
@@ -11,7 +11,7 @@ from pointsman_providers.chat_messages import ToolCall
 
 
 class Heading(NamedTuple):
-    """What the document and every chunk say."""
+    """The fields of the document and of every chunk."""
 
     id: str
     created: int
@@ -59,11 +59,11 @@ class Chunks:
         self._bare = False
 
     def text(self, text: str) -> bytes:
-        """Some words of the answer."""
+        """A piece of the answer's text."""
         return self._chunk({"content": text})
 
     def reasoning(self, text: str) -> bytes:
-        """Some words of what the model thinks before it answers."""
+        """A piece of the reasoning."""
         return self._chunk({"reasoning_content": text})
 
     def call(self, identity: str, name: str) -> bytes:
@@ -75,7 +75,7 @@ class Chunks:
         return self._chunk({"tool_calls": [entry]})
 
     def arguments(self, text: str) -> bytes:
-        """Some of its arguments."""
+        """A piece of the call's arguments."""
         self._bare = self._bare and not text
         return self._chunk({"tool_calls": [{"index": self._calls, "function": {"arguments": text}}]}) if text else b""
 

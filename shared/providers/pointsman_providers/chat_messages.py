@@ -1,4 +1,4 @@
-"""The messages of OpenAI's chats, read into turns of two sides."""
+"""Reads the messages of OpenAI's chats into alternating turns of user and assistant."""
 
 import base64
 import binascii
@@ -14,13 +14,13 @@ Fields = Mapping[str, JsonValue]
 
 
 class ChatText(NamedTuple):
-    """Words."""
+    """A text."""
 
     text: str
 
 
 class Image(NamedTuple):
-    """A picture: its bytes in base64 with their media type, or where it is."""
+    """An image: its bytes in base64 with their media type, or its URL."""
 
     media_type: str | None
     data: str
@@ -28,7 +28,7 @@ class Image(NamedTuple):
 
 
 class ToolCall(NamedTuple):
-    """The model's wish to have a tool called."""
+    """A tool call by the model."""
 
     id: str
     name: str
@@ -36,7 +36,7 @@ class ToolCall(NamedTuple):
 
 
 class ToolResult(NamedTuple):
-    """What a tool answered."""
+    """The result of a tool call."""
 
     id: str
     parts: tuple[ChatText | Image, ...]
@@ -46,14 +46,14 @@ Part = ChatText | Image | ToolCall | ToolResult
 
 
 class ChatTurn(NamedTuple):
-    """What one side said; neighbouring turns are of different sides."""
+    """One turn, of the user or the assistant; neighbouring turns differ in that."""
 
     role: Literal["user", "assistant"]
     parts: tuple[Part, ...]
 
 
 def unsayable(field: str, who: str, why: str = "") -> Refusal:
-    """The end of a request: `who` has no word for `field`."""
+    """400: the provider `who` doesn't support `field`."""
     reason = f" {why}" if why else ""
     return Refusal(
         400,
@@ -64,7 +64,7 @@ def unsayable(field: str, who: str, why: str = "") -> Refusal:
 
 
 def read_turns(messages: JsonValue, who: str) -> tuple[list[str], list[ChatTurn]]:
-    """What system messages say, and the turns. Raises Refusal 400 with the place that `who` has no word for."""
+    """The texts of system messages, and the turns. Raises Refusal 400 with the field that `who` doesn't support."""
     system: list[str] = []
     turns: list[ChatTurn] = []
     for number, message in enumerate(messages if isinstance(messages, list) else []):

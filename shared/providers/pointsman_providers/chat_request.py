@@ -1,6 +1,6 @@
-"""OpenAI's chat completion requests, read into values that other APIs have words for.
+"""Reads OpenAI's chat completion requests into values that other APIs have equivalents for.
 
-What isn't known here is refused, so that nothing that the client asked for is silently left out.
+An unknown field is refused, so that none is dropped silently.
 """
 
 from collections.abc import Iterable, Mapping
@@ -88,7 +88,7 @@ class Chat(NamedTuple):
 
 
 def read_chat(body: bytes, who: str, extras: Iterable[str] = ()) -> Chat:
-    """Read a body that preprocessing has checked. Raises Refusal 400 with the field that `who` has no word for."""
+    """Read a body that preprocessing has checked. Raises Refusal 400 with the field that `who` doesn't support."""
     try:
         document: JsonValue = orjson.loads(body)
     except orjson.JSONDecodeError:

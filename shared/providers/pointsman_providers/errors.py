@@ -1,4 +1,4 @@
-"""When a provider doesn't answer: its words in OpenAI's shape, with the status that is right towards the client."""
+"""Translates a provider's errors into OpenAI's shape, with the right status for the client."""
 
 from typing import Final
 
@@ -13,9 +13,9 @@ CREDENTIAL: Final = "provider_credential"
 LONGEST_MESSAGE: Final = 2000
 
 _CLIENTS: Final = frozenset({400, 404, 413, 422})
-"""What the client can do something about."""
+"""Statuses of errors that the client can correct."""
 _CREDENTIALS: Final = frozenset({401, 402, 403})
-"""What the gateway's own account is refused for; a client that saw them would look at its own key."""
+"""Statuses by which a provider rejects the gateway's credential; a client that got them would suspect its own key."""
 _LATE: Final = frozenset({408, 504})
 
 
@@ -24,7 +24,7 @@ class BrokenAnswer(Exception):
 
 
 def json_object(body: bytes) -> dict[str, JsonValue]:
-    """What a provider sent. Raises BrokenAnswer when it isn't a JSON object."""
+    """The body of a provider's answer. Raises BrokenAnswer when it isn't a JSON object."""
     try:
         document: JsonValue = orjson.loads(body)
     except orjson.JSONDecodeError:
@@ -45,7 +45,7 @@ def attempt_outcome(status: int) -> str:
 
 
 def explained(provider: str, status: int, body: bytes, retry_after_s: float | None = None) -> Refusal:
-    """What the client gets for an error of a provider. `retry_after_s` is what the provider asked for."""
+    """The client's error for a provider's error. `retry_after_s`: the pause that the provider asks for."""
     if status in _CLIENTS:
         message, code = _words(body)
         detail = f"The provider '{provider}' refused the request with status {status}."

@@ -1,4 +1,4 @@
-"""One request to a provider: how it is put, and how its answer reads."""
+"""One request to a provider, and the reader of its answer."""
 
 from typing import Final, NamedTuple, Protocol
 
@@ -65,8 +65,8 @@ class ProviderCall(NamedTuple):
 
 
 class Format(Protocol):
-    """How one kind of provider is spoken to."""
+    """Translates for one kind of provider."""
 
     def call(self, question: ProviderQuestion) -> ProviderCall:
-        """Put a request. Raises Refusal 400 for what this kind of provider has no word for."""
+        """Translate a request. Raises Refusal 400 with a field that this kind of provider doesn't support."""
         ...

@@ -1,4 +1,4 @@
-"""Rate limits, as providers tell them in headers."""
+"""Reads the rate limits in the headers of providers' answers."""
 
 from collections.abc import Mapping
 from datetime import UTC
@@ -19,7 +19,7 @@ _PAUSING: Final = frozenset({429, 503, 529})
 
 
 class ProviderLimits(NamedTuple):
-    """What an answer said of the provider's limits."""
+    """The provider's limits, as an answer reports them."""
 
     retry_after_s: float | None = None
     """When it takes requests again, from now."""

@@ -1,4 +1,4 @@
-"""OpenAI-compatible services, and any other that serves the API which the client used: passed through.
+"""OpenAI-compatible services, and others that serve the API which the client used: requests and answers pass through.
 
 Only the model's name changes, so that the client gets back the name that it asked for.
 """

@@ -7,7 +7,7 @@ from pointsman_apis.streams import EventSplitter, StreamEvent
 from pointsman_providers.errors import BrokenAnswer
 
 LONGEST_EVENT: Final = 16 * 2**20
-"""A provider that sends more bytes without the end of an event isn't sending events."""
+"""Longest event in bytes: a provider that sends more without the end of an event isn't sending events."""
 
 
 class ProviderEvents:
@@ -19,7 +19,7 @@ class ProviderEvents:
         self._splitter = EventSplitter()
 
     def feed(self, data: bytes) -> list[StreamEvent]:
-        """The next bytes; returns the complete events that have data. Raises BrokenAnswer for one without end."""
+        """The next bytes; returns the complete events that have data. Raises BrokenAnswer for one that is too long."""
         events = _with_data(self._splitter.feed(data))
         if self._splitter.size > LONGEST_EVENT:
             raise BrokenAnswer(f"an event is longer than {LONGEST_EVENT} bytes")

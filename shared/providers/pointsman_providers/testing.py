@@ -1,4 +1,4 @@
-"""What tests ask providers, and what AWS's event stream looks like. Never imported by product code."""
+"""Requests to providers and an encoder of AWS's event stream, for tests. Never imported by product code."""
 
 import binascii
 import itertools
@@ -30,7 +30,7 @@ def ask(api: str = "chat.completions", /, **fields: JsonValue) -> ProviderQuesti
 
 
 def in_pieces(stream: StreamReader, data: bytes, cuts: list[int]) -> bytes:
-    """What the client gets when the provider's bytes are cut at these places."""
+    """The client's bytes when the provider's bytes arrive cut at these places."""
     places = [0, *sorted(cut % (len(data) + 1) for cut in cuts), len(data)]
     found = [stream.feed(data[start:end]) for start, end in itertools.pairwise(places)]
     return b"".join(found) + stream.end()
