@@ -52,11 +52,11 @@ class EngineRefused(EngineUnreachable):
 
 
 class EngineHung(EngineUnreachable):
-    """It holds the connection and doesn't answer in time."""
+    """The engine accepts the connection but doesn't answer in time."""
 
 
 class EngineFailed(EngineUnreachable):
-    """It answered with an error status."""
+    """The engine answered with an error status."""
 
     def __init__(self, path: str, status: int) -> None:
         super().__init__(f"{path} answers {status}")
@@ -87,7 +87,7 @@ class EngineClient:
         self._session = session
 
     async def metrics(self, names: tuple[bytes, ...] = (), *, timeout: float) -> bytes:  # noqa: ASYNC109 - bounds the call
-        """The exposition. `names` asks for these families alone; servers that can't do that answer with all.
+        """The exposition. `names` asks for these families alone; servers without that feature answer with all families.
 
         `prometheus_client`, which most engines use, takes `name[]` and doesn't collect the others. vLLM has it at
         `/metrics/`, and at `/metrics` a page of its own that always holds everything.
@@ -121,7 +121,7 @@ class EngineClient:
         return await self._get(f"{self.url}/v1/models", "/v1/models", timeout, headers=self._authorization)
 
     async def check_health(self, *, timeout: float) -> None:  # noqa: ASYNC109 - bounds the call
-        """Return when the engine answers that all is well; also when it has no path to ask."""
+        """Return when the engine answers that it is healthy, or has no health path."""
         for path in HEALTH_PATHS:
             try:
                 await self._get(f"{self.url}{path}", path, timeout)

@@ -152,7 +152,7 @@ AUTO: Final = "auto"
 
 
 def detect(exposition: Exposition, engine: str | None = None) -> Dialect | None:
-    """The dialect that the names are from; `engine` narrows the choice. None when it is none that is known."""
+    """The dialect of these names; `engine` narrows the choice. None when the dialect is unknown."""
     for prefix, dialect in DIALECTS:
         if engine in (None, dialect.engine) and exposition.has_prefix(prefix):
             return dialect

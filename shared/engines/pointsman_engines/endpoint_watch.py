@@ -45,8 +45,8 @@ class ReadingTally:
 
 
 class EndpointWatch(ABC):
-    """Looks until it is cancelled. `on_status` is called in the event loop after every look, and whenever anything else
-    changed."""
+    """Reads the endpoint until cancelled. `on_status` is called in the event loop after every reading, and after every
+    other change."""
 
     def __init__(
         self, client: EngineClient, on_status: Callable[[EngineStatus], None], answer_timeout_s: float

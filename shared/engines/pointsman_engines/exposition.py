@@ -1,6 +1,6 @@
 """Reads single families out of a Prometheus text exposition without parsing the rest.
 
-An engine's `/metrics` is 60 to 100 KB of histograms, and five of its families say what the engine is doing.
+An engine's `/metrics` has 60 to 100 KB of histograms, and only five of its families describe the load.
 `bytes.find` skips the others at memory speed; a whole parse costs a hundred times more
 (`benchmarks/engine_metrics`). Format: https://prometheus.io/docs/instrumenting/exposition_formats/
 """

@@ -12,7 +12,7 @@ class EngineLife:
     """The `boot_id` of one engine.
 
     An engine that says when it started gets an id made of that, so that every observer, and an agent that was
-    itself restarted, names the same life alike. Of one that doesn't say, a new life is known by a connection
+    itself restarted, names the same life alike. For any other engine, a new life is known by a connection
     that was refused in between (no process listened), or by a counter that went back.
     """
 

@@ -39,13 +39,13 @@ class LoadReporter:
         self._consider()
 
     def drain(self, *, draining: bool = True) -> None:
-        """Say from now on that the engine takes nothing new; or, when it isn't `draining` any more, that it does."""
+        """Report from now on whether the engine drains: a draining engine takes no new requests."""
         if self._draining != draining:
             self._draining = draining
             self._consider()
 
     def tell(self) -> None:
-        """Publish at once: a peer subscribed that missed the reports before."""
+        """Publish at once, for a new subscriber that missed the earlier reports."""
         self._pace.changed(urgent=True)
         self._plan()
 

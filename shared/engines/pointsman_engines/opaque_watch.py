@@ -43,7 +43,7 @@ class OpaqueWatch(EndpointWatch):
         self._facts_due = 0.0
 
     async def run(self) -> None:
-        """Look for ever."""
+        """Read until cancelled."""
         loop = asyncio.get_running_loop()
         while True:
             started = loop.time()

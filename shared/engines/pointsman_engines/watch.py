@@ -51,7 +51,7 @@ class EngineWatch(EndpointWatch):
         self._facts_wanted = asyncio.Event()
 
     async def run(self) -> None:
-        """Look for ever."""
+        """Read until cancelled."""
         async with asyncio.TaskGroup() as group:
             group.create_task(self._keep_reading())
             group.create_task(self._keep_checking_health())

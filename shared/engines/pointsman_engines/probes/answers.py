@@ -1,4 +1,4 @@
-"""An engine's answers in each API."""
+"""Tests the answers of an engine in each API."""
 
 import json
 import time

@@ -88,7 +88,7 @@ async def probed(url: str, model: str, http: aiohttp.ClientSession, api_key: str
 
 
 async def find(engine: ProbedEngine, feature: Feature) -> FeatureResult:
-    """Ask for one feature."""
+    """Test one feature."""
     try:
         note = await feature.probe(engine)
     except FeatureMissing as error:

@@ -1,4 +1,4 @@
-"""The engine that is asked, and what its answers can be wrong in."""
+"""The engine that is probed, and the errors of its answers."""
 
 import asyncio
 import json
@@ -41,7 +41,7 @@ class ProbeAnswer:
     body: bytes
 
     def json(self) -> JsonValue:
-        """The body. Raises Different when it is no JSON."""
+        """The body. Raises Different when it isn't JSON."""
         try:
             return _JSON.validate_json(self.body)
         except ValidationError:

@@ -1,4 +1,4 @@
-"""An engine's own signals: health, models, metrics, and whether they move as they should."""
+"""Tests the signals of an engine: health, models and metrics."""
 
 import time
 from typing import Final
