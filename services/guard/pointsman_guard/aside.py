@@ -10,7 +10,7 @@ from pointsman_plugins.guarding import Checked
 
 
 class Aside:
-    """Checks long texts beside the event loop."""
+    """Checks long texts in threads, so that the event loop stays free."""
 
     def __init__(self, threads: Executor, above: int) -> None:
         """`above`: characters."""
@@ -18,7 +18,7 @@ class Aside:
         self._above: Final = above
 
     def of(self, checked: Checked) -> Apart | None:
-        """How to run the check of these texts; None to run it at once."""
+        """Runs the check of these texts in a thread; None when they are short enough for the event loop."""
         return self._run if checked.size > self._above else None
 
     def _run(self, detect: Callable[[Checked], Found], checked: Checked) -> Awaitable[Found]:

@@ -110,7 +110,7 @@ class Handlers:
         self._say_what_is_known()
 
     def found(self, pool: str, finding: EngineSource) -> None:
-        """The endpoints of a pool were found out, or that they can't be."""
+        """The endpoints of a pool were found, or could not be found."""
         self.findings[pool] = finding
         self._gather_engines()
         self._say_what_is_known()
@@ -171,7 +171,7 @@ class Handlers:
             window.add(completed, now)
 
     def _tried(self, attempt: AnyAttempt, model: str, completed: AnyEnd, now: float) -> None:
-        """One attempt of a request that several models may serve."""
+        """Record an attempt of a request: its limits, and its failure if another model served the request."""
         window = self._window(model)
         if window is not None:
             window.limited(attempt, now)

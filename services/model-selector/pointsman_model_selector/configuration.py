@@ -1,4 +1,4 @@
-"""What the configuration means to the model-selector."""
+"""Compiles and checks the model-selector's part of the configuration."""
 
 from functools import cache
 
@@ -10,7 +10,7 @@ from pointsman_model_selector.plugins import BUILTIN
 
 @cache
 def plugins() -> SelectorRegistries:
-    """The types that this environment has, made once."""
+    """The types installed in this environment, made once."""
     return registries(BUILTIN)
 
 
@@ -24,5 +24,5 @@ def compile_all(config: Config, revision: int = 0) -> dict[str, CompiledSelector
 
 
 def check(config: Config) -> None:
-    """Raise ConfigError when this service would refuse the configuration."""
+    """Raise ConfigError when this service would reject the configuration."""
     compile_all(config)

@@ -1,4 +1,4 @@
-"""From a journey without a model to a journey with one."""
+"""Chooses the model of a request, and writes it into target and body."""
 
 import time
 from collections.abc import Callable

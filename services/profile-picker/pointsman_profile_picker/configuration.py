@@ -1,4 +1,4 @@
-"""What the configuration means to the profile-picker."""
+"""Compiles and checks the profile-picker's part of the configuration."""
 
 from functools import cache
 
@@ -12,7 +12,7 @@ from pointsman_profile_picker.plugins import BUILTIN
 
 @cache
 def pickers() -> Registry[ProfilePicker]:
-    """The types that this environment has, made once."""
+    """The types installed in this environment, made once."""
     return registry(BUILTIN)
 
 
@@ -26,5 +26,5 @@ def compile_routing(config: Config, revision: int = 0) -> Routing:
 
 
 def check(config: Config) -> None:
-    """Raise ConfigError when this service would refuse the configuration."""
+    """Raise ConfigError when this service would reject the configuration."""
     compile_routing(config)

@@ -1,4 +1,4 @@
-"""From the preprocessor's journey to the journey of one profile."""
+"""Picks the profile of each request and writes its itinerary."""
 
 import time
 from typing import Final

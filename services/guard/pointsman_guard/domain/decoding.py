@@ -1,5 +1,5 @@
-"""Texts inside texts: what is encoded in Base64, Base85, Base32, hexadecimal digits, Morse code, percent or other
-escapes, perhaps several times.
+"""Finds texts that are encoded inside texts: in Base64, Base85, Base32, hexadecimal digits, Morse code, percent or
+other escapes, perhaps several times.
 
 The `Work` of a check bounds the effort. Texts encoded up to `DEPTH` times are decoded.
 """

@@ -27,7 +27,7 @@ class _Stored(BaseModel):
 
 
 class LinearModel:
-    """Weights by bucket."""
+    """The weights of the model, by bucket of the hash."""
 
     def __init__(self, sizes: Sequence[int], bits: int, weights: Floats, bias: float) -> None:
         if len(weights) != 1 << bits or not sizes or min(sizes) < 1:

@@ -49,7 +49,7 @@ class EngineSpeakers:
             speaker.registrar.renew()
 
     def changed(self) -> None:
-        """Look at once: there are other engines, or one drains."""
+        """Check at once: the engines changed, or one drains."""
         self._changed.set()
 
     async def run(self) -> None:

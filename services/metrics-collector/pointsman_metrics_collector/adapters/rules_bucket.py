@@ -33,7 +33,7 @@ class RuleEntries(Protocol):
 
 
 class RulesBucket:
-    """Holds the bucket to the findings: the collector that answers for a pool writes when they differ."""
+    """Keeps the bucket equal to the findings: the collector that owns a pool writes when they differ."""
 
     def __init__(
         self,

@@ -1,4 +1,4 @@
-"""Engines without an agent: which there are, and which this collector speaks for."""
+"""Engines without an agent, and the share of them that this collector reports for."""
 
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field

@@ -1,4 +1,4 @@
-"""Choosers of a ranking: how, not what."""
+"""Choosers of a ranking. They change how models are ranked, never the request."""
 
 from collections.abc import Sequence
 
@@ -10,7 +10,7 @@ from pointsman_plugins.selecting import RankingChooser
 
 
 class OneRankingParams(Params):
-    """Which ranking."""
+    """The ranking."""
 
     ranking: str | None = None
     """Default: the selector's first."""
@@ -30,7 +30,7 @@ class OneRanking(RankingChooser[OneRankingParams]):
 
 
 class ByHeaderParams(Params):
-    """A header and what its values mean."""
+    """A header, and the ranking for each of its values."""
 
     header: str = Field(min_length=1)
     rankings: dict[str, str] = Field(min_length=1)

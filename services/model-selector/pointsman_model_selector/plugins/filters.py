@@ -8,7 +8,7 @@ from pointsman_plugins.selecting import Candidate, ModelFilter, ModelQuestion
 
 
 class Capable(ModelFilter):
-    """`capable`: keeps models that answer the API, have the features that it needs, and a context that holds it."""
+    """`capable`: keeps models that serve the request's API, have its features, and have a context for its tokens."""
 
     type_name = "capable"
 

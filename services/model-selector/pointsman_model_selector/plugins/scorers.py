@@ -16,8 +16,8 @@ USUAL_OUTPUT_TOKENS = 256
 
 def expected_output(question: ModelQuestion, candidates: Sequence[Candidate]) -> list[float]:
     """Output tokens that an answer will probably have with each model: as many as the model's answers have had,
-    within the limit. A model without requests so far is taken to answer like the others: it would otherwise look dear
-    beside them, and never be asked."""
+    within the limit. A model without requests so far is assumed to answer like the others: otherwise it would look
+    more expensive than they are, and never be chosen."""
     limit = question.journey.request.max_output_tokens
     lengths: list[float | None] = []
     known: list[float] = []
@@ -33,7 +33,7 @@ def expected_output(question: ModelQuestion, candidates: Sequence[Candidate]) ->
 
 
 class CostParams(Params):
-    """The scale of prices."""
+    """The scale of costs."""
 
     worst: float | None = Field(default=None, gt=0)
     """Dollars per request that score 0, with a straight line up to 1 for free. Default: each model is measured by the

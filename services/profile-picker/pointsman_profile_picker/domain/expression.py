@@ -88,11 +88,11 @@ _MACROS: Final = frozenset({"all", "exists", "exists_one", "filter", "map", "siz
 
 
 class ExpressionError(ValueError):
-    """An expression that can't be used, with what is wrong and where."""
+    """An expression is invalid; the text names the problem and its place."""
 
 
 class EvaluationError(Exception):
-    """An expression failed at a request: its types didn't fit what the request holds."""
+    """An expression failed at a request, e.g. because the types of its operands don't match."""
 
 
 class RuleEnvironment:
@@ -151,7 +151,7 @@ class RuleEnvironment:
 
 
 def holds(expression: cel.Expression, request: cel.Activation) -> bool:
-    """Whether the condition is true. What reads a header, field or attribute that isn't there is not true.
+    """Whether the condition is true. A condition that reads a missing header, field or attribute is false.
 
     Raises EvaluationError for every other failure, and for a value that is neither true nor false.
     """
@@ -165,7 +165,7 @@ def holds(expression: cel.Expression, request: cel.Activation) -> bool:
 
 
 def measure(expression: cel.Expression, request: cel.Activation) -> float:
-    """The score, within [0,1]. What reads a header, field or attribute that isn't there scores 0.
+    """The score, within [0,1]. An expression that reads a missing header, field or attribute scores 0.
 
     Raises EvaluationError for every other failure, and for a value that is no number.
     """
@@ -178,7 +178,7 @@ def measure(expression: cel.Expression, request: cel.Activation) -> float:
 
 
 def _value(expression: cel.Expression, request: cel.Activation) -> JsonValue:
-    """None when it reads what isn't there."""
+    """The value; None for an expression that reads a missing header, field or attribute."""
     result = expression.eval(request)
     value = cast("JsonValue", result.value())
     if result.type() != _T.ERROR:
@@ -193,7 +193,7 @@ _ASSIGNMENT: Final = re.compile(r"token recognition error at: '=[^=]?'$")
 
 
 def _right_form(text: str) -> str:
-    """The right form for what CEL's parser doesn't take."""
+    """The right form of a text that CEL's parser rejects."""
     if _ASSIGNMENT.search(text):
         return "write == to compare"
     if "mismatched input 'and'" in text or "mismatched input 'or'" in text:
@@ -204,7 +204,7 @@ def _right_form(text: str) -> str:
 
 
 def _explain(problem: str) -> str:
-    """CEL's message in one line, with the column and what would be right."""
+    """CEL's message in one line, with the column and the remedy."""
     match = _PLACE.search(problem)
     if match is None:
         return problem.splitlines()[0]

@@ -1,4 +1,4 @@
-"""What one configuration revision does at this stage: pick, write the itinerary, find the target."""
+"""One configuration revision at this stage: it picks the profile, writes the itinerary and finds the target."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Final, NamedTuple
@@ -31,7 +31,7 @@ class ProfileRoute(NamedTuple):
 
 
 class Picked(NamedTuple):
-    """What the stage changes in a journey."""
+    """The changes that the stage makes to a journey."""
 
     profile: str
     route: ProfileRoute

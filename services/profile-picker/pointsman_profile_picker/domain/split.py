@@ -1,4 +1,4 @@
-"""Weighted shares of traffic that stick to what a request carries."""
+"""Weighted shares of traffic: requests with equal keys get the same profile."""
 
 from typing import Final
 
@@ -11,7 +11,7 @@ from pointsman_plugins.plugin import Params
 
 
 class Share(Params):
-    """Arms with weights, and what a request sticks by."""
+    """Profiles with weights, and the key that keeps requests on one profile."""
 
     split: dict[str, PositiveFloat] = Field(min_length=1)
     """Profile → weight. Order matters when weights change: a key moves only across the borders that moved."""

@@ -1,4 +1,4 @@
-"""`attribute`: the decision was made in preprocessing; read it."""
+"""`attribute`: reads the profile from an attribute that preprocessing wrote."""
 
 from collections.abc import Mapping
 from typing import cast
@@ -12,7 +12,7 @@ from pointsman_plugins.plugin import Params
 
 
 class AttributeParams(Params):
-    """Which attribute, and what its values mean."""
+    """The attribute, and the profile for each of its values."""
 
     attribute: str = Field(min_length=1)
     """Key of the attribute; `identity.plan` reads field `plan` of attribute `identity`."""
@@ -21,7 +21,7 @@ class AttributeParams(Params):
 
 
 class Attribute(ProfilePicker[AttributeParams]):
-    """Undecided when the attribute is absent; a value that means no profile is an error."""
+    """Undecided when the attribute is absent; a value without a profile is an error."""
 
     type_name = "attribute"
 

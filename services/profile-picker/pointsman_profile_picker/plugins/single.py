@@ -7,7 +7,7 @@ from pointsman_plugins.plugin import Params
 
 
 class OneProfileParams(Params):
-    """Which one."""
+    """The profile."""
 
     profile: str | None = None
     """Default: the only profile there is; with several, undecided."""

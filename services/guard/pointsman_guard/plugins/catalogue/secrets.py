@@ -15,7 +15,8 @@ _ORDINARY: Final = frozenset(
 
 
 def _random(text: str) -> bool:
-    """Keys are random; words and fillers aren't: 3 bits a character is less than random letters and digits have."""
+    """Whether the text is random, as keys are: random letters and digits have more than 3 bits per character, words and
+    fillers less."""
     return not _PLACEHOLDER.search(text) and entropy(text) >= 3.0
 
 

@@ -65,7 +65,7 @@ _FREED: Final = re.compile(
 
 
 def of_a_machine(text: str, start: int, end: int) -> bool:
-    """Whether the instructions that the match is about are those of a file, a tool or a processor."""
+    """Whether the match is about the instructions of a file, a tool or a processor."""
     if _MODELS_OWN.search(text, start, end):
         return False
     owned = _OWNED.match(text, end)

@@ -88,7 +88,7 @@ class KubernetesApi:
         return read_page(collection.kind, await self._listed(collection, parameters))
 
     async def may_list(self, collection: Collection[T]) -> None:
-        """The smallest page, for nothing but its answer."""
+        """Request the smallest page, to learn whether the role allows lists. Raises as `page`."""
         await self._listed(collection, {"limit": "1"})
 
     async def _listed(self, collection: Collection[T], parameters: dict[str, str]) -> bytes:

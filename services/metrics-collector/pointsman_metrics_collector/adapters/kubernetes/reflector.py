@@ -1,7 +1,8 @@
-"""Keeps one collection of a cluster's objects as it is now: listed, watched, and listed anew when a watch can't go on.
+"""Keeps one collection of a cluster's objects current: by a list, a watch, and another list when a watch can't
+continue.
 
-The watch of no client library for asyncio does that: after 410 Gone they go on from the present, and an object that was
-deleted meanwhile stays for ever (docs/adr/0008-the-cluster-is-listed-and-watched-here.md).
+No client library for asyncio does that: after 410 Gone their watches continue from the present, and an object that was
+deleted meanwhile is kept for ever (docs/adr/0008-the-cluster-is-listed-and-watched-here.md).
 """
 
 import asyncio
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
     from pointsman_metrics_collector.adapters.kubernetes.api import KubernetesApi
 
 RELIST_S: Final = 300.0
-"""A list is taken anew that often even when nothing went wrong, so that nothing that was missed stays missed."""
+"""Seconds between lists even when nothing went wrong: a list brings back any change that a watch missed."""
 ABSENT_S: Final = 60.0
 """Seconds between requests for a kind that the cluster doesn't know."""
 POLL_S: Final = 10.0
@@ -45,7 +46,7 @@ _log = Log("kubernetes")
 
 
 class Reflector(Generic[T]):
-    """Owned by one task, which runs `run`. `on_change` is called whenever `seen` is another."""
+    """Owned by one task, which runs `run`. `on_change` is called whenever `seen` changes."""
 
     def __init__(
         self,
@@ -116,7 +117,7 @@ class Reflector(Generic[T]):
         self._show()
 
     async def _follow(self) -> None:
-        """Watch until the list has to be taken anew."""
+        """Watch until a new list is needed."""
         loop = asyncio.get_running_loop()
         nothing_known = self.seen.objects is None
         relist_at = loop.time() + (min(self._relist_s, self._poll_s) if nothing_known else self._relist_s)
@@ -165,7 +166,7 @@ class Reflector(Generic[T]):
         self._show_old(self._shortcomings())
 
     async def _poll(self, error: ListRefused) -> None:
-        """The next list stands for the watch."""
+        """Wait until the next list, which replaces the watch."""
         self._unwatched = f"{self._collection}: listed every {self._poll_s:g} s, not watched: {advised(error)}"
         self._show_old(self._shortcomings())
         await asyncio.sleep(self._poll_s)

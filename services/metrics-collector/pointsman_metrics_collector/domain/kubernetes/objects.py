@@ -1,4 +1,4 @@
-"""Objects of the Kubernetes API with the fields that are used here. All others are ignored.
+"""Objects of the Kubernetes API with the fields that are used here; other fields are ignored.
 
 Pods: https://kubernetes.io/docs/reference/kubernetes-api/workload-resources/pod-v1/. InferencePool v1 and
 InferenceObjective and InferenceModelRewrite v1alpha2:
