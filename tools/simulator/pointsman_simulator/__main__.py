@@ -85,11 +85,11 @@ def _add_fixed(parser: argparse.ArgumentParser) -> None:
 def _server_config(options: argparse.Namespace, models: tuple[str, ...]) -> ServerConfig:
     for name in ("blocks", "block_size", "max_num_seqs", "max_num_batched_tokens", "max_loras", "speedup"):
         if getattr(options, name) <= 0:
-            raise ValueError(f"--{name.replace('_', '-')} is above 0")
+            raise ValueError(f"--{name.replace('_', '-')} must be above 0")
     if options.mean_output_tokens <= 16:
-        raise ValueError("--mean-output-tokens is above 16")
+        raise ValueError("--mean-output-tokens must be above 16")
     if options.kv_events is not None and len(models) > 1:
-        raise ValueError("--kv-events tells of the blocks of one --model: an event names adapters, and no base model")
+        raise ValueError("--kv-events needs exactly one --model: an event doesn't name the base model of its blocks")
     engine = EngineConfig(
         num_blocks=options.blocks,
         block_size=options.block_size,

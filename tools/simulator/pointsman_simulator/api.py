@@ -319,7 +319,7 @@ def _prompts(value: PromptInput, param: str, vocabulary: Vocabulary, field: Body
     except ValueError as error:
         raise ApiError(400, str(error), "BadRequestError") from None
     if not prompts or any(len(prompt) == 0 for prompt in prompts):
-        raise ApiError(400, f"{param} is empty; it holds at least one token", "BadRequestError", param)
+        raise ApiError(400, f"{param} is empty; it must hold at least one token", "BadRequestError", param)
     return prompts
 
 

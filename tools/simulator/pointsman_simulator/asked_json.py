@@ -18,7 +18,7 @@ def forced_call(tools: list[Json] | None, choice: str | Json | None) -> str | No
         name = cast("Json", where).get("name") if isinstance(where, dict) else None
         if isinstance(name, str):
             return name
-    raise ValueError("tools have names")
+    raise ValueError("each tool needs a name")
 
 
 def arguments(tools: list[Json] | None, call: str | None) -> str | None:

@@ -45,14 +45,16 @@ def parse_fault(text: str) -> Fault:
         raise ValueError(f"fault {text!r}: expected {wanted!r}")
     value = _number(text, value_text) if equals else 0.0
     if kind == "error" and not (400 <= value <= 599 and value == int(value)):
-        raise ValueError(f"fault {text!r}: the value is an {meaning}")
+        raise ValueError(f"fault {text!r}: the value must be an {meaning}")
     if kind == "slow" and value <= 0:
-        raise ValueError(f"fault {text!r}: the factor is above 0")
+        raise ValueError(f"fault {text!r}: the factor must be above 0")
     if kind in ("cut", "die") and (value < 0 or value != int(value)):
-        raise ValueError(f"fault {text!r}: the value is a number of {meaning}")
+        raise ValueError(f"fault {text!r}: the value must be a number of {meaning}")
     share = _number(text, share_text) if at else 1.0
     if at and (kind not in _PER_REQUEST or not 0 < share <= 1):
-        raise ValueError(f"fault {text!r}: @share is above 0, at most 1, and for {', '.join(_PER_REQUEST)}")
+        raise ValueError(
+            f"fault {text!r}: @share must be above 0 and at most 1, and only for {', '.join(_PER_REQUEST)}"
+        )
     return Fault(kind, value, share)
 
 

@@ -63,7 +63,7 @@ def prepare(options: ReplayOptions) -> Replay:
         raise ValueError("name one workload: --trace FILE, --workload NAME or --from LOG")
     trace = _trace(options)
     if not trace:
-        raise ValueError("there is no request to replay")
+        raise ValueError("the workload has no request to replay")
     if options.speeds and len(options.speeds) != options.workers:
         raise ValueError(f"{len(options.speeds)} speeds for {options.workers} engines: name one for each")
     engine = options.engine

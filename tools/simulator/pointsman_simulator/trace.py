@@ -33,7 +33,7 @@ class BlockNames:
     def __init__(self, segment_tokens: int, block_size: int) -> None:
         """Segments (the trace's blocks) are a multiple of the engine's blocks."""
         if segment_tokens % block_size:
-            raise ValueError(f"a segment of {segment_tokens} tokens is no multiple of blocks of {block_size}")
+            raise ValueError(f"a segment of {segment_tokens} tokens isn't a multiple of blocks of {block_size}")
         self._per_segment = segment_tokens // block_size
         self._block_size = block_size
         self._nodes: dict[tuple[int, int | str], int] = {}

@@ -31,7 +31,10 @@ def test_seeds_that_make_no_difference_are_plotted_too(tmp_path: Path) -> None:
     [
         (ReplayOptions(workload="chat", policies=("best",)), "unknown policy 'best'; known: dynamo"),
         (ReplayOptions(workload="chatt"), "unknown workload 'chatt'; did you mean 'chat'"),
-        (ReplayOptions(trace=CONVERSATION, engine=EngineConfig(block_size=100), limit=5), "no multiple of blocks of"),
+        (
+            ReplayOptions(trace=CONVERSATION, engine=EngineConfig(block_size=100), limit=5),
+            "isn't a multiple of blocks of",
+        ),
         (ReplayOptions(workload="rag", engine=EngineConfig(num_blocks=20)), "never fits in 20 blocks of 64"),
         (ReplayOptions(), "name one workload"),
         (ReplayOptions(workload="chat", speeds=(1.0, 2.0)), "2 speeds for 4 engines"),

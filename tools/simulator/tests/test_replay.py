@@ -182,7 +182,7 @@ def test_block_names_are_equal_exactly_for_equal_prefixes() -> None:
     assert len(first) == 3
     assert same[:3] == first
     assert not set(same) & set(other)
-    with pytest.raises(ValueError, match="no multiple"):
+    with pytest.raises(ValueError, match="isn't a multiple"):
         BlockNames(512, 100)
 
 

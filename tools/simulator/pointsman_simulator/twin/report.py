@@ -20,7 +20,7 @@ def about(twin: Twin) -> str:
     """The recording and its engines, in a few lines."""
     recording = twin.recording
     minutes = recording.span_ms / 60_000
-    policy = f"policy {recording.policy_name!r}" if recording.policy else "a policy that the log doesn't have"
+    policy = f"policy {recording.policy_name!r}" if recording.policy else "a policy that isn't in the log"
     way = twin.fit.path
     lines = [
         *wrap(
