@@ -86,7 +86,7 @@ async def test_a_port_in_use_is_named_with_the_option_that_changes_it(known: Sta
         port = taken.getsockname()[1]
         code, output = await known.command("up", "--port", str(port), "--nats-port", "0")
     assert code == 1
-    assert f"port {port}, where the gateway is to listen, is in use by another process" in output
+    assert f"port {port}, at which the gateway should listen, is in use by another process" in output
     assert "Choose another with --port, or a free one with --port 0" in output
 
 

@@ -158,7 +158,7 @@ async def test_a_tenants_answers_are_purged(stack: Stack) -> None:
         await kept(other, "What is a railway switch?")
         code, output = await stack.command("cache", "purge", "--tenant", "acme")
         assert code == 0, output
-        assert "answers forgotten" in output
+        assert "cached answers deleted" in output
         assert (await ask(ai, "What is a railway switch?"))[0] == "miss"
         assert (await ask(other, "What is a railway switch?"))[0] == "hit"
 

@@ -32,7 +32,7 @@ app = typer.Typer(
 app.add_typer(config_app, name="config")
 policy_app = typer.Typer(no_args_is_help=True, help="Try what the policy does with a request.")
 app.add_typer(policy_app, name="policy")
-cache_app = typer.Typer(no_args_is_help=True, help="Look after cached answers.")
+cache_app = typer.Typer(no_args_is_help=True, help="Delete cached answers.")
 app.add_typer(cache_app, name="cache")
 app.add_typer(engines_app, name="engines")
 app.add_typer(keys_app, name="keys")
@@ -49,7 +49,8 @@ ConfigOption = Annotated[
     ),
 ]
 EngineOption = Annotated[
-    list[str] | None, typer.Option("--engine", metavar="URL", help="A running engine; repeatable. Default: simulated.")
+    list[str] | None,
+    typer.Option("--engine", metavar="URL", help="A running engine; repeatable. Default: simulated engines."),
 ]
 EngineKeyOption = Annotated[
     str | None, typer.Option("--engine-key", metavar="env:NAME", help="Variable with the key that engines ask for.")
@@ -105,7 +106,7 @@ def up(
     replicas: ReplicasOption = None,
     separate: SeparateOption = False,
     envoy: Annotated[
-        bool, typer.Option("--envoy", help="Take the requests with Envoy, before an epp-adapter.")
+        bool, typer.Option("--envoy", help="Take requests with Envoy, in front of an epp-adapter.")
     ] = False,
     with_console: ConsoleOption = True,
     console_port: Annotated[
@@ -182,7 +183,9 @@ def demo(
 def watch(
     nats: NatsOption = None,
     pool: Annotated[str | None, typer.Option(help="Only this pool.")] = None,
-    model: Annotated[str | None, typer.Option(help="Only requests for this model, or that it served.")] = None,
+    model: Annotated[
+        str | None, typer.Option(help="Only requests that asked for this model or were served by it.")
+    ] = None,
     outcome: Annotated[
         str | None, typer.Option(help="Only requests with this outcome: ok, rejected, client_gone, engine_error, …")
     ] = None,
@@ -205,7 +208,9 @@ def explain(
         typer.Option("--since", metavar="MINUTES", min=0, max=10**7, help="Minutes to look back."),
     ] = 60,
     as_json: Annotated[bool, typer.Option("--json", help="Print the stored events.")] = False,
-    png: Annotated[Path | None, typer.Option("--png", metavar="FILE", help="Draw the decision there instead.")] = None,
+    png: Annotated[
+        Path | None, typer.Option("--png", metavar="FILE", help="Write a picture of the decision to this file instead.")
+    ] = None,
     dark: Annotated[bool, typer.Option("--dark", help="With --png: on a dark background.")] = False,
 ) -> None:
     """Explain one request from the stored events: why its endpoint was chosen, and why no other."""
@@ -265,7 +270,7 @@ app.command()(replay)
 def doctor(
     nats: NatsOption = None,
     engine: Annotated[
-        str | None, typer.Option("--engine", metavar="URL", help="Look at this engine, and not at the bus.")
+        str | None, typer.Option("--engine", metavar="URL", help="Check this engine instead of the gateway.")
     ] = None,
     engine_key: EngineKeyOption = None,
     model: Annotated[
@@ -309,14 +314,16 @@ def policy_test(
 
 @policy_app.command("key")
 def policy_key(
-    tenant: Annotated[str, typer.Option(help="Whose key it is.")],
+    tenant: Annotated[str, typer.Option(help="The tenant of the key.")],
     name: Annotated[str, typer.Option("--id", help="The key's name, in trails and logs.")] = "",
     plan: Annotated[str, typer.Option(help="The tenant's plan.")] = "",
     scope: Annotated[list[str] | None, typer.Option(help="A scope of the key; repeatable.")] = None,
     model: Annotated[
         list[str] | None, typer.Option(help="A model that the key may use; repeatable. Default: all.")
     ] = None,
-    store: Annotated[bool, typer.Option("--store", help="Keep it on the bus, for `stored: true`.")] = False,
+    store: Annotated[
+        bool, typer.Option("--store", help="Store it on the bus, for `api-key-auth` with `stored: true`.")
+    ] = False,
     nats: NatsOption = None,
 ) -> None:
     """Make an API key. Prints the key, shown only this once, and its entry for `api-key-auth`, which holds only its
@@ -362,7 +369,10 @@ def nats_permissions(
     if check is None:
         sys.stdout.write(text)
     elif configuration.read(check) != text:
-        raise CommandError(f"{check} isn't what the contracts say.", f"Run: pointsman nats permissions > {check}")
+        raise CommandError(
+            f"{check} differs from the permissions that follow from the contracts.",
+            f"Run: pointsman nats permissions > {check}",
+        )
 
 
 @nats_app.command("users")

@@ -39,11 +39,14 @@ async def purge(url: str | None, question: CachePurge, console: Console) -> None
             pass  # no further answer
     if not told:
         raise CommandError(
-            "no semantic-cache answers.",
-            "`pointsman up` starts one when a profile has `semantic-cache`; `pointsman doctor` shows who lives.",
+            "no replica of the semantic-cache answers.",
+            "`pointsman up` starts one when a profile has `semantic-cache`; `pointsman doctor` lists the live "
+            "services.",
         )
     for answer in sorted(told, key=lambda one: one.instance):
-        console.print(f"{answer.instance}: {answer.entries} answers forgotten", soft_wrap=True, markup=False)
+        console.print(f"{answer.instance}: {answer.entries} cached answers deleted", soft_wrap=True, markup=False)
     failed = [answer for answer in told if answer.problem is not None]
     if failed:
-        raise CommandError(f"{failed[0].instance} couldn't forget all: {failed[0].problem}.", "Try again.")
+        raise CommandError(
+            f"{failed[0].instance} couldn't delete every cached answer: {failed[0].problem}.", "Try again."
+        )

@@ -95,5 +95,5 @@ def _count(usage: dict[str, object], name: str) -> int:
 def _words(error: object) -> str:
     if isinstance(error, dict):
         message = cast("dict[str, object]", error).get("message")
-        return message if isinstance(message, str) else "an error without words"
+        return message if isinstance(message, str) else "an error without a message"
     return str(error)

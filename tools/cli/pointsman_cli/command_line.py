@@ -67,7 +67,7 @@ def secret(reference: str | None) -> str | None:
         return None
     kind, _, name = reference.partition(":")
     if kind != "env" or not name:
-        raise CommandError("a key is given as env:NAME, the variable that holds it; never the key itself.")
+        raise CommandError("write a key as env:NAME, the variable that holds it, and never the key itself.")
     if (value := os.environ.get(name)) is None:
         raise CommandError(f"the variable {name} isn't set.")
     return value

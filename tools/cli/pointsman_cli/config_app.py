@@ -40,7 +40,7 @@ def config_check(
     config = document.config
     parts = ((config.pools, "pool"), (config.model_names(), "model"), (config.profiles, "profile"))
     size = ", ".join(counted(len(part), noun) for part, noun in parts)
-    console().print(f"{file} is right: {size}; policy {config.policy_hash()}", soft_wrap=True)
+    console().print(f"{file} is valid: {size}; policy {config.policy_hash()}", soft_wrap=True)
 
 
 @config_app.command("apply")

@@ -76,7 +76,7 @@ async def status(url: str | None, console: Console) -> bool:
             living = replicas.living()
     table = _table("service", "instance", "runs", "")
     for presence in living:
-        state = "" if presence.ready else "takes no work"
+        state = "" if presence.ready else "not ready"
         if presence.revision < current.revision:
             state = state or "behind: its log says why (config_refused)"
         table.add_row(presence.service, presence.instance, str(presence.revision), state)

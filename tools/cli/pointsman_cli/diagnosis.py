@@ -111,7 +111,7 @@ def _jetstream(facts: Facts) -> Iterator[DiagnosisLine]:
     else:
         yield ok(kept)
     if stream.lags is None:
-        yield warn("how far behind the readers of PM_EVENTS are isn't known", "Log in as the operator.")
+        yield warn("the backlog of the readers of PM_EVENTS is unknown", "Log in as the operator.")
         return
     for name, lag in stream.lags.items():
         if lag > LAG_WARNING:
@@ -120,13 +120,13 @@ def _jetstream(facts: Facts) -> Iterator[DiagnosisLine]:
 
 def _no_stream(facts: Facts) -> DiagnosisLine:
     if facts.refused:
-        return warn("the stream PM_EVENTS can't be looked at", "Log in as the operator.")
-    what = "there is no stream PM_EVENTS: no event is kept"
+        return warn("the stream PM_EVENTS can't be read", "Log in as the operator.")
+    what = "the stream PM_EVENTS doesn't exist: no event is stored"
     if all(heard.presence.service == AGENT for heard in facts.services):
-        return warn(what, "Every service but the agents makes it where it is missing; none is heard.")
+        return warn(what, "Every service except the agents creates it when it is missing; no such service is heard.")
     return fail(
         what,
-        "Every service but the agents makes it when it connects, and a recorder whenever it misses it; "
+        "Every service except the agents creates it when it connects, and a recorder whenever it is missing; "
         "their logs say why they couldn't (jetstream_unavailable).",
     )
 
@@ -134,7 +134,7 @@ def _no_stream(facts: Facts) -> DiagnosisLine:
 def _configuration(facts: Facts) -> Iterator[DiagnosisLine]:
     if facts.config_problem is not None:
         yield fail(
-            f"the stored configuration: {facts.config_problem}", "Apply a right one: `pointsman config apply FILE`."
+            f"the stored configuration: {facts.config_problem}", "Apply a valid one: `pointsman config apply FILE`."
         )
     elif facts.config is not None:
         yield ok(f"configuration revision {facts.revision}, policy {facts.config.policy_hash()}")
@@ -153,7 +153,7 @@ def _discovery(facts: Facts) -> Iterator[DiagnosisLine]:
         told = [(each.source, each.discovery) for each in facts.pools if each.pool == name and each.discovery]
         where = "the Kubernetes cluster" if pool.discovery == "kubernetes" else f"the file {pool.file}"
         if not told:
-            yield warn(f"pool {name}: {where} wasn't looked at yet", "Is a metrics-collector running, and of this age?")
+            yield warn(f"pool {name}: {where} wasn't looked at yet", "Is a metrics-collector running, in this version?")
         problems = [(source, found.problem) for source, found in told if found.problem]
         for source, problem in problems:
             yield fail(f"pool {name}: {where}, as {source} sees it: {problem}", advice[pool.discovery])
@@ -167,7 +167,7 @@ def _pools(facts: Facts) -> Iterator[DiagnosisLine]:
     for name, pool in (facts.config.pools if facts.config is not None else {}).items():
         snapshot = seen.get(name)
         if snapshot is None:
-            yield fail(f"pool {name}: nothing is heard of it", "A metrics-collector tells; is one running?")
+            yield fail(f"pool {name}: no snapshot of it is heard", "A metrics-collector publishes it; is one running?")
             continue
         serving = [worker for worker in snapshot.workers if worker.state == "serving"]
         others = [_state(worker) for worker in snapshot.workers if worker.state != "serving"]

@@ -60,7 +60,7 @@ async def add(url: str | None, engine: str, pool: str | None, key: str | None, c
     async with stored_configuration.opened(url) as store, _following(store.client) as workers:
         current, config = await _current(store)
         if any(view.url.rstrip("/") == served.url for name in workers.pools() for view in workers.of(name).values()):
-            raise CommandError(f"{served.url} is served already.", "`pointsman engines list` shows by what.")
+            raise CommandError(f"{served.url} is served already.", "`pointsman engines list` shows its pool.")
         change = listed_engines.added(current.text, config, served, pool)
         if not await _put(store, change, current, console):
             return False
@@ -69,7 +69,7 @@ async def add(url: str | None, engine: str, pool: str | None, key: str | None, c
         while (view := workers.of(change.pool).get(worker)) is None or view.state != "serving":
             if time.monotonic() - began >= PATIENCE_S:
                 why = workers.unreached(change.pool).get(worker) or (view.reason if view else "") or "it isn't read yet"
-                console.print(f"{served.url} is listed in {where}, and doesn't serve: {why}.", soft_wrap=True)
+                console.print(f"{served.url} is listed in {where}, but doesn't serve: {why}.", soft_wrap=True)
                 return False
             await asyncio.sleep(_LOOK_S)
         models = ", ".join((*served.models, *served.loras))

@@ -94,7 +94,7 @@ def pool_of(engine: EngineModels, config: Config) -> str | None:
     if not joined:
         wanted = "; ".join(f"{name}: {_wanted(pool)}" for name, pool in config.pools.items()) or "none"
         raise CommandError(
-            f"{engine.url} serves {', '.join(engine.models)}, and can join no pool of the configuration ({wanted}).",
+            f"{engine.url} serves {', '.join(engine.models)}, but can't join any pool of the configuration ({wanted}).",
             "Add the model to a pool with `discovery: agents`, or leave --config out and let the configuration follow"
             " from the engines.",
         )
@@ -144,7 +144,7 @@ def base(url: str) -> str:
     """The URL without what clients' base URLs end with. CommandError when it is none."""
     parts = urlsplit(url)
     if parts.scheme not in ("http", "https") or not parts.hostname:
-        raise CommandError(f"{url!r} is no engine's URL.", "Write it as http://127.0.0.1:8000.")
+        raise CommandError(f"{url!r} isn't the URL of an engine.", "Write it as http://127.0.0.1:8000.")
     return url.rstrip("/").removesuffix("/v1")
 
 

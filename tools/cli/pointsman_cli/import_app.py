@@ -18,7 +18,7 @@ OutOption = Annotated[Path | None, typer.Option("--out", "-o", metavar="FILE", h
 def litellm(
     file: Annotated[Path, typer.Argument(metavar="CONFIG", help="The proxy's config.yaml.")], out: OutOption = None
 ) -> None:
-    """Translate a LiteLLM proxy's config.yaml, and say what of it has no equal."""
+    """Translate a LiteLLM proxy's config.yaml, and name the settings that have no equivalent."""
     from pointsman_cli.configuration import read as text_of
     from pointsman_cli.importing.litellm import read
 
@@ -27,7 +27,7 @@ def litellm(
 
 @import_app.command("vllm-router", context_settings={"allow_extra_args": True, "ignore_unknown_options": True})
 def vllm_router(context: typer.Context, out: OutOption = None) -> None:
-    """Translate the flags of a vllm-router, written behind `--`, and say which have no equal."""
+    """Translate the flags of a vllm-router, written behind `--`, and name those that have no equivalent."""
     from pointsman_cli.importing.vllm_router import read
 
     _write(read(context.args), "the flags of vllm-router", out)
@@ -37,7 +37,7 @@ def vllm_router(context: typer.Context, out: OutOption = None) -> None:
 def llm_d(
     file: Annotated[Path, typer.Argument(metavar="CONFIG", help="An EndpointPickerConfig.")], out: OutOption = None
 ) -> None:
-    """Translate the configuration of llm-d's endpoint picker, and say what of it has no equal."""
+    """Translate the configuration of llm-d's endpoint picker, and name the settings that have no equivalent."""
     from pointsman_cli.configuration import read as text_of
     from pointsman_cli.importing.llm_d import read
 

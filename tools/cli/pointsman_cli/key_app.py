@@ -15,7 +15,7 @@ JsonOption = Annotated[bool, typer.Option("--json", help="One JSON object a key,
 
 @keys_app.command("create")
 def create(
-    tenant: Annotated[str, typer.Option(help="Whose key it is.")],
+    tenant: Annotated[str, typer.Option(help="The tenant of the key.")],
     name: Annotated[str, typer.Option(help="The key's name, in trails, logs and sums; default: one is made.")] = "",
     subject: Annotated[str, typer.Option(help="The user within the tenant; default: the key's name.")] = "",
     plan: Annotated[str, typer.Option(help="The tenant's plan.")] = "",

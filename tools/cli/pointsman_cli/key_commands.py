@@ -34,7 +34,7 @@ async def show_all(url: str | None, tenant: str | None, console: Console, *, as_
         for record in sorted(records, key=lambda each: (each.tenant, each.id)):
             console.print(record.encode().decode(), soft_wrap=True, markup=False)
         return
-    console.print(api_keys.table(records, datetime.now(UTC)) if records else "There are no stored keys.")
+    console.print(api_keys.table(records, datetime.now(UTC)) if records else "No keys are stored.")
 
 
 async def show(url: str | None, name: str, console: Console, *, as_json: bool) -> None:
@@ -64,10 +64,12 @@ async def _ignored(url: str | None, record: ApiKey) -> list[str]:
     try:
         uses = parse(revisions[-1].text).preprocessing
     except ConfigError:
-        return ["The current configuration is one that this version can't read: whether it reads the key isn't known."]
+        return ["This version can't read the current configuration: whether that accepts stored keys is unknown."]
     found: list[str] = []
     if not any(use.use == "api-key-auth" and use.spec.params.get("stored") for use in uses):
-        found.append("The configuration reads no stored keys: add {use: api-key-auth, stored: true} to preprocessing.")
+        found.append(
+            "The configuration doesn't accept stored keys: add {use: api-key-auth, stored: true} to preprocessing."
+        )
     claims = {use.spec.params.get("claim") for use in uses}
     for name in record.limits:
         if name not in claims:

@@ -39,7 +39,7 @@ def added(text: str, config: Config, engine: EngineModels, pool: str | None) -> 
     if chosen is None:
         name = engine.models[0]
         if name in config.pools:
-            raise CommandError(f"the pool {name} exists, and doesn't serve {name}.", "Name the pool with --pool.")
+            raise CommandError(f"the pool {name} exists, but doesn't serve {name}.", "Name the pool with --pool.")
         pools[name] = {
             "models": [*engine.models, *engine.loras],
             **({"loras": list(engine.loras)} if engine.loras else {}),

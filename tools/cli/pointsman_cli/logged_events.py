@@ -66,9 +66,9 @@ class _Telling:
             self._seen(logged)
             if step.difference:
                 raise CommandError(
-                    f"{logged.segment.path.name}, input {logged.number}: this version doesn't decide as was recorded: "
+                    f"{logged.segment.path.name}, input {logged.number}: this version decides otherwise than recorded: "
                     f"{step.difference}.",
-                    "The log of another version or machine is judged there; `pointsman replay` says what differs.",
+                    "Judge it with the version and on the machine that wrote it; `pointsman replay` says what differs.",
                 )
             event = self._event(step)
             if event is not None:

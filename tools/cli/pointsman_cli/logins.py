@@ -34,7 +34,7 @@ def refuse(stages: Sequence[str]) -> None:
     """Raise CommandError for a name that a custom stage can't have."""
     for stage in stages:
         if stage in STAGES or stage in accounts.LOGINS or stage in (AGENT, accounts.SYSTEM):
-            raise CommandError(f"--stage {stage}: this name is one of the project's own.")
+            raise CommandError(f"--stage {stage}: this is the name of a service or login of Pointsman.")
         if not STAGE_NAME.fullmatch(stage):
             raise CommandError(f"--stage {stage!r}: not the name of a stage.", "It has letters, digits, _ and -.")
 

@@ -16,7 +16,7 @@ def claimable(port: int, what: str, option: str) -> None:
         except OSError as error:
             reason = "in use by another process" if error.errno == errno.EADDRINUSE else error.strerror or str(error)
             raise CommandError(
-                f"port {port}, where {what} is to listen, is {reason}.",
+                f"port {port}, at which {what} should listen, is {reason}.",
                 f"Choose another with {option}, or a free one with {option} 0.",
             ) from error
 

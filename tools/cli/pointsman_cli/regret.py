@@ -88,7 +88,7 @@ def caveats(sums: RegretSums) -> list[str]:
     elif not sums.rows:
         found.append("The first ones teach how long engines take: docs/regret.md.")
     if sums.more:
-        found.append("There are more rows than an answer takes; --since, --pool or --profile narrow it down.")
+        found.append("There are more rows than one answer holds; narrow them down with --since, --pool or --profile.")
     if sums.behind:
         found.append(f"The recorder is {counted(sums.behind, 'event')} behind.")
     return found

@@ -11,7 +11,7 @@ def _share(value: str) -> float:
     try:
         share = float(number) / (100.0 if number != value else 1.0)
     except ValueError as error:
-        raise typer.BadParameter(f"{value!r} is no share; write e.g. 0.5%.") from error
+        raise typer.BadParameter(f"{value!r} is not a share; write e.g. 0.5%.") from error
     if not 0.0 <= share <= 1.0:
         raise typer.BadParameter(f"{value} isn't between 0% and 100%.")
     return share

@@ -44,7 +44,7 @@ def read_sample(file: Path, header: Sequence[str]) -> SampleRequest:
     path = whole.get("path") or _likely_path(cast("dict[str, object]", body))
     paths = [api.path for api in APIS if api.body == "json"]
     if path not in paths:
-        raise CommandError(f"{path!r} is no path of an API; they are {', '.join(paths)}.")
+        raise CommandError(f"{path!r} isn't the path of an API; the paths are {', '.join(paths)}.")
     # Written as it was read, NaN and depth included: the preprocessor does the checks.
     return SampleRequest(cast("str", path), headers, json.dumps(body).encode())
 

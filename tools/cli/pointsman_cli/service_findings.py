@@ -57,8 +57,8 @@ def contracts(services: Sequence[Heard]) -> Iterator[DiagnosisLine]:
                 for side in (one, other)
             ]
             yield fail(
-                f"these don't understand each other: {' and '.join(sides)}",
-                "Those that came later don't get ready. End one side, or run a version between that speaks both.",
+                f"these share no generation of the contracts: {' and '.join(sides)}",
+                "Those that started later don't become ready. Stop one side, or run a version that speaks both.",
             )
 
 
@@ -89,7 +89,7 @@ def clocks(services: Sequence[Heard]) -> Iterator[DiagnosisLine]:
     words = f"the clock of {who} is {abs(worst.skew_ms):.0f} ms {'ahead' if worst.skew_ms > 0 else 'behind'}"
     advice = "Run a time service (chrony, systemd-timesyncd) on every host: deadlines are wall-clock times."
     if abs(worst.skew_ms) >= SKEW_FAILURE_MS:
-        yield fail(f"{words}: its messages count as dead, or never die", advice)
+        yield fail(f"{words}: its messages expire too early, or too late", advice)
     elif abs(worst.skew_ms) >= SKEW_WARNING_MS:
         yield warn(words, advice)
     else:

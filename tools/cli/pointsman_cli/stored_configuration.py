@@ -45,7 +45,9 @@ def find(revisions: list[StoredRevision], number: int) -> StoredRevision:
         if stored.revision == number:
             return stored
     kept = ", ".join(str(stored.revision) for stored in revisions)
-    raise CommandError(f"revision {number} isn't kept; there are {kept}.", "`pointsman config history` shows them.")
+    raise CommandError(
+        f"revision {number} isn't stored; the stored ones are {kept}.", "`pointsman config history` shows them."
+    )
 
 
 def previous(revisions: list[StoredRevision]) -> StoredRevision:

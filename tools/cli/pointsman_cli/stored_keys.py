@@ -37,8 +37,8 @@ class StoredKeys:
         """Keep a key where every preprocessor with `stored: true` finds it. CommandError for a name that is taken."""
         if record.id and any(each.id == record.id for each in (await self.listed()).values()):
             raise CommandError(
-                f"there is a key called {record.id!r} already.",
-                f"Choose another --name, or take that one back: pointsman keys revoke {record.id}",
+                f"a key called {record.id!r} is stored already.",
+                f"Choose another --name, or revoke that key: pointsman keys revoke {record.id}",
             )
         await self._bucket.put(digest, record.encode())
         await self._publish("created", record)

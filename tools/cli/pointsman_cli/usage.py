@@ -127,7 +127,9 @@ def notes(sums: UsageSums) -> list[str]:
         requests = counted(everything.unpriced, "request")
         found.append(f"Without a price (`models.<name>.cost`): the model of {requests}{names}.")
     if sums.more:
-        found.append("There are more rows than an answer takes; --since, --tenant, --key or --model narrow it down.")
+        found.append(
+            "There are more rows than one answer holds; narrow them down with --since, --tenant, --key or --model."
+        )
     if sums.behind:
         found.append(f"The recorder is {counted(sums.behind, 'event')} behind.")
     return found

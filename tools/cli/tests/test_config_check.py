@@ -92,7 +92,11 @@ def test_mistakes_in_several_places_are_all_reported() -> None:
             "(line 4)",
         ),
         ("# cut off\n", "the configuration is empty; write at least `pools` or `providers`", ""),
-        ("pools: {}\nstages:\n  my stage: {}\n", "stages.my stage: a stage's name may have only letters, digits", "(line 3)"),
+        (
+            "pools: {}\nstages:\n  my stage: {}\n",
+            "stages.my stage: a stage's name may have only letters, digits",
+            "(line 3)",
+        ),
     ],
 )
 def test_a_mistake_is_reported_at_its_key_and_line(text: str, start: str, end: str) -> None:

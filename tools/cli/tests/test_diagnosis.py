@@ -61,7 +61,7 @@ def _without(*services: str) -> Facts:
         (
             replace(HEALTHY, services=[*HEALTHY.services, Heard(_presence("guard", contracts=(3, 4), ready=False), 0)]),
             Level.FAIL,
-            "these don't understand each other: frontend 0.1.0, metrics-collector 0.1.0, preprocessor 0.1.0, "
+            "these share no generation of the contracts: frontend 0.1.0, metrics-collector 0.1.0, preprocessor 0.1.0, "
             "profile-picker 0.1.0, recorder 0.1.0, scheduler 0.1.0 (generation 1) and guard 0.1.0 (generation 3 to 4)",
         ),
         (
@@ -100,21 +100,21 @@ def _without(*services: str) -> Facts:
             Level.FAIL,
             "PM_EVENTS takes no events: 7 came just now, and none was stored",
         ),
-        (replace(HEALTHY, stream=None), Level.FAIL, "there is no stream PM_EVENTS: no event is kept"),
+        (replace(HEALTHY, stream=None), Level.FAIL, "the stream PM_EVENTS doesn't exist: no event is stored"),
         (
             replace(HEALTHY, stream=None, services=[Heard(_presence("worker-agent"), 0)]),
             Level.WARN,
-            "there is no stream PM_EVENTS: no event is kept",
+            "the stream PM_EVENTS doesn't exist: no event is stored",
         ),
         (
             replace(HEALTHY, stream=None, refused=["Permissions Violation for X"]),
             Level.WARN,
-            "the stream PM_EVENTS can't be looked at",
+            "the stream PM_EVENTS can't be read",
         ),
         (
             replace(HEALTHY, stream=StreamFacts(10, 5, 100, 0, 1, None)),
             Level.WARN,
-            "how far behind the readers of PM_EVENTS are isn't known",
+            "the backlog of the readers of PM_EVENTS is unknown",
         ),
         (
             replace(HEALTHY, config=None, config_problem="none is stored"),
@@ -165,9 +165,9 @@ def _without(*services: str) -> Facts:
         (
             replace(HEALTHY, services=[*HEALTHY.services, Heard(_presence("worker-agent"), -5000.0)]),
             Level.FAIL,
-            "the clock of worker-agent worker-agent-1 is 5000 ms behind: its messages count as dead, or never die",
+            "the clock of worker-agent worker-agent-1 is 5000 ms behind: its messages expire too early, or too late",
         ),
-        (replace(HEALTHY, pools=[]), Level.FAIL, "pool llama: nothing is heard of it"),
+        (replace(HEALTHY, pools=[]), Level.FAIL, "pool llama: no snapshot of it is heard"),
         (replace(HEALTHY, pools=[_pool("silent")]), Level.FAIL, "pool llama: no worker serves (w0 silent)"),
         (
             replace(HEALTHY, pools=[_pool("serving", "draining")]),

@@ -48,7 +48,7 @@ async def test_a_new_server_has_small_messages_and_no_configuration() -> None:
     assert code == 1
     assert "✗ max_payload is 512 KiB, too small" in text
     assert "✗ the stored configuration: none is stored" in text
-    assert "! there is no stream PM_EVENTS" in text
+    assert "! the stream PM_EVENTS doesn't exist" in text
     assert "✗ neither a frontend nor an epp-adapter is heard" in text
     assert "3 failures, 2 warnings" in text
 
@@ -83,7 +83,7 @@ async def test_a_server_that_isnt_there_is_said_at_once() -> None:
     ("url", "ca", "words"),
     [
         ("nats://127.0.0.1:99999", None, "the port must be a number from 1 to 65535"),
-        ("127.0.0.1:1", None, "begins with nats:// or tls://"),
+        ("127.0.0.1:1", None, "must begin with nats:// or tls://"),
         ("nats://127.0.0.1:1", "/nowhere.pem", "POINTSMAN_NATS_TLS_CA"),
     ],
 )

@@ -52,9 +52,9 @@ async def test_an_answer_that_is_no_list_of_models_is_refused_with_the_url(docum
 @pytest.mark.parametrize(
     ("url", "words"),
     [
-        ("", "'' is no engine's URL"),
-        ("127.0.0.1:8000", "no engine's URL"),
-        ("nats://127.0.0.1:8000", "no engine's URL"),
+        ("", "'' isn't the URL of an engine"),
+        ("127.0.0.1:8000", "isn't the URL of an engine"),
+        ("nats://127.0.0.1:8000", "isn't the URL of an engine"),
         ("http://127.0.0.1:9", "http://127.0.0.1:9 can't be asked for its models: connection refused"),
     ],
 )

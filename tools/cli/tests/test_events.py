@@ -75,7 +75,7 @@ def test_watch_shows_them_when_there_is_something_to_see() -> None:
     [
         (nats.errors.TimeoutError(), r"the stream PM_EVENTS can't be read: no answer\."),
         (nats.js.errors.ServerError(description="no memory"), "PM_EVENTS can't be read: .*no memory"),
-        (nats.js.errors.NotFoundError(), r"there is no stream PM_EVENTS to read\."),
+        (nats.js.errors.NotFoundError(), r"the stream PM_EVENTS doesn't exist\."),
     ],
 )
 @pytest.mark.parametrize("late", [False, True])

@@ -1,4 +1,4 @@
-"""Configurations of other gateways become ones that are right here, and what has no equal is named."""
+"""Configurations of other gateways become ones that are right here, and settings without an equivalent are named."""
 
 from typing import Any, cast
 

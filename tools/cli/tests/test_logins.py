@@ -67,7 +67,7 @@ def test_each_secret_of_kubernetes_has_one_login_or_the_servers_hashes(tmp_path:
 
 def test_a_foreign_stage_cannot_take_a_name_of_the_project(tmp_path: Path) -> None:
     for name in ("scheduler", "operator", "worker-agent", "system"):
-        with pytest.raises(CommandError, match="one of the project's own"):
+        with pytest.raises(CommandError, match="the name of a service or login of Pointsman"):
             logins.write(tmp_path, [], [name], kubernetes=False)
 
 

@@ -254,7 +254,7 @@ def test_a_file_that_is_no_request_is_reported(tmp_path: Path) -> None:
     for text, words in [
         ("{]", "isn't JSON"),
         ("[]", "isn't a JSON object"),
-        ('{"path": "/x", "body": {}}', "is no path"),
+        ('{"path": "/x", "body": {}}', "isn't the path"),
     ]:
         file.write_text(text)
         with pytest.raises(CommandError, match=words):

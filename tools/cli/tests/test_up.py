@@ -169,7 +169,7 @@ async def test_a_port_in_use_is_said_before_anything_is_started(tmp_path: Path) 
             *(x for pair in options.items() for x in pair),
         )
         assert ran.returncode == 1
-        assert f"port {port}, where" in ran.stderr
+        assert f"port {port}, at which" in ran.stderr
         assert "is in use by another process" in ran.stderr
         assert option in ran.stderr
         assert not (tmp_path / "state.json").exists()

@@ -27,7 +27,7 @@ class Imported:
         self.notes: Final[list[Note]] = []
 
     def note(self, where: str, what: str) -> None:
-        """Remember a setting that has no equal, or isn't needed."""
+        """Remember a setting that has no equivalent, or isn't needed."""
         self.notes.append(Note(where, what))
 
     def text(self, source: str) -> str:
@@ -42,7 +42,7 @@ def mapping(value: object, where: str) -> Document:
     if value is None:
         return {}
     if not isinstance(value, Mapping):
-        raise CommandError(f"{where}: a section with keys is expected.")
+        raise CommandError(f"{where}: write a section with keys.")
     return {str(key): item for key, item in cast("Mapping[object, object]", value).items()}
 
 
@@ -51,7 +51,7 @@ def listed(value: object, where: str) -> list[object]:
     if value is None:
         return []
     if not isinstance(value, list):
-        raise CommandError(f"{where}: a list is expected.")
+        raise CommandError(f"{where}: write a list.")
     return cast("list[object]", value)
 
 

@@ -56,7 +56,7 @@ _ROUTER: Final = {
     "enable_pre_call_checks": "a selector's filter `capable` looks at context lengths",
 }
 _SETTINGS: Final = {
-    "drop_params": "fields that a provider has no word for are refused by name, or the next model is tried",
+    "drop_params": "a field that a provider doesn't support is rejected by name, or the next model is tried",
     "num_retries": "as router_settings.num_retries",
     "request_timeout": "set edge.request_timeout",
     "cache": "put semantic-cache into a profile (docs/semantic-cache.md)",
@@ -135,7 +135,7 @@ class _Reader:
         for section in sorted(
             document.keys() - {"model_list", "router_settings", "litellm_settings", "general_settings"}
         ):
-            self.made.note(section, "has no equal")
+            self.made.note(section, "has no equivalent")
         sections: Mapping[str, object] = {
             "pools": self._pools,
             "providers": self._providers,
@@ -155,14 +155,14 @@ class _Reader:
         prefix, served_as = (prefix, rest) if slash and known else ("openai", model)
         if not name or not model or "*" in name or "*" in model:
             self.made.note(
-                where, f"{name or model or 'a model without a name'}: wildcards have no equal; list the models"
+                where, f"{name or model or 'a model without a name'}: wildcards have no equivalent; list the models"
             )
             return None
         if slash and not known and "api_base" not in params:
-            self.made.note(where, f"{model}: its provider has no equal; use its OpenAI-compatible door as base_url")
+            self.made.note(where, f"{model}: its provider has no equivalent; set base_url to its OpenAI-compatible API")
             return None
         for key in sorted(params.keys() - _READ):
-            self.made.note(f"{where}.litellm_params.{key}", _NO_EQUAL.get(key, "has no equal"))
+            self.made.note(f"{where}.litellm_params.{key}", _NO_EQUAL.get(key, "has no equivalent"))
         cost = self._cost({**info, **params}, where)
         weight = params.get("weight", 1)
         embeds = info.get("mode") == "embedding"
@@ -279,7 +279,7 @@ class _Reader:
 
     def _rest(self, section: str, left: Document, words: Mapping[str, str], redis: str = "") -> None:
         for key in sorted(left):
-            default = redis if redis and key.startswith("redis_") else "has no equal"
+            default = redis if redis and key.startswith("redis_") else "has no equivalent"
             self.made.note(f"{section}.{key}", words.get(key, default))
 
 

@@ -120,10 +120,10 @@ class _Reader:
         for name, plugin in self._plugins.items():
             if name not in self._used:
                 kind = str(plugin.get("type"))
-                self.made.note(f"plugins.{name}", _NOT_NEEDED.get(kind, f"{kind} has no equal"))
+                self.made.note(f"plugins.{name}", _NOT_NEEDED.get(kind, f"{kind} has no equivalent"))
         known = {"apiVersion", "kind", "plugins", "schedulingProfiles", "flowControl", "featureGates"}
         for section in sorted(self._document.keys() - known):
-            self.made.note(section, "not needed: what engines and requests have is read by itself")
+            self.made.note(section, "not needed: the facts about engines and requests are read automatically")
 
     def _profile(self, profile: Document) -> Document:
         filters: list[object] = ["healthy", "subset"]
@@ -141,7 +141,7 @@ class _Reader:
             elif kind in _PICKERS:
                 made["picker"] = self._translated(name, _PICKERS[kind])
             else:
-                self.made.note(f"schedulingProfiles.{name}", f"{kind} has no equal")
+                self.made.note(f"schedulingProfiles.{name}", f"{kind} has no equivalent")
         return made
 
     def _handler(self) -> Document | None:
@@ -161,7 +161,9 @@ class _Reader:
     def _flow_control(self) -> Document:
         gates = [str(gate) for gate in listed(self._document.get("featureGates"), "featureGates")]
         if "flowControl" not in gates and "flowControl=true" not in gates:
-            self.made.note("featureGates", "without flowControl requests never wait in the picker; so it is here")
+            self.made.note(
+                "featureGates", "without flowControl, requests never wait in the picker; flow control is off here too"
+            )
             return {"enabled": False}
         theirs = mapping(self._document.get("flowControl"), "flowControl")
         made: Document = {}
@@ -185,7 +187,7 @@ class _Reader:
         if bands:
             made["bands"] = bands
         for key in sorted(theirs):
-            self.made.note(f"flowControl.{key}", "has no equal")
+            self.made.note(f"flowControl.{key}", "has no equivalent")
         return made
 
     def _band(self, band: Document) -> Document:
@@ -203,7 +205,7 @@ class _Reader:
         self._used.add(name)
         ours = _POLICIES.get(kind)
         if ours is None:
-            raise CommandError(f"plugins.{name}: {kind} has no equal.", f"There are {', '.join(_POLICIES)}.")
+            raise CommandError(f"plugins.{name}: {kind} has no equivalent.", f"There are {', '.join(_POLICIES)}.")
         return self._translated(name, ours)
 
     def _kind(self, name: str) -> str:
