@@ -24,6 +24,6 @@ class CachePurged(Message):
 
     instance: str
     entries: int
-    """How many were forgotten here."""
+    """Number of answers that this instance deleted."""
     problem: str | None = None
-    """Why some weren't."""
+    """Why some could not be deleted; None when all were."""

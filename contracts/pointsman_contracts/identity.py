@@ -12,7 +12,7 @@ IDENTITY: Final = "identity"
 
 `tenant`, `subject`, `plan`, `key`: texts. `scopes`: list of texts. `models`: list of names and patterns that may be
 used; absent: all. `limits`: name → value, for limits that take their values from here. `source`: the instance that
-found out."""
+identified the sender."""
 LONGEST_NAME: Final = 256
 """Longest tenant, subject or plan that is published, in characters."""
 

@@ -26,8 +26,8 @@ class ServicePresence(Message):
     routes: tuple[str, ...] = ()
     """Route tokens (pools) that it serves; empty when it serves all."""
     contracts: tuple[int, int] = (1, 1)
-    """Oldest and newest generation of the contracts that it speaks. A process that has none in common with another one
-    doesn't get ready beside it, and is sent nothing."""
+    """Oldest and newest generation of the contracts that it speaks. A process that shares none with another one doesn't
+    become ready beside it, and gets no messages."""
 
 
 class OpenRequestsQuery(Message):

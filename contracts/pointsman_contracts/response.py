@@ -41,7 +41,7 @@ class Attempt(Part):
     """The provider's name where a provider serves the model."""
     outcome: str
     """`answered`, `refused` (no connection), `failed` (5xx or closed before the first byte), `timeout`,
-    `cut_off` (died after the first byte), `limited` (429), `unsupported` (the provider has no word for a field)."""
+    `cut_off` (died after the first byte), `limited` (429), `unsupported` (the provider doesn't support a field)."""
     status: int | None = None
     took_ms: float = 0.0
     target: Target | None = None

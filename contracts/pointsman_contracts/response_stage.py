@@ -16,7 +16,7 @@ from pointsman_contracts.response import Usage
 
 @unchecked
 class AnswerText(Part):
-    """A text of the answer: the whole of it, or what of it the client doesn't have yet."""
+    """A text of the answer: the whole text, or the part that the client doesn't have yet."""
 
     part: str
     """Which text it is, e.g. `0/content`: a verdict names it so. The same one in every window."""
