@@ -123,7 +123,7 @@ async def test_a_request_that_cant_be_taken_is_refused_with_words(start_edge: St
 async def test_a_body_over_the_limit_is_named_with_limit_and_size(start_edge: StartEdge) -> None:
     edge = await start_edge(config={"edge": {"max_body": "64 KiB"}})
     answer = await raw_request(edge.url, post(CHAT, b"x" * 65537))
-    assert error_of(answer)["message"] == "The body has 65537 bytes; at most 65536 are taken."
+    assert error_of(answer)["message"] == "The body has 65537 bytes; at most 65536 are accepted."
     (rejected,) = edge.events.of(RequestRejected)
     assert (rejected.stage, rejected.status, rejected.code) == ("edge", 413, "body_too_large")
 

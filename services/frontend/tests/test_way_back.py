@@ -318,7 +318,7 @@ async def test_fields_of_what_is_no_json_object_are_the_stages_failure(start_edg
         edge.reviewers.say = says(fields=FIELDS)
         answer, done = await answered(edge)
     assert (answer.body, done.stages[0].outcome) == (b"[1]", "skipped")
-    assert done.stages[0].note == "set fields of what is not a JSON object"
+    assert done.stages[0].note == "set fields of a response that isn't a JSON object"
 
 
 async def test_a_stream_that_is_blocked_at_once_is_an_error_with_a_status(start_edge: StartEdge) -> None:
