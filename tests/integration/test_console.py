@@ -166,7 +166,7 @@ async def test_the_address_with_a_token_that_was_used_opens_nothing(browser: Bro
     page = await context.new_page()
     await page.goto(f"{shown.url}/login#token={TOKEN}")
     await page.wait_for_selector("#problem:not([hidden])")
-    assert "has been used" in await page.inner_text("#problem")
+    assert "was used already" in await page.inner_text("#problem")
     assert TOKEN not in page.url
     await page.goto(f"{shown.url}/usage")
     assert "/login?next=" in page.url

@@ -51,7 +51,11 @@ async def known(stacks: StackFactory) -> AsyncIterator[Stack]:
             "is each running at its URL, and is its `engine` and `health` right?",
         ),
         (["config", "rollback", "abc"], "'abc' isn't the number of a revision", "`pointsman config history` lists"),
-        (["config", "rollback", "99"], "revision 99 isn't kept; there are 1", "`pointsman config history` shows"),
+        (
+            ["config", "rollback", "99"],
+            "revision 99 isn't stored; stored revisions: 1",
+            "`pointsman config history` shows",
+        ),
         (["up", "--replicas", "schedulr=2"], "unknown service 'schedulr'", "did you mean 'scheduler'? known: frontend"),
         (["up", "--replicas", "scheduler=0"], "must be 1 or more", "Write e.g. --replicas scheduler=2"),
         (["simulate", "--workload", "chatt"], "unknown workload 'chatt'", "did you mean 'chat'? known: adapters"),

@@ -46,7 +46,7 @@ def find(revisions: list[StoredRevision], number: int) -> StoredRevision:
             return stored
     kept = ", ".join(str(stored.revision) for stored in revisions)
     raise CommandError(
-        f"revision {number} isn't stored; the stored ones are {kept}.", "`pointsman config history` shows them."
+        f"revision {number} isn't stored; stored revisions: {kept}.", "`pointsman config history` shows them."
     )
 
 

@@ -87,5 +87,5 @@ async def test_a_revision_of_0_is_not_the_one_that_is_taken_when_none_is_named(
     (file := tmp_path / "pointsman.yaml").write_text("pools: {a: {}}\n")
     console = Console(quiet=True)
     for command in (config_commands.rollback(None, 0, console), config_commands.diff(None, file, 0, console)):
-        with pytest.raises(CommandError, match=r"revision 0 isn't stored; the stored ones are 7\."):
+        with pytest.raises(CommandError, match=r"revision 0 isn't stored; stored revisions: 7\."):
             await command
