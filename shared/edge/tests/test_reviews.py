@@ -97,9 +97,9 @@ OWN = Verdict(request_id="r-1", note="of its own")
 REVIEWERS: list[tuple[str, Reviewer, str | None]] = [
     ("at once", lambda review: OWN, None),
     ("later", _late(OWN), None),
-    ("failing", _fails, "gave an answer that can't be used"),
-    ("another's", lambda review: Verdict(request_id="r-2"), "answered for another request"),
-    ("another's, later", _late(Verdict(request_id="r-2")), "answered for another request"),
+    ("failing", _fails, "sent an invalid verdict"),
+    ("another's", lambda review: Verdict(request_id="r-2"), "sent the verdict for another request"),
+    ("another's, later", _late(Verdict(request_id="r-2")), "sent the verdict for another request"),
 ]
 
 
