@@ -27,6 +27,13 @@ def kept(drained: Drained) -> tuple[int, bytes]:
     return sum(part.number for part in parts), b"".join(part.hashes for part in parts)
 
 
+def test_records_that_were_left_to_the_next_decision_are_kept_however_many_they_are() -> None:
+    backlog = waiting()
+    backlog.records.extend([GOOD] * 2**16)
+    [part] = backlog.drain().encoded.renamed(SALT)
+    assert part.content == 2**16 * msgspec.msgpack.encode(GOOD)
+
+
 @pytest.mark.parametrize("number", [1, 15, 16, AT_ONCE, 10 * AT_ONCE + 3])
 def test_any_number_of_records_is_kept(number: int) -> None:
     backlog = waiting()

@@ -86,9 +86,9 @@ def _shrinks(payload: bytes) -> bool:
 
 def _repeat(hashes: bytes) -> bool:
     """The same of block hashes. Those of different prompts don't shrink: trying costs as much CPU as everything else
-    that is done for the log. One in eight hashes, by its value, shows how many come again."""
+    that is done for the log. One in 64 hashes, by its value, shows how many come again."""
     numbers = np.frombuffer(hashes, dtype="<u8")
-    sample = numbers[numbers & 7 == 0]
+    sample = numbers[numbers & 63 == 0]
     return len(set(sample.tolist())) <= _WORTH * len(sample)
 
 

@@ -70,7 +70,8 @@ class Backlog:
     def __init__(self, most: int) -> None:
         """`most`: bytes that are kept until they are drained."""
         self.records: Final[list[Record]] = []
-        """Inputs to encode. Call `encode` when there are `AT_ONCE`."""
+        """Inputs to encode. Call `encode` when there are `AT_ONCE`; starts and ends of answers leave that to the
+        next decision."""
         self.hashes: Final = bytearray()
         """Of the blocks in `records`, in their order."""
         self._most: Final = most
@@ -148,9 +149,10 @@ class Backlog:
         self.hashes.clear()
 
     def _append(self, records: Sequence[Record]) -> None:
-        head = 1 if len(records) < 16 else 3  # bytes of a msgpack array before its items
+        count = len(records)
+        head = 1 if count < 16 else 3 if count < 2**16 else 5  # bytes of a msgpack array before its items
         self._part.content.extend(memoryview(self._encode(records))[head:])
-        self._part.count += len(records)
+        self._part.count += count
 
     def _append_each(self, records: Sequence[Record]) -> None:
         """As far as they can be encoded."""

@@ -1,7 +1,6 @@
 """Outcomes of decisions as they are recorded. A replay makes them from its own outcomes, and compares."""
 
 from collections.abc import Callable
-from operator import attrgetter
 from typing import Final, cast
 
 import msgspec
@@ -13,7 +12,6 @@ from pointsman_plugins.scheduling.arrays import Floats
 from pointsman_plugins.scheduling.run import Run
 from pointsman_scheduler.domain.outcome import Outcome, Postponed, Refused, Scheduled
 
-_NAME: Final = attrgetter("name")
 _DIGEST: Final = cast("Callable[[Floats | bytes, int], int]", xxh3_64_intdigest)  # it takes an array's memory, too
 _ENCODE: Final[Callable[[object], bytes]] = msgspec.msgpack.Encoder(enc_hook=float).encode
 """Scores of a plugin may be numpy's numbers."""
@@ -26,7 +24,7 @@ def recorded(outcome: Outcome | Exception) -> RecordedOutcome:
         legs = selection.legs
         return RecordedOutcome(
             "scheduled",
-            tuple(map(_NAME, outcome.endpoints)),
+            tuple([each.name for each in outcome.endpoints]),
             "",
             outcome.held,
             selection.rank,

@@ -12,7 +12,6 @@ from pointsman_plugins.scheduling.request import RequestKey, ScheduleRequest
 from pointsman_scheduler.domain.outcome import Outcome
 from pointsman_scheduler.domain.policy import Policy
 from pointsman_scheduler.domain.pool import PoolScheduler
-from pointsman_scheduler.flight.backlog import AT_ONCE
 from pointsman_scheduler.flight.writing import RecordMaker
 
 P = ParamSpec("P")
@@ -147,14 +146,11 @@ def _deciding(
 def _starting(
     inner: Callable[[RequestKey, str, float, float], None], maker: RecordMaker
 ) -> Callable[[RequestKey, str, float, float], None]:
-    identified = maker.id
-    records, encode = maker.backlog.records, maker.backlog.encode
+    identified, records = maker.id, maker.backlog.records
 
     def started(request: RequestKey, worker: str, ttft_ms: float, now: float) -> None:
         edge, request_id = request
         records.append(AnswerStarted(now, edge, identified(request_id), worker, ttft_ms))
-        if len(records) >= AT_ONCE:
-            encode()
         inner(request, worker, ttft_ms, now)
 
     return started
@@ -164,8 +160,7 @@ Completed = Callable[[RequestKey, float, bool, int | None, float | None, str | N
 
 
 def _completing(inner: Completed, maker: RecordMaker) -> Completed:
-    identified = maker.id
-    records, encode = maker.backlog.records, maker.backlog.encode
+    identified, records = maker.id, maker.backlog.records
 
     def completed(
         request: RequestKey,
@@ -180,8 +175,6 @@ def _completing(inner: Completed, maker: RecordMaker) -> Completed:
         records.append(
             RequestCompleted(now, edge, identified(request_id), ok, output_tokens, duration_ms, worker, told_ms)
         )
-        if len(records) >= AT_ONCE:
-            encode()
         inner(request, now, ok, output_tokens, duration_ms, worker, told_ms)
 
     return completed
