@@ -7,6 +7,7 @@ time that later requests would save, so that hot prefixes spread before one work
 
 import math
 from collections.abc import Hashable, Sequence
+from operator import itemgetter
 from typing import Final
 
 import numpy as np
@@ -31,6 +32,7 @@ LEAST_AHEAD: Final = 2.0
 _FREE_AT, _WAITING, _CARRIED, _QUEUED = (
     EngineFigures._fields.index(name) for name in ("free_at", "waiting", "carried", "queued")
 )
+_queued: Final = itemgetter(_QUEUED)
 _DUE: Final = len(EngineFigures._fields)
 """The row after the figures."""
 
@@ -159,7 +161,7 @@ class DelayEstimator:
             if not trusted:
                 choices = zip(self._figures, held, strict=True)
                 return np.array([at.waiting + 3.0 * (prompt - kept) + 0.1 * at.carried for at, kept in choices])
-            terms = self.terms(prompt, max_output, now, min([at.queued for at in self._figures]))
+            terms = self.terms(prompt, max_output, now, min(map(_queued, self._figures)))
             if not self._standings:
                 budget, rates = float(self.batch_tokens), self._rates
                 self._standings = [stand(figures, budget, rates) for figures in self._figures]

@@ -256,11 +256,9 @@ def delays(
             after = rest * (linear + square * rest) + filled * full_pass + prefill * after_passes
         after += pairs * uncached * (hit + 0.5 * uncached)
         work = after - before
-        left = free_at - now
-        ttft = (left + turn if left > 0.0 else turn) + after + after_passes * step
-        over = prompt_and_answer - room
-        if over > 0.0:
-            ttft += over * stall * others
+        ttft = (free_at - now + turn if free_at > now else turn) + after + after_passes * step
+        if room < prompt_and_answer:
+            ttft += (prompt_and_answer - room) * stall * others
         if shared:
             joined = last + uncached
             if joined > budget:
