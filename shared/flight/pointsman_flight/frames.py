@@ -5,7 +5,7 @@
 Little-endian. `chain` is XXH3-64 of length, flags and payload, seeded with the frame before (the header's frame with
 0): a changed, removed, repeated or moved frame breaks it. `check` is CRC-32 of the 16 bytes before it: a changed
 length isn't taken for a torn tail. A payload is msgpack; where flag 2 is set, block hashes of the records in the next
-frame. It is deflated where flag 1 is set.
+frame. Where flag 1 is set, it is in zlib's format, which ISA-L writes in a fifth of zlib's time.
 """
 
 import struct
@@ -15,6 +15,7 @@ from typing import Final, NamedTuple
 
 import numpy as np
 import xxhash
+from isal import isal_zlib
 
 MAGIC: Final = b"PMFLIGHT"
 FORMAT: Final = 2
@@ -65,7 +66,7 @@ class Torn(NamedTuple):
 def framed(payload: bytes, chain: int, flags: int = 0) -> tuple[bytes, int]:
     """The payload as a frame after one with this chain. Returns the bytes and the frame's own chain."""
     if len(payload) > _SMALL and (_repeat if flags & HASHES else _shrinks)(payload):
-        smaller = zlib.compress(payload, 1)
+        smaller = _deflated(payload)
         if len(smaller) < len(payload):
             payload, flags = smaller, flags | DEFLATED
     sized = _SIZED.pack(len(payload), flags)
@@ -76,12 +77,16 @@ def framed(payload: bytes, chain: int, flags: int = 0) -> tuple[bytes, int]:
     return b"".join((head, _CHECK.pack(zlib.crc32(head)), payload)), chain
 
 
+def _deflated(payload: bytes) -> bytes:
+    return isal_zlib.compress(payload, 1)  # pyright: ignore[reportUnknownMemberType] - untyped in isal
+
+
 def _shrinks(payload: bytes) -> bool:
     """Whether deflating may be worth its time."""
     if len(payload) <= _LARGE:
         return True
     middle = len(payload) // 2
-    return len(zlib.compress(payload[middle : middle + _SAMPLE], 1)) <= _WORTH * _SAMPLE
+    return len(_deflated(payload[middle : middle + _SAMPLE])) <= _WORTH * _SAMPLE
 
 
 def _repeat(hashes: bytes) -> bool:

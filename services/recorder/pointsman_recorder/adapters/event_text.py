@@ -1,13 +1,16 @@
 """The stored form of events' bodies: blocks of many, compressed at once.
 
 A body repeats little in itself; most of its text stands in its neighbours too. Together they take a fifth of the time
-and of the space. The first one of a block finds the words that events contain in a dictionary.
+and of the space. ISA-L writes zlib's format in a fifth of zlib's time (1.1 instead of 5.7 us for the events of a
+request), and smaller. The first one of a block finds the words that events contain in a dictionary.
 """
 
 import struct
 import zlib
 from collections.abc import Sequence
 from typing import Final
+
+from isal import isal_zlib
 
 _WORDS: Final = (
     b'"reasoning_tokens":0,"estimated":true,"answered_by":"semantic-cache","saved":{,"rank":0,"prefix":"approximate",'
@@ -37,9 +40,9 @@ _WORDS: Final = (
 
 def packed(bodies: Sequence[bytes]) -> bytes:
     """The stored form of bodies: how many, their lengths, and what they are joined to."""
-    compressor = zlib.compressobj(level=1, zdict=_WORDS)
+    compressor = isal_zlib.compressobj(level=1, zdict=_WORDS)  # pyright: ignore[reportUnknownMemberType] - untyped in isal
     head = struct.pack(f"<{1 + len(bodies)}I", len(bodies), *map(len, bodies))
-    return compressor.compress(head + b"".join(bodies)) + compressor.flush()
+    return compressor.compress(head + b"".join(bodies)) + compressor.flush()  # pyright: ignore[reportUnknownMemberType] - untyped in isal
 
 
 def unpacked(block: bytes) -> list[bytes]:
