@@ -16,6 +16,7 @@ from pointsman_edge.deciding.policy import EngineLimits
 from pointsman_edge.taking_in.request_headers import RequestIds
 from pointsman_frontend.adapters.connection_bounds import Bounds
 from pointsman_frontend.adapters.engine_client import Call, EngineClient, origin_of
+from pointsman_frontend.adapters.gathered_writes import GatheredWrites
 from pointsman_frontend.adapters.http_connection import bounded
 from pointsman_frontend.adapters.http_turn import Headers, Turn, id_headers
 from pointsman_frontend.domain.heads import ResponseHeaderRules, request_head
@@ -46,9 +47,9 @@ class Relay:
         await self._forward(turn, turn.target.path, body)
 
 
-def own(url: str) -> Forward:
+def own(url: str, writes: GatheredWrites) -> Forward:
     """Through the edge's client."""
-    engines, rules, ids = EngineClient(idle_s=60.0, idle_connections=256), ResponseHeaderRules(), RequestIds()
+    engines, rules, ids = EngineClient(writes, idle_s=60.0, idle_connections=256), ResponseHeaderRules(), RequestIds()
     origin = origin_of(url)
 
     async def forward(turn: Turn, path: str, body: bytes) -> None:
@@ -98,9 +99,10 @@ def with_aiohttp(url: str) -> Forward:
 
 
 async def _serve(kind: str, url: str, announce: Callable[[str], object]) -> None:
-    app = Relay(own(url) if kind == "own" else with_aiohttp(url))
+    writes = GatheredWrites()
+    app = Relay(own(url, writes) if kind == "own" else with_aiohttp(url))
     bounds = Bounds(65536, 60.0, RequestIds().new, lambda _reason: None)
-    server = HttpServer(app, "127.0.0.1", 0, protocol=bounded(bounds))
+    server = HttpServer(app, "127.0.0.1", 0, protocol=bounded(bounds, writes))
     await server.start()
     announce(server.url.rpartition(":")[2])
     await asyncio.Event().wait()

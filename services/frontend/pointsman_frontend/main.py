@@ -10,6 +10,7 @@ from pointsman_frontend.adapters.app import EdgeApp
 from pointsman_frontend.adapters.connection_bounds import Bounds
 from pointsman_frontend.adapters.engine_client import EngineClient
 from pointsman_frontend.adapters.forwarder import Forwarder
+from pointsman_frontend.adapters.gathered_writes import GatheredWrites
 from pointsman_frontend.adapters.http_connection import bounded
 from pointsman_frontend.adapters.http_request import LAST_WORDS_S, HttpEdge
 from pointsman_frontend.adapters.provider_client import ProviderClient
@@ -35,7 +36,10 @@ class Frontend:
         )
         self.edge = edge = Edge(around, options)
         self._providers = Providers(edge.providers, ProviderClient(edge.providers))
-        self._engines = EngineClient(idle_s=settings.engine_idle_s, idle_connections=settings.engine_idle_connections)
+        self.writes = GatheredWrites()
+        self._engines = EngineClient(
+            self.writes, idle_s=settings.engine_idle_s, idle_connections=settings.engine_idle_connections
+        )
         forwarder = Forwarder(edge, self._engines, self._providers, tell_endpoint=settings.tell_endpoint)
         self.app = EdgeApp(HttpEdge(edge, forwarder, settings.body_timeout_s), health, int(time.time()))
         self.protocol = bounded(
@@ -45,7 +49,8 @@ class Frontend:
                 edge.ids.new,
                 lambda reason: edge.metrics.refused_connections.update((reason,)),
                 edge.trusted.include,
-            )
+            ),
+            self.writes,
         )
         self.handlers = Handlers(edge, self._engines)
 

@@ -16,6 +16,7 @@ from pointsman_frontend.settings import FrontendSettings
 from pointsman_runtime.service.health import HealthApp, Readiness
 from pointsman_runtime.service.http_server import HttpServer
 from pointsman_runtime.telling.telemetry import Tracing
+from pointsman_testing import eventually
 from pointsman_testing.fake_stages import EdgeUnderTest, FakeReviewers, FakeStages, RecordedEvents, StartEdge
 
 CONFIG = {
@@ -65,6 +66,8 @@ async def start_edge() -> AsyncIterator[StartEdge]:
                 await server.stop()
                 await frontend.close()
                 ticking.cancel()
+                # Each task that was woken to write has run: one that is missing would delay all later writes.
+                await eventually(lambda: frontend.writes.to_come == 0)
 
         def metric(name: str) -> float:
             return sum(

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from uvicorn.server import ServerState
 
 from pointsman_frontend.adapters.connection_bounds import Bounds
+from pointsman_frontend.adapters.gathered_writes import GatheredWrites
 from pointsman_frontend.adapters.http_connection import App, bounded
 from pointsman_frontend.adapters.http_turn import Turn
 from pointsman_testing import eventually
@@ -255,7 +256,9 @@ async def _served(pieces: list[bytes], count: int) -> list[Served]:
 
 def _connection(app: App, refused: list[str]) -> asyncio.Protocol:
     bounds = Bounds(65536, 10, lambda: "id", refused.append)
-    config = uvicorn.Config(app, http=bounded(bounds), ws="none", lifespan="off", log_config=None, proxy_headers=False)
+    config = uvicorn.Config(
+        app, http=bounded(bounds, GatheredWrites()), ws="none", lifespan="off", log_config=None, proxy_headers=False
+    )
     config.load()
     # As uvicorn makes them; its type is that of any protocol.
     protocol = config.http_protocol_class(config=config, server_state=ServerState(), app_state={})  # type: ignore[call-arg]

@@ -11,6 +11,7 @@ import msgspec
 
 from pointsman_edge.deciding.policy import EngineLimits
 from pointsman_frontend.adapters.engine_connection import EndpointFailed, EngineConnection
+from pointsman_frontend.adapters.gathered_writes import GatheredWrites
 
 STALE_WITHIN_S: Final = 0.25
 """A reused connection that ends this soon without a byte had been closed by the engine for being idle."""
@@ -61,7 +62,9 @@ class Call(msgspec.Struct, frozen=True, gc=False):
 class EngineClient:
     """Connections by origin. The one used last is used next, so that surplus ones grow idle and are closed."""
 
-    def __init__(self, *, idle_s: float, idle_connections: int) -> None:
+    def __init__(self, writes: GatheredWrites, *, idle_s: float, idle_connections: int) -> None:
+        """`writes`: those that requests leave with."""
+        self._writes = writes
         self._idle_s = idle_s
         self._idle_connections = idle_connections
         self._idle: dict[str, list[EngineConnection]] = {}
@@ -97,6 +100,8 @@ class EngineClient:
                 reused = None
             else:
                 return connection
+            finally:
+                connection.resumed()
 
     def release(self, connection: EngineConnection) -> None:
         """Done with an answer: keep the connection if it can serve again; otherwise it is cut, which makes the
@@ -161,7 +166,10 @@ class EngineClient:
         try:
             async with asyncio.timeout(limit_s):
                 _, connection = await loop.create_connection(
-                    EngineConnection, origin.host, origin.port, ssl=self._context() if origin.tls else None
+                    lambda: EngineConnection(self._writes),
+                    origin.host,
+                    origin.port,
+                    ssl=self._context() if origin.tls else None,
                 )
         except TimeoutError:
             raise EndpointFailed("refused", f"no connection within {limit_s:g} s") from None

@@ -11,6 +11,8 @@ from typing import Final, cast
 
 import httptools
 
+from pointsman_frontend.adapters.gathered_writes import GatheredWrites
+
 LONGEST_HEAD: Final = 65536
 """Bytes of status line and headers, or of what isn't body after them (chunk sizes, trailers), that an engine may send
 in a row."""
@@ -42,8 +44,14 @@ class AnswerCutOff(Exception):
 class EngineConnection(asyncio.Protocol):
     """Sends one request at a time and keeps what comes back until it is read."""
 
-    def __init__(self) -> None:
+    def __init__(self, writes: GatheredWrites) -> None:
+        """`writes`: those that its requests leave with."""
         self._loop = asyncio.get_running_loop()
+        self._writes = writes
+        self._request: tuple[bytes, ...] = ()
+        """Head and body that weren't sent yet."""
+        self._woke = False
+        """The task that waits for the answer to begin was woken and hasn't run yet."""
         self._transport: asyncio.Transport | None = None
         self._parser = httptools.HttpResponseParser(self)
         self._waiter: asyncio.Future[None] | None = None
@@ -72,9 +80,10 @@ class EngineConnection(asyncio.Protocol):
         return self._transport is not None and not self._busy and not self._transport.is_closing()
 
     def ask(self, head: bytes, body: bytes, first_byte_limit_s: float, idle_limit_s: float) -> "asyncio.Future[None]":
-        """Send a request at the end of the event loop's turn. The future is done once the first bytes of the answer's
-        body are here, or the answer is complete without any. It raises EndpointFailed, also for a status that means
-        that the engine can't answer. The limits are for the time to its first byte, and between any two."""
+        """Send a request. The future is done once the first bytes of the answer's body are here, or the answer is
+        complete without any. It raises EndpointFailed, also for a status which says that the engine can't answer. The
+        limits are for the time to the first byte of the answer, and between any two. Call `resumed` when the wait for
+        the future has ended."""
         if self._transport is None:
             raise EndpointFailed("failed", "closed by the engine")
         if self._failure is not None:
@@ -89,16 +98,22 @@ class EngineConnection(asyncio.Protocol):
         self._heard_at = time.monotonic()
         self._first_byte_due = self._heard_at + first_byte_limit_s
         self._idle_limit_s = idle_limit_s
-        # The requests of a turn leave together. Each one that is sent while the engine's process sleeps wakes it, which
-        # costs as much as all the work of the HTTP connection.
-        self._loop.call_soon(self._send, head, body)
+        self._request = head, body
+        self._writes.add(self._send)
         began = self._waiter = self._loop.create_future()
         return began
 
-    def _send(self, head: bytes, body: bytes) -> None:
-        transport = self._transport
+    def _send(self) -> None:
+        transport, request = self._transport, self._request
+        self._request = ()
         if transport is not None and not transport.is_closing():
-            transport.writelines((head, body))
+            transport.writelines(request)
+
+    def resumed(self) -> None:
+        """The task that waited for the answer to begin runs again."""
+        if self._woke:
+            self._woke = False
+            self._writes.to_come -= 1
 
     async def read(self) -> bytes:
         """The next bytes of the body as they arrived, b"" at its end. Raises AnswerCutOff."""
@@ -239,7 +254,10 @@ class EngineConnection(asyncio.Protocol):
             return
         if self._answering:
             waiter.set_result(None)
-        elif self.status in _REFUSING:
+            return
+        self._woke = True
+        self._writes.to_come += 1
+        if self.status in _REFUSING:
             waiter.set_exception(EndpointFailed("failed", f"answered {self.status}", self.status))
         elif self._failure is not None and not (self._chunks or self.complete):
             waiter.set_exception(self._failure)

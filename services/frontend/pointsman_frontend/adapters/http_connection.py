@@ -18,6 +18,7 @@ from uvicorn.protocols.utils import get_remote_addr
 from uvicorn.server import ServerState
 
 from pointsman_frontend.adapters.connection_bounds import Bounds, refusal
+from pointsman_frontend.adapters.gathered_writes import GatheredWrites
 from pointsman_frontend.adapters.http_turn import READ_AHEAD, Turn
 from pointsman_frontend.domain.heads import head_without_offer, target_of
 
@@ -32,11 +33,12 @@ App = Callable[[Turn], Coroutine[object, object, None]]
 """Serves one request; it isn't ASGI, whose messages would cost a request 20 calls."""
 
 
-def bounded(bounds: Bounds) -> type[asyncio.Protocol]:
-    """The class of connections for uvicorn, with these bounds."""
+def bounded(bounds: Bounds, gathered: GatheredWrites) -> type[asyncio.Protocol]:
+    """The class of connections for uvicorn, with these bounds, whose answers leave with `gathered`."""
 
     class Bounded(_Connection):
         limits = bounds
+        writes = gathered
 
     return Bounded
 
@@ -55,6 +57,7 @@ class _Phase(Enum):
 
 class _Connection(asyncio.Protocol):
     limits: ClassVar[Bounds]
+    writes: ClassVar[GatheredWrites]
 
     def __init__(
         self,
@@ -255,11 +258,11 @@ class _Connection(asyncio.Protocol):
             self._flush()
 
     def finish(self, data: bytes, *, keep_alive: bool) -> None:
-        """Send the end of an answer, as `write` does. The answers of a turn leave together: each one that is sent while
-        its client's process sleeps wakes it."""
+        """Send the end of an answer, behind the bytes that still wait: at once, or with other answers of this turn."""
         transport = self._transport
         if data:
-            self.write(data)
+            self._gathered.append(data)
+        self.writes.add(self._flush)
         self.hung_up = None
         self._state.total_requests += 1
         if not keep_alive:
@@ -309,6 +312,7 @@ class _Connection(asyncio.Protocol):
             if not self._waiting or self._transport.is_closing():
                 self._woken = self._loop.create_future()
                 await self._woken
+                self.writes.to_come -= 1
                 continue
             turn = self._waiting.popleft()
             turn.task = self._task
@@ -326,6 +330,7 @@ class _Connection(asyncio.Protocol):
     def _wake(self) -> None:
         if self._woken is not None and not self._woken.done():
             self._woken.set_result(None)
+            self.writes.to_come += 1
 
     def _flush(self) -> None:
         gathered = self._gathered
