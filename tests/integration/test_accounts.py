@@ -173,22 +173,28 @@ async def test_a_request_makes_its_whole_journey_without_a_refused_permission(
     # A scheduler that joins asks the other one for what it knows.
     stack.services["scheduler"].append(second := stack.start("scheduler"))
     await asyncio.gather(adapter.wait_ready(), second.wait_ready(timeout=60))
-    async with aiohttp.ClientSession() as http:
-        for model, stream in (("auto", True), ("sql-lora", False)):
-            body: dict[str, JsonValue] = {
-                "model": model, "stream": stream, "messages": [{"role": "user", "content": "Which track?"}],
-            }  # fmt: skip
-
-            async def asked(body: dict[str, JsonValue] = body) -> tuple[int, str, str]:
-                async with http.post(f"{stack.door}/v1/chat/completions", json=body) as answer:
-                    return answer.status, await answer.text(), answer.headers["x-request-id"]
-
-            status, text, request_id = await answered(asked)
-            assert status == 200, text
+    await _served(stack, "auto", stream=True)
+    request_id = await _served(stack, "sql-lora", stream=False)
     await _look_as_the_operator(accounts, monkeypatch, request_id)
     assert [line for line in accounts.server.log_path.read_text().splitlines() if "Violation" in line] == []
     processes = [*stack.all_services(), adapter]
     assert [process.command for process in processes if "subject_refused" in process.log_text()] == []
+
+
+async def _served(stack: Stack, model: str, *, stream: bool) -> str:
+    """Have a request served; returns its id."""
+    body: dict[str, JsonValue] = {
+        "model": model, "stream": stream, "messages": [{"role": "user", "content": "Which track?"}],
+    }  # fmt: skip
+    async with aiohttp.ClientSession() as http:
+
+        async def asked() -> tuple[int, str, str]:
+            async with http.post(f"{stack.door}/v1/chat/completions", json=body) as answer:
+                return answer.status, await answer.text(), answer.headers["x-request-id"]
+
+        status, text, request_id = await answered(asked)
+    assert status == 200, text
+    return request_id
 
 
 async def _look_as_the_operator(accounts: Accounts, monkeypatch: pytest.MonkeyPatch, request_id: str) -> None:
@@ -315,6 +321,8 @@ async def test_only_the_operator_changes_the_configuration_and_no_login_deletes_
         async with accounts.connected(user) as login:
             wanted = {*destroying, *(() if user == "operator" else ("$KV.pm-config.config",))}
             assert await login.refused_publishing(wanted) == wanted
+    # It leaves events for the auditor.
+    await _served(stack, "sql-lora", stream=False)
     async with bus.connected(accounts.settings("auditor")) as client:
         js = client.jetstream(timeout=30.0)  # pyright: ignore[reportUnknownMemberType] - untyped in nats-py
         subscription = await js.pull_subscribe("pm.evt.>", durable="auditor", stream="PM_EVENTS")
