@@ -72,7 +72,7 @@ class Limit(RequestProcessor[LimitParamsT_co]):
             if verdict.outcome != "elsewhere":
                 return self._ruled(incoming, ask, verdict)
         else:
-            ask = self._ask(incoming, self.windows if self.params.claim is None else self._amounts(incoming))
+            ask = self._ask(incoming, self._amounts(incoming))
         verdict = self._limiter.ask(ask, incoming.envelope.received_ms / 1000)
         if isinstance(verdict, InnerVerdict):
             return self._ruled(incoming, ask, verdict)

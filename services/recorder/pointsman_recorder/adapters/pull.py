@@ -91,7 +91,6 @@ class Pull:
         self._delivered = delivered
         self._failure = ""
         self._taken = []
-        self._asked = 0
         self._sid = self._link.subscribe(self._deliver_to, self._receive)
         self.renew()
 

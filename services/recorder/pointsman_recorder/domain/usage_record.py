@@ -113,59 +113,45 @@ class Owed(NamedTuple):
     key: str
     tenant: str
     message: bytes
-    record: Record | None = None
+    record: MadeRecord | None = None
     """The message's content, where it was just made."""
 
 
 _NOBODY: Final = _QuickIdentity()
 _NOTHING: Final = _QuickUsage()
-_read: Final = reader(_QuickEnd, _End.__pydantic_validator__.validate_json)
 
 
-def record_of(body: bytes) -> Record:
+def _slowly(body: bytes) -> _QuickEnd:
+    """Raises ValueError, as `_read` does."""
+    return msgspec.convert(_End.__pydantic_validator__.validate_json(body), _QuickEnd, from_attributes=True)
+
+
+_read: Final = reader(_QuickEnd, _slowly)
+
+
+def record_of(body: bytes) -> MadeRecord:
     """The entry of a request, from its `ResponseCompleted`. Every request has one, even without usage.
 
     Raises ValueError for any other event, and for one with a number that the tables don't hold.
     """
     end = _read(body)
-    key = f"{end.request_id}@{end.source}/{end.pool}/{end.sequence}/{end.at_ms}"
     target = end.target
-    model = end.served or (target.model if target is not None else "")
-    pool, provider = (target.pool, target.provider) if target is not None else (None, None)
-    if isinstance(end, _QuickEnd):
-        return MadeRecord(
-            key=key,
-            request_id=end.request_id,
-            at_ms=end.at_ms,
-            identity=end.identity or _NOBODY,
-            model=model,
-            pool=pool,
-            provider=provider,
-            api=end.api or "",
-            stream=end.stream or False,
-            status=end.status,
-            outcome=end.outcome,
-            usage=end.usage or _NOTHING,
-            cost=end.cost,
-            cost_nanos=end.cost_nanos,
-        )
-    record = UsageRecord(
-        key=key,
+    return MadeRecord(
+        key=f"{end.request_id}@{end.source}/{end.pool}/{end.sequence}/{end.at_ms}",
         request_id=end.request_id,
         at_ms=end.at_ms,
-        identity=end.identity or Identity(),
-        model=model,
-        pool=pool,
-        provider=provider,
+        identity=end.identity or _NOBODY,
+        model=end.served or (target.model if target is not None else ""),
+        pool=target.pool if target is not None else None,
+        provider=target.provider if target is not None else None,
         api=end.api or "",
         stream=end.stream or False,
         status=end.status,
         outcome=end.outcome,
-        usage=end.usage or Usage(),
+        usage=end.usage or _NOTHING,
         cost=end.cost,
         cost_nanos=end.cost_nanos,
     )
-    return checked(record)
 
 
 def checked(record: UsageRecord) -> UsageRecord:

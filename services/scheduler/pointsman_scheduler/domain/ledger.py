@@ -8,7 +8,6 @@ request is over: they travel on different subjects.
 
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator
-from operator import attrgetter
 from typing import Final, NamedTuple
 
 import numpy as np
@@ -30,11 +29,6 @@ may well take longer (llm-d-router issue 2295)."""
 SURPLUS_AFTER_S: Final = 2.0
 """An engine must report fewer requests than the books hold for this long before the books are checked early."""
 ASK_AGAIN_S: Final = 5.0
-# Reads them in one call, in the order of `Hold`'s fields.
-_OF_THE_WORK: Final = attrgetter(
-    "prompt_tokens", "uncached_tokens", "output_tokens", "block_tokens", "blocks", "blocks_precise", "lora", "session",
-    "rank", "streamed",
-)  # fmt: skip
 
 
 class _End(NamedTuple):
@@ -259,7 +253,7 @@ class Ledger:
         request = (change.edge, change.request_id)
         if worker is None or worker.registration.boot_id != change.boot_id or self.ended(request):
             return False
-        hold = self.of(request, change.leg) if request in self._holds else None
+        hold = self.of(request, change.leg)
         if hold is not None:
             # Replicas receive each other's changes in different orders; all keep the later attempt, then the greater
             # name.
@@ -271,11 +265,20 @@ class Ledger:
                 change.request_id,
                 worker,
                 now,
-                change.leg,
-                change.edge,
-                scheduler,
-                change.attempt,
-                *_OF_THE_WORK(change),
+                leg=change.leg,
+                edge=change.edge,
+                scheduler=scheduler,
+                attempt=change.attempt,
+                prompt_tokens=change.prompt_tokens,
+                uncached_tokens=change.uncached_tokens,
+                output_tokens=change.output_tokens,
+                block_tokens=change.block_tokens,
+                blocks=change.blocks,
+                blocks_precise=change.blocks_precise,
+                lora=change.lora,
+                session=change.session,
+                rank=change.rank,
+                streamed=change.streamed,
             ),
             now,
         )

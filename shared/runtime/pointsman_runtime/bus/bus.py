@@ -57,7 +57,7 @@ class Bus:
         self.hub = around if isinstance(around, Hub) else Hub(around, process.inbox)
         self.link: FanOut = self.hub.link
         self.outside: Link = self.hub.connection
-        """To the server and other processes alone: what is published or subscribed here bypasses this process."""
+        """Underneath `link`. The services of this process don't receive messages that are published on it."""
         self.replies: ReplyTable = self.hub.replies
         self.tallies: Tallies = self.hub.tallies
         self.process = process

@@ -170,7 +170,8 @@ class PrefixIndex:
         self._holdings += len(table.held) - before
         if life.capacity is not None and len(computed.held) > life.capacity:
             self._shed(life)
-        if self._spare < 0:  # what was claimed is held now, and can be dropped
+        # Claimed blocks can be dropped from now on: the worker holds them.
+        if self._spare < 0:
             self._make_room()
 
     def retract(self, request: Hashable, now: float) -> None:
