@@ -30,8 +30,9 @@ from pointsman_runtime.telling.logs import Log
 STREAM: Final = "PM_USAGE"
 SUBJECTS: Final = f"{ROOT}.{UsageRecord.address.kind}.{REST}"
 _PUBLISH_S: Final = 5.0
-_TWICE_WITHIN_S: Final = 600.0
-"""Seconds within which the server recognises a record that is written again. Later, readers recognise it by its key."""
+_TWICE_WITHIN_S: Final = 60.0
+"""Seconds within which the server recognizes a record that is written again, for as long as it keeps its key in memory.
+Later, readers recognize it by its key."""
 
 _TYPE: Final = UsageRecord.address.type_id
 _MOST_WRITTEN: Final = 16384
