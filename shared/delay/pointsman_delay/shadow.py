@@ -50,6 +50,9 @@ class EngineShadow:
         self.speed = 1.0
         """Duration of passes here divided by the pool's."""
         self._finishing: list[Sent] = []
+        """Requests whose prompts end in the pass in flight."""
+        self._reporting = False
+        """Whether the first token of any of them will be reported."""
         self._features: Floats = _NOTHING
         self._since_step: Floats = _NOTHING
         self._in_step_at: float | None = None
@@ -89,6 +92,7 @@ class EngineShadow:
             self._parts = []
             self.pass_end = now + wait + 1e-3
             self._finishing = []
+            self._reporting = False
         return request
 
     def start(self, request: Sent, now: float) -> None:
@@ -127,7 +131,7 @@ class EngineShadow:
             # Not in either: the request was dropped.
             if part.request in self._finishing:
                 self.queue.appendleft(part.request)
-                self._finishing.remove(part.request)
+                self._finish_later(part.request)
             if part.request in self.queue:
                 part.request.left += part.tokens
                 self.waiting += part.tokens
@@ -147,11 +151,12 @@ class EngineShadow:
     def _run_on(self, now: float) -> None:
         """The pass in flight is over. It takes the next prompts in when a first token would have reported its end."""
         features, parts, finishing = self._features, self._parts, self._finishing
-        if any(request.told for request in finishing):
+        if self._reporting:
             self._begin_pass(now)
             self._parts = parts + self._parts
             self._features = self._computed(self._parts, np.maximum(features, self._features))
             self._finishing = finishing + self._finishing
+            self._reporting = True
         else:
             self._end_pass()
             self._begin_pass(now)
@@ -243,7 +248,7 @@ class EngineShadow:
                 self.queue.remove(request)
                 self.waiting -= request.left
             elif request in self._finishing:
-                self._finishing.remove(request)
+                self._finish_later(request)
             if not self.queue and not self._finishing:
                 self.busy = False  # whatever its pass was predicted to take
             return
@@ -264,7 +269,7 @@ class EngineShadow:
         """End the passes that the model says are over and whose end no first token will report. Returns whether any
         ended."""
         advanced = False
-        while self.busy and self.pass_end < now and not any(request.told for request in self._finishing):
+        while self.busy and self.pass_end < now and not self._reporting:
             end = self.pass_end
             self._end_pass()
             if self._finishing:
@@ -279,12 +284,7 @@ class EngineShadow:
     def due(self) -> float:
         """When the model says that the pass in flight is over; infinite without one, or when a first token will report
         it."""
-        if not self.busy:
-            return math.inf
-        for request in self._finishing:
-            if request.told:
-                return math.inf
-        return self.pass_end
+        return self.pass_end if self.busy and not self._reporting else math.inf
 
     @property
     def reporter(self) -> Sent | None:
@@ -300,12 +300,15 @@ class EngineShadow:
         whole = last = shared = 0.0
         if self.waiting:
             whole, last = divmod(float(self.waiting), self._batch_tokens)
-            covered = 0
-            for request in reversed(self.queue):
-                if covered >= last:
-                    break
-                shared += 1
-                covered += request.left
+            if not whole and self.queue[0].left:
+                shared = float(len(self.queue))  # all of them, without a look at each
+            else:
+                covered = 0
+                for request in reversed(self.queue):
+                    if covered >= last:
+                        break
+                    shared += 1
+                    covered += request.left
         return EngineFigures(
             self.pass_end if self.busy else 0.0, 0.0 if self.busy else 1.0, float(self.waiting), whole, last, shared,
             float(self.decoding), context, context + self.queued_prompt, float(self.queued), self.speed, capacity,
@@ -332,8 +335,14 @@ class EngineShadow:
             self._since_step = self._since_step + self._features
             self._passed = self._passed + self._features
 
+    def _finish_later(self, request: Sent) -> None:
+        """The prompt doesn't end in the pass in flight, contrary to what was assumed."""
+        self._finishing.remove(request)
+        self._reporting = any(each.told for each in self._finishing)
+
     def _begin_pass(self, at: float) -> None:
         self._finishing = []
+        self._reporting = False
         self._parts = []
         if not self.queue:
             self.busy = False
@@ -354,6 +363,8 @@ class EngineShadow:
             self.waiting -= taken
             if request.left == 0:
                 self._finishing.append(self.queue.popleft())
+                if request.told:
+                    self._reporting = True
         thousands = tokens * 1e-3
         decodes = 1.0 if self.decoding else 0.0
         self._features = np.array(

@@ -2,6 +2,7 @@
 
 import heapq
 import math
+from collections import Counter
 from collections.abc import Hashable, Sequence
 from typing import Final, NamedTuple
 
@@ -281,7 +282,7 @@ class PrefixIndex:
         self._masks.restart(bits, free)
         self._spare = -1  # not in logs of earlier versions
         for life in (*self._lives.values(), *self._retired):
-            life.claims = dict(life.claims)  # a Counter in logs of earlier versions
+            life.claims = Counter(life.claims)  # a plain dictionary in logs of earlier versions
             for blocks in (life.stored.held, life.computed.held, life.awaited.held, life.claims):
                 self._masks.hold(blocks, life.bit)
         self._lay_out()

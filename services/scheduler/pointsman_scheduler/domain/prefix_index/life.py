@@ -1,10 +1,8 @@
 """The blocks of one worker, from its start or the last clearing of its cache to the next."""
 
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import repeat
-from operator import add
 from typing import NamedTuple
 
 import numpy as np
@@ -37,17 +35,17 @@ class Life:
     """Blocks of answered requests."""
     awaited: Recency = field(default_factory=Recency)
     """Blocks of answered requests that the engine will report soon."""
-    claims: dict[int, int] = field(default_factory=dict[int, int])
+    claims: Counter[int] = field(default_factory=Counter[int])
     """Blocks of requests on their way, with how many requests have each."""
 
     def claim(self, blocks: Mapping[int, int]) -> None:
         """A request with these blocks, each once, is on its way. The values are ones."""
         claims = self.claims
-        # Loops cost several times as much a block as these calls.
+        # New ones are taken over at half the cost of counting.
         if claims.keys().isdisjoint(blocks):
-            claims.update(blocks)
+            super(Counter, claims).update(blocks)  # without counting
         else:
-            claims.update(zip(blocks, map(add, map(claims.get, blocks, repeat(0)), repeat(1)), strict=True))
+            claims.update(blocks.keys())
 
     def unclaim(self, blocks: Sequence[int]) -> Sequence[int]:
         """It isn't any more. Returns those of its blocks that no other request claims."""
