@@ -8,6 +8,7 @@ from collections.abc import Coroutine
 from pathlib import Path
 from typing import TypeVar
 
+import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -18,7 +19,7 @@ from pointsman_contracts.response import ResponseCompleted, Usage
 from pointsman_contracts.usage import UsageQuery, UsageRecord, UsageSum
 from pointsman_recorder.adapters.database import FILE, Database
 from pointsman_recorder.adapters.event_text import packed, unpacked
-from pointsman_recorder.adapters.keys import earlier_key_of
+from pointsman_recorder.adapters.keys import earlier_key_of, key_of, time_of
 from pointsman_recorder.adapters.store import EventStore, StoreBounds
 from pointsman_recorder.domain.entry import RecordedEvent, entry
 from pointsman_recorder.domain.regret_sums import RegretRow
@@ -56,7 +57,7 @@ def event(
 def test_a_story_is_found_by_its_trace_for_as_long_as_events_are_kept(tmp_path: Path) -> None:
     store = EventStore(Database(tmp_path), LONG)
     trace = "4bf92f3577b34da6a3ce929d0e0e4736"
-    sampled = event(1, request="r-1")._replace(trace=trace)
+    sampled = msgspec.structs.replace(event(1, request="r-1"), trace=trace)
     run(store.keep([sampled, sampled, event(3, request="r-3")]))
     events, more = run(store.story_of_trace(trace))
     assert ([ResponseCompleted.decode(each.body).request_id for each in events], more) == (["r-1"], False)
@@ -82,9 +83,14 @@ class Recorder(RuleBasedStateMachine):
         self.caught_up = False
         self.store = EventStore(Database(self.folder), LONG)
 
-    @rule(tokens=st.integers(min_value=0, max_value=50), tenant=st.sampled_from(["acme", "", "other"]))
-    def publish(self, tokens: int, tenant: str) -> None:
-        self.published.append(event(len(self.published), tenant=tenant, tokens=tokens))
+    @rule(
+        tokens=st.integers(min_value=0, max_value=50),
+        tenant=st.sampled_from(["acme", "", "other"]),
+        day=st.sampled_from([-1, 19_999, 20_000, 20_001, 2**35]),
+    )
+    def publish(self, tokens: int, tenant: str, day: int) -> None:
+        """An edge ends a request; edges' clocks differ."""
+        self.published.append(event(len(self.published), tenant=tenant, tokens=tokens, day=day))
 
     @rule(many=st.integers(min_value=1, max_value=5), back=st.integers(min_value=0, max_value=4))
     @precondition(lambda self: self.caught_up)
@@ -293,7 +299,7 @@ async def test_a_record_isnt_owed_again_once_its_key_is_forgotten(tmp_path: Path
 async def test_usage_that_a_failed_transaction_owed_isnt_owed(tmp_path: Path) -> None:
     database = Database(tmp_path)
     store = EventStore(database, LONG)
-    first, broken = event(1), event(2)._replace(regret=(_UNKEEPABLE,))
+    first, broken = event(1), msgspec.structs.replace(event(2), regret=(_UNKEEPABLE,))
     with pytest.raises(OverflowError):
         await store.keep([first, broken])
     assert await store.owed("", 10) == []
@@ -364,6 +370,17 @@ async def test_entries_of_an_earlier_version_are_read_alike(tmp_path: Path) -> N
 @given(st.lists(st.binary(max_size=300), max_size=10))
 def test_bodies_come_back_as_they_were_kept(bodies: list[bytes]) -> None:
     assert unpacked(packed(bodies)) == bodies
+
+
+def test_a_key_is_the_same_in_every_release() -> None:
+    assert key_of(1_767_225_599_999, "edge-1/p/7:ä", b'{"a":1}').hex() == "019b76daa7ff9259564fcb5d2fe8b8e4"
+    assert key_of(-5, "r").hex() == "0000000000001b6d30104138369e0fed"
+    assert key_of(2**60, "r").hex() == "ffffffffffff1b6d30104138369e0fed"
+
+
+@given(st.integers(-(2**63), 2**63 - 1))
+def test_no_key_stands_for_a_later_time_than_it_says(at_ms: int) -> None:
+    assert at_ms <= time_of(key_of(at_ms, "r"))
 
 
 def test_a_folder_belongs_to_one_recorder(tmp_path: Path) -> None:

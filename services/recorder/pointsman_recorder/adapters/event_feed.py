@@ -8,10 +8,9 @@ from typing import Final, NamedTuple, Self
 from nats.js.api import AckPolicy, ConsumerConfig, DeliverPolicy
 from nats.js.errors import NotFoundError
 
-from pointsman_contracts.headers import MESSAGE_ID, TYPE
+from pointsman_recorder.adapters.event_headers import HeaderReader
 from pointsman_recorder.adapters.pull import BATCH, Pull, Taken
 from pointsman_recorder.domain.entry import RecordedEvent, entry
-from pointsman_runtime.bus import message_headers
 from pointsman_runtime.bus.bus import Bus
 from pointsman_runtime.jetstream.events import Events
 from pointsman_runtime.jetstream.stores import EVENT_STREAM, EVENT_SUBJECTS
@@ -22,9 +21,7 @@ _PIECE: Final = 32
 """Events that are read before other work of the process has its turn."""
 _DAY_S: Final = 86400.0
 _FOR_EVER_DAYS: Final = 36500.0
-_TRACE_DIGITS: Final = 32
-_TYPE_NAME: Final = f"\r\n{TYPE}:".encode()
-_ID_NAME: Final = f"\r\n{MESSAGE_ID}:".encode()
+_headers: Final = HeaderReader()
 
 
 class Unreadable(NamedTuple):
@@ -56,26 +53,18 @@ class Batch:
 
     def _read(self, messages: Sequence[Taken]) -> None:
         for message in messages:
-            kind = message_headers.find(message.headers, _TYPE_NAME) or ""
-            name = message_headers.find(message.headers, _ID_NAME) or f"{EVENT_STREAM}:{message.sequence}"
-            read = entry(kind, name, message.payload, message.stored_ms)
+            kind, name, trace = _headers.read(message.headers)
+            payload = message.payload
+            read = entry(kind, name or f"{EVENT_STREAM}:{message.sequence}", payload, message.stored_ms, trace)
             if read is None:
-                self.unreadable.append(Unreadable(message.subject, len(message.payload), message.sequence))
+                self.unreadable.append(Unreadable(message.subject, len(payload), message.sequence))
             else:
-                sampled = message_headers.find(message.headers, message_headers.TRACEPARENT_NAME)
-                trace = None if sampled is None else trace_of(sampled)
-                self.entries.append(read if trace is None else read._replace(trace=trace))
+                self.entries.append(read)
 
     @property
     def behind(self) -> int:
         """Events that follow it."""
         return self.last.following
-
-
-def trace_of(traceparent: str | None) -> str | None:
-    """The trace's id of a header (https://www.w3.org/TR/trace-context/#traceparent-header); None without one."""
-    parts = (traceparent or "").split("-")
-    return parts[1] if len(parts) >= 4 and len(parts[1]) == _TRACE_DIGITS else None
 
 
 class EventFeed:

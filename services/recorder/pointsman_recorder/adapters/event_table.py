@@ -39,24 +39,27 @@ class EventTable:
         [(last,)] = self._connection.execute("SELECT IFNULL(MAX(id), 0) FROM blocks").fetchall()
         blocks = dict(enumerate(_blocks(entries), last + 1))
         rows: list[Row] = [
-            (key_of(each.at_ms, each.key, each.body), each.request_id, each.at_ms, each.type, number * _BLOCK + place)
+            (key_of(each.at_ms, each.key, each.body), each.request_id, each.at_ms, each.type, place)
             for number, block in blocks.items()
-            for place, each in enumerate(block)
+            for place, each in enumerate(block, number * _BLOCK)
         ]
         # Only sampled requests have one.
         traced = [(entry.trace, entry.request_id, entry.at_ms) for entry in entries if entry.trace and entry.request_id]
         if traced:
             self._connection.executemany(_ADD_TRACE, traced)
         new = inserted(self._connection, _INTO, range(len(rows)), rows)
-        needed = {cast("int", rows[index][-1]) // _BLOCK for index in new}
-        kept = [(number, packed([each.body for each in blocks[number]])) for number in sorted(needed)]
+        if len(new) != len(entries):
+            needed = {cast("int", rows[index][-1]) // _BLOCK for index in new}
+            blocks = {number: block for number, block in blocks.items() if number in needed}
+            entries = [entries[index] for index in new]
+        kept = [(number, packed([each.body for each in block])) for number, block in blocks.items()]
         self._connection.executemany("INSERT INTO blocks (id, bodies) VALUES (?, ?)", kept)
-        return entries if len(new) == len(entries) else [entries[index] for index in new]
+        return entries
 
     def _unknown(self, entries: Sequence[RecordedEvent]) -> Sequence[RecordedEvent]:
         """Without the events that an earlier version kept."""
         until = self._database.earlier_keys_until_ms
-        if not any(entry.at_ms <= until for entry in entries):
+        if until < 0 or not any(entry.at_ms <= until for entry in entries):
             return entries
         keys = [earlier_key_of(entry.key, entry.body) for entry in entries]
         known = present(self._connection, "events", keys)

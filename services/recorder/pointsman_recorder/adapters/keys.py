@@ -6,17 +6,22 @@ no time.
 """
 
 import sqlite3
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from hashlib import blake2b
 from itertools import chain
 from typing import Final, Literal, TypeVar
-from zlib import crc32
+
+from isal import isal_zlib
+
+from pointsman_recorder.domain.numbers import MOST
 
 _AT_ONCE: Final = 32
 """Rows of one statement, which spares a call and two turns of the interpreter's lock for each row."""
 _TIME_BYTES: Final = 6
 _LAST: Final = (1 << (8 * _TIME_BYTES)) - 1
 
+_crc32: Callable[[bytes], int] = isal_zlib.crc32  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType] - untyped
+"""As zlib's, in a fifth of its time."""
 E = TypeVar("E")
 Row = tuple[bytes | str | int | None, ...]
 
@@ -25,8 +30,14 @@ def key_of(at_ms: int, name: str, body: bytes = b"") -> bytes:
     """16 bytes that stand for a name at a time, and its body: a process that reuses an earlier one's name numbers its
     events anew. A checksum is enough to tell the bodies of one name at one time apart."""
     time = (at_ms if 0 <= at_ms <= _LAST else min(max(at_ms, 0), _LAST)).to_bytes(_TIME_BYTES, "big")
-    named = b"%d:%d:%s" % (crc32(body), len(body), name.encode())
-    return time + blake2b(named, digest_size=10).digest()
+    named = f"{_crc32(body)}:{len(body)}:{name}"
+    return time + blake2b(named.encode(), digest_size=10).digest()
+
+
+def time_of(key: bytes) -> int:
+    """The greatest time that a key may stand for, unix milliseconds; 0 for none."""
+    time = int.from_bytes(key[:_TIME_BYTES], "big")
+    return time if time < _LAST else MOST
 
 
 def earlier_key_of(name: str, body: bytes = b"") -> bytes:
@@ -55,14 +66,13 @@ def inserted(connection: sqlite3.Connection, into: str, entries: Sequence[E], ro
     row = f"({', '.join('?' * len(rows[0]))})"
     statement = f"INSERT OR IGNORE INTO {into} VALUES {row}"  # noqa: S608 - of names in this service
     several = statement + f", {row}" * (_AT_ONCE - 1)
-    whole = len(rows) - len(rows) % _AT_ONCE
     cursor = connection.cursor()
     cursor.execute("SAVEPOINT inserting")
     count = 0
-    for start in range(0, whole, _AT_ONCE):
-        count += cursor.execute(several, [*chain.from_iterable(rows[start : start + _AT_ONCE])]).rowcount
-    for one in rows[whole:]:
-        count += cursor.execute(statement, one).rowcount
+    for start in range(0, len(rows), _AT_ONCE):
+        some = rows[start : start + _AT_ONCE]
+        insert = several if len(some) == _AT_ONCE else statement + f", {row}" * (len(some) - 1)
+        count += cursor.execute(insert, [*chain.from_iterable(some)]).rowcount
     new = entries
     if count != len(rows):
         cursor.execute("ROLLBACK TO inserting")

@@ -1,7 +1,7 @@
 """Sums of regret in the database, made of the events alone: each event counts once, with the event itself."""
 
 import sqlite3
-from collections.abc import Iterable
+from collections.abc import Sequence
 from typing import Final
 
 from pointsman_contracts.regret import RegretQuery, RegretSum
@@ -23,9 +23,10 @@ class RegretTable:
     def __init__(self, database: Database) -> None:
         self._connection: sqlite3.Connection = database.connection
 
-    def add(self, rows: Iterable[RegretRow]) -> None:
-        """Add what an event has to the sums."""
-        self._connection.executemany(_ADD, rows)
+    def add(self, rows: Sequence[RegretRow]) -> None:
+        """Add what events have to the sums."""
+        if rows:
+            self._connection.executemany(_ADD, rows)
 
     def forget(self, hour: str) -> None:
         """Delete sums of hours before one."""

@@ -69,7 +69,7 @@ class EventStore:
                 new = self._events.add(entries)
                 owed = [entry.owed for entry in new if entry.owed is not None]
                 self._usage.owe(owed)
-                self._regret.add(row for entry in new for row in entry.regret)
+                self._regret.add([row for entry in new if entry.regret for row in entry.regret])
             return KeptBatch(len(new), len(entries) - len(new), owed, new)
 
         return await self._run(keep)

@@ -4,15 +4,17 @@ Sums are made only from the ledger: a recorder that lost its database reads the 
 """
 
 import sqlite3
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from itertools import repeat
+from operator import attrgetter
 from typing import Final, cast
 
 from pointsman_contracts.money import NANOS
 from pointsman_contracts.usage import UsageQuery, UsageRecord, UsageSum
 from pointsman_recorder.adapters.database import Database
-from pointsman_recorder.adapters.keys import earlier_key_of, inserted, key_of, present
-from pointsman_recorder.domain.usage_record import USAGE_COLUMNS, Counted, Owed, Record, Sums, counted, day_of
+from pointsman_recorder.adapters.keys import earlier_key_of, inserted, key_of, present, time_of
+from pointsman_recorder.domain.usage_record import DAY_MS, USAGE_COLUMNS, Owed, Record, Sums, counted, day_of
 
 _COUNTED: Final = "usage_counted (key, at_ms)"
 KEYS: Final = ("day", "tenant", "subject", "key", "model")
@@ -21,8 +23,7 @@ _ADD: Final = (
     f"VALUES ({', '.join('?' * (len(KEYS) + len(USAGE_COLUMNS)))}) ON CONFLICT DO UPDATE SET "
     + ", ".join(f"{name} = {name} + excluded.{name}" for name in USAGE_COLUMNS)
 )
-
-
+_NO_ROW: Final = -1
 MOST_NAMES: Final = 20
 """Models without a price that an answer lists at most."""
 
@@ -35,6 +36,8 @@ class UsageTable:
         self._connection: sqlite3.Connection = database.connection
         self._unread: _Unread | None = None
         """None until it is read from the database."""
+        self._counted_until_ms: int | None = None
+        """No counted record has a later time. None until it is read from the database."""
 
     def owe(self, records: Sequence[Owed]) -> None:
         """The ledger is to get these records, those of them that it doesn't have."""
@@ -42,7 +45,9 @@ class UsageTable:
         given = {each.key: each for each in records if each.key not in unread.rows}
         if not given:
             return
-        for key in self._counted([(_at_ms(each), key) for key, each in given.items()]):
+        until = self._counted_until()
+        # The sums have records up to a moment ago. Most records end later, and needn't be looked for.
+        for key in self._counted([(at_ms, key) for key, each in given.items() if (at_ms := _at_ms(each)) <= until]):
             del given[key]
         if given:
             lines = b"\n".join([each.message for each in given.values()])
@@ -57,11 +62,12 @@ class UsageTable:
             for row, line, record in self._lines()
             if record.key > after and rows.get(record.key) == row
         ]
-        return sorted(found)[:at_most]
+        return sorted(found, key=attrgetter("key"))[:at_most]
 
     def start_again(self) -> None:
         """A transaction was undone."""
         self._unread = None
+        self._counted_until_ms = None
 
     @property
     def progress(self) -> tuple[str, int]:
@@ -77,18 +83,20 @@ class UsageTable:
     def count(self, records: Sequence[Record]) -> int:
         """Add records of the ledger to the sums, each once; how many weren't counted yet."""
         unread = self._those_unread()
-        known = self._counted_earlier([(record.at_ms, record.key) for record in records])
+        known = self._counted_earlier((record.at_ms, record.key) for record in records)
         fresh = [record for record in records if record.key not in known] if known else records
-        keys = [(key_of(record.at_ms, record.key), record.at_ms) for record in fresh]
+        keys = [(key_of(at_ms := record.at_ms, record.key), at_ms) for record in fresh]
         new = inserted(self._connection, _COUNTED, fresh, keys)
-        parts: defaultdict[tuple[str, ...], list[Counted]] = defaultdict(list)
+        parts: defaultdict[tuple[int, str, str, str, str], list[Record]] = defaultdict(list)
         for record in new:
             identity = record.identity
-            row = (day_of(record.at_ms), identity.tenant, identity.subject, identity.key, record.model)
-            parts[row].append(counted(record))
+            row = record.at_ms // DAY_MS, identity.tenant, identity.subject, identity.key, record.model
+            parts[row].append(record)
+        sums = [(day_of(day * DAY_MS), *names, *counted(part)) for (day, *names), part in parts.items()]
         cursor = self._connection.cursor()
-        cursor.executemany(_ADD, [(*row, *map(sum, zip(*amounts, strict=True))) for row, amounts in parts.items()])
+        cursor.executemany(_ADD, sums)
         done = unread.remove([record.key for record in records])
+        self._counted_until_ms = max([self._counted_until(), *(at_ms for _, at_ms in keys)])
         cursor.executemany("DELETE FROM usage_owed WHERE id = ?", [(row,) for row in done])
         return len(new)
 
@@ -140,11 +148,19 @@ class UsageTable:
         found = present(self._connection, "usage_counted", [*names])
         return {names[name] for name in found} | self._counted_earlier(keys)
 
-    def _counted_earlier(self, keys: Sequence[tuple[int, str]]) -> set[str]:
+    def _counted_earlier(self, keys: Iterable[tuple[int, str]]) -> set[str]:
         """As `_counted`, of those that an earlier version counted."""
         until = self._database.earlier_keys_until_ms
+        if until < 0:
+            return set()
         names = {earlier_key_of(key): key for at_ms, key in keys if at_ms <= until}
         return {names[name] for name in present(self._connection, "usage_counted", [*names])}
+
+    def _counted_until(self) -> int:
+        if self._counted_until_ms is None:
+            [(latest,)] = self._connection.execute("SELECT MAX(key) FROM usage_counted").fetchall()
+            self._counted_until_ms = max(time_of(latest or b""), self._database.earlier_keys_until_ms)
+        return self._counted_until_ms
 
     def _those_unread(self) -> "_Unread":
         if self._unread is None:
@@ -184,10 +200,10 @@ class _Unread:
     def remove(self, keys: Iterable[str]) -> list[int]:
         """The records with these keys were read; returns the rows without unread records."""
         left = self._left
-        for key in keys:
-            row = self.rows.pop(key, None)
-            if row is not None:
-                left[row] -= 1
+        read = Counter(map(self.rows.pop, keys, repeat(_NO_ROW)))
+        del read[_NO_ROW]
+        for row, count in read.items():
+            left[row] -= count
         done = [row for row, count in left.items() if not count]
         for row in done:
             del left[row]

@@ -1,7 +1,7 @@
 """The stored form of an event."""
 
 from collections.abc import Callable
-from typing import Annotated, Final, NamedTuple
+from typing import Annotated, Final
 
 import msgspec
 from pydantic import Field
@@ -15,7 +15,7 @@ from pointsman_recorder.domain.regret_sums import RegretRow, regret_rows
 from pointsman_recorder.domain.usage_record import Owed, record_of
 
 
-class RecordedEvent(NamedTuple):
+class RecordedEvent(msgspec.Struct, frozen=True, gc=False):
     """One event of the stream."""
 
     key: str
@@ -51,8 +51,10 @@ class _QuickHead(msgspec.Struct, frozen=True, gc=False):
 _read: Final = reader(_QuickHead, _Head.__pydantic_validator__.validate_json)
 
 
-def entry(kind: str, name: str, body: bytes, stored_ms: Callable[[], int]) -> RecordedEvent | None:
-    """The entry for a message's type, id and body; None when it isn't a readable event.
+def entry(
+    kind: str, name: str, body: bytes, stored_ms: Callable[[], int], trace: str | None = None
+) -> RecordedEvent | None:
+    """The entry for a message's type, id, body and trace; None when it isn't a readable event.
 
     `stored_ms` says when the stream got it, for an event without a time of its own.
     """
@@ -60,10 +62,10 @@ def entry(kind: str, name: str, body: bytes, stored_ms: Callable[[], int]) -> Re
         if kind == COMPLETED:
             record = record_of(body)
             owed = Owed(record.key, record.identity.tenant, record.encode(), record)
-            return RecordedEvent(name, record.request_id, record.at_ms, kind, body, owed)
+            return RecordedEvent(name, record.request_id, record.at_ms, kind, body, owed, (), trace)
         regret = regret_rows(RequestsJudged.decode(body)) if kind == JUDGED else ()
         head = _read(body)
     except ValueError:
         return None
     at_ms = stored_ms() if head.at_ms is None else head.at_ms
-    return RecordedEvent(name, head.request_id, at_ms, kind, body, None, regret)
+    return RecordedEvent(name, head.request_id, at_ms, kind, body, None, regret, trace)

@@ -10,6 +10,8 @@ from pointsman_contracts.part_reader import part_reader
 P = TypeVar("P", bound=msgspec.Struct)
 W = TypeVar("W")
 
+_ESCAPE: Final = b"\\"
+"""Most events have none. A search for one byte takes a third of the time of one for several."""
 _SMALL: Final = b"\\ud"
 _LARGE: Final = b"\\uD"
 """Beginnings of a half of a character. msgspec doesn't look whether the other half follows in a text that it passes
@@ -21,7 +23,8 @@ def reader(part: type[P], whole: Callable[[bytes], W]) -> Callable[[bytes], P | 
     read = part_reader(part, whole)
 
     def read_part(body: bytes) -> P | W:
-        body.decode()  # msgspec doesn't check texts that it passes over
-        return whole(body) if _SMALL in body or _LARGE in body else read(body)
+        if not body.isascii():
+            body.decode()  # msgspec doesn't check texts that it passes over
+        return whole(body) if _ESCAPE in body and (_SMALL in body or _LARGE in body) else read(body)
 
     return read_part

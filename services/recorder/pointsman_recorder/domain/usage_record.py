@@ -1,5 +1,6 @@
 """From the end of a request to its entry in the usage ledger, and from there to sums."""
 
+from collections.abc import Iterable
 from datetime import UTC, datetime
 from functools import lru_cache
 from typing import Final, NamedTuple
@@ -17,7 +18,7 @@ from pointsman_recorder.domain.numbers import MOST, Dollars, Number, calendar_ms
 from pointsman_recorder.domain.reading import reader
 
 _ERROR = 400
-_DAY_MS = 86_400_000
+DAY_MS: Final = 86_400_000
 
 
 class _End(Part):
@@ -61,24 +62,27 @@ class _QuickUsage(msgspec.Struct, frozen=True, gc=False):
     estimated: bool = False
 
 
-class _QuickEnd(msgspec.Struct, frozen=True, gc=False):
-    """As `_End`."""
+class _QuickEnd(msgspec.Struct, frozen=True, gc=False, kw_only=True):
+    """As `_End`, in the order of the event: msgspec looks for a field after the one that it found last."""
 
-    source: str
-    pool: str
-    sequence: int
     request_id: str
+    source: str
+    sequence: int
     at_ms: Number
-    status: int
-    outcome: str
+    pool: str
     target: _QuickTarget | None = None
-    identity: _QuickIdentity | None = None
-    served: str | None = None
     api: str | None = None
     stream: bool | None = None
+    status: int
+    outcome: str
     usage: _QuickUsage | None = None
     cost: Dollars | None = None
     cost_nanos: Number | None = None
+    identity: _QuickIdentity | None = None
+    served: str | None = None
+
+
+_encoded: Final = msgspec.json.Encoder().encode
 
 
 class MadeRecord(msgspec.Struct, frozen=True, gc=False, omit_defaults=True, kw_only=True):
@@ -101,13 +105,13 @@ class MadeRecord(msgspec.Struct, frozen=True, gc=False, omit_defaults=True, kw_o
 
     def encode(self) -> bytes:
         """The message."""
-        return msgspec.json.encode(self)
+        return _encoded(self)
 
 
 Record = UsageRecord | MadeRecord
 
 
-class Owed(NamedTuple):
+class Owed(msgspec.Struct, frozen=True, gc=False):
     """A record that the ledger is to get."""
 
     key: str
@@ -156,13 +160,13 @@ def record_of(body: bytes) -> MadeRecord:
 
 def checked(record: UsageRecord) -> UsageRecord:
     """The record. Raises ValueError for one with a number that the tables don't hold."""
-    if all(-MOST <= number <= MOST for number in (record.at_ms, *counted(record))):
+    if all(-MOST <= number <= MOST for number in (record.at_ms, *counted((record,)))):
         return record
     raise ValueError(f"the record {record.key!r} has a number above {MOST}")
 
 
 class Counted(NamedTuple):
-    """The part of a record in the sums of its row, in the order of `USAGE_COLUMNS`."""
+    """The part of records in the sums of their row, in the order of `USAGE_COLUMNS`."""
 
     requests: int
     failed: int
@@ -187,21 +191,24 @@ class Sums(NamedTuple):
     unpriced_models: list[str]
 
 
-def counted(record: Record) -> Counted:
-    """The part of a record in the sums."""
-    usage = record.usage
-    cost = cost_of(record)
-    return Counted(
-        1,
-        int(record.outcome != "ok" or record.status >= _ERROR),
-        usage.prompt_tokens,
-        usage.cached_tokens,
-        usage.completion_tokens,
-        usage.reasoning_tokens,
-        int(usage.estimated),
-        cost or 0,
-        int(cost is None and usage.prompt_tokens + usage.completion_tokens > 0),
-    )
+def counted(records: Iterable[Record]) -> Counted:
+    """The part of records of one row in its sums."""
+    requests = failed = prompt = cached = completion = reasoning = estimated = nanos_in_all = unpriced = 0
+    for record in records:
+        usage = record.usage
+        cost = cost_of(record)
+        requests += 1
+        failed += record.outcome != "ok" or record.status >= _ERROR
+        prompt += usage.prompt_tokens
+        cached += usage.cached_tokens
+        completion += usage.completion_tokens
+        reasoning += usage.reasoning_tokens
+        estimated += usage.estimated
+        if cost is not None:
+            nanos_in_all += cost
+        elif usage.prompt_tokens + usage.completion_tokens > 0:
+            unpriced += 1
+    return Counted(requests, failed, prompt, cached, completion, reasoning, estimated, nanos_in_all, unpriced)
 
 
 def cost_of(record: Record) -> int | None:
@@ -213,9 +220,9 @@ def cost_of(record: Record) -> int | None:
 
 def day_of(at_ms: int) -> str:
     """The day (UTC), as `2026-03-01`; a time that no calendar has is the nearest one that it has."""
-    return _day(calendar_ms(at_ms) // _DAY_MS)
+    return _day(calendar_ms(at_ms) // DAY_MS)
 
 
 @lru_cache(maxsize=64)
 def _day(number: int) -> str:
-    return datetime.fromtimestamp(number * _DAY_MS / 1000, UTC).date().isoformat()
+    return datetime.fromtimestamp(number * DAY_MS / 1000, UTC).date().isoformat()
