@@ -41,7 +41,7 @@ class Ledger:
     """Records the course of each request."""
 
     def __init__(self, fleet: Fleet, index: PrefixIndex) -> None:
-        self.observers: tuple[ResponseObserver, ...] = ()
+        self.notify(())
         self._fleet: Final = fleet
         self._settle: Final = fleet.settle
         self._index: Final = index
@@ -82,7 +82,13 @@ class Ledger:
 
     def notify(self, observers: Iterable[ResponseObserver]) -> None:
         """From now on notify these plugins, each once."""
-        self.observers = tuple(dict.fromkeys(observers))
+        # Of what a plugin doesn't override, no request calls it for nothing.
+        each, base = tuple(dict.fromkeys(observers)), ResponseObserver
+        self._on_chosen = tuple([one.chosen for one in each if type(one).chosen is not base.chosen])
+        self._on_started = tuple([one.started for one in each if type(one).started is not base.started])
+        self._on_failed = tuple([one.failed for one in each if type(one).failed is not base.failed])
+        self._on_completed = tuple([one.completed for one in each if type(one).completed is not base.completed])
+        self._on_gone = tuple([one.gone for one in each if type(one).gone is not base.gone])
 
     def put(self, hold: Hold, now: float, blocks: Blocks | None = None, matched: int = 0) -> None:
         """Put a reservation on the books. There must be none for this request and leg. `blocks` are the hold's, where
@@ -99,8 +105,8 @@ class Ledger:
         if worker.standing.demoted:
             worker.standing.tried(now)
             self._fleet.judge(worker)
-        for observer in self.observers:
-            observer.chosen(hold, now)
+        for notify in self._on_chosen:
+            notify(hold, now)
 
     def started(self, request: RequestKey, worker: str, ttft_ms: float, now: float) -> None:
         """The first byte of the answer came from `worker`, `ttft_ms` after the edge sent the request there."""
@@ -111,8 +117,8 @@ class Ledger:
             return
         if not hold.confirmed:
             self.confirm(hold, now)
-            for observer in self.observers:
-                observer.started(hold, now, ttft_ms)
+            for notify in self._on_started:
+                notify(hold, now, ttft_ms)
         if hold.worker.standing.failures:
             hold.worker.standing.answered()
             self._fleet.judge(hold.worker)
@@ -142,8 +148,8 @@ class Ledger:
             self._fleet.judge(worker)
         hold = self.of((event.source, event.request_id))
         if hold is not None and hold.worker.name == event.worker:
-            for observer in self.observers:
-                observer.failed(hold, now)
+            for notify in self._on_failed:
+                notify(hold, now)
             self._move(hold, event.next_worker, now)
 
     def completed(
@@ -176,8 +182,8 @@ class Ledger:
                     hold.worker.standing.answered()
                     self._fleet.judge(hold.worker)
                 hold.answer_tokens = output_tokens
-                for observer in self.observers:
-                    observer.completed(hold, now, output_tokens, duration_ms)
+                for notify in self._on_completed:
+                    notify(hold, now, output_tokens, duration_ms)
             self.take_off(hold, now, answered=ok)
         self._end(request, now, told_ms)
 
@@ -199,8 +205,8 @@ class Ledger:
                 self._index.confirm(hold.key, now)
             else:
                 self._index.retract(hold.key, now)
-        for observer in self.observers:
-            observer.gone(hold, now)
+        for notify in self._on_gone:
+            notify(hold, now)
 
     def bury(self, worker: Worker, now: float) -> None:
         """A worker's life ended: drop every request on it."""
