@@ -6,13 +6,12 @@ from pointsman_edge.deciding.policy import useless_alone
 from pointsman_edge.edge import TICK_S, Edge, EdgeOptions, Surroundings, connect, surroundings
 from pointsman_edge.taking_in.request_headers import HeaderRules
 from pointsman_edge.taking_in.trust import TrustedProxies
-from pointsman_frontend.adapters.app import EdgeApp
+from pointsman_frontend.adapters.app import LAST_WORDS_S, EdgeApp, HttpEdge
 from pointsman_frontend.adapters.connection_bounds import Bounds
 from pointsman_frontend.adapters.engine_client import EngineClient
 from pointsman_frontend.adapters.forwarder import Forwarder
 from pointsman_frontend.adapters.gathered_writes import GatheredWrites
 from pointsman_frontend.adapters.http_connection import bounded
-from pointsman_frontend.adapters.http_request import LAST_WORDS_S, HttpEdge
 from pointsman_frontend.adapters.provider_client import ProviderClient
 from pointsman_frontend.adapters.providers import Providers
 from pointsman_frontend.handlers import Handlers
