@@ -79,7 +79,7 @@ class StageReviewers:
     """The stages on one bus."""
 
     def __init__(self, journeys: Journeys) -> None:
-        self._journeys = journeys
+        self._local = journeys.local
         self._bus = journeys.bus
         self._addresses = Addresses()
         self._tallies: dict[str, Tally] = {}
@@ -90,7 +90,7 @@ class StageReviewers:
         bus = self._bus
         waiter = _VerdictWaiter(bus.replies, asyncio.get_running_loop().time() + timeout_of(stage))
         try:
-            called = self._journeys.call_reviewer(stage.service, review, waiter.inbox, traceparent)
+            called = self._local.call_reviewer(stage.service, review, waiter.inbox, traceparent)
             if isinstance(called, Verdict):
                 return _checked(called, review)
             if not called:

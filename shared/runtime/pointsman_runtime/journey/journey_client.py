@@ -45,6 +45,7 @@ class JourneyClient:
 
     def __init__(self, journeys: Journeys) -> None:
         self.journeys = journeys
+        self._local = journeys.local
         self.tally: Tally = journeys.bus.new_tally("replies")
         self.held: Final = HeldRequests(self._is_back)
         self.resent = 0
@@ -73,7 +74,7 @@ class JourneyClient:
         """
         pending = _PendingRequest(self, request, body, hop_budget_s, timeout_s, traceparent, gives_up)
         try:
-            called = self.journeys.call(FIRST_STAGE, request, pending, traceparent, body, straight=True)
+            called = self._local.call(FIRST_STAGE, request, pending, traceparent, body, straight=True)
             if isinstance(called, Decision):
                 self.tally.handled += 1
                 return called
@@ -280,7 +281,7 @@ class _PendingRequest(Waiter):
         self._bus.replies.extend(self, min(now + self._budget(), self._deadline))
         try:
             request = self._request.changed(attempt=self._attempt)
-            if not self._journeys.call(FIRST_STAGE, request, self, self._traceparent, self._body, resent=True):
+            if not self._journeys.local.call(FIRST_STAGE, request, self, self._traceparent, self._body, resent=True):
                 self._send_out(request, now, resent=True)
         except NoListener as missing:
             if not self._hold(MissingStage(FIRST_STAGE), missing, now):

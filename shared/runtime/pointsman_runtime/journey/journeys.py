@@ -6,26 +6,23 @@ from collections.abc import Awaitable, Callable, Iterable
 from typing import Final, TypeVar
 
 from pointsman_contracts.journey import JOURNEY_LIMIT, Journey, PreprocessRequest, StageReport
-from pointsman_contracts.reply import Decision
-from pointsman_contracts.response_stage import ResponseReview, Verdict
+from pointsman_contracts.response_stage import ResponseReview
 from pointsman_contracts.services import STAGES
 from pointsman_contracts.subjects import ANY, direct_subject, stage_subject, subject
 from pointsman_contracts.timing import TIMES
 from pointsman_runtime.bus import message_headers
 from pointsman_runtime.bus.bus import Bus
 from pointsman_runtime.bus.errors import BusDisconnected, MessageTooLarge
-from pointsman_runtime.bus.mailbox import Delivery
 from pointsman_runtime.journey import elsewhere
 from pointsman_runtime.journey.custom_answers import Servers
 from pointsman_runtime.journey.custom_stages import CustomStages
 from pointsman_runtime.journey.heartbeat import Heartbeat
-from pointsman_runtime.journey.hop import Reply, ReplyPath
+from pointsman_runtime.journey.hop import Reply
 from pointsman_runtime.journey.hop_budget import HOP_BUDGET_S, budget_of
 from pointsman_runtime.journey.presence import Direct, NoInstance
-from pointsman_runtime.journey.process_stages import BodyOf, ProcessStages
+from pointsman_runtime.journey.process_stages import BodyOf, Handler, ProcessStages, StageRunner
 from pointsman_runtime.journey.review_stage import Reviewer, ReviewStage
 from pointsman_runtime.journey.routing_slip import astray, skipped, unanswered
-from pointsman_runtime.journey.stage import Handler, StageRunner
 from pointsman_runtime.telling.logs import Log
 from pointsman_runtime.telling.telemetry import Tracing
 
@@ -46,8 +43,9 @@ class Journeys:
         self.custom = bus.process.service not in STAGES
         """As `Onward.custom`."""
         self.tracing = tracing or Tracing()
-        self._local = shared or ProcessStages(bus.hub)
-        self.heartbeat = Heartbeat(bus, self._local.roster)
+        self.local: Final = shared or ProcessStages(bus.hub)
+        """The stages of this process."""
+        self.heartbeat = Heartbeat(bus, self.local.roster)
         self.hop_budget_s = HOP_BUDGET_S
         """How long the edges wait before they send a request again."""
         self.beats = True
@@ -90,7 +88,7 @@ class Journeys:
         service = self.process.service
         route = tuple(ANY for _ in STAGES[service].route) if service in STAGES else ()
         runner = StageRunner(
-            self, self.bus, self.tracing, self._local.stages, message, handler, pending=pending, concurrency=concurrency
+            self, self.bus, self.tracing, self.local.stages, message, handler, pending=pending, concurrency=concurrency
         )
         self._stages.append(
             (stage_subject(service, *route), direct_subject(service, self.process.instance, *route), runner)
@@ -111,11 +109,11 @@ class Journeys:
             take, arrive = runner.mailbox.take, runner.mailbox.arrive
             self._sids.append(link.attach(group, take, queue=service, arrive=arrive))
             self._sids.append(link.attach(direct, take, exclusive=True, arrive=arrive))
-            self._local.stages[service] = runner
+            self.local.stages[service] = runner
         self._stages.clear()
         for group, reviews in self._reviews:
             self._sids.append(link.attach(group, reviews.mailbox.take, queue=service))
-            self._local.reviewers[service] = reviews
+            self.local.reviewers[service] = reviews
         self._reviews.clear()
         self.heartbeat.ready = True
         self.heartbeat.beat()
@@ -153,7 +151,7 @@ class Journeys:
         self.heartbeat.stop()
         self._leave_process()
         for edge in self._holds:
-            self._local.bodies.pop(edge, None)
+            self.local.bodies.pop(edge, None)
         self.bus.hub.on_connected.remove(self.heartbeat.beat)
         for sid in self._sids:
             self.bus.link.unsubscribe(sid)
@@ -179,7 +177,7 @@ class Journeys:
                     break
                 route = (journey.target.pool,)
             resent = journey.attempt > 1
-            if self.call(stage.service, journey, reply_to, traceparent, resent=resent):
+            if self.local.call(stage.service, journey, reply_to, traceparent, resent=resent):
                 return
             # Where an edge can choose an engine without the pool's scheduler, or another model serves, no request waits
             # for a silent one.
@@ -203,48 +201,14 @@ class Journeys:
             journey = skipped(journey, self.process.instance, note)
         self.reply(reply_to, astray(journey, self.process.service), traceparent)
 
-    def call(
-        self,
-        service: str,
-        message: PreprocessRequest | Journey,
-        reply_to: str | ReplyPath,
-        traceparent: str | None,
-        body: bytes = b"",
-        *,
-        resent: bool = False,
-        straight: bool = False,
-    ) -> Decision | bool:
-        """Hand a message to a stage of this process. False when no such stage takes work here, or when the message is
-        `resent` and another process has one: the stage here may have swallowed it. `straight`: returns a decision that
-        is made within this call, instead of sending it to `reply_to`."""
-        stage = self._local.stages.get(service)
-        if stage is None or (resent and self._has_others(service, stage.process.instance)):
-            return False
-        if stage.mailbox.busy:
-            inbox = reply_to if isinstance(reply_to, str) else reply_to.inbox()
-            return stage.mailbox.hand(Delivery("", inbox, b"", b"", message, body, traceparent))
-        return stage.run(message, body, reply_to, traceparent, straight=straight) or True
-
-    def call_reviewer(
-        self, service: str, review: ResponseReview, inbox: Callable[[], str], traceparent: str | None
-    ) -> Verdict | bool:
-        """Hand a review to a response stage of this process. False when none takes work here. Returns a verdict that is
-        made within this call; any other answer goes to `inbox()`."""
-        stage = self._local.reviewers.get(service)
-        if stage is None:
-            return False
-        if stage.mailbox.busy:
-            return stage.mailbox.hand(Delivery("", inbox(), b"", b"", review, traceparent=traceparent))
-        return stage.review(review, inbox) or True
-
     def hold_bodies(self, edge: str, body_of: BodyOf) -> None:
         """Let the stages of this process read the bodies that an edge of it holds, until its service closes."""
-        self._local.bodies[edge] = body_of
+        self.local.bodies[edge] = body_of
         self._holds.append(edge)
 
     def body_of(self, edge: str) -> BodyOf | None:
         """The bodies that an edge of this process holds; None for an edge of another one."""
-        return self._local.bodies.get(edge)
+        return self.local.bodies.get(edge)
 
     def reply(self, reply_to: str, message: Journey | Reply, traceparent: str | None = None) -> None:
         """Send an answer to an edge's inbox, or a journey to the process that asked a custom stage."""
@@ -272,12 +236,8 @@ class Journeys:
         self.bus.publish(event, event.pool, traceparent=traceparent)
 
     def _leave_process(self) -> None:
-        for served in (self._local.stages, self._local.reviewers):
+        for served in (self.local.stages, self.local.reviewers):
             served.pop(self.process.service, None)
-
-    def _has_others(self, service: str, instance: str) -> bool:
-        table, now = self.heartbeat.table, asyncio.get_running_loop().time()
-        return any(name != instance and table.addressable(service, name, now) for name in table.instances(service, now))
 
     def _report(self, service: str, note: str) -> StageReport:
         return StageReport(stage=service, instance=self.process.instance, outcome="rejected", note=note)
