@@ -13,10 +13,9 @@ from pointsman_contracts.subjects import subject
 from pointsman_runtime.bus import message_headers
 from pointsman_runtime.bus.addresses import KEPT, Addresses
 from pointsman_runtime.bus.errors import MessageTooLarge, NoListener, NoReply
-from pointsman_runtime.bus.fan_out import FanOut
+from pointsman_runtime.bus.fan_out import FanOut, Listener, Read
 from pointsman_runtime.bus.hub import Hub
 from pointsman_runtime.bus.link import Link
-from pointsman_runtime.bus.listener import Listener, Read
 from pointsman_runtime.bus.mailbox import Fifo, Handle, LatestWins, Mailbox
 from pointsman_runtime.bus.replies import FutureWaiter, ReplyTable
 from pointsman_runtime.telling.process import Process

@@ -2,23 +2,35 @@
 
 What one of them publishes reaches the others directly: the link doesn't echo. Of equal subscriptions the server sees
 one. A message to a queue group, or a question, that a service of this process takes doesn't leave it.
+
+A `Listener` decodes the messages of one subscription and hands them to a function.
 """
 
 import itertools
 from collections.abc import Callable, Iterable
-from typing import Any, Final
+from typing import Any, Final, Generic, TypeVar
+
+from pydantic import ValidationError
 
 from pointsman_contracts.message import Message
-from pointsman_runtime.bus.link import Link
-from pointsman_runtime.bus.mailbox import Delivery
+from pointsman_runtime.bus.errors import BusError
+from pointsman_runtime.bus.link import Link, PubSub
+from pointsman_runtime.bus.mailbox import Delivery, Fifo
 from pointsman_runtime.bus.wire import Receiver
+from pointsman_runtime.telling.logs import Log
+from pointsman_runtime.telling.tallies import Tallies, Tally
 
+M = TypeVar("M")
+Read = Callable[[bytes], M]
+"""Reads a message as it arrived. Raises `pydantic.ValidationError`."""
 Take = Callable[[Delivery], None]
 Tell = Callable[[str, Any], None]
 """Takes the subject and a message of this process."""
 INBOXES: Final = "_INBOX."
 KEPT: Final = 8192
 """Subjects whose subscriptions are kept; with more in use, all are forgotten and looked for again."""
+
+_log = Log("bus")
 
 
 class _Interest:
@@ -202,6 +214,66 @@ class FanOut:
     def _find(self, subject: str) -> _Reach:
         found = [interest for (pattern, _), interest in self._interests.items() if matches(pattern, subject)]
         return _Reach(found) if found else _NO_INSTANCE
+
+
+class Listener(Generic[M]):
+    """A message that can't be decoded or handled is counted and logged; the subscription goes on."""
+
+    def __init__(
+        self,
+        link: PubSub,
+        tallies: Tallies,
+        tally: Tally,
+        kinds: tuple[type[M], ...],
+        read: Read[M],
+        handler: Callable[[M], bytes | None],
+    ) -> None:
+        """`kinds`: classes of objects that `handler` takes; `read` makes one of a message that arrives as bytes. The
+        bytes that `handler` returns are sent to the message's reply subject."""
+        self._link = link
+        self._tallies = tallies
+        self._tally = tally
+        self._kinds = kinds
+        self._read = read
+        self._handler = handler
+        self.mailbox: Fifo | None = None
+        """Has the messages that wait for their turn."""
+
+    def told(self, subject: str, message: M) -> None:
+        """Handle a message of this process in this very call, unless others wait."""
+        mailbox = self.mailbox
+        if mailbox is not None and mailbox.busy:
+            mailbox.take(Delivery(subject, "", b"", b"", message))
+            return
+        try:
+            self._handler(message)
+        except Exception as error:  # noqa: BLE001 - one bad message must not end the subscription
+            self._failed(error)
+        else:
+            self._tally.handled += 1
+
+    def handle(self, delivery: Delivery) -> None:
+        """Handle one message of the mailbox."""
+        decoded = delivery.message
+        if not isinstance(decoded, self._kinds):
+            try:
+                delivery.message = decoded = self._read(delivery.payload)
+            except ValidationError as error:
+                self._tallies.malformed(self._tally, delivery.subject, delivery.payload, error)
+                return
+        try:
+            answer = self._handler(decoded)
+            if answer is not None and delivery.reply:
+                self._link.publish(delivery.reply, answer)
+        except Exception as error:  # noqa: BLE001 - as above
+            self._failed(error)
+        else:
+            self._tally.handled += 1
+
+    def _failed(self, error: Exception) -> None:
+        self._tally.failed += 1
+        event = "unsent" if isinstance(error, BusError) else "handler_failed"
+        _log.error(event, error, subscription=self._tally.name)
 
 
 def matches(pattern: str, subject: str) -> bool:
