@@ -9,8 +9,8 @@ from prometheus_client import CollectorRegistry
 from pointsman_contracts.content import PromptTokens
 from pointsman_contracts.pool import PoolSnapshot
 from pointsman_core.config import load
+from pointsman_edge.deciding.decider import UnusableStages
 from pointsman_edge.deciding.policy import compile_policy
-from pointsman_edge.deciding.stages import UnusableStages
 from pointsman_edge.edge import TICK_S, Surroundings
 from pointsman_epp_adapter.main import EppAdapter
 from pointsman_epp_adapter.settings import EppAdapterSettings

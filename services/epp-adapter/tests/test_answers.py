@@ -12,7 +12,7 @@ from pointsman_contracts.pool import PoolSnapshot, WorkerView
 from pointsman_contracts.presence import OpenRequestsQuery
 from pointsman_contracts.reply import ChosenEndpoint
 from pointsman_contracts.response import AttemptFailed, RequestRejected, ResponseCompleted, ResponseStarted
-from pointsman_edge.deciding.stages import StagesMissing
+from pointsman_edge.deciding.decider import StagesMissing
 from pointsman_epp_adapter.domain.answer import Answer
 from pointsman_testing import eventually
 from pointsman_testing.ext_proc import BUFFERED, FULL_DUPLEX, NONE, STREAMED, Exchange, Reply

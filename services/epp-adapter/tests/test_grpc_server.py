@@ -15,7 +15,7 @@ from grpc_health.v1 import health_pb2
 
 from pointsman_contracts.pool import PoolSnapshot, WorkerView
 from pointsman_contracts.presence import OpenRequestsQuery
-from pointsman_edge.deciding.stages import UnusableStages
+from pointsman_edge.deciding.decider import UnusableStages
 from pointsman_testing import eventually
 from pointsman_testing.ext_proc import LIMIT_S, ExtProcClient, health
 from pointsman_testing.fake_stages import PickerUnderTest, StartPicker

@@ -11,7 +11,7 @@ from pointsman_contracts.journey import BodyEdit, HeaderEdit, PreprocessRequest,
 from pointsman_contracts.pool import PoolSnapshot, WorkerView
 from pointsman_contracts.reply import ChosenEndpoint, Decision, Rejection
 from pointsman_contracts.response import RequestRejected
-from pointsman_edge.deciding.stages import StagesMissing
+from pointsman_edge.deciding.decider import StagesMissing
 from pointsman_testing import builders
 from pointsman_testing.ext_proc import BUFFERED, CHAT, DESTINATION, FULL_DUPLEX, NONE, STREAMED, sent_on
 from pointsman_testing.fake_stages import StartPicker

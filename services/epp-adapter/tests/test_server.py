@@ -12,7 +12,7 @@ import grpc.aio
 import pytest
 
 from pointsman_contracts.pool import PoolSnapshot, WorkerView
-from pointsman_edge.deciding.stages import UnusableStages
+from pointsman_edge.deciding.decider import UnusableStages
 from pointsman_epp_adapter.settings import EppAdapterSettings
 from pointsman_runtime.configuring.settings import SettingsError, load
 from pointsman_testing import eventually

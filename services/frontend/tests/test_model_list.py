@@ -8,7 +8,7 @@ import pytest
 
 from pointsman_contracts.journey import HeaderEdit, PreprocessRequest
 from pointsman_contracts.reply import Answer, Rejection
-from pointsman_edge.deciding.stages import StagesMissing
+from pointsman_edge.deciding.decider import StagesMissing
 from pointsman_testing.fake_stages import EdgeUnderTest, StartEdge
 
 CONFIG: dict[str, object] = {

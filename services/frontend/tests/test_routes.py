@@ -12,7 +12,7 @@ from pointsman_contracts.journey import BodyEdit, HeaderEdit, PreprocessRequest,
 from pointsman_contracts.pool import PoolSnapshot, WorkerView
 from pointsman_contracts.reply import ChosenEndpoint, Decision, Rejection
 from pointsman_contracts.response import ResponseCompleted, ResponseStarted
-from pointsman_edge.deciding.stages import StagesMissing
+from pointsman_edge.deciding.decider import StagesMissing
 from pointsman_testing import builders, eventually
 from pointsman_testing.fake_stages import EdgeUnderTest, StartEdge
 from pointsman_testing.raw_http import post, raw_request

@@ -13,8 +13,8 @@ from pointsman_contracts.pool import PoolSnapshot, WorkerView
 from pointsman_contracts.reply import Decision, Rejection
 from pointsman_contracts.response import RequestRejected, ResponseCompleted
 from pointsman_core.config import load
+from pointsman_edge.deciding.decider import BusStages, StagesMissing, UnusableStages
 from pointsman_edge.deciding.policy import EdgePolicy, compile_policy
-from pointsman_edge.deciding.stages import BusStages, StagesMissing, UnusableStages
 from pointsman_edge.deciding.static_choice import Closed
 from pointsman_edge.telling.event_publisher import EventPublisher
 from pointsman_edge.telling.request_record import RequestRecord

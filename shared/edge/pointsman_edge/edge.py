@@ -14,10 +14,9 @@ from pointsman_contracts.presence import OpenRequests, OpenRequestsQuery
 from pointsman_contracts.subjects import ANY
 from pointsman_core.pool_table import PoolTable
 from pointsman_edge.credentials.provider_credentials import Credentials
-from pointsman_edge.deciding.decider import Decider, EngineLoad
+from pointsman_edge.deciding.decider import BusStages, Decider, EngineLoad, Stages, UnusableStages
 from pointsman_edge.deciding.model_catalogue import ModelCatalogue
 from pointsman_edge.deciding.policy import EdgePolicy, compile_policy
-from pointsman_edge.deciding.stages import BusStages, Stages, UnusableStages
 from pointsman_edge.reviewing.response_stages import ResponseStages
 from pointsman_edge.reviewing.reviewers import Reviewers, StageReviewers
 from pointsman_edge.sending.provider_book import ProviderBook

@@ -12,7 +12,7 @@ from pointsman_contracts.journey import PreprocessRequest
 from pointsman_contracts.reply import STAGE_UNAVAILABLE, Answer, Decision, Rejection
 from pointsman_core.given_worker import WORKER
 from pointsman_core.refusal import Refusal
-from pointsman_edge.deciding.stages import refusal_of
+from pointsman_edge.deciding.decider import refusal_of
 from pointsman_edge.deciding.static_choice import Closed
 from pointsman_edge.edge import Edge
 from pointsman_edge.reviewing.answer_review import AnswerReview, Headers, Withheld

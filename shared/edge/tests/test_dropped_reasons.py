@@ -5,7 +5,7 @@ import pytest
 from pointsman_apis.errors import error_headers
 from pointsman_contracts.reply import STAGE_UNAVAILABLE, Rejection
 from pointsman_core.refusal import Refusal
-from pointsman_edge.deciding.stages import refusal_of
+from pointsman_edge.deciding.decider import refusal_of
 from pointsman_edge.deciding.static_choice import Closed, NoEndpoints, outside_subset
 
 

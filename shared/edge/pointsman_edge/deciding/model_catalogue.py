@@ -12,9 +12,8 @@ from pointsman_contracts.reply import Answer, Rejection
 from pointsman_core.config import Config, identifies
 from pointsman_core.permission import may_use
 from pointsman_core.refusal import Refusal
-from pointsman_edge.deciding.decider import Decider
+from pointsman_edge.deciding.decider import Decider, StagesMissing, refusal_of
 from pointsman_edge.deciding.policy import EdgePolicy
-from pointsman_edge.deciding.stages import StagesMissing, refusal_of
 from pointsman_edge.deciding.static_choice import Closed, model_names
 from pointsman_edge.taking_in.request_headers import HeaderRules
 from pointsman_edge.taking_in.trust import TrustedProxies
