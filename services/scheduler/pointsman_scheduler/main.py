@@ -18,8 +18,7 @@ from pointsman_runtime.service.host import run
 from pointsman_runtime.service.program import Program
 from pointsman_runtime.service.service import Service
 from pointsman_scheduler.announcer import DecisionPublisher
-from pointsman_scheduler.binding import Binding
-from pointsman_scheduler.chooser import Chooser
+from pointsman_scheduler.binding import Binding, Chooser
 from pointsman_scheduler.configuration import compile_policies
 from pointsman_scheduler.domain.policies import PolicyBook
 from pointsman_scheduler.domain.pools import Pools

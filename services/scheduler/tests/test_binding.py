@@ -19,8 +19,7 @@ from pointsman_runtime.journey.journeys import Journeys
 from pointsman_runtime.service.configuration import Configuration
 from pointsman_runtime.telling.process import Process
 from pointsman_scheduler.announcer import DecisionPublisher
-from pointsman_scheduler.binding import Binding
-from pointsman_scheduler.chooser import Chooser
+from pointsman_scheduler.binding import Binding, Chooser
 from pointsman_scheduler.configuration import compile_policies
 from pointsman_scheduler.domain.policies import PolicyBook
 from pointsman_scheduler.domain.pools import Pools

@@ -23,8 +23,7 @@ from pointsman_runtime.service.configuration import Configuration
 from pointsman_runtime.telling.process import Process
 from pointsman_scheduler import gate
 from pointsman_scheduler.announcer import DecisionPublisher
-from pointsman_scheduler.binding import Binding
-from pointsman_scheduler.chooser import Chooser
+from pointsman_scheduler.binding import Binding, Chooser
 from pointsman_scheduler.configuration import compile_policies
 from pointsman_scheduler.domain import outcome
 from pointsman_scheduler.domain.policies import PolicyBook
