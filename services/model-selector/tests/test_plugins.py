@@ -16,7 +16,7 @@ from pointsman_core.plugins import Spec
 from pointsman_model_selector.domain.candidate import candidates_of
 from pointsman_model_selector.domain.selector import registries
 from pointsman_model_selector.plugins import BUILTIN
-from pointsman_model_selector.plugins.pickers import MaxScoreModel, UniformRandom, WeightedRandomModel
+from pointsman_model_selector.plugins.ranking import MaxScoreModel, UniformRandom, WeightedRandomModel
 from pointsman_plugins.selecting import Candidate, ModelPicker, ModelQuestion, ModelStates
 from pointsman_testing import builders
 

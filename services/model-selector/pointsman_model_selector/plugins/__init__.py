@@ -5,8 +5,16 @@ from typing import Final
 from pointsman_model_selector.domain.selector import Builtin
 from pointsman_model_selector.plugins.choosers import ByHeader, OneRanking
 from pointsman_model_selector.plugins.filters import Allowed, Capable, HealthyModels, ModelGroup, RateLimited
-from pointsman_model_selector.plugins.pickers import MaxScoreModel, UniformRandom, WeightedRandomModel
-from pointsman_model_selector.plugins.scorers import ModelCost, ModelLatency, Quality, Saturation, SessionAffinity
+from pointsman_model_selector.plugins.ranking import (
+    MaxScoreModel,
+    ModelCost,
+    ModelLatency,
+    Quality,
+    Saturation,
+    SessionAffinity,
+    UniformRandom,
+    WeightedRandomModel,
+)
 from pointsman_model_selector.plugins.semantic_match import SemanticMatch
 
 BUILTIN: Final = Builtin(
