@@ -191,9 +191,10 @@ class DelayEstimator:
         return len(self._order)
 
     def ready(self, row: int, now: float) -> bool:
-        """Whether the worker's only prompts to compute are those of a pass that the model says is over."""
-        shadow = self._order[row]
-        return not shadow.waiting and (not shadow.busy or shadow.pass_end <= now)
+        """Whether the worker's only prompts to compute are those of a pass that the model says is over, by the figures
+        of the last call for this moment."""
+        at = self._figures[row]
+        return not at.waiting and at.free_at <= now
 
     def count_ready(self, now: float) -> int:
         """Number of workers that are `ready`, by the figures of the last call for this moment."""
@@ -206,12 +207,19 @@ class DelayEstimator:
 
     def first_token_ms(self, row: int, uncached: float, now: float) -> float:
         """About how long a request with `uncached` tokens would take to its first token at this worker: the
-        rest of the pass in flight, and one pass over all tokens that wait."""
-        figures, rates = self.engines(now)
-        at = figures[row]
+        rest of the pass in flight, and one pass over all tokens that wait. By the figures of the last call for this
+        moment."""
+        at, rates = self._figures[row], self._rates
         tokens = at.waiting + uncached
         whole = rates.prefill + tokens * (rates.linear + rates.square * tokens)
         return max(0.0, at.free_at - now) + whole * at.speed
+
+    def first_come_ms(self, row: int, tokens: float, now: float) -> float:
+        """How long until this worker has computed all tokens that wait there and these: the rest of the pass in flight,
+        and the passes that they fill. By the figures of the last call for this moment."""
+        at = self._figures[row]
+        ahead = self._rates.passes_ms(at.waiting + tokens, float(self.batch_tokens)) * at.speed
+        return max(0.0, at.free_at - now) + ahead
 
     def engines(self, now: float) -> tuple[Sequence[EngineFigures], Rates]:
         """The figures of all workers now, and the rates. Any later call changes both."""

@@ -19,12 +19,22 @@ requests to come pay for the work too. A further pass as such costs them nothing
 """
 
 from collections.abc import Iterable, Sequence
-from typing import Final, Generic, NamedTuple
+from typing import Final, Generic, NamedTuple, Protocol, TypeVar, cast
 
 import numpy as np
 
 from pointsman_delay.pass_model import Rates
 from pointsman_plugins.scheduling.arrays import Floats, Number, greatest, least
+
+T = TypeVar("T")
+
+
+class _New(Protocol):
+    def __call__(self, kind: type[T], fields: tuple[object, ...], /) -> T: ...
+
+
+new: Final = cast("_New", tuple.__new__)  # pyright: ignore[reportUnknownMemberType] - its items
+"""Makes a named tuple of all its fields, in order. Its constructor costs twice as much: it takes them by name, too."""
 
 
 class EngineFigures(NamedTuple):
@@ -136,10 +146,10 @@ def ask(
     """The terms of one request; `ahead` is r, `spared` how much less than `ahead` weighs a further pass."""
     prefill, linear, square, pairs, decode, batch, growth = rates
     size = growth * (prompt + 0.5 * output)
-    return Terms(
+    return new(Terms, (
         now, prompt + output, output, others, budget, budget * (linear + square * budget), decode + size,
         others * (size + batch), first_token, first_token * ahead, spared * prefill, prefill, linear, square, pairs,
-    )  # fmt: skip
+    ))  # fmt: skip
 
 
 def stand(at: tuple[Number, ...], budget: float, rates: Rates) -> EngineDelay[Number]:
@@ -151,11 +161,13 @@ def stand(at: tuple[Number, ...], budget: float, rates: Rates) -> EngineDelay[Nu
     joined_ms = last * (linear + square * last)
     before = joined_ms + whole * (budget * (linear + square * budget)) + prefill * passes
     there = decoding + queued
-    return EngineDelay(
+    # The constructor of a named tuple costs as much as these figures.
+    kind: type[EngineDelay[Number]] = EngineDelay
+    return new(kind, (
         free_at, waiting, passes, before, last, joined_ms, shared, step, 0.5 * idle * step, there,
         batch * (there + 1.0) + growth * carried, 0.5 * decoding + 0.67 * queued, capacity - carried,
         step / (context + 1.0), speed,
-    )  # fmt: skip
+    ))  # fmt: skip
 
 
 def delay(at: Iterable[Floats], uncached: Floats, hit: Floats, worth: Floats | None, terms: Terms) -> Floats:
@@ -238,7 +250,7 @@ def delays(
         now, prompt_and_answer, output, others, budget, full_pass, own_step, slows_each, weight, coming, spared,
         prefill, linear, square, pairs,
     ) = terms  # fmt: skip
-    best = max(held) if worth else 0.0
+    best = max(held) if worth else 0.0  # so that none is below
     costs: list[float] = []
     for (
         free_at, waiting, passes, before, last, joined_ms, shared, step, turn,
@@ -247,16 +259,18 @@ def delays(
         uncached = prompt - hit
         total = waiting + uncached
         if total < budget:
-            after_passes = 1.0
-            after = total * (linear + square * total) + prefill
+            after = total * (linear + square * total) + prefill + pairs * uncached * (hit + 0.5 * uncached)
+            ttft = (free_at - now + turn if free_at > now else turn) + after + step
+            further = 1.0 - passes
         else:
             filled = total // budget
             rest = total - filled * budget
             after_passes = filled + (rest > 0.0)
             after = rest * (linear + square * rest) + filled * full_pass + prefill * after_passes
-        after += pairs * uncached * (hit + 0.5 * uncached)
+            after += pairs * uncached * (hit + 0.5 * uncached)
+            ttft = (free_at - now + turn if free_at > now else turn) + after + after_passes * step
+            further = after_passes - passes
         work = after - before
-        ttft = (free_at - now + turn if free_at > now else turn) + after + after_passes * step
         if room < prompt_and_answer:
             ttft += (prompt_and_answer - room) * stall * others
         if shared:
@@ -266,8 +280,8 @@ def delays(
             ttft += shared * (joined * (linear + square * joined) - joined_ms)
         price = there + coming
         cost = weight * ttft + price * work + output * (own_step + company) + slows_each * slowed
-        cost -= spared * (after_passes - passes)
-        if worth and hit < best:
+        cost -= spared * further
+        if hit < best:
             cost -= worth * (best - hit) / uncached * work * (price + weight)
         costs.append(cost * speed)
     return costs

@@ -92,14 +92,6 @@ class Outlook:
         # Each of them waits for its first token by the time that the work takes.
         return standing._replace(there=standing.there + self.first_token_weight * len(after))
 
-    def prefill_ms(self, tokens: float) -> float:
-        """How long a pass over `tokens` prompt tokens takes, without the decoding sequences. More tokens than fit one
-        pass are computed in several."""
-        rates, budget = self.rates, self.budget
-        whole, rest = divmod(tokens, budget)
-        took = whole * (rates.prefill + budget * (rates.linear + rates.square * budget))
-        return took + (rates.prefill + rest * (rates.linear + rates.square * rest) if rest else 0.0)
-
     def left_ms(self, row: int) -> float:
         """The rest of the pass with prompts that is in flight; 0 without one, and when it is overdue."""
         return max(0.0, self.figures[row].free_at - self._now)

@@ -71,6 +71,13 @@ class Rates(NamedTuple):
     growth: float
     """For a token of their context."""
 
+    def passes_ms(self, tokens: float, budget: float) -> float:
+        """How long it takes to compute `tokens` prompt tokens, without the decoding sequences: in passes of at most
+        `budget`."""
+        whole, rest = divmod(tokens, budget)
+        took = whole * (self.prefill + budget * (self.linear + self.square * budget))
+        return took + (self.prefill + rest * (self.linear + self.square * rest) if rest else 0.0)
+
 
 class PassModel:
     """Recursive least squares with forgetting, a bounded covariance and Huber weights. One for a pool.

@@ -7,7 +7,7 @@ from typing import Final
 
 import numpy as np
 
-from pointsman_delay.formula import EngineFigures
+from pointsman_delay.formula import EngineFigures, new
 from pointsman_delay.pass_model import BATCH, CONTEXT, DECODE, FEATURES, PREFILL, PassModel, prompt_passes
 from pointsman_delay.sent import PromptPart, ReportedPass, Sent
 from pointsman_plugins.scheduling.arrays import Floats
@@ -309,10 +309,10 @@ class EngineShadow:
                         break
                     shared += 1
                     covered += request.left
-        return EngineFigures(
+        return new(EngineFigures, (
             self.pass_end if self.busy else 0.0, 0.0 if self.busy else 1.0, float(self.waiting), whole, last, shared,
             float(self.decoding), context, context + self.queued_prompt, float(self.queued), self.speed, capacity,
-        )  # fmt: skip
+        ))  # fmt: skip
 
     def _decode_ms(self) -> float:
         return self._model.decode_ms(self.decoding, self.context) * self.speed

@@ -143,7 +143,6 @@ class PoolScheduler:
         request.put(MATCHED_TOKENS, matched)
         for producer in policy.producers:
             producer.produce(request, everyone)
-        sight = Sight(fleet.workers, fleet.names, now, figures, fleet.opaque)
         results: dict[str, Run | None] = {}
         runs: list[Run] = []
         try:
@@ -164,7 +163,7 @@ class PoolScheduler:
             if selection is None:
                 raise self._refusal(runs)
         except Refusal as refusal:
-            return Refused(refusal, runs, sight)
+            return Refused(refusal, runs, Sight(fleet.workers, fleet.names, now, figures, fleet.opaque))
         former = self.books.of((request.edge, request.request_id))
         held = former is not None and self._honour(former, selection)
         late = policy.late_binding
@@ -175,6 +174,7 @@ class PoolScheduler:
                     return Postponed(request, fleet.names[selection.primary.chosen[0]])
             elif request.bound:
                 _prefer(selection.primary, request.bound, fleet)
+        sight = Sight(fleet.workers, fleet.names, now, figures, fleet.opaque)
         primary = selection.primary
         headers: list[HeaderEdit] = []
         for each in policy.pre_requests:
@@ -182,7 +182,7 @@ class PoolScheduler:
         chosen = primary.chosen
         endpoints = [*map(fleet.workers.__getitem__, chosen)]
         worker = endpoints[0]
-        cached_tokens = min(request.prompt_tokens, int(matched[chosen[0]]))
+        cached_tokens = min(request.prompt_tokens, int(matched.item(chosen[0])))
         holds = self._reserve(request, now, selection, sight, former)
         reasons = [*primary.degraded, *selection.degraded]
         if now - worker.heard > TIMES.worker_silent_s:
@@ -222,11 +222,11 @@ class PoolScheduler:
         if not self.binder.counts(self.fleet.names):
             return False
         now_ms, row = now * 1000.0, selection.primary.chosen[0]
-        if not self.binder.holds(row, request.prompt_tokens - float(matched[row]), now_ms, late):
+        if not self.binder.holds(row, request.prompt_tokens - matched.item(row), now_ms, late):
             return False
         rows = selection.primary.candidates.rows
         chosen = None if rows is None else rows.tolist()
-        self.binder.put(request, now_ms, matched.copy(), chosen, row, self.fleet.names, late)
+        self.binder.put(request, now_ms, matched, chosen, row, self.fleet.names, late)
         return True
 
     def known_bad(self, now: float) -> bool:
@@ -277,7 +277,7 @@ class PoolScheduler:
                     continue
                 self.books.take_off(former, now)
                 as_matched = False
-            matched = int(sight.figures[MATCHED, row])
+            matched = int(sight.figures.item(MATCHED, row))
             uncached = max(0, request.prompt_tokens - matched) if leg == selection.prompt_leg else 0
             hold = Hold(
                 request.request_id, worker, now, leg, request.edge, self.scheduler, request.attempt,

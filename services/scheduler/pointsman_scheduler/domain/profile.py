@@ -74,16 +74,20 @@ class CompiledProfile:
         count = candidates.size
         table: list[list[float]] = []
         totals = [0.0] * count
+        clamp = False
         for scorer, wish, weight in self._weighed:
             if wish is not None and getattr(request, wish) is None:
                 column = [1.0] * count
+                totals = [*map(add, totals, repeat(weight))]
             else:
                 given = scorer.score(request, candidates)
                 column = given if isinstance(given, list) and len(given) == count else _listed(given, count)
-            totals = [*map(add, totals, map(mul, repeat(weight), column))]
+                if min(column) < 0.0 or max(column) > 1.0:
+                    clamp = True
+                totals = [*map(add, totals, map(mul, repeat(weight), column))]
             table.append(column)
         # Neither `min` nor `max` finds NaN for sure.
-        if isnan(sum(totals)) or min(map(min, table), default=0.0) < 0.0 or max(map(max, table), default=0.0) > 1.0:
+        if clamp or isnan(sum(totals)):
             table = [[_clamped(value) for value in column] for column in table]
             totals = [0.0] * count
             for (_, _, weight), column in zip(self._weighed, table, strict=True):

@@ -6,7 +6,7 @@ from typing import Final
 
 from pointsman_delay.estimator import DelayEstimator
 from pointsman_delay.outlook import Outlook
-from pointsman_plugins.scheduling.arrays import Floats
+from pointsman_plugins.scheduling.arrays import Floats, greatest
 from pointsman_plugins.scheduling.request import RequestKey, ScheduleRequest
 from pointsman_scheduler.domain.late_binding.bursts import Bursts
 from pointsman_scheduler.domain.late_binding.pass_plan import Queued, fill
@@ -23,6 +23,9 @@ LEAST_LEAD_MS: Final = 4.0
 """A request leaves at least this long before the pass in flight ends: the way to the engine takes time."""
 _PLAN_MS_EACH: Final = 0.02
 """Between two plans, for each pair of a request and an engine: keeps planning below 10% of a processor."""
+
+_TO_THE_BEST: Final = Because.BLIND, Because.CLOSING, Because.FULL
+"""The request goes to the engine that is best now, not to the one that is planned for it."""
 
 Turn = tuple[float, bool, float, float]
 """The order of requests at one engine, least first."""
@@ -65,11 +68,12 @@ class Binder:
 
     def counts(self, names: tuple[str, ...]) -> bool:
         """Whether waiting requests are planned by these rows. If not, they leave before another request may wait."""
-        return not self._waiting or names == self._names
+        # Comparing a tuple with itself would look at each name.
+        return not self._waiting or names is self._names or names == self._names
 
     def holds(self, row: int, uncached: float, now: float, policy: LateBindingPolicy) -> bool:
         """Whether a request that would go to this worker, with `uncached` tokens to compute there, waits instead. Asked
-        once for each new request."""
+        once for each new request, when its costs at this moment have just been computed."""
         bursts = self._bursts
         bursts.came(now)
         estimator = policy.delays.best
@@ -99,22 +103,24 @@ class Binder:
         names: tuple[str, ...],
         policy: LateBindingPolicy,
     ) -> Unbound:
-        """Add a request. One that waits already keeps its place."""
-        found = self._waiting.get(request.key)
+        """Add a request, as soon as `holds` has said so. One that waits already keeps its place."""
+        key = request.key
+        found = self._waiting.get(key)
         if found is not None:
             return found
-        if names != self._names:
+        if names is not self._names and names != self._names:
             self._names = names
             self._peers.forget()
             self._theirs = []
             self._presumed.clear()
         estimator = policy.delays.best
-        depth = int(matched.max()) // request.block_tokens if request.block_tokens else 0
-        uses = estimator.earlier_uses(int(request.blocks[depth - 1])) if depth else 0.0
-        unbound = Unbound(request, now, matched, rows, row, uses)
-        unbound.uncached = unbound.on(float(matched[row]))
-        unbound.latest = now + policy.slowdown * self._first_come_ms(unbound, estimator, now)
-        self._waiting[request.key] = unbound
+        depth = int(greatest(matched)) // request.block_tokens if request.block_tokens else 0
+        uses = estimator.earlier_uses(request.blocks.item(depth - 1)) if depth else 0.0
+        tokens = uncached = max(1.0, request.prompt_tokens - matched.item(row))
+        if self._waiting:
+            tokens += sum([each.uncached for each in self._waiting.values() if each.row == row])
+        latest = now + policy.slowdown * estimator.first_come_ms(row, tokens, now)
+        unbound = self._waiting[key] = Unbound(request, now, rows, row, uses, uncached, latest)
         self._planned = False
         self._wake_at = now
         self.version += 1
@@ -244,16 +250,6 @@ class Binder:
     def _take(self, each: Unbound, now: float, because: Because) -> Bound:
         del self._waiting[each.request.key]
         self.version += 1
-        worker = "" if because in (Because.BLIND, Because.CLOSING, Because.FULL) else self._names[each.row]
+        worker = "" if because in _TO_THE_BEST else self._names[each.row]
         each.request.bound = worker
         return Bound(each.request, worker, now - each.since, because)
-
-    def _first_come_ms(self, unbound: Unbound, estimator: DelayEstimator, now: float) -> float:
-        """How long the request would wait, first come, first served, at the worker that an immediate choice would
-        take."""
-        outlook = Outlook(estimator, now)
-        row = unbound.row
-        before = sum(each.uncached for each in self._waiting.values() if each.row == row)
-        speed = outlook.figures[row].speed
-        ahead = outlook.prefill_ms(outlook.figures[row].waiting + before + unbound.uncached) * speed
-        return outlook.left_ms(row) + ahead

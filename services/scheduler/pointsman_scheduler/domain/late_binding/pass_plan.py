@@ -28,16 +28,17 @@ def fill(outlook: Outlook, row: int, there: int, queue: Sequence[Queued[T]]) -> 
     with P the time of a pass without its decode step. The answers that are being written wait for it too, at a w-th of
     the price of a first token. So short prompts share a pass, and a long one goes alone.
     """
+    rates, budget = outlook.rates, outlook.budget
     tokens, count = outlook.figures[row].waiting, there
     step = outlook.step_ms(row) / outlook.figures[row].speed
     decoding = outlook.figures[row].decoding / outlook.first_token_weight
     taken = 0
     for place, (uncached, _) in enumerate(queue):
-        if tokens >= outlook.budget:
+        if tokens >= budget:
             break
         if count:
-            longer = outlook.prefill_ms(min(tokens + uncached, outlook.budget)) - outlook.prefill_ms(tokens)
-            spared = outlook.rates.prefill - 2.0 * outlook.rates.square * tokens * min(uncached, outlook.budget)
+            longer = rates.passes_ms(min(tokens + uncached, budget), budget) - rates.passes_ms(tokens, budget)
+            spared = rates.prefill - 2.0 * rates.square * tokens * min(uncached, budget)
             behind = len(queue) - place
             if count * longer >= behind * (spared + step) + decoding * spared:
                 break

@@ -65,7 +65,7 @@ class Peers:
             for peer in found.values():
                 row = rows.get(peer.worker)
                 if row is not None:
-                    waiting.append(_unbound(peer, row, len(rows)))
+                    waiting.append(_unbound(peer, row))
         return waiting
 
     def forget(self) -> None:
@@ -73,7 +73,7 @@ class Peers:
         self._reported.clear()
 
 
-def _unbound(peer: PeerRequest, row: int, workers: int) -> Unbound:
+def _unbound(peer: PeerRequest, row: int) -> Unbound:
     request = ScheduleRequest(
         peer.request_id,
         edge=peer.edge,
@@ -85,6 +85,4 @@ def _unbound(peer: PeerRequest, row: int, workers: int) -> Unbound:
     )
     # With its blocks, the prefixes known here say more.
     held = 0.0 if peer.blocks else max(0.0, peer.prompt - peer.uncached)
-    each = Unbound(request, peer.since, np.zeros(workers), None, row, 0.0, (row, held))
-    each.uncached, each.latest = peer.uncached, peer.latest
-    return each
+    return Unbound(request, peer.since, None, row, 0.0, peer.uncached, peer.latest, (row, held))

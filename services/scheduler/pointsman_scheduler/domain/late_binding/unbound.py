@@ -27,6 +27,10 @@ class Because(StrEnum):
     """The pass model isn't trusted, or the engines of the pool changed."""
 
 
+_UNKNOWN: Final[Floats] = np.zeros(0)
+_UNKNOWN.flags.writeable = False
+
+
 class Unbound:
     """A request that waits. Times are milliseconds of the estimator's clock."""
 
@@ -36,17 +40,18 @@ class Unbound:
         self,
         request: ScheduleRequest,
         since: float,
-        matched: Floats,
         rows: list[int] | None,
         row: int,
         uses: float,
+        uncached: float,
+        latest: float,
         reported: tuple[int, float] | None = None,
     ) -> None:
         self.request: Final = request
         self.since: Final = since
         self.prompt: Final = max(1, request.prompt_tokens)
-        self.matched = matched
-        """Prompt tokens that each worker is estimated to hold."""
+        self.matched = _UNKNOWN
+        """Prompt tokens that each worker is estimated to hold, as of the last plan."""
         self.rows: Final = rows
         """Fleet rows that passed the filters; None for all."""
         self.row = row
@@ -56,9 +61,9 @@ class Unbound:
         self.reported: Final = reported
         """For a request of another scheduler: row of the worker that it reported, and the tokens held there. None for
         an own request."""
-        self.uncached = 0.0
+        self.uncached = uncached
         """Tokens to compute on the worker planned for it."""
-        self.latest = since
+        self.latest = latest
         """From then on it goes before all requests with a later limit."""
 
     def match(self, matched: Floats) -> None:

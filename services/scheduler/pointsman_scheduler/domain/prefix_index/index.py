@@ -108,7 +108,8 @@ class PrefixIndex:
     def match(self, blocks: Blocks, block_tokens: int = 1, matched: Floats | None = None) -> Floats:
         """For each laid-out worker, how many leading blocks of the prompt it holds without a gap, times
         `block_tokens`. `matched`: an array of zeros to write it to."""
-        self._matched, self._hashes = blocks, blocks.tolist()
+        if blocks is not self._matched:
+            self._matched, self._hashes = blocks, blocks.tolist()
         return self._masks.match(self._hashes, block_tokens, matched)
 
     def write(

@@ -28,6 +28,10 @@ class Masks:
         self._column_of: dict[int, int] = {}
         self._laid_out = 0
         self._places = np.zeros(0, dtype=np.intp)
+        self._asked: Sequence[int] | None = None
+        """The blocks of the last match; None when masks or columns have changed since."""
+        self._answer: tuple[int, Floats] = 0, np.zeros(0)
+        """Of the last match: `each`, and what was returned."""
 
     def new_bit(self) -> int:
         """A bit that no life has."""
@@ -43,6 +47,7 @@ class Masks:
     def hold(self, blocks: Iterable[int], bit: int) -> None:
         """This life holds these blocks."""
         masks, known = self.held, self._known
+        self._asked = None
         # Neighbouring blocks mostly have the same holders.
         for mask, alike in groupby(blocks, masks.get):
             after = bit if mask is None else mask | bit
@@ -52,6 +57,7 @@ class Masks:
     def release(self, blocks: Iterable[int], bit: int) -> None:
         """This life no longer holds these blocks."""
         masks, others = self.held, ~bit
+        self._asked = None
         for block in blocks:
             mask = masks[block] & others
             if mask:
@@ -68,11 +74,13 @@ class Masks:
     def restart(self, bits: int, free: list[int]) -> None:
         """Forget all blocks; bits are as `bits` once returned."""
         self.held.clear()
+        self._asked = None
         self._known = {}
         self._bits, self._free = bits, free.copy()
 
     def lay_out(self, bits: Sequence[int]) -> None:
         """Set the lives, in order, that `match` answers for; 0 stands for a column without a life."""
+        self._asked = None
         self._columns = len(bits)
         self._column_of = {bit: column for column, bit in enumerate(bits) if bit}
         self._laid_out = sum(self._column_of)
@@ -80,11 +88,18 @@ class Masks:
         for bit, column in self._column_of.items():
             self._places[bit.bit_length() - 1] = column
 
-    def match(self, blocks: Iterable[int], each: int, matched: Floats | None = None) -> Floats:
+    def match(self, blocks: Sequence[int], each: int, matched: Floats | None = None) -> Floats:
         """For each column, how many leading blocks its life holds without a gap, times `each`. `matched`: an array of
-        zeros to write it to."""
+        zeros to write it to. The caller changes neither `blocks` nor the result: a request that waited for its engine
+        may ask again before anything has changed."""
+        if blocks is self._asked and self._answer[0] == each:
+            if matched is None:
+                return self._answer[1]
+            matched[:] = self._answer[1]
+            return matched
         if matched is None:
             matched = np.zeros(self._columns)
+        self._asked, self._answer = blocks, (each, matched)
         held = self._laid_out
         length = 0
         # Neighbouring blocks mostly have the same holders, and equal masks are mostly one object.
