@@ -34,17 +34,11 @@ from pointsman_scheduler.plugins.producers.active_blocks import ActiveBlocks
 from pointsman_scheduler.plugins.producers.delay import DelayPrediction
 from pointsman_scheduler.plugins.producers.latency import LatencyPrediction
 from pointsman_scheduler.plugins.producers.session import Session
-from pointsman_scheduler.plugins.scorers.affinity import LoraAffinity, PrefixCache, SessionScorer
+from pointsman_scheduler.plugins.scorers.affinity import LoraAffinity, SessionScorer
 from pointsman_scheduler.plugins.scorers.books import ActiveRequests, NoHitLru, TokenLoad
+from pointsman_scheduler.plugins.scorers.cost import DynamoCost, LeastDelay, PrefixCache
 from pointsman_scheduler.plugins.scorers.latency import PredictedLatency
-from pointsman_scheduler.plugins.scorers.load import (
-    DynamoCost,
-    KvUtilization,
-    LeastDelay,
-    LoadAware,
-    QueueLength,
-    Running,
-)
+from pointsman_scheduler.plugins.scorers.load import KvUtilization, LoadAware, QueueLength, Running
 
 PRODUCERS: Final[tuple[type[Producer], ...]] = (Session, LatencyPrediction, DelayPrediction, ActiveBlocks)
 DECIDERS: Final[tuple[type[Decider], ...]] = (Prefix, Always, Multimodal)

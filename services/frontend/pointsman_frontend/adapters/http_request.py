@@ -1,0 +1,197 @@
+"""One HTTP request to an API's path."""
+
+import asyncio
+import time
+from collections.abc import Coroutine
+from dataclasses import dataclass
+from typing import Final, Literal
+
+from pointsman_apis.errors import SERVER_ERROR
+from pointsman_apis.paths import Route
+from pointsman_contracts.reply import Answer, Decision
+from pointsman_core.refusal import Refusal
+from pointsman_edge.deciding.static_choice import Closed
+from pointsman_edge.edge import Edge
+from pointsman_edge.request import EdgeRequest
+from pointsman_edge.reviewing.response_stages import error_answer
+from pointsman_edge.sending.own_answers import Place, answer_body, answer_headers
+from pointsman_edge.taking_in.bodies import check_length, check_presence
+from pointsman_edge.telling.request_record import CLIENT_GONE
+from pointsman_frontend.adapters.forwarder import Forwarder, Outgoing
+from pointsman_frontend.adapters.http_turn import ClientGone, Headers, Turn, id_headers
+from pointsman_frontend.adapters.relay import ResponseWriter
+from pointsman_frontend.adapters.reviewed_writer import ReviewedWriter
+from pointsman_frontend.domain.cors import answered
+
+LAST_WORDS_S: Final = 1.0
+"""How long an aborted request may take to answer its client."""
+
+Reason = Literal["client_gone", "timeout", "shutdown"]
+"""Why a request is ended from outside."""
+
+
+@dataclass(frozen=True, slots=True)
+class HttpEdge:
+    """Everything that HTTP requests share."""
+
+    edge: Edge
+    forwarder: Forwarder
+    body_timeout_s: float
+    """How long a request's body may take to arrive."""
+
+
+class HttpRequest(EdgeRequest):
+    """One request to the path of an API. The task that serves it is cancelled once, for `_reason`."""
+
+    interruptions = (asyncio.CancelledError, ClientGone)
+    _ending = False
+    _reason: Reason | None = None
+
+    def __init__(self, http: HttpEdge, requested: Route, turn: Turn, refusal: Refusal | None = None) -> None:
+        """`refusal`: why no path takes the request, which is published like any other refused request."""
+        super().__init__(http.edge, turn.method, requested, turn.headers)
+        record = self.record
+        limits = record.policy.limits
+        turn.ids = id_headers(record.request_id, requested.api.request_id_header)
+        if limits.cors is not None:
+            turn.extra = answered(limits.cors, turn.headers)
+        self._http = http
+        self._turn = turn
+        self._refusal = refusal
+        self.due = record.received_at + limits.request_timeout
+
+    @property
+    def sent_status(self) -> int | None:
+        """As `EdgeRequest.sent_status`."""
+        return self._turn.status
+
+    async def serve(self) -> None:
+        """As `EdgeRequest.serve`."""
+        if self._refusal is not None:
+            raise self._refusal
+        turn, record = self._turn, self.record
+        headers = self.take_in(turn.headers, trusted=turn.wire.trusted)
+        body = turn.whole()
+        # The parser holds a body to the length that its head gives, which `take_in` has checked.
+        if body is None or headers.content_length is None:
+            limit = record.policy.limits.max_body
+            if body is None:
+                body = await _read_body(turn, limit, self._http.body_timeout_s)
+            check_length(len(body), limit)
+        if not body or record.api.body == "none":
+            check_presence(body, record.api.body)
+        question = self.complete(body, headers.stages, headers, turn.wire.peer)
+        turn.wire.hung_up = self._hung_up
+        reply = self.decided(await self.edge.decider.decide(question, body, record.policy, record.traceparent))
+        turn.answer_headers = record.answer_headers
+        if isinstance(reply, Answer):
+            await self._give(reply)
+        elif headers.routing:
+            route_headers, document = self.route(reply, [Place(each.worker, each.url) for each in reply.endpoints])
+            await turn.answer(200, route_headers, document)
+        else:
+            target = self.requested.path.encode("ascii")
+            if record.api.passed and turn.target.query:
+                # The APIs that are read know no query.
+                target += b"?" + turn.target.query
+            writer = self._writer(reply) if reply.response or record.policy.postprocessing else turn
+            request = Outgoing(record, reply, writer, self.method, target, headers.engine)
+            await self._http.forwarder.forward(request)
+
+    async def answer(self, status: int, headers: Headers, body: bytes, details: str) -> None:
+        """As `EdgeRequest.answer`."""
+        del details
+        self._turn.answer_headers = self.record.answer_headers
+        await self._turn.answer(status, headers, body)
+
+    async def interrupted(self, interruption: BaseException) -> None:
+        """As `EdgeRequest.interrupted`."""
+        record, turn = self.record, self._turn
+        if isinstance(interruption, ClientGone):
+            record.end("client_gone", CLIENT_GONE)
+            return
+        task = asyncio.current_task()
+        if task is not None:
+            task.uncancel()
+        # Without a reason of our own it is the server, which ends the requests that are left at its end.
+        reason = self._reason or "shutdown"
+        self.ending()
+        if reason == "client_gone":
+            record.end("client_gone", turn.status or CLIENT_GONE)
+            return
+        if reason == "timeout":
+            refusal = Refusal(504, "The request took too long.", type=SERVER_ERROR, code="request_timeout")
+        else:
+            refusal = Closed(
+                "The gateway is shutting down; try again.", "shutting_down", dropped_reason="rejected-shutting-down"
+            )
+        record.end(reason, turn.status or refusal.status, refusal.message, refusal.told_code)
+        if not turn.started:
+            await _briefly(turn.answer(refusal.status, *error_answer(refusal, record.api)))
+        elif record.stream and not turn.complete:
+            await _briefly(turn.end(record.api.error_event(refusal.message, refusal.code or reason)))
+
+    def ending(self) -> None:
+        """As `EdgeRequest.ending`."""
+        super().ending()
+        self._ending = True
+
+    def overdue(self) -> None:
+        """As `EdgeRequest.overdue`."""
+        self._stop("timeout")
+
+    def closed(self) -> None:
+        """As `EdgeRequest.closed`."""
+        self._ending = True
+        self.record.bytes_out = self._turn.bytes_out
+
+    def _hung_up(self) -> None:
+        self._stop("client_gone")
+
+    def _stop(self, reason: Reason) -> None:
+        """End the request, unless it is ending already."""
+        if not self._ending and self._turn.task is not None:
+            self._ending = True
+            self._reason = reason
+            self._turn.task.cancel()
+
+    def _writer(self, reply: Decision | Answer) -> ResponseWriter:
+        """Takes the answer: the client, or for it the response stages."""
+        review = self.edge.response_stages.begin(self, reply)
+        return self._turn if review is None else ReviewedWriter(self._turn, review, self.record)
+
+    async def _give(self, answer: Answer) -> None:
+        """Pass on the answer of a stage, a stream as a stream."""
+        writer, headers, body = self._writer(answer), answer_headers(answer), answer_body(answer)
+        self.record.first_byte_at = time.monotonic()
+        if answer.stream:
+            await writer.start(answer.status, [*headers, (b"x-accel-buffering", b"no")])
+            await writer.end(body)
+        else:
+            await writer.answer(answer.status, headers, body)
+        self.gave(answer)
+
+
+async def _read_body(turn: Turn, limit: int, within_s: float) -> bytes:
+    """The whole body, or more of it than `limit` bytes. Raises Refusal 408 after `within_s` seconds, and ClientGone."""
+    pieces: list[bytes] = []
+    size = 0
+    try:
+        async with asyncio.timeout(within_s):
+            # The length of a chunked body isn't known before its end: stop reading once it is over the limit.
+            while size <= limit and (piece := await turn.read()):
+                pieces.append(piece)
+                size += len(piece)
+    except TimeoutError:
+        raise Refusal(
+            408, f"The body was not complete within {within_s:g} s; {size} bytes had come.", code="request_timeout"
+        ) from None
+    return b"".join(pieces)
+
+
+async def _briefly(last_words: Coroutine[object, object, None]) -> None:
+    try:
+        async with asyncio.timeout(LAST_WORDS_S):
+            await last_words
+    except TimeoutError:
+        return  # the client doesn't read; the connection ends without them
