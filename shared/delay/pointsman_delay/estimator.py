@@ -162,10 +162,7 @@ class DelayEstimator:
                 choices = zip(self._figures, held, strict=True)
                 return np.array([at.waiting + 3.0 * (prompt - kept) + 0.1 * at.carried for at, kept in choices])
             terms = self.terms(prompt, max_output, now, min(map(_queued, self._figures)))
-            if not self._standings:
-                budget, rates = float(self.batch_tokens), self._rates
-                self._standings = [stand(figures, budget, rates) for figures in self._figures]
-            return np.array(delays(self._standings, held, prompt, worth, terms))
+            return np.array(delays(self._standings or self.standings(), held, prompt, worth, terms))
         hit, best = matched, greatest(matched)
         if best > most:
             hit, best = np.minimum(matched, most), most
@@ -226,6 +223,16 @@ class DelayEstimator:
         self._catch_up(now)
         return self._figures, self._rates
 
+    def standings(self) -> list[EngineDelay[float]]:
+        """The delays of all workers, by the figures of the last call. Any later call changes them."""
+        if self._standings:
+            return self._standings
+        budget, rates = float(self.batch_tokens), self._rates
+        standings = [stand(figures, budget, rates) for figures in self._figures]
+        if self._columns is None:
+            self._standings = standings
+        return standings
+
     def reporter(self, row: int) -> Sent | None:
         """As `EngineShadow.reporter`."""
         return self._order[row].reporter
@@ -242,16 +249,18 @@ class DelayEstimator:
     def terms(self, prompt: int, max_output: int | None, now: float, least_queued: float) -> Terms:
         """The formula's terms for a request; `least_queued`: requests without a first token at the worker with the
         fewest."""
-        ahead = max(self._ahead, LEAST_AHEAD)
+        # No `min` or `max`: every decision and every plan asks for them.
+        usual, output, weight = self._ahead, self._output, self.first_token_weight
+        ahead = max(LEAST_AHEAD, usual)
         return ask(
             now,
             float(prompt),
-            self._output if max_output is None else min(self._output, float(max_output)),
-            self._output,
+            output if max_output is None or max_output > output else float(max_output),
+            output,
             float(self.batch_tokens),
-            self.first_token_weight,
+            weight,
             ahead,
-            self.first_token_weight * (ahead - min(self._ahead, least_queued)),
+            weight * (ahead - (min(least_queued, usual))),
             self._rates,
         )
 

@@ -185,18 +185,17 @@ class Binder:
                 self._plan(outlook, now, match)
             else:
                 self._wake_at = min(self._wake_at, due)
-            bound += self._leave(estimator, ready, now)
+            bound += self._leave(outlook, estimator, ready, now)
         return bound
 
     def _ready(self, outlook: Outlook, now: float) -> list[int]:
         """Rows of workers whose next pass has room and begins about now."""
         ready: list[int] = []
-        for row, at in enumerate(outlook.figures):
-            left = outlook.left_ms(row)
-            lead = max(LEAST_LEAD_MS, outlook.step_ms(row))
+        for row, at in enumerate(outlook.base):
             if at.waiting >= outlook.budget:
                 continue
-            if left <= lead:
+            left = outlook.left_ms(row)
+            if left <= LEAST_LEAD_MS or left <= (lead := max(LEAST_LEAD_MS, outlook.step_ms(row))):
                 ready.append(row)
             else:
                 self._wake_at = min(self._wake_at, now + left - lead)
@@ -224,10 +223,9 @@ class Binder:
         if place(everyone, outlook, now):
             self.version += 1
 
-    def _leave(self, estimator: DelayEstimator, ready: Sequence[int], now: float) -> list[Bound]:
+    def _leave(self, outlook: Outlook, estimator: DelayEstimator, ready: Sequence[int], now: float) -> list[Bound]:
         """Fill the next pass of each ready engine with the requests planned for it."""
         bound: list[Bound] = []
-        there = Outlook(estimator, now)
         queues: dict[int, list[tuple[Turn, Queued[Unbound]]]] = {row: [] for row in ready}
         for each in (*self._waiting.values(), *self._theirs):
             if each.row in queues:
@@ -236,7 +234,7 @@ class Binder:
         for row, queue in queues.items():
             queue.sort(key=lambda entry: entry[0])
             order = [queued for _, queued in queue]
-            for number, queued in enumerate(order[: fill(there, row, estimator.unfinished(row), order)]):
+            for number, queued in enumerate(order[: fill(outlook, row, estimator.unfinished(row), order)]):
                 each = queued.what
                 if each.reported is not None:
                     self._theirs.remove(each)

@@ -29,9 +29,9 @@ def fill(outlook: Outlook, row: int, there: int, queue: Sequence[Queued[T]]) -> 
     the price of a first token. So short prompts share a pass, and a long one goes alone.
     """
     rates, budget = outlook.rates, outlook.budget
-    tokens, count = outlook.figures[row].waiting, there
-    step = outlook.step_ms(row) / outlook.figures[row].speed
-    decoding = outlook.figures[row].decoding / outlook.first_token_weight
+    tokens, count = outlook.base[row].waiting, there
+    step = outlook.step_ms(row) / outlook.base[row].speed
+    decoding = outlook.base[row].decoding / outlook.first_token_weight
     taken = 0
     for place, (uncached, _) in enumerate(queue):
         if tokens >= budget:
