@@ -7,8 +7,7 @@ from collections.abc import Hashable, Sequence
 from typing import Final, NamedTuple
 
 from pointsman_plugins.scheduling.arrays import Blocks, Floats
-from pointsman_scheduler.domain.prefix_index.life import Dump, Life
-from pointsman_scheduler.domain.prefix_index.masks import Masks
+from pointsman_scheduler.domain.prefix_index.life import Dump, Life, Masks
 from pointsman_scheduler.domain.prefix_index.memory import BLOCK_BYTES, GROWTH, HOLDING_BYTES, Memory
 from pointsman_scheduler.domain.prefix_index.recency import Recency
 
