@@ -7,6 +7,8 @@ from typing import Final
 from pointsman_apis.errors import openai_error
 from pointsman_core.refusal import Refusal
 
+LINGER_S: Final = 1.0
+"""A refused connection reads and drops its peer's bytes this long: a reset would hide the reason from the peer."""
 _PHRASES: Final = {400: b"Bad Request", 408: b"Request Timeout", 431: b"Request Header Fields Too Large"}
 
 

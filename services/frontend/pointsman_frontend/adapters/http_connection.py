@@ -17,15 +17,13 @@ from uvicorn.config import Config
 from uvicorn.protocols.utils import get_remote_addr
 from uvicorn.server import ServerState
 
-from pointsman_frontend.adapters.connection_bounds import Bounds, refusal
+from pointsman_frontend.adapters.connection_bounds import LINGER_S, Bounds, refusal
 from pointsman_frontend.adapters.gathered_writes import GatheredWrites
 from pointsman_frontend.adapters.http_turn import READ_AHEAD, Turn
 from pointsman_frontend.domain.heads import head_without_offer, target_of
 
 GATHERED: Final = 65536
 """More bytes than this are written at once, so that a slow reader is noticed."""
-LINGER_S: Final = 1.0
-"""A refused connection reads and drops its peer's bytes this long: a reset would hide the reason from the peer."""
 _NAME: Final = itemgetter(0)
 """Of a header."""
 
