@@ -62,26 +62,29 @@ class Parser:
                 return
             first = data[position]
             body = line_end + 2
-            # A server passes on subjects with other blanks in them, and with bytes that aren't text.
-            if first == 0x4D:  # MSG <subject> <sid> [reply] <size>
-                words = data[position:line_end].split(b" ")
-                with_reply = len(words) == 5
-                with_headers = False
-            elif first == 0x48:  # HMSG <subject> <sid> [reply] <header size> <size>
-                words = data[position:line_end].split(b" ")
-                with_reply = len(words) == 6
-                with_headers = True
-            else:
+            if first != 0x48 and first != 0x4D:
                 self._operation(data[position:line_end])
                 position = body
                 continue
+            # A server passes on subjects with other blanks in them, and with bytes that aren't text.
+            words = data[position:line_end].split(b" ")
+            reply = b""
             try:
-                if len(words) - with_reply - with_headers != 4:
-                    raise ProtocolViolation("malformed control line")
-                sid = int(words[2])
-                headers_end = body + int(words[-2]) if with_headers else body
-                message_end = body + int(words[-1])
-            except (ValueError, IndexError) as error:
+                if first == 0x48:  # HMSG <subject> <sid> [reply] <header size> <size>
+                    if len(words) == 6:
+                        _, subject, number, reply, headers_size, size = words
+                    else:
+                        _, subject, number, headers_size, size = words
+                    headers_end = body + int(headers_size)
+                else:  # MSG <subject> <sid> [reply] <size>
+                    if len(words) == 5:
+                        _, subject, number, reply, size = words
+                    else:
+                        _, subject, number, size = words
+                    headers_end = body
+                sid = int(number)
+                message_end = body + int(size)
+            except ValueError as error:
                 raise ProtocolViolation("malformed control line") from error
             if message_end + 2 > end:
                 self._keep(data, position, message_end + 2 - position)
@@ -89,8 +92,8 @@ class Parser:
             receiver = receivers.get(sid)
             if receiver is not None:
                 receiver(
-                    words[1].decode("utf-8", "replace"),
-                    words[3].decode("utf-8", "replace") if with_reply else "",
+                    subject.decode("utf-8", "replace"),
+                    reply.decode("utf-8", "replace") if reply else "",
                     data[body:headers_end],
                     data[headers_end:message_end],
                 )
