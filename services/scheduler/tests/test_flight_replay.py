@@ -145,5 +145,5 @@ def test_prompts_that_wait_at_peers_are_renamed_like_all_others(tmp_path: Path) 
         replay = FlightReplay(flight, registries())
         assert not [step.difference for step in replay.run() if step.difference]
         peers = replay.pool.binder._peers  # pyright: ignore[reportPrivateUsage] - what a plan is made from
-        [waits] = peers.waiting({"engine-1": 0}, at)
+        [waits] = peers.waiting(("engine-1",), at)
         assert (waits.request.blocks.tobytes(), waits.request.request_id) == (salt.packed(blocks), salt.id("theirs"))

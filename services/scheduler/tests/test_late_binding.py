@@ -331,11 +331,11 @@ def test_the_blocks_of_a_peers_request_are_kept_from_its_first_report() -> None:
     first = PeerRequest("a", 6000.0, 6000, 0, 9_000.0, "edge-2", "theirs", 0.0, None, 64, blocks.tobytes())
     peers.report("scheduler-2", [first], 0.0)
     peers.report("scheduler-2", [first._replace(blocks=b"", worker="b")], 200.0)
-    (found,) = peers.waiting({"a": 0, "b": 1}, 400.0)
+    (found,) = peers.waiting(("a", "b"), 400.0)
     assert (found.row, found.request.blocks.tolist()) == (1, blocks.tolist())
-    assert not peers.waiting({"a": 0, "b": 1}, 500.0)
+    assert not peers.waiting(("a", "b"), 500.0)
     peers.report("scheduler-2", [], 500.0)
-    assert not peers.waiting({"a": 0, "b": 1}, 500.0)
+    assert not peers.waiting(("a", "b"), 500.0)
 
 
 def test_with_other_schedulers_a_burst_counts_their_part_of_it() -> None:

@@ -99,10 +99,6 @@ class Outlook:
             standing = standing._replace(there=standing.there + self.first_token_weight * len(after))
         self._figures[row], self._standings[row] = at, standing
 
-    def left_ms(self, row: int) -> float:
-        """The rest of the pass with prompts that is in flight; 0 without one, and when it is overdue."""
-        return max(0.0, self.base[row].free_at - self._now)
-
     def step_ms(self, row: int) -> float:
         """A decode step of the running batch."""
         at, rates = self.base[row], self.rates

@@ -194,7 +194,7 @@ class Binder:
         for row, at in enumerate(outlook.base):
             if at.waiting >= outlook.budget:
                 continue
-            left = outlook.left_ms(row)
+            left = at.free_at - now  # of the pass with prompts that is in flight; below 0 without one
             if left <= LEAST_LEAD_MS or left <= (lead := max(LEAST_LEAD_MS, outlook.step_ms(row))):
                 ready.append(row)
             else:
@@ -215,8 +215,8 @@ class Binder:
 
     def _plan(self, outlook: Outlook, now: float, match: Match) -> None:
         self._planned, self._planned_at = True, now
-        rows = {name: row for row, name in enumerate(self._names)}
-        self._theirs = [each for each in self._peers.waiting(rows, now) if each.request.key not in self._presumed]
+        theirs = self._peers.waiting(self._names, now)
+        self._theirs = [each for each in theirs if each.request.key not in self._presumed]
         everyone = [*self._waiting.values(), *self._theirs]
         for each in everyone:
             each.match(match(each.request))
@@ -226,12 +226,16 @@ class Binder:
     def _leave(self, outlook: Outlook, estimator: DelayEstimator, ready: Sequence[int], now: float) -> list[Bound]:
         """Fill the next pass of each ready engine with the requests planned for it."""
         bound: list[Bound] = []
-        queues: dict[int, list[tuple[Turn, Queued[Unbound]]]] = {row: [] for row in ready}
+        rows = set(ready)
+        queues: dict[int, list[tuple[Turn, Queued[Unbound]]]] = {}
         for each in (*self._waiting.values(), *self._theirs):
-            if each.row in queues:
+            if each.row in rows:
                 order = *turn(each.request.priority, each.latest, each.uncached, now), each.since
-                queues[each.row].append((order, Queued(each.uncached, each)))
-        for row, queue in queues.items():
+                queues.setdefault(each.row, []).append((order, Queued(each.uncached, each)))
+        for row in ready:
+            queue = queues.get(row)
+            if queue is None:
+                continue
             queue.sort(key=lambda entry: entry[0])
             order = [queued for _, queued in queue]
             for number, queued in enumerate(order[: fill(outlook, row, estimator.unfinished(row), order)]):

@@ -4,7 +4,7 @@ Each scheduler plans the requests of all, and binds its own: with the same knowl
 """
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Final
 
 import numpy as np
@@ -56,9 +56,13 @@ class Peers:
         """Whether another scheduler's last report has this request."""
         return any(request in found for _, found in self._reported.values())
 
-    def waiting(self, rows: Mapping[str, int], now: float) -> list[Unbound]:
-        """The requests, without those for unknown workers; each call makes them anew. `rows`: of the workers."""
+    def waiting(self, names: Sequence[str], now: float) -> list[Unbound]:
+        """The requests, without those for unknown workers; each call makes them anew. `names`: of the workers, by
+        row."""
         waiting: list[Unbound] = []
+        if not self._reported:
+            return waiting
+        rows = {name: row for row, name in enumerate(names)}
         for at, found in self._reported.values():
             if now - at > FORGOTTEN_MS:
                 continue
