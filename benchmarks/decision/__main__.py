@@ -161,7 +161,7 @@ async def messages(workers: int) -> Costs:
     pools = Pools("scheduler-1", 2**28)
     metrics = SchedulerMetrics(registry, lambda: pools)
     announcer = DecisionPublisher(service.bus, service.heartbeat, pools, metrics)
-    binding = Binding(pools, Chooser(configuration, pools, announcer, metrics).decide, announcer, metrics)
+    binding = Binding(pools, Chooser(configuration, pools, announcer, metrics).decide, announcer)
     gate = Gate(service.heartbeat, pools, metrics, binding)
     handlers = Handlers(pools, gate, Replica(service.bus, service.heartbeat, pools, metrics), metrics)
     configuration.on_change(handlers.configured)

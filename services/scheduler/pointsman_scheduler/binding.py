@@ -130,11 +130,10 @@ class _Kept(NamedTuple):
 class Binding:
     """`decide` is called for each request that flow control lets pass."""
 
-    def __init__(self, pools: Pools, choose: Choose, announcer: DecisionPublisher, metrics: SchedulerMetrics) -> None:
+    def __init__(self, pools: Pools, choose: Choose, announcer: DecisionPublisher) -> None:
         self._pools: Final = pools
         self._choose: Final = choose
         self._announcer: Final = announcer
-        self._metrics: Final = metrics
         self.kept: Final[dict[RequestKey, _Kept]] = {}
         """The requests that wait, in the order in which they came. The caller only reads it."""
         self._timers: dict[str, tuple[asyncio.Handle, float]] = {}

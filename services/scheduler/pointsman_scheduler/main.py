@@ -54,7 +54,7 @@ def build(service: Service[SchedulerSettings]) -> None:
     announcer = DecisionPublisher(service.bus, service.heartbeat, pools, metrics)
     replica = Replica(service.bus, service.heartbeat, pools, metrics)
     chooser = Chooser(configuration, pools, announcer, metrics)
-    binding = Binding(pools, chooser.decide, announcer, metrics)
+    binding = Binding(pools, chooser.decide, announcer)
     gate = Gate(service.heartbeat, pools, metrics, binding)
     handlers = Handlers(pools, gate, replica, metrics)
     reconciler = Reconciler(service.bus, service.heartbeat, pools, gate, announcer, metrics)

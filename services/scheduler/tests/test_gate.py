@@ -60,7 +60,7 @@ class Desk:
         self.metrics = SchedulerMetrics(registry, lambda: self.pools)
         announcer = DecisionPublisher(service.bus, service.heartbeat, self.pools, self.metrics)
         chooser = Chooser(self.configuration, self.pools, announcer, self.metrics)
-        binding = Binding(self.pools, chooser.decide, announcer, self.metrics)
+        binding = Binding(self.pools, chooser.decide, announcer)
         self.gate = Gate(service.heartbeat, self.pools, self.metrics, binding)
         self.handlers = Handlers(
             self.pools, self.gate, Replica(service.bus, service.heartbeat, self.pools, self.metrics), self.metrics

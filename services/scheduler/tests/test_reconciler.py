@@ -48,7 +48,7 @@ class Surroundings:
         self.registry = CollectorRegistry()
         metrics = SchedulerMetrics(self.registry, lambda: self.pools)
         announcer = DecisionPublisher(self.scheduler.bus, self.scheduler.heartbeat, self.pools, metrics)
-        gate = Gate(self.scheduler.heartbeat, self.pools, metrics, Binding(self.pools, undecided, announcer, metrics))
+        gate = Gate(self.scheduler.heartbeat, self.pools, metrics, Binding(self.pools, undecided, announcer))
         self.reconciler = Reconciler(self.scheduler.bus, self.scheduler.heartbeat, self.pools, gate, announcer, metrics)
 
     @property

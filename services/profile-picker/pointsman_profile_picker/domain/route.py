@@ -11,8 +11,6 @@ from pointsman_core.unknown_model import unknown_model
 from pointsman_plugins.picking import UNHEARD_OF, Choice, PickError, PoolStates, ProfilePicker
 from pointsman_plugins.registry import Registry
 
-"""Group in which other distributions offer profile pickers."""
-
 _SELECTOR: Final = "model-selector"
 
 
