@@ -161,7 +161,10 @@ class LocalStack:
         document = self._configuration(served)
         crew = self._crew(served, document.config)
         self.step = "starting NATS and engines"
-        own = [nats_server.plan(self._folder, self.options.nats_port)] if self.options.nats is None else []
+        own: list[Plan] = []
+        if self.options.nats is None:
+            frontends = max(1, self.options.replicas.get("frontend", 1))
+            own.append(nats_server.plan(self._folder, self.options.nats_port, frontends))
         server = next(iter(self._begin(own)), None)
         simulated = self._begin([each for each, _ in crew.simulated])
         await self._find_bus(server)

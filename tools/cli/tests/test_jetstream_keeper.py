@@ -29,6 +29,19 @@ async def running_server(path: Path) -> AsyncGenerator[tuple[Keeper, JetStreamKe
             await keeper.end(patience_s=5)
 
 
+def test_each_further_frontend_gives_the_server_more_memory_unless_the_operator_says_how_much(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def limit(frontends: int) -> str:
+        with RunFolder(tmp_path) as folder:
+            return nats_server.plan(folder, 0, frontends).env["GOMEMLIMIT"]
+
+    monkeypatch.delenv("GOMEMLIMIT", raising=False)
+    assert [limit(1), limit(2), limit(3)] == ["100MiB", "164MiB", "228MiB"]
+    monkeypatch.setenv("GOMEMLIMIT", "1GiB")
+    assert limit(2) == "1GiB"
+
+
 async def test_jetstream_starts_again_and_connections_and_streams_stay(tmp_path: Path) -> None:
     async with running_server(tmp_path) as (keeper, jetstream, folder):
         lost: list[str] = []

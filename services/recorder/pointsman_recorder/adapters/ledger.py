@@ -30,7 +30,7 @@ from pointsman_runtime.telling.logs import Log
 STREAM: Final = "PM_USAGE"
 SUBJECTS: Final = f"{ROOT}.{UsageRecord.address.kind}.{REST}"
 _PUBLISH_S: Final = 5.0
-_TWICE_WITHIN_S: Final = 60.0
+_TWICE_WITHIN_S: Final = 20.0
 """Seconds within which the server recognizes a record that is written again, for as long as it keeps its key in memory.
 Later, readers recognize it by its key."""
 
