@@ -7,7 +7,8 @@ from collections.abc import AsyncIterator
 import pytest
 from nats.errors import Error as NatsError
 from nats.errors import OutboundBufferLimitError
-from nats.js.errors import NotFoundError
+from nats.js.errors import NotFoundError, ServerError
+from nats.js.kv import KeyValue
 
 from pointsman_contracts.presence import OpenRequests, OpenRequestsQuery
 from pointsman_contracts.response import ResponseStarted
@@ -376,9 +377,19 @@ async def test_a_watch_notices_that_its_bucket_was_removed_and_made_anew_by_anot
     await js.delete_key_value("test-anew")
     other = Connected(own_nats_server.url, "two")
     await other.open()
-    assert await other.bucket("test-anew").put("b", b"2") == 1
-    await eventually(lambda: watched.values == {"b": b"2"})
-    await other.close()
+    bucket = other.bucket("test-anew")
+
+    async def made_anew() -> bool:
+        try:
+            return await bucket.put("b", b"2") == 1
+        except NatsError:  # the server is still removing the folder of the former one
+            return False
+
+    try:
+        await eventually(made_anew)
+        await eventually(lambda: watched.values == {"b": b"2"})
+    finally:
+        await other.close()
 
 
 async def test_a_watch_goes_on_when_jetstream_restarts_in_a_server_that_runs_on() -> None:
@@ -471,14 +482,23 @@ async def test_a_watch_reports_the_entries_of_a_bucket_made_anew_though_their_re
     await eventually(lambda: watched.values == {"a": b"3"})
     js = await process.events.jetstream()
     await js.delete_key_value("test-anew")
-    # Another writer wrote again before this one looked.
-    anew = await js.create_key_value(bucket="test-anew")  # pyright: ignore[reportUnknownMemberType]
-    await anew.put("a", b"4")
+    # Another writer wrote again before this one looked. It waits until the server has removed the former one's folder.
+    anew: list[KeyValue] = []
+
+    async def made_anew() -> bool:
+        try:
+            anew.append(await js.create_key_value(bucket="test-anew"))  # pyright: ignore[reportUnknownMemberType]
+        except ServerError:
+            return False
+        return True
+
+    await eventually(made_anew)
+    await anew[0].put("a", b"4")
     own_nats_server.kill()
     await eventually(lambda: process.events.reason is not None)
     await asyncio.to_thread(own_nats_server.start)
     await eventually(lambda: watched.values == {"a": b"4"})
-    await anew.put("a", b"5")
+    await anew[0].put("a", b"5")
     await eventually(lambda: watched.values == {"a": b"5"})
     assert watched.gone == []
 
