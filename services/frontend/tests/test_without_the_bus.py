@@ -11,7 +11,7 @@ from pointsman_contracts.journey import PreprocessRequest, Target
 from pointsman_contracts.message import Message
 from pointsman_contracts.pool import PoolSnapshot, WorkerView
 from pointsman_contracts.reply import Decision, Rejection
-from pointsman_contracts.response import RequestRejected, ResponseCompleted
+from pointsman_contracts.response import RequestRejected, ResponseCompleted, ResponseStarted
 from pointsman_core.config import load
 from pointsman_edge.deciding.decider import BusStages, StagesMissing, UnusableStages
 from pointsman_edge.deciding.policy import EdgePolicy, compile_policy
@@ -150,6 +150,19 @@ def test_the_services_of_the_process_have_each_event_at_once_and_once_while_the_
     bus.connected = True
     events.flush()
     assert len(bus.told) == len(bus.sent) == 3
+
+
+def test_the_end_of_a_stream_leaves_sooner_than_that_of_a_whole_response() -> None:
+    """Schedulers take the engine to be at work until they hear of it."""
+    bus = RecordedEvents()
+    events = EventPublisher(bus, "edge-1", 3, CollectorRegistry())
+    whole, stream = (RequestRecord(name, named("completions"), POLICY, 0.0) for name in ("whole", "stream"))
+    stream.stream = True
+    events.completed(whole, 1.0)
+    assert bus.hastened == []
+    events.started(stream, "w", 0.1)
+    events.completed(stream, 1.0)
+    assert bus.hastened == [ResponseStarted, ResponseCompleted]
 
 
 def test_an_event_over_the_limit_is_dropped_and_holds_up_no_other(caplog: pytest.LogCaptureFixture) -> None:

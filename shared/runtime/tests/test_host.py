@@ -2,12 +2,30 @@
 
 import asyncio
 
+import pytest
+
 from pointsman_runtime.configuring.settings import ServiceSettings
-from pointsman_runtime.service.host import Host
+from pointsman_runtime.service.host import Host, decides_elsewhere
 from pointsman_runtime.service.program import Program
 from pointsman_runtime.service.service import Service
 from pointsman_runtime.telling.process import Process
 from pointsman_testing import NatsServer
+
+
+@pytest.mark.parametrize(
+    ("services", "elsewhere"),
+    [
+        ({"frontend"}, True),
+        ({"epp-adapter", "preprocessor"}, True),
+        ({"frontend", "scheduler"}, False),
+        ({"scheduler"}, False),
+        ({"recorder"}, False),
+    ],
+)
+def test_a_process_that_takes_requests_without_a_scheduler_decides_elsewhere(
+    services: set[str], elsewhere: bool
+) -> None:
+    assert decides_elsewhere(services) is elsewhere
 
 
 class Door:

@@ -106,6 +106,8 @@ class RecordedEvents:
         self.sent: list[tuple[Message, tuple[str, ...]]] = []
         self.told: list[Message] = []
         """Messages passed directly to the services of the process."""
+        self.hastened: list[type[Message]] = []
+        """Types of the messages that were to leave sooner."""
         self.connected = True
 
     def publish(self, message: Message, *route: str, again: bool = False) -> None:
@@ -121,6 +123,11 @@ class RecordedEvents:
         """See `Bus.tell`."""
         del route
         self.told.append(message)
+
+    def hasten(self) -> None:
+        """See `Bus.hasten`."""
+        if self.sent:
+            self.hastened.append(type(self.sent[-1][0]))
 
     def of(self, kind: type[M]) -> list[M]:
         """The messages of one type, in order."""

@@ -145,6 +145,9 @@ class MemoryLink:
         """See `Link.when_taken`."""
         asyncio.get_running_loop().call_soon(lambda: work() if self._connected else None)
 
+    def hasten(self) -> None:
+        """See `Link.hasten`. Nothing waits."""
+
     async def flush(self, timeout: float) -> None:  # noqa: ASYNC109 - as in Link
         """See `Link.flush`."""
         del timeout

@@ -41,6 +41,10 @@ class EventBus(Protocol):
         """Hand an event to the services of this process alone."""
         ...
 
+    def hasten(self) -> None:
+        """Let the events that were just published leave sooner, where a scheduler in another process waits for them."""
+        ...
+
 
 class EventPublisher:
     """Publishes the events of requests."""
@@ -80,6 +84,7 @@ class EventPublisher:
             ),
             record.pool,
         )
+        self._bus.hasten()
 
     def attempt_failed(self, record: RequestRecord, boot_id: str, next_worker: str | None) -> None:
         """The last attempt of the record failed."""
@@ -148,6 +153,10 @@ class EventPublisher:
         pool = record.pool
         number = next(self._numbers[ResponseCompleted, pool])
         self._send(record.completed(self._source, number, time.time_ns() // 1_000_000, now), pool)
+        # Until a scheduler has heard of the end of a stream, it takes the engine to be at work, and holds the next
+        # request back for as long as a pass takes at least: 4 ms. It makes no such assumption of whole responses.
+        if record.stream:
+            self._bus.hasten()
 
     def reviewed(self, record: RequestRecord, stages: tuple[StageReport, ...]) -> None:
         """The stages that come after the last byte have answered."""

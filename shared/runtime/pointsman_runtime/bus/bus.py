@@ -221,6 +221,10 @@ class Bus:
         self.outside.publish(channel.subject, message.encode(), headers=channel.headers(None))
         self.outside.when_taken(partial(self.link.tell, channel.subject, message))
 
+    def hasten(self) -> None:
+        """Let the events that were just published leave sooner: a scheduler in another process waits for them."""
+        self.outside.hasten()
+
     def tell(self, message: Message, *route: str) -> None:
         """Hand a message to the services of this process alone."""
         kind = type(message)

@@ -92,6 +92,13 @@ class Connection(LastingClient):
     def reason(self) -> str:
         return self._outbox.reason
 
+    def allow_haste(self) -> None:
+        """Let `hasten` work from now on."""
+        self._outbox.hasty = True
+
+    def hasten(self) -> None:
+        self._outbox.hasten()
+
     def open(self) -> None:
         self._loop = asyncio.get_running_loop()
         self._opening = self._loop.create_task(self._open())

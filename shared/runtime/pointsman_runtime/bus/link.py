@@ -67,6 +67,10 @@ class Link(PubSub, Protocol):
         the server had for this link before has been received. Never called when the connection is lost first."""
         ...
 
+    def hasten(self) -> None:
+        """Let the relaxed messages that wait leave sooner, in a process that allows it."""
+        ...
+
     async def flush(self, timeout: float) -> None:  # noqa: ASYNC109 - one round trip, bounded here
         """Wait until the server has taken everything sent so far. Raises BusDisconnected or TimeoutError."""
         ...

@@ -11,6 +11,8 @@ RELAXED_S: Final = 0.01
 """How long a relaxed message waits for others to be written with. An edge publishes two events a request. Written
 one by one, they cost the edge and the server as many system calls as the request itself, and each subscriber a
 wake-up."""
+HASTY_S: Final = 0.002
+"""The same once they are hastened."""
 RELAXED_BYTES: Final = 256 * 1024
 """Relaxed messages of this size together are written at once."""
 
@@ -19,6 +21,8 @@ class Outbox:
     """Commands in order, and relaxed ones in an order of their own. Without a transport it accepts none."""
 
     def __init__(self) -> None:
+        self.hasty = False
+        """Whether `hasten` does anything."""
         self.held = False
         """While it is, nothing is planned: the holder writes in the end."""
         self.max_payload = 0
@@ -34,6 +38,7 @@ class Outbox:
         """Bytes of commands, and those that the transport hadn't sent when it was last asked."""
         self._planned = False
         self._later: asyncio.TimerHandle | None = None
+        self._hastened = False
 
     def attach(self, transport: asyncio.WriteTransport, max_payload: int) -> None:
         """Write to this transport from now on; bytes that waited for another one are dropped."""
@@ -96,11 +101,19 @@ class Outbox:
         self._commands = []
         self._size = transport.get_write_buffer_size()
 
+    def hasten(self) -> None:
+        """As `Link.hasten`."""
+        if self.hasty and self._later is not None and not self._hastened:
+            self._hastened = True
+            self._later.cancel()
+            self._later = asyncio.get_running_loop().call_later(HASTY_S, self.write_all)
+
     def write_all(self) -> None:
         """Write everything that waits."""
         if self._later is not None:
             self._later.cancel()
             self._later = None
+            self._hastened = False
         self._commands += self._relaxed
         self._relaxed = []
         self._relaxed_size = 0

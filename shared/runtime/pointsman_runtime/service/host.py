@@ -5,7 +5,7 @@ import gc
 import signal
 import sys
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Sequence, Set
 from typing import Final, TypeVar
 
 import uvloop
@@ -105,6 +105,8 @@ class Host:
             _log.info("http_listening", url=self._health.url)
             for service in self.services:
                 service.journeys.open()
+            if decides_elsewhere({service.name for service in self.services}):
+                self._link.allow_haste()
             self.events.open()
             if any(service.keeps_events for service in self.services):
                 keeping.append(loop.create_task(self.events.keep_events(), name="event stream"))
@@ -213,6 +215,11 @@ class Host:
         if self._health is not None:
             await self._health.stop()
         _log.info("stopped")
+
+
+def decides_elsewhere(services: Set[str]) -> bool:
+    """Whether a process of these services takes requests, and no scheduler of its own hears at once how they end."""
+    return not services.isdisjoint(EDGES) and "scheduler" not in services
 
 
 def _role(service: str) -> str:
