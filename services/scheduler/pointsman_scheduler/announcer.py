@@ -51,6 +51,8 @@ class DecisionPublisher:
         """Pools whose waiting requests have changed since they were last published."""
         self._told_waiting: dict[str, frozenset[RequestKey]] = {}
         """Pool → waiting requests that the peers know with their blocks."""
+        self._others = False
+        """Whether there are other schedulers."""
         self._planned = False
         self._too_large = False
         """Whether a decision was too large to publish even with a single candidate."""
@@ -104,7 +106,13 @@ class DecisionPublisher:
         decisions, changes, waiting = self._decisions, self._changes, self._waiting
         self._decisions, self._changes, self._waiting = [], {}, set[str]()
         # A scheduler that joins later asks for the books.
-        if self._heartbeat.table.others(self._bus.process.service):
+        others = bool(self._heartbeat.table.others(self._bus.process.service))
+        if others is not self._others:
+            self._others = others
+            # The others learn how long a pass takes from what an edge of this process publishes of first tokens and
+            # ends: later than that, the engine seems slower than it is.
+            self._bus.outside.allow_haste(others)
+        if others:
             for pool, batch in changes.items():
                 self._publish_changes(pool, batch, unbound=pool in waiting)
         for told in decisions:

@@ -27,7 +27,8 @@ class Room:
     """A scheduler that publishes, and a subscriber."""
 
     def __init__(self, nats: MemoryNats) -> None:
-        self.service = Journeys(Bus(nats.link(), Process("scheduler", "scheduler-1")))
+        self.link = nats.link()
+        self.service = Journeys(Bus(self.link, Process("scheduler", "scheduler-1")))
         self.listener = Journeys(Bus(nats.link(), Process("recorder", "recorder-1")))
         self.events: list[RequestScheduled] = []
         self.reservations: list[Reservations] = []
@@ -95,6 +96,23 @@ async def test_peers_hear_of_all_reservations_of_a_turn_in_one_message(room: Roo
     await eventually(lambda: len(room.reservations) == 2)
     assert [(len(message.changes), message.sequence) for message in room.reservations] == [(5, 1), (1, 2)]
     assert {message.scheduler for message in room.reservations} == {"scheduler-1"}
+    await peer.close()
+
+
+async def test_ends_of_streams_leave_sooner_while_there_are_other_schedulers(room: Room, nats: MemoryNats) -> None:
+    """They learn from them how long an engine's passes take."""
+    bench = Bench()
+    bench.join("w1", "w2")
+    room.schedule(bench)
+    await eventually(lambda: len(room.events) == 1)
+    assert not room.link.hasty
+    peer = Journeys(Bus(nats.link(), Process("scheduler", "scheduler-2")))
+    peer.open()
+    await peer.bus.wait_connected()
+    await eventually(lambda: len(room.service.heartbeat.table.instances("scheduler", 0.0)) == 2)
+    room.schedule(bench)
+    await eventually(lambda: len(room.events) == 2)
+    assert room.link.hasty
     await peer.close()
 
 

@@ -46,7 +46,7 @@ async def test_hastened_relaxed_messages_wait_for_a_fifth_of_the_time_where_that
     connection.hasten()
     assert waits == [RELAXED_S]
     await connection.flush()
-    connection.allow_haste()
+    connection.allow_haste(True)
     for payload in (b"2", b"3"):
         connection.publish("test.hasty", payload, relaxed=True)
         connection.hasten()

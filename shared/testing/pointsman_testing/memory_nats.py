@@ -71,6 +71,7 @@ class MemoryLink:
         self._sids = itertools.count(1)
         self._open = False
         self._connected = False
+        self.hasty = False
         self.reason = "not connected yet"
         self.on_connected: Callable[[], None] = lambda: None
         self.on_disconnected: Callable[[str], None] = lambda _: None
@@ -144,6 +145,10 @@ class MemoryLink:
     def when_taken(self, work: Callable[[], object]) -> None:
         """See `Link.when_taken`."""
         asyncio.get_running_loop().call_soon(lambda: work() if self._connected else None)
+
+    def allow_haste(self, allowed: bool) -> None:
+        """See `Link.allow_haste`."""
+        self.hasty = allowed
 
     def hasten(self) -> None:
         """See `Link.hasten`. Nothing waits."""

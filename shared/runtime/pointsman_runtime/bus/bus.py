@@ -222,7 +222,7 @@ class Bus:
         self.outside.when_taken(partial(self.link.tell, channel.subject, message))
 
     def hasten(self) -> None:
-        """Let the events that were just published leave sooner: a scheduler in another process waits for them."""
+        """Let the events that were just published leave sooner, where a scheduler in another process waits for them."""
         self.outside.hasten()
 
     def tell(self, message: Message, *route: str) -> None:

@@ -92,9 +92,8 @@ class Connection(LastingClient):
     def reason(self) -> str:
         return self._outbox.reason
 
-    def allow_haste(self) -> None:
-        """Let `hasten` work from now on."""
-        self._outbox.hasty = True
+    def allow_haste(self, allowed: bool) -> None:
+        self._outbox.hasty = allowed
 
     def hasten(self) -> None:
         self._outbox.hasten()

@@ -67,8 +67,12 @@ class Link(PubSub, Protocol):
         the server had for this link before has been received. Never called when the connection is lost first."""
         ...
 
+    def allow_haste(self, allowed: bool) -> None:
+        """Whether `hasten` does anything from now on; until then it does nothing."""
+        ...
+
     def hasten(self) -> None:
-        """Let the relaxed messages that wait leave sooner, in a process that allows it."""
+        """Let the relaxed messages that wait leave sooner, where that is allowed."""
         ...
 
     async def flush(self, timeout: float) -> None:  # noqa: ASYNC109 - one round trip, bounded here

@@ -105,8 +105,7 @@ class Host:
             _log.info("http_listening", url=self._health.url)
             for service in self.services:
                 service.journeys.open()
-            if decides_elsewhere({service.name for service in self.services}):
-                self._link.allow_haste()
+            self._link.allow_haste(decides_elsewhere({service.name for service in self.services}))
             self.events.open()
             if any(service.keeps_events for service in self.services):
                 keeping.append(loop.create_task(self.events.keep_events(), name="event stream"))
