@@ -249,7 +249,6 @@ class DelayEstimator:
     def terms(self, prompt: int, max_output: int | None, now: float, least_queued: float) -> Terms:
         """The formula's terms for a request; `least_queued`: requests without a first token at the worker with the
         fewest."""
-        # No `min` or `max`: every decision and every plan asks for them.
         usual, output, weight = self._ahead, self._output, self.first_token_weight
         ahead = max(LEAST_AHEAD, usual)
         return ask(
@@ -260,7 +259,7 @@ class DelayEstimator:
             float(self.batch_tokens),
             weight,
             ahead,
-            weight * (ahead - (min(least_queued, usual))),
+            weight * (ahead - min(least_queued, usual)),
             self._rates,
         )
 

@@ -250,7 +250,7 @@ def delays(
         now, prompt_and_answer, output, others, budget, full_pass, own_step, slows_each, weight, coming, spared,
         prefill, linear, square, pairs,
     ) = terms  # fmt: skip
-    best = max(held) if worth else 0.0  # so that none is below
+    best = max(held) if worth else 0.0  # without worth no worker holds less than this
     costs: list[float] = []
     for (
         free_at, waiting, passes, before, last, joined_ms, shared, step, turn,

@@ -336,7 +336,7 @@ class EngineShadow:
             self._passed = self._passed + self._features
 
     def _finish_later(self, request: Sent) -> None:
-        """The prompt doesn't end in the pass in flight, contrary to what was assumed."""
+        """Take the request out of those whose prompts end in the pass in flight."""
         self._finishing.remove(request)
         self._reporting = any(each.told for each in self._finishing)
 

@@ -82,7 +82,7 @@ class Ledger:
 
     def notify(self, observers: Iterable[ResponseObserver]) -> None:
         """From now on notify these plugins, each once."""
-        # Of what a plugin doesn't override, no request calls it for nothing.
+        # A method that a plugin doesn't override is empty: requests don't call it.
         each, base = tuple(dict.fromkeys(observers)), ResponseObserver
         self._on_chosen = tuple([one.chosen for one in each if type(one).chosen is not base.chosen])
         self._on_started = tuple([one.started for one in each if type(one).started is not base.started])

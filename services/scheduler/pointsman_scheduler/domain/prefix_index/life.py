@@ -107,7 +107,7 @@ class Masks:
         self._asked: Sequence[int] | None = None
         """The blocks of the last match; None when masks or columns have changed since."""
         self._answer: tuple[int, Floats] = 0, np.zeros(0)
-        """Of the last match: `each`, and what was returned."""
+        """The last match's argument `each`, and its result."""
 
     def new_bit(self) -> int:
         """A bit that no life has."""
