@@ -20,11 +20,12 @@ class Child:
         self._process = process
 
     @classmethod
-    async def start(cls, command: Sequence[str], env: Mapping[str, str], log: Path) -> "Child":
-        """Start a command whose stdout and stderr are added to the file `log`."""
+    async def start(cls, command: Sequence[str], env: Mapping[str, str], log: Path, *, batch: bool = False) -> "Child":
+        """Start a command whose stdout and stderr are added to the file `log`. `batch`: as in `Plan`."""
+        policy = "batch" if batch else "normal"
         with log.open("ab") as output:
             process = await asyncio.create_subprocess_exec(
-                sys.executable, "-I", "-S", str(_LEASH), str(os.getpid()), *command,
+                sys.executable, "-I", "-S", str(_LEASH), str(os.getpid()), policy, *command,
                 env={**os.environ, **env},
                 stdin=asyncio.subprocess.DEVNULL,
                 stdout=output,

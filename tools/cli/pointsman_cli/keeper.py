@@ -89,7 +89,7 @@ class Keeper:
             tail = LogTail(self._log)
             command, env = self.plan.filled(self._port)
             self.url = ""
-            self._child = await Child.start(command, env, self._log)
+            self._child = await Child.start(command, env, self._log, batch=self.plan.batch)
             self.life.started(time.monotonic())
             self._note()
             watching = asyncio.get_running_loop().create_task(self._watch(tail))

@@ -26,9 +26,9 @@ _FURTHER_MIB: Final = 64
 are blocks of streams, which stay for ten seconds after they are read: 110 MiB at 5,000 requests/s of two frontends."""
 
 
-def plan(folder: RunFolder, port: int, frontends: int = 1) -> Plan:
-    """The server's process. Port 0 takes a free one. `frontends`: how many processes take requests. Writes its
-    configuration into the folder."""
+def plan(folder: RunFolder, port: int, frontends: int = 1, *, batch: bool = False) -> Plan:
+    """The server's process. Port 0 takes a free one. `frontends`: how many processes take requests. `batch`: as in
+    `Plan`. Writes its configuration into the folder."""
     config = config_file(folder)
     store = json.dumps(str(folder.nats / "jetstream"))
     config.write_text(
@@ -51,6 +51,7 @@ def plan(folder: RunFolder, port: int, frontends: int = 1) -> Plan:
         # The server reads 0 as its default port and -1 as any free one.
         port=port or -1,
         port_file=folder.ports,
+        batch=batch,
     )  # fmt: skip
 
 

@@ -63,6 +63,8 @@ class Plan:
     """URL at which it takes requests, when known before it starts."""
     services: tuple[str, ...] = ()
     """The services that it runs."""
+    batch: bool = False
+    """Whether it runs under SCHED_BATCH: then it doesn't interrupt a running process when it wakes."""
 
     def filled(self, port: int) -> tuple[tuple[str, ...], dict[str, str]]:
         """Command and environment with this port."""

@@ -164,7 +164,10 @@ class LocalStack:
         own: list[Plan] = []
         if self.options.nats is None:
             frontends = max(1, self.options.replicas.get("frontend", 1))
-            own.append(nats_server.plan(self._folder, self.options.nats_port, frontends))
+            # The requests of bundles don't wait for the server: it carries what is told about them. Each time it
+            # interrupts a bundle, both lose what the processor had cached.
+            batch = not self.options.separate
+            own.append(nats_server.plan(self._folder, self.options.nats_port, frontends, batch=batch))
         server = next(iter(self._begin(own)), None)
         simulated = self._begin([each for each, _ in crew.simulated])
         await self._find_bus(server)

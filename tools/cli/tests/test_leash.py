@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from pointsman_cli import leash
+from pointsman_cli.child import Child
 from pointsman_testing import eventually
 
 PARENT = """
@@ -46,6 +47,15 @@ async def test_a_child_ends_when_its_parent_is_killed(tmp_path: Path) -> None:
 @pytest.mark.skipif(sys.platform != "linux", reason="the kernel ends orphans on Linux alone")
 def test_a_command_whose_parent_has_gone_already_never_starts() -> None:
     not_the_parent = "1" if os.getpid() != 1 else "2"
-    command = [sys.executable, "-I", "-S", str(leash.__file__), not_the_parent, "echo", "ran"]
+    command = [sys.executable, "-I", "-S", str(leash.__file__), not_the_parent, "normal", "echo", "ran"]
     ran = subprocess.run(command, check=False, capture_output=True)
     assert (ran.returncode, ran.stdout) == (1, b"")
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="the policy is Linux's")
+@pytest.mark.parametrize("policy", ["normal", "batch"])
+async def test_only_a_batch_command_never_interrupts_a_running_process(tmp_path: Path, policy: str) -> None:
+    command = (sys.executable, "-c", "import os; print(os.sched_getscheduler(0) == os.SCHED_BATCH)")
+    child = await Child.start(command, {}, tmp_path / "log", batch=policy == "batch")
+    assert await child.wait() == 0
+    assert (tmp_path / "log").read_text() == f"{policy == 'batch'}\n"

@@ -98,6 +98,9 @@ async def test_the_whole_policy_serves_each_model_starts_what_crashed_again_and_
     state = await _state(up, tmp_path)
     pids = _pids(state)
     assert {"nats", "engine-1", "engine-2", *named} <= set(pids)
+    if sys.platform == "linux":
+        batch = {name for name, pid in pids.items() if pid and os.sched_getscheduler(pid) == os.SCHED_BATCH}
+        assert batch == (set() if shape else {"nats"})
     for model in ("llama-8b", "llama-70b", "auto"):
         assert await _complete(http, state["door"], model, POLICY_KEY) == 200, model
 
