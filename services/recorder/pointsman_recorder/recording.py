@@ -3,6 +3,9 @@ into the sums.
 
 It is done in that order, so that an end at any moment loses nothing and counts nothing twice: an event is acknowledged
 once it is in the store and its usage in the ledger; sums are made of the ledger alone.
+
+A record that was read in the ledger is there, so the server needn't confirm it. It confirms records only while the
+reading is behind, or when they aren't read in time: it may have dropped them, for which it gives its reason then.
 """
 
 import asyncio
@@ -27,6 +30,8 @@ from pointsman_runtime.telling.logs import Log
 
 WRITTEN_AT_ONCE: Final = 1024
 """Records."""
+_READ_BACK_S: Final = 5.0
+"""Seconds within which records are read in the ledger after they were sent to it."""
 _FORGET_EVERY_S: Final = 60.0
 _EXPECTED: Final = (NatsError, JetStreamError, BusError, OSError, TimeoutError, sqlite3.Error, Missed, NotWritten)
 """Temporary failures: the bus is away, the disk is full. The work resumes where it stopped."""
@@ -56,6 +61,8 @@ class Recording:
         self._event_days = 0.0
         self._caught_up = asyncio.Event()
         """Set when the ledger's content at the start was read: the records due to it are known."""
+        self._read_on = asyncio.Event()
+        """Set when more of the ledger was read."""
         self.behind = 0
         """Events that weren't read yet."""
 
@@ -79,6 +86,7 @@ class Recording:
     async def _follow_ledger(self) -> None:
         async for page in self._ledger.read(*await self._store.progress()):
             new = await self._store.count(page.ledger, page.records, page.last)
+            self._read_on.set()
             self._metrics.counted.inc(new)
             self._metrics.repeated.inc(len(page.records) - new)
             self._metrics.unreadable.inc(len(page.unreadable))
@@ -102,7 +110,7 @@ class Recording:
                         self._judging.publish()
                     continue
                 kept = await self._store.keep(batch.entries)
-                await self._write(kept.owed)
+                await self._charge(kept.owed)
                 self._feed.acknowledge(batch)
                 for subject, size, sequence in batch.unreadable:
                     _log.warning("malformed_message", subject=subject, size=size, sequence=sequence)
@@ -115,6 +123,29 @@ class Recording:
                     await self._judging.take(kept.fresh)
         finally:
             self._feed.close()
+
+    async def _charge(self, owed: Sequence[Owed]) -> None:
+        """Returns once these records of a batch are in the ledger, and those of earlier ones."""
+        if self._store.unread > len(owed):
+            await self._write(owed)
+        elif owed:
+            self._ledger.send(owed)
+            in_time = await self._read_back()
+            self._metrics.records.inc(len(owed) - self._store.unread)
+            if not in_time:
+                await self._write_owed()
+
+    async def _read_back(self) -> bool:
+        """Whether every record that was due to the ledger is read there within `_READ_BACK_S`."""
+        try:
+            async with asyncio.timeout(_READ_BACK_S):
+                # Another recorder's copy may have been read before ours was sent.
+                while self._store.unread:
+                    self._read_on.clear()
+                    await self._read_on.wait()
+        except TimeoutError:
+            return False
+        return True
 
     async def _write_owed(self) -> None:
         """Write the records that an earlier try or process left unwritten, or that weren't found in the ledger."""

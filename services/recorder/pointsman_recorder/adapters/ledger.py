@@ -73,12 +73,24 @@ class UsageLedger:
         """Records that this process wrote and hasn't read back, by their messages."""
         events.on_connected(self._pull.renew)
 
+    def send(self, records: Sequence[Owed]) -> None:
+        """Add records, of which there is at least one. No word comes back about them: they are in the ledger once they
+        are read there.
+
+        Raises what `Link.publish` raises: then any of them may be written.
+        """
+        self._publish(records, "")
+        self._pull.expect(len(records))
+
     async def write(self, records: Sequence[Owed]) -> None:
-        """Add records, of which there is at least one; returns once the server has all of them.
+        """Add records, of which there is at least one; returns once the server has confirmed all of them.
 
         Raises NotWritten, and what `Link.publish` raises: then any of them may be written.
         """
-        reply_to = self._confirmations.expect(len(records))
+        self._publish(records, self._confirmations.expect(len(records)))
+        await self._confirmations.all()
+
+    def _publish(self, records: Sequence[Owed], reply_to: str) -> None:
         for each in records:
             given = message_headers.build(_TYPE, message_id=each.key)
             self._bus.outside.publish(_subject(each.tenant or NO_TENANT), each.message, reply_to, given)
@@ -86,7 +98,6 @@ class UsageLedger:
                 self._written[each.message] = each.record
         while len(self._written) > _MOST_WRITTEN:
             del self._written[next(iter(self._written))]
-        await self._confirmations.all()
 
     async def read(self, ledger: str, after: int) -> AsyncIterator[LedgerPage]:
         """Every record after this sequence of this ledger, for ever; from the first one when it is another ledger.

@@ -79,6 +79,8 @@ class Pull:
         self._asked = 0
         """Messages that the server may send, and those of them that came and weren't handed over."""
         self._taken: list[Taken] = []
+        self._enough = BATCH
+        """Messages that wait for no others."""
         self._failure = ""
         self._some = asyncio.Event()
         self._full = asyncio.Event()
@@ -105,6 +107,12 @@ class Pull:
         self._asked = len(self._taken)
         self._some.set()
 
+    def expect(self, count: int) -> None:
+        """So many messages are on their way that wait for no others once they are here."""
+        self._enough = min(count, BATCH)
+        if len(self._taken) >= self._enough:
+            self._full.set()
+
     async def next(self) -> list[Taken]:
         """The next messages in order; empty when none came for `LOOK_S`, or the server was away.
 
@@ -119,7 +127,7 @@ class Pull:
                     await self._some.wait()
             except TimeoutError:
                 self._asked = len(self._taken)
-        if 0 < len(self._taken) < BATCH and not self._failure:
+        if 0 < len(self._taken) < self._enough and not self._failure:
             try:
                 async with asyncio.timeout(GATHER_S):
                     await self._full.wait()
@@ -128,6 +136,8 @@ class Pull:
         if self._failure:
             raise Missed(self._failure)
         taken, self._taken = self._taken, []
+        # Of those that were expected, some may still come; then they wait for others again.
+        self._enough = BATCH
         self._asked -= len(taken)
         self._delivered += len(taken)
         # Numbers of deliveries have no gaps: where the last one is another, a message was lost on its way.
@@ -153,7 +163,7 @@ class Pull:
         waiting = len(self._taken)
         if waiting == 1:
             self._some.set()
-        elif waiting == BATCH:
+        elif waiting == self._enough:
             self._full.set()
 
     def _told(self, headers: bytes) -> None:

@@ -35,7 +35,7 @@ class KeptBatch(NamedTuple):
     new: int
     repeated: int
     owed: list[Owed]
-    """Ledger records due for the new events."""
+    """Ledger records due for the new events; without those that were read in the ledger."""
     fresh: Sequence[RecordedEvent]
     """The new events."""
 
@@ -54,6 +54,8 @@ class EventStore:
     def __init__(self, database: Database, bounds: StoreBounds) -> None:
         self.fresh: Final = database.empty
         """The database was made just now."""
+        self.unread = 0
+        """See `UsageTable.unread`; as of the last `keep` or `count`."""
         self._database = database
         self._bounds = bounds
         self._events = EventTable(database)
@@ -67,9 +69,9 @@ class EventStore:
         def keep() -> KeptBatch:
             with self._transaction():
                 new = self._events.add(entries)
-                owed = [entry.owed for entry in new if entry.owed is not None]
-                self._usage.owe(owed)
+                owed = self._usage.owe([entry.owed for entry in new if entry.owed is not None])
                 self._regret.add([row for entry in new if entry.regret for row in entry.regret])
+            self.unread = self._usage.unread
             return KeptBatch(len(new), len(entries) - len(new), owed, new)
 
         return await self._run(keep)
@@ -89,6 +91,7 @@ class EventStore:
             with self._transaction():
                 new = self._usage.count(records)
                 self._usage.read_to(ledger, sequence)
+            self.unread = self._usage.unread
             return new
 
         return await self._run(count)

@@ -39,12 +39,12 @@ class UsageTable:
         self._counted_until_ms: int | None = None
         """No counted record has a later time. None until it is read from the database."""
 
-    def owe(self, records: Sequence[Owed]) -> None:
-        """The ledger is to get these records, those of them that it doesn't have."""
+    def owe(self, records: Sequence[Owed]) -> list[Owed]:
+        """The ledger is to get these records, those of them that weren't read in it; returns those."""
         unread = self._those_unread()
         given = {each.key: each for each in records if each.key not in unread.rows}
         if not given:
-            return
+            return []
         until = self._counted_until()
         # The sums have records up to a moment ago. Most records end later, and needn't be looked for.
         for key in self._counted([(at_ms, key) for key, each in given.items() if (at_ms := _at_ms(each)) <= until]):
@@ -53,6 +53,12 @@ class UsageTable:
             lines = b"\n".join([each.message for each in given.values()])
             row = self._connection.execute("INSERT INTO usage_owed (records) VALUES (?)", (lines,)).lastrowid
             unread.add(cast("int", row), given)
+        return [*given.values()]
+
+    @property
+    def unread(self) -> int:
+        """How many records the ledger is to get, or got, that weren't read in it yet."""
+        return len(self._those_unread().rows)
 
     def owed(self, after: str, at_most: int) -> list[Owed]:
         """Records that weren't read in the ledger yet, by their keys, which are greater than `after`."""
