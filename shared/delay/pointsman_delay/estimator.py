@@ -22,6 +22,7 @@ _POPULARITY_MS: Final = 30_000.0
 _POPULAR_KEPT: Final = 20_000
 _TOGETHER_MS: Final = 1000.0
 """Uses of a prefix that are closer than this count as fractions of one."""
+_NEVER_USED: Final = 0.0, -math.inf
 _OUTPUT_PRIOR: Final = 200.0
 _OUTPUT_PRIOR_WEIGHT: Final = 20.0
 _OUTPUT_WINDOW: Final = 2000.0
@@ -114,8 +115,8 @@ class DelayEstimator:
         if entry is None:
             return
         if output_tokens:
-            self._outputs += 1
-            self._output += (output_tokens - self._output) / min(self._outputs, _OUTPUT_WINDOW)
+            self._outputs = counted = self._outputs + 1
+            self._output += (output_tokens - self._output) / min(counted, _OUTPUT_WINDOW)
         shadow, request = entry
         shadow.end(request, now, output_tokens)
         self._changed.add(shadow)
@@ -269,14 +270,15 @@ class DelayEstimator:
 
     def _use_prefix(self, prefix: int, holders: int, now: float) -> float:
         """Count a use of a prefix. Returns its worth before this use."""
-        count, at = self._popularity.get(prefix, (0.0, -math.inf))
+        popularity = self._popularity
+        count, at = popularity.get(prefix, _NEVER_USED)
         gap = now - at
         count *= math.exp(-gap / _POPULARITY_MS)
         # Requests that come together need no second copy: they share the pass that computes the first.
-        self._popularity[prefix] = (count + min(1.0, gap / _TOGETHER_MS), now)
-        if len(self._popularity) > _POPULAR_KEPT:
+        popularity[prefix] = count + (gap / _TOGETHER_MS if gap < _TOGETHER_MS else 1.0), now
+        if len(popularity) > _POPULAR_KEPT:
             recent = now - 5 * _POPULARITY_MS
-            self._popularity = {name: use for name, use in self._popularity.items() if use[1] > recent}
+            self._popularity = {name: use for name, use in popularity.items() if use[1] > recent}
         return worth_of_a_copy(count, holders)
 
     def _shadow(self, life: int) -> EngineShadow:
@@ -292,13 +294,16 @@ class DelayEstimator:
             self._read_changed(now)
         due: list[int]
         if self._columns is None:
-            due = [row for row, at in enumerate(self._due) if at < now] if min(self._due) < now else []
+            if min(self._due) >= now:
+                return
+            due = [row for row, at in enumerate(self._due) if at < now]
         else:
             times = self._columns[_DUE]
-            due = np.flatnonzero(times < now).tolist() if least(times) < now else []
-        if due:
-            self._changed.update([self._order[row] for row in due])
-            self._read_changed(now)
+            if least(times) >= now:
+                return
+            due = np.flatnonzero(times < now).tolist()
+        self._changed.update([self._order[row] for row in due])
+        self._read_changed(now)
 
     def _read_changed(self, now: float) -> None:
         changed, columns, standings = self._changed, self._columns, self._standing_columns

@@ -70,11 +70,14 @@ class PassSizeSearch:
     def ended(self, key: Hashable, now: float, output_tokens: int | None) -> None:
         """A request ended; see `DelayEstimator.ended`."""
         told = self._told
-        for each in told:
-            each.ended(key, now, output_tokens)
         if len(told) > 1:
+            for each in told:
+                each.ended(key, now, output_tokens)
             self._judge(*told)
-        elif self.best.model.observations >= self._next_trial:
+            return
+        best = self.best
+        best.ended(key, now, output_tokens)
+        if best.model.observations >= self._next_trial:
             self._try_another()
 
     def _try_another(self) -> None:

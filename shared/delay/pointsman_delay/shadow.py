@@ -3,6 +3,7 @@
 import itertools
 import math
 from collections import deque
+from operator import attrgetter
 from typing import Final
 
 import numpy as np
@@ -20,6 +21,7 @@ _LEAST_OUTPUT: Final = 8
 """Shorter answers show too little about the time between tokens."""
 _TOGETHER_MS: Final = 5.0
 """First tokens of one pass are reported within this time of each other, and within half the pass."""
+_TOLD: Final = attrgetter("told")
 _NOTHING: Final[Floats] = np.zeros(FEATURES)
 _NOTHING.flags.writeable = False
 
@@ -70,16 +72,15 @@ class EngineShadow:
     def send(self, now: float, prompt: int, hit: int, *, told: bool) -> Sent:
         """A request was sent to the engine; it is assumed to hold `hit` of the prompt's tokens. `told` as in `Sent`."""
         self._tick(now)
-        if self.busy:
+        if self.busy and self.pass_end < now and not self._reporting:
             self.advance(now)
         uncached = prompt - hit
         request = Sent(told, now, prompt, hit, uncached, uncached)
-        idle = not self.busy
         self.queue.append(request)
         self.queued += 1
         self.queued_prompt += prompt
         self.waiting += uncached
-        if idle:
+        if not self.busy:
             # Its pass begins when the decode pass in flight ends: half of one from now, on average.
             self._since_step = _NOTHING
             self._in_step_at = now
@@ -241,7 +242,8 @@ class EngineShadow:
             self._learn_reported()
         if self._overdue:
             self._overdue = [part for part in self._overdue if part.request is not request]
-        if request.started is None or request.passed is None:
+        started = request.started
+        if started is None or request.passed is None:
             self.queued -= 1
             self.queued_prompt -= request.prompt
             if request in self.queue:
@@ -252,11 +254,11 @@ class EngineShadow:
             if not self.queue and not self._finishing:
                 self.busy = False  # whatever its pass was predicted to take
             return
-        self.decoding -= 1
-        self.context = self.context - request.prompt - (self._generated - request.generated) if self.decoding else 0.0
-        took = now - request.started
+        self.decoding = decoding = self.decoding - 1
+        self.context = self.context - request.prompt - (self._generated - request.generated) if decoding else 0.0
         if not request.told or output_tokens is None:
             return
+        took = now - started
         if output_tokens > _LEAST_OUTPUT and took > 0 and self._model.wants(now):
             passes = output_tokens - 1
             seen = self._passed - request.passed
@@ -296,22 +298,23 @@ class EngineShadow:
 
     def figures(self, capacity: float) -> EngineFigures:
         """The figures that the formula needs; `capacity` as there."""
-        context = self.context
+        context, waiting, busy = self.context, self.waiting, self.busy
         whole = last = shared = 0.0
-        if self.waiting:
-            whole, last = divmod(float(self.waiting), self._batch_tokens)
-            if not whole and self.queue[0].left:
-                shared = float(len(self.queue))  # all of them, without a look at each
+        if waiting:
+            queue = self.queue
+            whole, last = divmod(waiting, self._batch_tokens)
+            if not whole and queue[0].left:
+                shared = len(queue)  # all of them, without a look at each
             else:
                 covered = 0
-                for request in reversed(self.queue):
+                for request in reversed(queue):
                     if covered >= last:
                         break
                     shared += 1
                     covered += request.left
         return new(EngineFigures, (
-            self.pass_end if self.busy else 0.0, 0.0 if self.busy else 1.0, float(self.waiting), whole, last, shared,
-            float(self.decoding), context, context + self.queued_prompt, float(self.queued), self.speed, capacity,
+            self.pass_end if busy else 0.0, 0.0 if busy else 1.0, waiting, whole, last, shared,
+            self.decoding, context, context + self.queued_prompt, self.queued, self.speed, capacity,
         ))  # fmt: skip
 
     def _decode_ms(self) -> float:
@@ -322,13 +325,17 @@ class EngineShadow:
         elapsed = now - self._clock
         if elapsed <= 0:
             return
-        if self.decoding:
-            grown = elapsed / max(1.0, self._decode_ms())
-            self._batch_time += self.decoding * elapsed
-            self._context_time += self.context * elapsed + self.decoding * grown * elapsed / 2
-            self.context += self.decoding * grown
-            self._generated += grown
         self._clock = now
+        decoding = self.decoding
+        if decoding:
+            context, rates = self.context, self._model.rates
+            # As `_decode_ms`: its calls cost as much as the rest, several times a request.
+            step = (rates.decode + rates.batch * decoding + rates.growth * context) * self.speed
+            grown = elapsed / step if step > 1.0 else elapsed
+            self._batch_time += decoding * elapsed
+            self._context_time += context * elapsed + decoding * grown * elapsed / 2
+            self.context = context + decoding * grown
+            self._generated += grown
 
     def _end_pass(self) -> None:
         if self._features is not _NOTHING:
@@ -338,33 +345,37 @@ class EngineShadow:
     def _finish_later(self, request: Sent) -> None:
         """Take the request out of those whose prompts end in the pass in flight."""
         self._finishing.remove(request)
-        self._reporting = any(each.told for each in self._finishing)
+        if request.told:
+            self._reporting = any(map(_TOLD, self._finishing))
 
     def _begin_pass(self, at: float) -> None:
-        self._finishing = []
+        self._finishing = finishing = list[Sent]()
         self._reporting = False
-        self._parts = []
-        if not self.queue:
+        self._parts = parts = list[PromptPart]()
+        queue = self.queue
+        if not queue:
             self.busy = False
             return
         # A full batch leaves little room for prompts, but never none.
         room = max(self._batch_tokens - self.decoding, self._batch_tokens // 8)
         tokens, pairs = 0, 0.0
-        while self.queue and room > 0:
-            request = self.queue[0]
-            taken = min(request.left, room)
-            done = request.uncached - request.left + request.hit
-            part = PromptPart(request, taken, taken * (done + taken / 2), taken == request.left)
-            self._parts.append(part)
-            pairs += part.pairs
-            request.left -= taken
+        while queue and room > 0:
+            request = queue[0]
+            left = request.left
+            last = left <= room
+            taken = left if last else room
+            done = request.uncached - left + request.hit
+            attended = taken * (done + taken / 2)
+            parts.append(new(PromptPart, (request, taken, attended, last)))
+            pairs += attended
+            request.left = left - taken
             room -= taken
             tokens += taken
-            self.waiting -= taken
-            if request.left == 0:
-                self._finishing.append(self.queue.popleft())
+            if last:
+                finishing.append(queue.popleft())
                 if request.told:
                     self._reporting = True
+        self.waiting -= tokens
         thousands = tokens * 1e-3
         decodes = 1.0 if self.decoding else 0.0
         self._features = np.array(

@@ -57,8 +57,10 @@ class DelayPrediction(Producer[DelayPredictionParams], ResponseObserver[DelayPre
         return self._epoch == epoch
 
     def chosen(self, hold: Hold, now: float) -> None:
-        prompt = max(1, hold.prompt_tokens)
-        cached = min(prompt - 1, hold.prompt_tokens - hold.uncached_tokens)
+        tokens, uncached = hold.prompt_tokens, hold.uncached_tokens
+        prompt, cached = max(1, tokens), tokens - uncached
+        if cached >= prompt:
+            cached = prompt - 1
         self.estimator.sent(hold.worker.life, hold.key, now * 1000.0, prompt, cached, told=hold.streamed)
 
     def started(self, hold: Hold, now: float, ttft_ms: float) -> None:
