@@ -191,6 +191,20 @@ def test_a_request_id_that_is_used_again_is_open_for_peers_too() -> None:
     assert bench.place(bench.request(request_id="again"), there), "a peer's later word of it counts"
 
 
+@pytest.mark.parametrize(("later_s", "counts"), [(9.0, False), (11.0, True)])
+@pytest.mark.parametrize("others", [1, 200])
+def test_an_end_is_remembered_for_ten_seconds(later_s: float, counts: bool, others: int) -> None:
+    bench = Bench()
+    bench.join("w0")
+    books = bench.pool.books
+    books.completed(("edge-1", "over"), bench.now, ok=True, told_ms=2)
+    bench.now += later_s
+    for number in range(others):
+        books.completed(("edge-1", f"other-{number}"), bench.now, ok=True)
+    assert books.ended_before(("edge-1", "over"), 1) is not counts
+    assert bench.place(bench.request(request_id="over"), "w0") is counts
+
+
 @pytest.mark.parametrize("age_s", [0.0, 1.0], ids=["before a report", "after a report"])
 @pytest.mark.parametrize("running", [0, 1])
 def test_an_answer_leaves_the_same_behind_whether_its_beginning_was_reported(age_s: float, running: int) -> None:

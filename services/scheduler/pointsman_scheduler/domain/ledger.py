@@ -8,6 +8,7 @@ request is over: they travel on different subjects.
 
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator
+from operator import attrgetter
 from typing import Final, NamedTuple
 
 import numpy as np
@@ -15,6 +16,7 @@ from msgspec.structs import replace
 
 from pointsman_contracts.peers import AnyChange
 from pointsman_contracts.response import AttemptFailed
+from pointsman_delay.formula import new
 from pointsman_plugins.scheduling.arrays import Blocks
 from pointsman_plugins.scheduling.fleet import Fleet
 from pointsman_plugins.scheduling.points import ResponseObserver
@@ -23,12 +25,19 @@ from pointsman_plugins.scheduling.worker import NEVER, Hold, Worker
 from pointsman_scheduler.domain.prefix_index import PrefixIndex
 
 REMEMBER_ENDED_S: Final = 10.0
+_FORGOTTEN_TOGETHER: Final = 64
+"""Looking for the oldest end at each end would cost a fifth of taking a reservation off."""
 ASK_AFTER_S: Final = 60.0
 """A reservation this old is queried at its edge, and again after as long. Age alone never drops one, since a request
 may well take longer (llm-d-router issue 2295)."""
 SURPLUS_AFTER_S: Final = 2.0
 """An engine must report fewer requests than the books hold for this long before the books are checked early."""
 ASK_AGAIN_S: Final = 5.0
+_RESERVED: Final = attrgetter(
+    "attempt", "prompt_tokens", "uncached_tokens", "output_tokens", "block_tokens", "blocks", "blocks_precise", "lora",
+    "session", "rank", "streamed",
+)  # fmt: skip
+"""Of a change, in the order of the last fields that `Hold` has of its caller."""
 
 
 class _End(NamedTuple):
@@ -48,6 +57,9 @@ class Ledger:
         self._holds: dict[RequestKey, tuple[Hold, ...]] = {}
         # A plain dictionary walks past all removed keys to find its first.
         self._ended: OrderedDict[RequestKey, _End] = OrderedDict()
+        """With some that ended too long ago."""
+        self._ended_at = NEVER
+        """When the last one ended."""
 
     def __len__(self) -> int:
         """Requests on the books."""
@@ -72,13 +84,14 @@ class Ledger:
 
     def ended(self, request: RequestKey) -> bool:
         """Whether the request ended a short while ago."""
-        return request in self._ended
+        end = self._ended.get(request)
+        return end is not None and self._ended_at - end.at <= REMEMBER_ENDED_S
 
     def ended_before(self, request: RequestKey, received_ms: int) -> bool:
         """Whether the request that its edge received at `received_ms` is over: its end was reported before its journey
         came. A later request of the same id isn't. Times by the edge's clock, in Unix milliseconds."""
         end = self._ended.get(request)
-        return end is not None and received_ms < end.told_ms
+        return end is not None and received_ms < end.told_ms and self._ended_at - end.at <= REMEMBER_ENDED_S
 
     def notify(self, observers: Iterable[ResponseObserver]) -> None:
         """From now on notify these plugins, each once."""
@@ -93,9 +106,9 @@ class Ledger:
     def put(self, hold: Hold, now: float, blocks: Blocks | None = None, matched: int = 0) -> None:
         """Put a reservation on the books. There must be none for this request and leg. `blocks` are the hold's, where
         the caller has them as an array; `matched` as in `PrefixIndex.write`."""
-        request, worker = hold.request, hold.worker
-        others = self._holds.get(request)
-        self._holds[request] = (hold,) if others is None else (*others, hold)
+        request, worker, books = hold.request, hold.worker, self._holds
+        others = books.get(request)
+        books[request] = (hold,) if others is None else (*others, hold)
         self._ended.pop(request, None)
         worker.put(hold)
         self._settle(worker)
@@ -171,12 +184,13 @@ class Ledger:
             if first is not None and first.worker.name != worker:  # its AttemptFailed was lost
                 self._move(first, worker, now)
                 legs = self.legs(request)
+        several = len(legs) > 1
         for hold in legs:
             # The first byte of the answer may have taken this leg off.
-            if len(legs) > 1 and self.of(request, hold.leg) is not hold:
+            if several and self.of(request, hold.leg) is not hold:
                 continue
             if ok:
-                if len(legs) > 1:
+                if several:
                     self.confirm(hold, now)
                 if hold.worker.standing.failures:
                     hold.worker.standing.answered()
@@ -191,12 +205,12 @@ class Ledger:
         """Take a reservation off the books, and its prefix entries too unless the answer began: the request continues
         elsewhere or has ended. `answered`: its whole answer came; the beginning of one that isn't streamed wasn't
         reported."""
-        request, worker = hold.request, hold.worker
-        legs = self._holds[request]
+        request, worker, books = hold.request, hold.worker, self._holds
+        legs = books[request]
         if len(legs) > 1:
-            self._holds[request] = tuple([other for other in legs if other is not hold])
+            books[request] = tuple([other for other in legs if other is not hold])
         else:
-            del self._holds[request]
+            del books[request]
         worker.take_off(hold, now, answered)
         self._settle(worker)
         if not hold.confirmed:
@@ -266,35 +280,16 @@ class Ledger:
             if hold.worker is worker or (hold.attempt, hold.scheduler) > (change.attempt, scheduler):
                 return False
             self.take_off(hold, now)
-        self.put(
-            Hold(
-                change.request_id,
-                worker,
-                now,
-                leg=change.leg,
-                edge=change.edge,
-                scheduler=scheduler,
-                attempt=change.attempt,
-                prompt_tokens=change.prompt_tokens,
-                uncached_tokens=change.uncached_tokens,
-                output_tokens=change.output_tokens,
-                block_tokens=change.block_tokens,
-                blocks=change.blocks,
-                blocks_precise=change.blocks_precise,
-                lora=change.lora,
-                session=change.session,
-                rank=change.rank,
-                streamed=change.streamed,
-            ),
-            now,
-        )
+        self.put(Hold(change.request_id, worker, now, change.leg, change.edge, scheduler, *_RESERVED(change)), now)
         return True
 
     def _end(self, request: RequestKey, now: float, told_ms: int) -> None:
         ended = self._ended
-        ended[request] = _End(now, told_ms)
-        while now - next(iter(ended.values())).at > REMEMBER_ENDED_S:
-            ended.popitem(last=False)
+        ended[request] = new(_End, (now, told_ms))
+        self._ended_at = now
+        if not len(ended) % _FORGOTTEN_TOGETHER:
+            while now - next(iter(ended.values())).at > REMEMBER_ENDED_S:
+                ended.popitem(last=False)
 
     def _move(self, hold: Hold, worker: str | None, now: float) -> Hold | None:
         """Move the request to another worker, or take it off the books."""

@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Hashable, Sequence
 from typing import Final, NamedTuple
 
+from pointsman_delay.formula import new
 from pointsman_plugins.scheduling.arrays import Blocks, Floats
 from pointsman_scheduler.domain.prefix_index.life import Dump, Life, Masks
 from pointsman_scheduler.domain.prefix_index.memory import BLOCK_BYTES, GROWTH, HOLDING_BYTES, Memory
@@ -127,20 +128,24 @@ class PrefixIndex:
             matched = 0
         if found is None:
             return
-        self._advance(now)
+        if now > self._now:
+            self._now = now
+        if self._retired:
+            self._drain(DRAIN_BUDGET)
         hashes: list[int] = self._hashes if blocks is self._matched else blocks.tolist()
         self._matched = None  # the open request keeps the list
         once = dict.fromkeys(hashes, 1)
-        if len(once) < len(hashes):  # a valid chain has each hash once
+        length = len(once)
+        if length < len(hashes):  # a valid chain has each hash once
             hashes = list(once)
             matched = 0
         found.claim(once)
-        if matched < len(hashes):
+        if matched < length:
             self._masks.hold(hashes[matched:] if matched else hashes, found.bit)
-        self._open[request] = _Open(life, found.clearings, hashes, self._now, told)
-        self._open_blocks += len(hashes)
-        self._spare -= len(hashes) * GROWTH
-        if self._spare < 0:
+        self._open[request] = new(_Open, (life, found.clearings, hashes, self._now, told))
+        self._open_blocks += length
+        self._spare = spare = self._spare - length * GROWTH
+        if spare < 0:
             self._make_room()
 
     def confirm(self, request: Hashable, now: float) -> None:
@@ -164,12 +169,14 @@ class PrefixIndex:
         elif awaited.held and not told:
             self._holdings -= sum(awaited.discard(block) for block in blocks)
         table = awaited if told else computed
-        before = len(table.held)
+        held = table.held
+        before = len(held)
         table.use(blocks, self._now)
         if not table.ranked:
             self._rank(table, life)
-        self._holdings += len(table.held) - before
-        if life.capacity is not None and len(computed.held) > life.capacity:
+        self._holdings += len(held) - before
+        capacity = life.capacity
+        if capacity is not None and len(computed.held) > capacity:
             self._shed(life)
         # Claimed blocks can be dropped from now on: the worker holds them.
         if self._spare < 0:
@@ -313,7 +320,10 @@ class PrefixIndex:
         life = self._lives.get(number)
         if life is None or life.clearings != clearings:
             return None
-        self._advance(now)
+        if now > self._now:
+            self._now = now
+        if self._retired:
+            self._drain(DRAIN_BUDGET)
         return life, blocks, told, life.unclaim(blocks)
 
     def _rank(self, table: Recency, life: Life) -> None:

@@ -4,7 +4,8 @@ cache to the next. `Masks` has for each block the lives that hold it: one mask f
 from collections import Counter, deque
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import groupby
+from itertools import compress, groupby, repeat
+from operator import eq, sub
 from typing import Final, NamedTuple
 
 import numpy as np
@@ -56,18 +57,20 @@ class Life:
     def unclaim(self, blocks: Sequence[int]) -> Sequence[int]:
         """It isn't any more. Returns those of its blocks that no other request claims."""
         claims = self.claims
-        if sum(map(claims.__getitem__, blocks)) == len(blocks):
-            deque(map(claims.pop, blocks), maxlen=0)
-            return blocks
-        free: list[int] = []
-        for block in blocks:
-            count = claims[block]
-            if count > 1:
-                claims[block] = count - 1
-            else:
-                del claims[block]
-                free.append(block)
-        return free
+        counts = [*map(claims.__getitem__, blocks)]
+        shared = 0
+        if sum(counts) > len(blocks):
+            # Requests share the beginning of their prompts, and mostly no more.
+            shared = counts.index(1) if 1 in counts else len(counts)
+            super(Counter, claims).update(zip(blocks[:shared], map(sub, counts, repeat(1)), strict=False))
+            if shared == len(counts):
+                return ()
+            blocks, counts = blocks[shared:], counts[shared:]
+            if sum(counts) > len(blocks):
+                super(Counter, claims).update(zip(blocks, map(sub, counts, repeat(1)), strict=False))
+                blocks = [*compress(blocks, map(eq, counts, repeat(1)))]
+        deque(map(claims.pop, blocks), maxlen=0)
+        return blocks
 
     def dump(self, now: float) -> Dump:
         """The blocks of `stored` and `computed`. Requests on their way aren't part of it, since they are reservations;
@@ -126,7 +129,12 @@ class Masks:
         self._asked = None
         # Neighbouring blocks mostly have the same holders.
         for mask, alike in groupby(blocks, masks.get):
-            after = bit if mask is None else mask | bit
+            if mask is None:
+                after = bit
+            elif mask & bit:
+                continue
+            else:
+                after = mask | bit
             # Few different masks exist; one object for each keeps ten million blocks small.
             masks.update(dict.fromkeys(alike, known.setdefault(after, after)))
 

@@ -130,8 +130,8 @@ class Recency:
             runs.append(_Run(stamp, at, array("Q", blocks)))
             self._sealed = False
         stamps.update(dict.fromkeys(blocks, stamp))
-        self.logged += count
-        if self._cleaning or self.logged > 2 * len(stamps) + self._slack:
+        self.logged = logged = self.logged + count
+        if self._cleaning or logged > 2 * len(stamps) + self._slack:
             self._clean(2 * count + FEW)
 
     def discard(self, block: int) -> bool:
@@ -265,17 +265,20 @@ class Recency:
     def _clean(self, budget: int) -> None:
         """Drop dead entries from the oldest runs that this round hasn't come to."""
         self._cleaning = True
-        while self._rest and budget > 0:
-            run = self._rest.popleft()
-            before = len(run.blocks)
+        rest, last_use = self._rest, self.held.get
+        while rest and budget > 0:
+            run = rest.popleft()
+            blocks, stamp = run.blocks, run.stamp
+            budget -= len(blocks)
+            if stamp not in map(last_use, blocks):  # as it mostly is where many requests share a prompt
+                self.logged -= len(blocks)
+                continue
             kept = self._alive(run)
-            if len(kept) < before:
+            if len(kept) < len(blocks):
                 run.blocks = array("Q", kept)
-                self.logged -= before - len(kept)
-            if kept:
-                self._cleaned.append(run)
-            budget -= before
-        if not self._rest:
+                self.logged -= len(blocks) - len(kept)
+            self._cleaned.append(run)
+        if not rest:
             self._rest, self._cleaned = self._cleaned, deque()
             self._cleaning = False
 
