@@ -8,7 +8,7 @@ import msgspec
 from pydantic import JsonValue
 
 from pointsman_apis.errors import openai_error, openai_error_event
-from pointsman_apis.fields import Document, Fields
+from pointsman_apis.fields import Document, FieldReader, Fields
 from pointsman_apis.streams import StreamEvent
 from pointsman_apis.texts import Answer, Slot
 from pointsman_apis.usage import UsageTail
@@ -107,3 +107,15 @@ class Api:
     """Whether a document or event has calls of tools, where the reasons don't say so."""
     last_data: bytes = b""
     """Data of the last event of a complete stream; empty where any event may be the last."""
+
+    reader: FieldReader = field(init=False, repr=False, compare=False)
+    """Reads the top level of its bodies."""
+
+    def __post_init__(self) -> None:
+        reader = FieldReader(
+            self.fields,
+            identifiers=not self.passed,
+            in_prompt=self.in_prompt,
+            output_limits=self.output_limits,
+        )
+        object.__setattr__(self, "reader", reader)

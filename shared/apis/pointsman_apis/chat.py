@@ -32,7 +32,7 @@ def _view(document: Document, media: list[str]) -> View:
     get = document.get
     messages = read_messages(document, media)
     head = () if _RENDERED.isdisjoint(document) else tuple([get(name) for name in _RENDERED_FIRST])
-    answers: int = get("n") or 1  # pyright: ignore[reportAssignmentType] - as `read_fields` checked
+    answers: int = get("n") or 1  # pyright: ignore[reportAssignmentType] - as the reader checked
     return View(messages, head, answers=answers)
 
 

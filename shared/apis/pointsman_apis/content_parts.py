@@ -115,7 +115,7 @@ def read_messages(document: Document, media: list[str]) -> list[Document]:
     given = document.get("messages")
     if given is None:
         raise missing("messages")
-    messages: list[Document] = given  # pyright: ignore[reportAssignmentType] - as `read_fields` checked
+    messages: list[Document] = given  # pyright: ignore[reportAssignmentType] - as the reader checked
     if not messages:
         raise empty("messages", "at least one message")
     for position, message in enumerate(messages):

@@ -7,9 +7,10 @@ themselves: `temperature` above 2, a `top_p` of 0, `stream_options` without `str
 """
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Container, Mapping, Sequence
+from itertools import compress, islice
 from math import inf
-from typing import Final, cast
+from typing import Final, NamedTuple, cast
 
 import msgspec
 from pydantic import JsonValue
@@ -93,7 +94,9 @@ TEXTS_OR_TOKENS: Final = "a string, an array of strings or an array of token ids
 FIELDS_LIMIT: Final = 64
 """Fields of a body that rules may read, in the body's order."""
 _LONGEST_NAME: Final = 64
-_IDENTIFIER: Final = re.compile(r"[A-Za-z0-9_.:/@+-]{1,128}")
+_SHAPES: Final = 256
+"""Lists of names and types that are remembered of an API."""
+_is_identifier: Final = cast("Callable[[JsonValue], object]", re.compile(r"[A-Za-z0-9_.:/@+-]{1,128}").fullmatch)
 _CONTENT: Final = frozenset(
     {"messages", "prompt", "input", "instructions", "system", "suffix", "stop", "documents", "chat_template", "text"}
 )
@@ -101,38 +104,90 @@ _CONTENT: Final = frozenset(
 _ANYTHING: Final = Expected("a value", (str, bool, int, float, dict, list))
 
 
-def read_fields(
-    document: Document, fields: Fields, *, identifiers: bool = True
-) -> tuple[dict[str, JsonValue], list[str]]:
-    """Check the top level. Returns its numbers, booleans and short identifiers, which rules may read, and the names of
-    its arrays and objects. A field that is null counts as absent.
+class Shape(NamedTuple):
+    """How members with certain names and types, which are right, are read. A member that is null counts as absent."""
 
-    Without `identifiers` the model is the only text that rules may read: in a body of which little is known, any other
-    may be a prompt. Raises Refusal 400 for the first field that is wrong.
-    """
-    readable: dict[str, JsonValue] = {}
-    nested: list[str] = []
-    expect, is_identifier = fields.get, _IDENTIFIER.fullmatch
-    for name, value in document.items():
-        kind = type(value)
-        expected = expect(name, _ANYTHING)
-        if kind not in expected.types:
-            if value is None:
-                continue
-            raise wrong_type(name, expected.words, value)
-        if expected.rule is not None:
-            expected.rule(name, value)
-        if isinstance(value, str):
-            if (name not in _CONTENT if identifiers else name == "model") and is_identifier(value):
-                readable[name] = value
-        elif kind is dict or kind is list:
-            nested.append(name)
-        else:
-            readable[name] = value
-    if len(document) > FIELDS_LIMIT or max(map(len, readable), default=0) > _LONGEST_NAME:
-        known = [name for name in readable if len(name) <= _LONGEST_NAME]
-        readable = {name: readable[name] for name in known[:FIELDS_LIMIT]}
-    return readable, nested
+    rules: tuple[tuple[str, Rule], ...]
+    readable: tuple[bool, ...]
+    """Which of them rules may read."""
+    texts: tuple[str, ...]
+    """Those of these that rules may read only where they are identifiers."""
+    nested: tuple[str, ...]
+    """The arrays and objects that aren't part of the prompt."""
+    limit: str | None
+    """The member that limits the output."""
+    wide: bool
+    """It has more members than rules may read."""
+
+
+class FieldReader:
+    """Reads the top level of bodies. Lists of names and types are looked at once each: a client's requests differ in
+    values alone. No value is kept."""
+
+    def __init__(
+        self,
+        fields: Fields,
+        *,
+        identifiers: bool = True,
+        in_prompt: Container[str] = (),
+        output_limits: Sequence[str] = (),
+    ) -> None:
+        """Without `identifiers` the model is the only text that rules may read: in a body of which little is known, any
+        other may be a prompt. `in_prompt` and `output_limits` as of `Api`."""
+        self._fields = fields
+        self._identifiers = identifiers
+        self._in_prompt = in_prompt
+        self._output_limits = output_limits
+        self._shapes: dict[tuple[object, ...], Shape] = {}
+        """By names and types."""
+
+    def read(self, document: Document) -> tuple[dict[str, JsonValue], Shape]:
+        """Check the top level. Returns its numbers, booleans and short identifiers, which rules may read, and how it
+        was read. Raises Refusal 400 for the first field that is wrong."""
+        shape = self._shapes.get((*document, *map(type, document.values()))) or self._learn(document)
+        for name, rule in shape.rules:
+            rule(name, document[name])
+        readable = dict(compress(document.items(), shape.readable))
+        for name in shape.texts:
+            if _is_identifier(readable[name]) is None:
+                del readable[name]
+        if shape.wide:
+            readable = dict(islice(readable.items(), FIELDS_LIMIT))
+        return readable, shape
+
+    def _learn(self, document: Document) -> Shape:
+        """The shape of a document. Raises Refusal 400 for the first field that is wrong."""
+        rules: list[tuple[str, Rule]] = []
+        readable: list[bool] = []
+        texts: list[str] = []
+        nested: list[str] = []
+        for name, value in document.items():
+            kind = type(value)
+            expected = self._fields.get(name, _ANYTHING)
+            if kind not in expected.types and value is not None:
+                raise wrong_type(name, expected.words, value)
+            if expected.rule is not None and value is not None:
+                expected.rule(name, value)
+                rules.append((name, expected.rule))
+            reads = value is not None and len(name) <= _LONGEST_NAME
+            if kind is str:
+                reads = reads and (name not in _CONTENT if self._identifiers else name == "model")
+                if reads:
+                    texts.append(name)
+            elif kind is dict or kind is list:
+                reads = False
+                if name not in self._in_prompt:
+                    nested.append(name)
+            readable.append(reads)
+        limit = next((name for name in self._output_limits if document.get(name) is not None), None)
+        wide = len(document) > FIELDS_LIMIT
+        shape = Shape(tuple(rules), tuple(readable), tuple(texts), tuple(nested), limit, wide)
+        if not wide and max(map(len, document), default=0) <= _LONGEST_NAME:
+            # Names come from clients; a flood of new ones must not stay.
+            if len(self._shapes) >= _SHAPES:
+                self._shapes.clear()
+            self._shapes[*document, *map(type, document.values())] = shape
+        return shape
 
 
 def check_items(where: str, items: list[JsonValue], item: Expected) -> None:

@@ -9,7 +9,7 @@ import orjson
 from pydantic import JsonValue
 
 from pointsman_apis.api import Api, View
-from pointsman_apis.fields import Document, empty, kind_of, missing, read_fields
+from pointsman_apis.fields import Document, FieldReader, empty, kind_of, missing
 from pointsman_apis.forms import read_form
 from pointsman_apis.paths import Route, route_of, unknown_path
 from pointsman_core.config import Config
@@ -43,6 +43,7 @@ _ASKING: Final = frozenset(
     )
 )
 """Members that may need a feature of a model."""
+_FORMS: Final = FieldReader({}, identifiers=False)
 
 
 class StructuredBody(msgspec.Struct, gc=False):
@@ -79,19 +80,21 @@ def parse(
     if api.passed:
         return _passed(route, raw, max_values, content_type)
     document = decode(raw, max_values)
-    readable, nested = read_fields(document, api.fields)
-    for name in nested:
-        if name not in api.in_prompt:
-            written(document[name])
-    model: str | None = document.get("model")  # pyright: ignore[reportAssignmentType] - as `read_fields` checked
-    if model is None:
-        raise missing("model")
+    readable, shape = api.reader.read(document)
+    for name in shape.nested:
+        written(document[name])
+    model: str = document.get("model")  # pyright: ignore[reportAssignmentType] - as checked here and by the reader
     if "model" not in readable:  # an identifier, which needs no further check
+        if document.get("model") is None:
+            raise missing("model")
         _check_model(model)
     media: list[str] = []
     view = api.view(document, media)
     features = () if _ASKING.isdisjoint(document) and not media else _features(document, media)
-    most = _max_output_tokens(document, api)
+    limit = shape.limit
+    most: int | None = None if api.generates else 0
+    if limit is not None:
+        most = document[limit]  # pyright: ignore[reportAssignmentType] - as the reader checked
     return StructuredBody(raw, document, api, view, model, readable, most, tuple(media), features)
 
 
@@ -222,7 +225,7 @@ def _passed(route: Route, raw: bytes | memoryview, max_values: int, content_type
     readable: dict[str, JsonValue] = {}
     if api.body == "json":
         document = decode(raw, max_values)
-        readable, _ = read_fields(document, api.fields, identifiers=False)
+        readable, _ = api.reader.read(document)
         written(document)
     elif api.body == "form":
         form = read_form(bytes(raw), content_type)
@@ -230,7 +233,7 @@ def _passed(route: Route, raw: bytes | memoryview, max_values: int, content_type
         document["model"] = form.value("model")
         if (stream := form.value("stream")) is not None:
             document["stream"] = stream.lower() in ("true", "1")
-        readable, _ = read_fields(document, {}, identifiers=False)
+        readable, _ = _FORMS.read(document)
     model = document.get("model")
     if model is None:
         model = ""
@@ -247,7 +250,7 @@ def _max_output_tokens(document: Document, api: Api) -> int | None:
     for name in api.output_limits:
         limit = document.get(name)
         if limit is not None:
-            return limit  # pyright: ignore[reportReturnType] - as `read_fields` checked
+            return limit  # pyright: ignore[reportReturnType] - as the reader checked
     return None if api.generates else 0
 
 

@@ -4,8 +4,9 @@ import orjson
 import pytest
 from pydantic import JsonValue
 
-from pointsman_apis.fields import FIELDS_LIMIT, read_fields
+from pointsman_apis.fields import FIELDS_LIMIT, TOP_P, Document, FieldReader
 from pointsman_apis.requests import StructuredBody, parse
+from pointsman_core.refusal import Refusal
 
 
 def body(path: str, **fields: JsonValue) -> StructuredBody:
@@ -67,7 +68,7 @@ def test_answers_are_counted_by_choices_and_prompts(asked: StructuredBody, expec
 
 
 def test_rules_read_numbers_flags_and_identifiers_but_nothing_that_people_wrote() -> None:
-    fields, _ = read_fields(
+    fields, _ = FieldReader({}).read(
         {
             "model": "llama-3.1-8b",
             "temperature": 0.5,
@@ -81,11 +82,40 @@ def test_rules_read_numbers_flags_and_identifiers_but_nothing_that_people_wrote(
             "long": "x" * 129,
             "list": ["a"],
             "nothing": None,
-        },
-        {},
+        }
     )
     assert fields == {"model": "llama-3.1-8b", "temperature": 0.5, "stream": True, "tier": "gold"}
 
 
 def test_a_body_of_a_thousand_fields_stays_within_a_journey() -> None:
-    assert len(read_fields({f"f{number}": number for number in range(1000)}, {})[0]) == FIELDS_LIMIT
+    assert len(FieldReader({}).read({f"f{number}": number for number in range(1000)})[0]) == FIELDS_LIMIT
+
+
+def test_each_body_of_the_same_members_is_read_by_its_own_values() -> None:
+    reader = FieldReader({"top_p": TOP_P}, in_prompt={"tools"}, output_limits=("most", "max_tokens"))
+
+    def document(tier: str, top_p: float) -> Document:
+        return {"tier": tier, "top_p": top_p, "tools": [], "stop": ["END"], "max_tokens": 3, "none": None}
+
+    first, shape = reader.read(document("gold", 0.5))
+    assert first == {"tier": "gold", "top_p": 0.5, "max_tokens": 3}
+    assert (shape.nested, shape.limit) == (("stop",), "max_tokens")
+    again, same = reader.read(document("written by people", 1.0))
+    assert again == {"top_p": 1.0, "max_tokens": 3}
+    assert same is shape
+    with pytest.raises(Refusal, match="top_p"):
+        reader.read(document("gold", 1.5))
+    with pytest.raises(Refusal, match="top_p"):
+        reader.read({**document("gold", 0.5), "top_p": "much"})
+
+
+def test_names_of_many_clients_are_forgotten_and_long_ones_never_kept() -> None:
+    reader = FieldReader({})
+    one, two = reader.read({"a": 1})[1], reader.read({"a": 2})[1]
+    assert one is two
+    for number in range(1000):
+        reader.read({f"f{number}": number})
+    assert reader.read({"a": 1})[1] is not one
+    long: Document = {"x" * 65: 1, "b": 2}
+    assert reader.read(long)[0] == {"b": 2}
+    assert reader.read(long)[1] is not reader.read(long)[1]
