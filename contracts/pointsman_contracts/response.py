@@ -1,6 +1,6 @@
 """Events of a request after its decision. Published by edges."""
 
-from typing import ClassVar, Final
+from typing import ClassVar, Final, TypedDict
 
 from pydantic import Field
 
@@ -200,6 +200,53 @@ class ResponseCompleted(Message):
     stages: tuple[StageReport, ...] = ()
     """Reports of the stages that reviewed the response before the client had all of it, in order. `outcome` of each:
     `passed`, `replaced`, `blocked`, `skipped`, `failed`."""
+
+
+class CompletedFields(TypedDict):
+    """All fields of `ResponseCompleted` in their order, for `set_fields`."""
+
+    request_id: str
+    source: str
+    sequence: int
+    at_ms: int
+    pool: str
+    worker: str | None
+    model: str | None
+    target: Target | None
+    profile: str | None
+    api: str
+    stream: bool
+    status: int
+    outcome: str
+    reason: str
+    level: str
+    attempts: tuple[Attempt, ...]
+    decided_ms: float
+    ttft_ms: float | None
+    duration_ms: float
+    usage: Usage | None
+    answers: int
+    identity: Identity | None
+    served: str | None
+    cost: float | None
+    cost_nanos: int | None
+    answered_by: str | None
+    saved: Usage | None
+    bytes_out: int
+    stages: tuple[StageReport, ...]
+
+
+class AttemptFields(TypedDict):
+    """All fields of `Attempt` in their order, for `set_fields`."""
+
+    worker: str
+    outcome: str
+    status: int | None
+    took_ms: float
+    target: Target | None
+    reason: str
+    limited_until_ms: int | None
+    remaining: float | None
 
 
 @unchecked

@@ -8,16 +8,21 @@ from hypothesis import strategies as st
 
 from pointsman_contracts.journey import (
     FactsChanges,
+    FactsFields,
     Journey,
     JourneyChanges,
+    JourneyFields,
     PreprocessRequest,
     ReportChanges,
+    ReportFields,
     RequestChanges,
     RequestFacts,
+    RequestFields,
     Stage,
     StageReport,
 )
 from pointsman_contracts.message import Part
+from pointsman_contracts.response import Attempt, AttemptFields, CompletedFields, ResponseCompleted
 
 JOURNEY = Journey(
     request_id="r",
@@ -43,6 +48,22 @@ JOURNEY = Journey(
 def test_every_change_has_the_type_of_the_field_that_it_changes(changes: type, model: type[Part]) -> None:
     wanted = get_type_hints(model)
     assert {name: wanted.get(name) for name in get_type_hints(changes)} == get_type_hints(changes)
+
+
+@pytest.mark.parametrize(
+    ("fields", "model"),
+    [
+        (JourneyFields, Journey),
+        (FactsFields, RequestFacts),
+        (ReportFields, StageReport),
+        (RequestFields, PreprocessRequest),
+        (AttemptFields, Attempt),
+        (CompletedFields, ResponseCompleted),
+    ],
+)
+def test_all_fields_of_a_part_are_listed_with_their_types_in_their_order(fields: type, model: type[Part]) -> None:
+    wanted = get_type_hints(model)
+    assert list(get_type_hints(fields).items()) == [(name, wanted[name]) for name in model.model_fields]
 
 
 def test_a_misspelt_field_is_an_error_that_names_it() -> None:

@@ -9,7 +9,7 @@ import pytest
 from pydantic import JsonValue
 
 from pointsman_apis.requests import parse
-from pointsman_contracts.journey import HeaderEdit, StageReport
+from pointsman_contracts.journey import HeaderEdit, Journey, StageReport
 from pointsman_core.config import ConfigError, load
 from pointsman_core.json_members import edit_fields
 from pointsman_core.plugins import Key, PluginError
@@ -152,6 +152,14 @@ def test_an_edit_is_seen_by_later_processors_and_reaches_the_journey() -> None:
     assert journey.headers == (HeaderEdit(name="x-flag", value="up"), HeaderEdit(name="x-old"))
     edits = {edit.field: None if edit.remove else orjson.dumps(edit.value) for edit in journey.body}
     assert orjson.loads(edit_fields(bytes(incoming.body.raw), edits)) == {"model": "m", "n": 2}
+
+
+def test_the_journey_and_its_facts_have_all_fields_in_their_order() -> None:
+    incoming = request({"accept": "*/*"})
+    journey = depart(incoming, describe(incoming, (64,)), StageReport(stage="preprocessor", instance="1"))
+    for part in (journey, journey.request):
+        assert list(part.__dict__) == list(type(part).model_fields)
+    assert Journey.decode(journey.encode()) == journey
 
 
 def test_a_change_to_the_same_value_is_no_edit() -> None:

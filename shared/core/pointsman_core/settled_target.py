@@ -8,7 +8,7 @@ import hashlib
 from functools import lru_cache
 from typing import Final
 
-from pointsman_contracts.journey import BodyEdit, Journey, JourneyChanges, Target
+from pointsman_contracts.journey import BodyEdit, FactsChanges, Journey, JourneyChanges, Target
 
 HASH_BYTES: Final = 8
 
@@ -16,17 +16,20 @@ HASH_BYTES: Final = 8
 @lru_cache(maxsize=4096)
 def salt(*scope: str) -> int:
     """A 64-bit number that stands for these names; different lists of names give different numbers."""
+    return int.from_bytes(_salt(*scope), "little")
+
+
+@lru_cache(maxsize=4096)
+def _salt(*scope: str) -> bytes:
     text = "".join(f"{len(part)}:{part}" for part in scope)
-    return int.from_bytes(
-        hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=HASH_BYTES).digest(), "little"
-    )
+    return hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=HASH_BYTES).digest()
 
 
 def salted(blocks: bytes, *scope: str) -> bytes:
     """`blocks` with `salt(scope)` folded into each hash (exclusive or, so that doing it twice undoes it)."""
-    size = len(blocks)
-    mask = salt(*scope).to_bytes(HASH_BYTES, "little") * (size // HASH_BYTES)
-    return (int.from_bytes(blocks, "little") ^ int.from_bytes(mask, "little")).to_bytes(size, "little")
+    size, read = len(blocks), int.from_bytes
+    mask = _salt(*scope) * (size // HASH_BYTES)
+    return (read(blocks, "little") ^ read(mask, "little")).to_bytes(size, "little")
 
 
 def settled(journey: Journey, target: Target, block_tokens: int | None = None) -> JourneyChanges:
@@ -39,8 +42,8 @@ def settled(journey: Journey, target: Target, block_tokens: int | None = None) -
     facts = journey.request if block_tokens is None else journey.request.in_blocks_of(block_tokens)
     if facts.blocks:
         plain = facts.blocks if before is None else salted(facts.blocks, before.model, before.lora or "")
-        blocks = salted(plain, target.model, target.lora or "")
-        facts = facts.changed(blocks=blocks, other_chains=())
+        changes: FactsChanges = {"blocks": salted(plain, target.model, target.lora or ""), "other_chains": ()}
+        facts = facts.with_fields(changes)
     kept = tuple([edit for edit in journey.body if edit.field != "model"]) if journey.body else ()
     body = kept if target.model == journey.model else (*kept, _named(target.model))
     return {"target": target, "request": facts, "body": body}

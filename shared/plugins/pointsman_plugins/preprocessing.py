@@ -124,8 +124,9 @@ class Incoming(msgspec.Struct, eq=False):
     def model(self) -> str:
         """The model to route by: what the client asked for, or what preprocessing put in its place."""
         body = self.body
-        named = self.field("model") if self.body_edits else body.document.get("model")
-        return str(named or body.model)
+        if self.body_edits:
+            return str(self.field("model") or body.model)
+        return body.document.get("model") or body.model  # pyright: ignore[reportReturnType] - as `parse` checked
 
     @property
     def prompt(self) -> Prompt:

@@ -8,7 +8,17 @@ from typing import Final
 
 import xxhash
 
-from pointsman_contracts.journey import BlockChain, Journey, RequestFacts, Stage, StageReport, edited
+from pointsman_contracts.journey import (
+    BlockChain,
+    FactsFields,
+    Journey,
+    JourneyFields,
+    RequestFacts,
+    Stage,
+    StageReport,
+    edited,
+)
+from pointsman_contracts.message import new_part, set_fields
 from pointsman_core.config import Config, ProcessorUse, active
 from pointsman_core.fingerprint import deciding, fingerprint
 from pointsman_core.plugins import within
@@ -22,6 +32,7 @@ from pointsman_preprocessor.domain.model_tokenizers import Load, ModelTokenizers
 from pointsman_preprocessor.domain.order import admission_position, check_order
 from pointsman_preprocessor.domain.pool_rules import NameRules
 
+_digest: Final = xxhash.xxh3_64_intdigest
 NOTE_LIMIT: Final = 256
 """Most characters of a processor's note that are kept."""
 
@@ -30,6 +41,7 @@ _NEEDED_BY: Final = {"semantic-match": "prompt-vector"}
 _CACHE: Final = "semantic-cache"
 _NEXT: Final = (Stage(service="profile-picker"),)
 _DEFAULT_BLOCK_TOKENS: Final = 64
+_BIG_ENDIAN: Final = sys.byteorder == "big"
 MOST_BLOCKS: Final = 4096
 """Most blocks of a prompt; a longer prompt is described by its first ones."""
 
@@ -148,57 +160,58 @@ def describe(
 ) -> RequestFacts:
     """The request as later stages will see it, after all processors have run. `block_tokens`: sizes of blocks, at least
     one; `prompt`: its tokens, if known; `fingerprinted`: whether a stage reads its fingerprint."""
-    body = incoming.body
-    document = body.document
-    headers = incoming.headers
+    body, headers, attributes = incoming.body, incoming.headers, incoming.attributes
+    document, api = body.document, body.api
     if prompt is None:
-        prompt = incoming.prompt
-    attributes = incoming.attributes
+        prompt = incoming.measured or incoming.measure()
     tenant = keeper = ""
     if attributes:
         tenant = str((incoming.read(IDENTITY) or {}).get("tenant") or "")
         keeper = "" if incoming.read(ENGINE_SALT) else tenant
     # Only a salt that the engine has too separates the tenant's blocks: KV events have no other name for them.
     given = incoming.field("cache_salt") if incoming.body_edits else document.get("cache_salt")
-    root = salt(keeper, str(given or ""), "ids" if prompt.exact else "text")
-    # All chains share the space that a journey has for one.
-    most = MOST_BLOCKS // len(block_tokens)
-    size, others = block_tokens[0], ()
+    root = salt(keeper, str(given) if given else "", "ids" if prompt.exact else "text")
+    size, others, most = block_tokens[0], (), MOST_BLOCKS
     if len(block_tokens) > 1:
+        # All chains share the space that a journey has for one.
+        most = MOST_BLOCKS // len(block_tokens)
         others = tuple(
             [
                 BlockChain(block_tokens=other, blocks=chain(prompt.stream, other * BYTES_PER_TOKEN, root, most))
                 for other in block_tokens[1:]
             ]
         )
-    return RequestFacts(
-        api=body.api.name,
-        path=incoming.envelope.path,
-        stream=document.get("stream") is True,
-        body_bytes=len(body.raw),
-        prompt_tokens=prompt.tokens,
-        tokens_exact=prompt.exact,
-        max_output_tokens=body.max_output_tokens,
-        answers=body.view.answers,
-        block_tokens=size,
-        blocks=chain(prompt.stream, size * BYTES_PER_TOKEN, root, most),
-        other_chains=others,
-        blocks_precise=prompt.exact and not keeper,
-        fingerprint=fingerprint(body.api.name, deciding(edited(document, incoming.body_edits.values())))
-        if fingerprinted and body.api.complete
+    fields: FactsFields = {
+        "api": api.name,
+        "path": incoming.envelope.path,
+        "stream": document.get("stream") is True,
+        "body_bytes": len(body.raw),
+        "prompt_tokens": prompt.tokens,
+        "tokens_exact": prompt.exact,
+        "max_output_tokens": body.max_output_tokens,
+        "answers": body.view.answers,
+        "block_tokens": size,
+        "blocks": chain(prompt.stream, size * BYTES_PER_TOKEN, root, most),
+        "blocks_precise": prompt.exact and not keeper,
+        "other_chains": others,
+        "fingerprint": fingerprint(api.name, deciding(edited(document, incoming.body_edits.values())))
+        if fingerprinted and api.complete
         else b"",
-        features=body.features,
-        headers=headers.readable,
-        fields=body.readable,
-        attributes=attributes,
-        session=headers.session,
-        priority=headers.priority,
-        fairness_id=headers.fairness_id or tenant,
-        slo_ttft_ms=headers.slo_ttft_ms,
-        slo_itl_ms=headers.slo_itl_ms,
-        subset=headers.subset,
-        workers=headers.workers,
-    )
+        "features": body.features,
+        "headers": headers.readable,
+        "fields": body.readable,
+        "attributes": attributes,
+        "session": headers.session,
+        "priority": headers.priority,
+        "fairness_id": headers.fairness_id or tenant,
+        "slo_ttft_ms": headers.slo_ttft_ms,
+        "slo_itl_ms": headers.slo_itl_ms,
+        "subset": headers.subset,
+        "workers": headers.workers,
+    }
+    facts = new_part(RequestFacts)
+    set_fields(facts, fields)
+    return facts
 
 
 def chain(stream: bytes, block_bytes: int, root: int, limit: int = MOST_BLOCKS) -> bytes:
@@ -209,10 +222,10 @@ def chain(stream: bytes, block_bytes: int, root: int, limit: int = MOST_BLOCKS) 
     prompt (the chain of NVIDIA Dynamo's router, with the parent as the seed). XXH3 isn't keyed: a client that chooses
     its prompts can make collisions. Therefore the chain of a tenant starts from the tenant's own salt.
     """
-    digest, parent = xxhash.xxh3_64_intdigest, root
+    parent = root
     full = stream[: min(len(stream) // block_bytes, limit) * block_bytes]
-    hashes = array("Q", [parent := digest(block, parent) for (block,) in iter_unpack(f"{block_bytes}s", full)])
-    if sys.byteorder == "big":
+    hashes = array("Q", [parent := _digest(block, parent) for (block,) in iter_unpack(f"{block_bytes}s", full)])
+    if _BIG_ENDIAN:
         hashes.byteswap()
     return hashes.tobytes()
 
@@ -221,25 +234,33 @@ def depart(incoming: Incoming, facts: RequestFacts, report: StageReport, degrade
     """The journey that goes to the profile-picker. `degraded`: the failure here, if any."""
     envelope = incoming.envelope
     asked, model = incoming.body.model, incoming.model
+    edits, body_edits, answer_edits = incoming.header_edits, incoming.body_edits, incoming.answer_headers
     reasons = (*incoming.degraded, degraded) if degraded else tuple(incoming.degraded)
-    return Journey(
-        request_id=envelope.request_id,
-        edge=envelope.edge,
-        attempt=envelope.attempt,
-        received_ms=envelope.received_ms,
-        deadline_ms=envelope.deadline_ms,
-        revision=envelope.revision,
-        request=facts,
-        model=asked,
-        rewritten=None if model == asked else model,
-        itinerary=_NEXT,
-        headers=tuple(incoming.header_edits.values()),
-        body=tuple(incoming.body_edits.values()),
-        answer_headers=tuple(incoming.answer_headers.values()),
-        trail=(*processor_reports(incoming, report.instance), report) if incoming.verdicts else (report,),
-        level="degraded" if reasons else "full",
-        reasons=reasons,
-    )
+    fields: JourneyFields = {
+        "request_id": envelope.request_id,
+        "edge": envelope.edge,
+        "attempt": envelope.attempt,
+        "received_ms": envelope.received_ms,
+        "deadline_ms": envelope.deadline_ms,
+        "revision": envelope.revision,
+        "request": facts,
+        "model": asked,
+        "rewritten": None if model == asked else model,
+        "target": None,
+        "alternatives": (),
+        "profile": None,
+        "itinerary": _NEXT,
+        "response": (),
+        "headers": tuple(edits.values()) if edits else (),
+        "body": tuple(body_edits.values()) if body_edits else (),
+        "answer_headers": tuple(answer_edits.values()) if answer_edits else (),
+        "level": "degraded" if reasons else "full",
+        "reasons": reasons,
+        "trail": (*processor_reports(incoming, report.instance), report) if incoming.verdicts else (report,),
+    }
+    journey = new_part(Journey)
+    set_fields(journey, fields)
+    return journey
 
 
 def processor_reports(incoming: Incoming, instance: str) -> tuple[StageReport, ...]:

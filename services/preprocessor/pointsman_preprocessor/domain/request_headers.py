@@ -52,14 +52,15 @@ _PUBLIC_TOKENS: Final = frozenset({"x-session-token"})
 
 def read_headers(headers: Mapping[str, str]) -> HeaderFacts:
     """Read the headers of a request (lower-case names). Raises Refusal 400 for an invalid value."""
-    sizes = [*map(len, headers.values())]
-    if sum(sizes) + sum(map(len, headers)) <= HEADERS_LIMIT and max(sizes, default=0) <= LONGEST_VALUE:
+    size, secrets, options = _named(tuple(headers))
+    size += sum(map(len, headers.values()))
+    if size <= LONGEST_VALUE or (size <= HEADERS_LIMIT and max(map(len, headers.values())) <= LONGEST_VALUE):
         readable, dropped = dict(headers), 0
-        for name in _secrets(tuple(headers)):
+        for name in secrets:
             del readable[name]
     else:
         readable, dropped = _short(headers)
-    if _OPTIONS.isdisjoint(headers):
+    if not options:
         return HeaderFacts(readable, dropped)
     get = headers.get
     priority = get(_PRIORITY)
@@ -87,9 +88,10 @@ def is_secret(name: str) -> bool:
 
 
 @lru_cache(maxsize=1024)
-def _secrets(names: tuple[str, ...]) -> list[str]:
-    """Those of a request's headers that may carry a credential: most requests have the names of an earlier one."""
-    return [name for name in names if is_secret(name)]
+def _named(names: tuple[str, ...]) -> tuple[int, list[str], bool]:
+    """Of headers with these names: the characters of the names, those that may carry a credential, and whether any
+    decides something. Most requests have the names of an earlier one."""
+    return sum(map(len, names)), [name for name in names if is_secret(name)], not _OPTIONS.isdisjoint(names)
 
 
 def _short(headers: Mapping[str, str]) -> tuple[dict[str, str], int]:

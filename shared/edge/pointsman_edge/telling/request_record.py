@@ -3,9 +3,10 @@
 from pointsman_apis.api import Api
 from pointsman_apis.usage import UsageTail
 from pointsman_contracts.journey import HeaderEdit, StageReport, Target
+from pointsman_contracts.message import new_part, set_fields
 from pointsman_contracts.money import NANOS
 from pointsman_contracts.reply import Answer, Decision, Rejection
-from pointsman_contracts.response import Attempt, ResponseCompleted, Usage
+from pointsman_contracts.response import Attempt, AttemptFields, CompletedFields, ResponseCompleted, Usage
 from pointsman_core.refusal import Refusal
 from pointsman_edge.deciding.policy import EdgePolicy
 from pointsman_edge.taking_in.bodies import HeldBody
@@ -112,8 +113,18 @@ class RequestRecord:
         """An attempt has ended."""
         decision = self.decision
         several = decision is not None and (decision.alternatives or decision.target.provider is not None)
-        target, took_ms = self.target if several else None, round(took_s * 1000, 3)
-        attempt = Attempt(worker=worker, outcome=outcome, status=status, took_ms=took_ms, target=target, reason=reason)
+        fields: AttemptFields = {
+            "worker": worker,
+            "outcome": outcome,
+            "status": status,
+            "took_ms": round(took_s * 1000, 3),
+            "target": self.target if several else None,
+            "reason": reason,
+            "limited_until_ms": None,
+            "remaining": None,
+        }
+        attempt = new_part(Attempt)
+        set_fields(attempt, fields)
         self.attempts = (*self.attempts, attempt)
 
     def limited(self, until_ms: int | None, remaining: float | None) -> None:
@@ -163,41 +174,44 @@ class RequestRecord:
         """The event."""
         reply, decision, answer = self.reply, self.decision, self.answer
         target, model, profile, identity = self.target, None, None, None
-        if reply is not None:
-            profile, identity = reply.profile or None, reply.identity
-            if decision is None:
-                target = reply.target
+        if decision is not None:
+            model, profile, identity = decision.model, decision.profile or None, decision.identity
+        elif reply is not None:
+            profile, identity, target = reply.profile or None, reply.identity, reply.target
             if self.rejection is None:
                 model = reply.model
         first, received_at = self.first_byte_at, self.received_at
-        return ResponseCompleted(
-            request_id=self.request_id,
-            source=source,
-            sequence=sequence,
-            at_ms=at_ms,
-            pool=self.pool,
-            worker=self.worker,
-            model=model,
-            target=target,
-            profile=profile,
-            api=self.api.name,
-            stream=self.stream,
-            status=self.status,
-            outcome=self.outcome or "engine_error",
-            reason=self.reason,
-            level=self.level,
-            attempts=self.attempts,
-            decided_ms=round(self.decided_s * 1000, 3),
-            ttft_ms=None if first is None else round((first - received_at) * 1000, 3),
-            duration_ms=round((now - received_at) * 1000, 3),
-            usage=self.usage,
-            answers=1 if decision is None else decision.answers,
-            identity=identity,
-            served=self.served,
-            cost=self.cost,
-            cost_nanos=self.cost_nanos,
-            answered_by=None if answer is None else answer.stage,
-            saved=None if answer is None else answer.saved,
-            bytes_out=self.bytes_out,
-            stages=self.stages,
-        )
+        fields: CompletedFields = {
+            "request_id": self.request_id,
+            "source": source,
+            "sequence": sequence,
+            "at_ms": at_ms,
+            "pool": self.pool,
+            "worker": self.worker,
+            "model": model,
+            "target": target,
+            "profile": profile,
+            "api": self.api.name,
+            "stream": self.stream,
+            "status": self.status,
+            "outcome": self.outcome or "engine_error",
+            "reason": self.reason,
+            "level": self.level,
+            "attempts": self.attempts,
+            "decided_ms": round(self.decided_s * 1000, 3),
+            "ttft_ms": None if first is None else round((first - received_at) * 1000, 3),
+            "duration_ms": round((now - received_at) * 1000, 3),
+            "usage": self.usage,
+            "answers": 1 if decision is None else decision.answers,
+            "identity": identity,
+            "served": self.served,
+            "cost": self.cost,
+            "cost_nanos": self.cost_nanos,
+            "answered_by": None if answer is None else answer.stage,
+            "saved": None if answer is None else answer.saved,
+            "bytes_out": self.bytes_out,
+            "stages": self.stages,
+        }
+        event = new_part(ResponseCompleted)
+        set_fields(event, fields)
+        return event

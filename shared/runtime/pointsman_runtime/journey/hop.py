@@ -4,7 +4,16 @@ import time
 from typing import Final, Generic, Protocol, TypeVar, Unpack, cast
 
 from pointsman_contracts.identity import Identity
-from pointsman_contracts.journey import HeaderEdit, Journey, JourneyChanges, PreprocessRequest, Stage, StageReport
+from pointsman_contracts.journey import (
+    HeaderEdit,
+    Journey,
+    JourneyChanges,
+    PreprocessRequest,
+    ReportFields,
+    Stage,
+    StageReport,
+)
+from pointsman_contracts.message import new_part, set_fields
 from pointsman_contracts.reply import Answer, Decision, Parked, Rejection
 from pointsman_contracts.response import Usage
 from pointsman_core.refusal import Refusal
@@ -82,11 +91,17 @@ class Hop(Generic[M]):
 
     def report(self, *, note: str | None = None, outcome: str = "passed") -> StageReport:
         """This stage's entry for the trail, with the time since the message was taken in hand."""
-        identity = self.onward.process
-        took_ms = round((time.perf_counter() - self.started) * 1000, 3)
-        return StageReport(
-            stage=identity.service, instance=identity.instance, outcome=outcome, took_ms=took_ms, note=note
-        )
+        process = self.onward.process
+        fields: ReportFields = {
+            "stage": process.service,
+            "instance": process.instance,
+            "outcome": outcome,
+            "took_ms": round((time.perf_counter() - self.started) * 1000, 3),
+            "note": note,
+        }
+        report = new_part(StageReport)
+        set_fields(report, fields)
+        return report
 
     def advance(self, *, note: str | None = None, **changes: Unpack[JourneyChanges]) -> Journey:
         """The journey with this stage done: off the itinerary, on the trail, with `changes` of its fields."""
