@@ -341,13 +341,11 @@ async def test_a_request_waits_while_the_server_is_slow_to_read(buses: Buses, mo
     await buses.meet()
     publish, refused = edge.bus.link.publish, list[str]()
 
-    def congested(
-        subject: str, payload: bytes, reply: str = "", headers: bytes = b"", *, relaxed: bool = False
-    ) -> None:
+    def congested(subject: str, payload: bytes, reply: str = "", headers: bytes = b"") -> None:
         if subject == stage_subject("preprocessor") and not refused:
             refused.append(subject)
             raise BusCongested(2, 1)
-        publish(subject, payload, reply, headers, relaxed=relaxed)
+        publish(subject, payload, reply, headers)
 
     monkeypatch.setattr(edge.bus.link, "publish", congested)
     assert isinstance(await client.send(builders.preprocess_request(), b"{}", hop_budget_s=0.05), Decision)

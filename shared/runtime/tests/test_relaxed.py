@@ -6,9 +6,12 @@ from collections.abc import Callable
 import pytest
 
 from pointsman_runtime.bus.connection import Connection
-from pointsman_runtime.bus.outbox import HASTY_S, RELAXED_BYTES, RELAXED_S
+from pointsman_runtime.bus.errors import BusDisconnected, PayloadTooLarge
+from pointsman_runtime.bus.outbox import HASTY_S, MOST_RELAXED, RELAXED_S
 from pointsman_testing import eventually
 from pointsman_testing.nats_server import NatsServer
+
+HEADERS = "NATS/1.0\r\na: b\r\n\r\n"
 
 
 async def test_relaxed_messages_arrive_by_themselves_and_in_order(nats_server: NatsServer) -> None:
@@ -17,10 +20,12 @@ async def test_relaxed_messages_arrive_by_themselves_and_in_order(nats_server: N
     connection.subscribe("test.relaxed", lambda _subject, _reply, _headers, payload: received.append(payload))
     connection.open()
     await eventually(lambda: connection.connected)
-    connection.publish("test.relaxed", b"alone", relaxed=True)
+    connection.publish_relaxed("test.relaxed", HEADERS, b"alone")
     await eventually(lambda: received == [b"alone"])
-    for payload, relaxed in ((b"1", True), (b"2", False), (b"3", True), (b"4", False)):
-        connection.publish("test.relaxed", payload, relaxed=relaxed)
+    connection.publish_relaxed("test.relaxed", HEADERS, b"1")
+    connection.publish("test.relaxed", b"2")
+    connection.publish_relaxed("test.relaxed", HEADERS, b"3")
+    connection.publish("test.relaxed", b"4")
     await eventually(lambda: received == [b"alone", b"2", b"4", b"1", b"3"])
     await connection.close()
 
@@ -42,13 +47,13 @@ async def test_hastened_relaxed_messages_wait_for_a_fifth_of_the_time_where_that
 
     monkeypatch.setattr(loop, "call_later", noted)
     connection.hasten()  # nothing waits
-    connection.publish("test.hasty", b"1", relaxed=True)
+    connection.publish_relaxed("test.hasty", HEADERS, b"1")
     connection.hasten()
     assert waits == [RELAXED_S]
     await connection.flush()
     connection.allow_haste(True)
     for payload in (b"2", b"3"):
-        connection.publish("test.hasty", payload, relaxed=True)
+        connection.publish_relaxed("test.hasty", HEADERS, payload)
         connection.hasten()
     assert waits == [RELAXED_S, RELAXED_S, HASTY_S]
     monkeypatch.undo()
@@ -61,7 +66,7 @@ async def test_a_flush_writes_what_is_relaxed_too(nats_server: NatsServer) -> No
     connection.subscribe("test.flushed", lambda _subject, _reply, _headers, payload: received.append(payload))
     connection.open()
     await eventually(lambda: connection.connected)
-    connection.publish("test.flushed", b"relaxed", relaxed=True)
+    connection.publish_relaxed("test.flushed", HEADERS, b"relaxed")
     await connection.flush()
     # The server has it; what comes back was written before its answer to the flush, and is read with it.
     await asyncio.sleep(0)
@@ -72,10 +77,45 @@ async def test_a_flush_writes_what_is_relaxed_too(nats_server: NatsServer) -> No
 async def test_more_relaxed_messages_than_may_wait_arrive_all_the_same(nats_server: NatsServer) -> None:
     connection = Connection([nats_server.url], name="relaxed", echo=True)
     received: list[int] = []
-    connection.subscribe("test.many", lambda _subject, _reply, _headers, payload: received.append(len(payload)))
+    connection.subscribe("test.many", lambda _subject, _reply, _headers, payload: received.append(int(payload)))
     connection.open()
     await eventually(lambda: connection.connected)
-    for _ in range(8):
-        connection.publish("test.many", bytes(RELAXED_BYTES // 4), relaxed=True)
-    await eventually(lambda: len(received) == 8)
+    numbers = range(2 * MOST_RELAXED + 1)
+    for number in numbers:
+        connection.publish_relaxed("test.many", HEADERS, b"%d" % number)
+    await eventually(lambda: received == list(numbers))
+    await connection.close()
+
+
+async def test_messages_at_once_arrive_with_their_headers_in_order(nats_server: NatsServer) -> None:
+    connection = Connection([nats_server.url], name="many", echo=True)
+    received: list[tuple[str, str, bytes]] = []
+    connection.subscribe(
+        "test.all.*", lambda subject, _reply, headers, payload: received.append((subject, headers.decode(), payload))
+    )
+    connection.open()
+    await eventually(lambda: connection.connected)
+    messages = [
+        ("test.all.1", HEADERS, b""),
+        ("test.all.2", HEADERS.replace("a", "\u00e4"), b"2\r\n"),
+        ("test.all.3", HEADERS, b"3"),
+    ]
+    connection.publish_all(messages)
+    await eventually(lambda: received == messages)
+    await connection.close()
+
+
+async def test_messages_that_cant_be_sent_are_refused_at_once(nats_server: NatsServer) -> None:
+    connection = Connection([nats_server.url], name="refused")
+    with pytest.raises(BusDisconnected):
+        connection.publish_relaxed("test.refused", HEADERS, b"")
+    with pytest.raises(BusDisconnected):
+        connection.publish_all([("test.refused", HEADERS, b"")])
+    connection.open()
+    await eventually(lambda: connection.connected)
+    large = bytes(connection.max_payload)
+    with pytest.raises(PayloadTooLarge):
+        connection.publish_relaxed("test.refused", HEADERS, large)
+    with pytest.raises(PayloadTooLarge):
+        connection.publish_all([("test.refused", HEADERS, b""), ("test.refused", HEADERS, large)])
     await connection.close()

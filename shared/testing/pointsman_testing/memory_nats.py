@@ -6,7 +6,7 @@ It has no JetStream.
 
 import asyncio
 import itertools
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from pointsman_runtime.bus.errors import BusDisconnected, PayloadTooLarge
 from pointsman_runtime.bus.fan_out import matches
@@ -124,11 +124,17 @@ class MemoryLink:
         """See `Link.stop_delivery`. A message is never in flight for longer than a turn of the loop."""
         self._interests.pop(sid, None)
 
-    def publish(
-        self, subject: str, payload: bytes, reply: str = "", headers: bytes = b"", *, relaxed: bool = False
-    ) -> None:
-        """See `Link.publish`. No message waits in memory."""
-        del relaxed
+    def publish_relaxed(self, subject: str, headers: str, payload: bytes) -> None:
+        """See `Link.publish_relaxed`. No message waits in memory."""
+        self.publish(subject, payload, "", headers.encode())
+
+    def publish_all(self, messages: Sequence[tuple[str, str, bytes]]) -> None:
+        """See `Link.publish_all`."""
+        for subject, headers, payload in messages:
+            self.publish(subject, payload, "", headers.encode())
+
+    def publish(self, subject: str, payload: bytes, reply: str = "", headers: bytes = b"") -> None:
+        """See `Link.publish`."""
         if not self._connected:
             raise BusDisconnected(self.reason)
         size = len(payload) + len(headers)

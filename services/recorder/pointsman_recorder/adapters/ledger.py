@@ -16,6 +16,7 @@ from nats.js.api import (
 )
 from nats.js.errors import NotFoundError
 
+from pointsman_contracts.headers import MESSAGE_ID
 from pointsman_contracts.subjects import REST, ROOT, subject
 from pointsman_contracts.usage import NO_TENANT, UsageRecord
 from pointsman_recorder.adapters.confirmations import Confirmations
@@ -35,6 +36,8 @@ _TWICE_WITHIN_S: Final = 20.0
 Later, readers recognize it by its key."""
 
 _TYPE: Final = UsageRecord.address.type_id
+_HEAD: Final = message_headers.build(_TYPE).decode().removesuffix("\r\n") + f"{MESSAGE_ID}: "
+"""Of a record's headers, up to its key."""
 _MOST_WRITTEN: Final = 16384
 """Records that are kept until they are read back; of more, the messages are decoded."""
 
@@ -79,7 +82,10 @@ class UsageLedger:
 
         Raises what `Link.publish` raises: then any of them may be written.
         """
-        self._publish(records, "")
+        self._bus.outside.publish_all(
+            [(_subject(each.tenant or NO_TENANT), f"{_HEAD}{each.key}\r\n\r\n", each.message) for each in records]
+        )
+        self._remember(records)
         self._pull.expect(len(records))
 
     async def write(self, records: Sequence[Owed]) -> None:
@@ -87,15 +93,15 @@ class UsageLedger:
 
         Raises NotWritten, and what `Link.publish` raises: then any of them may be written.
         """
-        self._publish(records, self._confirmations.expect(len(records)))
-        await self._confirmations.all()
-
-    def _publish(self, records: Sequence[Owed], reply_to: str) -> None:
+        reply_to = self._confirmations.expect(len(records))
         for each in records:
             given = message_headers.build(_TYPE, message_id=each.key)
             self._bus.outside.publish(_subject(each.tenant or NO_TENANT), each.message, reply_to, given)
-            if each.record is not None:
-                self._written[each.message] = each.record
+        self._remember(records)
+        await self._confirmations.all()
+
+    def _remember(self, records: Sequence[Owed]) -> None:
+        self._written.update({each.message: each.record for each in records if each.record is not None})
         while len(self._written) > _MOST_WRITTEN:
             del self._written[next(iter(self._written))]
 

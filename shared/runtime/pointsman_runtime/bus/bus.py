@@ -288,8 +288,7 @@ class Bus:
         head = channel.event_head
         if traceparent:
             head = f"{channel.head}{TRACEPARENT}: {traceparent}\r\n{channel.id_head}"
-        headers = f"{head}{source}:{sequence}\r\n\r\n".encode()
-        self.outside.publish(channel.subject, payload, "", headers, relaxed=True)
+        self.outside.publish_relaxed(channel.subject, f"{head}{source}:{sequence}\r\n\r\n", payload)
 
     def _channel(self, message: type[Message], route: tuple[str, ...]) -> "_Channel":
         if len(self._channels) >= KEPT:

@@ -75,6 +75,8 @@ class Connection(LastingClient):
         self._protocol: SocketProtocol | None = None
         self._outbox = Outbox()
         self.publish = self._outbox.publish
+        self.publish_relaxed = self._outbox.publish_relaxed
+        self.publish_all = self._outbox.publish_all
         self._work: list[Callable[[], None]] = []
         self._asked: dict[asyncio.Future[Any], float] = {}
         """When each ping was sent that the server hasn't answered."""
@@ -122,7 +124,7 @@ class Connection(LastingClient):
     if TYPE_CHECKING:  # the outbox's own, a call less for each message
 
         def publish(  # type: ignore[override] # pyright: ignore[reportIncompatibleMethodOverride]
-            self, subject: str, payload: bytes, reply: str = "", headers: bytes = b"", *, relaxed: bool = False
+            self, subject: str, payload: bytes, reply: str = "", headers: bytes = b""
         ) -> None: ...
 
     def soon(self, work: Callable[[], None]) -> None:

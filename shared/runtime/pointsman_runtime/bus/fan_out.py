@@ -152,9 +152,7 @@ class FanOut:
         """As `Link.unsubscribe`."""
         self._leave(sid, self._link.unsubscribe)
 
-    def publish(
-        self, subject: str, payload: bytes, reply: str = "", headers: bytes = b"", *, relaxed: bool = False
-    ) -> None:
+    def publish(self, subject: str, payload: bytes, reply: str = "", headers: bytes = b"") -> None:
         """As `Link.publish`, and to the subscriptions of this process."""
         if subject.startswith(self._inbox):
             self._answers(Delivery(subject, reply, headers, payload))
@@ -166,7 +164,7 @@ class FanOut:
                 take(delivery)
             if reply or reach.inside_only:
                 return
-        self._link.publish(subject, payload, reply, headers, relaxed=relaxed)
+        self._link.publish(subject, payload, reply, headers)
 
     def tell(self, subject: str, message: Message) -> bool:
         """Hand a message to the subscriptions of this process alone. True when no other process needs it."""

@@ -1,6 +1,6 @@
 """The transport that the bus needs: a NATS connection, or the in-memory server of the tests."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Protocol
 
 from pointsman_runtime.bus.wire import Receiver
@@ -17,11 +17,8 @@ class PubSub(Protocol):
         """End a subscription. Messages on their way are dropped."""
         ...
 
-    def publish(
-        self, subject: str, payload: bytes, reply: str = "", headers: bytes = b"", *, relaxed: bool = False
-    ) -> None:
-        """Send, or raise BusDisconnected, BusCongested or PayloadTooLarge at once. Relaxed messages wait some
-        milliseconds for each other, so that others overtake them; among themselves both kinds keep their order."""
+    def publish(self, subject: str, payload: bytes, reply: str = "", headers: bytes = b"") -> None:
+        """Send, or raise BusDisconnected, BusCongested or PayloadTooLarge at once."""
         ...
 
 
@@ -48,6 +45,16 @@ class Link(PubSub, Protocol):
     @property
     def max_payload(self) -> int:
         """The largest message the server takes, headers included, in bytes."""
+        ...
+
+    def publish_relaxed(self, subject: str, headers: str, payload: bytes) -> None:
+        """As `publish`, with a header block as text. Relaxed messages wait some milliseconds for each other, so that
+        others overtake them; among themselves both kinds keep their order."""
+        ...
+
+    def publish_all(self, messages: Sequence[tuple[str, str, bytes]]) -> None:
+        """As `publish`, of messages at once, of which there is at least one: subject, header block as text, and
+        payload."""
         ...
 
     def open(self) -> None:

@@ -1,6 +1,7 @@
 """Bytes that wait for the server: collected within one turn of the event loop, written at once, bounded."""
 
 import asyncio
+from collections.abc import Iterable, Sequence
 from typing import Final
 
 from pointsman_runtime.bus.errors import BusCongested, BusDisconnected, PayloadTooLarge
@@ -13,8 +14,11 @@ one by one, they cost the edge and the server as many system calls as the reques
 wake-up."""
 HASTY_S: Final = 0.002
 """The same once they are hastened."""
-RELAXED_BYTES: Final = 256 * 1024
-"""Relaxed messages of this size together are written at once."""
+MOST_RELAXED: Final = 256
+"""So many relaxed messages are written at once."""
+
+Message = tuple[str, str, bytes]
+"""Subject, header block as text, and payload."""
 
 
 class Outbox:
@@ -32,8 +36,7 @@ class Outbox:
         self._transport: asyncio.WriteTransport | None = None
         self._commands: list[bytes] = []
         """In pieces, which are put together when they are written."""
-        self._relaxed: list[bytes] = []
-        self._relaxed_size = 0
+        self._relaxed: list[Message] = []
         self._size = 0
         """Bytes of commands, and those that the transport hadn't sent when it was last asked."""
         self._planned = False
@@ -44,7 +47,7 @@ class Outbox:
         """Write to this transport from now on; bytes that waited for another one are dropped."""
         self._commands.clear()
         self._relaxed.clear()
-        self._size = self._relaxed_size = 0
+        self._size = 0
         self._transport = transport
         self.max_payload = max_payload
 
@@ -63,9 +66,7 @@ class Outbox:
             self._planned = True
             asyncio.get_running_loop().call_soon(self.write)
 
-    def publish(
-        self, subject: str, payload: bytes, reply: str = "", headers: bytes = b"", *, relaxed: bool = False
-    ) -> None:
+    def publish(self, subject: str, payload: bytes, reply: str = "", headers: bytes = b"") -> None:
         """As `Link.publish`."""
         if self._transport is None:
             raise BusDisconnected(self.reason)
@@ -77,19 +78,28 @@ class Outbox:
         size += len(verb) + 2
         if self._size + size > UNSENT_LIMIT:
             self._make_room(size)
-        if relaxed:
-            self._relaxed += (verb, headers, payload, b"\r\n")
-            self._relaxed_size += size
-            if self._relaxed_size > RELAXED_BYTES:
-                self.write_all()
-            elif self._later is None:
-                self._later = asyncio.get_running_loop().call_later(RELAXED_S, self.write_all)
-            return
         self._commands += (verb, headers, payload, b"\r\n")
         self._size += size
         if not self._planned and not self.held:
             self._planned = True
             asyncio.get_running_loop().call_soon(self.write)
+
+    def publish_relaxed(self, subject: str, headers: str, payload: bytes) -> None:
+        """As `Link.publish_relaxed`."""
+        size = len(payload) + len(headers)
+        if size > self.max_payload or self._transport is None or self._size > UNSENT_LIMIT:
+            self._check(size, size)
+        self._relaxed.append((subject, headers, payload))
+        if self._later is None:
+            self._later = asyncio.get_running_loop().call_later(RELAXED_S, self.write_all)
+        elif len(self._relaxed) >= MOST_RELAXED:
+            self.write_all()
+
+    def publish_all(self, messages: Sequence[Message]) -> None:
+        """As `Link.publish_all`."""
+        sizes = [len(headers) + len(payload) for _, headers, payload in messages]
+        self._check(max(sizes), sum(sizes))
+        self.put(b"".join(_commands(messages)))
 
     def write(self) -> None:
         """Write everything that waits and isn't relaxed."""
@@ -114,15 +124,31 @@ class Outbox:
             self._later.cancel()
             self._later = None
             self._hastened = False
-        self._commands += self._relaxed
+        self._commands += _commands(self._relaxed)
         self._relaxed = []
-        self._relaxed_size = 0
         self.write()
+
+    def _check(self, largest: int, size: int) -> None:
+        """Raise what `Link.publish` raises for messages of this size together, the largest of this one."""
+        if self._transport is None:
+            raise BusDisconnected(self.reason)
+        if largest > self.max_payload:
+            raise PayloadTooLarge(self.max_payload, largest)
+        if self._size + size > UNSENT_LIMIT:
+            self._make_room(size)
 
     def _make_room(self, size: int) -> None:
         """Ask the transport how much it has sent since. Raises BusCongested when a command of this size is too much."""
         unsent = self._transport.get_write_buffer_size() if self._transport else 0
         self._size = sum(map(len, self._commands)) + unsent
-        waiting = self._size + self._relaxed_size
-        if waiting + size > UNSENT_LIMIT:
-            raise BusCongested(waiting, UNSENT_LIMIT)
+        if self._size + size > UNSENT_LIMIT:
+            raise BusCongested(self._size, UNSENT_LIMIT)
+
+
+def _commands(messages: Iterable[Message]) -> list[bytes]:
+    """The commands that publish messages, in pieces."""
+    pieces: list[bytes] = []
+    for subject, headers, payload in messages:
+        head = len(headers) if headers.isascii() else len(headers.encode())
+        pieces += (f"HPUB {subject} {head} {head + len(payload)}\r\n{headers}".encode(), payload, b"\r\n")
+    return pieces
