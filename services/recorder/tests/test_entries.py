@@ -11,7 +11,7 @@ from pointsman_contracts.regret import JudgedChoice, JudgedRequest, RequestsJudg
 from pointsman_contracts.response import ResponseCompleted, Usage
 from pointsman_contracts.usage import UsageRecord
 from pointsman_recorder.domain.entry import JUDGED, RecordedEvent, entry
-from pointsman_recorder.domain.usage_record import cost_of, counted, day_of, record_of
+from pointsman_recorder.domain.usage_record import cost_of, counted, day_of, encoded, record_of
 
 COMPLETED = ResponseCompleted(
     request_id="r-1",
@@ -31,7 +31,7 @@ KIND = ResponseCompleted.address.type_id
 
 
 def record(completed: ResponseCompleted) -> UsageRecord:
-    return UsageRecord.decode(record_of(completed.encode()).encode())
+    return UsageRecord.decode(encoded(record_of(completed.encode())))
 
 
 def test_an_event_is_kept_with_what_the_ledger_is_owed_for_it() -> None:
@@ -174,7 +174,7 @@ def test_a_record_is_the_same_whichever_way_its_event_is_read(completed: Respons
     slowly = record_of(body.replace(b'"status":%d' % completed.status, b'"status":"%d"' % completed.status))
     quickly = record_of(body)
     assert quickly == slowly
-    assert UsageRecord.decode(quickly.encode()) == UsageRecord.decode(slowly.encode())
+    assert UsageRecord.decode(encoded(quickly)) == UsageRecord.decode(encoded(slowly))
     assert counted([quickly]) == counted([slowly])
 
 

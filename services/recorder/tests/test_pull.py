@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator
 import pytest
 
 from pointsman_recorder.adapters.confirmations import Confirmations, NotWritten
-from pointsman_recorder.adapters.pull import BATCH, Missed, Pull
+from pointsman_recorder.adapters.pull import BATCH, Missed, Pull, place_of
 from pointsman_runtime.bus.link import Link
 from pointsman_testing import eventually
 from pointsman_testing.memory_nats import MemoryNats
@@ -33,6 +33,9 @@ class Server:
         for number in range(first, last + 1):
             to = f"$JS.ACK.{domain}S.c.1.{1000 + number}.{number}.1700000000000000000.{last - number}"
             self._link.publish(self._to, f"{number}".encode(), to + (".token" if domain else ""))
+
+    def intrude(self) -> None:
+        self._link.publish(self._to, b"2", "some.subject")
 
     def say(self, status: str) -> None:
         self._link.publish(self._to, b"", "", f"NATS/1.0 {status}\r\n\r\n".encode())
@@ -60,12 +63,12 @@ async def test_messages_come_in_order_with_their_places(server_and_pull: tuple[S
     await eventually(lambda: server.asked == [BATCH])
     server.give(1, 3, domain)
     taken = await reading
-    assert [(each.payload, each.sequence, each.stored_ms(), each.following) for each in taken] == [
-        (b"1", 1001, 1_700_000_000_000, 2),
-        (b"2", 1002, 1_700_000_000_000, 1),
-        (b"3", 1003, 1_700_000_000_000, 0),
+    assert [(payload, place_of((subject, reply, headers, payload))) for subject, reply, headers, payload in taken] == [
+        (b"1", (1001, 1, 1_700_000_000_000_000_000, 2)),
+        (b"2", (1002, 2, 1_700_000_000_000_000_000, 1)),
+        (b"3", (1003, 3, 1_700_000_000_000_000_000, 0)),
     ]
-    assert taken[-1].acknowledge.startswith(f"$JS.ACK.{domain}S.c.1.1003.3.")
+    assert taken[-1][1].startswith(f"$JS.ACK.{domain}S.c.1.1003.3.".encode())
 
 
 async def test_a_full_batch_waits_for_no_more_and_room_is_filled_again(server_and_pull: tuple[Server, Pull]) -> None:
@@ -78,7 +81,33 @@ async def test_a_full_batch_waits_for_no_more_and_room_is_filled_again(server_an
     reading = asyncio.ensure_future(pull.next())
     await eventually(lambda: server.asked == [BATCH, BATCH])
     server.give(6 + BATCH, 6 + BATCH)
-    assert [each.sequence for each in await reading] == [1006 + BATCH]
+    assert [place_of(each).sequence for each in await reading] == [1006 + BATCH]
+
+
+async def test_messages_that_are_expected_wait_for_no_others(
+    server_and_pull: tuple[Server, Pull], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("pointsman_recorder.adapters.pull.GATHER_S", 60.0)
+    server, pull = server_and_pull
+    pull.open("S", "c", 0)
+    for first, last in ((1, 3), (4, 4)):
+        pull.expect(last - first + 1)
+        reading = asyncio.ensure_future(pull.next())
+        await eventually(lambda: server.asked)
+        server.give(first, last)
+        async with asyncio.timeout(30):
+            assert len(await reading) == last - first + 1
+
+
+async def test_a_message_of_another_sender_is_reported(server_and_pull: tuple[Server, Pull]) -> None:
+    server, pull = server_and_pull
+    pull.open("S", "c", 0)
+    reading = asyncio.ensure_future(pull.next())
+    await eventually(lambda: server.asked)
+    server.give(1, 1)
+    server.intrude()
+    with pytest.raises(Missed, match="another sender"):
+        await reading
 
 
 async def test_a_message_that_was_lost_on_its_way_is_reported(server_and_pull: tuple[Server, Pull]) -> None:

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from pointsman_contracts import headers
 from pointsman_runtime.bus import message_headers
-from pointsman_runtime.bus.wire import CONTROL_LINE_LIMIT, Parser, ProtocolViolation
+from pointsman_runtime.bus.wire import CONTROL_LINE_LIMIT, Gathering, Parser, ProtocolViolation, Raw
 
 Message = tuple[str, str, bytes, bytes]
 
@@ -31,7 +31,7 @@ class Operations:
 def parser() -> tuple[Parser, list[Message], Operations]:
     got: list[Message] = []
     operations = Operations()
-    return Parser({7: lambda s, r, h, p: got.append((s, r, h, p))}, operations), got, operations
+    return Parser({b"7": lambda s, r, h, p: got.append((s, r, h, p))}, operations, {}), got, operations
 
 
 def on_the_wire(message: Message) -> bytes:
@@ -60,6 +60,26 @@ def test_messages_come_out_as_they_went_in_however_they_are_cut(sent: list[Messa
         under_test.feed(stream[start:end])
     assert got == sent
     assert operations.seen == ["ping"] * len(sent)
+
+
+@given(st.lists(messages, max_size=8), st.data())
+def test_a_gathering_has_the_same_messages(sent: list[Message], data: st.DataObject) -> None:
+    stream = b"".join(on_the_wire(message) for message in sent)
+    cuts = sorted(data.draw(st.lists(st.integers(0, len(stream)), max_size=12)))
+    gathered: list[Raw] = []
+    others: list[Message] = []
+    told: list[int] = []
+
+    def other(subject: str, reply: str, headers: bytes, payload: bytes) -> None:
+        others.append((subject, reply, headers, payload))
+
+    gathering = Gathering(gathered, lambda: told.append(len(gathered)), other)
+    under_test = Parser({}, Operations(), {b"7": gathering})
+    for start, end in zip([0, *cuts], [*cuts, len(stream)], strict=True):
+        under_test.feed(stream[start:end])
+    assert [(s.decode(), r.decode(), h, p) for s, r, h, p in gathered] == [each for each in sent if each[1]]
+    assert others == [each for each in sent if not each[1]]
+    assert told[-1:] == ([len(gathered)] if gathered else [])
 
 
 @given(st.binary(max_size=200))

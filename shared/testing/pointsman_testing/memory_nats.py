@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 
 from pointsman_runtime.bus.errors import BusDisconnected, PayloadTooLarge
 from pointsman_runtime.bus.fan_out import matches
-from pointsman_runtime.bus.wire import Receiver
+from pointsman_runtime.bus.wire import Gathering, Receiver
 
 _NO_RESPONDERS = b"NATS/1.0 503\r\n\r\n"
 
@@ -115,6 +115,18 @@ class MemoryLink:
         sid = next(self._sids)
         self._interests[sid] = (subject, queue, receiver)
         return sid
+
+    def gather(self, subject: str, gathering: Gathering) -> int:
+        """See `Link.gather`."""
+
+        def take(subject: str, reply: str, headers: bytes, payload: bytes) -> None:
+            if reply:
+                gathering.messages.append((subject.encode(), reply.encode(), headers, payload))
+                gathering.arrived()
+            else:
+                gathering.other(subject, reply, headers, payload)
+
+        return self.subscribe(subject, take)
 
     def unsubscribe(self, sid: int) -> None:
         """See `Link.unsubscribe`."""

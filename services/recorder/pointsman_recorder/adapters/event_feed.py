@@ -9,9 +9,10 @@ from nats.js.api import AckPolicy, ConsumerConfig, DeliverPolicy
 from nats.js.errors import NotFoundError
 
 from pointsman_recorder.adapters.event_headers import HeaderReader
-from pointsman_recorder.adapters.pull import BATCH, Pull, Taken
+from pointsman_recorder.adapters.pull import BATCH, Place, Pull, place_of
 from pointsman_recorder.domain.entry import RecordedEvent, entry
 from pointsman_runtime.bus.bus import Bus
+from pointsman_runtime.bus.wire import Raw
 from pointsman_runtime.jetstream.events import Events
 from pointsman_runtime.jetstream.stores import EVENT_STREAM, EVENT_SUBJECTS
 
@@ -37,13 +38,16 @@ class Unreadable(NamedTuple):
 class Batch:
     """Some events as received, and their decoded form."""
 
-    def __init__(self, last: Taken) -> None:
+    def __init__(self, last: Raw) -> None:
         self.entries: list[RecordedEvent] = []
         self.unreadable: list[Unreadable] = []
-        self.last = last
+        self.acknowledge = last[1].decode()
+        """Subject of the acknowledgement."""
+        self.behind = place_of(last).following
+        """Events that follow it."""
 
     @classmethod
-    async def of(cls, messages: list[Taken]) -> Self:
+    async def of(cls, messages: list[Raw]) -> Self:
         """Read messages, of which there is at least one; others have a turn between the pieces."""
         batch = cls(messages[-1])
         for start in range(0, len(messages), _PIECE):
@@ -51,20 +55,25 @@ class Batch:
             await asyncio.sleep(0)
         return batch
 
-    def _read(self, messages: Sequence[Taken]) -> None:
-        for message in messages:
-            kind, name, trace = _headers.read(message.headers)
-            payload = message.payload
-            read = entry(kind, name or f"{EVENT_STREAM}:{message.sequence}", payload, message.stored_ms, trace)
-            if read is None:
-                self.unreadable.append(Unreadable(message.subject, len(payload), message.sequence))
-            else:
-                self.entries.append(read)
+    def _read(self, messages: Sequence[Raw]) -> None:
+        message = messages[0]
 
-    @property
-    def behind(self) -> int:
-        """Events that follow it."""
-        return self.last.following
+        def place() -> Place:
+            return place_of(message)
+
+        def stored_ms() -> int:
+            return place().stored_ns // 1_000_000
+
+        read_headers = _headers.read
+        keep = self.entries.append
+        for message in messages:
+            subject, _, headers, payload = message
+            kind, name, trace = read_headers(headers)
+            read = entry(kind, name or f"{EVENT_STREAM}:{place().sequence}", payload, stored_ms, trace)
+            if read is not None:
+                keep(read)
+            else:
+                self.unreadable.append(Unreadable(subject.decode("utf-8", "replace"), len(payload), place().sequence))
 
 
 class EventFeed:
@@ -120,7 +129,7 @@ class EventFeed:
 
     def acknowledge(self, batch: Batch) -> None:
         """It is kept, and so is everything before it: it needn't come again."""
-        self._link.publish(batch.last.acknowledge, b"")
+        self._link.publish(batch.acknowledge, b"")
 
     def close(self) -> None:
         """Stop reading; another process continues from this place."""

@@ -8,8 +8,6 @@ from pointsman_runtime.bus import message_headers
 _TYPE_NAME: Final = f"\r\n{TYPE}:".encode()
 _ID_NAME: Final = f"\r\n{MESSAGE_ID}:".encode()
 _CRLF: Final = b"\r\n"
-_END: Final = 4
-"""Bytes after the last header."""
 _MOST_STARTS: Final = 256
 _TRACE_DIGITS: Final = 32
 
@@ -26,17 +24,15 @@ class HeaderReader:
 
     def read(self, block: bytes) -> EventHeaders:
         """The headers of a block."""
-        start = block.find(_ID_NAME)
-        if start > 0 and block.find(_CRLF, start + 1) == len(block) - _END:
-            kind = self._types.get(block[:start])
-            if kind is not None:
-                return kind, block[start + len(_ID_NAME) : -_END].strip().decode("utf-8", "replace"), None
-        else:
-            start = 0
+        start, _, rest = block.partition(_ID_NAME)
+        name, _, rest = rest.partition(_CRLF)
+        id_is_last = rest == _CRLF
+        if id_is_last and (kind := self._types.get(start)) is not None:
+            return kind, name.strip().decode("utf-8", "replace"), None
         kind = message_headers.find(block, _TYPE_NAME) or ""
         trace = message_headers.find(block, message_headers.TRACEPARENT_NAME)
-        if start and trace is None and len(self._types) < _MOST_STARTS:
-            self._types[block[:start]] = kind
+        if id_is_last and trace is None and len(self._types) < _MOST_STARTS:
+            self._types[start] = kind
         return kind, message_headers.find(block, _ID_NAME) or "", None if trace is None else _trace_of(trace)
 
 

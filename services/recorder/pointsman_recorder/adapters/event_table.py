@@ -154,7 +154,10 @@ class _Bodies:
         return self._block[place]
 
 
-def _blocks(entries: Sequence[RecordedEvent]) -> list[list[RecordedEvent]]:
+def _blocks(entries: Sequence[RecordedEvent]) -> list[Sequence[RecordedEvent]]:
+    equal = [entries[start : start + _BLOCK] for start in range(0, len(entries), _BLOCK)]
+    if all(sum([len(entry.body) for entry in block]) <= _BLOCK_BYTES for block in equal):
+        return equal
     blocks: list[list[RecordedEvent]] = [[]]
     room = _BLOCK_BYTES
     for entry in entries:
@@ -163,4 +166,4 @@ def _blocks(entries: Sequence[RecordedEvent]) -> list[list[RecordedEvent]]:
             blocks.append([])
             room = _BLOCK_BYTES - len(entry.body)
         blocks[-1].append(entry)
-    return blocks
+    return [*blocks]

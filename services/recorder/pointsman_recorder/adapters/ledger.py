@@ -20,7 +20,7 @@ from pointsman_contracts.headers import MESSAGE_ID
 from pointsman_contracts.subjects import REST, ROOT, subject
 from pointsman_contracts.usage import NO_TENANT, UsageRecord
 from pointsman_recorder.adapters.confirmations import Confirmations
-from pointsman_recorder.adapters.pull import Pull
+from pointsman_recorder.adapters.pull import Pull, place_of
 from pointsman_recorder.domain.usage_record import Owed, Record, checked
 from pointsman_recorder.settings import RecorderSettings
 from pointsman_runtime.bus import message_headers
@@ -135,13 +135,15 @@ class UsageLedger:
                     continue
                 records: list[Record] = []
                 unreadable: list[int] = []
+                take = self._written.pop
                 for message in messages:
+                    payload = message[3]
+                    written = take(payload, None)
                     try:
-                        written = self._written.pop(message.payload, None)
-                        records.append(checked(UsageRecord.decode(message.payload)) if written is None else written)
+                        records.append(checked(UsageRecord.decode(payload)) if written is None else written)
                     except ValueError:  # pydantic's is one
-                        unreadable.append(message.sequence)
-                end = messages[-1]
+                        unreadable.append(place_of(message).sequence)
+                end = place_of(messages[-1])
                 yield LedgerPage(found, records, end.sequence, end.following == 0, unreadable)
         finally:
             self._pull.close()

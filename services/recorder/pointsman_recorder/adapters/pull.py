@@ -1,17 +1,16 @@
 """A pull consumer of a stream, read in batches on the journey's connection.
 
 nats-py parses each message with regular expressions and hands it through a queue, about 25 µs of CPU; a recorder takes
-four messages a request. Protocol: https://docs.nats.io/reference/reference-protocols/nats_api_reference
+three messages a request. Protocol: https://docs.nats.io/reference/reference-protocols/nats_api_reference
 """
 
 import asyncio
 import json
-from typing import Final
-
-import msgspec
+from typing import Final, NamedTuple
 
 from pointsman_runtime.bus import message_headers
-from pointsman_runtime.bus.link import PubSub
+from pointsman_runtime.bus.link import Link
+from pointsman_runtime.bus.wire import Gathering, Raw
 
 BATCH: Final = 1024
 """Messages that are handed over at once, and that the server may send ahead."""
@@ -19,7 +18,6 @@ GATHER_S: Final = 0.2
 """Seconds that the first message of a batch waits for others: one transaction and one sync to disk serve them all."""
 LOOK_S: Final = 10.0
 """Seconds that a request for messages lives at the server; then the recorder makes another one."""
-_ACK: Final = "$JS.ACK."
 _PLAIN_TOKENS: Final = 9
 """Tokens of an acknowledgement subject without a JetStream domain; with one there are two more before the stream."""
 _PENDING_NAME: Final = b"\r\nNats-Pending-Messages:"
@@ -27,37 +25,25 @@ _ENDED: Final = ("404", "408")
 """Statuses of a request for messages that came to its end without all that it asked for."""
 
 
-class Taken(msgspec.Struct, frozen=True, gc=False):
-    """One message of the stream."""
+class Place(NamedTuple):
+    """The numbers of a message, which are tokens of its reply subject: its acknowledgement goes there."""
 
-    subject: str
-    headers: bytes
-    payload: bytes
-    acknowledge: str
-    """Subject that its acknowledgement goes to; the message's numbers are tokens of it."""
+    sequence: int
+    """In the stream."""
+    delivery: int
+    """Among the deliveries of the consumer, without gaps."""
+    stored_ns: int
+    """When the stream got it, unix nanoseconds."""
+    following: int
+    """Messages of the stream that follow it."""
 
-    @property
-    def sequence(self) -> int:
-        """Its place in the stream."""
-        return self._number(0)
 
-    @property
-    def delivery(self) -> int:
-        """Its place among the deliveries of the consumer, without gaps."""
-        return self._number(1)
-
-    @property
-    def following(self) -> int:
-        """Messages of the stream that follow it."""
-        return self._number(3)
-
-    def stored_ms(self) -> int:
-        """When the stream got it, unix milliseconds."""
-        return self._number(2) // 1_000_000
-
-    def _number(self, place: int) -> int:
-        tokens = self.acknowledge.split(".")
-        return int(tokens[place + (5 if len(tokens) == _PLAIN_TOKENS else 7)])
+def place_of(message: Raw) -> Place:
+    """A message's place. Raises ValueError for one that no stream sent."""
+    tokens = message[1].split(b".")
+    first = 5 if len(tokens) == _PLAIN_TOKENS else 7
+    sequence, delivery, stored_ns, following = map(int, tokens[first : first + 4])
+    return Place(sequence, delivery, stored_ns, following)
 
 
 class Missed(Exception):
@@ -67,7 +53,7 @@ class Missed(Exception):
 class Pull:
     """One consumer from `open` to `close`. Every message arrives once and in order, or `next` raises Missed."""
 
-    def __init__(self, link: PubSub, inbox: str) -> None:
+    def __init__(self, link: Link, inbox: str) -> None:
         """`inbox`: a subject for the messages that nothing else subscribes to."""
         self._link = link
         self._inbox = inbox
@@ -78,7 +64,7 @@ class Pull:
         self._delivered = 0
         self._asked = 0
         """Messages that the server may send, and those of them that came and weren't handed over."""
-        self._taken: list[Taken] = []
+        self._taken: Final[list[Raw]] = []
         self._enough = BATCH
         """Messages that wait for no others."""
         self._failure = ""
@@ -92,8 +78,8 @@ class Pull:
         self._deliver_to = f"{self._inbox}.{self._lives}"
         self._delivered = delivered
         self._failure = ""
-        self._taken = []
-        self._sid = self._link.subscribe(self._deliver_to, self._receive)
+        self._taken.clear()
+        self._sid = self._link.gather(self._deliver_to, Gathering(self._taken, self._arrived, self._told))
         self.renew()
 
     def close(self) -> None:
@@ -113,7 +99,7 @@ class Pull:
         if len(self._taken) >= self._enough:
             self._full.set()
 
-    async def next(self) -> list[Taken]:
+    async def next(self) -> list[Raw]:
         """The next messages in order; empty when none came for `LOOK_S`, or the server was away.
 
         Raises Missed, and what `Link.publish` raises.
@@ -135,14 +121,15 @@ class Pull:
                 pass  # the batch is complete for now
         if self._failure:
             raise Missed(self._failure)
-        taken, self._taken = self._taken, []
+        taken = self._taken.copy()
+        self._taken.clear()
         # Of those that were expected, some may still come; then they wait for others again.
         self._enough = BATCH
         self._asked -= len(taken)
         self._delivered += len(taken)
         # Numbers of deliveries have no gaps: where the last one is another, a message was lost on its way.
-        if taken and taken[-1].delivery != self._delivered:
-            raise Missed(f"of the consumer's messages up to {taken[-1].delivery}, not all arrived")
+        if taken and (last := _delivery_of(taken[-1])) != self._delivered:
+            raise Missed(f"of the consumer's messages up to {last}, not all arrived")
         return taken
 
     def _ask(self) -> None:
@@ -155,19 +142,14 @@ class Pull:
             self._link.publish(self._ask_at, request.encode(), self._deliver_to)
             self._asked += free
 
-    def _receive(self, subject: str, reply: str, headers: bytes, payload: bytes) -> None:
-        if not reply.startswith(_ACK):
-            self._told(headers)
-            return
-        self._taken.append(Taken(subject, headers, payload, reply))
-        waiting = len(self._taken)
-        if waiting == 1:
-            self._some.set()
-        elif waiting == self._enough:
+    def _arrived(self) -> None:
+        self._some.set()
+        if len(self._taken) >= self._enough:
             self._full.set()
 
-    def _told(self, headers: bytes) -> None:
+    def _told(self, subject: str, reply: str, headers: bytes, payload: bytes) -> None:
         """The server's status message about a request for messages."""
+        del subject, reply, payload
         status = message_headers.status(headers)
         if status in _ENDED:
             left = message_headers.find(headers, _PENDING_NAME)
@@ -181,3 +163,10 @@ class Pull:
         self._failure = self._failure or words
         self._some.set()
         self._full.set()
+
+
+def _delivery_of(message: Raw) -> int:
+    try:
+        return place_of(message).delivery
+    except ValueError:
+        raise Missed("another sender's message came among the consumer's") from None

@@ -12,7 +12,7 @@ from pointsman_contracts.response import ResponseCompleted
 from pointsman_recorder.domain.numbers import MOST, Number
 from pointsman_recorder.domain.reading import reader
 from pointsman_recorder.domain.regret_sums import RegretRow, regret_rows
-from pointsman_recorder.domain.usage_record import Owed, record_of
+from pointsman_recorder.domain.usage_record import Owed, encoded, record_of
 
 
 class RecordedEvent(msgspec.Struct, frozen=True, gc=False):
@@ -61,7 +61,7 @@ def entry(
     try:
         if kind == COMPLETED:
             record = record_of(body)
-            owed = Owed(record.key, record.identity.tenant, record.encode(), record)
+            owed = Owed(record.key, record.identity.tenant, encoded(record), record)
             return RecordedEvent(name, record.request_id, record.at_ms, kind, body, owed, (), trace)
         regret = regret_rows(RequestsJudged.decode(body)) if kind == JUDGED else ()
         head = _read(body)

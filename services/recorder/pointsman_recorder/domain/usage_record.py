@@ -82,7 +82,8 @@ class _QuickEnd(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     served: str | None = None
 
 
-_encoded: Final = msgspec.json.Encoder().encode
+encoded: Final = msgspec.json.Encoder().encode
+"""The message of a `MadeRecord`."""
 
 
 class MadeRecord(msgspec.Struct, frozen=True, gc=False, omit_defaults=True, kw_only=True):
@@ -102,10 +103,6 @@ class MadeRecord(msgspec.Struct, frozen=True, gc=False, omit_defaults=True, kw_o
     usage: _QuickUsage
     cost: float | None = None
     cost_nanos: int | None = None
-
-    def encode(self) -> bytes:
-        """The message."""
-        return _encoded(self)
 
 
 Record = UsageRecord | MadeRecord

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
-from pointsman_runtime.bus.wire import Receiver
+from pointsman_runtime.bus.wire import Gathering, Receiver
 
 
 class PubSub(Protocol):
@@ -59,6 +59,10 @@ class Link(PubSub, Protocol):
 
     def open(self) -> None:
         """Begin to connect, and keep at it until `close`. Doesn't wait."""
+        ...
+
+    def gather(self, subject: str, gathering: Gathering) -> int:
+        """As `subscribe`, of messages that a gathering takes."""
         ...
 
     def stop_delivery(self, sid: int) -> None:

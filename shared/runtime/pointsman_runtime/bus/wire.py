@@ -5,10 +5,13 @@ line. Protocol: https://docs.nats.io/reference/reference-protocols/nats-protocol
 """
 
 from collections.abc import Callable
-from typing import Final, Protocol
+from typing import Final, NamedTuple, Protocol
 
 Receiver = Callable[[str, str, bytes, bytes], None]
 """Called with subject, reply subject (may be empty), header block (may be empty) and payload."""
+
+Raw = tuple[bytes, bytes, bytes, bytes]
+"""A message as it came: subject, reply subject, header block and payload."""
 
 CONTROL_LINE_LIMIT: Final = 1 << 20
 """Longest control line in bytes. INFO of a large cluster is the longest there is."""
@@ -18,6 +21,17 @@ _CRLF = b"\r\n"
 
 class ProtocolViolation(Exception):
     """The server sent something that isn't the NATS protocol."""
+
+
+class Gathering(NamedTuple):
+    """Takes the messages of a subscription that has many. It costs half of a receiver, which is called for each."""
+
+    messages: list[Raw]
+    """Gets those with a reply subject."""
+    arrived: Callable[[], None]
+    """Called with those that arrived together, and as long as earlier ones are still in `messages`."""
+    other: Receiver
+    """Called for each message without a reply subject."""
 
 
 class Operations(Protocol):
@@ -32,9 +46,13 @@ class Operations(Protocol):
 class Parser:
     """Turns bytes into calls of receivers, by subscription id. Messages for unknown ids are dropped."""
 
-    def __init__(self, receivers: dict[int, Receiver], operations: Operations) -> None:
+    def __init__(
+        self, receivers: dict[bytes, Receiver], operations: Operations, gatherings: dict[bytes, Gathering]
+    ) -> None:
+        """Receivers and gatherings by the ids of their subscriptions, in digits."""
         self._receivers = receivers
         self._operations = operations
+        self._gatherings = gatherings
         # Chunks of a message that isn't whole yet are joined once, when `_needed` bytes are here: a body of
         # 8 MiB arrives in a hundred chunks.
         self._chunks: list[bytes] = []
@@ -50,9 +68,15 @@ class Parser:
                 return
             data = b"".join(self._chunks)
             self._chunks.clear()
+        self._parse(data)
+        for gathering in self._gatherings.values():
+            if gathering.messages:
+                gathering.arrived()
+
+    def _parse(self, data: bytes) -> None:
         end = len(data)
         position = 0
-        receivers = self._receivers
+        receivers, gatherings = self._receivers, self._gatherings
         while position < end:
             line_end = data.find(_CRLF, position)
             if line_end < 0:
@@ -60,43 +84,49 @@ class Parser:
                     raise ProtocolViolation("control line without an end")
                 self._keep(data, position, end - position + 1)
                 return
-            first = data[position]
             body = line_end + 2
-            if first != 0x48 and first != 0x4D:
-                self._operation(data[position:line_end])
-                position = body
-                continue
             # A server passes on subjects with other blanks in them, and with bytes that aren't text.
             words = data[position:line_end].split(b" ")
+            word = words[0]
             reply = b""
             try:
-                if first == 0x48:  # HMSG <subject> <sid> [reply] <header size> <size>
+                if word == b"HMSG":  # <subject> <sid> [reply] <header size> <size>
                     if len(words) == 6:
                         _, subject, number, reply, headers_size, size = words
                     else:
                         _, subject, number, headers_size, size = words
                     headers_end = body + int(headers_size)
-                else:  # MSG <subject> <sid> [reply] <size>
+                elif word == b"MSG":  # <subject> <sid> [reply] <size>
                     if len(words) == 5:
                         _, subject, number, reply, size = words
                     else:
                         _, subject, number, size = words
                     headers_end = body
-                sid = int(number)
+                else:
+                    self._operation(data[position:line_end])
+                    position = body
+                    continue
                 message_end = body + int(size)
             except ValueError as error:
                 raise ProtocolViolation("malformed control line") from error
             if message_end + 2 > end:
                 self._keep(data, position, message_end + 2 - position)
                 return
-            receiver = receivers.get(sid)
-            if receiver is not None:
+            if (receiver := receivers.get(number)) is not None:
                 receiver(
                     subject.decode("utf-8", "replace"),
                     reply.decode("utf-8", "replace") if reply else "",
                     data[body:headers_end],
                     data[headers_end:message_end],
                 )
+            elif (gathering := gatherings.get(number)) is not None:
+                if reply:
+                    gathering.messages.append((subject, reply, data[body:headers_end], data[headers_end:message_end]))
+                else:
+                    headers, payload = data[body:headers_end], data[headers_end:message_end]
+                    gathering.other(subject.decode("utf-8", "replace"), "", headers, payload)
+            elif not number.isdigit():
+                raise ProtocolViolation("malformed control line")
             position = message_end + 2
 
     def _keep(self, data: bytes, position: int, needed: int) -> None:
