@@ -1,8 +1,9 @@
 """`RequestScheduled`, encoded directly from the columns that a decision was made by: every candidate, the filter that
 removed it, and the scores of the others."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
+from itertools import chain
 from operator import attrgetter, itemgetter
 from typing import Final, TypeAlias
 
@@ -157,15 +158,18 @@ def _few(run: Run, sight: Sight) -> Fields:
     now = sight.now
     figures: list[list[float]] = sight.figures.tolist()
     heard, kv_usage, running, waiting, matched = figures
-    scores: Mapping[str, Sequence[float | None]] = {}
-    totals: Sequence[float | None] = []
-    if run.scores is not None:
-        rows = run.candidates.rows
-        *columns, totals = map(_rounded, run.scores)
-        if rows is not None:
-            count, places = len(sight.workers), _whole(rows)
-            *columns, totals = [_in_place(column, places, count) for column in (*columns, totals)]
-        scores = dict(zip(run.weights, columns, strict=True))
+    columns: Sequence[Sequence[float | None]] = ()
+    totals: Sequence[float | None] = ()
+    rows = run.candidates.rows
+    if run.scores is None:
+        kv_usage = _rounded(kv_usage)
+    elif rows is None:
+        # All in one pass, which the columns share.
+        *columns, totals, kv_usage = zip(*(_rounded_one_by_one((*run.scores, kv_usage)),) * len(heard), strict=True)
+    else:
+        count, places = len(heard), _whole(rows)
+        *columns, totals = [_in_place(_rounded(column), places, count) for column in run.scores]
+        kv_usage = _rounded(kv_usage)
     if NEVER in heard:
         ages_ms = [-1.0 if at == NEVER else round((now - at) * 10_000.0) / 10.0 for at in heard]
     else:
@@ -176,9 +180,9 @@ def _few(run: Run, sight: Sight) -> Fields:
         "ages_ms": ages_ms,
         "running": [*map(int, running)],
         "waiting": [*map(int, waiting)],
-        "kv_usage": _rounded(kv_usage),
+        "kv_usage": kv_usage,
         "matched_tokens": [*map(int, matched)],
-        "scores": scores,
+        "scores": dict(zip(run.weights, columns, strict=True)) if columns else {},
         "totals": totals,
         "filtered": _filtered(run, sight, None) if run.removed else {},
         "opaque": _opaque(sight, None) if sight.opaque else (),
@@ -187,8 +191,13 @@ def _few(run: Run, sight: Sight) -> Fields:
 
 
 def _rounded(column: Iterable[float]) -> list[float]:
-    """To `_DIGITS`, by calls that cost less than a loop."""
-    return [*map(_UNSCALED, map(round, map(_SCALED, column)))]
+    """To `_DIGITS`."""
+    return [*_rounded_one_by_one((column,))]
+
+
+def _rounded_one_by_one(columns: Iterable[Iterable[float]]) -> Iterator[float]:
+    """The values of all columns, to `_DIGITS`, by calls that cost less than a loop."""
+    return map(_UNSCALED, map(round, map(_SCALED, chain.from_iterable(columns))))
 
 
 def _in_place(column: Sequence[float], places: Sequence[int], count: int) -> list[float | None]:

@@ -137,7 +137,6 @@ ProfileHandler.pick, finished: decode
 Decider.wanted decider
   Scorer.score scorer: 4 candidates
   Picker.pick picker
-ProfileHandler.pick, finished: decode, prefill
 ProfileHandler.process_results
 PreRequest.prepare pre-request
 ResponseObserver.chosen answer at w3

@@ -2,11 +2,14 @@
 
 from collections.abc import Collection, Mapping, Sequence
 
+import numpy as np
 import pytest
 
 from pointsman_core.config import ConfigError, SchedulingPolicy, load
 from pointsman_plugins.registry import Registry
-from pointsman_plugins.scheduling.points import ProfileHandler
+from pointsman_plugins.scheduling.arrays import Scores
+from pointsman_plugins.scheduling.candidates import Candidates
+from pointsman_plugins.scheduling.points import Picker, ProfileHandler
 from pointsman_plugins.scheduling.request import ScheduleRequest
 from pointsman_plugins.scheduling.run import Run, Selection
 from pointsman_scheduler.domain.outcome import Scheduled
@@ -99,3 +102,35 @@ def test_equal_candidates_have_equal_totals_wherever_they_stand(count: int) -> N
         scores = bench.scores(request)
         assert len(set(scores.values())) == 1, step
         bench.pool.books.completed(request.key, bench.now, ok=True)
+
+
+class _Last(Picker):
+    type_name = "last"
+
+    def pick(self, request: ScheduleRequest, candidates: Candidates, totals: Scores) -> Sequence[int]:
+        kinds.append(type(totals))
+        return [len(totals) - 1]
+
+
+class _LastOfList(_Last):
+    type_name = "last-of-list"
+    takes_lists = True
+
+
+kinds: list[type] = []
+
+
+@pytest.mark.parametrize(
+    ("picker", "count", "kind"),
+    [("last", 3, np.ndarray), ("last", 70, np.ndarray), ("last-of-list", 3, list), ("last-of-list", 70, np.ndarray)],
+)
+def test_a_picker_gets_an_array_unless_it_takes_the_list_of_a_few(picker: str, count: int, kind: type) -> None:
+    extended = registries()._replace(pickers=Registry(Picker, (_Last, _LastOfList)))
+    settings = SchedulingPolicy.model_validate({"scorers": ["queue"], "picker": picker})
+    bench = Bench()
+    bench.join(*[f"w{number:02}" for number in range(count)])
+    kinds.clear()
+    outcome = bench.pool.decide(bench.request(), bench.now, 1, compile_policy("last", settings, extended))
+    assert isinstance(outcome, Scheduled)
+    assert outcome.endpoints[0].name == f"w{count - 1:02}"
+    assert kinds == [kind]

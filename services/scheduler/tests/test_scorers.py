@@ -21,6 +21,7 @@ from pointsman_scheduler.plugins import SCORERS, registries
 from pointsman_scheduler.plugins.filters.narrowing import SloHeadroom, SloHeadroomParams
 from pointsman_scheduler.plugins.producers.latency import PREDICTED_ITL_MS, PREDICTED_TTFT_MS
 from pointsman_scheduler.plugins.scorers.latency import PredictedLatency, PredictedLatencyParams
+from pointsman_scheduler.plugins.scorers.load import fewest_first
 from pointsman_scheduler.testing import Bench
 
 
@@ -428,3 +429,13 @@ def test_a_scorer_gets_its_declared_inputs_and_nothing_else() -> None:
         policy = compile_policy("default", settings, registries())
         produced = {key.name for producer in policy.producers for key in producer.produces} | {"matched-tokens"}
         assert {key.name for key in scorer.consumes} <= produced
+
+
+@pytest.mark.parametrize("count", [1, 2, 8, 100])
+@pytest.mark.parametrize("scale", [1e-300, 1.0, 3e307])
+def test_the_fewest_first_are_scored_from_one_to_zero_without_clamping(count: int, scale: float) -> None:
+    dice = np.random.default_rng(count)
+    for _ in range(100):
+        scores = np.array(fewest_first(dice.random(count) * scale))
+        assert scores.max() == 1.0
+        assert scores.min() == (0.0 if count > 1 else 1.0)

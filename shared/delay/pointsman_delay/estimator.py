@@ -254,10 +254,10 @@ class DelayEstimator:
         ahead = max(LEAST_AHEAD, usual)
         return ask(
             now,
-            float(prompt),
-            output if max_output is None or max_output > output else float(max_output),
+            prompt,
+            output if max_output is None or max_output > output else max_output,
             output,
-            float(self.batch_tokens),
+            self.batch_tokens,
             weight,
             ahead,
             weight * (ahead - min(least_queued, usual)),

@@ -259,9 +259,9 @@ def delays(
         uncached = prompt - hit
         total = waiting + uncached
         if total < budget:
+            after_passes = 1.0
             after = total * (linear + square * total) + prefill + pairs * uncached * (hit + 0.5 * uncached)
             ttft = (free_at - now + turn if free_at > now else turn) + after + step
-            further = 1.0 - passes
         else:
             filled = total // budget
             rest = total - filled * budget
@@ -269,7 +269,6 @@ def delays(
             after = rest * (linear + square * rest) + filled * full_pass + prefill * after_passes
             after += pairs * uncached * (hit + 0.5 * uncached)
             ttft = (free_at - now + turn if free_at > now else turn) + after + after_passes * step
-            further = after_passes - passes
         work = after - before
         if room < prompt_and_answer:
             ttft += (prompt_and_answer - room) * stall * others
@@ -280,7 +279,7 @@ def delays(
             ttft += shared * (joined * (linear + square * joined) - joined_ms)
         price = there + coming
         cost = weight * ttft + price * work + output * (own_step + company) + slows_each * slowed
-        cost -= spared * further
+        cost -= spared * (after_passes - passes)
         if hit < best:
             cost -= worth * (best - hit) / uncached * work * (price + weight)
         costs.append(cost * speed)

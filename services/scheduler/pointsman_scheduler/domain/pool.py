@@ -147,8 +147,8 @@ class PoolScheduler:
         runs: list[Run] = []
         try:
             # Each turn runs a profile that hasn't run, so the number of profiles bounds the loop.
-            profiles, finished = policy.profiles, -1
-            while len(results) != finished and (names := policy.handler.pick(request, profiles, results)):
+            profiles, handler, finished = policy.profiles, policy.handler, -1
+            while finished < len(results) < len(profiles) and (names := handler.pick(request, profiles, results)):
                 finished = len(results)
                 for name in names:
                     if name not in results:
@@ -159,7 +159,7 @@ class PoolScheduler:
                         results[name] = run if run.chosen else None
             if not runs:
                 raise BROKEN.refusal(f"No scheduling profile ran for request {request.request_id}.")
-            selection = policy.handler.process_results(request, results)
+            selection = handler.process_results(request, results)
             if selection is None:
                 raise self._refusal(runs)
         except Refusal as refusal:
@@ -219,14 +219,14 @@ class PoolScheduler:
         # the answer's.
         if request.lora is not None or request.attempt > 1 or selection.legs or request.workers is not None:
             return False
-        if not self.binder.counts(self.fleet.names):
+        binder, names, primary = self.binder, self.fleet.names, selection.primary
+        if not binder.counts(names):
             return False
-        now_ms, row = now * 1000.0, selection.primary.chosen[0]
-        if not self.binder.holds(row, request.prompt_tokens - matched.item(row), now_ms, late):
+        now_ms, row = now * 1000.0, primary.chosen[0]
+        if not binder.holds(row, request.prompt_tokens - matched.item(row), now_ms, late):
             return False
-        rows = selection.primary.candidates.rows
-        chosen = None if rows is None else rows.tolist()
-        self.binder.put(request, now_ms, matched, chosen, row, self.fleet.names, late)
+        rows = primary.candidates.rows
+        binder.put(request, now_ms, matched, None if rows is None else rows.tolist(), row, names, late)
         return True
 
     def known_bad(self, now: float) -> bool:
@@ -265,27 +265,27 @@ class PoolScheduler:
     ) -> list[Hold]:
         """Put the choice on the books. `former`: the request's reservation for its answer."""
         holds: list[Hold] = []
-        blocks = request.blocks.tobytes()
+        tokens, blocks, books, legs = request.prompt_tokens, request.blocks, self.books, selection.legs
+        packed = blocks.tobytes()
         as_matched = True
-        for leg, run in (("", selection.primary), *selection.legs.items()):
+        for leg, run in (("", selection.primary), *legs.items()) if legs else (("", selection.primary),):
             row = run.chosen[0]
             worker = sight.workers[row]
             if leg:
-                former = self.books.of(request.key, leg)
+                former = books.of(request.key, leg)
             if former is not None:
                 if former.worker is worker:
                     continue
-                self.books.take_off(former, now)
+                books.take_off(former, now)
                 as_matched = False
             matched = int(sight.figures.item(MATCHED, row))
-            uncached = max(0, request.prompt_tokens - matched) if leg == selection.prompt_leg else 0
             hold = Hold(
-                request.request_id, worker, now, leg, request.edge, self.scheduler, request.attempt,
-                request.prompt_tokens, uncached, request.max_output_tokens or 0, request.block_tokens,
-                blocks, request.blocks_precise, request.lora, request.session, selection.rank,
+                request.request_id, worker, now, leg, request.edge, self.scheduler, request.attempt, tokens,
+                max(0, tokens - matched) if leg == selection.prompt_leg else 0, request.max_output_tokens or 0,
+                request.block_tokens, packed, request.blocks_precise, request.lora, request.session, selection.rank,
                 request.stream,
             )  # fmt: skip
-            self.books.put(hold, now, request.blocks, matched // request.block_tokens if as_matched else 0)
+            books.put(hold, now, blocks, matched // request.block_tokens if as_matched else 0)
             as_matched = False  # a reservation may take memory from what other workers hold
             holds.append(hold)
         return holds

@@ -33,6 +33,7 @@ class CompiledProfile:
         self._always: Final = [each for each in filters if each.only_for is None]
         """The filters that are asked about every request."""
         self._weighed: Final = [(scorer, scorer.only_for, weight) for scorer, weight in scorers]
+        self._picks_lists: Final = picker.takes_lists
         self._weights: Final[Floats] = np.array([[weight] for _, weight in scorers]).reshape(-1, 1)
 
     def run(self, request: ScheduleRequest, everyone: Candidates) -> Run:
@@ -54,9 +55,13 @@ class CompiledProfile:
                 run.error = f"{each.name} left no candidate"
                 run.exhausted = each.exhausted
                 return run
-        weigh = self._weigh_few if candidates.size <= FEW else self._weigh_many
-        run.scores, totals = weigh(request, candidates)
-        picked = self.picker.pick(request, candidates, totals)
+        count = candidates.size
+        if count <= FEW:
+            run.scores = table = self._weigh_few(request, candidates, count)
+            totals = table[-1] if self._picks_lists else np.array(table[-1])
+        else:
+            run.scores, totals = self._weigh_many(request, candidates)
+        picked = self.picker.pick(request, candidates, totals)  # pyright: ignore[reportArgumentType] - a list where told
         run.chosen = list(picked) if candidates.rows is None else [candidates.row(index) for index in picked]
         if not run.chosen:
             run.error = f"{self.picker.name} picked no worker"
@@ -70,8 +75,7 @@ class CompiledProfile:
     # different ways, so equal candidates would have totals that differ in their last digit, and other ones on another
     # machine.
 
-    def _weigh_few(self, request: ScheduleRequest, candidates: Candidates) -> tuple[Table, Floats]:
-        count = candidates.size
+    def _weigh_few(self, request: ScheduleRequest, candidates: Candidates, count: int) -> list[list[float]]:
         table: list[list[float]] = []
         totals = [0.0] * count
         clamp = False
@@ -80,9 +84,10 @@ class CompiledProfile:
                 column = [1.0] * count
                 totals = [*map(add, totals, repeat(weight))]
             else:
-                given = scorer.score(request, candidates)
-                column = given if isinstance(given, list) and len(given) == count else _listed(given, count)
-                if min(column) < 0.0 or max(column) > 1.0:
+                column = scorer.score(request, candidates)
+                if not isinstance(column, list) or len(column) != count:
+                    column = _listed(column, count)
+                if not scorer.bounded and (min(column) < 0.0 or max(column) > 1.0):
                     clamp = True
                 totals = [*map(add, totals, map(mul, repeat(weight), column))]
             table.append(column)
@@ -93,7 +98,7 @@ class CompiledProfile:
             for (_, _, weight), column in zip(self._weighed, table, strict=True):
                 totals = [*map(add, totals, map(mul, repeat(weight), column))]
         table.append(totals)
-        return table, np.array(totals)
+        return table
 
     def _weigh_many(self, request: ScheduleRequest, candidates: Candidates) -> tuple[Table, Floats]:
         table: Floats = np.empty((len(self.scorers) + 1, candidates.size))

@@ -1,8 +1,7 @@
 """The workers that one request may still go to, as columns."""
 
-from typing import Final
-
 import numpy as np
+from msgspec import Struct
 
 from pointsman_plugins.scheduling.arrays import Bools, Floats, Ints
 from pointsman_plugins.scheduling.dice import Dice
@@ -10,22 +9,21 @@ from pointsman_plugins.scheduling.fleet import Fleet
 from pointsman_plugins.scheduling.worker import Worker
 
 
-class Candidates:
-    """Entry `i` of every column belongs to the candidate at fleet row `row(i)`. Columns are read-only by custom.
+class Candidates(Struct, frozen=True, eq=False, gc=False):
+    """Entry `i` of every column belongs to the candidate at fleet row `row(i)`. Columns are read-only by custom."""
 
-    `rows` is None while the whole fleet is in the running, which spares every column a copy.
-    """
+    fleet: Fleet
+    now: float
+    """Monotonic seconds."""
+    dice: Dice
+    """The random numbers of this decision."""
+    rows: Ints | None = None
+    """None while the whole fleet is in the running, which spares every column a copy."""
 
-    __slots__ = ("dice", "fleet", "now", "rows", "size")
-
-    def __init__(self, fleet: Fleet, now: float, dice: Dice, rows: Ints | None = None) -> None:
-        self.fleet: Final = fleet
-        self.now: Final = now
-        """Monotonic seconds."""
-        self.dice: Final = dice
-        """The random numbers of this decision."""
-        self.rows: Final = rows
-        self.size: Final = len(fleet.workers) if rows is None else len(rows)
+    @property
+    def size(self) -> int:
+        """Number of candidates."""
+        return len(self.fleet.workers) if self.rows is None else len(self.rows)
 
     def keep(self, mask: Bools) -> "Candidates":
         """The candidates whose entry in `mask` is true."""

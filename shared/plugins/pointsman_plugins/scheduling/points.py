@@ -75,6 +75,8 @@ class Scorer(Plugin[ParamsT_co]):
 
     only_for: ClassVar[Wish | None] = None
     """The scorer isn't asked about a request without this fact: it would give each candidate 1."""
+    bounded: ClassVar[bool] = False
+    """Whether every score is in [0,1] or NaN: then no score needs clamping."""
 
     @abstractmethod
     def score(self, request: ScheduleRequest, candidates: Candidates) -> Scores:
@@ -86,6 +88,10 @@ class Picker(Plugin[ParamsT_co]):
 
     group = "pointsman.scheduler.pickers"
     stability = "beta"
+
+    takes_lists: ClassVar[bool] = False
+    """Whether `pick` also takes `totals` as a list, which they are for `FEW` candidates: the array costs as much again
+    as their order."""
 
     @abstractmethod
     def pick(self, request: ScheduleRequest, candidates: Candidates, totals: Floats) -> Sequence[int]:
@@ -119,7 +125,7 @@ class ProfileHandler(Plugin[ParamsT_co]):
         self, request: ScheduleRequest, profiles: Collection[str], results: Mapping[str, Run | None]
     ) -> Sequence[str]:
         """Profiles to run next; none ends. `results` holds the finished ones, None for a failed run; a profile
-        in it isn't run again."""
+        in it isn't run again. Not asked once all have run."""
 
     @abstractmethod
     def process_results(self, request: ScheduleRequest, results: Mapping[str, Run | None]) -> Selection | None:

@@ -8,7 +8,7 @@ import numpy as np
 from pydantic import Field
 
 from pointsman_plugins.plugin import Params
-from pointsman_plugins.scheduling.arrays import FEW, Floats
+from pointsman_plugins.scheduling.arrays import FEW, Floats, Scores
 from pointsman_plugins.scheduling.candidates import Candidates
 from pointsman_plugins.scheduling.dice import Dice
 from pointsman_plugins.scheduling.points import Picker
@@ -20,13 +20,15 @@ class PickerParams(Params):
     """Number of endpoints to name: the choice, and fallbacks in order."""
 
 
-def best(totals: Floats, count: int, dice: Dice) -> list[int]:
+def best(totals: Scores, count: int, dice: Dice) -> list[int]:
     """Indices of the `count` greatest, greatest first; the dice settle ties."""
-    if len(totals) <= FEW:
-        values = totals.tolist()
+    if len(totals) == 1:
+        return [0]
+    if isinstance(totals, list) or len(totals) <= FEW:
+        values = totals if isinstance(totals, list) else totals.tolist()
         order = sorted(range(len(values)), key=values.__getitem__, reverse=True)
         top = values[order[0]]
-        if len(order) == 1 or values[order[1]] < top:
+        if values[order[1]] < top:
             return order[:count]
         ties = [index for index in order if values[index] == top]
     else:
@@ -50,8 +52,9 @@ class MaxScore(Picker[PickerParams]):
     """The best total; among equals each is as likely. Fallbacks follow by total."""
 
     type_name: ClassVar[str] = "max-score"
+    takes_lists = True
 
-    def pick(self, request: ScheduleRequest, candidates: Candidates, totals: Floats) -> Sequence[int]:
+    def pick(self, request: ScheduleRequest, candidates: Candidates, totals: Scores) -> Sequence[int]:
         return best(totals, self.params.endpoints, candidates.dice)
 
 

@@ -45,6 +45,7 @@ class LeastDelay(Scorer):
 
     type_name: ClassVar[str] = "least-delay"
     consumes = (DELAY_COST,)
+    bounded = True
 
     def score(self, request: ScheduleRequest, candidates: Candidates) -> Scores:
         return fewest_first(candidates.take(request.get(DELAY_COST)))

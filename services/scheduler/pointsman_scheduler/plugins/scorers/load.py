@@ -32,6 +32,7 @@ class QueueLength(Scorer):
     """Fewer requests waiting in the engine is better, relative to the other candidates."""
 
     type_name = "queue"
+    bounded = True
 
     def score(self, request: ScheduleRequest, candidates: Candidates) -> Scores:
         return fewest_first(candidates.take(candidates.fleet.waiting))
@@ -41,6 +42,7 @@ class Running(Scorer):
     """A smaller running batch is better, relative to the other candidates."""
 
     type_name = "running"
+    bounded = True
 
     def score(self, request: ScheduleRequest, candidates: Candidates) -> Scores:
         return fewest_first(candidates.take(candidates.fleet.running))
