@@ -33,6 +33,16 @@ class Usage(Part):
     """Neither engine nor provider reported all of it, e.g. because the client left early: the edge counted it."""
 
 
+class UsageFields(TypedDict):
+    """All fields of `Usage` in their order, for `set_fields`."""
+
+    prompt_tokens: int
+    completion_tokens: int
+    cached_tokens: int
+    reasoning_tokens: int
+    estimated: bool
+
+
 @unchecked
 class Attempt(Part):
     """One try to reach an endpoint."""

@@ -22,7 +22,14 @@ from pointsman_contracts.journey import (
     StageReport,
 )
 from pointsman_contracts.message import Part
-from pointsman_contracts.response import Attempt, AttemptFields, CompletedFields, ResponseCompleted
+from pointsman_contracts.response import (
+    Attempt,
+    AttemptFields,
+    CompletedFields,
+    ResponseCompleted,
+    Usage,
+    UsageFields,
+)
 
 JOURNEY = Journey(
     request_id="r",
@@ -59,6 +66,7 @@ def test_every_change_has_the_type_of_the_field_that_it_changes(changes: type, m
         (RequestFields, PreprocessRequest),
         (AttemptFields, Attempt),
         (CompletedFields, ResponseCompleted),
+        (UsageFields, Usage),
     ],
 )
 def test_all_fields_of_a_part_are_listed_with_their_types_in_their_order(fields: type, model: type[Part]) -> None:

@@ -56,8 +56,9 @@ class Handlers:
             if not route.selects:
                 attributes = journey.request.attributes
                 allowed = allowed_models(attributes) if attributes else None
+                asked = journey.model
                 target, block_tokens, alternatives = routing.serving(
-                    journey.wanted, self._pools, journey.model, allowed
+                    journey.rewritten or asked, self._pools, asked, allowed
                 )
                 changes.update(settled(journey, target, block_tokens))
                 changes["alternatives"] = alternatives
@@ -72,7 +73,7 @@ class Handlers:
         if counter is None:
             counter = self._counts[profile] = self._picked.labels(profile)
         counter.total += 1
-        return hop.advance(note=f"{profile}: {note}", **changes)
+        return hop.advance_with(changes, f"{profile}: {note}")
 
     def _pick_failed(self, error: PickError, journey: Journey, hop: Hop[Journey]) -> Rejection:
         self._failed.labels(error.rule).inc()

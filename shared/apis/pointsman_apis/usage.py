@@ -7,7 +7,8 @@ from typing import Annotated, ClassVar, Final, cast
 
 import msgspec
 
-from pointsman_contracts.response import MOST_TOKENS, Usage, token_count
+from pointsman_contracts.message import new_part, set_fields
+from pointsman_contracts.response import MOST_TOKENS, Usage, UsageFields, token_count
 
 KEPT: Final = 8192
 """Bytes of the end that are held. OpenAI-compatible engines put `usage` last, or last but a few flags; vLLM puts the
@@ -43,7 +44,6 @@ class _Report(msgspec.Struct, frozen=True, gc=False):
     cache_creation_input_tokens: None = None
 
 
-_NO_DETAILS: Final = _Details()
 _read_report: Final = msgspec.json.Decoder(_Report).decode
 
 
@@ -186,12 +186,17 @@ def _read(text: bytes, start: int) -> Usage | None:
         report = _read_report(found[1])
     except msgspec.DecodeError:
         return _read_any(text[start:])
-    return Usage(
-        prompt_tokens=report.prompt_tokens,
-        completion_tokens=report.completion_tokens,
-        cached_tokens=(report.prompt_tokens_details or _NO_DETAILS).cached_tokens,
-        reasoning_tokens=(report.completion_tokens_details or _NO_DETAILS).reasoning_tokens,
-    )
+    cached, reasoning = report.prompt_tokens_details, report.completion_tokens_details
+    fields: UsageFields = {
+        "prompt_tokens": report.prompt_tokens,
+        "completion_tokens": report.completion_tokens,
+        "cached_tokens": 0 if cached is None else cached.cached_tokens,
+        "reasoning_tokens": 0 if reasoning is None else reasoning.reasoning_tokens,
+        "estimated": False,
+    }
+    usage = new_part(Usage)
+    set_fields(usage, fields)
+    return usage
 
 
 def _read_any(text: bytes) -> Usage | None:

@@ -48,8 +48,9 @@ class Price(NamedTuple):
 
     def cost(self, prompt_tokens: int, completion_tokens: int, cached_tokens: int = 0) -> int:
         """Nano-dollars, rounded half up. `cached_tokens` are part of the prompt's."""
-        cached = min(cached_tokens, prompt_tokens)
-        exact = (prompt_tokens - cached) * self.input + cached * self.cached + completion_tokens * self.output
+        exact = prompt_tokens * self.input + completion_tokens * self.output
+        if cached_tokens:
+            exact += min(cached_tokens, prompt_tokens) * (self.cached - self.input)
         return (exact + _TOKENS // 2) // _TOKENS
 
 

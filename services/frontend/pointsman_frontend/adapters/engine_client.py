@@ -89,7 +89,7 @@ class EngineClient:
             connection = reused or await self._connect(origin_of(call.url), limits.connect_s)
             self._busy[connection] = call
             try:
-                await connection.ask(call.head, call.body, limits.first_byte_s, limits.idle_s)
+                await connection.ask(call.head, call.body, limits)
             # Also if the caller is cancelled: the engine must stop generating.
             except BaseException as error:
                 self._busy.pop(connection, None)
@@ -145,7 +145,7 @@ class EngineClient:
         for url, idle in list(self._idle.items()):
             kept: list[EngineConnection] = []
             for connection in idle:
-                if connection.usable and connection.idle_since > before:
+                if connection.usable and connection.heard_at > before:
                     kept.append(connection)
                 else:
                     connection.close()

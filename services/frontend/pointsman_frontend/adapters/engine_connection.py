@@ -11,6 +11,7 @@ from typing import Final, cast
 
 import httptools
 
+from pointsman_edge.deciding.policy import EngineLimits
 from pointsman_frontend.adapters.gathered_writes import GatheredWrites
 
 LONGEST_HEAD: Final = 65536
@@ -62,15 +63,15 @@ class EngineConnection(asyncio.Protocol):
         self._failure: Exception | None = None
         self._head_bytes = 0
         self._answering = False
-        self._first_byte_due = 0.0
-        self._idle_limit_s = 0.0
-        self._heard_at = 0.0
+        self._asked_at = 0.0
+        self.heard_at = 0.0
+        """When the engine sent something last, or the request was sent; monotonic."""
+        self._limits: EngineLimits = cast("EngineLimits", None)
         self.status = 0
         """Of the answer; 0 before its head is complete."""
         self.headers: list[tuple[bytes, bytes]] = []
         self.complete = False
         """The whole answer has arrived."""
-        self.idle_since = 0.0
         self.untouched = True
         """Nothing of an answer has come back."""
 
@@ -79,11 +80,10 @@ class EngineConnection(asyncio.Protocol):
         """Whether another request can be sent on it."""
         return self._transport is not None and not self._busy and not self._transport.is_closing()
 
-    def ask(self, head: bytes, body: bytes, first_byte_limit_s: float, idle_limit_s: float) -> "asyncio.Future[None]":
+    def ask(self, head: bytes, body: bytes, limits: EngineLimits) -> "asyncio.Future[None]":
         """Send a request. The future is done once the first bytes of the answer's body are here, or the answer is
-        complete without any. It raises EndpointFailed, also for a status which says that the engine can't answer. The
-        limits are for the time to the first byte of the answer, and between any two. Call `resumed` when the wait for
-        the future has ended."""
+        complete without any. It raises EndpointFailed, also for a status which says that the engine can't answer. Call
+        `resumed` when the wait for the future has ended."""
         if self._transport is None:
             raise EndpointFailed("failed", "closed by the engine")
         if self._failure is not None:
@@ -95,9 +95,8 @@ class EngineConnection(asyncio.Protocol):
         self.complete = False
         self.untouched = True
         self._answering = False
-        self._heard_at = time.monotonic()
-        self._first_byte_due = self._heard_at + first_byte_limit_s
-        self._idle_limit_s = idle_limit_s
+        self._asked_at = self.heard_at = time.monotonic()
+        self._limits = limits
         self._request = head, body
         self._writes.add(self._send)
         began = self._waiter = self._loop.create_future()
@@ -134,8 +133,10 @@ class EngineConnection(asyncio.Protocol):
     def check(self, now: float) -> None:
         """Fail when the engine has been silent for too long; `now` is monotonic."""
         if self._paused or self.complete:
-            self._heard_at = now  # the client is slow, not the engine
-        elif now > (self._heard_at + self._idle_limit_s if self._answering else self._first_byte_due):
+            self.heard_at = now  # the client is slow, not the engine
+        elif now > (
+            self.heard_at + self._limits.idle_s if self._answering else self._asked_at + self._limits.first_byte_s
+        ):
             self.give_up("silent for too long")
 
     @property
@@ -145,7 +146,7 @@ class EngineConnection(asyncio.Protocol):
 
     def silent_s(self, now: float) -> float:
         """Seconds since the engine last sent anything; `now` is monotonic."""
-        return 0.0 if self._paused else now - self._heard_at
+        return 0.0 if self._paused else now - self.heard_at
 
     def give_up(self, detail: str) -> None:
         """End the attempt as timed out."""
@@ -164,7 +165,6 @@ class EngineConnection(asyncio.Protocol):
             and transport.get_write_buffer_size() == 0
         ):
             self._busy = False
-            self.idle_since = time.monotonic()
             return True
         self.close()
         return False
@@ -183,7 +183,7 @@ class EngineConnection(asyncio.Protocol):
             self.close()
             return
         self.untouched = False
-        self._heard_at = time.monotonic()
+        self.heard_at = time.monotonic()
         chunks = len(self._chunks)
         try:
             self._parser.feed_data(data)
@@ -193,17 +193,18 @@ class EngineConnection(asyncio.Protocol):
                 return
             # The answer is good; the connection isn't used again.
             self._failure = EndpointFailed("failed", "sent more than one response")
-        if len(self._chunks) > chunks:
-            self._head_bytes = 0
-            self._buffered += len(data)
-            if self._buffered > READ_AHEAD and not self._paused and self._transport is not None:
-                self._paused = True
-                self._transport.pause_reading()
-        elif not self.complete:
-            self._head_bytes += len(data)
-            if self._head_bytes > LONGEST_HEAD:
-                self._fail(EndpointFailed("failed", f"sent more than {LONGEST_HEAD} bytes of headers or trailers"))
-                return
+        if not self.complete:  # more follows, which may have to wait
+            if len(self._chunks) > chunks:
+                self._head_bytes = 0
+                self._buffered += len(data)
+                if self._buffered > READ_AHEAD and not self._paused and self._transport is not None:
+                    self._paused = True
+                    self._transport.pause_reading()
+            else:
+                self._head_bytes += len(data)
+                if self._head_bytes > LONGEST_HEAD:
+                    self._fail(EndpointFailed("failed", f"sent more than {LONGEST_HEAD} bytes of headers or trailers"))
+                    return
         if self._chunks or self.complete or self.status in _REFUSING:
             if self._waiter is not None:
                 self._wake()

@@ -108,14 +108,16 @@ class Forwarder:
         if decision.headers:
             edits = folded(decision.headers, self._edge.metrics.drop_header_edit)
             request.headers = with_edits(request.headers, edits)
-        left = list(decision.endpoints)
-        if len(left) > 1:
-            left = _distinct(left)
-        if decision.alternatives:
-            left += self._alternatives(request)
-        if not left:
-            raise Refusal(502, "The decision names no endpoint.", type=SERVER_ERROR, code="no_endpoint")
-        following: ChosenEndpoint | None = left.pop(0)
+        endpoints = decision.endpoints
+        left: list[ChosenEndpoint] = []
+        following: ChosenEndpoint | None
+        if len(endpoints) == 1 and not decision.alternatives:
+            following = endpoints[0]
+        else:
+            left = _distinct(endpoints) + self._alternatives(request)
+            if not left:
+                raise Refusal(502, "The decision names no endpoint.", type=SERVER_ERROR, code="no_endpoint")
+            following = left.pop(0)
         failure: EndpointFailed | None = None
         while following is not None:
             later = await self._attempt(request, following, replaceable=bool(left))
@@ -203,8 +205,8 @@ class Forwarder:
     async def _relay(self, request: Outgoing, endpoint: ChosenEndpoint, engine: Answering, sent_at: float) -> None:
         record, decision, client = request.record, request.decision, request.client
         now = record.first_byte_at = time.monotonic()
-        headers = self._rules.pass_on(engine.headers)
-        stream = record.stream = is_stream(headers)
+        headers, content_type = self._rules.pass_on(engine.headers)
+        stream = record.stream = is_stream(content_type)
         if stream:
             self._edge.events.started(record, endpoint.worker, now - sent_at)
         headers += _stamps(decision.level, endpoint.worker if self._tell_endpoint else None)

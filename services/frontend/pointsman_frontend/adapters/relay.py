@@ -15,9 +15,9 @@ _ERROR: Final = 400
 _EVENT_STREAM: Final = b"text/event-stream"
 
 
-def is_stream(headers: Headers) -> bool:
-    """Whether an answer with these headers is a stream of server-sent events."""
-    return dict(headers).get(b"content-type", b"").lower().startswith(_EVENT_STREAM)
+def is_stream(content_type: bytes) -> bool:
+    """Whether an answer of this content type is a stream of server-sent events."""
+    return content_type.lower().startswith(_EVENT_STREAM)
 
 
 class Answering(Protocol):

@@ -85,15 +85,20 @@ class ResponseHeaderRules:
     """The rules. Names are classified once each list of them, since an engine's answers differ in values alone."""
 
     def __init__(self) -> None:
-        self._passes: dict[tuple[bytes, ...], list[bool]] = {}
+        self._known: dict[tuple[bytes, ...], tuple[list[bool], int | None]] = {}
+        """By names: which of them pass, and which of them is the content type."""
 
-    def pass_on(self, headers: list[tuple[bytes, bytes]]) -> list[tuple[bytes, bytes]]:
-        """The (lower-case) headers for the client, in order."""
+    def pass_on(self, headers: list[tuple[bytes, bytes]]) -> tuple[list[tuple[bytes, bytes]], bytes]:
+        """The (lower-case) headers for the client, in order, and the content type, empty without one."""
         names = tuple(map(_NAME, headers))
-        passes = self._passes.get(names)
-        if passes is None:
-            if len(self._passes) >= _REMEMBERED:
-                self._passes.clear()
-            passes = [name not in HOP_BY_HOP and name not in _OURS and not internal(name) for name in names]
-            self._passes[names] = passes
-        return list(compress(headers, passes))
+        passes, kind_at = self._known.get(names) or self._learn(names)
+        return list(compress(headers, passes)), b"" if kind_at is None else headers[kind_at][1]
+
+    def _learn(self, names: tuple[bytes, ...]) -> tuple[list[bool], int | None]:
+        passes = [name not in HOP_BY_HOP and name not in _OURS and not internal(name) for name in names]
+        # Of several, the last one counts.
+        kind_at = max((at for at, name in enumerate(names) if name == b"content-type"), default=None)
+        if len(self._known) >= _REMEMBERED:
+            self._known.clear()
+        self._known[names] = learned = passes, kind_at
+        return learned

@@ -47,7 +47,8 @@ class _Compiled(NamedTuple):
     condition: cel.Expression
     equality: Equality | None
     """The same condition, where it is as simple."""
-    profile: str | None
+    choice: Choice | None
+    """Where it is the same for all requests."""
     split: Split | None
 
 
@@ -68,7 +69,7 @@ class Rules(ProfilePicker[RulesParams]):
     def pick(self, journey: Journey, pools: PoolStates, now_s: float) -> Choice | None:
         expressions = self._expressions
         request: cel.Activation | None = None
-        for label, condition, equality, profile, split in self._compiled:
+        for label, condition, equality, choice, split in self._compiled:
             if equality is not None:
                 met = equality.read(journey) == equality.text
             else:
@@ -79,7 +80,7 @@ class Rules(ProfilePicker[RulesParams]):
                 except EvaluationError as error:
                     raise PickError(label, str(error)) from error
             if met:
-                return Choice(profile or cast("Split", split).arm(journey), label)
+                return choice or Choice(cast("Split", split).arm(journey), label)
         return None
 
     def _compile(self, position: int, rule: Rule, config: Config) -> _Compiled:
@@ -89,11 +90,12 @@ class Rules(ProfilePicker[RulesParams]):
             condition = self._expressions.condition(rule.when)
         except ExpressionError as error:
             raise PluginError(f"{label} ({rule.when!r}): {error}", (*path, "when")) from error
-        split = None
+        choice, split = None, None
         if rule.share is not None:
             for profile in rule.share.split:
                 need_profile(profile, config, *path, "share", "split")
             split = Split(rule.share, f"{self.name}/{label}")
         elif rule.profile is not None:
             need_profile(rule.profile, config, *path, "profile")
-        return _Compiled(label, condition, Equality.of(rule.when), rule.profile, split)
+            choice = Choice(rule.profile, label)
+        return _Compiled(label, condition, Equality.of(rule.when), choice, split)

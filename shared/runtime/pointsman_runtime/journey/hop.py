@@ -105,6 +105,10 @@ class Hop(Generic[M]):
 
     def advance(self, *, note: str | None = None, **changes: Unpack[JourneyChanges]) -> Journey:
         """The journey with this stage done: off the itinerary, on the trail, with `changes` of its fields."""
+        return self.advance_with(changes, note)
+
+    def advance_with(self, changes: JourneyChanges, note: str | None) -> Journey:
+        """As `advance`; `changes` are the caller's no longer."""
         journey: Journey = self.message  # pyright: ignore[reportAssignmentType] - the preprocessor has none to advance
         if "itinerary" not in changes:
             changes["itinerary"] = journey.itinerary[1:]

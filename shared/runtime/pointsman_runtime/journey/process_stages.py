@@ -106,7 +106,7 @@ class StageRunner:
         hop = Hop(self._onward, journey, body, reply_to, traceparent)
         # A custom stage was asked, one in shadow decides nothing, and of a request that is sent again another process
         # takes the next stage.
-        hands_on = not (self.custom or message.attempt > 1 or (isinstance(message, Journey) and in_shadow(message)))
+        hands_on = not (self.custom or message.attempt > 1 or (not self._has_body and in_shadow(journey)))
         if traceparent is not None and sampled(traceparent):
             hop.span = self._tracing.begin(self.process.service, traceparent, request_id=message.request_id)
             hop.traceparent = hop.span.traceparent
