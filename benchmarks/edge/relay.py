@@ -65,7 +65,7 @@ def own(url: str, writes: GatheredWrites) -> Forward:
         call = Call("w", url, head, body, replaceable=False)
         engine = await engines.send(call, LIMITS)
         try:
-            await turn.start(engine.status, rules.pass_on(engine.headers))
+            await turn.start(engine.status, rules.pass_on(engine.headers)[0])
             while data := await engine.read():
                 await turn.write(data)
             await turn.end()
@@ -90,7 +90,7 @@ def with_aiohttp(url: str) -> Forward:
         headers = {"content-type": "application/json", "x-request-id": ids.new()}
         async with session.post(url + path, data=body, headers=headers) as answer:
             raw: Headers = [(name.lower(), value) for name, value in answer.raw_headers]
-            await turn.start(answer.status, rules.pass_on(raw))
+            await turn.start(answer.status, rules.pass_on(raw)[0])
             async for data in answer.content.iter_any():
                 await turn.write(data)
             await turn.end()

@@ -50,14 +50,15 @@ _read_report: Final = msgspec.json.Decoder(_Report).decode
 class UsageTail:
     """Keeps the last bytes of an answer as it passes, and counts."""
 
-    __slots__ = ("_events", "_kept", "_passed", "_pieces", "size")
+    __slots__ = ("_events", "_passed", "_pieces", "_trimmed_at", "size")
     _key: ClassVar[bytes] = b'"usage"'
     """Can't be part of prompt or answer: a quote inside a JSON string is written `\\"`."""
     _report: ClassVar[re.Pattern[bytes]] = re.compile(rb'"usage"\s*(?=:\s*\{)')
 
     def __init__(self) -> None:
         self._pieces: list[bytes] = []
-        self._kept = 0
+        self._trimmed_at = _TRIMMED_AT
+        """The size at which the pieces are put together next."""
         self._events = 0
         self._passed: Usage | None = None
         self.size = 0
@@ -77,15 +78,14 @@ class UsageTail:
     def feed(self, data: bytes) -> None:
         """The next bytes of the answer, whole or in pieces of any size."""
         self._pieces.append(data)
-        self._kept += len(data)
         self.size += len(data)
-        if self._kept > _TRIMMED_AT:
+        if self.size > self._trimmed_at:
             self._trim()
 
     def usage(self) -> Usage | None:
         """The last report of the engine; None when it reported nothing."""
         pieces = self._pieces
-        end = pieces[0] if len(pieces) == 1 and self._kept <= KEPT else self.end
+        end = pieces[0] if len(pieces) == 1 and self.size <= KEPT else self.end
         position = end.rfind(self._key)
         while position >= 0:
             found = _read(end, position + len(self._key))
@@ -102,7 +102,7 @@ class UsageTail:
             if held.find(self._key, 0, past + len(self._key)) >= 0:
                 self._passed = self._last(held) or self._passed
         self._pieces = [held[past:]]
-        self._kept = len(held) - past
+        self._trimmed_at = self.size - len(held) + past + _TRIMMED_AT
 
     def _last(self, held: bytes) -> Usage | None:
         for position in reversed(deque((found.end() for found in self._report.finditer(held)), _TRIED)):

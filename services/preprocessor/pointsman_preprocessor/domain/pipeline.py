@@ -81,6 +81,8 @@ class Pipeline:
             name: tuple(dict.fromkeys((size, *sizes))) if config.selectors else (size,) for name, size in own.items()
         }
         self._all_block_sizes: Final = sizes
+        self._only_block_size: Final = sizes if len(sizes) == 1 else None
+        """The same as of every model."""
         profiles = config.profiles.values()
         self._fingerprints: Final = any(use.service == _CACHE for each in profiles for use in active(each.request))
         self.names: Final = NameRules(config)
@@ -114,7 +116,7 @@ class Pipeline:
 
     def facts(self, incoming: Incoming, prompt: Prompt | None = None) -> RequestFacts:
         """As `describe`, for the configured pools and stages."""
-        sizes = self._block_sizes.get(incoming.model, self._all_block_sizes)
+        sizes = self._only_block_size or self._block_sizes.get(incoming.model, self._all_block_sizes)
         return describe(incoming, sizes, prompt, fingerprinted=self._fingerprints)
 
     def identify(self, incoming: Incoming) -> Awaitable[None] | None:

@@ -173,7 +173,8 @@ class RequestRecord:
     def completed(self, source: str, sequence: int, at_ms: int, now: float) -> ResponseCompleted:
         """The event."""
         reply, decision, answer = self.reply, self.decision, self.answer
-        target, model, profile, identity = self.target, None, None, None
+        target = self.target
+        model = profile = identity = None
         if decision is not None:
             model, profile, identity = decision.model, decision.profile or None, decision.identity
         elif reply is not None:
