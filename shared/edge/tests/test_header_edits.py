@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pointsman_contracts.journey import HeaderEdit
-from pointsman_edge.sending.header_edits import edited_answer_headers, folded, with_edits
+from pointsman_edge.sending.header_edits import edited_answer_headers, edited_headers, folded, with_edits
 
 SENT = [(b"x-team", b"client"), (b"accept", b"*/*")]
 
@@ -39,6 +39,18 @@ def test_folding_is_making_one_edit_after_the_other(edits: list[HeaderEdit]) -> 
     for edit in edits:
         one_by_one = with_edits(one_by_one, folded([edit]))
     assert sorted(with_edits(headers, folded(edits))) == sorted(one_by_one)
+
+
+VALUES = st.none() | st.sampled_from(["1", "10.0.0.7:8000", "a\nb", "\u00e9"])
+ANY_NAMES = st.sampled_from(["x-a", "X-A", "x-gateway-destination-endpoint", "host", "a b"])
+
+
+@given(st.lists(st.builds(HeaderEdit, name=ANY_NAMES, value=VALUES), max_size=2), st.booleans())
+def test_one_edit_alone_is_made_as_several_are(edits: list[HeaderEdit], sent: bool) -> None:
+    headers = [(b"x-a", b"0"), (b"accept", b"*/*")] if sent else [(b"accept", b"*/*")]
+    alone, together = list[str](), list[str]()
+    assert edited_headers(headers, edits, alone.append) == with_edits(headers, folded(edits, together.append))
+    assert alone == together
 
 
 @pytest.mark.parametrize(

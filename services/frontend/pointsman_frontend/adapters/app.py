@@ -13,7 +13,7 @@ import orjson
 from pointsman_apis.errors import SERVER_ERROR
 from pointsman_apis.models import MODELS, model_entry, model_list
 from pointsman_apis.passthrough import UNKNOWN
-from pointsman_apis.paths import NOWHERE, Route, WrongMethod, check_method, check_path, route_of, unknown_path
+from pointsman_apis.paths import NOWHERE, Route, WrongMethod, check_method, check_path, unknown_path
 from pointsman_contracts.reply import Answer, Decision
 from pointsman_core.refusal import Refusal
 from pointsman_edge.deciding.model_catalogue import NotListed
@@ -104,12 +104,8 @@ class HttpRequest(EdgeRequest):
             route_headers, document = self.route(reply, [Place(each.worker, each.url) for each in reply.endpoints])
             await turn.answer(200, route_headers, document)
         else:
-            target = self.requested.path.encode("ascii")
-            if record.api.passed and turn.target.query:
-                # The APIs that are read know no query.
-                target += b"?" + turn.target.query
             writer = self._writer(reply) if reply.response or record.policy.postprocessing else turn
-            request = Outgoing(record, reply, writer, self.method, target, headers.engine)
+            request = Outgoing(record, reply, writer, self.method, turn.target.sent, headers.engine)
             await self._http.forwarder.forward(request)
 
     async def answer(self, status: int, headers: Headers, body: bytes, details: str) -> None:
@@ -200,8 +196,8 @@ class EdgeApp:
     def __call__(self, turn: Turn) -> Coroutine[object, object, None]:
         """Serve one request."""
         target = turn.target
-        route = route_of(target.path)
-        if route is not None and turn.method in route.api.methods and b"%" not in target.raw_path:
+        route = target.route
+        if route is not None and not target.escaped and turn.method in route.api.methods:
             return HttpRequest(self._http, route, turn).run()
         return self._serve(turn, route)
 

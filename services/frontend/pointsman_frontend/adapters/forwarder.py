@@ -14,7 +14,7 @@ from pointsman_core.refusal import Refusal
 from pointsman_edge.deciding.static_choice import EngineState, elsewhere
 from pointsman_edge.edge import Edge
 from pointsman_edge.sending.engine_tokens import token_edits
-from pointsman_edge.sending.header_edits import folded, with_edits
+from pointsman_edge.sending.header_edits import edited_headers
 from pointsman_edge.sending.missing_path import MISSING, MissingPath, is_json
 from pointsman_edge.sending.model_name import chosen_model, renaming
 from pointsman_edge.sending.provider_book import outward
@@ -106,8 +106,8 @@ class Forwarder:
         self._budget.requests += 1
         decision = request.decision
         if decision.headers:
-            edits = folded(decision.headers, self._edge.metrics.drop_header_edit)
-            request.headers = with_edits(request.headers, edits)
+            dropped = self._edge.metrics.drop_header_edit
+            request.headers = edited_headers(request.headers, decision.headers, dropped)
         endpoints = decision.endpoints
         left: list[ChosenEndpoint] = []
         following: ChosenEndpoint | None
@@ -291,7 +291,7 @@ def _call(request: Outgoing, endpoint: ChosenEndpoint, traceparent: str | None, 
     edits, held = decision.body, record.held
     body = b"" if held is None else held.current
     if other is not None:
-        retold_headers = with_edits(headers, folded(retold(decision.headers, other)))
+        retold_headers = edited_headers(headers, retold(decision.headers, other))
         headers = [header for header in retold_headers if header[0] not in OF_ONE_POOL]
         body = edited_body(body, edits, other.model)
     else:

@@ -10,6 +10,7 @@ from urllib.parse import unquote
 
 import httptools
 
+from pointsman_apis.paths import Route, route_of
 from pointsman_edge.taking_in.request_headers import HOP_BY_HOP, internal
 
 _NAME: Final = itemgetter(0)
@@ -31,7 +32,12 @@ class RequestTarget:
     path: str
     """Without escapes."""
     raw_path: bytes
-    query: bytes
+    route: Route | None
+    """The meaning of the path; None when there is none."""
+    sent: bytes
+    """Path and query for an engine; empty without a route."""
+    escaped: bool
+    """The path has escapes."""
 
 
 def target_of(url: bytes) -> RequestTarget:
@@ -43,7 +49,16 @@ def _parsed(url: bytes) -> RequestTarget:
     parsed = httptools.parse_url(url)
     raw_path: bytes = parsed.path
     path = raw_path.decode("ascii")
-    target = RequestTarget(unquote(path) if "%" in path else path, raw_path, parsed.query or b"")
+    escaped = "%" in path
+    if escaped:
+        path = unquote(path)
+    route, sent = route_of(path), b""
+    if route is not None:
+        sent = route.path.encode("ascii")
+        if route.api.passed and parsed.query:
+            # The APIs that are read know no query.
+            sent += b"?" + parsed.query
+    target = RequestTarget(path, raw_path, route, sent, escaped)
     if len(url) <= _SHORT:
         if len(_seen) >= _KEPT:
             # Targets come from clients; a flood of new ones must not stay.

@@ -88,6 +88,20 @@ def with_edits(headers: list[Header], last: dict[bytes, bytes | None]) -> list[H
     return [*headers, *last.items()]  # pyright: ignore[reportReturnType] - no value is None
 
 
+def edited_headers(
+    headers: list[Header], edits: Sequence[HeaderEdit], dropped: Callable[[str], None] = _silent
+) -> list[Header]:
+    """A request's headers with these edits; `dropped` as of `folded`."""
+    if len(edits) == 1:
+        # As of most decisions, which only name the engine.
+        edit = edits[0]
+        name, value = _name(edit.name), edit.value
+        new = name.valid and not name.frames_request and name.written not in map(_NAME_OF, headers)
+        if new and value is not None:
+            return [*headers, (name.written, _CONTROL.sub(" ", value).encode("utf-8", "replace"))]
+    return with_edits(headers, folded(edits, dropped))
+
+
 def edited_answer_headers(headers: list[Header], edits: Sequence[HeaderEdit]) -> list[Header]:
     """An answer's headers with the edits of stages."""
     return with_edits(headers, folded_answer(edits)) if edits else headers

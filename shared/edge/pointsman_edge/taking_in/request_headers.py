@@ -150,10 +150,12 @@ class RequestIds:
 
         A client's id that is still in use gets a suffix: stages and reservations know a request by its edge and its id.
         """
-        # The first one counts.
-        value = dict(reversed(headers)).get(b"x-request-id")
-        if value is None or not _USABLE.fullmatch(value):
+        if b"x-request-id" not in map(_NAME, headers):
             return f"{self._prefix}{next(self._numbers):x}"
+        # The first one counts.
+        value = dict(reversed(headers))[b"x-request-id"]
+        if not _USABLE.fullmatch(value):
+            return self.new()
         given = value.decode("ascii")
         if given not in in_use:
             return given
