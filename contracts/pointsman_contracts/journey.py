@@ -9,7 +9,7 @@ from typing import ClassVar, Final, Self, TypedDict, Unpack
 
 from pydantic import Field, JsonValue
 
-from pointsman_contracts.message import Address, Message, Part, unchecked
+from pointsman_contracts.message import Address, Message, Part, new_part, set_fields, unchecked
 
 JOURNEY_LIMIT: Final = 65536
 """Largest encoded message of the itinerary and largest event, in bytes; enforced where it is published."""
@@ -148,6 +148,12 @@ class RequestFacts(Part):
         chains = {chain.block_tokens: chain.blocks for chain in self.other_chains} | {self.block_tokens: self.blocks}
         blocks = chains.get(block_tokens, b"")
         return self.changed(block_tokens=block_tokens, blocks=blocks, other_chains=())
+
+    def of_target(self, blocks: bytes) -> "RequestFacts":
+        """The facts with the target's own blocks."""
+        facts = new_part(RequestFacts)
+        set_fields(facts, {**self.__dict__, "blocks": blocks, "other_chains": ()})
+        return facts
 
     def changed(self, **changes: Unpack["FactsChanges"]) -> Self:
         """A copy with these fields changed. Raises TypeError for an unknown field."""

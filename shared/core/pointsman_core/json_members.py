@@ -10,6 +10,7 @@ them and an engine or a client use the other.
 import json
 import re
 from collections.abc import Mapping
+from functools import lru_cache
 from typing import Final
 
 import jiter
@@ -93,9 +94,11 @@ def _with_value(body: bytes, key: str, value: bytes) -> bytes | None:
     # A name may be spelt with escapes.
     if at < 0 or body.find(name, at + 1) >= 0 or b"\\u" in body:
         return None
-    before = _STRINGS.sub(b"", body[:at])
-    if b'"' in before or len(before.translate(None, b"}]")) - len(before.translate(None, b"{[")) != 1:
-        return None  # it stands within a text, or an object within this one
+    before = body[:at]
+    if before != b"{":
+        before = _STRINGS.sub(b"", before)
+        if b'"' in before or len(before.translate(None, b"}]")) - len(before.translate(None, b"{[")) != 1:
+            return None  # it stands within a text, or an object within this one
     member = _MEMBER.match(body, at)
     if member is None or member.start(2) < 0:
         return None
@@ -155,6 +158,7 @@ def _unescape(match: re.Match[bytes]) -> bytes:
     return _SIMPLE.get(match[2], match[2].decode("latin-1")).encode("utf-8")
 
 
+@lru_cache(maxsize=256)
 def _quote(key: str) -> bytes:
     escaped = key.replace("\\", "\\\\").replace('"', '\\"')
     return b'"' + _CONTROL.sub(lambda m: f"\\u{ord(m[0]):04x}", escaped).encode("utf-8") + b'"'

@@ -8,7 +8,7 @@ import hashlib
 from functools import lru_cache
 from typing import Final
 
-from pointsman_contracts.journey import BodyEdit, FactsChanges, Journey, JourneyChanges, Target
+from pointsman_contracts.journey import BodyEdit, Journey, JourneyChanges, Target
 
 HASH_BYTES: Final = 8
 
@@ -42,8 +42,7 @@ def settled(journey: Journey, target: Target, block_tokens: int | None = None) -
     facts = journey.request if block_tokens is None else journey.request.in_blocks_of(block_tokens)
     if facts.blocks:
         plain = facts.blocks if before is None else salted(facts.blocks, before.model, before.lora or "")
-        changes: FactsChanges = {"blocks": salted(plain, target.model, target.lora or ""), "other_chains": ()}
-        facts = facts.with_fields(changes)
+        facts = facts.of_target(salted(plain, target.model, target.lora or ""))
     kept = tuple([edit for edit in journey.body if edit.field != "model"]) if journey.body else ()
     body = kept if target.model == journey.model else (*kept, _named(target.model))
     return {"target": target, "request": facts, "body": body}

@@ -100,7 +100,7 @@ class StageRunner:
     ) -> Decision | None:
         """Handle one message here, and at every following stage of this process that needn't wait.
         `straight`: returns the decision that the request ends with, instead of sending it."""
-        stage = self
+        stage, stages = self, self._stages
         # Its handler takes messages of this type, the edge's among them.
         journey: Journey = message  # pyright: ignore[reportAssignmentType]
         hop = Hop(self._onward, journey, body, reply_to, traceparent)
@@ -115,11 +115,12 @@ class StageRunner:
             try:
                 outcome = stage._handler(journey, hop)
                 if isinstance(outcome, Journey):
-                    following = stage._following(outcome) if hands_on else None
-                    if following is not None:
+                    itinerary = outcome.itinerary
+                    following = stages.get(itinerary[0].service) if hands_on and itinerary else None
+                    if following is not None and following._takes_up(outcome):
                         stage._tally.handled += 1
                         stage, journey = following, outcome
-                        hands_on = journey.itinerary[0].mode != SHADOW
+                        hands_on = itinerary[0].mode != SHADOW
                         hop.onward, hop.message, hop.body = stage._onward, journey, b""
                         hop.started = time.perf_counter()
                         continue
@@ -137,17 +138,12 @@ class StageRunner:
                 stage._tally.handled += 1
             return None
 
-    def _following(self, journey: Journey) -> "StageRunner | None":
-        """The stage of this process that takes the journey up at once. None: `Onward.forward` decides."""
-        itinerary = journey.itinerary
-        following = self._stages.get(itinerary[0].service) if itinerary else None
-        if following is None or following.custom or following.mailbox.busy:
-            return None
-        if following.routed:
-            target = journey.target
-            if target is None or target.pool is None or target.provider is not None:
-                return None
-        return following
+    def _takes_up(self, journey: Journey) -> bool:
+        """Whether the stage takes a journey of this process up at once. Otherwise `Onward.forward` decides."""
+        if self.custom or self.mailbox.busy:
+            return False
+        target = journey.target
+        return not self.routed or (target is not None and target.pool is not None and target.provider is None)
 
     async def _finish_later(self, hop: AnyHop, outcome: Awaitable[Outcome]) -> None:
         try:
