@@ -4,7 +4,6 @@ import asyncio
 import re
 from collections.abc import Callable, Sequence
 from http import HTTPStatus
-from operator import itemgetter
 from typing import Final, Protocol
 
 from pointsman_contracts.journey import HeaderEdit
@@ -20,8 +19,6 @@ _NO_VALUE: Final = re.compile(rb"[\x00-\x08\x0a-\x1f\x7f]")
 _LINE: Final = b"%b: %b\r\n".__mod__
 _REMEMBERED: Final = 256
 _BODILESS: Final = frozenset({204, 304})
-_NAME: Final = itemgetter(0)
-_VALUE: Final = itemgetter(1)
 _INTERNAL_ERROR: Final = b"Internal Server Error"
 
 Header = tuple[bytes, bytes]
@@ -237,9 +234,8 @@ class Turn:
         if self.answer_headers:
             headers = edited_answer_headers(headers, self.answer_headers)
         headers = [*headers, *self.ids, *self.extra]
-        names = tuple(map(_NAME, headers))
+        names, values = zip(*headers) if headers else ((), ())  # noqa: B905 - all are pairs
         lower, length_at, connection_at = _seen.get(names) or _learned(names)
-        values = list(map(_VALUE, headers))
         if _NO_VALUE.search(b" ".join(values)):
             raise RuntimeError("a header value of the response has control characters")
         more = b""

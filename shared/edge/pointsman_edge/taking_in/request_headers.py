@@ -128,8 +128,12 @@ class _Shape(NamedTuple):
     """The names of these, for the stages."""
     forwarded: tuple[bool, ...]
     """Which of them are sent on to the engine."""
-    traced: bool
-    """Whether `traceparent` is read."""
+    connection_at: int | None
+    """The place of `Connection`."""
+    length_at: int | None
+    """The place of `Content-Length`."""
+    trace_at: int | None
+    """The place of `traceparent`, where it is read."""
     plain: bool
     """None of them is one that few requests have, of `ClientHeaders`."""
 
@@ -183,32 +187,34 @@ class HeaderRules:
 
         `trusted`: the peer is a proxy that may name its client.
         """
-        values = dict(headers)
-        key = trusted, tuple(map(_NAME, headers))
+        names, values = zip(*headers) if headers else ((), ())  # noqa: B905 - all are pairs
+        key = trusted, names
         shape = self._shapes.get(key)
         if shape is None:
             if len(headers) > LONGEST_LIST:
                 message = f"The request has {len(headers)} headers; at most {LONGEST_LIST} are accepted."
                 raise Refusal(431, message, code="headers_too_large")
-            if len(values) < len(headers):
+            if len(set(names)) < len(names):
                 return self._read_each(headers, trusted=trusted)
             shape = self._learn(key)
-        if values.get(b"connection", b"close") not in _USUAL:
+        size, told, keys, forwarded, connection_at, length_at, trace_at, plain = shape
+        if connection_at is not None and values[connection_at] not in _USUAL:
             return self._read_each(headers, trusted=trusted)
-        size, told, keys, forwarded, traced, plain = shape
         try:
-            stages = dict(zip(keys, map(bytes.decode, compress(values.values(), told)), strict=True))
-            traceparent = values[b"traceparent"].decode() if traced else None
+            stages = dict(zip(keys, map(bytes.decode, compress(values, told)), strict=True))
+            traceparent = None if trace_at is None else values[trace_at].decode()
         except UnicodeDecodeError:
             return self._read_each(headers, trusted=trusted)
-        size += sum(map(len, values.values()))
+        size += sum(map(len, values))
         if size > self._limit:
             raise self._too_large(size)
         engine = list(compress(headers, forwarded))
         if not plain:
-            return _sorted(values, stages, engine, traceparent)
-        length = values.get(b"content-length")
-        number = int(length) if length is not None and length.isdigit() else None
+            return _sorted(dict(headers), stages, engine, traceparent)
+        number = None
+        if length_at is not None:
+            length = values[length_at]
+            number = int(length) if length.isdigit() else None
         return ClientHeaders(stages, engine, stages.get("content-type"), number, traceparent)
 
     def _learn(self, key: tuple[bool, tuple[bytes, ...]]) -> _Shape:
@@ -223,7 +229,9 @@ class HeaderRules:
             tuple(told),
             tuple(compress(map(_VALUE, uses), told)),
             tuple([bool(use & _ENGINE) for use in used]),
-            any(use & _TRACE for use in used),
+            names.index(b"connection") if b"connection" in names else None,
+            names.index(b"content-length") if b"content-length" in names else None,
+            next((at for at, use in enumerate(used) if use & _TRACE), None),
             plain=_RARE.isdisjoint(names),
         )
         # Names come from clients; a flood of new ones must not stay.

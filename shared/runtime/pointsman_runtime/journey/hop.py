@@ -92,11 +92,13 @@ class Hop(Generic[M]):
     def report(self, *, note: str | None = None, outcome: str = "passed") -> StageReport:
         """This stage's entry for the trail, with the time since the message was taken in hand."""
         process = self.onward.process
+        # Rounding to a whole number takes a fifth of the time of rounding to three decimals.
+        took_ms = round((time.perf_counter() - self.started) * 1e6) / 1e3
         fields: ReportFields = {
             "stage": process.service,
             "instance": process.instance,
             "outcome": outcome,
-            "took_ms": round((time.perf_counter() - self.started) * 1000, 3),
+            "took_ms": took_ms,
             "note": note,
         }
         report = new_part(StageReport)
