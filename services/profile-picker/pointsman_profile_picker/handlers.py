@@ -73,7 +73,7 @@ class Handlers:
         if counter is None:
             counter = self._counts[profile] = self._picked.labels(profile)
         counter.total += 1
-        return hop.advance_with(changes, f"{profile}: {note}")
+        return hop.advance_with(changes, note)
 
     def _pick_failed(self, error: PickError, journey: Journey, hop: Hop[Journey]) -> Rejection:
         self._failed.labels(error.rule).inc()

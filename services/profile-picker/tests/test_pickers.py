@@ -108,7 +108,9 @@ def test_the_first_rule_that_holds_decides() -> None:
         }
     )
     picked = compiled.pick(request("y"), PoolStates(), 0.0)
-    assert (picked.profile, picked.note) == ("overflow", "catch all")
+    assert (picked.profile, picked.note) == ("overflow", "overflow: catch all")
+    assert compiled.pick(request("y"), PoolStates(), 1.0) is picked
+    assert compiled.pick(request("x"), PoolStates(), 1.0).note == "special: rule 1"
 
 
 @pytest.mark.requirement("S0-25")

@@ -12,6 +12,8 @@ from pointsman_plugins.picking import UNHEARD_OF, Choice, PickError, PoolStates,
 from pointsman_plugins.registry import Registry
 
 _SELECTOR: Final = "model-selector"
+_KNOWN: Final = 1024
+"""Choices that are remembered."""
 
 
 def registry(builtin: Iterable[type[ProfilePicker]]) -> Registry[ProfilePicker]:
@@ -34,6 +36,7 @@ class Picked(NamedTuple):
     profile: str
     route: ProfileRoute
     note: str
+    """The profile and why."""
     old_pools: tuple[str, ...]
     """Pools whose state was old when the choice depended on it."""
 
@@ -61,6 +64,8 @@ class Routing:
         self._pools: Final = tuple(config.pools)
         self._block_tokens: Final = {name: pool.block_tokens for name, pool in config.pools.items()}
         self._open_pools: Final = tuple(name for name, pool in config.pools.items() if not pool.models)
+        self._known: Final[dict[Choice | None, Picked]] = {}
+        """By the picker's choice, where that is all that decides."""
         self._routes: Final = {
             name: ProfileRoute(
                 tuple(Stage.model_validate(stage_entry(use, config.stages)) for use in active(profile.request)),
@@ -89,6 +94,10 @@ class Routing:
     def pick(self, journey: Journey, pools: PoolStates, now_s: float) -> Picked:
         """Choose the profile. Raises PickError, and Refusal 500 when undecided without a default."""
         choice = self._picker.pick(journey, pools, now_s)
+        return self._known.get(choice) or self._picked(choice, pools, now_s)
+
+    def _picked(self, choice: Choice | None, pools: PoolStates, now_s: float) -> Picked:
+        chosen = choice
         if choice is None:
             if self._default is None:
                 raise Refusal(500, "No profile applies to this request.", type="server_error", code="no_profile")
@@ -97,7 +106,11 @@ class Routing:
         if route is None:
             raise PickError(self._picker.name, f"it chose the profile {choice.profile!r}, which doesn't exist")
         old = tuple(pools.old(self._pools, now_s)) if self._picker.reads_pools else ()
-        return Picked(choice.profile, route, choice.note, old)
+        picked = Picked(choice.profile, route, f"{choice.profile}: {choice.note}", old)
+        # A picker may write any note: a flood of them must not stay.
+        if not self._picker.reads_pools and len(self._known) < _KNOWN:
+            self._known[chosen] = picked
+        return picked
 
     def serving(
         self, model: str, pools: PoolStates, asked: str | None = None, allowed: Sequence[str] | None = None
