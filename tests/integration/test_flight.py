@@ -19,9 +19,9 @@ GOLDEN = Path(__file__).resolve().parents[1] / "golden"
 OTHER = "{scorers: [{use: queue}, {use: kv-utilization}], picker: max-score}"
 
 
-@pytest.fixture(params=["flight-1", "flight"])
+@pytest.fixture(params=["flight-1", "flight-2", "flight"])
 def log(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A working folder with a golden log in `flight`: of format 1, or of the present one."""
+    """A working folder with a golden log in `flight`: of an earlier format, or of the present one."""
     shutil.copytree(GOLDEN / str(request.param), tmp_path / "flight")
     monkeypatch.chdir(tmp_path)
     return tmp_path / "flight" / "llama"

@@ -12,7 +12,7 @@ from prometheus_client import CollectorRegistry
 from pointsman_contracts.peers import Blocks, PeerChange
 from pointsman_core.config.flight import FlightSettings
 from pointsman_flight.reader import open_log, open_segment
-from pointsman_flight.records import Header, PeerChanged, PeerWaiting
+from pointsman_flight.records import Decided, Header, PeerChanged, PeerWaiting
 from pointsman_flight.writer import SegmentWriter
 from pointsman_scheduler.domain.kv_following import Told
 from pointsman_scheduler.domain.late_binding import PeerRequest
@@ -221,6 +221,30 @@ async def test_messages_of_peers_are_recorded_in_the_types_in_which_they_come(tm
     assert any(isinstance(each, PeerWaiting) and each.requests and each.requests[0][6] == "waits" for each in entries)
     for first in range(len(segments)):
         assert not replayed(*written(tmp_path)[first:])[1]
+
+
+async def test_the_configured_headers_are_recorded_and_no_others(tmp_path: Path) -> None:
+    rig = Rig(tmp_path, FlightSettings(headers=("epp-profile",)))
+    await rig.fly(100)
+    await rig.recorder.close()
+    decided = [each.record for each in open_log([tmp_path])[0].entries() if isinstance(each.record, Decided)]
+    headers = [each.facts.headers for each in decided if each.facts is not None]
+    assert headers
+    assert all(each == {"epp-profile": "default"} for each in headers)
+
+
+async def test_a_decision_that_cannot_be_recorded_ends_the_segment_and_fails_no_request(tmp_path: Path) -> None:
+    rig = Rig(tmp_path, FlightSettings())
+    await rig.fly(100)
+    assert rig.bench.decide(rig.bench.request(attempt=2**70)).endpoints
+    assert rig.bench.serve()
+    await rig.fly(20)
+    await rig.fly(20)
+    await rig.recorder.close()
+    header = after_a_gap(tmp_path)
+    assert header.gap.startswith("an input can't be recorded: ")
+    assert header.missed > 3
+    assert not replayed(tmp_path)[1]
 
 
 async def test_an_input_that_cannot_be_recorded_ends_the_segment_and_fails_no_request(tmp_path: Path) -> None:

@@ -4,8 +4,9 @@
 
 Little-endian. `chain` is XXH3-64 of length, flags and payload, seeded with the frame before (the header's frame with
 0): a changed, removed, repeated or moved frame breaks it. `check` is CRC-32 of the 16 bytes before it: a changed
-length isn't taken for a torn tail. A payload is msgpack; where flag 2 is set, block hashes of the records in the next
-frame. Where flag 1 is set, it is in zlib's format, which ISA-L writes in a fifth of zlib's time.
+length isn't taken for a torn tail. A payload is msgpack, of records an array of arrays of them (before format 3, an
+array of them); where flag 2 is set, it is block hashes of the records in the next frame. Where flag 1 is set, it is in
+zlib's format, which ISA-L writes in a fifth of zlib's time.
 """
 
 import struct
@@ -18,7 +19,7 @@ import xxhash
 from isal import isal_zlib
 
 MAGIC: Final = b"PMFLIGHT"
-FORMAT: Final = 2
+FORMAT: Final = 3
 MOST_BYTES: Final = 64 * 2**20
 """Most bytes in a payload."""
 DEFLATED: Final = 1

@@ -1,7 +1,8 @@
 """Reads segments: finds them, checks every byte, and yields their records with the number of each input."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from itertools import chain
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -11,6 +12,7 @@ from pointsman_flight.frames import FORMAT, MAGIC, Frame, FrameDamagedError, Tor
 from pointsman_flight.hashes import HashesTaken
 from pointsman_flight.records import (
     AnyRecord,
+    Decision,
     Header,
     PolicyDefined,
     SegmentEnded,
@@ -68,7 +70,7 @@ class Segment:
     def entries(self) -> Iterator[LoggedRecord]:
         """All records in order. Raises LogDamagedError at the first byte that isn't right, or LogError."""
         hashes = HashesTaken()
-        decoder = msgspec.msgpack.Decoder(list[AnyRecord], dec_hook=hashes.decoded)
+        decode = _decoder(self.header.format, hashes)
         number = self.header.first_input - 1
         self.chain, self.ended, self.torn = self.begins, None, None
         try:
@@ -80,7 +82,7 @@ class Segment:
                 if frame.hashes:
                     hashes.follow(frame.payload)
                     continue
-                for record in decoder.decode(frame.payload):
+                for record in decode(frame.payload):
                     if isinstance(record, SegmentEnded):
                         self.ended = record
                     elif not isinstance(record, NOT_INPUTS):
@@ -111,6 +113,19 @@ class Flight:
                 _check_sequence(before, segment)
             yield from segment.entries()
             before = segment
+
+
+def _decoder(written: int, hashes: HashesTaken) -> Callable[[bytes], Iterable[AnyRecord]]:
+    """Reads the records in the payload of a frame of this format."""
+    if written < FORMAT:
+        return msgspec.msgpack.Decoder(list[AnyRecord], dec_hook=hashes.decoded).decode
+    decoder = msgspec.msgpack.Decoder(list[list[AnyRecord | Decision]], dec_hook=hashes.decoded)
+
+    def decode(payload: bytes) -> Iterator[AnyRecord]:
+        for record in chain.from_iterable(decoder.decode(payload)):
+            yield record.decided() if isinstance(record, Decision) else record
+
+    return decode
 
 
 def _check_sequence(before: Segment, segment: Segment) -> None:

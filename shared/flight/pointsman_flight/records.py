@@ -1,8 +1,8 @@
 """The records of a flight log: each is one call that entered a pool's scheduler, in the order of the calls.
 
-A record is encoded as a msgpack array: its tag, then its fields in order. A later version only appends fields with
-defaults. `at` is the scheduler's monotonic clock in seconds. Block hashes are renamed (`salt`), and stand before the
-records (`hashes`). Request ids, sessions and fairness ids are hashed where the pool asks for it.
+A record is encoded as a msgpack array: its tag, then its fields in order. A later version only adds records, and
+appends fields with defaults. `at` is the scheduler's monotonic clock in seconds. Block hashes are renamed (`salt`), and
+stand before the records (`hashes`). Request ids, sessions and fairness ids are hashed where the pool asks for it.
 """
 
 from typing import TypeAlias
@@ -157,6 +157,68 @@ class Decided(Record, frozen=True, tag=8):
     queued_s: float
     """Seconds in flow control before this decision; 0 where it is unknown."""
     outcome: RecordedOutcome
+
+
+class Decision(Record, frozen=True, tag=22):
+    """`Decided`, as most are written: of a request that was scheduled on one engine, or waits. A reader gives `Decided`
+    instead. Fields as there, in `RecordedOutcome`, and in `LoggedRequest`; the last ones are absent where an earlier
+    record has them."""
+
+    at: float
+    seed: int
+    policy: int
+    edge: str
+    request_id: str
+    bound: str | None
+    queued_s: float
+    kind: str
+    endpoints: tuple[str, ...]
+    held: bool
+    rank: int | None
+    cached_tokens: int
+    reasons: tuple[str, ...]
+    seen: int
+    scored: int
+    model: str = ""
+    lora: str | None = None
+    prompt_tokens: int = 0
+    tokens_exact: bool = False
+    max_output_tokens: int | None = None
+    stream: bool = False
+    blocks: BlockHashes = b""
+    block_tokens: int = 0
+    blocks_precise: bool = False
+    session: str | None = None
+    priority: int = 0
+    fairness_id: str = ""
+    body_bytes: int = 0
+    slo_ttft_ms: float | None = None
+    slo_itl_ms: float | None = None
+    subset: tuple[str, ...] | None = None
+    workers: tuple[str, ...] | None = None
+    features: tuple[str, ...] = ()
+    attempt: int = 0
+    special: tuple[int, dict[str, str]] | None = None
+    """`affinity` and `headers`; None for 0 and none."""
+
+    def decided(self) -> Decided:
+        """As readers get it."""
+        facts = None
+        if self.bound is None:
+            affinity, headers = self.special or (0, {})
+            facts = LoggedRequest(
+                self.edge, self.request_id, self.model, self.lora, self.prompt_tokens, self.tokens_exact,
+                self.max_output_tokens, self.stream, self.blocks, self.block_tokens, self.blocks_precise, affinity,
+                headers, self.session, self.priority, self.fairness_id, self.body_bytes, self.slo_ttft_ms,
+                self.slo_itl_ms, self.subset, self.workers, self.features, self.attempt,
+            )  # fmt: skip
+        outcome = RecordedOutcome(
+            self.kind, self.endpoints, held=self.held, rank=self.rank, cached_tokens=self.cached_tokens,
+            reasons=self.reasons, seen=self.seen, scored=self.scored,
+        )  # fmt: skip
+        return Decided(
+            self.at, self.seed, self.policy, self.edge, self.request_id, facts, self.bound, self.queued_s, outcome
+        )
 
 
 class BindAsked(Record, frozen=True, tag=9):
@@ -329,7 +391,7 @@ AnyRecord: TypeAlias = (
     | SnapshotPart
     | SegmentEnded
 )
-"""Every kind of record."""
+"""Every kind of record, as a reader gives it."""
 
 
 class Header(msgspec.Struct, frozen=True, kw_only=True):

@@ -18,9 +18,12 @@ KEY_FILE: Final = "salt.key"
 LEAST_HASH: Final = 2**48
 """Smaller numbers keep their value. A state holds block hashes beside other whole numbers, none of which is as large
 but powers of two (sets of workers as bits): neither of them counts as a hash. One hash in 65,536 keeps its value."""
-_AT_ONCE: Final = 2048
-"""Hashes whose memory stays in the processor's cache, and which the allocator needn't get from the operating system:
-all of a turn at once take three times as long."""
+_AT_ONCE: Final = 2**15
+"""Hashes that are encrypted together, in memory that is kept: new memory of this size comes from the operating system,
+which takes longer than the encryption. Each call gives the interpreter up, and waits until a busy event loop does."""
+
+_LEAST: Final = 2**11
+"""Of the memory that is kept: it grows to what is needed."""
 
 Hashes = NDArray[np.uint64]
 _ONE: Final = np.uint64(1)
@@ -40,24 +43,31 @@ class Salt:
         self._ids: Final = hashlib.blake2b(key, digest_size=32, person=b"flight-ids").digest()
         self.name: Final = hashlib.blake2b(key, digest_size=4, person=b"flight-name").hexdigest()
         """Tells whether two logs used the same key."""
+        self._padded: NDArray[np.uint64] = np.zeros((0, 2), dtype="<u8")
+        self._encrypted = bytearray()
         self._encryptor: Final = Cipher(AES(self._key), ECB()).encryptor()  # noqa: S305 - of single numbers
 
     def rename(self, hashes: Hashes) -> Hashes:
-        """The renamed hashes, in a new array."""
+        """The renamed hashes, in a new array. Not for two threads at once."""
         if not len(hashes):
             return hashes
+        size = min(max(len(hashes), _LEAST), _AT_ONCE)
+        if len(self._padded) < size:
+            self._padded = np.zeros((size, 2), dtype="<u8")
+            self._encrypted = bytearray(2 * size * 8 + KEY_BYTES)
         renamed = np.empty(len(hashes), dtype=np.uint64)
-        padded = np.zeros((min(len(hashes), _AT_ONCE), 2), dtype="<u8")
-        encrypted = bytearray(padded.nbytes + KEY_BYTES)
         for start in range(0, len(hashes), _AT_ONCE):
             piece = hashes[start : start + _AT_ONCE]
             count = len(piece)
-            padded[:count, 0] = piece
-            self._encryptor.update_into(padded[:count].data.cast("B"), encrypted)
-            renamed[start : start + count] = np.frombuffer(encrypted, dtype="<u8", count=2 * count)[::2]
-            kept = (piece < LEAST_HASH) | ((piece & (piece - _ONE)) == 0)
-            if kept.any():
-                np.copyto(renamed[start : start + count], piece, where=kept)
+            padded = self._padded[:count]
+            padded[:, 0] = piece
+            self._encryptor.update_into(padded.data.cast("B"), self._encrypted)
+            taken = renamed[start : start + count]
+            taken[:] = np.frombuffer(self._encrypted, dtype="<u8", count=2 * count)[::2]
+            # Without its lowest bit, a power of two is 0, a small number is smaller, and any other one stays large.
+            kept = piece & (piece - _ONE)
+            if kept.min() < LEAST_HASH:
+                np.copyto(taken, piece, where=kept < LEAST_HASH)
         return renamed
 
     def packed(self, hashes: bytes | bytearray) -> bytes:

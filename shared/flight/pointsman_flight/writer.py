@@ -23,10 +23,9 @@ def folder(directory: Path, pool: str) -> Path:
 
 
 class Records(NamedTuple):
-    """So many records in msgpack, one after the other."""
+    """Records of one frame: arrays of them in msgpack."""
 
-    number: int
-    content: bytearray
+    arrays: Sequence[bytes]
     hashes: bytes = b""
     """Of the blocks in them, in their order."""
 
@@ -55,25 +54,26 @@ class SegmentWriter:
 
     def write(self, records: Sequence[Record]) -> None:
         """Append records, in one frame or several. They are in the operating system's hands when this returns."""
-        parts = [Records(0, bytearray())]
+        parts: list[Records] = []
+        arrays, size = list[bytes](), 0
         for record in records:
-            if len(parts[-1].content) > FRAME_BYTES:
-                parts.append(Records(0, bytearray()))
-            count, content, _ = parts[-1]
-            self._encoder.encode_into(record, content, -1)
-            parts[-1] = Records(count + 1, content)
-        self.append(parts)
+            arrays.append(self._encoder.encode((record,)))
+            size += len(arrays[-1])
+            if size > FRAME_BYTES:
+                parts.append(Records(arrays))
+                arrays, size = [], 0
+        self.append([*parts, Records(arrays)])
 
     def append(self, encoded: Sequence[Records]) -> None:
         """As `write`, for records in msgpack, each of which becomes a frame."""
         parts: list[bytes] = []
         chain = self.chain
-        for count, content, hashes in encoded:
+        for arrays, hashes in encoded:
             if hashes:
                 frame, chain = framed(hashes, chain, HASHES)
                 parts.append(frame)
-            if count:
-                frame, chain = framed(_array(count) + content, chain)
+            if arrays:
+                frame, chain = framed(b"".join((_array(len(arrays)), *arrays)), chain)
                 parts.append(frame)
         if parts:
             self._put(b"".join(parts))

@@ -232,8 +232,7 @@ def test_any_batches_come_back_in_order(tmp_path_factory: pytest.TempPathFactory
 def counted(*numbers: int) -> Records:
     """Records that have so many block hashes, which are 1, 2, 3 and so on in the frame before them."""
     told = [KvTold(1.0, "engine-1", "life", number, (), complete=True) for number in numbers]  # pyright: ignore[reportArgumentType] - as they are written
-    content = bytearray(b"".join(map(msgspec.msgpack.encode, told)))
-    return Records(len(told), content, hashes(range(1, sum(numbers) + 1)))
+    return Records([msgspec.msgpack.encode(told)], hashes(range(1, sum(numbers) + 1)))
 
 
 def hashes(numbers: Iterable[int]) -> bytes:

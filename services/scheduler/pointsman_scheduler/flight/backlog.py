@@ -1,11 +1,12 @@
 """Records that wait for the disk.
 
-They are encoded soon after they were made, some at a time: that costs half of what it costs later, when they have left
-the processor's cache.
+They are tuples of what is at hand when an input comes, and are encoded soon, some at a time: later they have left the
+processor's cache, and one at a time, the code that encodes them has.
 """
 
 from collections.abc import Sequence
-from typing import Final, NamedTuple
+from operator import attrgetter
+from typing import Final, NamedTuple, TypeAlias
 
 import msgspec
 
@@ -14,26 +15,27 @@ from pointsman_flight.salt import Salt
 from pointsman_flight.writer import Records
 
 TOO_SLOW: Final = "the disk was too slow"
-AT_ONCE: Final = 24
-"""Records that are encoded together, those of some ten requests."""
+AT_ONCE: Final = 16
+"""Inputs that are encoded together, those of some six requests."""
 _MANY_BYTES: Final = 2**16
 """Block hashes that aren't left until so many records wait."""
 _PART_BYTES: Final = 2**20
 """Records beyond this go into another part."""
 
+Fields: TypeAlias = tuple[object, ...]
+"""A record of a frequent kind: its tag, then its fields. An object for each would cost as much as encoding it. Instead
+of a worker's name there may be the worker."""
+
 
 class _Part:
-    """Some records, one after the other, and the block hashes in them, under their own names."""
+    """Arrays of records, and the block hashes in them, under their own names."""
 
-    __slots__ = ("content", "count", "hashes")
+    __slots__ = ("arrays", "hashes", "size")
 
     def __init__(self) -> None:
-        self.content: Final = bytearray()
-        self.hashes: Final = bytearray()
-        self.count = 0
-
-    def size(self) -> int:
-        return len(self.content) + len(self.hashes)
+        self.arrays: Final[list[bytes]] = []
+        self.hashes: Final[list[bytes]] = []
+        self.size = 0
 
 
 class Encoded:
@@ -48,7 +50,7 @@ class Encoded:
 
     def renamed(self, salt: Salt) -> list[Records]:
         """The records with block hashes renamed."""
-        return [Records(part.count, part.content, salt.packed(part.hashes)) for part in self._parts]
+        return [Records(part.arrays, salt.packed(b"".join(part.hashes))) for part in self._parts]
 
 
 NOTHING: Final = Encoded((), 0)
@@ -69,13 +71,13 @@ class Backlog:
 
     def __init__(self, most: int) -> None:
         """`most`: bytes that are kept until they are drained."""
-        self.records: Final[list[Record]] = []
-        """Inputs to encode. Call `encode` when there are `AT_ONCE`; starts and ends of answers leave that to the
-        next decision."""
-        self.hashes: Final = bytearray()
-        """Of the blocks in `records`, in their order."""
+        self.inputs: Final[list[Record | Fields]] = []
+        """Inputs to encode. Call `encode` when there are `AT_ONCE`; starts and ends of answers leave that to the next
+        decision."""
+        self.hashes: Final[list[bytes]] = []
+        """Of the blocks in `inputs`, in their order."""
         self._most: Final = most
-        self._encode: Final = msgspec.msgpack.Encoder().encode
+        self._encode: Final = msgspec.msgpack.Encoder(enc_hook=attrgetter("name")).encode
         self._full: list[_Part] = []
         self._full_bytes = 0
         self._part = _Part()
@@ -94,17 +96,17 @@ class Backlog:
         self.encode()
         self._open = False
 
-    def put(self, record: Record) -> None:
+    def put(self, record: Record | Fields) -> None:
         """Append an input."""
-        self.records.append(record)
-        if len(self.records) >= AT_ONCE or len(self.hashes) >= _MANY_BYTES:
+        self.inputs.append(record)
+        if len(self.inputs) >= AT_ONCE or sum(map(len, self.hashes)) >= _MANY_BYTES:
             self.encode()
 
     def insert(self, record: Record) -> None:
         """Append a record that is no input and has no block hashes."""
         self.encode()
         if self._open:
-            self._append([record])
+            self._append((record,))
 
     def refuse(self, error: Exception) -> None:
         """An input can't be recorded."""
@@ -116,49 +118,50 @@ class Backlog:
         """Append the state's figures, where inputs wait. Where some are missing, the state is further than they."""
         self.encode()
         if self._inputs and not self._dropped:
-            self._append([StateChecked(figures)])
+            self._append((StateChecked(figures),))
 
     def drain(self) -> Drained:
         """The records since the last call."""
         self.encode()
-        parts = [*self._full, self._part] if self._part.count else self._full
+        parts = [*self._full, self._part] if self._part.arrays else self._full
         drained = Drained(Encoded(parts, self._inputs), self._dropped, self._problem)
         self._full, self._full_bytes, self._part = [], 0, _Part()
         self._inputs, self._dropped, self._problem = 0, 0, ""
         return drained
 
     def encode(self) -> None:
-        """Encode `records`."""
-        records, part = self.records, self._part
-        if not records:
+        """Encode `inputs`."""
+        inputs, part = self.inputs, self._part
+        if not inputs:
             return
-        if not self._open or self._full_bytes + part.size() >= self._most:
-            self._drop(TOO_SLOW, len(records))
+        if not self._open or self._full_bytes + part.size >= self._most:
+            self._drop(TOO_SLOW, len(inputs))
         else:
-            part.hashes.extend(self.hashes)
+            hashes = b"".join(self.hashes)
+            part.hashes.append(hashes)
+            part.size += len(hashes)
             try:
-                self._append(records)
-                self._inputs += len(records)
+                self._append(inputs)
+                self._inputs += len(inputs)
             except Exception:  # noqa: BLE001 - no request may fail for it
-                self._append_each(records)
-            if part.size() > _PART_BYTES:
+                self._append_each(inputs)
+            if part.size > _PART_BYTES:
                 self._full.append(part)
-                self._full_bytes += part.size()
+                self._full_bytes += part.size
                 self._part = _Part()
-        records.clear()
+        inputs.clear()
         self.hashes.clear()
 
-    def _append(self, records: Sequence[Record]) -> None:
-        count = len(records)
-        head = 1 if count < 16 else 3 if count < 2**16 else 5  # bytes of a msgpack array before its items
-        self._part.content.extend(memoryview(self._encode(records))[head:])
-        self._part.count += count
+    def _append(self, records: Sequence[Record | Fields]) -> None:
+        array = self._encode(records)
+        self._part.arrays.append(array)
+        self._part.size += len(array)
 
-    def _append_each(self, records: Sequence[Record]) -> None:
+    def _append_each(self, records: Sequence[Record | Fields]) -> None:
         """As far as they can be encoded."""
         for done, record in enumerate(records):
             try:
-                self._append([record])
+                self._append((record,))
             except Exception as error:  # noqa: BLE001 - no request may fail for it
                 self._drop(_unrecordable(error), len(records) - done)
                 return

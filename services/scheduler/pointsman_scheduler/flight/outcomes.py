@@ -12,8 +12,8 @@ from pointsman_plugins.scheduling.arrays import Floats
 from pointsman_plugins.scheduling.run import Run
 from pointsman_scheduler.domain.outcome import Outcome, Postponed, Refused, Scheduled
 
-_DIGEST: Final = cast("Callable[[Floats | bytes, int], int]", xxh3_64_intdigest)  # it takes an array's memory, too
-_ENCODE: Final[Callable[[object], bytes]] = msgspec.msgpack.Encoder(enc_hook=float).encode
+DIGEST: Final = cast("Callable[[Floats | bytes, int], int]", xxh3_64_intdigest)  # it takes an array's memory, too
+SCORES: Final[Callable[[object], bytes]] = msgspec.msgpack.Encoder(enc_hook=float).encode
 """Scores of a plugin may be numpy's numbers."""
 
 
@@ -34,22 +34,25 @@ def recorded(outcome: Outcome | Exception) -> RecordedOutcome:
             0,
             0,
             tuple(outcome.reasons),
-            _DIGEST(sight.figures, 0),
-            _scored(outcome.runs),
+            DIGEST(sight.figures, 0),
+            scores_digest(outcome.runs),
         )
     if isinstance(outcome, Postponed):
         return RecordedOutcome("postponed", (outcome.worker,))
     if isinstance(outcome, Refused):
-        seen = 0 if outcome.sight is None else _DIGEST(outcome.sight.figures, 0)
-        return RecordedOutcome("refused", code=outcome.refusal.code or "", seen=seen, scored=_scored(outcome.runs))
+        seen = 0 if outcome.sight is None else DIGEST(outcome.sight.figures, 0)
+        return RecordedOutcome(
+            "refused", code=outcome.refusal.code or "", seen=seen, scored=scores_digest(outcome.runs)
+        )
     return RecordedOutcome("failed", code=type(outcome).__name__)
 
 
-def _scored(runs: list[Run]) -> int:
+def scores_digest(runs: list[Run]) -> int:
+    """`RecordedOutcome.scored`."""
     digest = 0
     for run in runs:
         scores = run.scores
         if scores is not None:
-            content = _ENCODE(scores) if isinstance(scores, list) else np.ascontiguousarray(scores)
-            digest = _DIGEST(content, digest)
+            content = SCORES(scores) if isinstance(scores, list) else np.ascontiguousarray(scores)
+            digest = DIGEST(content, digest)
     return digest

@@ -1,7 +1,8 @@
 """Writes one pool's log, segment after segment.
 
 Records come encoded from the event loop; a thread renames the block hashes in them, compresses and writes. A thread
-that made them would hold the interpreter just as long, and each of the loop's system calls would wait for it.
+that made them would hold the interpreter longer, since it would fetch again what the loop has at hand, and each of the
+loop's system calls would wait for it.
 """
 
 import math

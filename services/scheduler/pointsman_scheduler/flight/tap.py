@@ -7,12 +7,13 @@ another one but `Books.edge_gone`, which isn't shadowed and calls `completed`.
 from collections.abc import Callable, Iterable
 from typing import Concatenate, Final, ParamSpec, TypeVar
 
-from pointsman_flight.records import AnswerStarted, BlocksMeasured, Record, RequestCompleted
-from pointsman_plugins.scheduling.request import RequestKey, ScheduleRequest
-from pointsman_scheduler.domain.outcome import Outcome
+from pointsman_flight.records import BlocksMeasured, Record
+from pointsman_plugins.scheduling.request import RequestKey
 from pointsman_scheduler.domain.policy import Policy
 from pointsman_scheduler.domain.pool import PoolScheduler
-from pointsman_scheduler.flight.writing import RecordMaker
+from pointsman_scheduler.flight.backlog import Fields
+from pointsman_scheduler.flight.deciding import deciding
+from pointsman_scheduler.flight.writing import COMPLETED, STARTED, RecordMaker
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -51,7 +52,7 @@ class Tap:
                     "hear": after(pool.hear, maker.heard),
                     "hear_kv": before(pool.hear_kv, maker.heard_kv),
                     "sweep": after(pool.sweep, maker.swept),
-                    "decide": _deciding(pool.decide, maker),
+                    "decide": deciding(pool.decide, maker),
                     "bind": after(pool.bind, maker.bound),
                 },
             ),
@@ -87,7 +88,7 @@ class Tap:
             for name in names:
                 delattr(places[place], name)
 
-    def _before(self, inner: Callable[P, R], make: Callable[P, Record]) -> Callable[P, R]:
+    def _before(self, inner: Callable[P, R], make: Callable[P, Record | Fields]) -> Callable[P, R]:
         """The method with a record of each call, made before it: so a call that a plugin fails has one too."""
         backlog = self.backlog
 
@@ -100,7 +101,7 @@ class Tap:
 
         return method
 
-    def _after(self, inner: Callable[P, R], make: Callable[Concatenate[R, P], Record]) -> Callable[P, R]:
+    def _after(self, inner: Callable[P, R], make: Callable[Concatenate[R, P], Record | Fields]) -> Callable[P, R]:
         """The method with a record of each call and its result."""
         backlog = self.backlog
 
@@ -125,32 +126,14 @@ def _using(inner: Callable[[Iterable[Policy]], None]) -> Callable[[Iterable[Poli
 # The calls of every request:
 
 
-def _deciding(
-    inner: Callable[[ScheduleRequest, float, int, Policy], Outcome], maker: RecordMaker
-) -> Callable[[ScheduleRequest, float, int, Policy], Outcome]:
-    record = maker.decided
-
-    def decide(request: ScheduleRequest, now: float, seed: int, policy: Policy) -> Outcome:
-        bound = request.bound  # set later where the request waits
-        try:
-            outcome = inner(request, now, seed, policy)
-        except Exception as error:
-            record(request, now, seed, policy, bound, error)
-            raise
-        record(request, now, seed, policy, bound, outcome)
-        return outcome
-
-    return decide
-
-
 def _starting(
     inner: Callable[[RequestKey, str, float, float], None], maker: RecordMaker
 ) -> Callable[[RequestKey, str, float, float], None]:
-    identified, records = maker.id, maker.backlog.records
+    hashed, note = maker.hashed, maker.backlog.inputs.append
 
     def started(request: RequestKey, worker: str, ttft_ms: float, now: float) -> None:
         edge, request_id = request
-        records.append(AnswerStarted(now, edge, identified(request_id), worker, ttft_ms))
+        note((STARTED, now, edge, hashed(request_id) if hashed else request_id, worker, ttft_ms))
         inner(request, worker, ttft_ms, now)
 
     return started
@@ -160,7 +143,7 @@ Completed = Callable[[RequestKey, float, bool, int | None, float | None, str | N
 
 
 def _completing(inner: Completed, maker: RecordMaker) -> Completed:
-    identified, records = maker.id, maker.backlog.records
+    hashed, note = maker.hashed, maker.backlog.inputs.append
 
     def completed(
         request: RequestKey,
@@ -172,9 +155,9 @@ def _completing(inner: Completed, maker: RecordMaker) -> Completed:
         told_ms: int = 0,
     ) -> None:
         edge, request_id = request
-        records.append(
-            RequestCompleted(now, edge, identified(request_id), ok, output_tokens, duration_ms, worker, told_ms)
-        )
+        if hashed:
+            request_id = hashed(request_id)
+        note((COMPLETED, now, edge, request_id, ok, output_tokens, duration_ms, worker, told_ms))
         inner(request, now, ok, output_tokens, duration_ms, worker, told_ms)
 
     return completed

@@ -21,9 +21,14 @@ from pointsman_scheduler.domain.outcome import Outcome
 from pointsman_scheduler.domain.policy import Policy
 from pointsman_scheduler.domain.pool import PoolScheduler
 from pointsman_scheduler.domain.prefix_index.life import Dump
-from pointsman_scheduler.flight.backlog import AT_ONCE, Backlog
+from pointsman_scheduler.flight.backlog import Backlog, Fields
 from pointsman_scheduler.flight.freezing import ranks_of
 from pointsman_scheduler.flight.outcomes import recorded
+
+STARTED: Final = 10
+COMPLETED: Final = 12
+_CHANGED: Final = 13
+"""Tags of records that are made as tuples."""
 
 
 class RecordMaker:
@@ -35,30 +40,36 @@ class RecordMaker:
         self.policies: Final[dict[int, Policy]] = {}
         """The policies by number: the latest of those with the same settings."""
         self.headers = headers
-        self.id: Final[Callable[[str], str]] = salt.id if hash_ids else str
-        """A request id, session or fairness id as it is recorded."""
+        self.hashed: Final[Callable[[str], str] | None] = salt.id if hash_ids else None
+        """What replaces a request id, session or fairness id that is recorded; None where it stays as it is."""
+        self.plain = not headers
+        """Whether `special` is None of every request."""
+        self.numbers: Final[dict[Policy, int]] = {}
+        """By compiled policy: the one that has the number now."""
         self._numbers: Final[dict[tuple[str, str], int]] = {}
-        self._numbered: dict[Policy, int] = {}
         self._ranks = 1
         """Least common multiple of the data-parallel sizes of all workers so far."""
 
     def number_of(self, policy: Policy) -> int:
         """The number that the log gives the policy. Policies of the same settings share the state of their plugins, and
         a number."""
-        number = self._numbered.get(policy)
+        number = self.numbers.get(policy)
         if number is None:
             number = self._numbers.setdefault((policy.name, policy.settings), len(self._numbers) + 1)
             if number not in self.policies:
                 self.backlog.insert(records.PolicyDefined(number, policy.name, policy.hash, policy.settings))
                 self.headers |= headers_read(policy)
-            self.policies[number] = policy
-            self._numbered = {each: found for each, found in self._numbered.items() if self.policies[found] is each}
-            self._numbered[policy] = number
+                self._look()
+            former = self.policies.get(number)
+            if former is not None:
+                del self.numbers[former]
+            self.policies[number], self.numbers[policy] = policy, number
         return number
 
     def know(self, pool: PoolScheduler) -> None:
         """Take note of the workers that registered before the log began."""
         self._ranks = math.lcm(self._ranks, ranks_of(pool.fleet))
+        self._look()
 
     def definitions(self) -> list[Record]:
         """Every policy so far: for the beginning of a segment."""
@@ -72,6 +83,7 @@ class RecordMaker:
 
     def registered(self, registration: WorkerRegistration, now: float) -> Record:
         self._ranks = math.lcm(self._ranks, max(1, registration.data_parallel_size))
+        self._look()
         return records.WorkerRegistered(now, registration.model_dump_json().encode())
 
     def removed(self, worker: str, now: float) -> Record:
@@ -103,12 +115,12 @@ class RecordMaker:
         """Make the record of a decision, and append it."""
         backlog = self.backlog
         try:
-            number = self._numbered.get(policy) or self.number_of(policy)
+            number = self.number_of(policy)
             edge, request_id = request.edge, self.id(request.request_id)
             facts = None
             if bound is None:
                 session, fairness, blocks = request.session, request.fairness_id, request.blocks
-                backlog.hashes.extend(blocks)
+                backlog.hashes.append(blocks.tobytes())
                 facts = LoggedRequest(
                     edge,
                     request_id,
@@ -121,8 +133,7 @@ class RecordMaker:
                     len(blocks),  # pyright: ignore[reportArgumentType] - as hashes are written
                     request.block_tokens,
                     request.blocks_precise,
-                    (request.spread(self._ranks) or 0) if self._ranks > 1 else 0,
-                    self._read(request) if self.headers else {},
+                    *(self.special(request) or (0, {})),
                     session and self.id(session),
                     request.priority,
                     fairness and self.id(fairness),
@@ -139,14 +150,18 @@ class RecordMaker:
         except Exception as error:  # noqa: BLE001 - no request may fail for it
             backlog.refuse(error)
             return
-        backlog.records.append(record)
-        if len(backlog.records) >= AT_ONCE:
-            backlog.encode()
+        backlog.put(record)
 
-    def _read(self, request: ScheduleRequest) -> dict[str, str]:
-        """The headers that a plugin reads."""
+    def special(self, request: ScheduleRequest) -> tuple[int, dict[str, str]] | None:
+        """`affinity`, and the headers that a plugin reads."""
+        if self.plain:
+            return None
         headers = request.headers
-        return {name: headers[name] for name in self.headers if name in headers}
+        affinity = request.spread(self._ranks) or 0 if self._ranks > 1 else 0
+        return affinity, {name: headers[name] for name in self.headers if name in headers}
+
+    def _look(self) -> None:
+        self.plain = self._ranks == 1 and not self.headers
 
     def bound(self, bound: Sequence[Bound], now: float) -> Record:
         return records.BindAsked(
@@ -159,9 +174,9 @@ class RecordMaker:
             event.next_worker,
         )  # fmt: skip
 
-    def applied(self, counted: bool, change: AnyChange, scheduler: str, now: float) -> Record:
-        return records.PeerChanged(
-            now, scheduler, change.op, self.id(change.request_id), change.worker, change.boot_id, change.edge,
+    def applied(self, counted: bool, change: AnyChange, scheduler: str, now: float) -> Fields:
+        return (
+            _CHANGED, now, scheduler, change.op, self.id(change.request_id), change.worker, change.boot_id, change.edge,
             change.leg, change.attempt, change.lora, None if change.session is None else self.id(change.session),
             change.rank, change.prompt_tokens, change.uncached_tokens, change.output_tokens, change.block_tokens,
             self._hashes(change.blocks), change.blocks_precise, change.streamed, counted,
@@ -189,6 +204,10 @@ class RecordMaker:
         ages, stored = dump.ages.astype("<f8").tobytes(), dump.stored.astype(np.uint8).tobytes()
         return records.IndexLoaded(now, life, self._hashes(dump.hashes.tobytes()), ages, stored)
 
+    def id(self, text: str) -> str:
+        """A request id, session or fairness id as it is recorded."""
+        return text if self.hashed is None else self.hashed(text)
+
     def _key(self, request: RequestKey) -> RequestKey:
         return request[0], self.id(request[1])
 
@@ -197,7 +216,7 @@ class RecordMaker:
         count, rest = divmod(len(blocks), HASH_BYTES)
         if rest:
             raise ValueError(f"{len(blocks)} bytes are no block hashes")
-        self.backlog.hashes.extend(blocks)
+        self.backlog.hashes.append(blocks)
         return count  # pyright: ignore[reportReturnType] - a reader has the hashes
 
 
