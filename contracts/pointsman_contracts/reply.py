@@ -1,6 +1,6 @@
 """Replies of stages to the inbox of an edge, for a request that it sent to them."""
 
-from typing import Annotated, ClassVar, Final, Literal, Self
+from typing import Annotated, ClassVar, Final, Literal, Self, TypedDict
 
 from pydantic import Field, TypeAdapter, ValidationError
 from pydantic.json_schema import SkipJsonSchema
@@ -64,6 +64,31 @@ class Decision(Message):
     """As `RequestFacts.prompt_tokens`; the edge uses it when neither engine nor provider reports usage."""
     answers: int = Field(default=1, ge=1)
     """As `RequestFacts.answers`."""
+
+
+class DecisionFields(TypedDict):
+    """All fields of `Decision` in their order, for `set_fields`."""
+
+    kind: Literal["decision"]
+    request_id: str
+    attempt: int
+    revision: int
+    profile: str
+    model: str
+    target: Target
+    endpoints: tuple[ChosenEndpoint, ...]
+    alternatives: tuple[Target, ...]
+    headers: tuple[HeaderEdit, ...]
+    body: tuple[BodyEdit, ...]
+    answer_headers: tuple[HeaderEdit, ...]
+    response: tuple[Stage, ...]
+    level: str
+    reasons: tuple[str, ...]
+    scheduler: str
+    queued_ms: float
+    identity: Identity | None
+    prompt_tokens: int
+    answers: int
 
 
 class Rejection(Message):

@@ -22,6 +22,7 @@ from pointsman_contracts.journey import (
     StageReport,
 )
 from pointsman_contracts.message import Part
+from pointsman_contracts.reply import Decision, DecisionFields
 from pointsman_contracts.response import (
     Attempt,
     AttemptFields,
@@ -67,6 +68,7 @@ def test_every_change_has_the_type_of_the_field_that_it_changes(changes: type, m
         (AttemptFields, Attempt),
         (CompletedFields, ResponseCompleted),
         (UsageFields, Usage),
+        (DecisionFields, Decision),
     ],
 )
 def test_all_fields_of_a_part_are_listed_with_their_types_in_their_order(fields: type, model: type[Part]) -> None:

@@ -50,21 +50,30 @@ class _Queue:
     def __init__(self, pool: PoolScheduler, policy: FlowPolicy) -> None:
         self.pool: Final = pool
         self.flow: Final = FlowController[WaitingJourney](policy)
-        self._capacity = Capacity(0, 0.0)
+        self.capacity = Capacity(0, 0.0)
+        """By the last measurement."""
         self._measured_at = float("-inf")
         self._serves_for = LOOK_AGAIN_S
         self._serves_below = 0
         """Requests on the books from which on the measurement is out of date."""
+        self._passing: int | None = None
+        """Priority of a request that went to an engine at once by the last measurement."""
         self.timer: asyncio.Handle | None = None
         self.due = 0.0
         """Loop time at which `timer` fires."""
 
-    def roughly(self, now: float) -> Capacity:
-        """The pool's capacity, for a request that comes while none waits: the last measurement, while the pool has
-        room. A measurement costs a fifth of a decision."""
-        capacity = self._capacity
-        fresh = now - self._measured_at <= self._serves_for and capacity.saturation <= ROOMY
-        return capacity if fresh and len(self.pool.books) < self._serves_below else self.measure(now)
+    def lets_pass(self, priority: int, now: float) -> bool:
+        """Whether a request of this priority goes to an engine at once. While none waits and the pool has room, by the
+        last measurement: one costs a fifth of a decision."""
+        flow = self.flow
+        fresh = now - self._measured_at <= self._serves_for and len(self.pool.books) < self._serves_below
+        if fresh and priority == self._passing and flow.quiet:
+            return True
+        if not fresh or flow.waiting or self.capacity.saturation > ROOMY:
+            self.measure(now)
+        passes = flow.lets_pass(priority, now, self.capacity)
+        self._passing = priority if passes and self.capacity.saturation <= ROOMY else None
+        return passes
 
     def measure(self, now: float) -> Capacity:
         """The pool's capacity by a new measurement."""
@@ -72,7 +81,8 @@ class _Queue:
         fleet.refresh(now)
         endpoints = len(fleet.workers)
         saturation = self.flow.policy.detector.saturation(fleet, now) if endpoints else 0.0
-        self._capacity = capacity = Capacity(endpoints, saturation)
+        self.capacity = capacity = Capacity(endpoints, saturation)
+        self._passing = None
         self._measured_at = now
         self._serves_for = LOOK_AGAIN_S
         self._serves_below = len(self.pool.books) + endpoints
@@ -81,6 +91,11 @@ class _Queue:
     def changed(self) -> None:
         """The pool's workers reported, came, left or failed."""
         self._serves_for = FRESH_S
+
+    def adopt(self, policy: FlowPolicy, now: float) -> None:
+        """Go on by another policy."""
+        self.flow.adopt(policy, now)
+        self._passing = None
 
 
 class Gate:
@@ -111,7 +126,7 @@ class Gate:
             if queue is None:
                 self._queues[name] = _Queue(self._pools.of(name), policy)
             else:
-                queue.flow.adopt(policy, now)
+                queue.adopt(policy, now)
                 self.stirred(queue.pool)
 
     def enter(self, journey: Journey, hop: Hop[Journey]) -> Decision | Rejection | Parked:
@@ -128,10 +143,9 @@ class Gate:
         if not flow.policy.enabled or books.of(key) is not None:
             return self._binding.decide(journey, hop, 0.0)
         now = time.monotonic()
-        capacity = queue.measure(now) if flow.waiting else queue.roughly(now)
-        if flow.lets_pass(journey.request.priority, now, capacity) or queue.pool.known_bad(now):
+        if queue.lets_pass(journey.request.priority, now) or queue.pool.known_bad(now):
             return self._binding.decide(journey, hop, 0.0)
-        outcome = flow.offer(_item(journey, hop, now), now, capacity)
+        outcome = flow.offer(_item(journey, hop, now), now, queue.capacity)
         if isinstance(outcome, Dispatch):
             return self._binding.decide(journey, hop, 0.0)
         self._plan(queue, now)
@@ -164,8 +178,7 @@ class Gate:
         """The client hung up: drop its request."""
         if request in self._binding.kept:
             self._binding.forget(request)
-        queue = self._parked.get(request)
-        if queue is not None:
+        if self._parked and (queue := self._parked.get(request)) is not None:
             self._cancel(queue, request)
 
     def edge_gone(self, edge: str) -> None:

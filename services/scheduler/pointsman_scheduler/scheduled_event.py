@@ -31,6 +31,8 @@ _SCALED: Final = _SCALE.__mul__
 _UNSCALED: Final = _SCALE.__rtruediv__
 _SUMS_KEPT: Final = 64
 _NAME: Final = attrgetter("name")
+_DUMPS: Final = orjson.dumps
+_NUMPY: Final = orjson.OPT_SERIALIZE_NUMPY
 
 Fields: TypeAlias = Mapping[str, object]
 """Of a model of `pointsman_contracts.scheduling`: what JSON has, and arrays where it has lists of numbers. A message
@@ -59,7 +61,7 @@ def written(told: ScheduledEvent, source: str, sequence: int, shown: int) -> byt
     journey, outcome, bound = told.journey, told.outcome, told.bound
     facts, selection = journey.request, outcome.selection
     queued_s, degraded = told.queued_s, outcome.reasons
-    return to_json(
+    return _DUMPS(
         {
             "request_id": journey.request_id,
             "attempt": journey.attempt,
@@ -90,14 +92,16 @@ def written(told: ScheduledEvent, source: str, sequence: int, shown: int) -> byt
             "level": "degraded" if degraded else journey.level,
             "reasons": (*journey.reasons, *degraded) if degraded else journey.reasons,
             "trail": (*journey.trail, told.report),
-        }
+        },
+        vars,
+        _NUMPY,
     )
 
 
 def to_json(fields: Fields) -> bytes:
     """The JSON document of a message with these fields. A model among them is replaced by its fields, none of which is
     bytes."""
-    return orjson.dumps(fields, default=vars, option=orjson.OPT_SERIALIZE_NUMPY)
+    return _DUMPS(fields, vars, _NUMPY)
 
 
 def legs(outcome: Scheduled) -> dict[str, str]:

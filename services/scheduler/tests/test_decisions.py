@@ -19,7 +19,6 @@ from pointsman_scheduler.domain import profile
 from pointsman_scheduler.domain.outcome import Refused
 from pointsman_scheduler.domain.policy import compile_policy
 from pointsman_scheduler.plugins import HANDLERS, SCORERS, registries
-from pointsman_scheduler.plugins.producers import delay
 from pointsman_scheduler.plugins.scorers import load
 from pointsman_scheduler.scheduled_event import explain, to_json
 from pointsman_scheduler.testing import Bench, explained
@@ -426,7 +425,7 @@ def test_few_workers_are_decided_among_as_many_are(
     settings: dict[str, object], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     as_numbers = history(fresh(settings=settings))
-    for module in (profile, estimator, load, delay):
+    for module in (profile, estimator, load):
         monkeypatch.setattr(module, "FEW", 0)
     assert history(fresh(settings=settings)) == as_numbers
 

@@ -425,6 +425,20 @@ async def test_a_pool_with_room_is_measured_again_soon_after_a_report_and_otherw
     assert measured == [0.0, 0.051, 0.062]
 
 
+async def test_a_lower_ceiling_holds_the_next_request_back_although_others_just_passed(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for number in range(2, 11):
+        desk.engine(f"w{number}")
+    now = time.monotonic()
+    for number, after_s in enumerate((0.0, 0.1, 0.1)):
+        monkeypatch.setattr(gate, "time", SimpleNamespace(monotonic=lambda at=now + after_s: at, time_ns=time.time_ns))
+        assert kinds(desk.ask(f"r{number}")) == ["Decision"]
+    lower = "flow_control:\n      bands: {0: {ceiling: 0.05}}"
+    assert desk.configuration.offer(2, (CONFIG % "20s").replace("flow_control:", lower))
+    assert kinds(desk.ask("next", revision=2)) == ["Parked"]
+
+
 def test_a_queue_wakes_on_the_loop_that_services_run_on() -> None:
     """uvloop's timers differ from asyncio's, on which the other tests run."""
 

@@ -279,7 +279,7 @@ class DelayEstimator:
         if len(popularity) > _POPULAR_KEPT:
             recent = now - 5 * _POPULARITY_MS
             self._popularity = {name: use for name, use in popularity.items() if use[1] > recent}
-        return worth_of_a_copy(count, holders)
+        return 1.0 - 1.0 / (1.0 + count / (holders + 1))  # as `worth_of_a_copy`
 
     def _shadow(self, life: int) -> EngineShadow:
         shadow = self._shadows[life] = EngineShadow(self.model, self.batch_tokens)

@@ -187,11 +187,12 @@ class Ledger:
         several = len(legs) > 1
         for hold in legs:
             # The first byte of the answer may have taken this leg off.
-            if several and self.of(request, hold.leg) is not hold:
-                continue
-            if ok:
-                if several:
+            if several:
+                if self.of(request, hold.leg) is not hold:
+                    continue
+                if ok:
                     self.confirm(hold, now)
+            if ok:
                 if hold.worker.standing.failures:
                     hold.worker.standing.answered()
                     self._fleet.judge(hold.worker)
@@ -206,11 +207,9 @@ class Ledger:
         elsewhere or has ended. `answered`: its whole answer came; the beginning of one that isn't streamed wasn't
         reported."""
         request, worker, books = hold.request, hold.worker, self._holds
-        legs = books[request]
+        legs = books.pop(request)
         if len(legs) > 1:
             books[request] = tuple([other for other in legs if other is not hold])
-        else:
-            del books[request]
         worker.take_off(hold, now, answered)
         self._settle(worker)
         if not hold.confirmed:

@@ -146,9 +146,8 @@ class PoolScheduler:
         results: dict[str, Run | None] = {}
         runs: list[Run] = []
         try:
-            # Each turn runs a profile that hasn't run, so the number of profiles bounds the loop.
-            profiles, handler, finished = policy.profiles, policy.handler, -1
-            while finished < len(results) < len(profiles) and (names := handler.pick(request, profiles, results)):
+            profiles, handler = policy.profiles, policy.handler
+            while names := handler.pick(request, profiles, results):
                 finished = len(results)
                 for name in names:
                     if name not in results:
@@ -157,6 +156,9 @@ class PoolScheduler:
                             run.removed.insert(0, _not_given(everyone, allowed))
                         runs.append(run)
                         results[name] = run if run.chosen else None
+                # Each turn runs a profile that hasn't run, so the number of profiles bounds the loop.
+                if len(results) in (finished, len(profiles)):
+                    break
             if not runs:
                 raise BROKEN.refusal(f"No scheduling profile ran for request {request.request_id}.")
             selection = handler.process_results(request, results)
@@ -174,13 +176,13 @@ class PoolScheduler:
                     return Postponed(request, fleet.names[selection.primary.chosen[0]])
             elif request.bound:
                 _prefer(selection.primary, request.bound, fleet)
-        sight = Sight(fleet.workers, fleet.names, now, figures, fleet.opaque)
-        primary = selection.primary
+        workers, primary = fleet.workers, selection.primary
+        sight = Sight(workers, fleet.names, now, figures, fleet.opaque)
         headers: list[HeaderEdit] = []
         for each in policy.pre_requests:
             headers += each.prepare(request, selection)
         chosen = primary.chosen
-        endpoints = [*map(fleet.workers.__getitem__, chosen)]
+        endpoints = [*map(workers.__getitem__, chosen)]
         worker = endpoints[0]
         cached_tokens = min(request.prompt_tokens, int(matched.item(chosen[0])))
         holds = self._reserve(request, now, selection, sight, former)

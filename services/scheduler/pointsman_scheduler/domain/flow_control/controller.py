@@ -79,9 +79,14 @@ class FlowController(Generic[T]):
         """Since when that has been so."""
         self._closing = False
 
+    @property
+    def quiet(self) -> bool:
+        """Whether no request waits or gave way, and new ones are taken."""
+        return not (self.waiting or self._displaced or self._closing)
+
     def lets_pass(self, priority: int, now: float, capacity: Capacity) -> bool:
         """Whether a request of this priority can go at once. When False, `offer` decides."""
-        if self.waiting or self._displaced or self._closing:
+        if not self.quiet:
             return False
         if (capacity.endpoints <= 0) is not self._empty:
             self._observe(capacity, now)

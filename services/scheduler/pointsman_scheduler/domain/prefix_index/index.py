@@ -150,10 +150,20 @@ class PrefixIndex:
 
     def confirm(self, request: Hashable, now: float) -> None:
         """The first byte of the answer came: the worker has the whole prompt. No-op for a request that isn't open."""
-        settled = self._settle(request, now)
-        if settled is None:
+        sent = self._open.pop(request, None)
+        if sent is None:
             return
-        life, blocks, told, _ = settled
+        # As `_settled`, whose call costs a tenth of this method.
+        number, clearings, blocks, _, told = sent
+        self._open_blocks -= len(blocks)
+        life = self._lives.get(number)
+        if life is None or life.clearings != clearings:
+            return
+        if now > self._now:
+            self._now = now
+        if self._retired:
+            self._drain(DRAIN_BUDGET)
+        life.unclaim(blocks)
         # From the end, so that the end of a prompt is dropped before its beginning, as in the engine.
         blocks.reverse()
         # Its claim has held its place in the masks.
@@ -185,10 +195,9 @@ class PrefixIndex:
     def retract(self, request: Hashable, now: float) -> None:
         """The request didn't reach the worker: drop the blocks that it alone claimed. Blocks that the worker holds for
         another reason stay. No-op for a request that isn't open."""
-        settled = self._settle(request, now)
-        if settled is not None:
-            life, _, _, free = settled
-            self._let_go(life, free)
+        sent = self._open.pop(request, None)
+        if sent is not None and (life := self._settled(sent, now)) is not None:
+            self._let_go(life, life.unclaim(sent.blocks))
             if self._spare < 0:
                 self._make_room()
 
@@ -308,23 +317,16 @@ class PrefixIndex:
             abandoned=self._abandoned,
         )
 
-    def _settle(self, request: Hashable, now: float) -> tuple[Life, list[int], bool, Sequence[int]] | None:
-        """The request is no longer on its way. Returns its worker's life, its blocks, whether the engine reports them,
-        and those that no other request claims there; None for a request that isn't open, or whose worker's life
-        ended."""
-        settled = self._open.pop(request, None)
-        if settled is None:
-            return None
-        number, clearings, blocks, _, told = settled
+    def _settled(self, sent: _Open, now: float) -> Life | None:
+        """The request is no longer on its way. Returns its worker's life, where its blocks are still claimed; None when
+        that ended."""
+        number, clearings, blocks, *_ = sent
         self._open_blocks -= len(blocks)
         life = self._lives.get(number)
         if life is None or life.clearings != clearings:
             return None
-        if now > self._now:
-            self._now = now
-        if self._retired:
-            self._drain(DRAIN_BUDGET)
-        return life, blocks, told, life.unclaim(blocks)
+        self._advance(now)
+        return life
 
     def _rank(self, table: Recency, life: Life) -> None:
         """Offer this table when memory is needed."""
