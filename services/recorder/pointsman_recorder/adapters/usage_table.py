@@ -47,7 +47,7 @@ class UsageTable:
             return []
         until = self._counted_until()
         # The sums have records up to a moment ago. Most records end later, and needn't be looked for.
-        for key in self._counted([(at_ms, key) for key, each in given.items() if (at_ms := _at_ms(each)) <= until]):
+        for key in self._counted([(each.at_ms, key) for key, each in given.items() if each.at_ms <= until]):
             del given[key]
         if given:
             lines = b"\n".join([each.message for each in given.values()])
@@ -64,7 +64,7 @@ class UsageTable:
         """Records that weren't read in the ledger yet, by their keys, which are greater than `after`."""
         rows = self._those_unread().rows
         found = [
-            Owed(record.key, record.identity.tenant, line)
+            Owed(record.key, record.identity.tenant, line, record.at_ms)
             for row, line, record in self._lines()
             if record.key > after and rows.get(record.key) == row
         ]
@@ -214,7 +214,3 @@ class _Unread:
         for row in done:
             del left[row]
         return done
-
-
-def _at_ms(owed: Owed) -> int:
-    return (owed.record or UsageRecord.decode(owed.message)).at_ms

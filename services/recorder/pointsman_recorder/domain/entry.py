@@ -61,7 +61,7 @@ def entry(
     try:
         if kind == COMPLETED:
             record = record_of(body)
-            owed = Owed(record.key, record.identity.tenant, encoded(record), record)
+            owed = Owed(record.key, record.identity.tenant, encoded(record), record.at_ms, record)
             return RecordedEvent(name, record.request_id, record.at_ms, kind, body, owed, (), trace)
         regret = regret_rows(RequestsJudged.decode(body)) if kind == JUDGED else ()
         head = _read(body)

@@ -114,6 +114,7 @@ class Owed(msgspec.Struct, frozen=True, gc=False):
     key: str
     tenant: str
     message: bytes
+    at_ms: int
     record: MadeRecord | None = None
     """The message's content, where it was just made."""
 
@@ -193,7 +194,9 @@ def counted(records: Iterable[Record]) -> Counted:
     requests = failed = prompt = cached = completion = reasoning = estimated = nanos_in_all = unpriced = 0
     for record in records:
         usage = record.usage
-        cost = cost_of(record)
+        cost = record.cost_nanos
+        if cost is None:
+            cost = cost_of(record)
         requests += 1
         failed += record.outcome != "ok" or record.status >= _ERROR
         prompt += usage.prompt_tokens

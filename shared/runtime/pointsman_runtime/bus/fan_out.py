@@ -36,7 +36,7 @@ _log = Log("bus")
 class _Interest:
     """The subscriptions of this process to one pattern."""
 
-    __slots__ = ("arrive", "exclusive", "group", "remote", "takers", "told")
+    __slots__ = ("arrive", "arriving", "exclusive", "group", "remote", "takers", "told")
 
     def __init__(self, *, group: bool) -> None:
         self.takers: dict[int, Take] = {}
@@ -44,6 +44,8 @@ class _Interest:
         """The same subscriptions, for a message of this process."""
         self.arrive: dict[int, Take] = {}
         """The same, for a message from the wire."""
+        self.arriving: tuple[Take, ...] = ()
+        """Those, as they are while a message arrives."""
         self.group = group
         self.exclusive = False
         """Whether no other process subscribes to it."""
@@ -139,6 +141,7 @@ class FanOut:
             self._inboxes += subject.startswith(INBOXES) and not subject.startswith(self._inbox)
         interest.takers[sid] = take
         interest.arrive[sid] = arrive or take
+        interest.arriving = (*interest.arrive.values(),)
         interest.told[sid] = told or (lambda to, message: take(Delivery(to, "", b"", b"", message)))
         interest.exclusive |= exclusive
         self._of[sid] = key
@@ -185,16 +188,15 @@ class FanOut:
         interest = self._interests[key]
         if len(interest.takers) > 1:
             del interest.takers[sid], interest.told[sid], interest.arrive[sid]
+            interest.arriving = (*interest.arrive.values(),)
             return
         del self._interests[key]
         end(interest.remote)
 
     def _receiver(self, interest: _Interest) -> Receiver:
-        takers = interest.arrive
-
         def receive(subject: str, reply: str, headers: bytes, payload: bytes) -> None:
             delivery = Delivery(subject, reply, headers, payload)
-            for take in tuple(takers.values()):
+            for take in interest.arriving:
                 take(delivery)
 
         return receive
