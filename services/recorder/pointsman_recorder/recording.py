@@ -63,6 +63,8 @@ class Recording:
         """Set when the ledger's content at the start was read: the records due to it are known."""
         self._read_on = asyncio.Event()
         """Set when more of the ledger was read."""
+        self._read_to = 0
+        """Sequence in the ledger."""
         self.behind = 0
         """Events that weren't read yet."""
 
@@ -86,6 +88,7 @@ class Recording:
     async def _follow_ledger(self) -> None:
         async for page in self._ledger.read(*await self._store.progress()):
             new = await self._store.count(page.ledger, page.records, page.last)
+            self._read_to = page.last
             self._read_on.set()
             self._metrics.counted.inc(new)
             self._metrics.repeated.inc(len(page.records) - new)
@@ -130,17 +133,17 @@ class Recording:
             await self._write(owed)
         elif owed:
             self._ledger.send(owed)
-            in_time = await self._read_back()
+            # Another recorder's copy may have been read before ours was sent.
+            in_time = await self._reads(lambda: not self._store.unread)
             self._metrics.records.inc(len(owed) - self._store.unread)
             if not in_time:
                 await self._write_owed()
 
-    async def _read_back(self) -> bool:
-        """Whether every record that was due to the ledger is read there within `_READ_BACK_S`."""
+    async def _reads(self, enough: Callable[[], bool]) -> bool:
+        """Whether enough of the ledger is read within `_READ_BACK_S`."""
         try:
             async with asyncio.timeout(_READ_BACK_S):
-                # Another recorder's copy may have been read before ours was sent.
-                while self._store.unread:
+                while not enough():
                     self._read_on.clear()
                     await self._read_on.wait()
         except TimeoutError:
@@ -150,6 +153,10 @@ class Recording:
     async def _write_owed(self) -> None:
         """Write the records that an earlier try or process left unwritten, or that weren't found in the ledger."""
         after = ""
+        if await self._store.owed(after, 1):
+            # Those that are in it are read first: the server recognizes them only for some seconds.
+            last = await self._ledger.last()
+            await self._reads(lambda: self._read_to >= last)
         while owed := await self._store.owed(after, WRITTEN_AT_ONCE):
             await self._write(owed)
             after = owed[-1].key

@@ -148,6 +148,7 @@ async def test_records_that_the_ledger_didnt_take_are_written_later(
 
 
 async def test_a_server_that_stands_still_loses_and_repeats_no_record(scene: Scene) -> None:
+    await scene.make_ledger(duplicate_window=NO_MEMORY_S)
     await scene.start().wait_ready()
     for _ in range(2):
         scene.end(300)
@@ -161,7 +162,26 @@ async def test_a_server_that_stands_still_loses_and_repeats_no_record(scene: Sce
     assert await scene.sums() == (600, sum(range(601)))
 
 
+async def test_a_recorder_that_stands_still_repeats_no_record(scene: Scene) -> None:
+    await scene.make_ledger(duplicate_window=NO_MEMORY_S)
+    recorder = scene.start()
+    await recorder.wait_ready()
+    loop = asyncio.get_running_loop()
+    for _ in range(2):
+        before = (await scene.js.stream_info(LEDGER)).state.messages
+        scene.end(300)
+        while (await scene.js.stream_info(LEDGER)).state.messages == before:
+            pass
+        recorder.pause()
+        resumes = loop.time() + 6.0
+        await patiently(lambda resumes=resumes: loop.time() > resumes)
+        recorder.resume()
+        await patiently(scene.all_summed)
+    assert await scene.each_has_one()
+
+
 async def test_a_killed_server_loses_and_repeats_no_record(scene: Scene) -> None:
+    await scene.make_ledger(duplicate_window=NO_MEMORY_S)
     await scene.start().wait_ready()
     for _ in range(3):
         scene.end(300)

@@ -105,6 +105,11 @@ class UsageLedger:
         while len(self._written) > _MOST_WRITTEN:
             del self._written[next(iter(self._written))]
 
+    async def last(self) -> int:
+        """Sequence of the last record. Raises nats-py's errors."""
+        js = await self._events.jetstream()
+        return (await js.stream_info(STREAM)).state.last_seq
+
     async def read(self, ledger: str, after: int) -> AsyncIterator[LedgerPage]:
         """Every record after this sequence of this ledger, for ever; from the first one when it is another ledger.
 
