@@ -273,6 +273,18 @@ async def test_half_a_block_hash_ends_the_segment_and_not_the_recorder(tmp_path:
     assert not replayed(tmp_path)[1]
 
 
+async def test_half_a_block_hash_of_a_peer_ends_the_segment_and_not_the_recorder(tmp_path: Path) -> None:
+    rig = Rig(tmp_path, FlightSettings())
+    await rig.fly(100)
+    change = PeerChange("reserve", "request", "an unknown engine", LIFE, "edge-2", blocks=Blocks(b"half"))
+    assert not rig.bench.pool.books.apply(change, "scheduler-2", rig.bench.now)
+    await rig.fly(20)
+    await rig.fly(20)
+    await rig.recorder.close()
+    assert after_a_gap(tmp_path).gap == "an input can't be recorded: 4 bytes are no block hashes"
+    assert not replayed(tmp_path)[1]
+
+
 @pytest.mark.requirement("FLIGHT-3")
 async def test_a_folder_that_cannot_be_made_stops_no_decision(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")

@@ -36,13 +36,12 @@ def deciding(inner: Decide, maker: RecordMaker) -> Decide:
             raise
         number = numbers.get(policy)
         try:
-            blocks = b""
             if number is None or hashed:
                 record(request, now, seed, policy, bound, outcome)
                 return outcome
             if isinstance(outcome, Scheduled) and not outcome.selection.legs:
-                runs, holds = outcome.runs, outcome.holds
-                blocks, scores = holds[0].blocks if holds else b"", runs[0].scores
+                runs = outcome.runs
+                scores = runs[0].scores
                 made: Fields = (
                     DECISION, now, seed, number, request.edge, request.request_id, bound, request.queued_s,
                     "scheduled", outcome.endpoints, outcome.held, outcome.selection.rank, outcome.cached_tokens,
@@ -58,7 +57,7 @@ def deciding(inner: Decide, maker: RecordMaker) -> Decide:
                 record(request, now, seed, policy, bound, outcome)
                 return outcome
             if bound is None:
-                blocks = blocks or request.blocks.tobytes()
+                blocks = request.blocks.tobytes()
                 made += (
                     request.model, request.lora, request.prompt_tokens, request.tokens_exact,
                     request.max_output_tokens, request.stream, len(blocks) // HASH_BYTES, request.block_tokens,

@@ -7,13 +7,15 @@ another one but `Books.edge_gone`, which isn't shadowed and calls `completed`.
 from collections.abc import Callable, Iterable
 from typing import Concatenate, Final, ParamSpec, TypeVar
 
+from pointsman_contracts.peers import AnyChange
+from pointsman_flight.hashes import HASH_BYTES
 from pointsman_flight.records import BlocksMeasured, Record
 from pointsman_plugins.scheduling.request import RequestKey
 from pointsman_scheduler.domain.policy import Policy
 from pointsman_scheduler.domain.pool import PoolScheduler
-from pointsman_scheduler.flight.backlog import Fields
+from pointsman_scheduler.flight.backlog import AT_ONCE
 from pointsman_scheduler.flight.deciding import deciding
-from pointsman_scheduler.flight.writing import COMPLETED, STARTED, RecordMaker
+from pointsman_scheduler.flight.writing import CHANGED, COMPLETED, STARTED, RecordMaker
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -62,7 +64,7 @@ class Tap:
                     "started": _starting(books.started, maker),
                     "failed": before(books.failed, maker.failed),
                     "completed": _completing(books.completed, maker),
-                    "apply": after(books.apply, maker.applied),
+                    "apply": _applying(books.apply, maker),
                 },
             ),
             (
@@ -88,7 +90,7 @@ class Tap:
             for name in names:
                 delattr(places[place], name)
 
-    def _before(self, inner: Callable[P, R], make: Callable[P, Record | Fields]) -> Callable[P, R]:
+    def _before(self, inner: Callable[P, R], make: Callable[P, Record]) -> Callable[P, R]:
         """The method with a record of each call, made before it: so a call that a plugin fails has one too."""
         backlog = self.backlog
 
@@ -101,7 +103,7 @@ class Tap:
 
         return method
 
-    def _after(self, inner: Callable[P, R], make: Callable[Concatenate[R, P], Record | Fields]) -> Callable[P, R]:
+    def _after(self, inner: Callable[P, R], make: Callable[Concatenate[R, P], Record]) -> Callable[P, R]:
         """The method with a record of each call and its result."""
         backlog = self.backlog
 
@@ -161,3 +163,34 @@ def _completing(inner: Completed, maker: RecordMaker) -> Completed:
         inner(request, now, ok, output_tokens, duration_ms, worker, told_ms)
 
     return completed
+
+
+Apply = Callable[[AnyChange, str, float], bool]
+
+
+def _applying(inner: Apply, maker: RecordMaker) -> Apply:
+    hashed, backlog = maker.hashed, maker.backlog
+    inputs, hashes = backlog.inputs, backlog.hashes
+
+    def apply(change: AnyChange, scheduler: str, now: float) -> bool:
+        counted = inner(change, scheduler, now)
+        request_id, session, blocks = change.request_id, change.session, change.blocks
+        if len(blocks) % HASH_BYTES:
+            backlog.refuse(ValueError(f"{len(blocks)} bytes are no block hashes"))
+            return counted
+        if hashed:
+            request_id, session = hashed(request_id), session and hashed(session)
+        hashes.append(blocks)
+        inputs.append(
+            (
+                CHANGED, now, scheduler, change.op, request_id, change.worker, change.boot_id, change.edge, change.leg,
+                change.attempt, change.lora, session, change.rank, change.prompt_tokens, change.uncached_tokens,
+                change.output_tokens, change.block_tokens, len(blocks) // HASH_BYTES, change.blocks_precise,
+                change.streamed, counted,
+            )
+        )  # fmt: skip
+        if len(inputs) >= AT_ONCE:
+            backlog.encode()
+        return counted
+
+    return apply

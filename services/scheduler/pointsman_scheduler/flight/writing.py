@@ -6,7 +6,6 @@ from typing import Final
 
 import numpy as np
 
-from pointsman_contracts.peers import AnyChange
 from pointsman_contracts.response import AttemptFailed
 from pointsman_contracts.worker import WorkerLoad, WorkerRegistration
 from pointsman_flight import records
@@ -21,13 +20,13 @@ from pointsman_scheduler.domain.outcome import Outcome
 from pointsman_scheduler.domain.policy import Policy
 from pointsman_scheduler.domain.pool import PoolScheduler
 from pointsman_scheduler.domain.prefix_index.life import Dump
-from pointsman_scheduler.flight.backlog import Backlog, Fields
+from pointsman_scheduler.flight.backlog import Backlog
 from pointsman_scheduler.flight.freezing import ranks_of
 from pointsman_scheduler.flight.outcomes import recorded
 
 STARTED: Final = 10
 COMPLETED: Final = 12
-_CHANGED: Final = 13
+CHANGED: Final = 13
 """Tags of records that are made as tuples."""
 
 
@@ -172,14 +171,6 @@ class RecordMaker:
         return records.AttemptLost(
             now, event.source, self.id(event.request_id), event.worker, event.boot_id, event.outcome, event.status,
             event.next_worker,
-        )  # fmt: skip
-
-    def applied(self, counted: bool, change: AnyChange, scheduler: str, now: float) -> Fields:
-        return (
-            _CHANGED, now, scheduler, change.op, self.id(change.request_id), change.worker, change.boot_id, change.edge,
-            change.leg, change.attempt, change.lora, None if change.session is None else self.id(change.session),
-            change.rank, change.prompt_tokens, change.uncached_tokens, change.output_tokens, change.block_tokens,
-            self._hashes(change.blocks), change.blocks_precise, change.streamed, counted,
         )  # fmt: skip
 
     def peer(self, scheduler: str, requests: Sequence[PeerRequest], now: float) -> Record:
