@@ -12,7 +12,7 @@ from pointsman_flight.frames import FORMAT, MAGIC, Frame, FrameDamagedError, Tor
 from pointsman_flight.hashes import HashesTaken
 from pointsman_flight.records import (
     AnyRecord,
-    Decision,
+    BriefDecision,
     Header,
     PolicyDefined,
     SegmentEnded,
@@ -119,11 +119,11 @@ def _decoder(written: int, hashes: HashesTaken) -> Callable[[bytes], Iterable[An
     """Reads the records in the payload of a frame of this format."""
     if written < FORMAT:
         return msgspec.msgpack.Decoder(list[AnyRecord], dec_hook=hashes.decoded).decode
-    decoder = msgspec.msgpack.Decoder(list[list[AnyRecord | Decision]], dec_hook=hashes.decoded)
+    decoder = msgspec.msgpack.Decoder(list[list[AnyRecord | BriefDecision]], dec_hook=hashes.decoded)
 
     def decode(payload: bytes) -> Iterator[AnyRecord]:
         for record in chain.from_iterable(decoder.decode(payload)):
-            yield record.decided() if isinstance(record, Decision) else record
+            yield record.decided() if isinstance(record, BriefDecision) else record
 
     return decode
 

@@ -159,7 +159,7 @@ class Decided(Record, frozen=True, tag=8):
     outcome: RecordedOutcome
 
 
-class Decision(Record, frozen=True, tag=22):
+class BriefDecision(Record, frozen=True, tag=22):
     """`Decided`, as most are written: of a request that was scheduled on one engine, or waits. A reader gives `Decided`
     instead. Fields as there, in `RecordedOutcome`, and in `LoggedRequest`; the last ones are absent where an earlier
     record has them."""

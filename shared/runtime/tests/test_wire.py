@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from pointsman_contracts import headers
 from pointsman_runtime.bus import message_headers
-from pointsman_runtime.bus.wire import CONTROL_LINE_LIMIT, Gathering, Parser, ProtocolViolation, Raw
+from pointsman_runtime.bus.wire import CONTROL_LINE_LIMIT, Intake, Parser, ProtocolViolation, Raw
 
 Message = tuple[str, str, bytes, bytes]
 
@@ -73,8 +73,8 @@ def test_a_gathering_has_the_same_messages(sent: list[Message], data: st.DataObj
     def other(subject: str, reply: str, headers: bytes, payload: bytes) -> None:
         others.append((subject, reply, headers, payload))
 
-    gathering = Gathering(gathered, lambda: told.append(len(gathered)), other)
-    under_test = Parser({}, Operations(), {b"7": gathering})
+    intake = Intake(gathered, lambda: told.append(len(gathered)), other)
+    under_test = Parser({}, Operations(), {b"7": intake})
     for start, end in zip([0, *cuts], [*cuts, len(stream)], strict=True):
         under_test.feed(stream[start:end])
     assert [(s.decode(), r.decode(), h, p) for s, r, h, p in gathered] == [each for each in sent if each[1]]

@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 
 from pointsman_runtime.bus.errors import BusDisconnected, PayloadTooLarge
 from pointsman_runtime.bus.fan_out import matches
-from pointsman_runtime.bus.wire import Gathering, Receiver
+from pointsman_runtime.bus.wire import Intake, Receiver
 
 _NO_RESPONDERS = b"NATS/1.0 503\r\n\r\n"
 
@@ -116,15 +116,15 @@ class MemoryLink:
         self._interests[sid] = (subject, queue, receiver)
         return sid
 
-    def gather(self, subject: str, gathering: Gathering) -> int:
+    def gather(self, subject: str, intake: Intake) -> int:
         """See `Link.gather`."""
 
         def take(subject: str, reply: str, headers: bytes, payload: bytes) -> None:
             if reply:
-                gathering.messages.append((subject.encode(), reply.encode(), headers, payload))
-                gathering.arrived()
+                intake.messages.append((subject.encode(), reply.encode(), headers, payload))
+                intake.arrived()
             else:
-                gathering.other(subject, reply, headers, payload)
+                intake.other(subject, reply, headers, payload)
 
         return self.subscribe(subject, take)
 

@@ -10,7 +10,7 @@ from typing import Final, NamedTuple
 
 from pointsman_runtime.bus import message_headers
 from pointsman_runtime.bus.link import Link
-from pointsman_runtime.bus.wire import Gathering, Raw
+from pointsman_runtime.bus.wire import Intake, Raw
 
 BATCH: Final = 1024
 """Messages that are handed over at once, and that the server may send ahead."""
@@ -79,7 +79,7 @@ class Pull:
         self._delivered = delivered
         self._failure = ""
         self._taken.clear()
-        self._sid = self._link.gather(self._deliver_to, Gathering(self._taken, self._arrived, self._told))
+        self._sid = self._link.gather(self._deliver_to, Intake(self._taken, self._arrived, self._told))
         self.renew()
 
     def close(self) -> None:

@@ -17,7 +17,7 @@ from pointsman_scheduler.flight.outcomes import DIGEST, SCORES, scores_digest
 from pointsman_scheduler.flight.writing import RecordMaker
 
 DECISION: Final = 22
-"""Tag of `Decision`, which the fields below are of."""
+"""Tag of `BriefDecision`, which the fields below are of."""
 
 Decide: TypeAlias = Callable[[ScheduleRequest, float, int, Policy], Outcome]
 

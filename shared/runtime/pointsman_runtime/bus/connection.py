@@ -33,7 +33,7 @@ from pointsman_runtime.bus.errors import BusDisconnected
 from pointsman_runtime.bus.lasting_client import LastingClient
 from pointsman_runtime.bus.outbox import Outbox
 from pointsman_runtime.bus.sockets import HandoverTransport, SocketProtocol
-from pointsman_runtime.bus.wire import CONTROL_LINE_LIMIT, Gathering, Parser, Receiver
+from pointsman_runtime.bus.wire import CONTROL_LINE_LIMIT, Intake, Parser, Receiver
 from pointsman_runtime.telling.lag import LAG
 
 
@@ -70,7 +70,7 @@ class Connection(LastingClient):
         self._login = login
         self._tls = tls
         self._receivers: dict[bytes, Receiver] = {}
-        self._gatherings: dict[bytes, Gathering] = {}
+        self._intakes: dict[bytes, Intake] = {}
         self._interests: dict[int, tuple[str, str]] = {}
         self._attempts = 0
         self._protocol: SocketProtocol | None = None
@@ -111,9 +111,9 @@ class Connection(LastingClient):
         self._receivers[b"%d" % sid] = receiver
         return sid
 
-    def gather(self, subject: str, gathering: Gathering) -> int:
+    def gather(self, subject: str, intake: Intake) -> int:
         sid = self._new_interest(subject, "")
-        self._gatherings[b"%d" % sid] = gathering
+        self._intakes[b"%d" % sid] = intake
         return sid
 
     def _new_interest(self, subject: str, queue: str) -> int:
@@ -126,7 +126,7 @@ class Connection(LastingClient):
     def unsubscribe(self, sid: int) -> None:
         self.stop_delivery(sid)
         self._receivers.pop(b"%d" % sid, None)
-        self._gatherings.pop(b"%d" % sid, None)
+        self._intakes.pop(b"%d" % sid, None)
 
     def stop_delivery(self, sid: int) -> None:
         if self._interests.pop(sid, None) is not None and self.connected:
@@ -219,7 +219,7 @@ class Connection(LastingClient):
         self._attempts = 0
         self._asked.clear()
         transport = cast("HandoverTransport", self._transport)
-        self._protocol = SocketProtocol(Parser(self._receivers, self, self._gatherings), self.receive)
+        self._protocol = SocketProtocol(Parser(self._receivers, self, self._intakes), self.receive)
         rest = transport.hand_over(self._protocol)
         self._outbox.attach(transport.socket, self._max_payload)
         for sid, (subject, queue) in self._interests.items():

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
-from pointsman_runtime.bus.wire import Gathering, Receiver
+from pointsman_runtime.bus.wire import Intake, Receiver
 
 
 class PubSub(Protocol):
@@ -61,8 +61,8 @@ class Link(PubSub, Protocol):
         """Begin to connect, and keep at it until `close`. Doesn't wait."""
         ...
 
-    def gather(self, subject: str, gathering: Gathering) -> int:
-        """As `subscribe`, of messages that a gathering takes."""
+    def gather(self, subject: str, intake: Intake) -> int:
+        """As `subscribe`, of messages that an intake takes."""
         ...
 
     def stop_delivery(self, sid: int) -> None:

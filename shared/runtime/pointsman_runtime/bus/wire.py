@@ -23,8 +23,8 @@ class ProtocolViolation(Exception):
     """The server sent something that isn't the NATS protocol."""
 
 
-class Gathering(NamedTuple):
-    """Takes the messages of a subscription that has many. It costs half of a receiver, which is called for each."""
+class Intake(NamedTuple):
+    """Takes the messages of a subscription that gets many, at half the cost of a receiver, which is called for each."""
 
     messages: list[Raw]
     """Gets those with a reply subject."""
@@ -46,13 +46,11 @@ class Operations(Protocol):
 class Parser:
     """Turns bytes into calls of receivers, by subscription id. Messages for unknown ids are dropped."""
 
-    def __init__(
-        self, receivers: dict[bytes, Receiver], operations: Operations, gatherings: dict[bytes, Gathering]
-    ) -> None:
-        """Receivers and gatherings by the ids of their subscriptions, in digits."""
+    def __init__(self, receivers: dict[bytes, Receiver], operations: Operations, intakes: dict[bytes, Intake]) -> None:
+        """Receivers and intakes by the ids of their subscriptions, in digits."""
         self._receivers = receivers
         self._operations = operations
-        self._gatherings = gatherings
+        self._intakes = intakes
         # Chunks of a message that isn't whole yet are joined once, when `_needed` bytes are here: a body of
         # 8 MiB arrives in a hundred chunks.
         self._chunks: list[bytes] = []
@@ -69,14 +67,14 @@ class Parser:
             data = b"".join(self._chunks)
             self._chunks.clear()
         self._parse(data)
-        for gathering in self._gatherings.values():
-            if gathering.messages:
-                gathering.arrived()
+        for intake in self._intakes.values():
+            if intake.messages:
+                intake.arrived()
 
     def _parse(self, data: bytes) -> None:
         end = len(data)
         position = 0
-        receivers, gatherings = self._receivers, self._gatherings
+        receivers, intakes = self._receivers, self._intakes
         while position < end:
             line_end = data.find(_CRLF, position)
             if line_end < 0:
@@ -119,12 +117,12 @@ class Parser:
                     data[body:headers_end],
                     data[headers_end:message_end],
                 )
-            elif (gathering := gatherings.get(number)) is not None:
+            elif (intake := intakes.get(number)) is not None:
                 if reply:
-                    gathering.messages.append((subject, reply, data[body:headers_end], data[headers_end:message_end]))
+                    intake.messages.append((subject, reply, data[body:headers_end], data[headers_end:message_end]))
                 else:
                     headers, payload = data[body:headers_end], data[headers_end:message_end]
-                    gathering.other(subject.decode("utf-8", "replace"), "", headers, payload)
+                    intake.other(subject.decode("utf-8", "replace"), "", headers, payload)
             elif not number.isdigit():
                 raise ProtocolViolation("malformed control line")
             position = message_end + 2
