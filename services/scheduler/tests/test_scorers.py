@@ -359,6 +359,23 @@ def test_an_ended_request_leaves_no_blocks_in_use() -> None:
     assert vars(producer)["_held"] == {}
 
 
+@pytest.mark.parametrize("comes_back", [True, False])
+def test_a_request_that_moves_under_another_policy_leaves_no_blocks_in_use(comes_back: bool) -> None:
+    bench = by("dynamo-cost")
+    bench.join("a", "b")
+    request = bench.prompt(family=1, blocks=10)
+    first = bench.chosen(request)
+    second = {"a": "b", "b": "a"}[first]
+    bench.pool.use([])
+    bench.pool.books.started(request.key, second, 5.0, bench.now)
+    bench.pool.use([bench.policy])
+    if comes_back:
+        bench.pool.books.started(request.key, first, 5.0, bench.now)
+    bench.pool.books.completed(request.key, bench.now, ok=True)
+    producer = bench.policy.producers[0]
+    assert vars(producer)["_used"] == vars(producer)["_held"] == vars(producer)["_workers"] == {}
+
+
 class _Wild(Scorer):
     """Any value that a foreign plugin might return."""
 

@@ -27,6 +27,8 @@ class ActiveBlocks(Producer, ResponseObserver):
     def setup(self) -> None:
         self._used: dict[str, dict[int, int]] = {}
         self._held: dict[HoldKey, list[int]] = {}
+        self._workers: dict[HoldKey, str] = {}
+        """Where the blocks of each reservation are counted."""
 
     def produce(self, request: ScheduleRequest, everyone: Candidates) -> None:
         blocks: list[int] = request.blocks.tolist()
@@ -38,23 +40,33 @@ class ActiveBlocks(Producer, ResponseObserver):
         request.put(POTENTIAL_BLOCKS, np.array(potential, dtype=np.float64))
 
     def chosen(self, hold: Hold, now: float) -> None:
+        self._drop(hold.key, hold.worker.name)
         blocks: list[int] = np.frombuffer(hold.blocks, dtype="<u8").tolist()
         self._held[hold.key] = blocks
+        self._workers[hold.key] = hold.worker.name
         references = self._used.setdefault(hold.worker.name, {})
         for block in blocks:
             references[block] = references.get(block, 0) + 1
 
     def gone(self, hold: Hold, now: float) -> None:
-        references = self._used.get(hold.worker.name)
-        for block in self._held.pop(hold.key, ()):
-            if references is not None:
-                left = references[block] - 1
-                if left:
-                    references[block] = left
-                else:
-                    del references[block]
+        self._drop(hold.key, hold.worker.name)
+
+    def _drop(self, key: HoldKey, name: str) -> None:
+        """Drop the blocks of a reservation where they were counted: it may have moved on while another policy was in
+        force. `name`: of its worker, for one from a snapshot that doesn't say where."""
+        blocks = self._held.pop(key, None)
+        if blocks is None:
+            return
+        name = self._workers.pop(key, name)
+        references = self._used.get(name, {})
+        for block in blocks:
+            left = references.get(block, 0) - 1
+            if left > 0:
+                references[block] = left
+            else:
+                references.pop(block, None)
         if not references:
-            self._used.pop(hold.worker.name, None)
+            self._used.pop(name, None)
 
 
 def _shared(references: Mapping[int, int], blocks: list[int]) -> int:
