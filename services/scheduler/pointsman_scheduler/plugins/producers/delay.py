@@ -8,7 +8,7 @@ from pydantic import Field
 from pointsman_core.plugins import Key
 from pointsman_delay import DelayForecast, PassSizeSearch
 from pointsman_plugins.plugin import Params
-from pointsman_plugins.scheduling.arrays import Floats, greatest
+from pointsman_plugins.scheduling.arrays import Floats
 from pointsman_plugins.scheduling.candidates import Candidates
 from pointsman_plugins.scheduling.points import MATCHED_TOKENS, Producer, ResponseObserver
 from pointsman_plugins.scheduling.request import ScheduleRequest
@@ -47,7 +47,7 @@ class DelayPrediction(Producer[DelayPredictionParams], ResponseObserver[DelayPre
         matched = request.get(MATCHED_TOKENS)
         prefix: int | None = None
         if len(blocks) and request.bound is None:  # one that waited was counted when it came
-            depth = int(greatest(matched)) // request.block_tokens
+            depth = int(matched.item(matched.argmax())) // request.block_tokens
             prefix = blocks.item(depth - 1) if depth else None
         now = everyone.now * 1000.0
         request.put(DELAY_COST, self.estimator.best.costs(prompt, matched, now, request.max_output_tokens, prefix))
