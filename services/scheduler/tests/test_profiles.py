@@ -16,6 +16,7 @@ from pointsman_scheduler.domain.outcome import Scheduled
 from pointsman_scheduler.domain.policies import PolicyBook
 from pointsman_scheduler.domain.policy import compile_policy
 from pointsman_scheduler.plugins import registries
+from pointsman_scheduler.plugins.pickers.ranking import MaxScore
 from pointsman_scheduler.testing import Bench
 
 
@@ -134,3 +135,21 @@ def test_a_picker_gets_an_array_unless_it_takes_the_list_of_a_few(picker: str, c
     assert isinstance(outcome, Scheduled)
     assert outcome.endpoints[0].name == f"w{count - 1:02}"
     assert kinds == [kind]
+
+
+def test_a_picker_that_replaces_one_for_lists_gets_an_array() -> None:
+    given: list[type] = []
+
+    class Watching(MaxScore):
+        type_name = "watching"
+
+        def pick(self, request: ScheduleRequest, candidates: Candidates, totals: Scores) -> Sequence[int]:
+            given.append(type(totals))
+            return super().pick(request, candidates, totals)
+
+    bench = Bench()
+    bench.join("a", "b")
+    extended = registries()._replace(pickers=Registry(Picker, (Watching,)))
+    policy = compile_policy("watched", SchedulingPolicy.model_validate({"picker": "watching"}), extended)
+    assert isinstance(bench.pool.decide(bench.request(), bench.now, 1, policy), Scheduled)
+    assert (MaxScore.takes_lists, given) == (True, [np.ndarray])

@@ -9,7 +9,7 @@ import pytest
 
 from pointsman_core.config import SchedulingPolicy
 from pointsman_plugins.registry import Registry
-from pointsman_plugins.scheduling.arrays import Floats
+from pointsman_plugins.scheduling.arrays import Floats, Scores
 from pointsman_plugins.scheduling.candidates import Candidates
 from pointsman_plugins.scheduling.dice import Dice
 from pointsman_plugins.scheduling.points import MATCHED_TOKENS, Scorer
@@ -21,7 +21,7 @@ from pointsman_scheduler.plugins import SCORERS, registries
 from pointsman_scheduler.plugins.filters.narrowing import SloHeadroom, SloHeadroomParams
 from pointsman_scheduler.plugins.producers.latency import PREDICTED_ITL_MS, PREDICTED_TTFT_MS
 from pointsman_scheduler.plugins.scorers.latency import PredictedLatency, PredictedLatencyParams
-from pointsman_scheduler.plugins.scorers.load import fewest_first
+from pointsman_scheduler.plugins.scorers.load import QueueLength, fewest_first
 from pointsman_scheduler.testing import Bench
 
 
@@ -456,3 +456,27 @@ def test_the_fewest_first_are_scored_from_one_to_zero_without_clamping(count: in
         scores = np.array(fewest_first(dice.random(count) * scale))
         assert scores.max() == 1.0
         assert scores.min() == (0.0 if count > 1 else 1.0)
+
+
+def test_a_scorer_that_replaces_a_bounded_one_is_clamped_unless_it_says_that_it_is_bounded_too() -> None:
+    class Replaced(QueueLength):
+        type_name = "replaced"
+
+        def score(self, request: ScheduleRequest, candidates: Candidates) -> Scores:
+            return [2.0, 0.5]
+
+    class Renamed(QueueLength):
+        type_name = "renamed"
+
+    class Told(Replaced):
+        type_name = "told"
+        bounded = True
+
+    assert (QueueLength.bounded, Replaced.bounded, Renamed.bounded, Told.bounded) == (True, False, True, True)
+    bench = Bench()
+    bench.join("a", "b")
+    extended = registries()._replace(scorers=Registry(Scorer, (*SCORERS, Replaced)))
+    settings = SchedulingPolicy.model_validate({"scorers": [{"use": "replaced", "weight": 2}]})
+    outcome = bench.pool.decide(bench.request(), bench.now, 1, compile_policy("replaced", settings, extended))
+    assert isinstance(outcome, Scheduled)
+    assert outcome.selection.primary.scores == [[1.0, 0.5], [2.0, 1.0]]

@@ -76,7 +76,13 @@ class Scorer(Plugin[ParamsT_co]):
     only_for: ClassVar[Wish | None] = None
     """The scorer isn't asked about a request without this fact: it would give each candidate 1."""
     bounded: ClassVar[bool] = False
-    """Whether every score is in [0,1] or NaN: then no score needs clamping."""
+    """Whether every score is in [0,1] or NaN: then no score needs clamping. A subclass with a `score` of its own says
+    so again."""
+
+    def __init_subclass__(cls) -> None:
+        super().__init_subclass__()
+        if "score" in vars(cls) and "bounded" not in vars(cls):
+            cls.bounded = False
 
     @abstractmethod
     def score(self, request: ScheduleRequest, candidates: Candidates) -> Scores:
@@ -91,7 +97,12 @@ class Picker(Plugin[ParamsT_co]):
 
     takes_lists: ClassVar[bool] = False
     """Whether `pick` also takes `totals` as a list, which they are for `FEW` candidates: the array costs as much again
-    as their order."""
+    as their order. A subclass with a `pick` of its own says so again."""
+
+    def __init_subclass__(cls) -> None:
+        super().__init_subclass__()
+        if "pick" in vars(cls) and "takes_lists" not in vars(cls):
+            cls.takes_lists = False
 
     @abstractmethod
     def pick(self, request: ScheduleRequest, candidates: Candidates, totals: Floats) -> Sequence[int]:
