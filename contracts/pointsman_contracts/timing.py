@@ -15,6 +15,8 @@ REPORT_GAP_S: Final = 0.05
 """Shortest time between two load reports of a worker."""
 SNAPSHOT_GAP_S: Final = 0.2
 """Shortest time between two snapshots of a pool."""
+ROLLOUT_LOOK_S: Final = 0.1
+"""Between two looks of an edge whether every stage runs a newer configuration revision."""
 LATEST_S: Final = 60.0
 """Longest interval that may be set."""
 

@@ -12,6 +12,7 @@ from pointsman_contracts.content import ContentEdits, ContentQuery, PromptTokens
 from pointsman_contracts.pool import PoolSnapshot
 from pointsman_contracts.presence import OpenRequests, OpenRequestsQuery
 from pointsman_contracts.subjects import ANY
+from pointsman_contracts.timing import ROLLOUT_LOOK_S
 from pointsman_core.pool_table import PoolTable
 from pointsman_edge.credentials.provider_credentials import Credentials
 from pointsman_edge.deciding.decider import BusStages, Decider, EngineLoad, Stages, UnusableStages
@@ -197,4 +198,4 @@ def connect(
     bus.answer(ContentQuery, edge.bodies.answer, edge.instance)
     bus.answer(ContentEdits, edge.bodies.edit, edge.instance)
     bus.listen(PromptTokens, edge.bodies.take_tokens, edge.instance)
-    service.every(TICK_S, lambda: rollout.tick(asyncio.get_running_loop().time()))
+    service.every(ROLLOUT_LOOK_S, lambda: rollout.tick(asyncio.get_running_loop().time()))

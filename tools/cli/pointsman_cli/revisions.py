@@ -12,7 +12,7 @@ from pydantic import ValidationError
 
 from pointsman_contracts.presence import ServicePresence
 from pointsman_contracts.subjects import ANY, subject
-from pointsman_contracts.timing import TIMES
+from pointsman_contracts.timing import ROLLOUT_LOOK_S, TIMES
 
 LOOK_S: Final = 0.02
 
@@ -64,10 +64,13 @@ async def listening(client: Client) -> AsyncGenerator[Replicas]:
 
 
 async def everybody_runs(replicas: Replicas, revision: int, patience_s: float) -> float | None:
-    """Wait until every replica runs the revision. Returns the seconds it took; None when a replica is still behind."""
+    """Wait until every replica runs the revision, and new requests get it. Returns the seconds it took; None when a
+    replica is still behind."""
     began = time.monotonic()
     while behind(replicas.living(), revision):
         if time.monotonic() - began >= patience_s:
             return None
         await asyncio.sleep(LOOK_S)
+    # An edge sees the last replica's beat, and gives the revision to new requests at its next look.
+    await asyncio.sleep(2 * ROLLOUT_LOOK_S)
     return time.monotonic() - began
