@@ -141,6 +141,8 @@ def _changes(engine: FakeEngine, far: MockProvider) -> dict[str, Any]:
     for use in policy["preprocessing"]:
         if isinstance(use, dict) and use["use"] == "api-key-auth":
             use["keys"][0]["sha256"] = hashlib.sha256(KEY.encode()).hexdigest()
+            # A fast machine sends all of them within the moment that the policy's own limit allows ten in.
+            use["keys"][0]["limits"] = {"requests": "5000/s"}
     models = ("llama-3.1-8b", "sql-lora")
     own = {"discovery": "static", "models": list(models), "loras": ["sql-lora"], "engines": [engine.url]}
     apis = ["chat.completions", "completions", "responses", "messages", "embeddings"]
