@@ -239,19 +239,12 @@ def _passed(route: Route, raw: bytes | memoryview, max_values: int, content_type
         model = ""
     else:
         _check_model(cast("str", model))
-    view, most = api.view(document, []), _max_output_tokens(document, api)
+    view = api.view(document, [])
+    most = None if api.generates else 0  # no such API has a limit of its own
     features = _features(document, ())
     return StructuredBody(
         raw, document, api, view, cast("str", model), readable, most, features=features, pool=route.pool
     )
-
-
-def _max_output_tokens(document: Document, api: Api) -> int | None:
-    for name in api.output_limits:
-        limit = document.get(name)
-        if limit is not None:
-            return limit  # pyright: ignore[reportReturnType] - as the reader checked
-    return None if api.generates else 0
 
 
 def _features(document: Document, media: Sequence[str]) -> tuple[str, ...]:

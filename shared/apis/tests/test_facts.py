@@ -5,6 +5,7 @@ import pytest
 from pydantic import JsonValue
 
 from pointsman_apis.fields import FIELDS_LIMIT, TOP_P, Document, FieldReader
+from pointsman_apis.passthrough import PASSED, UNKNOWN
 from pointsman_apis.requests import StructuredBody, parse
 from pointsman_core.refusal import Refusal
 
@@ -119,3 +120,7 @@ def test_names_of_many_clients_are_forgotten_and_long_ones_never_kept() -> None:
     long: Document = {"x" * 65: 1, "b": 2}
     assert reader.read(long)[0] == {"b": 2}
     assert reader.read(long)[1] is not reader.read(long)[1]
+
+
+def test_an_api_that_is_passed_through_has_no_output_limit_of_its_own() -> None:
+    assert not [api.name for api in (*PASSED, UNKNOWN) if api.output_limits]

@@ -23,7 +23,7 @@ _AT_ONCE: Final = 2**15
 which takes longer than the encryption. Each call gives the interpreter up, and waits until a busy event loop does."""
 
 _LEAST: Final = 2**11
-"""Of the memory that is kept: it grows to what is needed."""
+"""Hashes that the kept memory has room for at first. It grows with the calls, up to `_AT_ONCE`."""
 
 Hashes = NDArray[np.uint64]
 _ONE: Final = np.uint64(1)

@@ -164,8 +164,8 @@ class LocalStack:
         own: list[Plan] = []
         if self.options.nats is None:
             frontends = max(1, self.options.replicas.get("frontend", 1))
-            # The requests of bundles don't wait for the server: it carries what is told about them. Each time it
-            # interrupts a bundle, both lose what the processor had cached.
+            # The server carries events and signals of bundles, and no request waits for them. When it interrupts a
+            # bundle, both lose the contents of the processor's cache.
             batch = not self.options.separate
             own.append(nats_server.plan(self._folder, self.options.nats_port, frontends, batch=batch))
         server = next(iter(self._begin(own)), None)

@@ -14,12 +14,10 @@ from typing import Final, Literal, TypeVar
 from isal import isal_zlib
 
 from pointsman_recorder.domain.numbers import MOST
-from pointsman_recorder.domain.usage_record import Record
 
 _AT_ONCE: Final = 32
 """Rows of one statement, which spares a call and two turns of the interpreter's lock for each row."""
 _TIME_BYTES: Final = 6
-_NAME_BYTES: Final = 10
 _LAST: Final = (1 << (8 * _TIME_BYTES)) - 1
 
 _crc32: Callable[[bytes], int] = isal_zlib.crc32  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType] - untyped
@@ -33,19 +31,7 @@ def key_of(at_ms: int, name: str, body: bytes = b"") -> bytes:
     events anew. A checksum is enough to tell the bodies of one name at one time apart."""
     time = (at_ms if 0 <= at_ms <= _LAST else min(max(at_ms, 0), _LAST)).to_bytes(_TIME_BYTES, "big")
     named = f"{_crc32(body)}:{len(body)}:{name}"
-    return time + blake2b(named.encode(), digest_size=_NAME_BYTES).digest()
-
-
-def record_keys(records: Sequence[Record]) -> list[tuple[bytes, int]]:
-    """The keys of records, as `key_of` makes them of their keys, each with the record's time."""
-    return [
-        (
-            (at_ms if 0 <= (at_ms := record.at_ms) <= _LAST else min(max(at_ms, 0), _LAST)).to_bytes(_TIME_BYTES, "big")
-            + blake2b(f"0:0:{record.key}".encode(), digest_size=_NAME_BYTES).digest(),
-            at_ms,
-        )
-        for record in records
-    ]
+    return time + blake2b(named.encode(), digest_size=10).digest()
 
 
 def time_of(key: bytes) -> int:

@@ -13,7 +13,7 @@ from typing import Final, cast
 from pointsman_contracts.money import NANOS
 from pointsman_contracts.usage import UsageQuery, UsageRecord, UsageSum
 from pointsman_recorder.adapters.database import Database
-from pointsman_recorder.adapters.keys import earlier_key_of, inserted, key_of, present, record_keys, time_of
+from pointsman_recorder.adapters.keys import earlier_key_of, inserted, key_of, present, time_of
 from pointsman_recorder.domain.usage_record import DAY_MS, USAGE_COLUMNS, Owed, Record, Sums, counted, day_of
 
 _COUNTED: Final = "usage_counted (key, at_ms)"
@@ -91,7 +91,7 @@ class UsageTable:
         unread = self._those_unread()
         known = self._counted_earlier((record.at_ms, record.key) for record in records)
         fresh = [record for record in records if record.key not in known] if known else records
-        keys = record_keys(fresh)
+        keys = [(key_of(at_ms := record.at_ms, record.key), at_ms) for record in fresh]
         new = inserted(self._connection, _COUNTED, fresh, keys)
         parts: defaultdict[tuple[int, str, str, str, str], list[Record]] = defaultdict(list)
         for record in new:

@@ -194,9 +194,7 @@ def counted(records: Iterable[Record]) -> Counted:
     requests = failed = prompt = cached = completion = reasoning = estimated = nanos_in_all = unpriced = 0
     for record in records:
         usage = record.usage
-        cost = record.cost_nanos
-        if cost is None:
-            cost = cost_of(record)
+        cost = cost_of(record)
         requests += 1
         failed += record.outcome != "ok" or record.status >= _ERROR
         prompt += usage.prompt_tokens

@@ -1,7 +1,7 @@
 """Records that wait for the disk.
 
-They are tuples of what is at hand when an input comes, and are encoded soon, some at a time: later they have left the
-processor's cache, and one at a time, the code that encodes them has.
+The event loop makes each record as a tuple when its input comes, and soon encodes some of them together. Later the
+records have left the processor's cache. One at a time costs more, because the encoder's code has left it in between.
 """
 
 from collections.abc import Sequence

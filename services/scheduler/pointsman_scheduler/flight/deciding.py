@@ -9,6 +9,7 @@ from collections.abc import Callable
 from typing import Final, TypeAlias
 
 from pointsman_flight.hashes import HASH_BYTES
+from pointsman_flight.records import BriefDecision
 from pointsman_plugins.scheduling.request import ScheduleRequest
 from pointsman_scheduler.domain.outcome import Outcome, Postponed, Scheduled
 from pointsman_scheduler.domain.policy import Policy
@@ -16,8 +17,8 @@ from pointsman_scheduler.flight.backlog import AT_ONCE, Fields
 from pointsman_scheduler.flight.outcomes import DIGEST, SCORES, scores_digest
 from pointsman_scheduler.flight.writing import RecordMaker
 
-DECISION: Final = 22
-"""Tag of `BriefDecision`, which the fields below are of."""
+DECISION: Final = BriefDecision.__struct_config__.tag
+"""The fields below are of this record."""
 
 Decide: TypeAlias = Callable[[ScheduleRequest, float, int, Policy], Outcome]
 

@@ -24,9 +24,9 @@ from pointsman_scheduler.flight.backlog import Backlog
 from pointsman_scheduler.flight.freezing import ranks_of
 from pointsman_scheduler.flight.outcomes import recorded
 
-STARTED: Final = 10
-COMPLETED: Final = 12
-CHANGED: Final = 13
+STARTED: Final = records.AnswerStarted.__struct_config__.tag
+COMPLETED: Final = records.RequestCompleted.__struct_config__.tag
+CHANGED: Final = records.PeerChanged.__struct_config__.tag
 """Tags of records that are made as tuples."""
 
 
