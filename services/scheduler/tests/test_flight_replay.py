@@ -7,11 +7,14 @@ from pathlib import Path
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from pointsman_flight.reader import LogDamagedError, open_log, open_segment
-from pointsman_flight.records import Decided
+from pointsman_flight.records import Decided, LookedAtWaiting
 from pointsman_flight.salt import Salt
-from pointsman_scheduler.domain.late_binding import PeerRequest
+from pointsman_scheduler.domain.late_binding import Bound, PeerRequest
+from pointsman_scheduler.domain.pool import PoolScheduler
+from pointsman_scheduler.domain.prefix_index import PrefixIndex
 from pointsman_scheduler.flight.replay import FlightReplay
 from pointsman_scheduler.plugins import registries
 from pointsman_scheduler.recorded_traffic import POLICIES, RandomTraffic, RecordedBench, replayed
@@ -68,6 +71,58 @@ def test_waits_for_an_engine_replay_alike_from_any_segment(tmp_path: Path) -> No
         decided = [step.logged.record for step in steps if isinstance(step.logged.record, Decided)]
         assert sum(record.outcome.kind == "postponed" for record in decided) > 150
         assert any(record.facts is None for record in decided)  # and left again
+
+
+class StaysHere(FlightReplay):
+    """Its first request that should go to an engine stays."""
+
+    def new_pool(self, index: PrefixIndex) -> PoolScheduler:
+        pool = super().new_pool(index)
+        inner = pool.bind
+
+        def bind(now: float) -> list[Bound]:
+            bound = inner(now)
+            if bound:
+                pool.bind = inner
+            return bound[1:]
+
+        pool.bind = bind
+        return pool
+
+
+class AnotherGoes(FlightReplay):
+    """Another request goes to an engine than the recorded one."""
+
+    def new_pool(self, index: PrefixIndex) -> PoolScheduler:
+        pool = super().new_pool(index)
+        inner = pool.bind
+        pool.bind = lambda now: [each._replace(request=replace(each.request, edge="other")) for each in inner(now)]
+        return pool
+
+
+@pytest.mark.requirement("FLIGHT-1")
+@pytest.mark.parametrize(
+    ("wrong", "named"), [(StaysHere, "bound requests: "), (AnotherGoes, "failed (LookupError) replayed")]
+)
+def test_a_request_that_waits_longer_in_the_replay_is_named(
+    tmp_path: Path, wrong: type[FlightReplay], named: str
+) -> None:
+    bench = RecordedBench(tmp_path)
+    traffic = RandomTraffic(bench, 20, revisions=False)
+    traffic.run(800)
+    bench.end()
+    [flight] = open_log([tmp_path])
+    differences = [step.difference for step in wrong(flight, registries()).run() if step.difference]
+    assert named in differences[0]
+
+
+@pytest.mark.requirement("FLIGHT-1")
+def test_a_look_at_no_waiting_request_is_not_recorded(tmp_path: Path) -> None:
+    bench = RecordedBench(tmp_path)
+    assert not bench.pool.bind(bench.now)
+    bench.end()
+    [flight] = open_log([tmp_path])
+    assert not [each for each in flight.entries() if isinstance(each.record, LookedAtWaiting)]
 
 
 @settings(max_examples=25, deadline=None)

@@ -222,10 +222,19 @@ class BriefDecision(Record, frozen=True, tag=22):
 
 
 class BindAsked(Record, frozen=True, tag=9):
-    """Waiting requests were looked at; those that go to an engine now, each as (edge, request id, worker, reason)."""
+    """Of earlier logs: `LookedAtWaiting`, with the requests that go to an engine now, each as (edge, request id,
+    worker, reason)."""
 
     at: float
     bound: tuple[tuple[str, str, str, str], ...]
+
+
+class LookedAtWaiting(Record, frozen=True, tag=23):
+    """Waiting requests were looked at. A decision of each that goes to an engine now follows."""
+
+    at: float
+    because: tuple[str, ...]
+    """Why each of them goes, in the order in which they are decided."""
 
 
 class AnswerStarted(Record, frozen=True, tag=10):
@@ -378,6 +387,7 @@ AnyRecord: TypeAlias = (
     | Swept
     | Decided
     | BindAsked
+    | LookedAtWaiting
     | AnswerStarted
     | AttemptLost
     | RequestCompleted

@@ -78,7 +78,8 @@ class FlightReplay:
             records.LoadReported: self._hear,
             records.KvTold: self._hear_kv,
             records.Swept: self._sweep,
-            records.BindAsked: self._bind,
+            records.BindAsked: self._bind_then,
+            records.LookedAtWaiting: self._bind,
             records.AnswerStarted: self._start,
             records.AttemptLost: self._fail,
             records.RequestCompleted: self._complete,
@@ -196,12 +197,20 @@ class FlightReplay:
         return _differs("more to forget", record.more, self.pool.sweep(record.at))
 
     def _bind(self, logged: LoggedRecord) -> str:
+        record = cast("records.LookedAtWaiting", logged.record)
+        found = tuple([str(each.because) for each in self._bound(record.at)])
+        return _differs("bound requests", record.because, found)
+
+    def _bind_then(self, logged: LoggedRecord) -> str:
         record = cast("records.BindAsked", logged.record)
-        bound = self.pool.bind(record.at)
+        found = tuple([(*each.request.key, each.worker, str(each.because)) for each in self._bound(record.at)])
+        return _differs("bound requests", record.bound, found)
+
+    def _bound(self, at: float) -> list[Bound]:
+        bound = self.pool.bind(at)
         for each in bound:
             self._waiting[each.request.key] = each.request
-        found = tuple([(*each.request.key, each.worker, str(each.because)) for each in bound])
-        return _differs("bound requests", record.bound, found)
+        return bound
 
     def compare(self, record: Decided, outcome: Outcome | Exception) -> str:
         """How the outcome differs from the recorded one; empty when it doesn't."""

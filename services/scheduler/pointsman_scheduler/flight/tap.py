@@ -11,11 +11,12 @@ from pointsman_contracts.peers import AnyChange
 from pointsman_flight.hashes import HASH_BYTES
 from pointsman_flight.records import BlocksMeasured, Record
 from pointsman_plugins.scheduling.request import RequestKey
+from pointsman_scheduler.domain.late_binding import Bound
 from pointsman_scheduler.domain.policy import Policy
 from pointsman_scheduler.domain.pool import PoolScheduler
 from pointsman_scheduler.flight.backlog import AT_ONCE
 from pointsman_scheduler.flight.deciding import deciding
-from pointsman_scheduler.flight.writing import CHANGED, COMPLETED, STARTED, RecordMaker
+from pointsman_scheduler.flight.writing import CHANGED, COMPLETED, LOOKED_AT_WAITING, STARTED, RecordMaker
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -55,7 +56,7 @@ class Tap:
                     "hear_kv": before(pool.hear_kv, maker.heard_kv),
                     "sweep": after(pool.sweep, maker.swept),
                     "decide": deciding(pool.decide, maker),
-                    "bind": after(pool.bind, maker.bound),
+                    "bind": _binding(pool, maker),
                 },
             ),
             (
@@ -163,6 +164,23 @@ def _completing(inner: Completed, maker: RecordMaker) -> Completed:
         inner(request, now, ok, output_tokens, duration_ms, worker, told_ms)
 
     return completed
+
+
+def _binding(pool: PoolScheduler, maker: RecordMaker) -> Callable[[float], list[Bound]]:
+    """A call changes nothing while no request waits: then it has no record."""
+    inner, binder, backlog = pool.bind, pool.binder, maker.backlog
+    inputs = backlog.inputs
+
+    def bind(now: float) -> list[Bound]:
+        if not len(binder):
+            return inner(now)
+        result = inner(now)
+        inputs.append((LOOKED_AT_WAITING, now, [each.because for each in result]))
+        if len(inputs) >= AT_ONCE:
+            backlog.encode()
+        return result
+
+    return bind
 
 
 Apply = Callable[[AnyChange, str, float], bool]

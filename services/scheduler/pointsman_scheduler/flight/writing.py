@@ -15,7 +15,7 @@ from pointsman_flight.salt import Salt
 from pointsman_plugins.plugin import Plugin
 from pointsman_plugins.scheduling.request import RequestKey, ScheduleRequest
 from pointsman_scheduler.domain.kv_following import Told
-from pointsman_scheduler.domain.late_binding import Bound, PeerRequest
+from pointsman_scheduler.domain.late_binding import PeerRequest
 from pointsman_scheduler.domain.outcome import Outcome
 from pointsman_scheduler.domain.policy import Policy
 from pointsman_scheduler.domain.pool import PoolScheduler
@@ -27,6 +27,7 @@ from pointsman_scheduler.flight.outcomes import recorded
 STARTED: Final = records.AnswerStarted.__struct_config__.tag
 COMPLETED: Final = records.RequestCompleted.__struct_config__.tag
 CHANGED: Final = records.PeerChanged.__struct_config__.tag
+LOOKED_AT_WAITING: Final = records.LookedAtWaiting.__struct_config__.tag
 """Tags of records that are made as tuples."""
 
 
@@ -161,11 +162,6 @@ class RecordMaker:
 
     def _look(self) -> None:
         self.plain = self._ranks == 1 and not self.headers
-
-    def bound(self, bound: Sequence[Bound], now: float) -> Record:
-        return records.BindAsked(
-            now, tuple([(*self._key(each.request.key), each.worker, each.because) for each in bound])
-        )
 
     def failed(self, event: AttemptFailed, now: float) -> Record:
         return records.AttemptLost(
