@@ -24,7 +24,7 @@ from pointsman_scheduler.domain.policy import Instances, Policy, compile_policy
 from pointsman_scheduler.flight.freezing import freeze
 from pointsman_scheduler.flight.recorder import figures
 from pointsman_scheduler.flight.replay import FlightReplay
-from pointsman_scheduler.flight.segments import Beginning, SegmentLog
+from pointsman_scheduler.flight.segments import Beginning, Packed, SegmentLog
 from pointsman_scheduler.flight.tap import Tap
 from pointsman_scheduler.plugins import registries
 from pointsman_scheduler.testing import LIFE, Bench
@@ -92,7 +92,8 @@ class RecordedBench(Bench):
     def write(self) -> None:
         """Write what was noted."""
         self.tap.backlog.check(figures(self.pool))
-        self.log.write(self.tap.backlog.drain().encoded)
+        encoded = self.tap.backlog.drain().encoded
+        self.log.write(Packed(b"".join([self.log.pack(part) for part in encoded.parts]), encoded.inputs))
 
     def rotate(self) -> None:
         """Begin another segment, with a snapshot."""

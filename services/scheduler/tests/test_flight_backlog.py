@@ -5,12 +5,10 @@ import numpy as np
 import pytest
 
 from pointsman_flight.records import PolicyDefined, Record, Swept, WorkerRemoved
-from pointsman_flight.salt import Salt
 from pointsman_scheduler.flight.backlog import AT_ONCE, TOO_SLOW, Backlog, Drained
 from pointsman_scheduler.flight.outcomes import recorded
 from pointsman_scheduler.testing import Bench
 
-SALT = Salt(b"test")
 GOOD = Swept(1.0, more=False)
 BAD = WorkerRemoved(1.0, "a lone surrogate: \ud800")
 
@@ -23,12 +21,12 @@ def waiting(most: int = 2**20) -> Backlog:
 
 def kept(drained: Drained) -> tuple[int, bytes]:
     """How many records, and the block hashes of them."""
-    return len(recorded_in(drained)), b"".join(part.hashes for part in drained.encoded.renamed(SALT))
+    return len(recorded_in(drained)), b"".join(each for part in drained.encoded.parts for each in part.hashes)
 
 
 def recorded_in(drained: Drained) -> list[object]:
     """The records."""
-    arrays = [array for part in drained.encoded.renamed(SALT) for array in part.arrays]
+    arrays = [array for part in drained.encoded.parts for array in part.arrays]
     return [record for array in arrays for record in msgspec.msgpack.decode(array)]
 
 

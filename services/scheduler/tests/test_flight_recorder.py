@@ -18,8 +18,10 @@ from pointsman_scheduler.domain.kv_following import Told
 from pointsman_scheduler.domain.late_binding import PeerRequest
 from pointsman_scheduler.domain.pool import PoolScheduler
 from pointsman_scheduler.domain.pools import Pools
+from pointsman_scheduler.flight.backlog import Part
 from pointsman_scheduler.flight.metrics import FlightMetrics
 from pointsman_scheduler.flight.recorder import RETRY_S, FlightRecorder
+from pointsman_scheduler.flight.segments import SegmentLog
 from pointsman_scheduler.flight.tap import TAPPED
 from pointsman_scheduler.recorded_traffic import RandomTraffic, replayed
 from pointsman_scheduler.testing import LIFE, Bench
@@ -102,6 +104,33 @@ async def test_a_snapshot_is_of_one_moment_although_traffic_goes_on_while_it_is_
         assert not replayed(*paths[first:])[1]
 
 
+async def test_a_turn_that_has_begun_ends_when_the_recorder_is_stopped(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("pointsman_scheduler.flight.recorder.TURN_S", 0.0)
+    rig = Rig(tmp_path, FlightSettings())
+    await rig.fly(20)
+    rig.traffic.run(1500)  # more than a part
+    running = asyncio.create_task(rig.recorder.run())
+    pack, packed = SegmentLog.pack, list[int]()
+
+    def stop(log: SegmentLog, part: Part) -> bytes:
+        packed.append(part.size)
+        running.cancel()
+        return pack(log, part)
+
+    monkeypatch.setattr(SegmentLog, "pack", stop)
+    with pytest.raises(asyncio.CancelledError):
+        await running
+    rig.traffic.run(20)
+    await rig.recorder.close()
+    assert len(packed) > 2
+    decisions, differences = replayed(tmp_path)
+    assert decisions > 300
+    assert not differences
+    assert all(not open_segment(path).header.gap for path in written(tmp_path))
+
+
 async def test_the_oldest_segments_go_when_the_log_is_full(tmp_path: Path) -> None:
     rig = Rig(tmp_path, FlightSettings(keep=2**20, segment=0.5))
     for _ in range(60):
@@ -119,7 +148,7 @@ async def test_a_full_disk_stops_no_decision_and_the_log_names_the_gap(
     rig = Rig(tmp_path, FlightSettings())
     await rig.fly(200)
     with monkeypatch.context() as full:
-        full.setattr(SegmentWriter, "_put", refuse)
+        full.setattr(SegmentWriter, "put", refuse)
         await rig.fly(200)
         assert rig.bench.decide().endpoints
         await rig.fly(200)

@@ -4,7 +4,7 @@ import os
 from collections.abc import Sequence
 from io import FileIO
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import Final
 from urllib.parse import quote
 
 import msgspec
@@ -22,14 +22,6 @@ def folder(directory: Path, pool: str) -> Path:
     return directory / quote(pool, safe="")
 
 
-class Records(NamedTuple):
-    """Records of one frame: arrays of them in msgpack."""
-
-    arrays: Sequence[bytes]
-    hashes: bytes = b""
-    """Of the blocks in them, in their order."""
-
-
 class SegmentWriter:
     """One open segment. Every method may raise OSError; then `abandon` it."""
 
@@ -39,14 +31,13 @@ class SegmentWriter:
         self.path: Final = directory / f"{at_ms:014d}-{quote(header.scheduler, safe='')}-{header.index:06d}{SUFFIX}"
         directory.mkdir(parents=True, exist_ok=True)
         self._encoder: Final = msgspec.msgpack.Encoder()
-        self.chain = 0
-        """Of the last frame."""
+        self._chain = 0
         self.size = 0
         """Bytes written."""
         self._file: Final[FileIO] = self.path.open("xb", buffering=0)
         try:
-            frame, self.chain = framed(self._encoder.encode(header), 0)
-            self._put(MAGIC + frame)
+            frame, self._chain = framed(self._encoder.encode(header), 0)
+            self.put(MAGIC + frame)
         except OSError:
             self._file.close()
             self.path.unlink(missing_ok=True)
@@ -54,30 +45,40 @@ class SegmentWriter:
 
     def write(self, records: Sequence[Record]) -> None:
         """Append records, in one frame or several. They are in the operating system's hands when this returns."""
-        parts: list[Records] = []
+        frames: list[bytes] = []
         arrays, size = list[bytes](), 0
         for record in records:
             arrays.append(self._encoder.encode((record,)))
             size += len(arrays[-1])
             if size > FRAME_BYTES:
-                parts.append(Records(arrays))
+                frames.append(self.framed(arrays))
                 arrays, size = [], 0
-        self.append([*parts, Records(arrays)])
+        frames.append(self.framed(arrays))
+        self.put(b"".join(frames))
 
-    def append(self, encoded: Sequence[Records]) -> None:
-        """As `write`, for records in msgpack, each of which becomes a frame."""
-        parts: list[bytes] = []
-        chain = self.chain
-        for arrays, hashes in encoded:
-            if hashes:
-                frame, chain = framed(hashes, chain, HASHES)
-                parts.append(frame)
-            if arrays:
-                frame, chain = framed(b"".join((_array(len(arrays)), *arrays)), chain)
-                parts.append(frame)
-        if parts:
-            self._put(b"".join(parts))
-            self.chain = chain
+    def framed(self, arrays: Sequence[bytes], hashes: bytes = b"") -> bytes:
+        """Arrays of records in msgpack, and the block hashes of these records in their order, as frames. They continue
+        the frames made before: put them into the file in this order."""
+        frames: list[bytes] = []
+        if hashes:
+            frame, self._chain = framed(hashes, self._chain, HASHES)
+            frames.append(frame)
+        if arrays:
+            frame, self._chain = framed(b"".join((_array(len(arrays)), *arrays)), self._chain)
+            frames.append(frame)
+        return b"".join(frames)
+
+    def put(self, frames: bytes) -> None:
+        """Append frames. They are in the operating system's hands when this returns."""
+        view = memoryview(frames)
+        while view:
+            view = view[self._file.write(view) :]
+        self.size += len(frames)
+
+    @property
+    def chain(self) -> int:
+        """Of the last frame."""
+        return self._chain
 
     def sync(self) -> None:
         """Have the operating system write the file to disk."""
@@ -99,12 +100,6 @@ class SegmentWriter:
             pass  # then its tail is torn, which readers cut
         finally:
             self._file.close()
-
-    def _put(self, content: bytes) -> None:
-        view = memoryview(content)
-        while view:
-            view = view[self._file.write(view) :]
-        self.size += len(content)
 
 
 def _array(count: int) -> bytes:

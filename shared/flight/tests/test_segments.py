@@ -21,7 +21,7 @@ from pointsman_flight.records import (
     Swept,
     WorkerRemoved,
 )
-from pointsman_flight.writer import Records, SegmentWriter, remove_oldest
+from pointsman_flight.writer import SegmentWriter, remove_oldest
 
 
 def header(index: int = 1, **changed: object) -> Header:
@@ -229,10 +229,10 @@ def test_any_batches_come_back_in_order(tmp_path_factory: pytest.TempPathFactory
     assert records == [*[record for batch in batches for record in batch], SegmentEnded("closed")]
 
 
-def counted(*numbers: int) -> Records:
-    """Records that have so many block hashes, which are 1, 2, 3 and so on in the frame before them."""
+def counted(*numbers: int) -> list[bytes]:
+    """Records that have so many block hashes."""
     told = [KvTold(1.0, "engine-1", "life", number, (), complete=True) for number in numbers]  # pyright: ignore[reportArgumentType] - as they are written
-    return Records([msgspec.msgpack.encode(told)], hashes(range(1, sum(numbers) + 1)))
+    return [msgspec.msgpack.encode(told)]
 
 
 def hashes(numbers: Iterable[int]) -> bytes:
@@ -241,7 +241,8 @@ def hashes(numbers: Iterable[int]) -> bytes:
 
 def test_records_get_their_block_hashes_from_the_frame_before(tmp_path: Path) -> None:
     writer = SegmentWriter(tmp_path, header())
-    writer.append([counted(2, 0, 3), counted(1)])
+    first = writer.framed(counted(2, 0, 3), hashes((1, 2, 3, 4, 5)))
+    writer.put(first + writer.framed(counted(1), hashes((1,))))
     writer.end("closed")
     _, records = read(writer.path)
     found = [record.everything for record in records if isinstance(record, KvTold)]
@@ -250,7 +251,7 @@ def test_records_get_their_block_hashes_from_the_frame_before(tmp_path: Path) ->
 
 def test_records_with_more_block_hashes_than_there_are_cannot_be_read(tmp_path: Path) -> None:
     writer = SegmentWriter(tmp_path, header())
-    writer.append([counted(2)._replace(hashes=hashes((1,)))])
+    writer.put(writer.framed(counted(2), hashes((1,))))
     writer.end("closed")
     with pytest.raises(LogError, match="16 bytes of block hashes are needed, but only 8 are stored"):
         read(writer.path)
@@ -258,7 +259,7 @@ def test_records_with_more_block_hashes_than_there_are_cannot_be_read(tmp_path: 
 
 def test_a_changed_block_hash_is_an_error(tmp_path: Path) -> None:
     writer = SegmentWriter(tmp_path, header())
-    writer.append([counted(2)])
+    writer.put(writer.framed(counted(2), hashes((1, 2))))
     writer.end("closed")
     good = writer.path.read_bytes()
     writer.path.write_bytes(good.replace(hashes((1, 2)), hashes((1, 3))))

@@ -11,23 +11,21 @@ from typing import Final, NamedTuple, TypeAlias
 import msgspec
 
 from pointsman_flight.records import Record, StateChecked
-from pointsman_flight.salt import Salt
-from pointsman_flight.writer import Records
 
 TOO_SLOW: Final = "the disk was too slow"
 AT_ONCE: Final = 16
 """Inputs that are encoded together, those of some six requests."""
 _MANY_BYTES: Final = 2**16
 """Block hashes that aren't left until so many records wait."""
-_PART_BYTES: Final = 2**20
-"""Records beyond this go into another part."""
+_PART_BYTES: Final = 2**16
+"""Records beyond this go into another part. Packing one takes the event loop some 0.1 ms."""
 
 Fields: TypeAlias = tuple[object, ...]
 """A record of a frequent kind: its tag, then its fields. An object for each would cost as much as encoding it. Instead
 of a worker's name there may be the worker."""
 
 
-class _Part:
+class Part:
     """Arrays of records, and the block hashes in them, under their own names."""
 
     __slots__ = ("arrays", "hashes", "size")
@@ -38,19 +36,12 @@ class _Part:
         self.size = 0
 
 
-class Encoded:
+class Encoded(NamedTuple):
     """Records as bytes."""
 
-    __slots__ = ("_parts", "inputs")
-
-    def __init__(self, parts: Sequence[_Part], inputs: int) -> None:
-        self._parts: Final = parts
-        self.inputs: Final = inputs
-        """How many of them are inputs."""
-
-    def renamed(self, salt: Salt) -> list[Records]:
-        """The records with block hashes renamed."""
-        return [Records(part.arrays, salt.packed(b"".join(part.hashes))) for part in self._parts]
+    parts: Sequence[Part]
+    inputs: int
+    """How many of them are inputs."""
 
 
 NOTHING: Final = Encoded((), 0)
@@ -78,9 +69,9 @@ class Backlog:
         """Of the blocks in `inputs`, in their order."""
         self._most: Final = most
         self._encode: Final = msgspec.msgpack.Encoder(enc_hook=attrgetter("name")).encode
-        self._full: list[_Part] = []
+        self._full: list[Part] = []
         self._full_bytes = 0
-        self._part = _Part()
+        self._part = Part()
         self._inputs = 0
         self._open = False
         self._dropped = 0
@@ -125,7 +116,7 @@ class Backlog:
         self.encode()
         parts = [*self._full, self._part] if self._part.arrays else self._full
         drained = Drained(Encoded(parts, self._inputs), self._dropped, self._problem)
-        self._full, self._full_bytes, self._part = [], 0, _Part()
+        self._full, self._full_bytes, self._part = [], 0, Part()
         self._inputs, self._dropped, self._problem = 0, 0, ""
         return drained
 
@@ -148,7 +139,7 @@ class Backlog:
             if part.size > _PART_BYTES:
                 self._full.append(part)
                 self._full_bytes += part.size
-                self._part = _Part()
+                self._part = Part()
         inputs.clear()
         self.hashes.clear()
 

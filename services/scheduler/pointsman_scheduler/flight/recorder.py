@@ -18,7 +18,7 @@ from pointsman_scheduler.domain.prefix_index.recency import Promise
 from pointsman_scheduler.flight.backlog import NOTHING, Drained, Encoded
 from pointsman_scheduler.flight.freezing import freeze
 from pointsman_scheduler.flight.metrics import FlightMetrics
-from pointsman_scheduler.flight.segments import Beginning, SegmentLog
+from pointsman_scheduler.flight.segments import Beginning, Packed, SegmentLog
 from pointsman_scheduler.flight.tap import Tap
 
 TURN_S: Final = 0.25
@@ -34,8 +34,9 @@ _log = Log("flight")
 class _Turn(NamedTuple):
     """What is to be written."""
 
+    log: SegmentLog
     encoded: Encoded
-    write: Callable[[Encoded], None]
+    write: Callable[[Packed], None]
     """Work for the thread, with these records."""
     promises: Sequence[Promise] = ()
     """Parts of a snapshot that the event loop copies before, one after the other."""
@@ -64,17 +65,17 @@ class _Recording:
             if now < self._retry_at:
                 return None
             start, self._first = self._first or self._snapshot(), None
-            return _Turn(NOTHING, partial(self._begin, start), _promises(start))
+            return _Turn(log, NOTHING, partial(self._begin, start), _promises(start))
         drained = self._drained()
         encoded = drained.encoded
         self._in_hand = encoded.inputs
         if drained.dropped:
             self._gap, self._missed = drained.problem, drained.dropped
-            return _Turn(encoded, partial(self._stop, drained.dropped))
+            return _Turn(log, encoded, partial(self._stop, drained.dropped))
         if log.is_due(now):
             start = self._snapshot()
-            return _Turn(encoded, partial(self._rotate, start), _promises(start))
-        return _Turn(encoded, log.write) if encoded.inputs else None
+            return _Turn(log, encoded, partial(self._rotate, start), _promises(start))
+        return _Turn(log, encoded, log.write) if encoded.inputs else None
 
     def failed(self, reason: str, now: float) -> None:
         """The thread's work failed."""
@@ -84,17 +85,12 @@ class _Recording:
         self.tap.backlog.close()
         self.log.abandon()
 
-    def last(self) -> _Turn:
+    def last(self) -> Sequence[_Turn]:
         """What is to be written at the end."""
         self.tap.detach()
-        drained, first = self._drained(), self._first
-
-        def finish(encoded: Encoded) -> None:
-            if first is not None:
-                self.log.begin(first)
-            self._stop(drained.dropped, encoded)
-
-        return _Turn(drained.encoded, finish)
+        drained = self._drained()
+        stop = _Turn(self.log, drained.encoded, partial(self._stop, drained.dropped))
+        return (stop,) if self._first is None else (_Turn(self.log, NOTHING, partial(self._begin, self._first)), stop)
 
     def _snapshot(self) -> Beginning:
         pool, maker = self.tap.pool, self.log.maker
@@ -113,16 +109,16 @@ class _Recording:
         self.tap.backlog.check(figures(self.tap.pool))
         return self.tap.backlog.drain()
 
-    def _begin(self, start: Beginning, _encoded: Encoded) -> None:
+    def _begin(self, start: Beginning, _packed: Packed) -> None:
         self.log.begin(start)
 
-    def _rotate(self, start: Beginning, encoded: Encoded) -> None:
-        self.log.write(encoded)
+    def _rotate(self, start: Beginning, packed: Packed) -> None:
+        self.log.write(packed)
         self.log.end("rotated")
         self.log.begin(start)
 
-    def _stop(self, dropped: int, encoded: Encoded) -> None:
-        self.log.write(encoded)
+    def _stop(self, dropped: int, packed: Packed) -> None:
+        self.log.write(packed)
         self.log.end("gap" if dropped else "closed", dropped)
 
 
@@ -165,6 +161,7 @@ class FlightRecorder:
         self._stopped: set[str] = set()
         """Pools whose log has stopped, for whatever reason; logged once."""
         self._thread: ThreadPoolExecutor | None = None
+        self._begun: asyncio.Task[None] | None = None
 
     def configured(self, settings: Mapping[str, FlightSettings | None]) -> None:
         """A revision came into force. Call it before the pools get to know the revision."""
@@ -172,7 +169,7 @@ class FlightRecorder:
         for pool, recording in list(self._recordings.items()):
             if self._settings.get(pool) != recording.log.settings:
                 del self._recordings[pool]
-                self._ending.append(recording.last())
+                self._ending += recording.last()
         for pool in self._pools():
             if pool.pool in self._settings and pool.pool not in self._recordings:
                 self._record(pool, empty=False)
@@ -186,7 +183,9 @@ class FlightRecorder:
         """Write until cancelled."""
         while True:
             await asyncio.sleep(TURN_S)
-            await self.turn()
+            # A turn ends once it has begun: what it took from the backlog is nowhere else.
+            self._begun = asyncio.create_task(self.turn())
+            await asyncio.shield(self._begun)
 
     async def turn(self) -> None:
         """Write what was noted since the last turn."""
@@ -212,10 +211,12 @@ class FlightRecorder:
             metrics.bytes(recording.log.bytes - before_bytes)
 
     async def close(self) -> None:
-        """Write the rest, and end all segments."""
+        """Write the rest, and end all segments. Cancel `run` before."""
+        if self._begun is not None:
+            await asyncio.wait((self._begun,))
         for name, recording in list(self._recordings.items()):
             del self._recordings[name]
-            self._ending.append(recording.last())
+            self._ending += recording.last()
         await self.turn()
         if self._thread is not None:
             self._thread.shutdown()
@@ -240,9 +241,14 @@ class FlightRecorder:
         for promise in turn.promises:
             promise.keep()
             await asyncio.sleep(0)
+        frames: list[bytes] = []
+        for part in turn.encoded.parts:
+            frames.append(turn.log.pack(part))
+            await asyncio.sleep(0)
+        packed = Packed(b"".join(frames), turn.encoded.inputs)
         if self._thread is None:
             self._thread = ThreadPoolExecutor(1, "flight")
-        await asyncio.get_running_loop().run_in_executor(self._thread, turn.write, turn.encoded)
+        await asyncio.get_running_loop().run_in_executor(self._thread, turn.write, packed)
 
     def _failed(self, pool: str, recording: _Recording, error: OSError) -> None:
         reason = (error.strerror or type(error).__name__).lower()

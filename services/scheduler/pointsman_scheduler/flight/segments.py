@@ -1,8 +1,8 @@
 """Writes one pool's log, segment after segment.
 
-Records come encoded from the event loop; a thread renames the block hashes in them, compresses and writes. A thread
-that made them would hold the interpreter longer, since it would fetch again what the loop has at hand, and each of the
-loop's system calls would wait for it.
+The event loop packs records: it renames their block hashes, and compresses them. A thread writes them, and packs
+snapshots. If it packed records too, it would lose the interpreter at every library call. Until a busy event loop gives
+the interpreter up, it wakes the thread in vain some forty times, which costs more than the packing.
 """
 
 import math
@@ -20,7 +20,7 @@ from pointsman_flight.records import Header, PoliciesUsed, Record, SnapshotPart
 from pointsman_flight.salt import Salt
 from pointsman_flight.writer import SegmentWriter, folder, remove_oldest
 from pointsman_scheduler.domain.pool import PoolScheduler
-from pointsman_scheduler.flight.backlog import Backlog, Encoded
+from pointsman_scheduler.flight.backlog import Backlog, Part
 from pointsman_scheduler.flight.freezing import Frozen
 from pointsman_scheduler.flight.packing import Packer
 from pointsman_scheduler.flight.writing import RecordMaker
@@ -41,6 +41,14 @@ class Beginning(NamedTuple):
     """Numbers of the policies in force."""
     gap: str = ""
     missed: int = 0
+
+
+class Packed(NamedTuple):
+    """Records as frames."""
+
+    frames: bytes
+    inputs: int
+    """How many of them are inputs."""
 
 
 class SegmentLog:
@@ -113,15 +121,20 @@ class SegmentLog:
             self._write([SnapshotPart(b"", last=True)])
         remove_oldest(self._directory, self.settings.keep, self._open.path)
 
-    def write(self, encoded: Encoded) -> None:
+    def pack(self, part: Part) -> bytes:
+        """The records as frames for `write`, which continue those packed before. Nothing without an open segment."""
+        if self._open is None:
+            return b""
+        return self._open.framed(part.arrays, self._salt.packed(b"".join(part.hashes)))
+
+    def write(self, packed: Packed) -> None:
         """Append these records."""
         segment = self._open
         if segment is not None:
-            before = segment.size
-            segment.append(encoded.renamed(self._salt))
-            self.bytes += segment.size - before
+            segment.put(packed.frames)
+            self.bytes += len(packed.frames)
         # Only now: what wasn't written wasn't recorded.
-        self.inputs += encoded.inputs
+        self.inputs += packed.inputs
         now = time.monotonic()
         if segment is not None and now - self._synced >= SYNC_S:
             self._synced = now
