@@ -17,8 +17,8 @@ AT_ONCE: Final = 16
 """Inputs that are encoded together, those of some six requests."""
 _MANY_BYTES: Final = 2**16
 """Block hashes that aren't left until so many records wait."""
-_PART_BYTES: Final = 2**16
-"""Records beyond this go into another part. Packing one takes the event loop some 0.1 ms."""
+_PART_BYTES: Final = 2**18
+"""Records beyond this go into another part. Packing one takes the event loop some 0.3 ms."""
 
 Fields: TypeAlias = tuple[object, ...]
 """A record of a frequent kind: its tag, then its fields. An object for each would cost as much as encoding it. Instead

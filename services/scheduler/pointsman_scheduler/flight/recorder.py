@@ -21,8 +21,8 @@ from pointsman_scheduler.flight.metrics import FlightMetrics
 from pointsman_scheduler.flight.segments import Beginning, Packed, SegmentLog
 from pointsman_scheduler.flight.tap import Tap
 
-TURN_S: Final = 0.25
-"""A turn takes some 0.8 ms, however little it writes."""
+TURN_S: Final = 1.0
+"""What a killed scheduler can miss at the end of its log. A turn takes some 0.5 ms, however little it writes."""
 RETRY_S: Final = 5.0
 """After the disk refused a write."""
 MOST_BYTES: Final = 16 * 2**20
