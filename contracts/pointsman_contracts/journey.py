@@ -62,23 +62,6 @@ class RequestChanges(TypedDict, total=False):
     body_bytes: int | None
 
 
-class RequestFields(TypedDict):
-    """All fields of `PreprocessRequest` in their order, for `set_fields`."""
-
-    request_id: str
-    edge: str
-    attempt: int
-    received_ms: int
-    deadline_ms: int
-    revision: int
-    method: str
-    path: str
-    model: str | None
-    headers: dict[str, str]
-    client: str
-    body_bytes: int | None
-
-
 @unchecked
 class BlockChain(Part):
     """The blocks of a prompt in one block size."""
@@ -170,35 +153,6 @@ class FactsChanges(TypedDict, total=False):
     attributes: dict[str, JsonValue]
 
 
-class FactsFields(TypedDict):
-    """All fields of `RequestFacts` in their order, for `set_fields`."""
-
-    api: str
-    path: str
-    stream: bool
-    body_bytes: int
-    prompt_tokens: int
-    tokens_exact: bool
-    max_output_tokens: int | None
-    answers: int
-    block_tokens: int
-    blocks: bytes
-    blocks_precise: bool
-    other_chains: tuple[BlockChain, ...]
-    fingerprint: bytes
-    features: tuple[str, ...]
-    headers: dict[str, str]
-    fields: dict[str, JsonValue]
-    attributes: dict[str, JsonValue]
-    session: str | None
-    priority: int
-    fairness_id: str
-    slo_ttft_ms: float | None
-    slo_itl_ms: float | None
-    subset: tuple[str, ...] | None
-    workers: tuple[str, ...] | None
-
-
 AFTER: Final = "after"
 """Mode of a stage that reviews a response after the client has all of it."""
 
@@ -266,16 +220,6 @@ class StageReport(Part):
 class ReportChanges(TypedDict, total=False):
     """The fields of `StageReport` that are changed after a stage has made it."""
 
-    outcome: str
-    took_ms: float
-    note: str | None
-
-
-class ReportFields(TypedDict):
-    """All fields of `StageReport` in their order, for `set_fields`."""
-
-    stage: str
-    instance: str
     outcome: str
     took_ms: float
     note: str | None
@@ -386,31 +330,6 @@ class JourneyChanges(TypedDict, total=False):
     """The fields of a journey that stages change."""
 
     request: RequestFacts
-    target: Target | None
-    alternatives: tuple[Target, ...]
-    profile: str | None
-    itinerary: tuple[Stage, ...]
-    response: tuple[Stage, ...]
-    headers: tuple[HeaderEdit, ...]
-    body: tuple[BodyEdit, ...]
-    answer_headers: tuple[HeaderEdit, ...]
-    level: str
-    reasons: tuple[str, ...]
-    trail: tuple[StageReport, ...]
-
-
-class JourneyFields(TypedDict):
-    """All fields of `Journey` in their order, for `set_fields`."""
-
-    request_id: str
-    edge: str
-    attempt: int
-    received_ms: int
-    deadline_ms: int
-    revision: int
-    request: RequestFacts
-    model: str
-    rewritten: str | None
     target: Target | None
     alternatives: tuple[Target, ...]
     profile: str | None

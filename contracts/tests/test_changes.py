@@ -8,19 +8,16 @@ from hypothesis import strategies as st
 
 from pointsman_contracts.journey import (
     FactsChanges,
-    FactsFields,
     Journey,
     JourneyChanges,
-    JourneyFields,
     PreprocessRequest,
     ReportChanges,
-    ReportFields,
     RequestChanges,
     RequestFacts,
-    RequestFields,
     Stage,
     StageReport,
 )
+from pointsman_contracts.journey_fields import FactsFields, JourneyFields, ReportFields, RequestFields
 from pointsman_contracts.message import Part
 from pointsman_contracts.reply import Decision, DecisionFields
 from pointsman_contracts.response import (

@@ -11,8 +11,9 @@ from prometheus_client import CollectorRegistry
 
 from pointsman_contracts.peers import Blocks, PeerChange
 from pointsman_core.config.flight import FlightSettings
+from pointsman_flight.header import Header
 from pointsman_flight.reader import open_log, open_segment
-from pointsman_flight.records import Decided, Header, PeerChanged, PeerWaiting
+from pointsman_flight.records import Decided, PeerChanged, PeerWaiting
 from pointsman_flight.writer import SegmentWriter
 from pointsman_scheduler.domain.kv_following import Told
 from pointsman_scheduler.domain.late_binding import PeerRequest

@@ -8,7 +8,8 @@ from typing import ClassVar
 from pointsman_apis.errors import SERVER_ERROR
 from pointsman_apis.paths import Route
 from pointsman_apis.responses import RESPONSES
-from pointsman_contracts.journey import PreprocessRequest, RequestFields
+from pointsman_contracts.journey import PreprocessRequest
+from pointsman_contracts.journey_fields import RequestFields
 from pointsman_contracts.message import new_part, set_fields
 from pointsman_contracts.reply import STAGE_UNAVAILABLE, Answer, Decision, Rejection
 from pointsman_core.given_worker import WORKER

@@ -4,24 +4,43 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import chain
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, TypeAlias
 
 import msgspec
 
+from pointsman_flight import records
 from pointsman_flight.frames import FORMAT, MAGIC, Frame, FrameDamagedError, Torn, frames
 from pointsman_flight.hashes import HashesTaken
-from pointsman_flight.records import (
-    AnyRecord,
-    BriefDecision,
-    Header,
-    PolicyDefined,
-    SegmentEnded,
-    SnapshotPart,
-    StateChecked,
-)
+from pointsman_flight.header import Header
 from pointsman_flight.writer import SUFFIX
 
-NOT_INPUTS: Final = (PolicyDefined, StateChecked, SnapshotPart, SegmentEnded)
+AnyRecord: TypeAlias = (
+    records.PolicyDefined
+    | records.PoliciesUsed
+    | records.BlocksMeasured
+    | records.WorkerRegistered
+    | records.WorkerRemoved
+    | records.LoadReported
+    | records.Swept
+    | records.Decided
+    | records.BindAsked
+    | records.LookedAtWaiting
+    | records.AnswerStarted
+    | records.AttemptLost
+    | records.RequestCompleted
+    | records.PeerChanged
+    | records.PeerWaiting
+    | records.WaitEnded
+    | records.KvTold
+    | records.IndexDumped
+    | records.IndexLoaded
+    | records.StateChecked
+    | records.SnapshotPart
+    | records.SegmentEnded
+)
+"""Every kind of record, as a reader gives it."""
+
+NOT_INPUTS: Final = (records.PolicyDefined, records.StateChecked, records.SnapshotPart, records.SegmentEnded)
 """Records that don't count as inputs."""
 
 
@@ -62,7 +81,7 @@ class Segment:
     """Offset of the first frame after the header."""
     chain: int = 0
     """After reading: of the last frame."""
-    ended: SegmentEnded | None = None
+    ended: records.SegmentEnded | None = None
     """After reading: its last record; None when the scheduler was killed, or still writes."""
     torn: Torn | None = None
     """After reading: bytes that were cut at the end."""
@@ -83,7 +102,7 @@ class Segment:
                     hashes.follow(frame.payload)
                     continue
                 for record in decode(frame.payload):
-                    if isinstance(record, SegmentEnded):
+                    if isinstance(record, records.SegmentEnded):
                         self.ended = record
                     elif not isinstance(record, NOT_INPUTS):
                         number += 1
@@ -119,11 +138,11 @@ def _decoder(written: int, hashes: HashesTaken) -> Callable[[bytes], Iterable[An
     """Reads the records in the payload of a frame of this format."""
     if written < FORMAT:
         return msgspec.msgpack.Decoder(list[AnyRecord], dec_hook=hashes.decoded).decode
-    decoder = msgspec.msgpack.Decoder(list[list[AnyRecord | BriefDecision]], dec_hook=hashes.decoded)
+    decoder = msgspec.msgpack.Decoder(list[list[AnyRecord | records.BriefDecision]], dec_hook=hashes.decoded)
 
     def decode(payload: bytes) -> Iterator[AnyRecord]:
         for record in chain.from_iterable(decoder.decode(payload)):
-            yield record.decided() if isinstance(record, BriefDecision) else record
+            yield record.decided() if isinstance(record, records.BriefDecision) else record
 
     return decode
 

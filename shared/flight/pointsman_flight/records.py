@@ -5,8 +5,6 @@ appends fields with defaults. `at` is the scheduler's monotonic clock in seconds
 stand before the records (`hashes`). Request ids, sessions and fairness ids are hashed where the pool asks for it.
 """
 
-from typing import TypeAlias
-
 import msgspec
 
 from pointsman_flight.hashes import BlockHashes
@@ -375,65 +373,3 @@ class SegmentEnded(Record, frozen=True, tag=21):
     """`rotated`, `closed`, or `gap`."""
     dropped: int = 0
     """With `gap`: how many inputs after this one are missing."""
-
-
-AnyRecord: TypeAlias = (
-    PolicyDefined
-    | PoliciesUsed
-    | BlocksMeasured
-    | WorkerRegistered
-    | WorkerRemoved
-    | LoadReported
-    | Swept
-    | Decided
-    | BindAsked
-    | LookedAtWaiting
-    | AnswerStarted
-    | AttemptLost
-    | RequestCompleted
-    | PeerChanged
-    | PeerWaiting
-    | WaitEnded
-    | KvTold
-    | IndexDumped
-    | IndexLoaded
-    | StateChecked
-    | SnapshotPart
-    | SegmentEnded
-)
-"""Every kind of record, as a reader gives it."""
-
-
-class Header(msgspec.Struct, frozen=True, kw_only=True):
-    """The first frame of a segment, as a msgpack map."""
-
-    format: int
-    product: str
-    """Version of the software that wrote it."""
-    pool: str
-    scheduler: str
-    """Instance of the scheduler: another one in each life of its process."""
-    index: int
-    """Counts the segments of this pool and scheduler from 1."""
-    empty: bool
-    """Whether the scheduler knew nothing yet: a replay needs no snapshot."""
-    follows: bool
-    """Whether the inputs continue those of the segment before without a gap."""
-    first_input: int
-    """Number of the first input in this segment; the first of a life has 1."""
-    unix_ns: int
-    monotonic: float
-    """Both clocks when the segment began."""
-    salt: str
-    """Names the key that block hashes were renamed by."""
-    hashed_ids: bool
-    index_bytes: int
-    """Most memory of the pool's prefix index."""
-    previous: int = 0
-    """Chain of the last frame of the segment before, where `follows`."""
-    gap: str = ""
-    """Why inputs before this segment are missing; empty when none is."""
-    missed: int = 0
-    """How many are missing, as far as it is known."""
-    platform: dict[str, str] = {}
-    """The platform, on which the last digit of a floating-point number depends."""

@@ -10,7 +10,8 @@ from urllib.parse import quote
 import msgspec
 
 from pointsman_flight.frames import HASHES, MAGIC, framed
-from pointsman_flight.records import Header, Record, SegmentEnded
+from pointsman_flight.header import Header
+from pointsman_flight.records import Record, SegmentEnded
 
 SUFFIX: Final = ".flight"
 FRAME_BYTES: Final = 4 * 2**20

@@ -10,10 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pointsman_flight.frames import FORMAT, HASHES, Frame, framed, frames
+from pointsman_flight.header import Header
 from pointsman_flight.reader import Flight, LogDamagedError, LogError, Segment, open_log, open_segment
 from pointsman_flight.records import (
     AnswerStarted,
-    Header,
     KvTold,
     Record,
     RequestCompleted,

@@ -10,6 +10,7 @@ from pointsman_contracts.worker import WorkerRegistration
 from pointsman_core.config import SchedulingPolicy
 from pointsman_flight import records
 from pointsman_flight.frames import FORMAT
+from pointsman_flight.header import Header
 from pointsman_flight.reader import LogError
 from pointsman_flight.writer import SegmentWriter
 from pointsman_simulator.twin.flight_log import read_recording
@@ -28,7 +29,7 @@ def write(
     empty: bool = True,
 ) -> None:
     """One segment; the monotonic clock of its scheduler shows 100 s when it begins."""
-    header = records.Header(
+    header = Header(
         format=FORMAT, product="1", pool=pool, scheduler=scheduler, index=1, empty=empty, follows=False, first_input=1,
         unix_ns=int((BEGAN_S + later_s) * 1e9), monotonic=100.0, salt="abcd", hashed_ids=False, index_bytes=2**20,
     )  # fmt: skip

@@ -10,14 +10,13 @@ import xxhash
 
 from pointsman_contracts.journey import (
     BlockChain,
-    FactsFields,
     Journey,
-    JourneyFields,
     RequestFacts,
     Stage,
     StageReport,
     edited,
 )
+from pointsman_contracts.journey_fields import FactsFields, JourneyFields
 from pointsman_contracts.message import new_part, set_fields
 from pointsman_core.config import Config, ProcessorUse, active
 from pointsman_core.fingerprint import deciding, fingerprint

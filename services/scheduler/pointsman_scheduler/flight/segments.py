@@ -16,7 +16,8 @@ import numpy as np
 
 from pointsman_core.config.flight import FlightSettings
 from pointsman_flight.frames import FORMAT
-from pointsman_flight.records import Header, PoliciesUsed, Record, SnapshotPart
+from pointsman_flight.header import Header
+from pointsman_flight.records import PoliciesUsed, Record, SnapshotPart
 from pointsman_flight.salt import Salt
 from pointsman_flight.writer import SegmentWriter, folder, remove_oldest
 from pointsman_scheduler.domain.pool import PoolScheduler

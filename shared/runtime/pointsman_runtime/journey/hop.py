@@ -9,10 +9,10 @@ from pointsman_contracts.journey import (
     Journey,
     JourneyChanges,
     PreprocessRequest,
-    ReportFields,
     Stage,
     StageReport,
 )
+from pointsman_contracts.journey_fields import ReportFields
 from pointsman_contracts.message import new_part, set_fields
 from pointsman_contracts.reply import Answer, Decision, Parked, Rejection
 from pointsman_contracts.response import Usage

@@ -318,8 +318,7 @@ class PrefixIndex:
         )
 
     def _settled(self, sent: _Open, now: float) -> Life | None:
-        """The request is no longer on its way. Returns its worker's life, where its blocks are still claimed; None when
-        that ended."""
+        """End a request's way. Returns its worker's life, where its blocks are still claimed; None when that ended."""
         number, clearings, blocks, *_ = sent
         self._open_blocks -= len(blocks)
         life = self._lives.get(number)
