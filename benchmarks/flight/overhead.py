@@ -8,6 +8,7 @@ minutes.
 
 import asyncio
 import json
+import math
 import statistics
 import time
 from collections.abc import Iterable, Mapping, Sequence
@@ -32,23 +33,23 @@ SETTLE_S: Final = 0.5
 BURST_S: Final = 2.0
 
 
-class Quartiles(NamedTuple):
-    """Of the ratios of all pairs of bursts: with a log to without."""
+class Median(NamedTuple):
+    """Of the ratios of all pairs of bursts, with a log to without, and where it is with a confidence of 95 %."""
 
     low: float
     median: float
     high: float
 
     def __str__(self) -> str:
-        return f"{self.median:.1%} (quartiles {self.low:.1%} to {self.high:.1%})"
+        return f"{self.median:.1%} ({self.low:.1%} to {self.high:.1%} with 95% confidence)"
 
 
 class Cost(NamedTuple):
     """The figures of one measurement."""
 
-    rate: Quartiles
+    rate: Median
     """Of requests/s."""
-    cpu: Quartiles
+    cpu: Median
     """Of the CPU time of all of a gateway's processes for a request."""
     cpu_us: tuple[float, float]
     """Medians without and with a log."""
@@ -77,8 +78,8 @@ def overhead(seconds: float) -> Cost:
             memory = _resident(running) - before
     off, on = bursts[False], bursts[True]
     return Cost(
-        _quartiles(b.rate / a.rate for a, b in zip(off, on, strict=True)),
-        _quartiles(b.cpu_us / a.cpu_us for a, b in zip(off, on, strict=True)),
+        _median(b.rate / a.rate for a, b in zip(off, on, strict=True)),
+        _median(b.cpu_us / a.cpu_us for a, b in zip(off, on, strict=True)),
         (statistics.median(each.cpu_us for each in off), statistics.median(each.cpu_us for each in on)),
         memory,
         written / max(1, recorded) * 200 * 3600,
@@ -127,9 +128,12 @@ async def _burst(running: Running, body: bytes, seconds: float) -> _Burst:
     return _Burst(samples.rate, (_cpu_ns(running) - before) / max(1, answered) / 1e3, answered, samples.failed)
 
 
-def _quartiles(ratios: Iterable[float]) -> Quartiles:
+def _median(ratios: Iterable[float]) -> Median:
+    """By the binomial distribution of how many of the ratios are below the true median."""
     ordered = sorted(ratios)
-    return Quartiles(*[ordered[round(share * (len(ordered) - 1))] for share in (0.25, 0.5, 0.75)])
+    half, last = 0.98 * math.sqrt(len(ordered)), len(ordered) - 1
+    low, high = math.floor(last / 2 - half), math.ceil(last / 2 + half)
+    return Median(ordered[max(0, low)], statistics.median(ordered), ordered[min(last, high)])
 
 
 def _own(running: Running) -> Sequence[int]:
