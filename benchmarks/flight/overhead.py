@@ -28,8 +28,8 @@ PATH: Final = "/v1/chat/completions"
 CONNECTIONS: Final = 32
 WITH: Final = {"keep": "2GiB", "segment": "5min"}
 WARM_S: Final = 4.0
-SETTLE_S: Final = 0.5
-"""After a change of the configuration."""
+SETTLE_S: Final = 1.5
+"""After a change of the configuration: a log begins within a second."""
 BURST_S: Final = 2.0
 
 
