@@ -148,7 +148,7 @@ def test_every_service_documents_its_inputs_and_outputs(service: str) -> None:
     unnamed: set[str] = set()
     for message in MESSAGES:
         address, parties = message.address, PARTIES[message.address.type_id]
-        answers = address.route == ("inbox",)  # whoever names the question may leave the answer out
+        answers = address.route == ("inbox",)  # a document that names the request may omit its response
         all_events = address.kind == "evt" and service in WATCHERS
         if answers or all_events or address.type_id in OF_EVERY_SERVICE:
             continue

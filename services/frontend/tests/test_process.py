@@ -172,7 +172,7 @@ async def test_while_the_bus_is_gone_the_edge_serves_alone_and_tells_of_it_later
         return (answer.status, answer.header("x-pointsman-level")) == (200, "static")
 
     await eventually(alone)
-    # Whoever looks whether to send requests there is to go on.
+    # A load balancer must keep sending requests here.
     assert (await raw_request(frontend.http_url or "", b"GET /ready HTTP/1.1\r\nhost: x\r\n\r\n")).status == 200
     await asyncio.to_thread(own_nats_server.start)
 

@@ -110,7 +110,7 @@ def test_a_subject_without_a_tenant_has_its_own_count() -> None:
     people = [incoming(headers={"x-pointsman-user": name}) for name in ("ann", "bob")]
     assert [run(chain, each) for each in people] == [None, None]
     assert run(chain, incoming(headers={"x-pointsman-user": "ann"})) is not None
-    # Whoever is called as another's count is has none the less a tenant.
+    # A tenant whose name equals another's counter has a counter of its own.
     assert run(chain, incoming(headers=by("16:identity-headersann"))) is None
     assert len({charge.shard for each in people for charge in each.charges}) == 2
 

@@ -19,7 +19,7 @@ from pointsman_scheduler.domain.kv_following import Told
 from pointsman_scheduler.domain.late_binding import PeerRequest
 from pointsman_scheduler.domain.pool import PoolScheduler
 from pointsman_scheduler.domain.pools import Pools
-from pointsman_scheduler.flight.backlog import Part
+from pointsman_scheduler.flight.backlog import EncodedPart
 from pointsman_scheduler.flight.metrics import FlightMetrics
 from pointsman_scheduler.flight.recorder import RETRY_S, FlightRecorder
 from pointsman_scheduler.flight.segments import SegmentLog
@@ -116,7 +116,7 @@ async def test_a_turn_that_has_begun_ends_when_the_recorder_is_stopped(
     running = asyncio.create_task(rig.recorder.run())
     pack, packed = SegmentLog.pack, list[int]()
 
-    def stop(log: SegmentLog, part: Part) -> bytes:
+    def stop(log: SegmentLog, part: EncodedPart) -> bytes:
         packed.append(part.size)
         running.cancel()
         return pack(log, part)

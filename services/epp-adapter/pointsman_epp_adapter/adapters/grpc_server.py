@@ -40,7 +40,7 @@ class GrpcServer:
         self._calls = Calls({METHOD: processor.process, **self._health.methods}, settings.max_streams)
 
     async def start(self) -> None:
-        """Listen. Raises OSError when the address can't be had or a certificate can't be read."""
+        """Listen. Raises OSError when it can't listen there, or can't read a certificate."""
         settings = self._settings
         tls = None
         if settings.tls_cert is not None and settings.tls_key is not None:

@@ -25,7 +25,7 @@ Fields: TypeAlias = tuple[object, ...]
 of a worker's name there may be the worker."""
 
 
-class Part:
+class EncodedPart:
     """Arrays of records, and the block hashes in them, under their own names."""
 
     __slots__ = ("arrays", "hashes", "size")
@@ -39,7 +39,7 @@ class Part:
 class Encoded(NamedTuple):
     """Records as bytes."""
 
-    parts: Sequence[Part]
+    parts: Sequence[EncodedPart]
     inputs: int
     """How many of them are inputs."""
 
@@ -69,9 +69,9 @@ class Backlog:
         """Of the blocks in `inputs`, in their order."""
         self._most: Final = most
         self._encode: Final = msgspec.msgpack.Encoder(enc_hook=attrgetter("name")).encode
-        self._full: list[Part] = []
+        self._full: list[EncodedPart] = []
         self._full_bytes = 0
-        self._part = Part()
+        self._part = EncodedPart()
         self._inputs = 0
         self._open = False
         self._dropped = 0
@@ -116,7 +116,7 @@ class Backlog:
         self.encode()
         parts = [*self._full, self._part] if self._part.arrays else self._full
         drained = Drained(Encoded(parts, self._inputs), self._dropped, self._problem)
-        self._full, self._full_bytes, self._part = [], 0, Part()
+        self._full, self._full_bytes, self._part = [], 0, EncodedPart()
         self._inputs, self._dropped, self._problem = 0, 0, ""
         return drained
 
@@ -139,7 +139,7 @@ class Backlog:
             if part.size > _PART_BYTES:
                 self._full.append(part)
                 self._full_bytes += part.size
-                self._part = Part()
+                self._part = EncodedPart()
         inputs.clear()
         self.hashes.clear()
 

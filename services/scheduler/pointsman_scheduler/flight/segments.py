@@ -21,7 +21,7 @@ from pointsman_flight.records import PoliciesUsed, Record, SnapshotPart
 from pointsman_flight.salt import Salt
 from pointsman_flight.writer import SegmentWriter, folder, remove_oldest
 from pointsman_scheduler.domain.pool import PoolScheduler
-from pointsman_scheduler.flight.backlog import Backlog, Part
+from pointsman_scheduler.flight.backlog import Backlog, EncodedPart
 from pointsman_scheduler.flight.freezing import Frozen
 from pointsman_scheduler.flight.packing import Packer
 from pointsman_scheduler.flight.writing import RecordMaker
@@ -122,7 +122,7 @@ class SegmentLog:
             self._write([SnapshotPart(b"", last=True)])
         remove_oldest(self._directory, self.settings.keep, self._open.path)
 
-    def pack(self, part: Part) -> bytes:
+    def pack(self, part: EncodedPart) -> bytes:
         """The records as frames for `write`, which continue those packed before. Nothing without an open segment."""
         if self._open is None:
             return b""
