@@ -39,9 +39,7 @@ def compare_parsing(seconds: float) -> None:
     whole = per_call(lambda: list(text_string_to_metric_families(text.decode())), seconds)
     ours = per_call(lambda: read(dialect, Exposition(text)), seconds)
     ours_of_some = per_call(lambda: read(dialect, Exposition(some)), seconds)
-    print(
-        f"one answer of {len(text) / 1000:.0f} KB, {len(text.splitlines())} lines, read to the figures that are reported"
-    )
+    print(f"one answer of {len(text) / 1000:.0f} KB, {len(text.splitlines())} lines, read to the reported figures")
     print(f"  prometheus_client.parser    {whole:10.0f} µs")
     print(f"  pointsman_engines           {ours:10.0f} µs   {whole / ours:6.0f} times less")
     print(f"  when asked for by name      {ours_of_some:10.0f} µs   {whole / ours_of_some:6.0f} times less")
