@@ -1,8 +1,8 @@
 """Writes one pool's log, segment after segment.
 
 The event loop packs records: it renames their block hashes, and compresses them. A thread writes them, and packs
-snapshots. If it packed records too, it would lose the interpreter at every library call. Until a busy event loop gives
-the interpreter up, it wakes the thread in vain some forty times, which costs more than the packing.
+snapshots. If it packed records too, it would wait for the interpreter after every library call. A busy event loop wakes
+a waiting thread in vain dozens of times before it gives the interpreter up, which costs more than the packing.
 """
 
 import math
