@@ -4,7 +4,6 @@ from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from typing import TypeVar
 
-import nats
 from nats.js import JetStreamContext
 from nats.js.api import KeyValueConfig, StorageType
 from nats.js.errors import BucketNotFoundError, KeyNotFoundError
@@ -14,6 +13,7 @@ from pointsman_contracts.subjects import kv_key
 from pointsman_contracts.worker import WorkerRegistration
 from pointsman_runtime.bus.bus import Bus
 from pointsman_runtime.bus.connection import Connection
+from pointsman_runtime.bus.lasting_client import LastingClient
 from pointsman_runtime.telling.process import Process
 
 M = TypeVar("M", bound=Message)
@@ -52,7 +52,8 @@ class Observer:
 async def observing(url: str) -> AsyncGenerator[Observer]:
     """An observer on this server."""
     bus = Bus(Connection([url], name="observer"), Process("observer", "observer-1"))
-    client = await nats.connect(url, max_reconnect_attempts=-1, reconnect_time_wait=0.1)  # type: ignore[arg-type] # pyright: ignore[reportArgumentType]
+    client = LastingClient()  # nats-py's own leaves the sockets of failed handshakes open when the server is killed
+    await client.connect(url, max_reconnect_attempts=-1, reconnect_time_wait=0.1)  # type: ignore[arg-type] # pyright: ignore[reportArgumentType]
     bus.open()
     await bus.wait_connected()
     try:
