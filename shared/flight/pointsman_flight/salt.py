@@ -20,7 +20,7 @@ LEAST_HASH: Final = 2**48
 but powers of two (sets of workers as bits): neither of them counts as a hash. One hash in 65,536 keeps its value."""
 _AT_ONCE: Final = 2**15
 """Hashes that are encrypted together, in memory that is kept: new memory of this size comes from the operating system,
-which takes longer than the encryption. Each call gives the interpreter up, and waits until a busy event loop does."""
+which takes longer than the encryption. A thread waits for the interpreter after each call."""
 
 _LEAST: Final = 2**11
 """Hashes that the kept memory has room for at first. It grows with the calls, up to `_AT_ONCE`."""

@@ -32,12 +32,13 @@ class SegmentWriter:
         self.path: Final = directory / f"{at_ms:014d}-{quote(header.scheduler, safe='')}-{header.index:06d}{SUFFIX}"
         directory.mkdir(parents=True, exist_ok=True)
         self._encoder: Final = msgspec.msgpack.Encoder()
-        self._chain = 0
+        self.chain = 0
+        """Of the last frame that was made."""
         self.size = 0
         """Bytes written."""
         self._file: Final[FileIO] = self.path.open("xb", buffering=0)
         try:
-            frame, self._chain = framed(self._encoder.encode(header), 0)
+            frame, self.chain = framed(self._encoder.encode(header), 0)
             self.put(MAGIC + frame)
         except OSError:
             self._file.close()
@@ -62,10 +63,10 @@ class SegmentWriter:
         the frames made before: put them into the file in this order."""
         frames: list[bytes] = []
         if hashes:
-            frame, self._chain = framed(hashes, self._chain, HASHES)
+            frame, self.chain = framed(hashes, self.chain, HASHES)
             frames.append(frame)
         if arrays:
-            frame, self._chain = framed(b"".join((_array(len(arrays)), *arrays)), self._chain)
+            frame, self.chain = framed(b"".join((_array(len(arrays)), *arrays)), self.chain)
             frames.append(frame)
         return b"".join(frames)
 
@@ -75,11 +76,6 @@ class SegmentWriter:
         while view:
             view = view[self._file.write(view) :]
         self.size += len(frames)
-
-    @property
-    def chain(self) -> int:
-        """Of the last frame."""
-        return self._chain
 
     def sync(self) -> None:
         """Have the operating system write the file to disk."""

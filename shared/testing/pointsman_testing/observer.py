@@ -53,6 +53,7 @@ async def observing(url: str) -> AsyncGenerator[Observer]:
     """An observer on this server."""
     bus = Bus(Connection([url], name="observer"), Process("observer", "observer-1"))
     client = LastingClient()  # nats-py's own leaves the sockets of failed handshakes open when the server is killed
+    # nats-py says that the seconds of a wait are an `int`.
     await client.connect(url, max_reconnect_attempts=-1, reconnect_time_wait=0.1)  # type: ignore[arg-type] # pyright: ignore[reportArgumentType]
     bus.open()
     await bus.wait_connected()

@@ -168,16 +168,13 @@ def _completing(inner: Completed, maker: RecordMaker) -> Completed:
 
 def _binding(pool: PoolScheduler, maker: RecordMaker) -> Callable[[float], list[Bound]]:
     """A call changes nothing while no request waits: then it has no record."""
-    inner, binder, backlog = pool.bind, pool.binder, maker.backlog
-    inputs = backlog.inputs
+    inner, binder, put = pool.bind, pool.binder, maker.backlog.put
 
     def bind(now: float) -> list[Bound]:
         if not len(binder):
             return inner(now)
         result = inner(now)
-        inputs.append((LOOKED_AT_WAITING, now, [each.because for each in result]))
-        if len(inputs) >= AT_ONCE:
-            backlog.encode()
+        put((LOOKED_AT_WAITING, now, [each.because for each in result]))
         return result
 
     return bind
