@@ -14,7 +14,7 @@ from pydantic import JsonValue
 
 from pointsman_apis.requests import parse
 from pointsman_contracts.limit_asks import InnerAsks, read_asks
-from pointsman_contracts.limits import LimitAsks, LimitReleases
+from pointsman_contracts.limits import LimitAsks, LimitReleases, LimitVerdicts
 from pointsman_core.config import load
 from pointsman_core.refusal import Refusal
 from pointsman_plugins.preprocessing import IDENTITY, Incoming, Ports
@@ -53,7 +53,8 @@ class Node:
         self.keeper = ShardKeeper(bus, heartbeat, store, metrics, time.time)
         self.limiter = SharedLimiter(bus, heartbeat, self.keeper, metrics, time.time)
         self.asked: list[list[str]] = []
-        """The limits of each message."""
+        """The limits of each message that it could answer: a busy machine can hold it up for longer than its lease, and
+        then it is asked again."""
         self.earlier = False
         """It is of a version that counts each question by itself."""
         self.mute = 0
@@ -65,10 +66,12 @@ class Node:
 
     def _answer(self, asks: LimitAsks | InnerAsks) -> bytes:
         assert isinstance(asks, InnerAsks)
-        self.asked.append([each.limit for each in asks.asks])
         if self.earlier:
             asks = InnerAsks(tuple([replace(each, follows=None) for each in asks.asks]))
         answer = self.limiter.answer(asks)
+        if LimitVerdicts.decode(answer).verdicts[0].outcome == "elsewhere":
+            return answer
+        self.asked.append([each.limit for each in asks.asks])
         if self.mute:
             self.mute -= 1
             raise ValueError("the test says so")
