@@ -275,10 +275,16 @@ async def test_no_answer_within_the_decision_timeout_means_503(buses: Buses) -> 
     preprocessor.stage(PreprocessRequest, lambda request, _: attempts.append(request.attempt))
     await buses.meet()
     policy = compile_policy(load({"edge": {"hop_budget": "50ms", "decision_timeout": "2s"}}), 1)
-    with pytest.raises(Closed) as closed:
-        await asked(edge, policy)
-    assert closed.value.code == "decision_timeout"
-    assert attempts[:2] == [1, 2]
+
+    async def asked_twice() -> bool:
+        attempts.clear()
+        with pytest.raises(Closed) as closed:
+            await asked(edge, policy)
+        assert closed.value.code == "decision_timeout"
+        return attempts[:2] == [1, 2]
+
+    # A machine that stands still for 2 s leaves no time for the second attempt.
+    await eventually(asked_twice)
 
 
 async def test_a_request_waits_for_a_scheduler_that_was_there_a_moment_ago_unless_the_edge_may_decide_alone(
