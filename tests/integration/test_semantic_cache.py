@@ -179,6 +179,8 @@ async def test_a_question_is_on_the_bus_on_its_way_to_the_preprocessor_and_nowhe
         async with client(stack) as ai:
             await kept(ai, canary)
             assert (await ask(ai, canary.replace("Where does", "Please, where does")))[0] == "semantic"
+        ends = "pm.evt.response.completed."
+        await eventually(lambda: sum(message.subject.startswith(ends) for message in seen) >= 2)
     finally:
         await bus.close()
     reviews = [message for message in seen if message.subject.endswith("review.v1.semantic-cache")]
