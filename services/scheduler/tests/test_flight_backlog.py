@@ -63,10 +63,10 @@ def test_records_before_one_that_cannot_be_encoded_are_kept_and_those_after_it_c
 
 def test_the_next_log_has_no_block_hashes_of_an_input_that_was_refused() -> None:
     backlog = waiting()
-    backlog.hashes.append(bytes(16))
+    backlog.hashes.extend(bytes(16))
     backlog.refuse(ValueError("no scores"))
     backlog.open()
-    backlog.hashes.append(bytes(8))
+    backlog.hashes.extend(bytes(8))
     backlog.put(GOOD)
     assert kept(backlog.drain()) == (1, bytes(8))
 
@@ -74,7 +74,7 @@ def test_the_next_log_has_no_block_hashes_of_an_input_that_was_refused() -> None
 def test_nothing_is_kept_beyond_the_limit_nor_after_it() -> None:
     backlog = waiting(most=10)
     for _ in range(3 * AT_ONCE):
-        backlog.hashes.append(bytes(8))
+        backlog.hashes.extend(bytes(8))
         backlog.put(GOOD)
     backlog.insert(PolicyDefined(1, "default", "hash", "{}"))
     drained = backlog.drain()

@@ -1,7 +1,7 @@
 """Records that wait for the disk.
 
-The event loop makes each record as a tuple when its input comes, and soon encodes some of them together. Later the
-records have left the processor's cache. One at a time costs more, because the encoder's code has left it in between.
+The event loop makes each record as a tuple when its input comes, and encodes many of them together: the encoder's code
+has left the processor's cache between two requests, and is loaded again once for all.
 """
 
 from collections.abc import Sequence
@@ -13,10 +13,10 @@ import msgspec
 from pointsman_flight.records import Record, StateChecked
 
 TOO_SLOW: Final = "the disk was too slow"
-AT_ONCE: Final = 16
-"""Inputs that are encoded together, those of some six requests."""
-_MANY_BYTES: Final = 2**16
-"""Block hashes that aren't left until so many records wait."""
+AT_ONCE: Final = 512
+"""Inputs that are encoded together, those of some 170 requests. It takes the event loop some 0.15 ms."""
+MANY_BYTES: Final = 2**16
+"""Bytes of block hashes that aren't left until so many inputs wait."""
 _PART_BYTES: Final = 2**18
 """Records beyond this go into another part. Packing one takes the event loop some 0.3 ms."""
 
@@ -63,9 +63,9 @@ class Backlog:
     def __init__(self, most: int) -> None:
         """`most`: bytes that are kept until they are drained."""
         self.inputs: Final[list[Record | Fields]] = []
-        """Inputs to encode. Call `encode` when there are `AT_ONCE`; starts and ends of answers leave that to the next
-        decision."""
-        self.hashes: Final[list[bytes]] = []
+        """Inputs to encode. Call `encode` when there are `AT_ONCE`, or `MANY_BYTES` of `hashes`; starts and ends of
+        answers leave that to the next decision."""
+        self.hashes: Final = bytearray()
         """Of the blocks in `inputs`, in their order."""
         self._most: Final = most
         self._encode: Final = msgspec.msgpack.Encoder(enc_hook=attrgetter("name")).encode
@@ -90,7 +90,7 @@ class Backlog:
     def put(self, record: Record | Fields) -> None:
         """Append an input."""
         self.inputs.append(record)
-        if len(self.inputs) >= AT_ONCE or sum(map(len, self.hashes)) >= _MANY_BYTES:
+        if len(self.inputs) >= AT_ONCE or len(self.hashes) >= MANY_BYTES:
             self.encode()
 
     def insert(self, record: Record) -> None:
@@ -128,9 +128,8 @@ class Backlog:
         if not self._open or self._full_bytes + part.size >= self._most:
             self._drop(TOO_SLOW, len(inputs))
         else:
-            hashes = b"".join(self.hashes)
-            part.hashes.append(hashes)
-            part.size += len(hashes)
+            part.hashes.append(bytes(self.hashes))
+            part.size += len(self.hashes)
             try:
                 self._append(inputs)
                 self._inputs += len(inputs)

@@ -13,7 +13,7 @@ from pointsman_flight.records import BriefDecision
 from pointsman_plugins.scheduling.request import ScheduleRequest
 from pointsman_scheduler.domain.outcome import Outcome, Postponed, Scheduled
 from pointsman_scheduler.domain.policy import Policy
-from pointsman_scheduler.flight.backlog import AT_ONCE, Fields
+from pointsman_scheduler.flight.backlog import AT_ONCE, MANY_BYTES, Fields
 from pointsman_scheduler.flight.outcomes import DIGEST, SCORES, scores_digest
 from pointsman_scheduler.flight.writing import RecordMaker
 
@@ -66,12 +66,12 @@ def deciding(inner: Decide, maker: RecordMaker) -> Decide:
                     request.slo_ttft_ms, request.slo_itl_ms, request.subset, request.workers, request.features,
                     request.attempt, None if maker.plain else maker.special(request),
                 )  # fmt: skip
-                hashes.append(blocks)
+                hashes.extend(blocks)
         except Exception as error:  # noqa: BLE001 - no request may fail for it
             backlog.refuse(error)
             return outcome
         inputs.append(made)
-        if len(inputs) >= AT_ONCE:
+        if len(inputs) >= AT_ONCE or len(hashes) >= MANY_BYTES:
             backlog.encode()
         return outcome
 

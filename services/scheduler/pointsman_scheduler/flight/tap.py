@@ -14,7 +14,7 @@ from pointsman_plugins.scheduling.request import RequestKey
 from pointsman_scheduler.domain.late_binding import Bound
 from pointsman_scheduler.domain.policy import Policy
 from pointsman_scheduler.domain.pool import PoolScheduler
-from pointsman_scheduler.flight.backlog import AT_ONCE
+from pointsman_scheduler.flight.backlog import AT_ONCE, MANY_BYTES
 from pointsman_scheduler.flight.deciding import deciding
 from pointsman_scheduler.flight.writing import CHANGED, COMPLETED, LOOKED_AT_WAITING, STARTED, RecordMaker
 
@@ -195,7 +195,7 @@ def _applying(inner: Apply, maker: RecordMaker) -> Apply:
             return counted
         if hashed:
             request_id, session = hashed(request_id), session and hashed(session)
-        hashes.append(blocks)
+        hashes.extend(blocks)
         inputs.append(
             (
                 CHANGED, now, scheduler, change.op, request_id, change.worker, change.boot_id, change.edge, change.leg,
@@ -204,7 +204,7 @@ def _applying(inner: Apply, maker: RecordMaker) -> Apply:
                 change.streamed, counted,
             )
         )  # fmt: skip
-        if len(inputs) >= AT_ONCE:
+        if len(inputs) >= AT_ONCE or len(hashes) >= MANY_BYTES:
             backlog.encode()
         return counted
 

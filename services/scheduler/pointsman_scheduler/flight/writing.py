@@ -120,7 +120,7 @@ class RecordMaker:
             facts = None
             if bound is None:
                 session, fairness, blocks = request.session, request.fairness_id, request.blocks
-                backlog.hashes.append(blocks.tobytes())
+                backlog.hashes.extend(blocks.tobytes())
                 facts = LoggedRequest(
                     edge,
                     request_id,
@@ -203,7 +203,7 @@ class RecordMaker:
         count, rest = divmod(len(blocks), HASH_BYTES)
         if rest:
             raise ValueError(f"{len(blocks)} bytes are no block hashes")
-        self.backlog.hashes.append(blocks)
+        self.backlog.hashes.extend(blocks)
         return count  # pyright: ignore[reportReturnType] - a reader has the hashes
 
 
