@@ -67,7 +67,7 @@ def main() -> int:
         cost = overhead(options.seconds)
         print(f"CPU for a request: {cost.cpu}, {cost.cpu_us[0]:.0f} us without and {cost.cpu_us[1]:.0f} us with")
         rate = f"requests/s with flight log: {cost.rate} of those without (bar: ≥ 97%)"
-        met.append(verdict(rate, met=cost.rate.median >= 0.97))
+        met.append(verdict(rate, met=cost.rate.middle >= 0.97))
         met.append(verdict(f"{cost.failed} requests failed (bar: 0)", met=not cost.failed))
         met.append(verdict(f"resident memory: {cost.memory:+.1f} MiB (bar: ≤ +50)", met=cost.memory <= 50.0))
         print(f"an hour at 200 requests/s of this load takes {cost.hourly / 2**20:.0f} MiB")

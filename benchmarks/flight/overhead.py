@@ -1,9 +1,9 @@
 """What a flight log costs: one gateway of real processes, whose configuration turns the log on and off in turn.
 
 The same process measures both: two processes of the same code differ by up to a quarter in CPU time for a request,
-which is more than the bar. A machine's speed drifts within seconds, and takes both bursts of a pair along. The first
-moments after a change aren't measured: a log begins with a snapshot, and in production that happens once in five
-minutes.
+which is more than the bar. A machine's speed drifts within seconds: the burst before a change is compared with the one
+after it, and the log goes on as often as it goes off. The first moments after a change aren't measured: a log begins
+with a snapshot, and in production that happens once in five minutes.
 """
 
 import asyncio
@@ -11,7 +11,8 @@ import json
 import math
 import statistics
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from itertools import combinations_with_replacement
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Final, NamedTuple
@@ -30,26 +31,27 @@ WITH: Final = {"keep": "2GiB", "segment": "5min"}
 WARM_S: Final = 4.0
 SETTLE_S: Final = 1.5
 """After a change of the configuration: a log begins within a second."""
-BURST_S: Final = 2.0
+BURST_S: Final = 1.0
 
 
-class Median(NamedTuple):
-    """Of the ratios of all pairs of bursts, with a log to without, and where it is with a confidence of 95 %."""
+class Ratio(NamedTuple):
+    """With a log to without: the pseudomedian of the ratios of all pairs of bursts (Hodges and Lehmann 1963), which is
+    closer to the true one than the median is, and where it is with a confidence of 95 % (Wilcoxon's signed ranks)."""
 
     low: float
-    median: float
+    middle: float
     high: float
 
     def __str__(self) -> str:
-        return f"{self.median:.1%} ({self.low:.1%} to {self.high:.1%} with 95% confidence)"
+        return f"{self.middle:.1%} ({self.low:.1%} to {self.high:.1%} with 95% confidence)"
 
 
 class Cost(NamedTuple):
     """The figures of one measurement."""
 
-    rate: Median
+    rate: Ratio
     """Of requests/s."""
-    cpu: Median
+    cpu: Ratio
     """Of the CPU time of all of a gateway's processes for a request."""
     cpu_us: tuple[float, float]
     """Medians without and with a log."""
@@ -72,25 +74,28 @@ def overhead(seconds: float) -> Cost:
     with TemporaryDirectory(prefix="pointsman-flight-") as name:
         files = _configurations(Path(name))
         with gateway(("--config", str(files[False]))) as running:
-            before, bursts, recorded = uvloop.run(_alternate(running, files, seconds))
+            before, pairs, recorded = uvloop.run(_alternate(running, files, seconds))
             directory = running.logs.parent / "state" / "flight"
             written = sum(path.stat().st_size for path in directory.rglob("*.flight"))
             memory = _resident(running) - before
-    off, on = bursts[False], bursts[True]
     return Cost(
-        _median(b.rate / a.rate for a, b in zip(off, on, strict=True)),
-        _median(b.cpu_us / a.cpu_us for a, b in zip(off, on, strict=True)),
-        (statistics.median(each.cpu_us for each in off), statistics.median(each.cpu_us for each in on)),
+        _ratio([pair[True].rate / pair[False].rate for pair in pairs]),
+        _ratio([pair[True].cpu_us / pair[False].cpu_us for pair in pairs]),
+        (
+            statistics.median(pair[False].cpu_us for pair in pairs),
+            statistics.median(pair[True].cpu_us for pair in pairs),
+        ),
         memory,
         written / max(1, recorded) * 200 * 3600,
-        sum(each.failed for each in (*off, *on)),
+        sum(each.failed for pair in pairs for each in pair.values()),
     )
 
 
 async def _alternate(
     running: Running, files: Mapping[bool, Path], seconds: float
-) -> tuple[float, Mapping[bool, list[_Burst]], int]:
-    """Resident memory before the first log, the bursts without and with a log, and the requests that a log has."""
+) -> tuple[float, Sequence[Mapping[bool, _Burst]], int]:
+    """Resident memory before the first log, the pairs of bursts, by whether a log is on, and the requests that a log
+    has."""
     body = json.dumps(
         {
             "model": MODEL,
@@ -101,16 +106,18 @@ async def _alternate(
     ).encode()
     await _burst(running, body, WARM_S)
     before = _resident(running)
-    bursts: dict[bool, list[_Burst]] = {False: [], True: []}
-    recorded = 0
+    pairs: list[Mapping[bool, _Burst]] = []
+    recorded, on = 0, False
+    last = await _burst(running, body, BURST_S)
     end = time.monotonic() + seconds
-    while time.monotonic() < end or not bursts[False]:
-        for on in (False, True) if len(bursts[False]) % 2 else (True, False):
-            await _apply(files[on], running.nats)
-            both = [await _burst(running, body, each) for each in (SETTLE_S, BURST_S)]
-            bursts[on].append(both[1])
-            recorded += sum(each.answered for each in both) if on else 0
-    return before, bursts, recorded
+    while time.monotonic() < end or not pairs:
+        on = not on
+        await _apply(files[on], running.nats)
+        bursts = [await _burst(running, body, each) for each in (SETTLE_S, BURST_S, BURST_S)]
+        pairs.append({on: bursts[1], not on: last})
+        last = bursts[2]
+        recorded += sum(each.answered for each in bursts) if on else 0
+    return before, pairs, recorded
 
 
 async def _apply(file: Path, nats: str) -> None:
@@ -128,12 +135,13 @@ async def _burst(running: Running, body: bytes, seconds: float) -> _Burst:
     return _Burst(samples.rate, (_cpu_ns(running) - before) / max(1, answered) / 1e3, answered, samples.failed)
 
 
-def _median(ratios: Iterable[float]) -> Median:
-    """By the binomial distribution of how many of the ratios are below the true median."""
-    ordered = sorted(ratios)
-    half, last = 0.98 * math.sqrt(len(ordered)), len(ordered) - 1
+def _ratio(ratios: Sequence[float]) -> Ratio:
+    """The median of the means of any two ratios, and their bounds by the normal distribution of the rank sum."""
+    means = sorted((a + b) / 2 for a, b in combinations_with_replacement(ratios, 2))
+    count, last = len(ratios), len(means) - 1
+    half = 0.98 * 2 * math.sqrt(count * (count + 1) * (2 * count + 1) / 24)
     low, high = math.floor(last / 2 - half), math.ceil(last / 2 + half)
-    return Median(ordered[max(0, low)], statistics.median(ordered), ordered[min(last, high)])
+    return Ratio(means[max(0, low)], statistics.median(means), means[min(last, high)])
 
 
 def _own(running: Running) -> Sequence[int]:
