@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from pointsman_flight.records import PolicyDefined, Record, Swept, WorkerRemoved
-from pointsman_scheduler.flight.backlog import AT_ONCE, TOO_SLOW, Backlog, Drained
+from pointsman_scheduler.flight.backlog import AT_ONCE, MANY_BYTES, TOO_SLOW, Backlog, Drained
 from pointsman_scheduler.flight.outcomes import recorded
 from pointsman_scheduler.testing import Bench
 
@@ -48,6 +48,17 @@ def test_any_number_of_records_is_kept(number: int) -> None:
     drained = backlog.drain()
     assert (drained.encoded.inputs, drained.dropped) == (number, 0)
     assert recorded_in(drained) == number * as_read(GOOD)
+
+
+def test_a_record_with_many_block_hashes_waits_for_no_others() -> None:
+    backlog = waiting()
+    backlog.hashes.extend(bytes(MANY_BYTES - 8))
+    backlog.put(GOOD)
+    assert len(backlog.inputs) == 1
+    backlog.hashes.extend(bytes(8))
+    backlog.put(GOOD)
+    assert not backlog.inputs
+    assert kept(backlog.drain()) == (2, bytes(MANY_BYTES))
 
 
 @pytest.mark.parametrize("before", [0, 1, AT_ONCE - 1])
