@@ -70,7 +70,8 @@ def main() -> int:
         met.append(verdict(rate, met=cost.rate.middle >= 0.97))
         met.append(verdict(f"{cost.failed} requests failed (bar: 0)", met=not cost.failed))
         met.append(verdict(f"resident memory: {cost.memory:+.1f} MiB (bar: ≤ +50)", met=cost.memory <= 50.0))
-        print(f"an hour at 200 requests/s of this load takes {cost.hourly / 2**20:.0f} MiB")
+        hourly = f"{cost.hourly / 2**20:.0f} MiB"
+        print(f"an hour at 200 requests/s of this load takes {hourly}, with a snapshot for every few thousand requests")
     return 0 if all(met) else 1
 
 

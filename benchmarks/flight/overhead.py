@@ -58,7 +58,7 @@ class Cost(NamedTuple):
     memory: float
     """MiB of resident memory more, without the NATS server's."""
     hourly: float
-    """Bytes that an hour at 200 requests/s takes on disk."""
+    """Bytes that an hour at 200 requests/s takes on disk, with a snapshot each time that the log goes on."""
     failed: int
 
 
