@@ -139,7 +139,7 @@ def _ratio(ratios: Sequence[float]) -> Ratio:
     """The median of the means of any two ratios, and their bounds by the normal distribution of the rank sum."""
     means = sorted((a + b) / 2 for a, b in combinations_with_replacement(ratios, 2))
     count, last = len(ratios), len(means) - 1
-    half = 0.98 * 2 * math.sqrt(count * (count + 1) * (2 * count + 1) / 24)
+    half = 1.96 * math.sqrt(count * (count + 1) * (2 * count + 1) / 24)
     low, high = math.floor(last / 2 - half), math.ceil(last / 2 + half)
     return Ratio(means[max(0, low)], statistics.median(means), means[min(last, high)])
 

@@ -75,6 +75,7 @@ def test_all_fields_of_a_part_are_listed_with_their_types_in_their_order(fields:
 
 def test_a_misspelt_field_is_an_error_that_names_it() -> None:
     with pytest.raises(TypeError, match="Journey has no field itinerarry"):
+        # The type checkers find it, too.
         JOURNEY.changed(itinerarry=())  # type: ignore[call-arg] # pyright: ignore[reportCallIssue]
 
 

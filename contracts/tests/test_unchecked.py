@@ -71,6 +71,7 @@ def test_a_constructor_names_the_field_that_is_wrong(arguments: dict[str, str], 
 
 def test_a_part_that_was_built_unchecked_stays_frozen() -> None:
     with pytest.raises(ValidationError, match="frozen"):
+        # The type checkers find it, too.
         HeaderEdit(name="a").name = "b"  # type: ignore[misc] # pyright: ignore[reportAttributeAccessIssue]
 
 

@@ -298,6 +298,7 @@ async def test_a_stage_changes_fields_of_the_answers_json_and_every_other_byte_s
 async def test_a_stage_changes_fields_of_a_streams_events(start_edge: StartEdge, use: dict[str, object]) -> None:
     async with ScriptedEngine(words) as engine:
         edge = await start_edge(engine.url)
+        # The parameters of the test are of different types.
         edge.stages.changes["response"] = (stage(**use), stage("later", mode="window", window=9, overlap=2))  # type: ignore[arg-type]
         edge.reviewers.say = lambda review: says(fields=FIELDS if review.stage == "guard" else [])(review)
         answer, done = await answered(edge)

@@ -112,6 +112,7 @@ def test_every_kept_revision_gets_the_rules_and_each_conflict_is_logged_once(cap
 
 
 def test_rules_that_are_stored_under_another_key_too_stay_until_the_last_is_gone() -> None:
+    # Without a bus, as above.
     cluster = ClusterRules(None)  # type: ignore[arg-type]
     cluster.inform(reader := names())
     put, gone = cluster._put, cluster._gone  # pyright: ignore[reportPrivateUsage] - what the bucket calls

@@ -318,7 +318,7 @@ class _Connection(asyncio.Protocol):
                 await self._app(turn)
             except Exception as error:  # noqa: BLE001 - the client must have an answer, and the next one too
                 turn.failed(error)
-            except BaseException as error:
+            except BaseException as error:  # also if the connection's task is cancelled: its turn must end
                 turn.failed(error)
                 raise
             else:
