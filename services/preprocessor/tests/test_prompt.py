@@ -164,6 +164,19 @@ def test_vectors_have_a_length_but_no_prefix() -> None:
     assert (described.tokens, described.stream) == (100, b"")
 
 
+def test_embeddings_of_conversations_and_pictures_have_their_length_and_need_vision() -> None:
+    picture = {"type": "image_url", "image_url": {"url": "data:image/png;base64,AAAA"}}
+    for fields in (
+        {"messages": [{"role": "user", "content": [{"type": "text", "text": "x" * 400}, picture]}]},
+        {"input": [{"text": "x" * 400, "image": "data:image/png;base64,AAAA"}]},
+    ):
+        body = parse("/v1/embeddings", orjson.dumps({"model": "m", **fields}))
+        described = prompt_of(body)
+        assert body.media == ("vision",)
+        assert MEDIA_TOKENS + 100 <= described.tokens < MEDIA_TOKENS + 164
+        assert described.stream == b""
+
+
 @pytest.mark.requirement("S4-9")
 def test_a_text_completion_that_continues_another_shares_its_blocks() -> None:
     text = "lorem ipsum " * 40

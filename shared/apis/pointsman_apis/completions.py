@@ -12,10 +12,14 @@ from pointsman_apis.fields import Document
 def _view(document: Document, media: list[str]) -> View:
     del media
     get = document.get
-    # vLLM takes an empty prompt beside `prompt_embeds`; apart from that neither it nor SGLang does.
-    if get("prompt") == "" and get("prompt_embeds") is None:
+    prompts: list[str | list[int]]
+    if get("prompt_embeds") is not None and not get("prompt"):
+        # vLLM needs no prompt beside `prompt_embeds`; apart from that neither it nor SGLang takes an empty one.
+        prompts = [""]
+    elif get("prompt") == "":
         raise f.empty("prompt", f.TEXTS_OR_TOKENS)
-    prompts = f.texts_or_tokens(document, "prompt")
+    else:
+        prompts = f.texts_or_tokens(document, "prompt")
     each = max(cast("int", get("n") or 1), cast("int", get("best_of") or 1))
     return View(prompts=prompts, answers=each * len(prompts))
 

@@ -43,14 +43,20 @@ def prompt_of(body: StructuredBody) -> Prompt:
     view = body.view
     messages, head = view.messages, view.head
     if messages is None:
-        return _texts(view.prompts or [""], keeps_prefix=body.api.keeps_prefix)
+        prompt = _texts(view.prompts or [""], keeps_prefix=body.api.keeps_prefix)
+        return prompt if not body.media else _with_media(prompt, len(body.media))
     if body.media:
         messages = [_without_media(message) for message in messages]
     # Without the closing bracket, the next turn's stream begins with this one.
     stream = written(messages)[AROUND : -AROUND - 1]
     if head and head.count(None) < len(head):
         stream = written(head)[AROUND:-AROUND] + stream
-    return Prompt(stream, -(-len(stream) // BYTES_PER_TOKEN))
+    return Prompt(stream if body.api.keeps_prefix else b"", -(-len(stream) // BYTES_PER_TOKEN))
+
+
+def _with_media(prompt: Prompt, media: int) -> Prompt:
+    """A prompt of texts beside which the body has `media` images, clips or files."""
+    return Prompt(prompt.stream, prompt.tokens + media * MEDIA_TOKENS)
 
 
 def _without_media(said: Document, results: bool = True) -> Document:

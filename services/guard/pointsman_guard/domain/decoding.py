@@ -9,7 +9,7 @@ import binascii
 import html
 import re
 import string
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Final
 from urllib.parse import unquote
 
@@ -39,7 +39,9 @@ _BASE32: Final = r"\b[A-Z2-7]{16,}={0,6}"
 _HEX: Final = r"(?:(?:0x|\\x)?[0-9a-fA-F]{2}[\s:,;-]?){10,}"
 _PERCENT: Final = r"[A-Za-z0-9_.~+-]*(?:%[0-9a-fA-F]{2}[A-Za-z0-9_.~+-]*){3,}"
 _ENTITIES: Final = r"(?:&#(?:x[0-9a-fA-F]{1,6}|[0-9]{1,7});?\s?){3,}"
-_ESCAPES: Final = r"(?:\\u\{?[0-9a-fA-F]{4,6}\}?\s?){3,}"
+_BRACED: Final = r"(?:\\u\{[0-9a-fA-F]{1,6}\}\s?){3,}"
+_ESCAPES: Final = r"(?:\\u[0-9a-fA-F]{4}\s?){3,}"
+"""Of JSON. Those of the text itself are read by `escapes`, which knows their places."""
 _BINARY: Final = r"(?:[01]{8}\s?){6,}"
 _DECIMAL: Final = (
     r"\b(?:(?:3[2-9]|[4-9][0-9]|1[01][0-9]|12[0-6])[\s,;]{1,2}){9,}(?:3[2-9]|[4-9][0-9]|1[01][0-9]|12[0-6])\b"
@@ -50,7 +52,7 @@ _CODES_OF_LETTERS: Final = (
     ".- -... -.-. -.. . ..-. --. .... .. .--- -.- .-.. -- -. --- .--. --.- .-. ... - ..- ...- .-- -..- -.-- --.."
 )
 _MORSE_LETTERS: Final[dict[str, str]] = dict(zip(_CODES_OF_LETTERS.split(), string.ascii_lowercase, strict=True))
-_ESCAPE: Final = re.compile(r"\\u\{?([0-9a-fA-F]{4,6})\}?")
+_ESCAPE: Final = re.compile(r"\\u\{?([0-9a-fA-F]{1,6})\}?")
 
 
 class Work:
@@ -76,8 +78,9 @@ class Work:
 def hidden(text: str, work: Work) -> list[str]:
     """The readable texts that are encoded in a text; nested ones come after them."""
     found: dict[str, None] = {}
-    for _ in range(DEPTH):
-        fresh = dict.fromkeys(each for each in _decoded(text, work) if each not in found)
+    for depth in range(DEPTH):
+        codes = [each for each in _EXPRESSIONS.among(text) if depth or each != _OF_JSON]
+        fresh = dict.fromkeys(each for each in _decoded(text, codes, work) if each not in found)
         if not fresh:
             break
         found |= fresh
@@ -86,8 +89,8 @@ def hidden(text: str, work: Work) -> list[str]:
     return list(found)
 
 
-def _decoded(text: str, work: Work) -> Iterator[str]:
-    for number in _EXPRESSIONS.among(text):
+def _decoded(text: str, codes: Iterable[int], work: Work) -> Iterator[str]:
+    for number in codes:
         tried: set[str] = set()
         for match in _EXPRESSIONS.each(number, text):
             if match in tried:
@@ -169,7 +172,9 @@ def _morse(text: str) -> Iterator[str]:
 
 
 def _unescape(text: str) -> str:
-    return _ESCAPE.sub(lambda match: chr(min(int(match[1], 16), 0x10FFFF)), text)
+    read = _ESCAPE.sub(lambda match: chr(min(int(match[1], 16), 0x10FFFF)), text)
+    # Halves of a pair become one character; a half alone is none.
+    return read.encode("utf-16", "surrogatepass").decode("utf-16", "ignore")
 
 
 _CODES: Final[tuple[tuple[str, Callable[[str], Iterator[str]]], ...]] = (
@@ -178,6 +183,7 @@ _CODES: Final[tuple[tuple[str, Callable[[str], Iterator[str]]], ...]] = (
     (_BASE32, _base32),
     (_PERCENT, lambda text: iter([unquote(text.replace("+", " "))])),
     (_ENTITIES, lambda text: iter([html.unescape(text)])),
+    (_BRACED, lambda text: iter([_unescape(text)])),
     (_ESCAPES, lambda text: iter([_unescape(text)])),
     (_BINARY, _binary),
     (_DECIMAL, _decimal),
@@ -185,4 +191,5 @@ _CODES: Final[tuple[tuple[str, Callable[[str], Iterator[str]]], ...]] = (
     (_MORSE, _morse),
 )
 _EXPRESSIONS: Final = Expressions([regex for regex, _ in _CODES])
+_OF_JSON: Final = [regex for regex, _ in _CODES].index(_ESCAPES)
 _DECODERS: Final = [decode for _, decode in _CODES]

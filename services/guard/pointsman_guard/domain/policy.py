@@ -12,10 +12,11 @@ from pydantic import JsonValue
 from pointsman_contracts.guarding import Guarded
 from pointsman_core.config import DEFAULT_GUARD, Config, ConfigError, Guard
 from pointsman_core.plugins import Gathering, PluginError, within
+from pointsman_guard.domain.escapes import Readings
 from pointsman_plugins.guarding import Checked, Detector, DetectorFailed, Finding, Outside
 from pointsman_plugins.registry import Registry
 
-RULES: Final = 6
+RULES: Final = 7
 """Version of the built-in patterns and readings: raised when their findings change, and part of the epoch."""
 
 Found = Sequence[Finding] | Awaitable[Sequence[Finding]]
@@ -101,7 +102,10 @@ class GuardPolicy:
     ) -> Judgement | Awaitable[Judgement]:
         """Run the detectors in order, until one finds a reason to block; an awaitable when one of them waits. `found`:
         earlier findings. Findings for which `but` is true are ignored. `apart` runs the computation for long texts."""
-        judging = _Judging(self.guard, checked, but, apart)
+        readings = Readings.all_of(checked.texts)
+        if readings is not None:
+            checked = Checked(checked.direction, checked.policy, checked.request_id, readings.texts)
+        judging = _Judging(self.guard, checked, but, apart, readings)
         if found:
             judging.sort(found)
         return judging.run(iter(self.detectors))
@@ -110,15 +114,21 @@ class GuardPolicy:
 class _Judging:
     """Some texts during the run of a policy's detectors."""
 
-    __slots__ = ("_apart", "_blocked", "_but", "_checked", "_failures", "_flagged", "_guard", "_redact")
+    __slots__ = ("_apart", "_blocked", "_but", "_checked", "_failures", "_flagged", "_guard", "_readings", "_redact")
 
     def __init__(
-        self, guard: Guard, checked: Checked, but: Callable[[Finding], bool] | None, apart: Apart | None
+        self,
+        guard: Guard,
+        checked: Checked,
+        but: Callable[[Finding], bool] | None,
+        apart: Apart | None,
+        readings: Readings | None,
     ) -> None:
         self._guard = guard
         self._checked = checked
         self._but = but
         self._apart = apart
+        self._readings = readings
         self._blocked: Finding | None = None
         self._redact: list[Finding] = []
         self._flagged: list[Finding] = []
@@ -157,6 +167,8 @@ class _Judging:
 
     def _take(self, found: Sequence[Finding]) -> None:
         but = self._but
+        if self._readings is not None:
+            found = self._readings.placed(found)
         self.sort(found if but is None else [finding for finding in found if not but(finding)])
 
     def sort(self, found: Sequence[Finding]) -> None:

@@ -11,6 +11,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Final, NamedTuple
 
+from pointsman_guard.domain.escapes import said
 from pointsman_guard.domain.json_numbers import in_place
 from pointsman_plugins.guarding import CheckedText, Finding
 
@@ -53,7 +54,7 @@ def redacted(
         for span in spans[index]:
             if span.start < place:
                 continue  # of the same number of JSON
-            original = text[span.start : span.end]
+            original = said(text, span.start, span.end)
             label = labels.get(span.category)
             if label is None:
                 label = labels[span.category] = _free_label(span.category, texts)
@@ -101,7 +102,7 @@ def restored(text: str, originals: Mapping[str, str], *, in_json: bool) -> str:
 def is_own(text: str, finding: Finding, originals: Iterable[str], *, first: bool) -> bool:
     """Whether a finding in an answer is the client's own text: a restored value, or in a later window the end of
     one."""
-    found = text[finding.start : finding.end]
+    found = said(text, finding.start, finding.end)
     for original in originals:
         if found == original:
             return True
