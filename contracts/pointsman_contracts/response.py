@@ -14,9 +14,13 @@ MOST_TOKENS: Final = 2**53
 
 
 def token_count(value: object) -> int | None:
-    """A number of tokens as an engine or provider reported it; None when it isn't one."""
-    # Of a document's values only its whole numbers have this very type: true and false have their own.
-    return value if type(value) is int and 0 <= value <= MOST_TOKENS else None
+    """A number of tokens as an engine or provider reported it, rounded; None when it isn't one: it is unknown then, not
+    zero."""
+    # Of a document's values only its numbers have these very types: true and false have their own.
+    if type(value) is int:
+        return value if 0 <= value <= MOST_TOKENS else None
+    # Some services write counts as floats. NaN compares false.
+    return round(value) if type(value) is float and 0.0 <= value <= MOST_TOKENS else None
 
 
 @unchecked

@@ -11,6 +11,7 @@ import orjson
 
 from pointsman_contracts.journey import BodyEdit
 from pointsman_core.json_members import has_duplicate_member
+from pointsman_core.lenient_json import read
 
 Document = dict[str, object]
 
@@ -180,6 +181,17 @@ def document_of(data: bytes) -> Document | None:
     try:
         document = cast("object", orjson.loads(data))
     except orjson.JSONDecodeError:
+        return None
+    return cast("Document", document) if isinstance(document, dict) else None
+
+
+def lenient_document(data: bytes) -> Document | None:
+    """As `document_of`, of JSON as clients read it."""
+    if not data:
+        return None
+    try:
+        document, _ = read(data)
+    except ValueError:
         return None
     return cast("Document", document) if isinstance(document, dict) else None
 

@@ -214,6 +214,11 @@ def _read_any(text: bytes) -> Usage | None:
     if fields.keys().isdisjoint(_COUNTS):
         return None
     prompt = _count(fields, "prompt_tokens", "input_tokens")
+    completion = _count(fields, "completion_tokens", "output_tokens")
+    if not (prompt and completion):
+        # Of three counts two suffice.
+        rest = max(0, _count(fields, "total_tokens") - prompt - completion)
+        prompt, completion = (prompt, rest) if prompt else (rest if completion else 0, completion)
     cached = _detail(fields, "prompt_tokens_details", "input_tokens_details", "cached_tokens")
     if "cache_read_input_tokens" in fields or "cache_creation_input_tokens" in fields:
         # Anthropic counts the tokens that its cache had or got beside `input_tokens`, OpenAI within.
@@ -222,13 +227,14 @@ def _read_any(text: bytes) -> Usage | None:
         cached = cached or read
     return Usage(
         prompt_tokens=prompt,
-        completion_tokens=_count(fields, "completion_tokens", "output_tokens"),
+        completion_tokens=completion,
         cached_tokens=cached,
         reasoning_tokens=_detail(fields, "completion_tokens_details", "output_tokens_details", "reasoning_tokens"),
     )
 
 
 def _count(fields: dict[str, object], *names: str) -> int:
+    """0 where it is missing or can't be read: `settled` estimates a count of 0 that contradicts what passed."""
     for name in names:
         count = token_count(fields.get(name))
         if count is not None:

@@ -115,11 +115,47 @@ def test_the_usage_of_every_api_is_read_wherever_the_answer_is_cut_into_pieces(
     assert reader.usage() == usage
 
 
-@pytest.mark.parametrize("count", ["9" * 400, "9" * 30, str(2**53 + 1), "-1", "1e3", "true"])
+UNREADABLE = [
+    "9" * 400,
+    "9" * 30,
+    str(2**53 + 1),
+    "-1",
+    "-0.6",
+    "1e400",
+    "NaN",
+    "Infinity",
+    "true",
+    "null",
+    '"31"',
+    "[31]",
+]
+
+
+@pytest.mark.parametrize("count", UNREADABLE)
 def test_a_number_that_no_request_can_have_used_is_no_count(count: str) -> None:
     reader = named("chat.completions").usage()
     reader.feed(b'{"usage":{"prompt_tokens":%b,"completion_tokens":7}}' % count.encode())
     assert reader.usage() == Usage(completion_tokens=7)
+
+
+@pytest.mark.parametrize("count", UNREADABLE)
+def test_of_three_counts_two_suffice(count: str) -> None:
+    for lacks, has, other in (("prompt", "completion", 7), ("completion", "prompt", 31)):
+        reader = named("chat.completions").usage()
+        members = f'"{lacks}_tokens":{count},"{has}_tokens":{other},"total_tokens":38.0'
+        reader.feed(f'{{"usage":{{{members}}}}}'.encode())
+        assert reader.usage() == Usage(prompt_tokens=31, completion_tokens=7)
+
+
+@pytest.mark.parametrize("api", ["chat.completions", "responses", "messages"])
+def test_counts_that_are_written_as_floats_are_rounded(api: str) -> None:
+    report = {"chat.completions": CHAT_USAGE, "responses": RESPONSE_USAGE}.get(
+        api, MESSAGE_USAGE | {"output_tokens": 7}
+    )
+    reader = named(api).usage()
+    text = json.dumps({"content": [], "usage": report})
+    reader.feed(text.replace(": 31", ": 31.0").replace(": 7", ": 7.2").replace(": 16", ": 1.6e1").encode())
+    assert reader.usage() == EXPECTED
 
 
 @pytest.mark.parametrize("api", ["chat.completions", "messages"])

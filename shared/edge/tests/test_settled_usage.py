@@ -170,9 +170,27 @@ def test_an_engine_that_reports_nothing_at_all_is_counted_and_marked() -> None:
     assert settle("embeddings", "ok", read("embeddings", many)) == vectors
 
 
-def test_an_explicit_zero_is_a_report() -> None:
+def test_an_explicit_zero_is_a_report_where_nothing_contradicts_it() -> None:
     document = b'{"choices":[{"message":{"content":""}}],"usage":{"prompt_tokens":0,"completion_tokens":0}}'
-    assert settle("chat.completions", "ok", read("chat.completions", document)) == Usage()
+    tail = read("chat.completions", document)
+    assert settled(named("chat.completions"), "ok", 200, tail, tail.usage(), 0, sent=True) == Usage()
+
+
+@pytest.mark.parametrize("count", ['"7"', "null", "-7", "NaN", "0", "{}"])
+@pytest.mark.parametrize("stream", [False, True])
+def test_a_count_that_cant_be_read_is_estimated_and_marked_and_never_zero(count: str, stream: bool) -> None:
+    text = json.dumps({"choices": [{"message": {"content": "x" * 80}}]})
+    for usage, expected in (
+        (f'{{"prompt_tokens":{count},"completion_tokens":7}}', Usage(prompt_tokens=PROMPT, completion_tokens=7)),
+        (f'{{"prompt_tokens":31,"completion_tokens":{count}}}', Usage(prompt_tokens=31, completion_tokens=20)),
+        (f'{{"prompt_tokens":{count},"completion_tokens":{count}}}', Usage(prompt_tokens=40, completion_tokens=20)),
+    ):
+        answer = f'{text[:-1]},"usage":{usage}}}'.encode()
+        if stream:
+            report = f'data: {{"choices":[],"usage":{usage}}}\n\ndata: [DONE]\n\n'.encode()
+            answer = said("chat.completions", "x" * 40) * 2 + report
+        found = settle("chat.completions", "ok", read("chat.completions", answer))
+        assert found == expected.model_copy(update={"estimated": True})
 
 
 @pytest.mark.parametrize(

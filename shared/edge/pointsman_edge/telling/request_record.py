@@ -10,7 +10,7 @@ from pointsman_contracts.response import Attempt, AttemptFields, CompletedFields
 from pointsman_core.refusal import Refusal
 from pointsman_edge.deciding.policy import EdgePolicy
 from pointsman_edge.taking_in.bodies import HeldBody
-from pointsman_edge.telling.settled_usage import settled
+from pointsman_edge.telling.settled_usage import doubtful, settled
 
 NO_POOL = "-"
 CLIENT_GONE = 499
@@ -151,7 +151,7 @@ class RequestRecord:
         """Set the usage and cost of the request, which has ended. Raises OverflowError for usage that no engine has."""
         decision, tail, target = self.decision, self.tail, self.target
         usage = (tail.usage() if tail is not None else None) or self.usage
-        if decision is not None and (usage is None or self.outcome != "ok"):
+        if decision is not None and (usage is None or self.outcome != "ok" or doubtful(usage)):
             usage = settled(
                 self.api,
                 self.outcome or "",

@@ -1,13 +1,15 @@
-"""The usage of a request that ended otherwise than well, or without a report: estimated from the answer that passed.
+"""The usage of a request that ended otherwise than well, or without a report that can be read: estimated from the
+answer that passed.
 
-A client that leaves early cuts off the report at the end of the answer, and some engines make none.
+A client that leaves early cuts off the report at the end of the answer, some engines make none, and others report zero
+or what isn't a number.
 """
 
 from typing import Final
 
 from pointsman_apis.answers import slots_of
 from pointsman_apis.api import Api
-from pointsman_apis.streams import Document, EventSplitter, document_of
+from pointsman_apis.streams import Document, EventSplitter, lenient_document
 from pointsman_apis.usage import UsageTail
 from pointsman_contracts.response import Usage
 
@@ -43,22 +45,37 @@ def settled(
         # The engine had the prompt. It isn't charged for a failure that isn't the client's.
         return Usage(prompt_tokens=prompt_tokens, estimated=True) if sent and outcome == "client_gone" else None
     if reported is not None and not broken:
-        return reported
+        return _plausible(api, tail, reported, prompt_tokens)
     if not broken and (status >= _ERROR or outcome != "ok"):
         return None
     seen = _completion_tokens(api, tail)
     if reported is None:
         return Usage(prompt_tokens=prompt_tokens, completion_tokens=seen, estimated=True)
     if seen > _BEGUN * reported.completion_tokens:
-        return reported.model_copy(update={"completion_tokens": seen, "estimated": True})
-    return reported
+        reported = reported.model_copy(update={"completion_tokens": seen, "estimated": True})
+    return _plausible(api, tail, reported, prompt_tokens)
+
+
+def doubtful(usage: Usage) -> bool:
+    """Whether a report has a count of zero, which stands for what can't be read, too."""
+    return not (usage.prompt_tokens and usage.completion_tokens)
+
+
+def _plausible(api: Api, tail: UsageTail, reported: Usage, prompt_tokens: int) -> Usage:
+    """The report, but the estimate of each count of which it says zero though there was something to count."""
+    changes: dict[str, object] = {}
+    if not reported.prompt_tokens and prompt_tokens:
+        changes["prompt_tokens"] = prompt_tokens
+    if not reported.completion_tokens and (seen := _completion_tokens(api, tail)):
+        changes["completion_tokens"] = seen
+    return reported.model_copy(update={**changes, "estimated": True}) if changes else reported
 
 
 def _completion_tokens(api: Api, tail: UsageTail) -> int:
     if not api.generates:
         return 0
     if not tail.events:
-        document = document_of(tail.end) if len(tail.end) == tail.size else None
+        document = lenient_document(tail.end) if len(tail.end) == tail.size else None
         # A document that isn't whole, too long to be kept or of unknown form is its text for the most part.
         size = tail.size if document is None or api.passed else sum(_characters(api, document))
         return -(-size // CHARACTERS_PER_TOKEN)
@@ -66,7 +83,8 @@ def _completion_tokens(api: Api, tail: UsageTail) -> int:
     events = [*splitter.feed(tail.end), *splitter.rest()]
     if len(tail.end) < tail.size:
         del events[0]  # its beginning isn't there any more
-    lengths = [sum(_characters(api, event.document)) for event in events if event.document is not None]
+    documents = filter(None, (lenient_document(event.data) for event in events))
+    lengths = [sum(_characters(api, document)) for document in documents]
     texts = [length for length in lengths if length]
     if not texts:
         return 0
