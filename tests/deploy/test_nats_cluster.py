@@ -13,6 +13,7 @@ from pointsman_cli.words import CommandError
 from pointsman_runtime.configuring.settings import ServiceSettings
 from pointsman_runtime.jetstream.stores import CONFIG_BUCKET
 from pointsman_testing import Processes, ServiceProcess, eventually
+from pointsman_testing.nats_pod import NatsPod
 from pointsman_testing.ports import free_port
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -27,7 +28,9 @@ class Cluster:
 
     def __init__(self, folder: Path, processes: Processes, ports: list[int]) -> None:
         self.clients, self._peers = ports[:3], ports[3:]
-        logins.write(folder, [], [], kubernetes=False)
+        logins.write(folder, [], [], kubernetes=True)
+        rendered = yaml.load_all((ROOT / "deploy/k8s/overlays/production/pointsman.yaml").read_text(), yaml.CSafeLoader)
+        self._objects = [each for each in rendered if each]
         password = (folder / "credentials/operator.env").read_text().rpartition("=")[2].strip()
         self.settings = ServiceSettings.model_validate(
             {
@@ -40,33 +43,22 @@ class Cluster:
         self.servers = [self._start(number, folder, processes) for number in range(3)]
 
     def _start(self, number: int, folder: Path, processes: Processes) -> ServiceProcess:
-        rendered = yaml.load_all((ROOT / "deploy/k8s/overlays/production/pointsman.yaml").read_text(), yaml.CSafeLoader)
-        [text] = [
-            each["data"]["nats.conf"]
-            for each in rendered
-            if (each["kind"], each["metadata"]["name"]) == ("ConfigMap", "pointsman-nats")
-        ]
-        for inside, here in (
-            ("/etc/nats/accounts/", ""),
-            ("/tmp/nats.pid", f'"{folder / f"{number}.pid"}"'),  # noqa: S108 - what stands in the file
-            ("/data", f'"{folder / f"data-{number}"}"'),
-            ("/etc/nats/tls/tls.crt", f'"{CERTIFICATES / "first.crt"}"'),
-            ("/etc/nats/tls/tls.key", f'"{CERTIFICATES / "first.key"}"'),
-            ("/etc/nats/tls/ca.crt", f'"{CERTIFICATES / "first.crt"}"'),
-            ("http: 8222", "http: 127.0.0.1:-1"),
-            ("listen: 0.0.0.0:6222", f"listen: 127.0.0.1:{self._peers[number]}"),
-            *(
-                (f"nats://pointsman-nats-{other}.pointsman-nats-peers:6222", f"nats://127.0.0.1:{port}")
-                for other, port in enumerate(self._peers)
-            ),
-        ):
-            assert inside in text, inside
-            text = text.replace(inside, here)
-        path = folder / f"{number}.conf"
-        path.write_text(text)
+        pod = NatsPod(
+            self._objects, folder / str(number), folder / "secrets.yaml", CERTIFICATES / "first.crt", number=number
+        )
+        pod.change(
+            {
+                "http: 8222": "http: 127.0.0.1:-1",
+                "listen: 0.0.0.0:6222": f"listen: 127.0.0.1:{self._peers[number]}",
+                **{
+                    f"nats://pointsman-nats-{other}.pointsman-nats-peers:6222": f"nats://127.0.0.1:{port}"
+                    for other, port in enumerate(self._peers)
+                },
+            }
+        )
         return processes.start_command(
-            [SERVER, "--config", str(path), "--addr", "127.0.0.1", "--port", str(self.clients[number])],
-            env={"POD_NAME": f"pointsman-nats-{number}"},
+            [SERVER, "--config", str(pod.config), "--addr", "127.0.0.1", "--port", str(self.clients[number])],
+            env=pod.environment,
         )
 
 
