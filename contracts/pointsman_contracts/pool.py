@@ -5,6 +5,7 @@ from typing import ClassVar
 from pydantic import Field
 
 from pointsman_contracts.message import Address, Message, Part
+from pointsman_contracts.worker import WorkerFinding
 
 
 class WorkerView(Part):
@@ -14,9 +15,9 @@ class WorkerView(Part):
     url: str
     boot_id: str = ""
     state: str = "serving"
-    """`serving`, `draining`, `unreachable` or `silent` (no load report for 1.2 s)."""
+    """As `WorkerLoad.state`, or `silent` (no load report for 1.2 s)."""
     reason: str = ""
-    """Why it is unreachable, in words; empty when it isn't."""
+    """Why it doesn't serve, in words; empty when it serves, drains or is silent."""
     models: tuple[str, ...] = ()
     loras: tuple[str, ...] = ()
     running: int = 0
@@ -27,6 +28,11 @@ class WorkerView(Part):
     opaque: bool = False
     """It reports no load: `running`, `waiting` and `kv_usage` are 0 because they are unknown, and schedulers use their
     own counts."""
+    load_unknown: str = ""
+    """Why the figures of an engine that should report them are unknown, in words; `opaque` is True then. Empty when they
+    are known."""
+    findings: tuple[WorkerFinding, ...] = ()
+    """Faults of the worker that an operator must mend."""
 
 
 class PoolDiscovery(Part):
@@ -59,7 +65,8 @@ class PoolSnapshot(Message):
     """Mean over serving workers of max(waiting/5, kv_usage/0.8); 1.0 or more is saturated; 1.0 with no worker
     (the utilization detector of llm-d-router 0.10)."""
     models: tuple[str, ...] = ()
-    """Models and adapters that at least one serving worker serves."""
+    """Models and adapters that at least one serving worker serves; while none serves, those of workers that aren't
+    ready."""
     unreached: dict[str, str] = Field(default_factory=dict[str, str])
     """Engines that the pool names and that have never answered, by worker → why."""
     discovery: PoolDiscovery | None = None

@@ -4,7 +4,17 @@ from typing import ClassVar
 
 from pydantic import Field
 
-from pointsman_contracts.message import Address, Message
+from pointsman_contracts.message import Address, Message, Part
+
+
+class WorkerFinding(Part):
+    """A fault of one worker that an operator must mend, and that its load and state don't show."""
+
+    kind: str
+    """`twin_name` (two agents have its name), `shared_url` (its URL leads to several processes), `kv_block_size` (its KV
+    events can't be used), or `load_values` (it reports impossible figures)."""
+    what: str
+    """The fault in words, with names and numbers."""
 
 
 class WorkerRegistration(Message):
@@ -34,6 +44,8 @@ class WorkerRegistration(Message):
     labels: dict[str, str] = Field(default_factory=dict[str, str])
     block_tokens: int | None = None
     """Tokens in one KV block; None when the engine doesn't report it."""
+    kv_block_tokens: int | None = None
+    """Tokens in the blocks by which its agent reports KV events; None when it reports none."""
     kv_blocks: int | None = None
     """Size of the KV cache in blocks."""
     max_context: int | None = None
@@ -61,6 +73,8 @@ class WorkerAnnouncement(Message):
     registration: WorkerRegistration
     leaving: bool = False
     """The engine was drained, or its pool names it no longer: it is gone from now on."""
+    findings: tuple[WorkerFinding, ...] = ()
+    """Faults that its agent knows of."""
 
 
 class WorkerLoad(Message):
@@ -82,9 +96,14 @@ class WorkerLoad(Message):
     age_ms: int = Field(default=0, ge=0)
     """Age of the reading when the report was sent: an idle engine is read less often than its load is published."""
     state: str = "serving"
-    """`serving`, `draining` (finishes what it has, takes nothing new) or `unreachable`."""
+    """`serving`; `not_ready` (its health page says so, or none of its pages answers: nothing new while another worker
+    serves; what it has goes on); `draining` (finishes what it has, takes nothing new); `asleep` (answers nothing until
+    it is woken); or `unreachable` (connections are refused or reset)."""
     reason: str = ""
-    """Why it is unreachable, in words; empty when it isn't."""
+    """Why it doesn't serve, in words; empty when it serves or drains."""
+    load_unknown: str = ""
+    """Why the figures below are unknown, in words; empty when they are known. They are 0 then and `age_ms` is an hour or
+    more, so that a reader that doesn't know this field counts the requests that it has sent."""
     running: int = 0
     """Sequences in the running batch."""
     waiting: int = 0
