@@ -29,8 +29,8 @@ class WorkerView(Part):
     """It reports no load: `running`, `waiting` and `kv_usage` are 0 because they are unknown, and schedulers use their
     own counts."""
     load_unknown: str = ""
-    """Why the figures of an engine that should report them are unknown, in words; `opaque` is True then. Empty when they
-    are known."""
+    """Why the figures of an engine that should report them are unknown, in words; `opaque` is True then. Empty when
+    they are known."""
     findings: tuple[WorkerFinding, ...] = ()
     """Faults of the worker that an operator must mend."""
 

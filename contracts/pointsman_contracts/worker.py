@@ -11,8 +11,8 @@ class WorkerFinding(Part):
     """A fault of one worker that an operator must mend, and that its load and state don't show."""
 
     kind: str
-    """`twin_name` (two agents have its name), `shared_url` (its URL leads to several processes), `kv_block_size` (its KV
-    events can't be used), or `load_values` (it reports impossible figures)."""
+    """`twin_name` (two agents have its name), `shared_url` (its URL leads to several processes), `kv_block_size` (its
+    KV events can't be used), or `load_values` (it reports impossible figures)."""
     what: str
     """The fault in words, with names and numbers."""
 
@@ -102,8 +102,11 @@ class WorkerLoad(Message):
     reason: str = ""
     """Why it doesn't serve, in words; empty when it serves or drains."""
     load_unknown: str = ""
-    """Why the figures below are unknown, in words; empty when they are known. They are 0 then and `age_ms` is an hour or
-    more, so that a reader that doesn't know this field counts the requests that it has sent."""
+    """Why the figures below are unknown, in words; empty when they are known. They are 0 then and `age_ms` is an hour
+    or more, so that a reader that doesn't know this field counts the requests that it has sent."""
+    worked_tokens: int | None = None
+    """The engine's own counters of computed prompt tokens and generated tokens, added up; they stand while it does
+    nothing, and go back with a restart. None when it has none."""
     running: int = 0
     """Sequences in the running batch."""
     waiting: int = 0
