@@ -35,6 +35,7 @@ from pointsman_contracts.response_stage import ResponseReview, Verdict
 from pointsman_contracts.scheduling import RequestScheduled, Reservations, SchedulerState, SchedulerStateQuery
 from pointsman_contracts.story import Story, StoryQuery
 from pointsman_contracts.usage import UsageQuery, UsageRecord, UsageSums
+from pointsman_contracts.verdicts import MovedRequests, MoveRequests, WorkerJudged, WorkerVerdicts
 from pointsman_contracts.worker import (
     WorkerAnnouncement,
     WorkerJoined,
@@ -82,12 +83,16 @@ MESSAGES: Final[tuple[type[Message], ...]] = (
     WorkerJoined,
     WorkerSilent,
     WorkerLeft,
+    WorkerVerdicts,
+    WorkerJudged,
     PoolSnapshot,
     PoolRules,
     ModelStatistics,
     ServicePresence,
     OpenRequestsQuery,
     OpenRequests,
+    MoveRequests,
+    MovedRequests,
     LimitAsks,
     LimitVerdicts,
     LimitReleases,

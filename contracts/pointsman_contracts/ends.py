@@ -27,6 +27,7 @@ class EndAttempt(msgspec.Struct, frozen=True, gc=False):
 
     worker: str
     outcome: str
+    status: int | None = None
     target: EndTarget | None = None
     limited_until_ms: int | None = None
     remaining: float | None = None

@@ -33,6 +33,11 @@ class WorkerView(Part):
     they are known."""
     findings: tuple[WorkerFinding, ...] = ()
     """Faults of the worker that an operator must mend."""
+    verdict: str = ""
+    """What schedulers find by its answers, as `WorkerVerdict.verdict`: `ejected`, `suspect`, `lacking`; empty: it gets
+    its share of requests."""
+    verdict_reason: str = ""
+    """As `WorkerVerdict.reason`."""
 
 
 class PoolDiscovery(Part):

@@ -55,7 +55,9 @@ class Attempt(Part):
     """The provider's name where a provider serves the model."""
     outcome: str
     """`answered`, `refused` (no connection), `failed` (5xx or closed before the first byte), `timeout`,
-    `cut_off` (died after the first byte), `limited` (429), `unsupported` (the provider doesn't support a field)."""
+    `cut_off` (died after the first byte), `limited` (429, 529), `denied` (401, 403), `missing` (404 that names a model
+    or adapter), `stalled` (a scheduler moved the request: no first byte for far longer than predicted), `unsupported`
+    (the provider doesn't support a field)."""
     status: int | None = None
     took_ms: float = 0.0
     target: Target | None = None

@@ -1,0 +1,80 @@
+"""What requests experience at engines, as schedulers judge it: the verdicts, and requests that leave an engine."""
+
+from typing import ClassVar
+
+from pointsman_contracts.message import Address, Message, Part
+
+
+class WorkerVerdict(Part):
+    """Why a scheduler sends a worker fewer requests than its load allows."""
+
+    worker: str
+    boot_id: str = ""
+    verdict: str
+    """`ejected` (its answers are worse than its peers': trial requests only), `suspect` (requests wait there far longer
+    than predicted: trial requests only), or `lacking` (it answers 404 for a model or adapter that its peers serve: no
+    requests for that)."""
+    reason: str = ""
+    """In words for an operator, with figures."""
+
+
+class WorkerVerdicts(Message):
+    """Every worker of a pool that this scheduler finds unwell. Published by each scheduler on change, and once a second
+    while there is one. Read by the metrics-collector, which forgets verdicts that aren't renewed for 3 s."""
+
+    address: ClassVar[Address] = Address("sig", "worker", "verdicts", route=("pool",))
+
+    pool: str
+    source: str
+    """Scheduler instance."""
+    sequence: int
+    at_ms: int
+    verdicts: tuple[WorkerVerdict, ...] = ()
+    """Empty once all are well."""
+
+
+class WorkerJudged(Message):
+    """The verdict on a worker changed. Published by the metrics-collector that answers for this worker; for any
+    reader."""
+
+    address: ClassVar[Address] = Address("evt", "worker", "judged", route=("pool",))
+
+    source: str
+    """Metrics-collector instance."""
+    sequence: int
+    """Counts this source's events of this type and pool from 1, without gaps."""
+    at_ms: int
+    pool: str
+    worker: str
+    boot_id: str
+    verdict: str
+    """As `WorkerVerdict.verdict`; empty: it gets its share of requests again."""
+    reason: str = ""
+    """As `WorkerVerdict.reason`."""
+
+
+class MoveRequests(Message):
+    """Asks an edge to end these requests' attempts at a worker and to send them elsewhere, each at most once. A request
+    stays where the first byte of its answer has come, and where the edge knows no other endpoint.
+
+    Sent by the scheduler that made the reservation, when the worker hasn't answered for far longer than predicted;
+    answered with `MovedRequests`. It may come twice.
+    """
+
+    address: ClassVar[Address] = Address("ctl", "edge", "move-requests", route=("edge",))
+
+    pool: str
+    worker: str
+    boot_id: str = ""
+    request_ids: tuple[str, ...]
+    avoid: tuple[str, ...] = ()
+    """Workers to go to only where there is no other: schedulers find them unwell."""
+    reason: str = ""
+
+
+class MovedRequests(Message):
+    """The answer to `MoveRequests`: those that left the worker, now or before."""
+
+    address: ClassVar[Address] = Address("ctl", "edge", "move-requests-answer", route=("inbox",))
+
+    request_ids: tuple[str, ...]
