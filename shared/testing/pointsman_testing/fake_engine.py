@@ -60,10 +60,11 @@ class FakeEngine(ScriptedEngine):
         """The whole exposition."""
         if self.exposition is not None:
             return self.exposition
+        running, waiting, kv_usage = self._load()
         lines = [
-            f"vllm:num_requests_running{_LABELS} {self.running}.0",
-            f"vllm:num_requests_waiting{_LABELS} {self.waiting}.0",
-            f"vllm:kv_cache_usage_perc{_LABELS} {self.kv_usage}",
+            f"vllm:num_requests_running{_LABELS} {float(running)}",
+            f"vllm:num_requests_waiting{_LABELS} {float(waiting)}",
+            f"vllm:kv_cache_usage_perc{_LABELS} {kv_usage}",
             f"vllm:prompt_tokens_total{_LABELS} {self.prompt_tokens}.0",
             f'vllm:engine_sleep_state{{engine="0",sleep_state="awake"}} {float(not self.asleep)}',
             'vllm:cache_config_info{block_size="16",engine="0",num_gpu_blocks="1000"} 1.0',
@@ -72,6 +73,10 @@ class FakeEngine(ScriptedEngine):
         if self.started_at is not None:
             lines.insert(0, f"process_start_time_seconds {self.started_at}")
         return "\n".join(lines) + "\n"
+
+    def _load(self) -> tuple[float, float, float]:
+        """Requests that run and that wait, and the used part of the KV cache, as reported."""
+        return self.running, self.waiting, self.kv_usage
 
     async def _answer(self, request: Received) -> None:
         await self._released.wait()

@@ -127,8 +127,13 @@ class ScriptedEngine:
             self._tasks.discard(task)
             self._writers.discard(writer)
 
+    async def _head(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bytes:
+        """The next request's, whenever it comes."""
+        del writer
+        return await reader.readuntil(b"\r\n\r\n")
+
     async def _serve_one(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, number: int) -> bool:
-        head = (await reader.readuntil(b"\r\n\r\n")).decode("latin-1").split("\r\n")
+        head = (await self._head(reader, writer)).decode("latin-1").split("\r\n")
         pairs = [line.partition(":") for line in head[1:] if line]
         headers = [(name.lower(), value.strip()) for name, _, value in pairs]
         named = dict(headers)
