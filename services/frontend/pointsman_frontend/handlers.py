@@ -9,8 +9,8 @@ from pointsman_edge.edge import Edge
 class Engines(Protocol):
     """The engines' HTTP client, as far as signals concern it."""
 
-    def hangs(self, worker: str, *, certain: bool) -> int:
-        """End the attempts at an engine that is reported not to answer; returns how many were ended."""
+    def leave(self, worker: str, reason: str) -> int:
+        """End the attempts at an engine that wait for their first byte; returns how many were ended."""
         ...
 
 
@@ -22,10 +22,6 @@ class Handlers:
         self._engines = engines
 
     def snapshot(self, snapshot: PoolSnapshot) -> None:
-        """A pool's state; requests that wait for an engine which hangs are sent to another one."""
+        """A pool's state. It ends no request: a page that is late, or an agent that is silent, says nothing about the
+        answers that are under way."""
         self._edge.snapshot(snapshot)
-        # While no engine serves, the signals are more likely lost than every engine.
-        if any(view.state == "serving" for view in snapshot.workers):
-            for view in snapshot.workers:
-                if view.state in ("unreachable", "silent"):
-                    self._engines.hangs(view.worker, certain=view.state == "unreachable")

@@ -40,6 +40,9 @@ class Frontend:
             self.writes, idle_s=settings.engine_idle_s, idle_connections=settings.engine_idle_connections
         )
         forwarder = Forwarder(edge, self._engines, self._providers, tell_endpoint=settings.tell_endpoint)
+        edge.metrics.read(
+            "retries_refused", "Further attempts that a retry budget had no room for", lambda: forwarder.budgets.refused
+        )
         self.app = EdgeApp(HttpEdge(edge, forwarder, settings.body_timeout_s), health, int(time.time()))
         self.protocol = bounded(
             Bounds(

@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pointsman_frontend.adapters.forwarder import RetryBudget
+from pointsman_edge.sending.retry_budget import RetryBudget
 
 
 @given(st.lists(st.booleans(), max_size=500))

@@ -14,6 +14,7 @@ from pointsman_apis.errors import SERVER_ERROR
 from pointsman_apis.models import MODELS, model_entry, model_list
 from pointsman_apis.passthrough import UNKNOWN
 from pointsman_apis.paths import NOWHERE, Route, WrongMethod, check_method, check_path, unknown_path
+from pointsman_contracts.journey import PreprocessRequest
 from pointsman_contracts.reply import Answer, Decision
 from pointsman_core.refusal import Refusal
 from pointsman_edge.deciding.model_catalogue import NotListed
@@ -60,6 +61,8 @@ class HttpRequest(EdgeRequest):
     interruptions = (asyncio.CancelledError, ClientGone)
     _ending = False
     _reason: Reason | None = None
+    _question: PreprocessRequest | None = None
+    """The request as the stages got it."""
 
     def __init__(self, http: HttpEdge, requested: Route, turn: Turn, refusal: Refusal | None = None) -> None:
         """`refusal`: why no path takes the request, which is published like any other refused request."""
@@ -95,6 +98,7 @@ class HttpRequest(EdgeRequest):
         if not body or record.api.body == "none":
             check_presence(body, record.api.body)
         question = self.complete(body, headers.stages, headers, turn.wire.peer)
+        self._question = question
         turn.wire.hung_up = self._hung_up
         reply = self.decided(await self.edge.decider.decide(question, body, record.policy, record.traceparent))
         turn.answer_headers = record.answer_headers
@@ -105,7 +109,8 @@ class HttpRequest(EdgeRequest):
             await turn.answer(200, route_headers, document)
         else:
             writer = self._writer(reply) if reply.response or record.policy.postprocessing else turn
-            request = Outgoing(record, reply, writer, self.method, turn.target.sent, headers.engine)
+            again = self._decide_again
+            request = Outgoing(record, reply, writer, self.method, turn.target.sent, headers.engine, again)
             await self._http.forwarder.forward(request)
 
     async def answer(self, status: int, headers: Headers, body: bytes, details: str) -> None:
@@ -154,6 +159,18 @@ class HttpRequest(EdgeRequest):
         """As `EdgeRequest.closed`."""
         self._ending = True
         self.record.bytes_out = self._turn.bytes_out
+
+    async def _decide_again(self) -> Decision | None:
+        """Another decision about the request, whose endpoints have failed; None if there is none."""
+        record, question = self.record, self._question
+        if question is None or record.decision is None:
+            return None
+        question = question.changed(attempt=record.decision.attempt + 1)
+        try:
+            reply = await self.edge.decider.decide(question, record.body, record.policy, record.traceparent)
+        except Refusal:
+            return None
+        return reply if isinstance(reply, Decision) else None
 
     def _hung_up(self) -> None:
         self._stop("client_gone")

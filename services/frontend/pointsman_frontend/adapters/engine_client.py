@@ -15,8 +15,6 @@ from pointsman_frontend.adapters.gathered_writes import GatheredWrites
 
 STALE_WITHIN_S: Final = 0.25
 """A reused connection that ends this soon without a byte had been closed by the engine for being idle."""
-HUNG_S: Final = 5.0
-"""An engine whose health check fails and that has sent nothing for this long won't finish its answers."""
 
 
 class Origin(msgspec.Struct, frozen=True):
@@ -55,8 +53,8 @@ class Call(msgspec.Struct, frozen=True, gc=False):
     """Base URL of the endpoint."""
     head: bytes
     body: bytes
-    replaceable: bool
-    """Another endpoint can take the request as long as no byte of an answer has come."""
+    movable: bool
+    """Another endpoint may take the request if this one makes no progress before its first byte."""
 
 
 class EngineClient:
@@ -116,22 +114,17 @@ class EngineClient:
             else:
                 connection.close()
 
-    def hangs(self, worker: str, *, certain: bool) -> int:
-        """This engine is reported not to answer: send the requests that wait there elsewhere, if possible.
-
-        With `certain`, answers under way that have been silent for `HUNG_S` are cut off too. Returns how many
-        attempts were ended.
-        """
-        ended = 0
-        now = time.monotonic()
-        for connection, call in list(self._busy.items()):
-            if call.worker != worker:
-                continue
-            stuck = certain and connection.silent_s(now) >= HUNG_S
-            if stuck if connection.answering else call.replaceable:
-                connection.give_up("its health check fails and it sends nothing")
-                ended += 1
-        return ended
+    def leave(self, worker: str, reason: str) -> int:
+        """This engine makes no progress: end the attempts there that wait for their first byte and that another
+        endpoint may take. Returns how many were ended."""
+        left = [
+            connection
+            for connection, call in self._busy.items()
+            if call.worker == worker and call.movable and not connection.answering
+        ]
+        for connection in left:
+            connection.leave(reason)
+        return len(left)
 
     def sweep(self) -> None:
         """End attempts that have been silent, and close connections that were idle, for too long.

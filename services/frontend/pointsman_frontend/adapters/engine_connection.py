@@ -12,6 +12,7 @@ from typing import Final, cast
 import httptools
 
 from pointsman_edge.deciding.policy import EngineLimits
+from pointsman_edge.sending.moving_on import FAILED, STALLED, TIMEOUT, failure_of
 from pointsman_frontend.adapters.gathered_writes import GatheredWrites
 
 LONGEST_HEAD: Final = 65536
@@ -21,21 +22,25 @@ READ_AHEAD: Final = 262144
 """Bytes that wait for a slow client before reading from the engine pauses."""
 
 _REFUSING: Final = frozenset({*range(300, 400), 502, 503, 504, *range(600, 1000)})
-"""Statuses of an engine that can't answer. A redirect would show the client an address that isn't for it; HTTP has
-nothing above 599 (RFC 9110, 15)."""
+"""Statuses whose bodies aren't for the client: they say that the engine, or a proxy before it, can't answer."""
+_NO_ANSWER: Final = frozenset(status for status in range(300, 1000) if failure_of(status) is not None)
+"""Statuses by which another endpoint may be asked, which needn't wait for the body."""
 _FRAMING: Final = frozenset({b"content-length", b"transfer-encoding"})
 """Headers by which an answer ends before its connection does."""
 _NAME: Final = itemgetter(0)
 
 
 class EndpointFailed(Exception):
-    """An endpoint didn't answer. `outcome` is one of `refused`, `failed`, `timeout`."""
+    """An endpoint didn't answer. `outcome` as `Attempt.outcome`; `retry_after_s`: the pause that it asks for."""
 
-    def __init__(self, outcome: str, detail: str, status: int | None = None) -> None:
+    def __init__(
+        self, outcome: str, detail: str, status: int | None = None, retry_after_s: float | None = None
+    ) -> None:
         super().__init__(detail)
         self.outcome = outcome
         self.detail = detail
         self.status = status
+        self.retry_after_s = retry_after_s
 
 
 class AnswerCutOff(Exception):
@@ -85,7 +90,7 @@ class EngineConnection(asyncio.Protocol):
         complete without any. It raises EndpointFailed, also for a status which says that the engine can't answer. Call
         `resumed` when the wait for the future has ended."""
         if self._transport is None:
-            raise EndpointFailed("failed", "closed by the engine")
+            raise EndpointFailed(FAILED, "closed by the engine")
         if self._failure is not None:
             raise self._failure
         self._busy = True
@@ -137,7 +142,7 @@ class EngineConnection(asyncio.Protocol):
         elif now > (
             self.heard_at + self._limits.idle_s if self._answering else self._asked_at + self._limits.first_byte_s
         ):
-            self.give_up("silent for too long")
+            self._fail(EndpointFailed(TIMEOUT, "silent for too long"))
 
     @property
     def answering(self) -> bool:
@@ -148,9 +153,9 @@ class EngineConnection(asyncio.Protocol):
         """Seconds since the engine last sent anything; `now` is monotonic."""
         return 0.0 if self._paused else now - self.heard_at
 
-    def give_up(self, detail: str) -> None:
-        """End the attempt as timed out."""
-        self._fail(EndpointFailed("timeout", detail))
+    def leave(self, detail: str) -> None:
+        """End the attempt before its first byte: the engine makes no progress."""
+        self._fail(EndpointFailed(STALLED, detail))
 
     def finish(self) -> bool:
         """The caller is done with the answer. True when the connection can be used again; otherwise it is
@@ -189,10 +194,10 @@ class EngineConnection(asyncio.Protocol):
             self._parser.feed_data(data)
         except (httptools.HttpParserError, httptools.HttpParserUpgrade) as error:
             if not self.complete:
-                self._fail(EndpointFailed("failed", f"sent invalid HTTP: {type(error).__name__}"))
+                self._fail(EndpointFailed(FAILED, f"sent invalid HTTP: {type(error).__name__}"))
                 return
             # The answer is good; the connection isn't used again.
-            self._failure = EndpointFailed("failed", "sent more than one response")
+            self._failure = EndpointFailed(FAILED, "sent more than one response")
         if not self.complete:  # more follows, which may have to wait
             if len(self._chunks) > chunks:
                 self._head_bytes = 0
@@ -203,9 +208,9 @@ class EngineConnection(asyncio.Protocol):
             else:
                 self._head_bytes += len(data)
                 if self._head_bytes > LONGEST_HEAD:
-                    self._fail(EndpointFailed("failed", f"sent more than {LONGEST_HEAD} bytes of headers or trailers"))
+                    self._fail(EndpointFailed(FAILED, f"sent more than {LONGEST_HEAD} bytes of headers or trailers"))
                     return
-        if self._chunks or self.complete or self.status in _REFUSING:
+        if self._chunks or self.complete or self.status in _NO_ANSWER:
             if self._waiter is not None:
                 self._wake()
             self._answering = True
@@ -218,7 +223,7 @@ class EngineConnection(asyncio.Protocol):
                 self.complete = True
                 self._wake()
             else:
-                self._fail(EndpointFailed("failed", "closed the connection"))
+                self._fail(EndpointFailed(FAILED, "closed the connection"))
 
     def on_message_begin(self) -> None:
         if self.complete:
@@ -259,11 +264,16 @@ class EngineConnection(asyncio.Protocol):
         self._woke = True
         self._writes.to_come += 1
         if self.status in _REFUSING:
-            waiter.set_exception(EndpointFailed("failed", f"answered {self.status}", self.status))
+            waiter.set_exception(EndpointFailed(FAILED, f"answered {self.status}", self.status, self._pause_s()))
         elif self._failure is not None and not (self._chunks or self.complete):
             waiter.set_exception(self._failure)
         else:
             waiter.set_result(None)
+
+    def _pause_s(self) -> float | None:
+        """Seconds of the answer's Retry-After; None without it, or for a date."""
+        value = dict(self.headers).get(b"retry-after", b"")
+        return float(value) if value.isdigit() and len(value) < 6 else None
 
     def _fail(self, failure: EndpointFailed) -> None:
         if self._failure is None and not self.complete:

@@ -1,7 +1,7 @@
 """Sends a decided request to its endpoints, one after the other, until one answers."""
 
 import time
-from collections.abc import Iterable
+from collections.abc import Awaitable, Callable, Iterable
 from functools import lru_cache
 from typing import Final
 
@@ -15,9 +15,12 @@ from pointsman_edge.deciding.static_choice import EngineState, elsewhere
 from pointsman_edge.edge import Edge
 from pointsman_edge.sending.engine_tokens import token_edits
 from pointsman_edge.sending.header_edits import edited_headers
-from pointsman_edge.sending.missing_path import MISSING, MissingPath, is_json
+from pointsman_edge.sending.missing_path import MISSING as NO_PATH
+from pointsman_edge.sending.missing_path import MissingPath, is_json
 from pointsman_edge.sending.model_name import chosen_model, renaming
+from pointsman_edge.sending.moving_on import NO_TRIES, Tries, weight
 from pointsman_edge.sending.provider_book import outward
+from pointsman_edge.sending.retry_budget import RetryBudget, RetryBudgets
 from pointsman_edge.sending.unasked_usage import without_unasked_usage
 from pointsman_edge.taking_in.bodies import edited_body
 from pointsman_edge.taking_in.request_headers import OF_ONE_POOL
@@ -26,7 +29,8 @@ from pointsman_edge.telling.request_span import operation, server
 from pointsman_frontend.adapters.engine_client import Call, EngineClient, origin_of
 from pointsman_frontend.adapters.engine_connection import AnswerCutOff, EndpointFailed
 from pointsman_frontend.adapters.http_turn import Headers
-from pointsman_frontend.adapters.providers import UNSUPPORTED, Providers, final, is_external, refusal_of, told
+from pointsman_frontend.adapters.kept_answer import checked, error_of
+from pointsman_frontend.adapters.providers import Providers, final, is_external, refusal_of, told
 from pointsman_frontend.adapters.relay import (
     Answering,
     ResponseWriter,
@@ -38,11 +42,6 @@ from pointsman_frontend.adapters.relay import (
 from pointsman_frontend.domain.heads import ResponseHeaderRules, request_head
 from pointsman_runtime.telling.logs import Log
 from pointsman_runtime.telling.telemetry import NO_SPAN, Span
-
-RATIO: Final = 0.1
-"""Attempts earned by each request: at most 10 % of the request rate."""
-BURST: Final = 200.0
-"""Attempts that may be saved: the requests that one dying engine leaves behind at once."""
 
 _log = Log("engines")
 
@@ -58,37 +57,19 @@ class Outgoing(msgspec.Struct):
     """Path and query."""
     headers: Headers
     """For engines."""
+    decide_again: Callable[[], Awaitable[Decision | None]] | None = None
+    """Asks for another decision; None when there is none."""
 
 
+_ERROR: Final = 400
 _CUT_OFF: Final = "engine_cut_off"
 _JSON: Final = (b"content-type", b"application/json")
 _LEVEL: Final = b"x-pointsman-level"
 _ENDPOINT: Final = b"x-pointsman-endpoint"
 
 
-class RetryBudget:
-    """How many extra attempts an edge may make, so that retries don't multiply an overload: a token bucket that
-    requests fill and further attempts empty."""
-
-    def __init__(self, ratio: float = RATIO, burst: float = BURST) -> None:
-        self._ratio = ratio
-        self._burst = burst
-        self._saved = burst
-        self.requests = 0
-        """Requests that arrived since the last attempt was asked for."""
-
-    def spend(self) -> bool:
-        """Whether one more attempt may be made; takes it from the budget."""
-        self._saved = min(self._burst, self._saved + self._ratio * self.requests)
-        self.requests = 0
-        if self._saved < 1.0:
-            return False
-        self._saved -= 1.0
-        return True
-
-
 class Forwarder:
-    """Tries each endpoint of a decision at most once, and another one only before the first byte."""
+    """Tries each endpoint at most once, and another one only before the first byte."""
 
     def __init__(self, edge: Edge, engines: EngineClient, providers: Providers, *, tell_endpoint: bool) -> None:
         """`tell_endpoint`: name the worker that answers in a header."""
@@ -98,16 +79,16 @@ class Forwarder:
         self._tracing = edge.tracing
         self._tell_endpoint = tell_endpoint
         self._providers = providers
-        self._budget = RetryBudget()
+        self.budgets: Final = RetryBudgets()
         self._rules = ResponseHeaderRules()
 
     async def forward(self, request: Outgoing) -> None:
         """Have the request answered. Raises Refusal when no endpoint does."""
-        self._budget.requests += 1
-        decision = request.decision
+        budget = self.budgets.of(request.record.pool)
+        budget.requests += 1
+        decision, headers = request.decision, request.headers
         if decision.headers:
-            dropped = self._edge.metrics.drop_header_edit
-            request.headers = edited_headers(request.headers, decision.headers, dropped)
+            request.headers = edited_headers(headers, decision.headers, self._edge.metrics.drop_header_edit)
         endpoints = decision.endpoints
         left: list[ChosenEndpoint] = []
         following: ChosenEndpoint | None
@@ -118,18 +99,63 @@ class Forwarder:
             if not left:
                 raise Refusal(502, "The decision names no endpoint.", type=SERVER_ERROR, code="no_endpoint")
             following = left.pop(0)
-        failure: EndpointFailed | None = None
+        last: EndpointFailed | None = None
+        answered = following
+        """The endpoint of `last`."""
+        tries = NO_TRIES
         while following is not None:
-            later = await self._attempt(request, following, replaceable=bool(left))
-            if later is None:
+            failure = await self._attempt(request, following, tries, others=bool(left))
+            if failure is None:
                 return
-            if final(later):
-                left.clear()
-            following = left.pop(0) if left and (is_external(left[0]) or self._budget.spend()) else None
-            self._tell_failure(request.record, later, following)
-            # A fallback that doesn't support the request isn't the reason for its failure.
-            failure = later if failure is None or later.outcome != UNSUPPORTED else failure
-        raise refusal_of(failure) or _unanswered(failure, len(request.record.attempts))
+            if last is None or weight(failure.outcome, failure.status) >= weight(last.outcome, last.status):
+                last, answered = failure, following
+            tries = tries.after(failure.outcome, failure.status)
+            may_follow = tries.may_follow and not final(failure)
+            following = self._next(left, budget) if may_follow else None
+            self._tell_failure(request.record, failure, following)
+            if following is None and may_follow:
+                following = await self._decided_again(request, headers, budget)
+        await self._give_up(request, answered, last)
+
+    def _next(self, left: list[ChosenEndpoint], budget: RetryBudget) -> ChosenEndpoint | None:
+        """The endpoint to try next: the first one that hasn't failed lately; None when none is left, or the budget is
+        spent."""
+        if not left:
+            return None
+        following = next((each for each in left if not self._edge.avoided(each.worker)), left[0])
+        if not (is_external(following) or budget.spend()):
+            return None
+        left.remove(following)
+        return following
+
+    async def _decided_again(self, request: Outgoing, headers: Headers, budget: RetryBudget) -> ChosenEndpoint | None:
+        """An endpoint of a new decision, for a request whose endpoints have all failed while its pool has others.
+        `headers`: for engines, without a decision's."""
+        tried = {attempt.worker for attempt in request.record.attempts}
+        snapshot = self._edge.pools.get(request.record.pool)
+        if request.decide_again is None or snapshot is None or all(view.worker in tried for view in snapshot.workers):
+            return None
+        decide_again, request.decide_again = request.decide_again, None
+        if not budget.spend():
+            return None
+        decision = await decide_again()
+        if decision is None:
+            return None
+        following = next((each for each in decision.endpoints if each.worker not in tried), None)
+        if following is not None:
+            request.decision = decision
+            request.headers = edited_headers(headers, decision.headers, self._edge.metrics.drop_header_edit)
+        return following
+
+    async def _give_up(self, request: Outgoing, endpoint: ChosenEndpoint, failure: EndpointFailed | None) -> None:
+        """No endpoint answered: pass the engine's own error on. Raises Refusal if there is none."""
+        record = request.record
+        answer = None if failure is None else error_of(failure)
+        if answer is None:
+            raise refusal_of(failure) or _unanswered(failure, len(record.attempts))
+        record.worker = endpoint.worker
+        record.target = endpoint.target or request.decision.target
+        await self._relay(request, endpoint, answer, None)
 
     def _alternatives(self, request: Outgoing) -> list[ChosenEndpoint]:
         """An endpoint for each other model that may serve."""
@@ -139,9 +165,9 @@ class Forwarder:
         return [endpoint for endpoint in found if endpoint is not None]
 
     async def _attempt(
-        self, request: Outgoing, endpoint: ChosenEndpoint, *, replaceable: bool
+        self, request: Outgoing, endpoint: ChosenEndpoint, tries: Tries, *, others: bool
     ) -> EndpointFailed | None:
-        """Have one endpoint answer; the failure when it didn't."""
+        """Have one endpoint answer; the failure when it didn't. `others`: whether another one can be asked."""
         record, worker = request.record, endpoint.worker
         record.worker = worker
         if endpoint.target is not None:
@@ -156,16 +182,18 @@ class Forwarder:
         problem: str | None = "aborted"
         try:
             try:
-                call = _call(request, endpoint, span.traceparent, replaceable=replaceable)
+                call = _call(request, endpoint, span.traceparent, movable=others and not tries.started)
                 engine = await self._engines.send(call, request.record.policy.engine)
+                try:
+                    answer = engine if engine.status < _ERROR else await checked(engine, others=others)
+                    await self._relay(request, endpoint, answer, sent_at)
+                finally:
+                    self._engines.release(engine)
             except EndpointFailed as failure:
                 problem = failure.outcome
-                record.attempted(worker, failure.outcome, failure.status, time.monotonic() - sent_at)
+                took_s = time.monotonic() - sent_at
+                record.attempted(worker, failure.outcome, failure.status, took_s, reason=failure.detail)
                 return failure
-            try:
-                await self._relay(request, endpoint, engine, sent_at)
-            finally:
-                self._engines.release(engine)
             problem = None
         finally:
             self._load.ended(worker)
@@ -202,12 +230,15 @@ class Forwarder:
                 span.end(problem, error__type=problem)
         return None
 
-    async def _relay(self, request: Outgoing, endpoint: ChosenEndpoint, engine: Answering, sent_at: float) -> None:
+    async def _relay(
+        self, request: Outgoing, endpoint: ChosenEndpoint, engine: Answering, sent_at: float | None
+    ) -> None:
+        """Pass an answer on. `sent_at`: when its attempt began; None for a failed attempt, which is recorded."""
         record, decision, client = request.record, request.decision, request.client
         now = record.first_byte_at = time.monotonic()
         headers, content_type = self._rules.pass_on(engine.headers)
         stream = record.stream = is_stream(content_type)
-        if stream:
+        if stream and sent_at is not None:
             self._edge.events.started(record, endpoint.worker, now - sent_at)
         headers += _stamps(decision.level, endpoint.worker if self._tell_endpoint else None)
         target = endpoint.target or decision.target
@@ -217,7 +248,7 @@ class Forwarder:
         usage = record.tail = record.api.usage()
         if stream:
             relay, rewriting = relay_stream, without_unasked_usage(decision.body, name)
-        elif engine.status in MISSING:
+        elif engine.status in NO_PATH:
             relay, rewriting = (
                 relay_document,
                 MissingPath(engine.status, record.api, decision.model, name, anyway=not is_json(headers)),
@@ -227,7 +258,7 @@ class Forwarder:
             # Sounds and texts of APIs that pass as they are aren't waited for: clients play or show them as they come.
             whole = not record.api.passed or is_json(headers)
             relay, rewriting = relay_document if whole else relay_pieces, name
-        outcome = "answered"
+        outcome: str | None = "answered"
         try:
             await relay(engine, client, headers, usage, rewriting)
             record.end("ok" if engine.status < 500 else "engine_error", engine.status)
@@ -236,8 +267,12 @@ class Forwarder:
             if self._load.failed(endpoint.worker, time.monotonic()):
                 _log.warning("answer_cut_off", request_id=record.request_id, worker=endpoint.worker, reason=str(cut))
             await _end_cut_off(record, client, engine.status, str(cut))
+        except EndpointFailed:
+            outcome = None
+            raise
         finally:
-            record.attempted(endpoint.worker, outcome, engine.status, time.monotonic() - sent_at)
+            if outcome is not None and sent_at is not None:
+                record.attempted(endpoint.worker, outcome, engine.status, time.monotonic() - sent_at)
 
     def _begin_span(
         self, record: RequestRecord, traceparent: str | None, endpoint: ChosenEndpoint, target: Target
@@ -286,7 +321,7 @@ def _stamps(level: str, worker: str | None) -> Headers:
     return [level_header] if worker is None else [level_header, (_ENDPOINT, worker.encode("ascii", "replace"))]
 
 
-def _call(request: Outgoing, endpoint: ChosenEndpoint, traceparent: str | None, *, replaceable: bool) -> Call:
+def _call(request: Outgoing, endpoint: ChosenEndpoint, traceparent: str | None, *, movable: bool) -> Call:
     decision, record, headers, other = request.decision, request.record, request.headers, endpoint.target
     edits, held = decision.body, record.held
     body = b"" if held is None else held.current
@@ -309,7 +344,7 @@ def _call(request: Outgoing, endpoint: ChosenEndpoint, traceparent: str | None, 
         request_id=record.request_id,
         traceparent=traceparent,
     )
-    return Call(endpoint.worker, endpoint.url, head, body, replaceable)
+    return Call(endpoint.worker, endpoint.url, head, body, movable)
 
 
 async def _end_cut_off(record: RequestRecord, client: ResponseWriter, status: int, reason: str) -> None:
@@ -330,6 +365,7 @@ def _unanswered(last: EndpointFailed | None, tried: int) -> Refusal:
         return Refusal(504, message, type=SERVER_ERROR, code="engine_timeout")
     if last is not None and last.status == 503:
         message = f"{engine} could not take the request." if engine else f"{engines} could take the request."
-        return Refusal(503, message, type=SERVER_ERROR, code="engine_unavailable", retry_after_s=1.0)
+        pause_s = last.retry_after_s or 1.0
+        return Refusal(503, message, type=SERVER_ERROR, code="engine_unavailable", retry_after_s=pause_s)
     message = f"{engine} could not be reached, or broke off." if engine else f"{engines} could be reached and answered."
     return Refusal(502, message, type=SERVER_ERROR, code="engine_failed")

@@ -1,0 +1,75 @@
+"""An engine's error, kept while other endpoints are asked: the client gets it when none of them does better."""
+
+import asyncio
+from typing import Final
+
+from pointsman_edge.sending.moving_on import MISSING, failure_of, names_model
+from pointsman_frontend.adapters.engine_connection import AnswerCutOff, EndpointFailed, EngineConnection
+from pointsman_frontend.adapters.http_turn import Headers
+from pointsman_frontend.adapters.relay import WHOLE
+
+WITHIN_S: Final = 1.0
+"""Seconds that an error's body may take while another endpoint could answer."""
+_NOT_FOUND: Final = 404
+
+
+class KeptAnswer:
+    """A whole answer, as `Answering`."""
+
+    __slots__ = ("_unread", "complete", "headers", "status")
+
+    def __init__(self, status: int, headers: Headers, body: bytes) -> None:
+        self.status = status
+        self.headers = headers
+        self.complete = True
+        self._unread = body
+
+    async def read(self) -> bytes:
+        """As `Answering.read`."""
+        unread, self._unread = self._unread, b""
+        return unread
+
+
+class AnsweredError(EndpointFailed):
+    """An engine answered with an error that another endpoint may not have. `answer`: None if it didn't come whole."""
+
+    def __init__(self, outcome: str, status: int, answer: KeptAnswer | None) -> None:
+        super().__init__(outcome, f"answered {status}", status)
+        self.answer = answer
+
+
+async def checked(engine: EngineConnection, *, others: bool) -> KeptAnswer | EngineConnection:
+    """The answer of an engine whose status is an error's. `others`: whether another endpoint can be asked. Raises
+    AnsweredError for one that says more about the engine than about the request."""
+    status = engine.status
+    outcome = failure_of(status)
+    if outcome is None and status != _NOT_FOUND:
+        return engine
+    body = await _body(engine, WITHIN_S if others else None)
+    answer = None if body is None else KeptAnswer(status, engine.headers, body)
+    if outcome is None and body is not None and names_model(body):
+        outcome = MISSING
+    if outcome is None and answer is not None:
+        return answer
+    raise AnsweredError(outcome or MISSING, status, answer)
+
+
+async def _body(engine: EngineConnection, within_s: float | None) -> bytes | None:
+    """The body; None if it is too long, late, or cut off."""
+    pieces: list[bytes] = []
+    size = 0
+    try:
+        async with asyncio.timeout(within_s):
+            while data := await engine.read():
+                pieces.append(data)
+                size += len(data)
+                if size > WHOLE:
+                    return None
+    except (TimeoutError, AnswerCutOff):
+        return None
+    return b"".join(pieces)
+
+
+def error_of(failure: EndpointFailed) -> KeptAnswer | None:
+    """The engine's own error of a failed attempt, if it has one that a client can have."""
+    return failure.answer if isinstance(failure, AnsweredError) else None

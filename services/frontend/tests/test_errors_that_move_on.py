@@ -1,0 +1,203 @@
+"""An engine's error is a failed attempt: another engine answers, and the client sees an error only if all have one."""
+
+import asyncio
+import json
+from collections.abc import Awaitable, Callable
+
+import pytest
+
+from pointsman_contracts.pool import PoolSnapshot, WorkerView
+from pointsman_contracts.reply import ChosenEndpoint
+from pointsman_contracts.response import AttemptFailed, ResponseCompleted
+from pointsman_testing import builders, eventually
+from pointsman_testing.fake_stages import StartEdge
+from pointsman_testing.ports import free_port
+from pointsman_testing.raw_http import post, raw_request
+from pointsman_testing.scripted_engine import ANSWER, Received, ScriptedEngine
+
+CHAT = "/v1/chat/completions"
+BODY = b'{"model":"llama-8b","messages":[{"role":"user","content":"hello"}]}'
+NO_MODEL = b'{"error":{"message":"The model `llama-8b` does not exist.","type":"NotFoundError","code":404}}'
+WORDS = b'{"error":{"message":"CUDA out of memory","type":"InternalServerError"}}'
+
+
+def answering(
+    status: int, body: bytes = WORDS, more: str = "", kind: str = "application/json"
+) -> Callable[[Received], Awaitable[None]]:
+    """A script that answers every request with this error."""
+
+    async def answer(request: Received) -> None:
+        await request.answer(body, status=status, more=more, content_type=kind)
+
+    return answer
+
+
+MOVING = {
+    500: "failed", 501: "failed", 505: "failed", 520: "failed", 599: "failed",
+    429: "limited", 529: "limited", 401: "denied", 403: "denied",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("status", MOVING)
+async def test_an_engines_error_is_not_the_clients_while_another_engine_answers(
+    start_edge: StartEdge, status: int
+) -> None:
+    async with ScriptedEngine(answering(status)) as bad, ScriptedEngine() as good:
+        edge = await start_edge(bad.url, good.url)
+        answer = await raw_request(edge.url, post(CHAT, BODY))
+        assert (answer.status, answer.body, len(bad.received)) == (200, ANSWER, 1)
+    (failed,) = edge.events.of(AttemptFailed)
+    assert (failed.worker, failed.outcome, failed.status) == ("worker-1", MOVING[status], status)
+    assert failed.next_worker == "worker-2"
+    (done,) = edge.events.of(ResponseCompleted)
+    tried = [(each.worker, each.outcome, each.status, each.reason) for each in done.attempts]
+    assert tried == [("worker-1", MOVING[status], status, f"answered {status}"), ("worker-2", "answered", 200, "")]
+
+
+async def test_an_adapter_that_one_engine_lacks_is_served_by_another(start_edge: StartEdge) -> None:
+    async with ScriptedEngine(answering(404, NO_MODEL)) as bad, ScriptedEngine() as good:
+        edge = await start_edge(bad.url, good.url)
+        assert (await raw_request(edge.url, post(CHAT, BODY))).status == 200
+    assert [(each.outcome, each.status) for each in edge.events.of(AttemptFailed)] == [("missing", 404)]
+
+
+async def test_a_404_of_something_else_is_the_clients(start_edge: StartEdge) -> None:
+    words = b'{"error":{"message":"Response with id resp_1 not found."}}'
+    async with ScriptedEngine(answering(404, words)) as engine, ScriptedEngine() as other:
+        edge = await start_edge(engine.url, other.url)
+        answer = await raw_request(edge.url, post(CHAT, BODY))
+        assert (answer.status, answer.body, other.received) == (404, words, [])
+    assert edge.events.of(AttemptFailed) == []
+
+
+@pytest.mark.parametrize("status", [400, 413, 422])
+async def test_the_clients_own_error_is_asked_of_one_engine(start_edge: StartEdge, status: int) -> None:
+    async with ScriptedEngine(answering(status)) as engine, ScriptedEngine() as other:
+        edge = await start_edge(engine.url, other.url)
+        assert (await raw_request(edge.url, post(CHAT, BODY))).status == status
+        assert other.received == []
+
+
+@pytest.mark.parametrize("status", [500, 429, 529, 401, 403])
+async def test_when_all_engines_say_the_same_the_client_gets_their_words(start_edge: StartEdge, status: int) -> None:
+    script = answering(status, more="retry-after: 7\r\n")
+    async with ScriptedEngine(script) as first, ScriptedEngine(script) as second:
+        edge = await start_edge(first.url, second.url)
+        answer = await raw_request(edge.url, post(CHAT, BODY))
+        assert len(first.received) == len(second.received) == 1
+    assert (answer.status, answer.body, answer.header("retry-after")) == (status, WORDS, "7")
+    assert [each.next_worker for each in edge.events.of(AttemptFailed)] == ["worker-2", None]
+    (done,) = edge.events.of(ResponseCompleted)
+    assert (done.status, len(done.attempts), done.worker) == (status, 2, "worker-2")
+
+
+@pytest.mark.parametrize("status", [401, 403])
+async def test_what_may_be_the_clients_error_asks_two_engines_at_most(start_edge: StartEdge, status: int) -> None:
+    script = answering(status)
+    async with ScriptedEngine(script) as first, ScriptedEngine(script) as second, ScriptedEngine(script) as third:
+        edge = await start_edge(first.url, second.url, third.url)
+        assert (await raw_request(edge.url, post(CHAT, BODY))).status == status
+        assert [len(each.received) for each in (first, second, third)] == [1, 1, 0]
+
+
+async def test_an_engines_error_says_more_than_a_refused_connection(start_edge: StartEdge) -> None:
+    async with ScriptedEngine(answering(500)) as engine:
+        edge = await start_edge(engine.url, f"http://127.0.0.1:{free_port()}")
+        answer = await raw_request(edge.url, post(CHAT, BODY))
+    assert (answer.status, answer.body) == (500, WORDS)
+    (done,) = edge.events.of(ResponseCompleted)
+    assert (done.worker, [each.outcome for each in done.attempts]) == ("worker-1", ["failed", "refused"])
+
+
+async def test_the_only_engines_error_is_passed_on_and_counted_against_it(start_edge: StartEdge) -> None:
+    async with ScriptedEngine(answering(500)) as engine:
+        edge = await start_edge(engine.url)
+        for _ in range(2):
+            answer = await raw_request(edge.url, post(CHAT, BODY))
+            assert (answer.status, answer.body) == (500, WORDS)
+        assert engine.connections == 1
+    failed = edge.events.of(AttemptFailed)
+    assert [(each.outcome, each.status, each.next_worker) for each in failed] == [("failed", 500, None)] * 2
+    assert {each.outcome for each in edge.events.of(ResponseCompleted)} == {"engine_error"}
+
+
+async def test_an_error_whose_body_never_comes_keeps_no_request_from_another_engine(start_edge: StartEdge) -> None:
+    async def head_alone(request: Received) -> None:
+        await request.write(b"HTTP/1.1 500 Bad\r\ncontent-type: application/json\r\ncontent-length: 50\r\n\r\n")
+        await request.gone.wait()
+
+    async with ScriptedEngine(head_alone) as bad, ScriptedEngine() as good:
+        edge = await start_edge(bad.url, good.url)
+        assert (await raw_request(edge.url, post(CHAT, BODY))).body == ANSWER
+        await eventually(lambda: bad.received[0].gone.is_set())
+
+
+@pytest.mark.parametrize("cut", [True, False])
+async def test_a_request_is_started_twice_at_most(start_edge: StartEdge, cut: bool) -> None:
+    async def swallow(request: Received) -> None:
+        if cut:
+            request.cut()
+        await request.gone.wait()
+
+    async with ScriptedEngine(swallow) as first, ScriptedEngine(swallow) as second, ScriptedEngine(swallow) as third:
+        edge = await start_edge(first.url, second.url, third.url, config={"edge": {"first_byte_timeout": "100ms"}})
+        assert (await raw_request(edge.url, post(CHAT, BODY))).status == (502 if cut else 504)
+        assert [len(each.received) for each in (first, second, third)] == [1, 1, 0]
+
+
+async def test_a_request_that_may_break_engines_is_not_shown_to_all_of_them(start_edge: StartEdge) -> None:
+    engines = [ScriptedEngine(answering(500)) for _ in range(5)]
+    for engine in engines:
+        await engine.start()
+    edge = await start_edge(*(engine.url for engine in engines))
+    assert (await raw_request(edge.url, post(CHAT, BODY))).status == 500
+    assert sum(len(engine.received) for engine in engines) == 3
+    for engine in engines:
+        await engine.stop()
+
+
+async def test_an_engine_that_failed_lately_is_the_last_to_be_asked_again(start_edge: StartEdge) -> None:
+    async with ScriptedEngine(answering(500)) as one, ScriptedEngine(answering(503)) as two, ScriptedEngine() as good:
+        edge = await start_edge(one.url, two.url, good.url)
+        for _ in range(5):
+            assert (await raw_request(edge.url, post(CHAT, BODY))).status == 200
+        assert (len(one.received), len(two.received), len(good.received)) == (5, 1, 5)
+
+
+async def test_when_the_named_engines_fail_the_stages_are_asked_for_others(start_edge: StartEdge) -> None:
+    async with ScriptedEngine(answering(500)) as bad, ScriptedEngine() as good:
+        edge = await start_edge(bad.url)
+        views = tuple(WorkerView(worker=f"worker-{number}", url="http://x") for number in (1, 2))
+        edge.hear(PoolSnapshot(pool="llama-8b", source="c", sequence=1, at_ms=1, workers=views))
+        other = ChosenEndpoint(worker="worker-2", url=good.url)
+        first = ChosenEndpoint(worker="worker-1", url=bad.url)
+        edge.stages.reply = lambda request: builders.decision(
+            request.request_id, endpoints=(first,) if request.attempt == 1 else (first, other)
+        )
+        answer = await raw_request(edge.url, post(CHAT, BODY))
+        assert (answer.status, len(bad.received)) == (200, 1)
+    assert [request.attempt for request, _, _ in edge.stages.asked] == [1, 2]
+    (done,) = edge.events.of(ResponseCompleted)
+    assert [each.worker for each in done.attempts] == ["worker-1", "worker-2"]
+
+
+async def test_a_request_whose_pool_has_no_other_engine_is_decided_once(start_edge: StartEdge) -> None:
+    async with ScriptedEngine(answering(500)) as bad:
+        edge = await start_edge(bad.url)
+        view = WorkerView(worker="worker-1", url="http://x")
+        edge.hear(PoolSnapshot(pool="llama-8b", source="c", sequence=1, at_ms=1, workers=(view,)))
+        assert (await raw_request(edge.url, post(CHAT, BODY))).status == 500
+    assert len(edge.stages.asked) == 1
+
+
+async def test_a_stream_is_answered_by_another_engine_too(start_edge: StartEdge) -> None:
+    async def stream(request: Received) -> None:
+        await request.begin_stream()
+        await request.chunk(b"data: [DONE]\n\n")
+        await request.chunk(b"")
+
+    async with ScriptedEngine(answering(500)) as bad, ScriptedEngine(stream) as good:
+        edge = await start_edge(bad.url, good.url)
+        body = json.dumps({"model": "llama-8b", "stream": True, "messages": []}).encode()
+        answers = await asyncio.gather(*(raw_request(edge.url, post(CHAT, body)) for _ in range(5)))
+    assert {answer.status for answer in answers} == {200}

@@ -1,0 +1,88 @@
+"""Which failures move a request on to another endpoint before its first byte has left, and how far. Pure; for engines
+and providers alike.
+
+A status of 500 and above says as little about the request as a broken connection does, so another endpoint may answer.
+401, 403, and the 404 of a model or adapter may be the client's own error, or that of one engine: one other endpoint is
+asked, and its answer decides.
+"""
+
+import re
+from typing import Final, NamedTuple
+
+FAILED: Final = "failed"
+"""An answer that isn't one, or a connection that ended before the first byte. All outcomes are those of
+`pointsman_contracts.response.Attempt`."""
+LIMITED: Final = "limited"
+DENIED: Final = "denied"
+MISSING: Final = "missing"
+TIMEOUT: Final = "timeout"
+STALLED: Final = "stalled"
+
+STARTS: Final = 2
+"""Endpoints that may begin to work on one request. An endpoint that got the request and gave no status may have begun;
+one that refused the connection, or answered with an error, has not."""
+ERRORS: Final = 3
+"""Endpoints that may answer one request with an error of their own: the request itself may be what breaks them."""
+_BUSY: Final = 503
+_STARTING: Final = frozenset({FAILED, TIMEOUT, STALLED})
+_NAMES_MODEL: Final = re.compile(rb"model|adapter|lora", re.IGNORECASE)
+_OF_STATUS: Final = {
+    401: DENIED,
+    403: DENIED,
+    429: LIMITED,
+    **dict.fromkeys(range(300, 400), FAILED),
+    **dict.fromkeys(range(500, 1000), FAILED),
+    529: LIMITED,
+}
+"""3xx: a redirect would show the client an address that isn't for it. HTTP has nothing above 599 (RFC 9110, 15).
+529: "overloaded", as Anthropic's API uses it."""
+
+
+def failure_of(status: int) -> str | None:
+    """The outcome of an attempt that was answered with this status; None: the endpoint answered the request, if only
+    with the client's own error. For 404 see `names_model`."""
+    return _OF_STATUS.get(status)
+
+
+def names_model(body: bytes) -> bool:
+    """Whether the body of a 404 is about a model or an adapter. Engines that lack a path, or an object of the request,
+    name neither."""
+    return _NAMES_MODEL.search(body) is not None
+
+
+class Tries(NamedTuple):
+    """The failed attempts of one request, as far as they decide about a further one."""
+
+    started: int = 0
+    """Endpoints that may have begun to work on it."""
+    errors: int = 0
+    """Endpoints that answered with an error of their own, other than that they are busy."""
+    doubted: int = 0
+    """Endpoints that answered with an error that may be the client's own."""
+
+    def after(self, outcome: str, status: int | None) -> "Tries":
+        """With one more failed attempt."""
+        started, errors, doubted = self
+        if outcome in (DENIED, MISSING):
+            return Tries(started, errors, doubted + 1)
+        if status is None:
+            return Tries(started + (outcome in _STARTING), errors, doubted)
+        return Tries(started, errors + (outcome == FAILED and status != _BUSY), doubted)
+
+    @property
+    def may_follow(self) -> bool:
+        """Whether another endpoint may be asked."""
+        return self.started < STARTS and self.errors < ERRORS and self.doubted < 2
+
+
+NO_TRIES: Final = Tries()
+
+
+def weight(outcome: str, status: int | None) -> int:
+    """How much a failure says to the client, when every attempt failed. Of equal ones the last is told."""
+    if outcome == "unsupported":
+        # A fallback that doesn't support the request isn't the reason for its failure.
+        return 0
+    if status is None:
+        return 1
+    return 2 if outcome in (DENIED, MISSING) else 3
