@@ -5,13 +5,12 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequen
 from pathlib import Path
 from typing import Any
 
-import aiohttp
 import pytest
 import pytest_asyncio
-import yaml
 
 from pointsman_cli import envoy
-from pointsman_testing import Processes, eventually
+from pointsman_testing import Processes
+from pointsman_testing.envoy_process import start_envoy as start_envoy_process
 from pointsman_testing.stack import Stack, StackFactory
 
 StartEnvoy = Callable[..., Awaitable[str]]
@@ -62,23 +61,6 @@ async def start_envoy(module_processes: Processes, tmp_path_factory: pytest.Temp
         [listener] = document["static_resources"]["listeners"]
         chain = listener["filter_chains"][0]["filters"][0]["typed_config"]["http_filters"]
         chain[:1] = [*filters, chain[0], *behind]
-        (folder / "envoy.yaml").write_text(yaml.safe_dump(document))
-        admin = folder / "admin"
-        module_processes.start_command(
-            [
-                executable, "--config-path", str(folder / "envoy.yaml"), "--admin-address-path", str(admin),
-                "--use-dynamic-base-id", "--concurrency", "1", "--log-level", "warning",
-            ]
-        )  # fmt: skip
-        async with aiohttp.ClientSession() as http:
-
-            async def listening() -> str | None:
-                if not admin.exists() or not admin.read_text():
-                    return None
-                async with http.get(f"http://{admin.read_text().strip()}/listeners") as answer:
-                    name, _, address = (await answer.text()).strip().partition("::")
-                return f"http://{address}" if name == "gateway" and not address.endswith(":0") else None
-
-            return await eventually(listening, timeout=60)
+        return await start_envoy_process(module_processes, executable, document, folder)
 
     return start

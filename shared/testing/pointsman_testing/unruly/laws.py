@@ -1,0 +1,159 @@
+"""The laws that every cell of the matrix asserts. Pure: evidence in, broken laws out."""
+
+import re
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Final
+
+import msgspec
+
+from pointsman_testing.unruly.asking import PATIENCE_S, Asked
+from pointsman_testing.unruly.cells import Cell
+from pointsman_testing.unruly.engine import Work
+from pointsman_testing.unruly.rows import Kind
+
+LAWS: Final[dict[str, str]] = {
+    "L1": "No client sees an error while a good engine is there, except for answers already begun at the bad one.",
+    "L2": "The bad engine's share is at most trials within 5 s, and it has its share back within 10 s of being good.",
+    "L3": "With all engines bad alike, nothing is worse than passing requests through by round-robin.",
+    "L4": "No running work is ended by a signal; no request starts more than twice.",
+    "L5": "There is one ledger record and one completed event for each request.",
+    "L6": "`pointsman doctor` names the engine and why.",
+}
+LEARNT_S: Final = 5.0
+"""After this time a bad engine's share is at most trials."""
+BACK_S: Final = 10.0
+"""Within this time an engine that is good again has its share."""
+TRIALS_PER_S: Final = 1.0
+"""Most trial requests of one engine."""
+PROMPT_S: Final = 5.0
+"""With all engines bad alike, an error that an engine gives at once reaches the client within this time."""
+ROOM: Final = 0.05
+"""Part of the requests by which ours may be behind a round-robin's: each counts which of them are served."""
+
+
+class Evidence(msgspec.Struct):
+    """All that one cell left behind; times are of `time.monotonic()`."""
+
+    cell: Cell
+    bad_at: float
+    good_at: float
+    asked: Sequence[Asked]
+    work: Mapping[str, Sequence[Work]]
+    """By engine."""
+    back_s: float | None
+    """How long after `good_at` the engines had their share again; None: not within `BACK_S`."""
+    doctor: str
+    """Its output while the engines misbehaved."""
+    completed: Mapping[str, int]
+    """Completed events by request."""
+    ledger: Mapping[str, int]
+    """Ledger records by request."""
+
+
+def broken(evidence: Evidence) -> list[str]:
+    """Each broken law, with the figures that show it."""
+    found = [*_served(evidence), *_share(evidence), *_work(evidence), *_records(evidence), *_doctor(evidence)]
+    return sorted(found)
+
+
+def _served(evidence: Evidence) -> Iterator[str]:
+    cell, row = evidence.cell, evidence.cell.row
+    during = [one for one in evidence.asked if evidence.bad_at <= one.sent < evidence.good_at]
+    if cell.all_bad and (row.passes < 1 or row.restart_s is not None):
+        share = sum(one.whole for one in during) / max(1, len(during))
+        due = 0.0 if row.restart_s is not None else row.passes - ROOM
+        if share < due:
+            yield f"L3: {share:.0%} of {len(during)} served, round-robin {row.passes:.0%}; {_errors(during)}"
+        late = [one for one in during if not one.whole and one.took > PROMPT_S]
+        if late:
+            yield f"L3: {len(late)} of {len(during)} errors took over {PROMPT_S:g} s; {_errors(late)}"
+        others = [one for one in evidence.asked if one not in during and one.sent < evidence.bad_at - 0.5]
+    else:
+        others = evidence.asked
+    bad = set(cell.bad_workers)
+    begun_there = {
+        work.request for name, all_of_it in evidence.work.items() if name in bad for work in all_of_it if work.started
+    }
+    failed = [one for one in others if not one.whole and not (one.begun and one.request in begun_there)]
+    if failed:
+        law = "L3" if cell.all_bad else "L1"
+        yield f"{law}: {len(failed)} of {len(others)} clients failed; {_errors(failed)}"
+
+
+def _errors(asked: Sequence[Asked]) -> str:
+    """The most frequent statuses and one example."""
+    statuses = Counter(one.status for one in asked if not one.whole)
+    example = next((one for one in asked if not one.whole), None)
+    words = ", ".join(f"{count} × {status}" for status, count in statuses.most_common(4))
+    return f"{words}; e.g. {example.request} after {example.took:.1f} s: {example.problem[:160]}" if example else words
+
+
+def _share(evidence: Evidence) -> Iterator[str]:
+    cell, row = evidence.cell, evidence.cell.row
+    since, until = evidence.bad_at + LEARNT_S, evidence.good_at
+    if row.kind in (Kind.FAILS, Kind.LEAVES) and not cell.all_bad and until > since:
+        most = TRIALS_PER_S * (until - since) + 1
+        for name in cell.bad_workers:
+            got = sum(since <= work.began < until for work in evidence.work[name])
+            if got > most:
+                yield f"L2: {name} got {got} requests from 5 s to {until - evidence.bad_at:.0f} s; trials: {most:.0f}"
+    if evidence.back_s is None:
+        last = {name: sum(w.began > evidence.good_at for w in evidence.work[name]) for name in cell.place.workers}
+        yield f"L2: no share again within {BACK_S:g} s of being good; starts since then: {last}"
+
+
+def _work(evidence: Evidence) -> Iterator[str]:
+    cell = evidence.cell
+    every = [(name, work) for name, all_of_it in evidence.work.items() for work in all_of_it]
+    starts = Counter(work.request for _, work in every if work.started)
+    often = {request: count for request, count in starts.items() if count > 2}
+    if often:
+        yield f"L4: {len(often)} requests started more than twice, e.g. {next(iter(often.items()))}"
+    gave_up = {one.request for one in evidence.asked if one.took >= PATIENCE_S}
+    ended = [(name, work) for name, work in every if work.end == "aborted" and work.request not in gave_up]
+    if cell.row.only_signals and cell.row.restart_s is None:
+        if ended:
+            yield f"L4: {len(ended)} running requests aborted, e.g. {ended[0][1].request} at {ended[0][0]}"
+        return
+    good = [(name, work) for name, work in ended if name not in cell.bad_workers]
+    if good:
+        yield f"L4: {len(good)} requests aborted at good engines, e.g. {good[0][1].request} at {good[0][0]}"
+    if cell.row.kind is Kind.SLOW:
+        begun = [(name, work) for name, work in ended if work.first_byte is not None]
+        if begun:
+            yield f"L4: {len(begun)} begun answers aborted at a slow engine, e.g. {begun[0][1].request}"
+
+
+def _records(evidence: Evidence) -> Iterator[str]:
+    for what, counts in (("completed events", evidence.completed), ("ledger records", evidence.ledger)):
+        wrong = Counter(counts.get(one.request, 0) for one in evidence.asked)
+        wrong.pop(1, None)
+        if wrong:
+            example = next(one for one in evidence.asked if counts.get(one.request, 0) != 1)
+            words = ", ".join(f"{count} requests with {number}" for number, count in wrong.items())
+            yield f"L5: {what}: {words} of {len(evidence.asked)}, e.g. {example.request} (status {example.status})"
+
+
+def _doctor(evidence: Evidence) -> Iterator[str]:
+    row = evidence.cell.row
+    if not row.told:
+        return
+    for name in evidence.cell.bad_workers:
+        named = [finding for finding in findings(evidence.doctor) if re.search(rf"\b{name}\b", finding)]
+        if not named:
+            yield f"L6: doctor doesn't name {name}"
+        elif not any(re.search(row.told, finding, re.IGNORECASE) for finding in named):
+            yield f"L6: doctor names {name} without the reason ({row.told}): {named[0][:200]}"
+
+
+def findings(output: str) -> list[str]:
+    """The warnings and failures that doctor printed, each in one line with its advice."""
+    found: list[str] = []
+    for line in output.splitlines():
+        words = line.strip()
+        if words.startswith(("✓", "!", "✗")):
+            found.append(words)
+        elif words and found:
+            found[-1] += " " + words
+    return [finding for finding in found if not finding.startswith("✓")]

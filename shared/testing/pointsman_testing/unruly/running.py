@@ -1,0 +1,67 @@
+"""Runs many cells against one gateway: those of one pool one after the other, those of different pools at once."""
+
+import asyncio
+from collections.abc import Callable, Sequence
+from typing import Final
+
+import msgspec
+
+from pointsman_testing.unruly.cells import Cell
+from pointsman_testing.unruly.laws import Evidence, broken
+from pointsman_testing.unruly.trial import settled, trial
+from pointsman_testing.unruly.world import World
+
+TRIES: Final = 3
+"""A cell whose laws break while a process of the gateway gets no CPU time is tried again, so often in all."""
+
+
+class Verdict(msgspec.Struct):
+    """How one cell ended."""
+
+    cell: Cell
+    broken: list[str]
+    """Empty: all laws hold."""
+    evidence: Evidence
+    stood_still: list[str]
+    """Processes that got no CPU time for a while in each try: where laws are broken as well, nothing is decided."""
+
+    @property
+    def decided(self) -> bool:
+        """Whether the laws hold, or are broken on a machine that had time."""
+        return not (self.broken and self.stood_still)
+
+
+async def run(
+    world: World, cells: Sequence[Cell], at_once: int, tell: Callable[[Verdict], None] = lambda _: None
+) -> list[Verdict]:
+    """Try all these cells, so many at once, and `tell` of each as it ends."""
+    verdicts: list[Verdict] = []
+    turns = asyncio.Semaphore(at_once)
+
+    async def one_after_the_other(mine: Sequence[Cell]) -> None:
+        for cell in mine:
+            async with turns:
+                verdict = await _judged(world, cell)
+            verdicts.append(verdict)
+            tell(verdict)
+
+    by_place = {cell.place: [one for one in cells if one.place == cell.place] for cell in cells}
+    async with asyncio.TaskGroup() as group:
+        for mine in by_place.values():
+            group.create_task(one_after_the_other(mine))
+    return verdicts
+
+
+async def _judged(world: World, cell: Cell) -> Verdict:
+    verdict = None
+    for _ in range(TRIES):
+        evidence = await trial(world, cell)
+        last = max(one.sent + one.took for one in evidence.asked)
+        still = world.attendance.stood_still(evidence.asked[0].sent, last)
+        verdict = Verdict(cell, broken(evidence), evidence, still)
+        if evidence.back_s is None and not await settled(world, cell):
+            verdict.broken.append("L2: not even 30 s later")
+        if verdict.decided:
+            break
+    assert verdict is not None  # noqa: S101 - TRIES is positive
+    return verdict

@@ -1,0 +1,145 @@
+"""The gateway that the matrix is tried on: one set of services with both doors, and a pool of unruly engines for each
+place of the matrix."""
+
+import asyncio
+import contextlib
+from collections import Counter
+from collections.abc import AsyncGenerator, Callable, Iterable, Mapping, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+from urllib.parse import urlsplit
+
+import aiohttp
+from nats.aio.msg import Msg
+
+from pointsman_contracts.response import ResponseCompleted
+from pointsman_contracts.subjects import ANY, subject
+from pointsman_contracts.usage import UsageRecord
+from pointsman_testing.attendance import Attendance, attending
+from pointsman_testing.envoy_process import start_envoy
+from pointsman_testing.eventually import eventually
+from pointsman_testing.observer import Observer, observing
+from pointsman_testing.processes import Processes
+from pointsman_testing.stack import ServedPool, Stack, StackFactory
+from pointsman_testing.unruly.cells import Door, Place
+from pointsman_testing.unruly.fleet import Fleet, start_fleet
+
+_RECORDED_S: Final = 15.0
+"""Within this time the records of requests are there, or missing."""
+Address = tuple[str, int]
+
+
+class EnvoyOf(NamedTuple):
+    """The real Envoy: its executable, and its configuration before this adapter and these engines."""
+
+    executable: str
+    document: Callable[[Address, Sequence[Address]], Mapping[str, Any]]
+
+
+class World:
+    """A running gateway and its engines."""
+
+    def __init__(
+        self,
+        stack: Stack,
+        fleet: Fleet,
+        http: aiohttp.ClientSession,
+        doors: Mapping[Door, str],
+        attendance: Attendance,
+    ) -> None:
+        self.stack = stack
+        self.fleet = fleet
+        self.http = http
+        self.doors = doors
+        self.attendance = attendance
+        self.completed: Counter[str] = Counter()
+        """Completed events that were stored, by request."""
+        self.ledger: Counter[str] = Counter()
+        """Ledger records, by request."""
+        self._looking: asyncio.Task[str] | None = None
+        self._next_look: asyncio.Task[str] | None = None
+
+    async def keep_records(self, observer: Observer) -> None:
+        """Count what is in the streams of events and of usage, from now on."""
+
+        async def completed(message: Msg) -> None:
+            self.completed[ResponseCompleted.decode(message.data).request_id] += 1
+
+        async def charged(message: Msg) -> None:
+            self.ledger[UsageRecord.decode(message.data).request_id] += 1
+
+        for topic, stream, count in (
+            (subject(ResponseCompleted, ANY), "PM_EVENTS", completed),
+            (subject(UsageRecord, ANY), "PM_USAGE", charged),
+        ):
+            await observer.js.subscribe(topic, stream=stream, ordered_consumer=True, cb=count)
+
+    async def records(self, requests: Sequence[str]) -> tuple[dict[str, int], dict[str, int]]:
+        """Completed events and ledger records of each of these requests, once all are there or late."""
+        with contextlib.suppress(AssertionError):  # the laws say so
+            await eventually(
+                lambda: all(self.completed[one] and self.ledger[one] for one in requests), timeout=_RECORDED_S
+            )
+        return {one: self.completed[one] for one in requests}, {one: self.ledger[one] for one in requests}
+
+    async def doctor(self) -> str:
+        """What `pointsman doctor` says now. Cells that ask while it looks share the next look."""
+        if self._next_look is None:
+            self._next_look = asyncio.create_task(self._look(self._looking))
+        return await self._next_look
+
+    async def _look(self, before: "asyncio.Task[str] | None") -> str:
+        if before is not None and not before.done():
+            await asyncio.wait([before])
+        self._looking, self._next_look = self._next_look, None
+        _, said = await self.stack.command("doctor")
+        return said
+
+
+@asynccontextmanager
+async def gateway(
+    factory: StackFactory, folder: Path, places: Iterable[Place], envoy: EnvoyOf | None
+) -> AsyncGenerator[World]:
+    """A gateway with a pool for each of these places. `envoy`: None: without a door behind Envoy."""
+    wanted = list(places)
+    processes = Processes(folder)
+    async with AsyncExitStack() as exits:
+        exits.callback(processes.end_all)
+        http = await exits.enter_async_context(aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0)))
+        models = {worker: place.name for place in wanted for worker in place.workers}
+        fleet = await start_fleet(processes, http, models)
+        changes: dict[str, Any] = {
+            "pools": {
+                place.name: {
+                    "models": [place.name],
+                    "discovery": "static",
+                    "engines": [{"url": fleet.urls[worker], "name": worker} for worker in place.workers],
+                }
+                for place in wanted
+            },
+            "models": {place.name: {"pool": place.name} for place in wanted},
+            "profile-picker": {"use": "single", "profile": "standard"},
+            "profiles": {"standard": {"request": ["scheduler"]}},
+            "selectors": {},
+        }
+        served = ServedPool(models=tuple(place.name for place in wanted), loras=())
+        replicas = {"recorder": 1, "model-selector": 0}
+        stack = await exits.enter_async_context(
+            factory.start(
+                engines=0, replicas=replicas, changes=changes, stored=True, served=served, bundled=True, static=None
+            )
+        )
+        doors: dict[Door, str] = {"frontend": stack.door}
+        if envoy is not None:
+            adapter = processes.fork("pointsman-epp-adapter", env={**stack.env, "POINTSMAN_PORT": "0"})
+            await adapter.wait_ready()
+            listening = next(str(line["url"]) for line in adapter.log_lines() if line["event"] == "serving")
+            engines = [("127.0.0.1", urlsplit(url).port or 0) for url in fleet.urls.values()]
+            there = ("127.0.0.1", int(listening.rpartition(":")[2]))
+            doors["envoy"] = await start_envoy(processes, envoy.executable, envoy.document(there, engines), folder)
+        attendance = await exits.enter_async_context(attending(stack.nats.url))
+        observer = await exits.enter_async_context(observing(stack.nats.url))
+        world = World(stack, fleet, http, doors, attendance)
+        await world.keep_records(observer)
+        yield world
