@@ -62,7 +62,7 @@ def own(url: str, writes: GatheredWrites) -> Forward:
             request_id=ids.new(),
             traceparent=None,
         )
-        call = Call("w", url, head, body, replaceable=False)
+        call = Call("r", "w", url, head, body, movable=False)
         engine = await engines.send(call, LIMITS)
         try:
             await turn.start(engine.status, rules.pass_on(engine.headers)[0])

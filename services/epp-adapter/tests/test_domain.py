@@ -42,8 +42,10 @@ def test_any_engine_is_one_that_serves_a_configured_pool_with_the_least_to_do() 
     assert [each.worker for each in any_engine(CONFIG, pools, engines, Eligible())] == ["idle", "busy", "mine"]
     few = pool("p", view("failing"), view("mine"))
     assert [each.worker for each in any_engine(CONFIG, few, engines, Eligible())] == ["mine", "failing"]
+    draining = pool("p", view("left", state="draining"))
+    assert [each.worker for each in any_engine(CONFIG, draining, engines, Eligible())] == ["left"]
     with pytest.raises(Closed, match="No engine is known"):
-        any_engine(CONFIG, pool("p", view("left", state="draining")), engines, Eligible())
+        any_engine(CONFIG, pool("p", view("nowhere", url="")), engines, Eligible())
     with pytest.raises(Closed, match="that the proxy allows"):
         any_engine(CONFIG, few, engines, Eligible(subset=("10.0.0.1",)))
 

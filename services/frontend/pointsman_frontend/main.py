@@ -14,7 +14,6 @@ from pointsman_frontend.adapters.gathered_writes import GatheredWrites
 from pointsman_frontend.adapters.http_connection import bounded
 from pointsman_frontend.adapters.provider_client import ProviderClient
 from pointsman_frontend.adapters.providers import Providers
-from pointsman_frontend.handlers import Handlers
 from pointsman_frontend.settings import FrontendSettings
 from pointsman_runtime.service.health import HealthApp
 from pointsman_runtime.service.host import run
@@ -54,7 +53,7 @@ class Frontend:
             ),
             self.writes,
         )
-        self.handlers = Handlers(edge, self._engines)
+        edge.leave = self._engines.leave
 
     def tick(self) -> None:
         """Call every `TICK_S`."""
@@ -74,7 +73,7 @@ def build(service: Service[FrontendSettings]) -> None:
     settings = service.settings
     wiring = surroundings(service)
     frontend = Frontend(wiring.around, settings, service.health)
-    connect(service, wiring, frontend.edge, frontend.handlers.snapshot)
+    connect(service, wiring, frontend.edge, frontend.edge.snapshot)
 
     def bus() -> str | None:
         """Why the edge isn't ready for the bus's sake. Unlike other services, an edge that can decide alone is."""

@@ -78,10 +78,20 @@ async def start_edge() -> AsyncIterator[StartEdge]:
             if isinstance(message, PromptTokens):
                 frontend.edge.bodies.take_tokens(message)
             else:
-                frontend.handlers.snapshot(message)
+                frontend.edge.snapshot(message)
 
         ends.append(stop)
-        return EdgeUnderTest(server.url, stages, reviewers, events, hear, frontend.edge.open_requests, metric, stop)
+        return EdgeUnderTest(
+            server.url,
+            stages,
+            reviewers,
+            events,
+            hear,
+            frontend.edge.open_requests,
+            metric,
+            stop,
+            move=frontend.edge.move_requests,
+        )
 
     yield start
     for end in ends:

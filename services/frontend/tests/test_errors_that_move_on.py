@@ -8,9 +8,10 @@ import pytest
 
 from pointsman_contracts.pool import PoolSnapshot, WorkerView
 from pointsman_contracts.reply import ChosenEndpoint
-from pointsman_contracts.response import AttemptFailed, ResponseCompleted
+from pointsman_contracts.response import AttemptFailed, ResponseCompleted, ResponseStarted
+from pointsman_contracts.verdicts import MoveRequests
 from pointsman_testing import builders, eventually
-from pointsman_testing.fake_stages import StartEdge
+from pointsman_testing.fake_stages import EdgeUnderTest, StartEdge
 from pointsman_testing.ports import free_port
 from pointsman_testing.raw_http import post, raw_request
 from pointsman_testing.scripted_engine import ANSWER, Received, ScriptedEngine
@@ -201,3 +202,65 @@ async def test_a_stream_is_answered_by_another_engine_too(start_edge: StartEdge)
         body = json.dumps({"model": "llama-8b", "stream": True, "messages": []}).encode()
         answers = await asyncio.gather(*(raw_request(edge.url, post(CHAT, body)) for _ in range(5)))
     assert {answer.status for answer in answers} == {200}
+
+
+async def move(edge: EdgeUnderTest, *request_ids: str, avoid: tuple[str, ...] = ()) -> tuple[str, ...]:
+    """Have a scheduler say that `worker-1` makes no progress; returns the requests that left it."""
+    query = MoveRequests(pool="llama-8b", worker="worker-1", request_ids=request_ids, avoid=avoid, reason="it hangs")
+    return edge.move(query).request_ids
+
+
+async def test_a_request_leaves_an_engine_that_makes_no_progress_once(start_edge: StartEdge) -> None:
+    async def swallow(request: Received) -> None:
+        await request.gone.wait()
+
+    async def slow(request: Received) -> None:
+        await go_on.wait()
+        await request.answer(ANSWER)
+
+    go_on = asyncio.Event()
+    async with ScriptedEngine(swallow) as hung, ScriptedEngine() as unwell, ScriptedEngine(slow) as good:
+        edge = await start_edge(hung.url, unwell.url, good.url)
+        asked = asyncio.create_task(raw_request(edge.url, post(CHAT, BODY, "x-request-id: mine")))
+        other = asyncio.create_task(raw_request(edge.url, post(CHAT, BODY, "x-request-id: other")))
+        await eventually(lambda: len(hung.received) == 2)
+        assert await move(edge, "mine", "unknown", avoid=("worker-2",)) == ("mine",)
+        await eventually(lambda: good.received)
+        gone = next(each for each in hung.received if each.header("x-request-id") == "mine")
+        await eventually(gone.gone.is_set)
+        assert await move(edge, "mine") == ("mine",)
+        go_on.set()
+        assert (await asked).body == ANSWER
+        assert (len(hung.received), len(unwell.received), len(good.received)) == (2, 0, 1)
+        other.cancel()
+    (failed,) = [each for each in edge.events.of(AttemptFailed) if each.request_id == "mine"]
+    assert (failed.outcome, failed.status, failed.next_worker) == ("stalled", None, "worker-3")
+    done = next(each for each in edge.events.of(ResponseCompleted) if each.request_id == "mine")
+    assert [each.reason for each in done.attempts] == ["it hangs", ""]
+
+
+async def test_a_request_stays_where_it_has_begun_or_no_other_engine_is_known(start_edge: StartEdge) -> None:
+    async def stream(request: Received) -> None:
+        await request.begin_stream()
+        await request.chunk(b"data: {}\n\n")
+        await go_on.wait()
+        await request.chunk(b"data: [DONE]\n\n")
+        await request.chunk(b"")
+
+    async def slow(request: Received) -> None:
+        await go_on.wait()
+        await request.answer(ANSWER)
+
+    go_on = asyncio.Event()
+    async with ScriptedEngine(stream) as streaming, ScriptedEngine(slow) as only, ScriptedEngine() as other:
+        begun = await start_edge(streaming.url, other.url)
+        alone = await start_edge(only.url)
+        asked = [
+            asyncio.create_task(raw_request(edge.url, post(CHAT, BODY, "x-request-id: mine")))
+            for edge in (begun, alone)
+        ]
+        await eventually(lambda: begun.events.of(ResponseStarted) and only.received)
+        assert [await move(edge, "mine") for edge in (begun, alone)] == [(), ()]
+        go_on.set()
+        assert [answer.status for answer in await asyncio.gather(*asked)] == [200, 200]
+        assert other.received == []

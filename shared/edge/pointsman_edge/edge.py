@@ -2,7 +2,7 @@
 
 import asyncio
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
 from typing import Final, Protocol
 
@@ -13,6 +13,7 @@ from pointsman_contracts.pool import PoolSnapshot
 from pointsman_contracts.presence import OpenRequests, OpenRequestsQuery
 from pointsman_contracts.subjects import ANY
 from pointsman_contracts.timing import ROLLOUT_LOOK_S
+from pointsman_contracts.verdicts import MovedRequests, MoveRequests
 from pointsman_core.pool_table import PoolTable
 from pointsman_edge.credentials.provider_credentials import Credentials
 from pointsman_edge.deciding.decider import BusStages, Decider, EngineLoad, Stages, UnusableStages
@@ -20,12 +21,14 @@ from pointsman_edge.deciding.model_catalogue import ModelCatalogue
 from pointsman_edge.deciding.policy import EdgePolicy, compile_policy
 from pointsman_edge.reviewing.response_stages import ResponseStages
 from pointsman_edge.reviewing.reviewers import Reviewers, StageReviewers
+from pointsman_edge.sending.moving_on import STALLED
 from pointsman_edge.sending.provider_book import ProviderBook
 from pointsman_edge.taking_in.bodies import HeldBodies
 from pointsman_edge.taking_in.request_headers import HeaderRules, RequestIds
 from pointsman_edge.taking_in.trust import TrustedProxies
 from pointsman_edge.telling.event_publisher import EventBus, EventPublisher
 from pointsman_edge.telling.metrics import EdgeMetrics
+from pointsman_edge.telling.request_record import RequestRecord
 from pointsman_edge.telling.stored_responses import StoredResponses
 from pointsman_runtime.configuring.settings import ServiceSettings
 from pointsman_runtime.journey.journey_client import JourneyClient
@@ -69,11 +72,16 @@ class EdgeOptions:
     """The worker beside this edge, which its requests prefer."""
 
 
+Leave = Callable[[str, Collection[str], str], Iterable[str]]
+"""Worker, ids of requests, and reason; the ids of those that left it."""
+
+
 class OpenRequest(Protocol):
     """A request that hasn't ended."""
 
     due: float
     """Monotonic time at which it has taken too long."""
+    record: RequestRecord
 
     def overdue(self) -> None:
         """End the request, which has taken too long."""
@@ -107,6 +115,8 @@ class Edge:
         self.providers: Final = ProviderBook(Credentials())
         self.response_stages: Final = ResponseStages(around.instance, around.reviewers, self.bodies, self.events)
         self.responses: Final = StoredResponses()
+        self.leave: Leave = _stay
+        """Ends the attempts of requests at a worker. An edge that doesn't send its requests itself can't."""
         self.all_ended: asyncio.Event | None = None
         """Set once no request is open, after `drained` has begun."""
         if options.own_worker is not None:
@@ -121,6 +131,21 @@ class Edge:
     def open_requests(self, query: OpenRequestsQuery) -> OpenRequests:
         """Answer which of the requests in the query haven't ended."""
         return OpenRequests(request_ids=tuple(each for each in query.request_ids if each in self.open))
+
+    def move_requests(self, query: MoveRequests) -> MovedRequests:
+        """Send requests elsewhere that wait at a worker which makes no progress."""
+        now = time.monotonic()
+        for worker in query.avoid:
+            self.load.failed(worker, now)
+        moved = {each for each in query.request_ids if self._moved_off(query.worker, each)}
+        moved.update(self.leave(query.worker, frozenset(query.request_ids), query.reason))
+        return MovedRequests(request_ids=tuple(each for each in query.request_ids if each in moved))
+
+    def _moved_off(self, worker: str, request_id: str) -> bool:
+        request = self.open.get(request_id)
+        return request is not None and any(
+            attempt.worker == worker and attempt.outcome == STALLED for attempt in request.record.attempts
+        )
 
     def boot_of(self, pool: str, worker: str) -> str:
         """The `boot_id` of a worker; empty if it isn't known."""
@@ -152,6 +177,11 @@ class Edge:
                 _log.warning("requests_left_open", count=len(self.open))
         await self.response_stages.drained()
         self.events.flush()
+
+
+def _stay(worker: str, request_ids: Collection[str], reason: str) -> Iterable[str]:
+    del worker, request_ids, reason
+    return ()
 
 
 @dataclass(frozen=True)
@@ -194,6 +224,7 @@ def connect(
     edge.metrics.read("abandoned", "Requests whose holder fell silent, sent again", lambda: client.abandoned)
     bus.listen(PoolSnapshot, snapshot, ANY, keep="latest")
     service.events.handle(OpenRequestsQuery, edge.open_requests, edge.instance)
+    service.events.handle(MoveRequests, edge.move_requests, edge.instance)
     service.journeys.hold_bodies(edge.instance, edge.bodies.of)
     bus.answer(ContentQuery, edge.bodies.answer, edge.instance)
     bus.answer(ContentEdits, edge.bodies.edit, edge.instance)

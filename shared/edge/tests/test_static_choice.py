@@ -17,6 +17,7 @@ from pointsman_edge.deciding.static_choice import (
     Eligible,
     EngineState,
     StaticChoice,
+    best_standing,
     choose,
     model_names,
     static_policy,
@@ -269,3 +270,21 @@ def test_attempts_are_counted_and_failures_forgotten() -> None:
     assert load_.avoided("a", 100.0 + AVOIDED_S / 2)
     assert not load_.avoided("a", 100.0 + AVOIDED_S)
     assert not load_.avoided("b", 100.0)
+
+
+def test_a_pool_whose_engines_all_fail_a_signal_is_still_served() -> None:
+    def standing(**states: tuple[str, str]) -> list[str]:
+        views = [
+            WorkerView(worker=name, url=f"http://{name}", state=state, verdict=verdict)
+            for name, (state, verdict) in states.items()
+        ]
+        return [view.worker for view in best_standing(views)]
+
+    everything = {"drains": ("draining", ""), "silent": ("silent", ""), "ill": ("serving", "ejected")}
+    assert standing(**everything, well=("serving", "")) == ["well"]
+    assert standing(**everything, lacks=("serving", "lacking")) == ["lacks"]
+    assert standing(**everything) == ["ill"]
+    del everything["ill"]
+    assert standing(**everything, late=("not_ready", "")) == ["silent", "late"]
+    assert standing(drains=("draining", "")) == ["drains"]
+    assert standing() == []

@@ -13,6 +13,7 @@ from pointsman_contracts.presence import OpenRequests, OpenRequestsQuery
 from pointsman_contracts.reply import Answer, ChosenEndpoint, Decision, Rejection
 from pointsman_contracts.response import ResponseCompleted
 from pointsman_contracts.response_stage import ResponseReview, Verdict
+from pointsman_contracts.verdicts import MovedRequests, MoveRequests
 from pointsman_runtime.bus.errors import BusDisconnected, BusError
 from pointsman_testing import builders
 from pointsman_testing.eventually import eventually
@@ -150,6 +151,8 @@ class EdgeUnderTest:
     """Sum over the samples of a metric, by its exposed name."""
     stop: Callable[[], Awaitable[None]] = field(repr=False)
     """The effect of SIGTERM on its HTTP side."""
+    move: Callable[[MoveRequests], MovedRequests] = field(kw_only=True)
+    """Has the edge move requests off an engine."""
 
 
 StartEdge = Callable[..., Awaitable[EdgeUnderTest]]

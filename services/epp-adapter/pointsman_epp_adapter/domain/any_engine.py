@@ -5,7 +5,14 @@ from collections.abc import Iterable, Mapping
 from pointsman_contracts.pool import PoolSnapshot, WorkerView
 from pointsman_contracts.reply import ChosenEndpoint
 from pointsman_core.config import Config
-from pointsman_edge.deciding.static_choice import ENDPOINTS, Eligible, EngineState, NoEndpoints, outside_subset
+from pointsman_edge.deciding.static_choice import (
+    ENDPOINTS,
+    Eligible,
+    EngineState,
+    NoEndpoints,
+    best_standing,
+    outside_subset,
+)
 
 
 def any_engine(
@@ -15,12 +22,12 @@ def any_engine(
     eligible: Eligible,
     model: str | None = None,
 ) -> tuple[ChosenEndpoint, ...]:
-    """The serving engines of all pools (those with `model`, if one is given), fewest own attempts first.
+    """The engines of all pools (those with `model`, if one is given) that serve, or else all: fewest own attempts first.
 
     Raises NoEndpoints if none is known.
     """
     found = sorted(
-        eligible.of(_serving(pools.values(), config, model)),
+        best_standing(eligible.of(_engines(pools.values(), config, model))),
         key=lambda view: (engines.avoided(view.worker), engines.open_on(view.worker), view.running + view.waiting),
     )
     if not found and eligible.subset is not None:
@@ -30,13 +37,11 @@ def any_engine(
     return tuple(ChosenEndpoint(worker=view.worker, url=view.url) for view in found[:ENDPOINTS])
 
 
-def _serving(pools: Iterable[PoolSnapshot], config: Config, model: str | None) -> list[WorkerView]:
+def _engines(pools: Iterable[PoolSnapshot], config: Config, model: str | None) -> list[WorkerView]:
     return [
         view
         for snapshot in pools
         if snapshot.pool in config.pools
         for view in snapshot.workers
-        if view.url
-        and view.state == "serving"
-        and (model is None or not view.models or model in (*view.models, *view.loras))
+        if view.url and (model is None or not view.models or model in (*view.models, *view.loras))
     ]

@@ -3,6 +3,7 @@
 import asyncio
 import ssl
 import time
+from collections.abc import Collection
 from functools import lru_cache
 from typing import Final
 from urllib.parse import urlsplit
@@ -48,6 +49,7 @@ def origin_of(url: str) -> Origin:
 class Call(msgspec.Struct, frozen=True, gc=False):
     """One request to one endpoint."""
 
+    request_id: str
     worker: str
     url: str
     """Base URL of the endpoint."""
@@ -114,17 +116,17 @@ class EngineClient:
             else:
                 connection.close()
 
-    def leave(self, worker: str, reason: str) -> int:
-        """This engine makes no progress: end the attempts there that wait for their first byte and that another
-        endpoint may take. Returns how many were ended."""
-        left = [
-            connection
+    def leave(self, worker: str, request_ids: Collection[str], reason: str) -> list[str]:
+        """The worker makes no progress: end the attempts of these requests there that wait for their first byte and
+        that another endpoint may take. Returns the ids of those that were ended."""
+        left = {
+            connection: call.request_id
             for connection, call in self._busy.items()
-            if call.worker == worker and call.movable and not connection.answering
-        ]
+            if call.worker == worker and call.request_id in request_ids and call.movable and not connection.answering
+        }
         for connection in left:
             connection.leave(reason)
-        return len(left)
+        return list(left.values())
 
     def sweep(self) -> None:
         """End attempts that have been silent, and close connections that were idle, for too long.

@@ -344,7 +344,7 @@ def _call(request: Outgoing, endpoint: ChosenEndpoint, traceparent: str | None, 
         request_id=record.request_id,
         traceparent=traceparent,
     )
-    return Call(endpoint.worker, endpoint.url, head, body, movable)
+    return Call(record.request_id, endpoint.worker, endpoint.url, head, body, movable)
 
 
 async def _end_cut_off(record: RequestRecord, client: ResponseWriter, status: int, reason: str) -> None:

@@ -274,10 +274,23 @@ def _workers(config: Config, target: Target, pools: Mapping[str, PoolSnapshot], 
     able = [
         view
         for view in eligible.of(snapshot.workers)
-        if view.url and view.state != "draining" and (not view.models or target.model in (*view.models, *view.loras))
+        if view.url and (not view.models or target.model in (*view.models, *view.loras))
     ]
-    # The snapshot may be old: if none is serving in it, trying one is better than refusing.
-    return [view for view in able if view.state == "serving"] or able
+    return best_standing(able)
+
+
+_STANDING: Final = {"serving": 0, "draining": 2}
+_UNWELL: Final = frozenset({"ejected", "suspect"})
+
+
+def best_standing(views: Iterable[WorkerView]) -> list[WorkerView]:
+    """The engines that serve and that schedulers find well; while there is none, those that serve; then the ones that
+    can't be heard, for a snapshot may be old or wrong about all of them; last those that drain."""
+    by_standing: dict[tuple[int, bool], list[WorkerView]] = {}
+    for view in views:
+        standing = _STANDING.get(view.state, 1), view.verdict in _UNWELL
+        by_standing.setdefault(standing, []).append(view)
+    return by_standing[min(by_standing)] if by_standing else []
 
 
 def model_names(config: Config, pools: Mapping[str, PoolSnapshot]) -> list[str]:
