@@ -22,7 +22,7 @@ def any_engine(
     eligible: Eligible,
     model: str | None = None,
 ) -> tuple[ChosenEndpoint, ...]:
-    """The engines of all pools (those with `model`, if one is given) that serve, or else all: fewest own attempts first.
+    """The engines of all pools, or those with `model`: the ones that serve, or else all; fewest own attempts first.
 
     Raises NoEndpoints if none is known.
     """
