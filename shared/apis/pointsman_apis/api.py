@@ -89,8 +89,8 @@ class Api:
     end: Callable[[], StreamEnd]
     error: Callable[[Refusal], bytes] = openai_error
     """The body of an error."""
-    error_event: Callable[[str, str], bytes] = openai_error_event
-    """The last event of a stream that fails, made of a message and a code. Clients raise it; no `[DONE]` follows."""
+    error_event: Callable[[Refusal], bytes] = openai_error_event
+    """The last event of a stream that fails. Clients raise it; no `[DONE]` follows."""
     request_id_header: bytes | None = None
     """A second header for the request id, which the API's clients read."""
 

@@ -7,9 +7,8 @@ import math
 import re
 from typing import Final
 
-import orjson
-
 from pointsman_apis.streams import event
+from pointsman_core.lenient_json import write
 from pointsman_core.refusal import Refusal
 
 SERVER_ERROR: Final = "server_error"
@@ -33,12 +32,12 @@ _UNSAFE: Final = re.compile(r"[^\x20-\x7e]+")
 
 def openai_error(refusal: Refusal) -> bytes:
     """The body of OpenAI's errors."""
-    return _document(refusal.message, refusal.type, refusal.param, refusal.code)
+    return write({"error": _openai(refusal, refusal.code)})
 
 
 def anthropic_error(refusal: Refusal) -> bytes:
     """The body of Anthropic's errors."""
-    return _anthropic(refusal.status, refusal.message, refusal.code)
+    return write(_anthropic(refusal, refusal.code))
 
 
 def error_headers(refusal: Refusal) -> list[tuple[bytes, bytes]]:
@@ -52,32 +51,35 @@ def error_headers(refusal: Refusal) -> list[tuple[bytes, bytes]]:
     return headers
 
 
-def openai_error_event(message: str, code: str) -> bytes:
+def openai_error_event(refusal: Refusal) -> bytes:
     """As `Api.error_event`, for streams of choices."""
-    return event(_document(message, SERVER_ERROR, None, code))
+    return event(write({"error": _openai(refusal, refusal.told_code)}))
 
 
-def anthropic_error_event(message: str, code: str) -> bytes:
+def anthropic_error_event(refusal: Refusal) -> bytes:
     """As `Api.error_event`, for Anthropic's API."""
-    return event(_anthropic(500, message, code), "error")
+    return event(write(_anthropic(refusal, refusal.told_code)), "error")
 
 
-def response_error_event(message: str, code: str) -> bytes:
+def response_error_event(refusal: Refusal) -> bytes:
     """As `Api.error_event`, for `/v1/responses`: the API's own error event, with the member by which OpenAI's clients
     recognise an error."""
-    error = {"message": message, "type": SERVER_ERROR, "param": None, "code": code}
-    return event(
-        orjson.dumps({"type": "error", "code": code, "message": message, "param": None, "error": error}), "error"
-    )
+    error = _openai(refusal, refusal.told_code)
+    members = {name: error[name] for name in ("code", "message", "param")}
+    return event(write({"type": "error", **members, "error": error}), "error")
 
 
-def _document(message: str, kind: str, param: str | None, code: str | None) -> bytes:
-    return orjson.dumps({"error": {"message": message, "type": kind, "param": param, "code": code}})
+def _openai(refusal: Refusal, code: str | None) -> dict[str, object]:
+    error: dict[str, object] = {"message": refusal.message, "type": refusal.type, "param": refusal.param, "code": code}
+    return {**refusal.more, **error} if refusal.more else error
 
 
-def _anthropic(status: int, message: str, code: str | None) -> bytes:
+def _anthropic(refusal: Refusal, code: str | None) -> dict[str, object]:
+    status = refusal.status
     kind = _ANTHROPIC.get(status) or ("invalid_request_error" if status < 500 else "api_error")
-    error: dict[str, object] = {"type": kind, "message": message}
-    if code is not None:
-        error["details"] = {"error_code": code}
-    return orjson.dumps({"type": "error", "error": error})
+    error: dict[str, object] = {"type": kind, "message": refusal.message}
+    details = {"error_code": code, "param": refusal.param, **(refusal.more or {})}
+    details = {name: value for name, value in details.items() if value is not None}
+    if details:
+        error["details"] = details
+    return {"type": "error", "error": error}

@@ -3,6 +3,7 @@
 https://html.spec.whatwg.org/multipage/server-sent-events.html
 """
 
+import codecs
 import re
 from collections.abc import Mapping, Sequence
 from typing import Final, cast
@@ -24,6 +25,8 @@ _SPLIT: Final = 2
 _DONE_DATA: Final = b"[DONE]"
 DONE: Final = b"data: [DONE]\n\n"
 """Ends OpenAI's streams of choices."""
+KEEP_ALIVE: Final = b": keep-alive\n\n"
+"""A comment, which every client ignores."""
 _WITHOUT_TEXT: Final = re.compile(
     rb"event: ?[\w.-]{0,64}|id: ?[\w.:-]{0,128}|retry:[ 0-9]{0,10}|:[ A-Za-z.-]{0,64}|data"
 )
@@ -97,6 +100,14 @@ class StreamEvent:
         kept = [line for line in self.raw.splitlines() if line and not line.startswith(b"data:")]
         return b"\n".join((*kept, b"data: " + orjson.dumps(self.document), b"", b""))
 
+    @property
+    def comments(self) -> bytes:
+        """The comments of an event without data, as an event; empty where it has none."""
+        if self.data:
+            return b""
+        lines = [line for line in self.raw.splitlines() if line.startswith(b":")]
+        return b"\n".join((*lines, b"", b"")) if lines else b""
+
 
 class WholeEvents:
     """Holds the bytes of an event until its end has come. All others leave as they came.
@@ -147,10 +158,11 @@ class WholeEvents:
 class EventSplitter:
     """Cuts a stream into events, however its bytes arrive."""
 
-    __slots__ = ("_whole",)
+    __slots__ = ("_begun", "_whole")
 
     def __init__(self) -> None:
         self._whole = WholeEvents(longest=None)
+        self._begun = False
 
     @property
     def size(self) -> int:
@@ -162,7 +174,11 @@ class EventSplitter:
         whole = self._whole.feed(data)
         events: list[StreamEvent] = []
         start = 0
-        for end in _END.finditer(whole):
+        if not self._begun and whole:
+            self._begun = True
+            # A byte order mark may come first, and isn't part of the first event.
+            start = len(codecs.BOM_UTF8) if whole.startswith(codecs.BOM_UTF8) else 0
+        for end in _END.finditer(whole, start):
             events.append(StreamEvent(whole[start : end.end()]))
             start = end.end()
         if start < len(whole):
@@ -173,6 +189,8 @@ class EventSplitter:
     def rest(self) -> list[StreamEvent]:
         """The event that the stream ends within; none where it ends with a whole event."""
         left = self._whole.rest()
+        if not self._begun:
+            left = left.removeprefix(codecs.BOM_UTF8)
         return [StreamEvent(left)] if left else []
 
 

@@ -37,7 +37,7 @@ def test_an_error_elsewhere_is_openais(api: str) -> None:
 
 @pytest.mark.parametrize("api", ["chat.completions", "completions", "responses", "messages"])
 def test_a_stream_that_breaks_off_ends_with_one_event_that_its_clients_raise(api: str) -> None:
-    *name, data, end, rest = named(api).error_event("why", "it").decode().split("\n")
+    *name, data, end, rest = named(api).error_event(Refusal(502, "why", code="it")).decode().split("\n")
     assert (end, rest) == ("", "")
     document = json.loads(data.removeprefix("data: "))
     assert document["error"]["message"] == "why"

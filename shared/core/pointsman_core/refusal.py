@@ -1,5 +1,6 @@
 """The end of a request, raised by domain code and plugins. Handlers turn it into a `Rejection` for the edge."""
 
+from collections.abc import Mapping
 from typing import Final
 
 _OF_STATUS: Final[dict[int, tuple[str, str]]] = {
@@ -20,8 +21,8 @@ class Refusal(Exception):
     """The request ends here. `message` is for the client: the problem and its remedy, never prompt text.
 
     `status` is 400 to 599; `type` and `code` are OpenAI's error type and code, by default those of the status; `param`
-    names the field at fault. `detail` is for operators: more than `message` has, or another system's words, which may
-    quote the prompt.
+    names the field at fault; `more` has further members of the error, as a provider worded them. `detail` is for
+    operators: more than `message` has, or another system's words, which may quote the prompt.
     """
 
     def __init__(
@@ -35,6 +36,7 @@ class Refusal(Exception):
         retry_after_s: float | None = None,
         dropped_reason: str | None = None,
         detail: str | None = None,
+        more: Mapping[str, object] | None = None,
     ) -> None:
         super().__init__(detail or message)
         self.status = status
@@ -46,6 +48,7 @@ class Refusal(Exception):
         self.retry_after_s = retry_after_s
         self.dropped_reason = dropped_reason
         self.detail = detail or message
+        self.more = more
 
     @property
     def told_code(self) -> str:

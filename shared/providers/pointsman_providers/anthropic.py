@@ -11,7 +11,8 @@ from pointsman_providers.chat_messages import ChatText, Image, Part, ToolCall, T
 from pointsman_providers.chat_request import Chat, Tool, read_chat
 from pointsman_providers.exchange import ProviderCall, ProviderQuestion
 from pointsman_providers.kind import ProviderKind
-from pointsman_providers.openai import Passed, unsupported
+from pointsman_providers.openai import unsupported
+from pointsman_providers.passed_answer import Passed
 
 VERSION: Final = "2023-06-01"
 _PATH: Final = MESSAGES.path
@@ -31,7 +32,7 @@ class Anthropic:
         """As `Format.call`."""
         headers = {"anthropic-version": VERSION}
         if question.api == MESSAGES.name:
-            return ProviderCall(_PATH, headers, question.body, Passed(question.asked))
+            return ProviderCall(_PATH, headers, question.body, Passed(question))
         if question.api not in _APIS:
             raise unsupported(question.api, _WHO, _APIS)
         chat = read_chat(question.body, _WHO, extras=("top_k",))

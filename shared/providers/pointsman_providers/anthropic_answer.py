@@ -5,12 +5,11 @@ from typing import Final
 
 from pydantic import JsonValue
 
-from pointsman_apis.streams import StreamEvent
+from pointsman_apis.streams import KEEP_ALIVE, StreamEvent
 from pointsman_contracts.response import Usage, token_count
 from pointsman_providers import chat_answer
-from pointsman_providers.chat_answer import Chunks, Heading
-from pointsman_providers.chat_messages import ToolCall
-from pointsman_providers.errors import BrokenAnswer, json_object
+from pointsman_providers.chat_answer import AnswerCall, Chunks, Heading, arguments_text
+from pointsman_providers.errors import BrokenAnswer, document, no_answer
 from pointsman_providers.exchange import ProviderQuestion, StreamReader
 from pointsman_providers.provider_events import ProviderEvents
 
@@ -35,28 +34,32 @@ class Messages:
         self._question = question
         self._include_usage = include_usage
         self.usage: Usage | None = None
+        self.output_known = False
+        """Whether the output's tokens were read last."""
 
     def whole(self, body: bytes) -> bytes:
         """As `Answer.whole`."""
-        message = json_object(body)
+        message = document(body).fields
         texts: list[str] = []
         thoughts: list[str] = []
-        calls: list[ToolCall] = []
+        calls: list[AnswerCall] = []
         blocks = message.get("content")
-        for block in blocks if isinstance(blocks, list) else []:
+        if not isinstance(blocks, list):
+            raise no_answer(message, "content")
+        for block in blocks:
             match block:
                 case {"type": "text", "text": str(text)}:
                     texts.append(text)
                 case {"type": "thinking", "thinking": str(text)}:
                     thoughts.append(text)
-                case {"type": "tool_use", "id": str(identity), "name": str(name), "input": dict(arguments)}:
-                    calls.append(ToolCall(identity, name, arguments))
+                case {"type": "tool_use", "name": str(name), **call}:
+                    calls.append(AnswerCall(_text(call.get("id")), name, arguments_text(call.get("input"))))
                 case _:
                     continue  # kinds that only a request in Anthropic's own words can ask for
         self.count(message.get("usage"))
         finish = FINISH.get(str(message.get("stop_reason")), "stop")
         heading = self.heading(message)
-        return chat_answer.document(heading, "".join(texts), "".join(thoughts), calls, finish, self.usage)
+        return chat_answer.document(heading, "".join(texts), "".join(thoughts), calls, finish, self.reported)
 
     def stream(self) -> StreamReader:
         """As `Answer.stream`."""
@@ -80,13 +83,24 @@ class Messages:
         )
         fresh = token_count(usage.get("input_tokens"))
         # `input_tokens` are those after the last cache breakpoint; OpenAI's `prompt_tokens` are all.
-        prompt = None if fresh is None else fresh + (cached or 0) + (written or 0)
+        prompt = 0 if fresh is None else fresh + (cached or 0) + (written or 0)
         output = token_count(usage.get("output_tokens"))
+        # The last event may repeat the prompt's count as zero, and a count that can't be read is none.
         self.usage = Usage(
-            prompt_tokens=before.prompt_tokens if prompt is None else prompt,
+            prompt_tokens=prompt or before.prompt_tokens,
             completion_tokens=before.completion_tokens if output is None else output,
             cached_tokens=before.cached_tokens if cached is None else cached,
         )
+        self.output_known = output is not None
+
+    @property
+    def reported(self) -> Usage | None:
+        """The usage for the client; None where a part of it isn't known."""
+        return self.usage if self.output_known and self.usage is not None and self.usage.prompt_tokens else None
+
+
+def _text(value: JsonValue) -> str:
+    return value if isinstance(value, str) else ""
 
 
 class _MessageStream:
@@ -94,47 +108,92 @@ class _MessageStream:
         self._answer = answer
         self._chunks = chunks
         self._events = ProviderEvents()
-        self._finish = "stop"
-        self._ended = False
+        self._finish: str | None = None
+        """OpenAI's reason, once the provider has given one."""
+        self.ended = False
+
+    @property
+    def begun(self) -> bool:
+        """As `StreamReader.begun`."""
+        return self._chunks.begun
+
+    @property
+    def finished(self) -> bool:
+        """As `StreamReader.finished`."""
+        return self._finish is not None
 
     def feed(self, data: bytes) -> bytes:
         return b"".join(map(self._translate, self._events.feed(data)))
 
     def end(self) -> bytes:
-        rest = b"".join(map(self._translate, self._events.end()))
-        if not self._ended:
+        rest = b""
+        try:
+            rest = b"".join(map(self._translate, self._events.end()))
+        except BrokenAnswer:
+            if self._finish is None:
+                raise
+        if self.ended:
+            return rest
+        if self._finish is None:
             raise BrokenAnswer("the stream ended early")
-        return rest
+        return rest + self._end()
+
+    def _end(self) -> bytes:
+        self.ended = True
+        return self._chunks.finish(self._finish or "stop") + self._chunks.done(self._answer.reported)
 
     def _translate(self, each: StreamEvent) -> bytes:
+        if self.ended:
+            return b""
+        data = each.data.strip()
+        if not data or data == b"[DONE]":  # some services with this API end streams as OpenAI does
+            return each.comments
+        message = document(data).fields
+        if each.name == "error":
+            raise no_answer(message, "type")
         chunks = self._chunks
-        message = json_object(each.data)
+        block = message.get("index")
         match message:
             case {"type": "message_start", "message": dict(began)}:
                 chunks.heading = self._answer.heading(began)
                 self._answer.count(began.get("usage"))
-            case {
-                "type": "content_block_start",
-                "content_block": {"type": "tool_use", "id": str(i), "name": str(name)},
-            }:
-                return chunks.call(i, name)
-            case {"type": "content_block_delta", "delta": {"type": "text_delta", "text": str(text)}}:
-                return chunks.text(text)
-            case {"type": "content_block_delta", "delta": {"type": "thinking_delta", "thinking": str(text)}}:
-                return chunks.reasoning(text)
-            case {"type": "content_block_delta", "delta": {"type": "input_json_delta", "partial_json": str(text)}}:
-                return chunks.arguments(text)
+            case {"type": "content_block_start", "content_block": dict(begins)}:
+                return self._begin(block, begins)
+            case {"type": "content_block_delta", "delta": dict(delta)}:
+                return self._go_on(block, delta)
             case {"type": "content_block_stop"}:
-                return chunks.call_ends()
+                return chunks.call_ends(block)
             case {"type": "message_delta", "delta": dict(delta)}:
                 reason = delta.get("stop_reason")
-                self._finish = FINISH.get(str(reason), "stop")
+                if reason is not None:
+                    self._finish = FINISH.get(str(reason), "stop")
                 self._answer.count(message.get("usage"))
             case {"type": "message_stop"}:
-                self._ended = True
-                return chunks.finish(self._finish) + chunks.done(self._answer.usage)
-            case {"type": "error"}:
-                raise BrokenAnswer("the provider ended the stream with an error")
+                return self._end()
+            case {"type": "ping"}:
+                return KEEP_ALIVE
             case _:
-                pass  # pings, signatures, and what may come: the API may add kinds of events
+                pass  # signatures, and what may come: the API may add kinds of events
         return b""
+
+    def _begin(self, block: JsonValue, begins: dict[str, JsonValue]) -> bytes:
+        match begins:
+            case {"type": "tool_use", "name": str(name)}:
+                return self._chunks.call(block, _text(begins.get("id")), name, begins.get("input"))
+            case {"type": "text", "text": str(text)}:
+                return self._chunks.text(text)
+            case {"type": "thinking", "thinking": str(text)}:
+                return self._chunks.reasoning(text)
+            case _:
+                return b""
+
+    def _go_on(self, block: JsonValue, delta: dict[str, JsonValue]) -> bytes:
+        match delta:
+            case {"type": "text_delta", "text": str(text)}:
+                return self._chunks.text(text)
+            case {"type": "thinking_delta", "thinking": str(text)}:
+                return self._chunks.reasoning(text)
+            case {"type": "input_json_delta", "partial_json": str(text)}:
+                return self._chunks.arguments(block, text)
+            case _:
+                return b""

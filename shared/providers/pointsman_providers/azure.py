@@ -11,7 +11,8 @@ from pointsman_apis.responses import RESPONSES
 from pointsman_core.config import Provider
 from pointsman_providers.exchange import ProviderCall, ProviderQuestion
 from pointsman_providers.kind import ProviderKind, bearer
-from pointsman_providers.openai import PATHS, Passed, unsupported
+from pointsman_providers.openai import PATHS, unsupported
+from pointsman_providers.passed_answer import Passed
 
 
 class Azure:
@@ -32,7 +33,7 @@ class Azure:
         else:
             deployment = quote(question.model, safe="")
             path = f"/openai/deployments/{deployment}{path}?api-version={quote(self._version, safe='')}"
-        return ProviderCall(path, {}, question.body, Passed(question.asked))
+        return ProviderCall(path, {}, question.body, Passed(question))
 
 
 _JWT: Final = "eyJ"

@@ -6,11 +6,12 @@ from typing import TYPE_CHECKING, Final, cast
 from pydantic import JsonValue
 
 from pointsman_contracts.response import Usage, token_count
+from pointsman_core import lenient_json
 from pointsman_providers import chat_answer
-from pointsman_providers.chat_answer import Chunks, Heading
-from pointsman_providers.chat_messages import ToolCall
-from pointsman_providers.errors import BrokenAnswer, json_object
+from pointsman_providers.chat_answer import AnswerCall, Chunks, Heading, arguments_text
+from pointsman_providers.errors import BrokenAnswer, document, no_answer
 from pointsman_providers.exchange import ProviderQuestion, StreamReader
+from pointsman_providers.reported_error import read_error, status_of
 
 if TYPE_CHECKING:
     from botocore.eventstream import EventStreamMessage
@@ -38,31 +39,33 @@ class Converse:
         self._heading = Heading(f"chatcmpl-{question.request_id}", question.now_s, question.asked)
         self._include_usage = include_usage
         self.usage: Usage | None = None
+        self.reported: Usage | None = None
+        """The usage for the client; None where a part of it isn't known."""
 
     def whole(self, body: bytes) -> bytes:
         """As `Answer.whole`."""
-        answer = json_object(body)
+        answer = document(body).fields
         texts: list[str] = []
         thoughts: list[str] = []
-        calls: list[ToolCall] = []
+        calls: list[AnswerCall] = []
         match answer:
             case {"output": {"message": {"content": list(blocks)}}}:
                 pass
             case _:
-                raise BrokenAnswer("no message")
+                raise no_answer(answer, "output")
         for block in blocks:
             match block:
                 case {"text": str(text)}:
                     texts.append(text)
                 case {"reasoningContent": {"reasoningText": {"text": str(text)}}}:
                     thoughts.append(text)
-                case {"toolUse": {"toolUseId": str(identity), "name": str(name), "input": dict(arguments)}}:
-                    calls.append(ToolCall(identity, name, arguments))
+                case {"toolUse": {"name": str(name), **call}}:
+                    calls.append(AnswerCall(_text(call.get("toolUseId")), name, arguments_text(call.get("input"))))
                 case _:
                     continue  # kinds that only a request in Bedrock's own words can ask for
         self.count(answer.get("usage"))
         finish = FINISH.get(str(answer.get("stopReason")), "stop")
-        return chat_answer.document(self._heading, "".join(texts), "".join(thoughts), calls, finish, self.usage)
+        return chat_answer.document(self._heading, "".join(texts), "".join(thoughts), calls, finish, self.reported)
 
     def stream(self) -> StreamReader:
         """As `Answer.stream`."""
@@ -73,11 +76,16 @@ class Converse:
         if not isinstance(usage, dict):
             return
         fresh, output = token_count(usage.get("inputTokens")), token_count(usage.get("outputTokens"))
-        if fresh is None or output is None:
-            return
         read = token_count(usage.get("cacheReadInputTokens")) or 0
         written = token_count(usage.get("cacheWriteInputTokens")) or 0
-        self.usage = Usage(prompt_tokens=fresh + read + written, completion_tokens=output, cached_tokens=read)
+        prompt = 0 if fresh is None else fresh + read + written
+        # A count that can't be read is none.
+        self.usage = Usage(prompt_tokens=prompt, completion_tokens=output or 0, cached_tokens=read)
+        self.reported = None if fresh is None or output is None else self.usage
+
+
+def _text(value: JsonValue) -> str:
+    return value if isinstance(value, str) else ""
 
 
 class _ConverseStream:
@@ -90,7 +98,17 @@ class _ConverseStream:
         self._chunks = chunks
         self._buffer = EventStreamBuffer()
         self._stopped = False
-        self._done = False
+        self.ended = False
+
+    @property
+    def begun(self) -> bool:
+        """As `StreamReader.begun`."""
+        return self._chunks.begun
+
+    @property
+    def finished(self) -> bool:
+        """As `StreamReader.finished`."""
+        return self._stopped
 
     def feed(self, data: bytes) -> bytes:
         from botocore.eventstream import ParserError
@@ -104,30 +122,52 @@ class _ConverseStream:
     def end(self) -> bytes:
         if not self._stopped:
             raise BrokenAnswer("the stream ended early")
-        return b"" if self._done else self._chunks.done(self._answer.usage)
+        return b"" if self.ended else self._end()
+
+    def _end(self) -> bytes:
+        self.ended = True
+        return self._chunks.done(self._answer.reported)
 
     def _translate(self, message: "EventStreamMessage") -> bytes:
+        if self.ended:
+            return b""
         headers = cast("Fields", message.headers)
+        payload = cast("bytes", message.payload)
         if headers.get(":message-type") != "event":
-            raise BrokenAnswer(f"the provider ended the stream with {headers.get(':exception-type', 'an error')}")
+            raise _error(headers, payload)
         chunks = self._chunks
-        match headers.get(":event-type"), json_object(cast("bytes", message.payload)):
-            case "contentBlockStart", {"start": {"toolUse": {"toolUseId": str(identity), "name": str(name)}}}:
-                return chunks.call(identity, name)
+        fields = document(payload).fields
+        block = fields.get("contentBlockIndex")
+        match headers.get(":event-type"), fields:
+            case "contentBlockStart", {"start": {"toolUse": {"name": str(name), **call}}}:
+                return chunks.call(block, _text(call.get("toolUseId")), name, call.get("input"))
             case "contentBlockDelta", {"delta": {"text": str(text)}}:
                 return chunks.text(text)
             case "contentBlockDelta", {"delta": {"reasoningContent": {"text": str(text)}}}:
                 return chunks.reasoning(text)
             case "contentBlockDelta", {"delta": {"toolUse": {"input": str(text)}}}:
-                return chunks.arguments(text)
+                return chunks.arguments(block, text)
             case "contentBlockStop", _:
-                return chunks.call_ends()
-            case "messageStop", fields:
+                return chunks.call_ends(block)
+            case "messageStop", fields if not self._stopped:
                 self._stopped = True
                 return chunks.finish(FINISH.get(str(fields.get("stopReason")), "stop"))
             case "metadata", fields:
-                self._done = True
                 self._answer.count(fields.get("usage"))
-                return chunks.done(self._answer.usage)
+                # It may come before the end of the message.
+                return self._end() if self._stopped else b""
             case _:
                 return b""  # the beginning, and kinds of events that may come
+
+
+def _error(headers: Fields, payload: bytes) -> BrokenAnswer:
+    """For a message that is an exception or an error."""
+    kind = headers.get(":exception-type") or headers.get(":error-code")
+    try:
+        value, _ = lenient_json.read(payload)
+    except ValueError:
+        value = None
+    error = read_error(value)
+    if isinstance(kind, str):
+        error = error._replace(kind=kind, status=status_of(kind) or error.status)
+    return BrokenAnswer(f"the provider ended the stream with {kind or 'an error'}", error)

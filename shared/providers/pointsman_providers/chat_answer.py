@@ -4,10 +4,11 @@ from collections.abc import Sequence
 from typing import Final, NamedTuple
 
 import orjson
+from pydantic import JsonValue
 
 from pointsman_apis.streams import DONE, event
 from pointsman_contracts.response import Usage
-from pointsman_providers.chat_messages import ToolCall
+from pointsman_core.lenient_json import write
 
 
 class Heading(NamedTuple):
@@ -18,24 +19,34 @@ class Heading(NamedTuple):
     model: str
 
 
+class AnswerCall(NamedTuple):
+    """A tool call in an answer."""
+
+    id: str
+    name: str
+    arguments: str
+    """JSON."""
+
+
 def document(
-    heading: Heading, text: str, reasoning: str, calls: Sequence[ToolCall], finish_reason: str, usage: Usage | None
+    heading: Heading, text: str, reasoning: str, calls: Sequence[AnswerCall], finish_reason: str, usage: Usage | None
 ) -> bytes:
     """A `chat.completion` with one choice."""
     message: dict[str, object] = {"role": "assistant", "content": text or (None if calls else ""), "refusal": None}
     if reasoning:
         message["reasoning_content"] = reasoning
     if calls:
+        finish_reason = "tool_calls" if finish_reason == "stop" else finish_reason
         message["tool_calls"] = [
             {
-                "id": call.id,
+                "id": call.id or f"call_{number}",
                 "type": "function",
-                "function": {"name": call.name, "arguments": orjson.dumps(call.arguments).decode()},
+                "function": {"name": call.name, "arguments": call.arguments},
             }
-            for call in calls
+            for number, call in enumerate(calls)
         ]
     choice = {"index": 0, "message": message, "logprobs": None, "finish_reason": finish_reason}
-    return orjson.dumps(
+    return write(
         {
             "id": heading.id,
             "object": "chat.completion",
@@ -47,6 +58,18 @@ def document(
     )
 
 
+class _Call:
+    """A tool call whose arguments come in pieces, as a whole at its beginning, or not at all."""
+
+    __slots__ = ("given", "number", "open")
+
+    def __init__(self, number: int, given: str) -> None:
+        self.number = number
+        self.given = given
+        """The arguments that came with its beginning; they count if no others come."""
+        self.open = True
+
+
 class Chunks:
     """Writes the chunks of one answer. The role goes out with the first content, so that an error before it is still
     an answer that never began."""
@@ -54,38 +77,50 @@ class Chunks:
     def __init__(self, heading: Heading, *, include_usage: bool) -> None:
         self.heading: Heading = heading
         self._include_usage: Final = include_usage
-        self._begun = False
-        self._calls = -1
-        self._bare = False
+        self.begun = False
+        """Something of the answer has gone out."""
+        self._calls: dict[object, _Call] = {}
+        """By the blocks that they are."""
 
     def text(self, text: str) -> bytes:
         """A piece of the answer's text."""
-        return self._chunk({"content": text})
+        return self._chunk({"content": text}) if text else b""
 
     def reasoning(self, text: str) -> bytes:
         """A piece of the reasoning."""
-        return self._chunk({"reasoning_content": text})
+        return self._chunk({"reasoning_content": text}) if text else b""
 
-    def call(self, identity: str, name: str) -> bytes:
-        """A tool call begins."""
-        self._calls += 1
-        self._bare = True
+    def call(self, block: object, identity: str, name: str, given: JsonValue = None) -> bytes:
+        """The tool call that a block is begins. `given`: its arguments, if they come with it."""
+        number = len(self._calls)
+        call = self._calls[block] = _Call(number, arguments_text(given))
         function = {"name": name, "arguments": ""}
-        entry = {"index": self._calls, "id": identity, "type": "function", "function": function}
+        entry = {"index": call.number, "id": identity or f"call_{number}", "type": "function", "function": function}
         return self._chunk({"tool_calls": [entry]})
 
-    def arguments(self, text: str) -> bytes:
-        """A piece of the call's arguments."""
-        self._bare = self._bare and not text
-        return self._chunk({"tool_calls": [{"index": self._calls, "function": {"arguments": text}}]}) if text else b""
+    def arguments(self, block: object, text: str) -> bytes:
+        """A piece of the arguments of a block's call; of the last one that began, if the provider doesn't say of
+        which."""
+        call = self._calls.get(block) or (next(reversed(self._calls.values()), None) if block is None else None)
+        if call is None or not text:
+            return b""
+        call.given = ""
+        return self._arguments(call, text)
 
-    def call_ends(self) -> bytes:
-        """A tool call without arguments still has JSON for them."""
-        return self.arguments("{}") if self._bare else b""
+    def call_ends(self, block: object) -> bytes:
+        """The block is complete. A call without arguments still has JSON for them."""
+        call = self._calls.get(block)
+        if call is None or not call.open:
+            return b""
+        call.open = False
+        return self._arguments(call, call.given) if call.given else b""
 
     def finish(self, reason: str) -> bytes:
         """The answer is complete."""
-        return self._chunk({}, reason)
+        rest = b"".join(map(self.call_ends, list(self._calls)))
+        # Some services say `end_turn` of an answer that calls tools.
+        reason = "tool_calls" if self._calls and reason == "stop" else reason
+        return rest + self._chunk({}, reason)
 
     def done(self, usage: Usage | None) -> bytes:
         """The end of the stream."""
@@ -93,12 +128,15 @@ class Chunks:
             return DONE
         return event(orjson.dumps({**self._head(), "choices": [], "usage": _usage(usage)})) + DONE
 
+    def _arguments(self, call: _Call, text: str) -> bytes:
+        return self._chunk({"tool_calls": [{"index": call.number, "function": {"arguments": text}}]})
+
     def _chunk(self, delta: dict[str, object], reason: str | None = None) -> bytes:
-        if not self._begun:
-            self._begun = True
+        if not self.begun:
+            self.begun = True
             delta = {"role": "assistant", **({} if "content" in delta else {"content": ""}), **delta}
         choice = {"index": 0, "delta": delta, "logprobs": None, "finish_reason": reason}
-        return event(orjson.dumps({**self._head(), "choices": [choice]}))
+        return event(write({**self._head(), "choices": [choice]}))
 
     def _head(self) -> dict[str, object]:
         heading = self.heading
@@ -108,6 +146,13 @@ class Chunks:
             "created": heading.created,
             "model": heading.model,
         }
+
+
+def arguments_text(given: JsonValue) -> str:
+    """Arguments as OpenAI writes them: JSON in a text. Some services send them so, or none."""
+    if isinstance(given, str):
+        return given or "{}"
+    return write({} if given is None else given).decode()
 
 
 def _usage(usage: Usage) -> dict[str, object]:

@@ -1,16 +1,22 @@
 """Translates a provider's errors into OpenAI's shape, with the right status for the client."""
 
-from typing import Final
+from collections.abc import Mapping
+from typing import Final, NamedTuple, cast
 
-import orjson
 from pydantic import JsonValue
 
+from pointsman_core import lenient_json
 from pointsman_core.refusal import Refusal
+from pointsman_providers.reported_error import ProviderError, error_in, read_error
 
 SERVER_ERROR: Final = "server_error"
+CUT_OFF: Final = "engine_cut_off"
 CREDENTIAL: Final = "provider_credential"
-"""Code of a refusal that only the gateway's operator can mend."""
-LONGEST_MESSAGE: Final = 2000
+"""Code of the refusal where the provider rejects the gateway's credential."""
+NO_CREDENTIAL: Final = "provider_credential_missing"
+"""Code of the refusal where the gateway has none."""
+OPERATORS: Final = frozenset({CREDENTIAL, NO_CREDENTIAL})
+"""Codes of refusals that only the gateway's operator can mend."""
 
 _CLIENTS: Final = frozenset({400, 404, 413, 422})
 """Statuses of errors that the client can correct."""
@@ -20,18 +26,42 @@ _LATE: Final = frozenset({408, 504})
 
 
 class BrokenAnswer(Exception):
-    """The provider stopped within its answer, or sent what isn't one. The message has no content of the answer."""
+    """The provider stopped within its answer, or sent what isn't one. The message has no content of the answer.
+
+    `error` is the error that the provider sent in place of an answer, or of its rest.
+    """
+
+    def __init__(self, detail: str, error: ProviderError | None = None) -> None:
+        super().__init__(detail)
+        self.error = error
 
 
-def json_object(body: bytes) -> dict[str, JsonValue]:
-    """The body of a provider's answer. Raises BrokenAnswer when it isn't a JSON object."""
+class Document(NamedTuple):
+    """A JSON object of an answer, and whether orjson writes it as it came."""
+
+    fields: dict[str, JsonValue]
+    strict: bool
+
+
+def document(body: bytes, *, begun: bool = False) -> Document:
+    """The body of a provider's answer, or the data of an event, read as clients read it. Raises BrokenAnswer when it
+    isn't a JSON object, or is an error. `begun`: the API's own last event of a response that failed passes."""
     try:
-        document: JsonValue = orjson.loads(body)
-    except orjson.JSONDecodeError:
+        value, strict = lenient_json.read(body)
+    except ValueError:
         raise BrokenAnswer("not JSON") from None
-    if not isinstance(document, dict):
+    error = error_in(value)
+    if error is not None and not (begun and isinstance(value, dict) and "response" in value):
+        raise BrokenAnswer(f"an error in place of an answer: {error.kind or error.status}", error)
+    if not isinstance(value, dict):
         raise BrokenAnswer("not a JSON object")
-    return document
+    return Document(cast("dict[str, JsonValue]", value), strict)
+
+
+def no_answer(fields: Mapping[str, JsonValue], lacks: str) -> BrokenAnswer:
+    """For a document without the member that every answer of its API has."""
+    error = read_error(fields)
+    return BrokenAnswer(f"a document without `{lacks}`", error if error.message else None)
 
 
 def is_clients(status: int) -> bool:
@@ -41,15 +71,17 @@ def is_clients(status: int) -> bool:
 
 def attempt_outcome(status: int) -> str:
     """As `Attempt.outcome`, of one that was answered with this status, which isn't 2xx."""
-    return "limited" if status == 429 else "timeout" if status in _LATE else "failed"
+    return "limited" if status in (429, 529) else "timeout" if status in _LATE else "failed"
 
 
 def explained(provider: str, status: int, body: bytes, retry_after_s: float | None = None) -> Refusal:
     """The client's error for a provider's error. `retry_after_s`: the pause that the provider asks for."""
     if status in _CLIENTS:
-        message, code = _words(body)
-        detail = f"The provider '{provider}' refused the request with status {status}."
-        return Refusal(status, message or detail, code=code or "provider_refused", detail=detail)
+        try:
+            value, _ = lenient_json.read(body)
+        except ValueError:
+            value = None
+        return _refused(provider, read_error(value, status))
     if status == 429:
         return Refusal(
             429,
@@ -82,21 +114,42 @@ def explained(provider: str, status: int, body: bytes, retry_after_s: float | No
     )
 
 
-def _words(body: bytes) -> tuple[str, str | None]:
-    """Message and code of an error document: OpenAI's, Anthropic's, Google's (also as a list of one) or AWS's."""
-    try:
-        document: JsonValue = orjson.loads(body)
-    except orjson.JSONDecodeError:
-        return "", None
-    if isinstance(document, list) and document:
-        document = document[0]
-    if not isinstance(document, dict):
-        return "", None
-    error = document.get("error")
-    inner = error if isinstance(error, dict) else document
-    message = inner.get("message") or inner.get("Message")
-    code = inner.get("code") or inner.get("status") or inner.get("type")
-    return (
-        message[:LONGEST_MESSAGE] if isinstance(message, str) else "",
-        code if isinstance(code, str) else None,
+def explained_error(provider: str, error: ProviderError) -> Refusal:
+    """The client's error for an error that came without a status of its own. It keeps the name that the provider gave
+    it."""
+    if error.status in _CLIENTS:
+        return _refused(provider, error)
+    refusal = explained(provider, error.status, b"")
+    if refusal.code not in OPERATORS:
+        refusal.code = error.kind or refusal.code
+    return refusal
+
+
+def _refused(provider: str, error: ProviderError) -> Refusal:
+    detail = f"The provider '{provider}' refused the request with status {error.status}."
+    return Refusal(
+        error.status,
+        error.message or detail,
+        code=error.kind or "provider_refused",
+        param=error.param,
+        detail=detail,
+        more=error.more,
     )
+
+
+def without_credential(provider: str) -> Refusal:
+    """The client's error where the reference to the provider's credential leads to nothing: it wasn't asked."""
+    return Refusal(
+        502,
+        f"The gateway has no credential for the provider '{provider}'; the gateway's operator must set it.",
+        type=SERVER_ERROR,
+        code=NO_CREDENTIAL,
+    )
+
+
+def cut_off(provider: str, error: ProviderError | None) -> Refusal:
+    """The client's error where the provider stopped within its answer."""
+    if error is not None:
+        return explained_error(provider, error)
+    message = f"The provider '{provider}' stopped before its answer was complete."
+    return Refusal(502, message, type=SERVER_ERROR, code=CUT_OFF)

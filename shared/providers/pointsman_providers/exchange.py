@@ -1,11 +1,32 @@
 """One request to a provider, and the reader of its answer."""
 
+import codecs
 from typing import Final, NamedTuple, Protocol
 
 from pointsman_contracts.response import Usage
 
-STREAMS: Final = ("text/event-stream", "application/vnd.amazon.eventstream")
+_STREAMS: Final = ("text/event-stream", "application/vnd.amazon.eventstream")
 """Content types of answers that are streams."""
+_LINES: Final = (b"data:", b"event:", b":", b"id:", b"retry:")
+_BEFORE: Final = codecs.BOM_UTF8 + b" \t\r\n"
+"""Bytes that may come before an answer."""
+FIRST_BYTES: Final = 6
+"""As many bytes after those tell a stream from a document."""
+
+
+def first_bytes(data: bytes) -> bytes:
+    """The beginning of an answer, without the bytes that may come before it."""
+    return data[: 2 * FIRST_BYTES + len(_BEFORE)].lstrip(_BEFORE)
+
+
+def is_stream(content_type: str, data: bytes) -> bool:
+    """Whether an answer that begins with `data` is a stream, whatever it is labelled: services label streams as JSON or
+    as text, and error documents as streams."""
+    first = first_bytes(data)
+    if first.startswith((b"{", b"[")):
+        return False
+    # A message of AWS's event streams begins with its length, which has four bytes.
+    return content_type.lower().startswith(_STREAMS) or first.startswith((*_LINES, b"\0\0"))
 
 
 class ProviderQuestion(NamedTuple):
@@ -27,8 +48,24 @@ class ProviderQuestion(NamedTuple):
 class StreamReader(Protocol):
     """Reads a streamed answer."""
 
+    @property
+    def begun(self) -> bool:
+        """Whether the events so far say something; before that another endpoint can take the request."""
+        ...
+
+    @property
+    def ended(self) -> bool:
+        """Whether the mark at the end of the answer has come."""
+        ...
+
+    @property
+    def finished(self) -> bool:
+        """Whether every part of the answer is here; the mark at its end, or a report of usage, may follow."""
+        ...
+
     def feed(self, data: bytes) -> bytes:
-        """The next bytes from the provider, split anywhere; returns whole events for the client, or nothing yet.
+        """The next bytes from the provider, split anywhere; returns whole events for the client, comments too, or
+        nothing yet.
 
         Raises BrokenAnswer.
         """

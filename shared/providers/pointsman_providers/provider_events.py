@@ -1,6 +1,5 @@
 """The events of a provider's stream, as they arrive."""
 
-from collections.abc import Iterable
 from typing import Final
 
 from pointsman_apis.streams import EventSplitter, StreamEvent
@@ -19,16 +18,12 @@ class ProviderEvents:
         self._splitter = EventSplitter()
 
     def feed(self, data: bytes) -> list[StreamEvent]:
-        """The next bytes; returns the complete events that have data. Raises BrokenAnswer for one that is too long."""
-        events = _with_data(self._splitter.feed(data))
+        """The next bytes; returns the complete events. Raises BrokenAnswer for one that is too long."""
+        events = self._splitter.feed(data)
         if self._splitter.size > LONGEST_EVENT:
             raise BrokenAnswer(f"an event is longer than {LONGEST_EVENT} bytes")
         return events
 
     def end(self) -> list[StreamEvent]:
         """The stream is over; an event that lacks only its empty line still counts."""
-        return _with_data(self._splitter.rest())
-
-
-def _with_data(events: Iterable[StreamEvent]) -> list[StreamEvent]:
-    return [event for event in events if event.data]
+        return self._splitter.rest()

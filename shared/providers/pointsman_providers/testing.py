@@ -41,7 +41,7 @@ def chunks(data: bytes) -> list[dict[str, Any]]:
     *events, done, rest = data.split(b"\n\n")
     if (done, rest) != (b"data: [DONE]", b""):
         raise AssertionError(data[-100:])
-    return [orjson.loads(event.removeprefix(b"data: ")) for event in events]
+    return [orjson.loads(event.removeprefix(b"data: ")) for event in events if not event.startswith(b":")]
 
 
 def aws_message(kind: str, document: JsonValue, *, exception: bool = False) -> bytes:

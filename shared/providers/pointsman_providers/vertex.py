@@ -9,7 +9,8 @@ from pointsman_apis.embeddings import EMBEDDINGS
 from pointsman_core.config import Provider
 from pointsman_providers.exchange import ProviderCall, ProviderQuestion
 from pointsman_providers.kind import ProviderKind
-from pointsman_providers.openai import Passed, unsupported
+from pointsman_providers.openai import unsupported
+from pointsman_providers.passed_answer import Passed
 
 PATHS: Final = {api.name: api.path.removeprefix("/v1") for api in (CHAT, EMBEDDINGS)}
 
@@ -22,7 +23,7 @@ class Vertex:
         path = PATHS.get(question.api)
         if path is None:
             raise unsupported(question.api, "Vertex AI", PATHS)
-        return ProviderCall(path, {}, question.body, Passed(question.asked))
+        return ProviderCall(path, {}, question.body, Passed(question))
 
 
 GLOBAL: Final = "global"

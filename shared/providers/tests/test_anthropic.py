@@ -6,6 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import JsonValue
 
+from pointsman_apis.streams import KEEP_ALIVE
 from pointsman_core.refusal import Refusal
 from pointsman_providers.anthropic import Anthropic
 from pointsman_providers.errors import BrokenAnswer
@@ -312,7 +313,8 @@ def test_a_stream_reads_the_same_wherever_it_is_cut(cuts: list[int]) -> None:
 def test_the_client_gets_nothing_before_there_is_content_so_that_another_model_may_still_answer() -> None:
     stream = FORMAT.call(ask(stream=True)).answer.stream()
     begun = STREAM[: STREAM.index(b"event: content_block_delta")]
-    assert stream.feed(begun) == b""
+    assert stream.feed(begun) == KEEP_ALIVE
+    assert not stream.begun
     error = events({"type": "error", "error": {"type": "overloaded_error", "message": "Overloaded"}})
     with pytest.raises(BrokenAnswer):
         stream.feed(error)
@@ -320,7 +322,7 @@ def test_the_client_gets_nothing_before_there_is_content_so_that_another_model_m
 
 def test_a_stream_that_breaks_off_is_no_answer() -> None:
     stream = FORMAT.call(ask(stream=True)).answer.stream()
-    stream.feed(STREAM[: STREAM.index(b"event: message_stop")])
+    stream.feed(STREAM[: STREAM.index(b"event: message_delta")])
     with pytest.raises(BrokenAnswer):
         stream.end()
 

@@ -6,6 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import JsonValue
 
+from pointsman_contracts.response import Usage
 from pointsman_core.refusal import Refusal
 from pointsman_providers.bedrock import Bedrock
 from pointsman_providers.errors import BrokenAnswer
@@ -156,11 +157,13 @@ def test_a_whole_answer_becomes_a_chat_completion() -> None:
 
 
 @pytest.mark.parametrize("count", [2**63, 2**53 + 1, -1, True])
-def test_a_number_that_no_request_can_have_used_is_no_usage(count: int) -> None:
+def test_a_number_that_no_request_can_have_used_is_unknown(count: int) -> None:
     answer = FORMAT.call(ask(messages=[USER])).answer
     usage = {"inputTokens": count, "outputTokens": 8}
-    answer.whole(orjson.dumps({"output": {"message": {"role": "assistant", "content": []}}, "usage": usage}))
-    assert answer.usage is None
+    body = {"output": {"message": {"role": "assistant", "content": []}}, "usage": usage}
+    whole = orjson.loads(answer.whole(orjson.dumps(body)))
+    assert answer.usage == Usage(completion_tokens=8)
+    assert whole["usage"] is None
 
 
 @pytest.mark.requirement("S0-66")

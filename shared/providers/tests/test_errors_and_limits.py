@@ -20,7 +20,7 @@ from pointsman_providers.limits import limits
             "invalid_request_error",
         ),
         ({"message": "Malformed input."}, "Malformed input.", "provider_refused"),
-        ([{"error": {"code": 400, "message": "Bad.", "status": "INVALID_ARGUMENT"}}], "Bad.", "provider_refused"),
+        ([{"error": {"code": 400, "message": "Bad.", "status": "INVALID_ARGUMENT"}}], "Bad.", "INVALID_ARGUMENT"),
         ({}, "The provider 'far' refused the request with status 400.", "provider_refused"),
         ([], "The provider 'far' refused the request with status 400.", "provider_refused"),
     ],

@@ -17,7 +17,7 @@ def read(data: bytes, cuts: list[int]) -> list[tuple[str, bytes]]:
     events = ProviderEvents()
     places = [0, *sorted(cut % (len(data) + 1) for cut in cuts), len(data)]
     found = [each for start, end in itertools.pairwise(places) for each in events.feed(data[start:end])]
-    return [(each.name, each.data) for each in (*found, *events.end())]
+    return [(each.name, each.data) for each in (*found, *events.end()) if each.data]
 
 
 def test_names_comments_and_data_of_several_lines() -> None:

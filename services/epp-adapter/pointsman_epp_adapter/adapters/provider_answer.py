@@ -3,7 +3,6 @@
 import time
 from typing import Final
 
-from pointsman_apis.errors import SERVER_ERROR
 from pointsman_core.refusal import Refusal
 from pointsman_edge.reviewing.answer_review import AnswerReview
 from pointsman_edge.sending.model_name import chosen_model
@@ -17,11 +16,13 @@ from pointsman_epp_adapter.adapters.stream import Stream
 from pointsman_epp_adapter.domain.envoy_events import Body, BodyMode, ResponseHead
 from pointsman_epp_adapter.domain.envoys_answers import FAILED
 from pointsman_epp_adapter.domain.mutation import Header, header_changes
-from pointsman_providers.errors import BrokenAnswer, attempt_outcome, explained
-from pointsman_providers.exchange import STREAMS
+from pointsman_providers.errors import BrokenAnswer, attempt_outcome, cut_off, explained, explained_error
+from pointsman_providers.exchange import FIRST_BYTES, first_bytes, is_stream
 from pointsman_providers.exchange import StreamReader as ProviderStream
 from pointsman_providers.limits import ProviderLimits, limits
+from pointsman_providers.reported_error import ProviderError
 
+_EVENTS: Final = b"text/event-stream; charset=utf-8"
 _BROKEN: Final = "Envoy closed the stream before the response ended: the client left, or the provider broke off"
 
 
@@ -43,6 +44,12 @@ class ProviderAnswer(AwaitedAnswer):
         self._events: ProviderStream | None = None
         self._pieces: list[bytes] = []
         self._status = 0
+        self._answered: int | None = None
+        """The status that says how the provider is; None while it hasn't answered, or where it broke off."""
+        self._kind = ""
+        """The content type that the provider gave its answer."""
+        self._named: dict[str, str] = {}
+        """The headers of its answer."""
         self._told = ProviderLimits()
         self._started = False
         self._failed = ""
@@ -65,8 +72,7 @@ class ProviderAnswer(AwaitedAnswer):
         record.attempted(self._provider.name, outcome, self._status or None, took_s)
         pause = self._told.retry_after_s
         if outcome != "cut_off":
-            status = None if self._failed in ("timeout", "refused") else self._status or None
-            self._envoy.providers.answered(self._sent, status, pause)
+            self._envoy.providers.answered(self._sent, self._answered, pause)
         record.limited(None if pause is None else round((time.time() + pause) * 1000), self._told.remaining)
 
     async def _head(self, head: ResponseHead, stream: Stream) -> None:
@@ -79,6 +85,7 @@ class ProviderAnswer(AwaitedAnswer):
         if head.envoys_own:
             outcome, status = ("timeout", 504) if self._status == 504 else ("refused", 502)
             raise self._refused(outcome, explained(self._provider.name, status, b""))
+        self._named, self._answered = named, self._status
         self._told = limits(self._status, named, time.time())
         if not 200 <= self._status < 300:
             if head.end:
@@ -88,11 +95,10 @@ class ProviderAnswer(AwaitedAnswer):
             return
         if head.end:
             raise self._broken("the response is empty")
-        streamed = named.get("content-type", "").startswith(STREAMS)
+        self._kind = named.get("content-type", "")
+        streamed = is_stream(self._kind, b"")
         self._record.stream = streamed
-        if streamed:
-            self._events = self._call.answer.stream()
-        kind = b"text/event-stream; charset=utf-8" if streamed else b"application/json"
+        kind = _EVENTS if streamed else b"application/json"
         mode = self._mode
         if not self._duplex:
             mode = BodyMode.STREAMED if streamed and not self._review.needs_all else BodyMode.BUFFERED
@@ -118,9 +124,8 @@ class ProviderAnswer(AwaitedAnswer):
         try:
             data = self._translated(data, last=last)
         except BrokenAnswer as broken:
-            refusal = self._broken(str(broken))
-            code = refusal.code or SERVER_ERROR
-            if not await reviewed.fail(self._record.api.error_event(refusal.message, code), last=last):
+            refusal = self._broken(str(broken), broken.error)
+            if not await reviewed.fail(self._record.api.error_event(refusal), last=last):
                 raise refusal from None
             return
         self._tail.feed(data)
@@ -134,7 +139,7 @@ class ProviderAnswer(AwaitedAnswer):
         try:
             data = self._translated(b"", last=True)
         except BrokenAnswer as broken:
-            raise self._broken(str(broken)) from None
+            raise self._broken(str(broken), broken.error) from None
         if data or self._review.blocks:
             raise self._broken(
                 "trailers ended a response that was held here; it needs response_body_mode FULL_DUPLEX_STREAMED"
@@ -143,12 +148,33 @@ class ProviderAnswer(AwaitedAnswer):
 
     def _translated(self, data: bytes, *, last: bool) -> bytes:
         """The bytes that the client can have now. Raises BrokenAnswer."""
-        if self._events is not None:
-            if self._reviewed is not None and self._reviewed.withholds:
+        reviewed = self._reviewed
+        if reviewed is not None and reviewed.withholds:
+            return b""
+        if self._events is None:
+            self._pieces.append(data)
+            held = b"".join(self._pieces)
+            if self._record.stream and not last and len(first_bytes(held)) < FIRST_BYTES:
                 return b""
-            return self._events.feed(data) + (self._events.end() if last else b"")
+            if not is_stream(self._kind, held):
+                return self._call.answer.whole(held) if last else b""
+            if not self._record.stream and not last:
+                return b""  # a stream that is labelled as something else passes as a whole
+            self._events = self._call.answer.stream()
+            if reviewed is not None and not self._record.stream:
+                self._record.stream = True
+                reviewed.relabel(_EVENTS)
+            self._pieces, data = [], held
+        events = self._events
+        data = events.feed(data) + (events.end() if last else b"")
+        if not self._duplex:
+            return data
+        # The head can wait until the answer says something: an error before that is an error with a status.
         self._pieces.append(data)
-        return self._call.answer.whole(b"".join(self._pieces)) if last else b""
+        if not (events.begun or last):
+            return b""
+        held, self._pieces = b"".join(self._pieces), []
+        return held
 
     def _refusal(self, body: bytes) -> Refusal:
         """The provider's error, in words for the client."""
@@ -156,11 +182,20 @@ class ProviderAnswer(AwaitedAnswer):
         refusal = explained(self._provider.name, status, body, self._told.retry_after_s)
         return self._refused(attempt_outcome(status), refusal)
 
-    def _broken(self, why: str) -> Refusal:
-        self._failed = "failed"
-        refusal = explained(self._provider.name, 502, b"")
+    def _broken(self, why: str, error: ProviderError | None = None) -> Refusal:
+        self._failed = "failed" if error is None else attempt_outcome(error.status)
+        self._answered = None if error is None else error.status
+        if self._told.retry_after_s is None and error is not None:
+            self._told = limits(error.status, self._named, time.time())
+        refusal = cut_off(self._provider.name, error) if self._begun else _no_answer(self._provider.name, error)
+        if self._told.retry_after_s is not None and refusal.retry_after_s is not None:
+            refusal.retry_after_s = self._told.retry_after_s
         self._record.end("cut_off", refusal.status, why, refusal.told_code)
         return refusal
+
+    @property
+    def _begun(self) -> bool:
+        return self._events is not None and self._events.begun
 
     def _refused(self, outcome: str, refusal: Refusal) -> Refusal:
         self._failed = outcome
@@ -177,3 +212,7 @@ class ProviderAnswer(AwaitedAnswer):
 
     def _ended(self) -> None:
         self._record.end("ok", self._status)
+
+
+def _no_answer(provider: str, error: ProviderError | None) -> Refusal:
+    return explained(provider, 502, b"") if error is None else explained_error(provider, error)

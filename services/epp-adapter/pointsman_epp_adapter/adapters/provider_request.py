@@ -16,7 +16,7 @@ from pointsman_epp_adapter.adapters import wire
 from pointsman_epp_adapter.adapters.stream import WholeBody
 from pointsman_epp_adapter.domain.envoy_events import BodyMode, RequestHead
 from pointsman_epp_adapter.domain.mutation import Header, HeaderChanges, stripped
-from pointsman_providers.errors import explained
+from pointsman_providers.errors import without_credential
 from pointsman_providers.exchange import ProviderCall, ProviderQuestion
 from pointsman_providers.resolve import Resolved
 from pointsman_runtime.telling.logs import Log
@@ -69,12 +69,14 @@ class ProviderRequests:
                 type=SERVER_ERROR,
                 code="provider_not_routable",
             )
+        body = edited_body(body, outward(decision.body), target.model)
+        question = ProviderQuestion(record.api.name, body, target.model, asked, record.request_id, int(time.time()))
+        # A request that must change is refused for that also during a pause.
+        call = provider.format.call(question)
         refusal = self._book.pauses.refusal(provider.name, target.model, time.monotonic())
         if refusal is not None:
             raise refusal
-        body = edited_body(body, outward(decision.body), target.model)
-        question = ProviderQuestion(record.api.name, body, target.model, asked, record.request_id, int(time.time()))
-        return ProviderRequest(provider, target.model, provider.format.call(question))
+        return ProviderRequest(provider, target.model, call)
 
     def answered(self, sent: ProviderRequest, status: int | None, pause_s: float | None) -> None:
         """How it ended: with this status, or without an answer."""
@@ -89,7 +91,7 @@ class ProviderRequests:
             url, headers = await self._book.prepared(provider, call)
         except CredentialMissing as missing:
             _log.error("provider_credential_missing", provider=provider.name, reason=str(missing))
-            raise explained(provider.name, 401, b"") from None
+            raise without_credential(provider.name) from None
         parts = urlsplit(url)
         path = parts.path + (f"?{parts.query}" if parts.query else "")
         changes: list[Header] = [

@@ -2,7 +2,6 @@
 
 from collections.abc import AsyncIterator, Callable
 
-from pointsman_apis.errors import SERVER_ERROR
 from pointsman_edge.reviewing.answer_review import AnswerReview, Withheld
 from pointsman_edge.sending.header_edits import edited_answer_headers
 from pointsman_edge.telling.request_record import RequestRecord
@@ -46,6 +45,10 @@ class ReviewedAnswer:
             await self._stream.write(wire.response_head(changes, self._mode))
             self._review.headers_left = self._mode is not BodyMode.BUFFERED
 
+    def relabel(self, content_type: bytes) -> None:
+        """The answer has another content type than its head said; the headers haven't left."""
+        self._review.relabel(content_type)
+
     async def piece(self, data: bytes, *, last: bool, end: bool) -> None:
         """A piece of the body. `last`: nothing of the body follows; `end`: no trailers either."""
         if self._cut:
@@ -88,11 +91,7 @@ class ReviewedAnswer:
             # In full duplex the answer ends with this; otherwise every further piece wants an answer.
             self.withholds = not self._duplex and not end
             self._record.end("blocked", self._status, withheld.message, withheld.told_code)
-            out.append(
-                self._review.filtered()
-                if withheld.blocked
-                else self._record.api.error_event(withheld.message, withheld.code or SERVER_ERROR)
-            )
+            out.append(self._review.filtered() if withheld.blocked else self._record.api.error_event(withheld))
             end = True
         await self._out(b"".join(out), last=last, end=end)
 

@@ -109,9 +109,22 @@ class HttpRequest(EdgeRequest):
             await turn.answer(200, route_headers, document)
         else:
             writer = self._writer(reply) if reply.response or record.policy.postprocessing else turn
-            again = self._decide_again
-            request = Outgoing(record, reply, writer, self.method, turn.target.sent, headers.engine, again)
+            request = Outgoing(
+                record=record,
+                decision=reply,
+                client=writer,
+                method=self.method,
+                target=turn.target.sent,
+                headers=headers.engine,
+                thinking=self.thinking,
+                decide_again=self._decide_again,
+            )
             await self._http.forwarder.forward(request)
+
+    def thinking(self) -> None:
+        """An endpoint sends something before its answer says something."""
+        if not self._thinking_since:
+            self._thinking_since = time.monotonic()
 
     async def answer(self, status: int, headers: Headers, body: bytes, details: str) -> None:
         """As `EdgeRequest.answer`."""
@@ -144,7 +157,7 @@ class HttpRequest(EdgeRequest):
         if not turn.started:
             await _briefly(turn.answer(refusal.status, *error_answer(refusal, record.api)))
         elif record.stream and not turn.complete:
-            await _briefly(turn.end(record.api.error_event(refusal.message, refusal.code or reason)))
+            await _briefly(turn.end(record.api.error_event(refusal)))
 
     def ending(self) -> None:
         """As `EdgeRequest.ending`."""

@@ -11,6 +11,7 @@ from typing import Final, cast
 
 import httptools
 
+from pointsman_core.refusal import Refusal
 from pointsman_edge.deciding.policy import EngineLimits
 from pointsman_edge.sending.moving_on import FAILED, STALLED, TIMEOUT, failure_of
 from pointsman_frontend.adapters.gathered_writes import GatheredWrites
@@ -44,7 +45,12 @@ class EndpointFailed(Exception):
 
 
 class AnswerCutOff(Exception):
-    """The engine stopped after the first byte of its answer."""
+    """The engine stopped after the first byte of its answer. `refusal`: the client's error, where a provider gave a
+    reason."""
+
+    def __init__(self, detail: str, refusal: Refusal | None = None) -> None:
+        super().__init__(detail)
+        self.refusal = refusal
 
 
 class EngineConnection(asyncio.Protocol):

@@ -40,6 +40,7 @@ from pointsman_frontend.adapters.relay import (
     relay_stream,
 )
 from pointsman_frontend.domain.heads import ResponseHeaderRules, request_head
+from pointsman_providers.errors import CUT_OFF
 from pointsman_runtime.telling.logs import Log
 from pointsman_runtime.telling.telemetry import NO_SPAN, Span
 
@@ -57,12 +58,13 @@ class Outgoing(msgspec.Struct):
     """Path and query."""
     headers: Headers
     """For engines."""
+    thinking: Callable[[], None]
+    """Called when an endpoint sends something before its answer says something."""
     decide_again: Callable[[], Awaitable[Decision | None]] | None = None
     """Asks for another decision; None when there is none."""
 
 
 _ERROR: Final = 400
-_CUT_OFF: Final = "engine_cut_off"
 _JSON: Final = (b"content-type", b"application/json")
 _LEVEL: Final = b"x-pointsman-level"
 _ENDPOINT: Final = b"x-pointsman-endpoint"
@@ -211,7 +213,7 @@ class Forwarder:
         try:
             try:
                 body = edited_body(record.body, outward(decision.body), target.model)
-                answer = await self._providers.ask(record, target, decision.model, body)
+                answer = await self._providers.ask(record, target, decision.model, body, request.thinking)
             except EndpointFailed as failure:
                 problem = failure.outcome
                 took_s = time.monotonic() - sent_at
@@ -266,7 +268,7 @@ class Forwarder:
             outcome = "cut_off"
             if self._load.failed(endpoint.worker, time.monotonic()):
                 _log.warning("answer_cut_off", request_id=record.request_id, worker=endpoint.worker, reason=str(cut))
-            await _end_cut_off(record, client, engine.status, str(cut))
+            await _end_cut_off(record, client, engine.status, cut)
         except EndpointFailed:
             outcome = None
             raise
@@ -347,14 +349,15 @@ def _call(request: Outgoing, endpoint: ChosenEndpoint, traceparent: str | None, 
     return Call(record.request_id, endpoint.worker, endpoint.url, head, body, movable)
 
 
-async def _end_cut_off(record: RequestRecord, client: ResponseWriter, status: int, reason: str) -> None:
+async def _end_cut_off(record: RequestRecord, client: ResponseWriter, status: int, cut: AnswerCutOff) -> None:
     message = f"The engine stopped before its answer was complete; request id {record.request_id}."
+    refusal = cut.refusal or Refusal(502, message, type=SERVER_ERROR, code=CUT_OFF)
     if not client.started:
-        record.end("cut_off", 502, reason, _CUT_OFF)
-        raise Refusal(502, message, type=SERVER_ERROR, code=_CUT_OFF)
-    record.end("cut_off", status, reason, _CUT_OFF)
+        record.end("cut_off", refusal.status, str(cut), refusal.told_code)
+        raise refusal
+    record.end("cut_off", status, str(cut), refusal.told_code)
     if record.stream:
-        await client.fail(record.api.error_event(message, _CUT_OFF))
+        await client.fail(record.api.error_event(refusal))
     # A document that has partly left can only stay unfinished; the server then closes the connection.
 
 

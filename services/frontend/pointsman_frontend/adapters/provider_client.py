@@ -2,6 +2,8 @@
 
 import asyncio
 import time
+from collections.abc import Callable
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from pointsman_contracts.response import Usage
@@ -9,10 +11,26 @@ from pointsman_core.refusal import Refusal
 from pointsman_edge.credentials.provider_credentials import CredentialMissing
 from pointsman_edge.deciding.policy import EngineLimits
 from pointsman_edge.sending.provider_book import ProviderBook
+from pointsman_frontend.adapters.engine_client import STALE_WITHIN_S
 from pointsman_frontend.adapters.engine_connection import AnswerCutOff, EndpointFailed
 from pointsman_frontend.adapters.http_turn import Headers
-from pointsman_providers.errors import BrokenAnswer, attempt_outcome, explained, is_clients
-from pointsman_providers.exchange import STREAMS, AnswerReader, ProviderCall, ProviderQuestion, StreamReader
+from pointsman_providers.errors import (
+    BrokenAnswer,
+    attempt_outcome,
+    cut_off,
+    explained,
+    explained_error,
+    is_clients,
+    without_credential,
+)
+from pointsman_providers.exchange import (
+    FIRST_BYTES,
+    AnswerReader,
+    ProviderCall,
+    StreamReader,
+    first_bytes,
+    is_stream,
+)
 from pointsman_providers.limits import ProviderLimits, limits
 from pointsman_providers.resolve import Resolved
 
@@ -21,6 +39,11 @@ if TYPE_CHECKING:
 
 LONGEST_ERROR: Final = 65536
 LONGEST_DOCUMENT: Final = 64 * 2**20
+LINGER_S: Final = 1.0
+"""How long the end of the connection's answer may take after the mark that ends a stream."""
+LAST_REPORT_S: Final = 5.0
+"""How long the mark at the end, or a report of usage, may take after the last part of an answer."""
+_LONGEST_HEADER: Final = 65536
 _NO_LIMITS: Final = ProviderLimits()
 
 
@@ -44,8 +67,14 @@ class ProviderAnswer:
     """An answer that has begun, as `Answering`."""
 
     def __init__(
-        self, response: "aiohttp.ClientResponse", answer: AnswerReader, told: ProviderLimits, idle_s: float
+        self,
+        provider: str,
+        response: "aiohttp.ClientResponse",
+        answer: AnswerReader,
+        told: ProviderLimits,
+        idle_s: float,
     ) -> None:
+        self._provider = provider
         self._response = response
         self._answer = answer
         self._idle_s = idle_s
@@ -53,6 +82,7 @@ class ProviderAnswer:
         self._stream: StreamReader | None = None
         self._waiting = b""
         self._complete = False
+        self._broken = False
         self.status = response.status
         self.headers: Headers = [(b"content-type", b"application/json")]
         self.limits = told
@@ -67,17 +97,26 @@ class ProviderAnswer:
         """As `Answering.complete`."""
         return self._complete and not self._waiting
 
-    async def begin(self) -> None:
-        """Wait for the first bytes that the client can have. Raises BrokenAnswer and aiohttp's errors."""
-        if self._response.content_type in STREAMS:
-            self.headers = [(b"content-type", b"text/event-stream; charset=utf-8")]
-            self._stream = self._answer.stream()
-            self._waiting = await self._next(self._stream)
-            # A model may take longer until its first token than between two later ones.
-            self._silence_s = self._idle_s
+    async def begin(self, thinking: Callable[[], None]) -> None:
+        """Wait for the first event that says something, or for the whole document. `thinking` is called when something
+        comes before: the provider is at work. Raises BrokenAnswer and aiohttp's errors."""
+        first = b""
+        while len(first_bytes(first)) < FIRST_BYTES and (data := await self._response.content.readany()):
+            first += data
+        if not is_stream(self._response.content_type, first):
+            body = first + await _read(self._response, LONGEST_DOCUMENT - len(first))
+            self._waiting = self._answer.whole(body)
+            self._complete = True
             return
-        self._waiting = self._answer.whole(await _read(self._response, LONGEST_DOCUMENT))
-        self._complete = True
+        self.headers = [(b"content-type", b"text/event-stream; charset=utf-8")]
+        stream = self._stream = self._answer.stream()
+        held = [stream.feed(first)]
+        while not stream.begun and not self._complete:
+            thinking()
+            held.append(await self._next(stream))
+        self._waiting = b"".join(held)
+        # A model may take longer until its first token than between two later ones.
+        self._silence_s = self._idle_s
 
     async def read(self) -> bytes:
         """As `Answering.read`."""
@@ -89,24 +128,33 @@ class ProviderAnswer:
         try:
             return await self._next(self._stream)
         except BrokenAnswer as broken:
-            raise AnswerCutOff(str(broken)) from None
+            raise AnswerCutOff(str(broken), cut_off(self._provider, broken.error)) from None
         except TimeoutError:
-            raise AnswerCutOff("silent for too long") from None
+            raise AnswerCutOff("silent for too long", cut_off(self._provider, None)) from None
         except aiohttp.ClientError as error:
-            raise AnswerCutOff(type(error).__name__) from None
+            raise AnswerCutOff(type(error).__name__, cut_off(self._provider, None)) from None
 
     def close(self) -> None:
         """Done: the connection serves again when the answer is complete; otherwise it is cut, which makes the provider
         stop."""
-        if self._complete:
+        if self._complete and not self._broken:
             self._response.release()
         else:
             self._response.close()
 
     async def _next(self, stream: StreamReader) -> bytes:
+        import aiohttp
+
         while not self._complete:
-            async with asyncio.timeout(self._silence_s):
-                data = await self._response.content.readany()
+            try:
+                async with asyncio.timeout(self._patience_s(stream)):
+                    data = await self._response.content.readany()
+            except (TimeoutError, aiohttp.ClientError):
+                # Services close, or fall silent, behind the end of an answer that lacks nothing.
+                if not stream.finished:
+                    raise
+                self._broken = True
+                data = b""
             if data:
                 events = stream.feed(data)
             else:
@@ -115,6 +163,17 @@ class ProviderAnswer:
             if events:
                 return events
         return b""
+
+    def _patience_s(self, stream: StreamReader) -> float | None:
+        if stream.ended:
+            return LINGER_S
+        return LAST_REPORT_S if stream.finished else self._silence_s
+
+
+class _Connection:
+    """The connection of a request."""
+
+    reused = False
 
 
 class _Place(NamedTuple):
@@ -130,24 +189,20 @@ class ProviderClient:
         self._book = book
         self._sessions: dict[_Place, aiohttp.ClientSession] = {}
 
-    async def send(self, provider: Resolved, question: ProviderQuestion, within: EngineLimits) -> ProviderAnswer:
-        """Ask a provider and wait until its answer begins. Raises ProviderFailed.
-
-        The caller reads the answer and then closes it, whatever happened.
-        """
-        try:
-            call = provider.format.call(question)
-        except Refusal as refusal:
-            raise ProviderFailed("unsupported", refusal.message, refusal) from None
-        return await self._exchange(provider, call, within)
-
     async def close(self) -> None:
         """Close every connection."""
         for session in self._sessions.values():
             await session.close()
         self._sessions.clear()
 
-    async def _exchange(self, provider: Resolved, call: ProviderCall, within: EngineLimits) -> ProviderAnswer:
+    async def send(
+        self, provider: Resolved, call: ProviderCall, within: EngineLimits, thinking: Callable[[], None]
+    ) -> ProviderAnswer:
+        """Ask a provider and wait until its answer begins; `thinking` as in `ProviderAnswer.begin`. Raises
+        ProviderFailed.
+
+        The caller reads the answer and then closes it, whatever happened.
+        """
         import aiohttp
 
         late = explained(provider.name, 504, b"")
@@ -160,14 +215,14 @@ class ProviderClient:
                 told = limits(response.status, response.headers, time.time())
                 if not 200 <= response.status < 300:
                     raise await _refused(provider, response, told)
-                answer = ProviderAnswer(response, call.answer, told, within.idle_s)
-                await answer.begin()
+                answer = ProviderAnswer(provider.name, response, call.answer, told, within.idle_s)
+                await answer.begin(thinking)
                 begun = True
                 return answer
         except CredentialMissing as missing:
-            raise ProviderFailed("refused", str(missing), explained(provider.name, 401, b"")) from None
+            raise ProviderFailed("refused", str(missing), without_credential(provider.name)) from None
         except BrokenAnswer as error:
-            raise ProviderFailed("failed", str(error), broken, _status(response)) from None
+            raise _broken(provider, response, error) from None
         except aiohttp.ServerTimeoutError:
             raise ProviderFailed("refused", "no connection within connect_timeout", late) from None
         except TimeoutError:
@@ -176,17 +231,30 @@ class ProviderClient:
             detail = error.os_error.strerror or type(error.os_error).__name__
             raise ProviderFailed("refused", detail, broken) from None
         except (aiohttp.ClientError, ValueError) as error:
-            raise ProviderFailed("failed", type(error).__name__, broken, _status(response)) from None
+            raise ProviderFailed("failed", type(error).__name__, broken) from None
         finally:
             if response is not None and not begun:
                 response.close()  # the caller is gone, or the answer is of no use
 
     async def _post(self, provider: Resolved, call: ProviderCall) -> "aiohttp.ClientResponse":
+        import aiohttp
         import yarl
 
         url, headers = await self._book.prepared(provider, call)
         session = self._session(provider)
-        return await session.post(yarl.URL(url, encoded=True), data=call.body, headers=headers, allow_redirects=False)
+        target = yarl.URL(url, encoded=True)
+        while True:
+            connection = _Connection()
+            began = time.monotonic()
+            try:
+                return await session.post(
+                    target, data=call.body, headers=headers, allow_redirects=False, trace_request_ctx=connection
+                )
+            except (aiohttp.ServerDisconnectedError, aiohttp.ClientOSError) as error:
+                # A kept connection that the provider had closed says nothing about the provider.
+                refused = isinstance(error, aiohttp.ClientConnectorError)
+                if refused or not connection.reused or time.monotonic() - began > STALE_WITHIN_S:
+                    raise
 
     def _session(self, provider: Resolved) -> "aiohttp.ClientSession":
         import aiohttp
@@ -199,8 +267,35 @@ class ProviderClient:
                 connector=aiohttp.TCPConnector(limit=place.connections),
                 timeout=aiohttp.ClientTimeout(total=None, connect=place.connect_s),
                 cookie_jar=aiohttp.DummyCookieJar(),
+                trace_configs=[_tracing()],
+                max_line_size=_LONGEST_HEADER,
+                max_field_size=_LONGEST_HEADER,
             )
         return session
+
+
+def _tracing() -> "aiohttp.TraceConfig":
+    """Tells a request whether it uses a connection that was kept."""
+    import aiohttp
+
+    async def reuse(_session: object, context: SimpleNamespace, _told: object) -> None:
+        context.trace_request_ctx.reused = True
+
+    tracing = aiohttp.TraceConfig()
+    tracing.on_connection_reuseconn.append(reuse)
+    return tracing
+
+
+def _broken(provider: Resolved, response: "aiohttp.ClientResponse | None", broken: BrokenAnswer) -> ProviderFailed:
+    """The failure of a provider whose answer has a good status, but isn't an answer."""
+    error = broken.error
+    if error is None or response is None:
+        return ProviderFailed("failed", str(broken), explained(provider.name, 502, b""))
+    told = limits(error.status, response.headers, time.time())
+    refusal = explained_error(provider.name, error)
+    if told.retry_after_s is not None and refusal.retry_after_s is not None:
+        refusal.retry_after_s = told.retry_after_s
+    return ProviderFailed(attempt_outcome(error.status), str(broken), refusal, error.status, told)
 
 
 async def _refused(provider: Resolved, response: "aiohttp.ClientResponse", told: ProviderLimits) -> ProviderFailed:
@@ -217,7 +312,3 @@ async def _read(response: "aiohttp.ClientResponse", limit: int) -> bytes:
         pieces.append(data)
         limit -= len(data)
     return b"".join(pieces)
-
-
-def _status(response: "aiohttp.ClientResponse | None") -> int | None:
-    return None if response is None else response.status

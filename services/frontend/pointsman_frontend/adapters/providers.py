@@ -1,6 +1,7 @@
 """External providers, as the forwarder sees them: who they are at a revision, and asking one."""
 
 import time
+from collections.abc import Callable
 from typing import Final
 
 from pointsman_contracts.journey import Target
@@ -10,7 +11,7 @@ from pointsman_edge.sending.provider_book import ProviderBook
 from pointsman_edge.telling.request_record import RequestRecord
 from pointsman_frontend.adapters.engine_connection import EndpointFailed
 from pointsman_frontend.adapters.provider_client import ProviderAnswer, ProviderClient, ProviderFailed
-from pointsman_providers.errors import CREDENTIAL
+from pointsman_providers.errors import OPERATORS
 from pointsman_providers.exchange import ProviderQuestion
 
 UNSUPPORTED: Final = "unsupported"
@@ -24,21 +25,29 @@ class Providers:
         self._book = book
         self._client = client
 
-    async def ask(self, record: RequestRecord, target: Target, asked: str, body: bytes) -> ProviderAnswer:
-        """Have the provider of `target` answer, unless it asked for a pause or failed lately. Raises EndpointFailed."""
+    async def ask(
+        self, record: RequestRecord, target: Target, asked: str, body: bytes, thinking: Callable[[], None]
+    ) -> ProviderAnswer:
+        """Have the provider of `target` answer, unless it asked for a pause or failed lately; `thinking` as in
+        `ProviderAnswer.begin`. Raises EndpointFailed."""
         provider = self._book.find(record.policy, target.provider)
         if provider is None:
             raise EndpointFailed("refused", "this revision of the configuration doesn't have the provider")
+        question = ProviderQuestion(record.api.name, body, target.model, asked, record.request_id, int(time.time()))
+        try:
+            call = provider.format.call(question)
+        except Refusal as refused:
+            # Also during a pause: the request must change, not wait.
+            raise ProviderFailed(UNSUPPORTED, refused.message, refused) from None
         pauses = self._book.pauses
         refusal = pauses.refusal(provider.name, target.model, time.monotonic())
         if refusal is not None:
             outcome = "limited" if refusal.status == 429 else "refused"
             raise ProviderFailed(outcome, "skipped: it asked for a pause, or failed recently", refusal)
-        question = ProviderQuestion(record.api.name, body, target.model, asked, record.request_id, int(time.time()))
         try:
-            answer = await self._client.send(provider, question, record.policy.engine)
+            answer = await self._client.send(provider, call, record.policy.engine, thinking)
         except ProviderFailed as failure:
-            if failure.outcome != UNSUPPORTED and failure.refusal.code != CREDENTIAL:
+            if failure.refusal.code not in OPERATORS:
                 pauses.answered(
                     provider.name, target.model, failure.status, failure.limits.retry_after_s, time.monotonic()
                 )

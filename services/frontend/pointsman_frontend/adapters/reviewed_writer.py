@@ -2,7 +2,6 @@
 
 from collections.abc import AsyncIterator
 
-from pointsman_apis.errors import SERVER_ERROR
 from pointsman_edge.reviewing.answer_review import AnswerReview, Withheld
 from pointsman_edge.telling.request_record import RequestRecord
 from pointsman_frontend.adapters.http_turn import Headers, Turn
@@ -73,7 +72,7 @@ class ReviewedWriter:
             if self.started:
                 end = self._review.filtered()
                 if not withheld.blocked:
-                    end = self._record.api.error_event(withheld.message, withheld.code or SERVER_ERROR)
+                    end = self._record.api.error_event(withheld)
                 await self._turn.fail(end)
             raise
 

@@ -128,6 +128,11 @@ class AnswerReview:
         """A stream begins."""
         self._status, self._headers = status, headers
 
+    def relabel(self, content_type: bytes) -> None:
+        """Change the content type of an answer whose headers haven't left."""
+        kept = [header for header in self._headers if header[0] != b"content-type"]
+        self._headers = [*kept, (b"content-type", content_type)]
+
     @property
     def headers(self) -> Headers:
         """The answer's headers with the edits of the stages."""

@@ -1,0 +1,150 @@
+"""Answers in the format that the client speaks: they pass but for the model's name."""
+
+import re
+from typing import Final, cast
+
+import orjson
+from pydantic import JsonValue
+
+from pointsman_apis.beginning import says_something
+from pointsman_apis.messages import MESSAGES
+from pointsman_apis.streams import DONE, KEEP_ALIVE, StreamEvent, event, named_event
+from pointsman_apis.texts import Answer, objects
+from pointsman_contracts.response import Usage
+from pointsman_core.json_members import edit_fields
+from pointsman_core.lenient_json import write
+from pointsman_providers.errors import BrokenAnswer, Document, document, no_answer
+from pointsman_providers.exchange import ProviderQuestion, StreamReader
+from pointsman_providers.provider_events import ProviderEvents
+
+_NESTED: Final = ("response", "message")
+"""Members of an event that are a whole answer themselves: of OpenAI's responses, of Anthropic's messages."""
+_LAST: Final = frozenset({"response.completed", "response.failed", "response.incomplete", "message_stop"})
+"""Types of events that end streams which end without `[DONE]`."""
+_MEMBERS: Final = {
+    "chat.completions": "choices",
+    "completions": "choices",
+    "embeddings": "data",
+    "responses": "output",
+    "messages": "content",
+}
+"""The member that every answer of an API has: a list."""
+_MAY_BE_EMPTY: Final = frozenset({"responses", "messages"})
+_LINES: Final = re.compile(rb"[\r\n]")
+
+
+class Passed:
+    """Reads answers to one call."""
+
+    usage: Usage | None = None
+    """Stays where it is: in what the client gets."""
+
+    def __init__(self, question: ProviderQuestion) -> None:
+        self._asked = question.asked
+        self.api: Final = question.api
+
+    def whole(self, body: bytes) -> bytes:
+        """As `Answer.whole`."""
+        answer = document(body)
+        member = _MEMBERS.get(self.api, "")
+        held = answer.fields.get(member)
+        if not isinstance(held, list) or not (held or self.api in _MAY_BE_EMPTY):
+            raise no_answer(answer.fields, member)
+        return self.renamed(body, answer)
+
+    def stream(self) -> StreamReader:
+        """As `Answer.stream`."""
+        return _PassedStream(self)
+
+    def renamed(self, data: bytes, read: Document) -> bytes:
+        """The JSON text with the name that the client used. Every other byte stays."""
+        fields = read.fields
+        edits: dict[str, bytes] = {}
+        for name in _NESTED:
+            inner = fields.get(name)
+            if isinstance(inner, dict) and inner.get("model", self._asked) != self._asked:
+                edits[name] = write({**inner, "model": self._asked}, strict=read.strict)
+        if fields.get("model", self._asked) != self._asked:
+            edits["model"] = orjson.dumps(self._asked)
+        try:
+            return edit_fields(data, edits)
+        except ValueError:  # bytes before the object, which clients pass over
+            names = {name: orjson.loads(value) for name, value in edits.items()}
+            return write({**fields, **names}, strict=read.strict)
+
+
+class _PassedStream:
+    def __init__(self, answer: Passed) -> None:
+        self._answer = answer
+        self._events = ProviderEvents()
+        self._ends = False
+        """Some part of the answer has ended."""
+        self._open: set[object] = set()
+        """The choices that haven't ended."""
+        self.begun = False
+        self.ended = False
+
+    def feed(self, data: bytes) -> bytes:
+        return b"".join(map(self._pass, self._events.feed(data)))
+
+    def end(self) -> bytes:
+        rest = b""
+        try:
+            rest = b"".join(map(self._pass, self._events.end()))
+        except BrokenAnswer:
+            if not self.finished:
+                raise
+        if self.ended:
+            return rest
+        if not self.finished:
+            raise BrokenAnswer("the stream ended early")
+        self.ended = True
+        # Some services end their streams with the last choice's reason.
+        return rest + (named_event({"type": "message_stop"}) if self._answer.api == MESSAGES.name else DONE)
+
+    def _pass(self, each: StreamEvent) -> bytes:
+        if self.ended:
+            return b""  # a second mark, or what a client doesn't read any more
+        data = each.data.strip()
+        if not data:
+            return each.comments or (KEEP_ALIVE if each.raw.strip() else b"")
+        if data == b"[DONE]":
+            self.begun = self.ended = True
+            return DONE
+        read = self._read(each, data)
+        fields = read.fields
+        kind = fields.get("type")
+        self.begun = self.begun or says_something(fields)
+        self.ended = kind in _LAST
+        self._follow(fields)
+        data = self._answer.renamed(data, read)
+        if _LINES.search(data) is not None:
+            data = write(read.fields, strict=read.strict)
+        return event(data, each.name)
+
+    def _read(self, each: StreamEvent, data: bytes) -> Document:
+        try:
+            read = document(data, begun=self.begun)
+        except BrokenAnswer as broken:
+            if broken.error is not None or each.name != "error":
+                raise
+            raise BrokenAnswer("the provider ended the stream with an error") from None
+        if each.name == "error":
+            raise no_answer(read.fields, "choices")
+        return read
+
+    @property
+    def finished(self) -> bool:
+        """As `StreamReader.finished`."""
+        return self.ended or (self._ends and not self._open)
+
+    def _follow(self, fields: dict[str, JsonValue]) -> None:
+        delta = fields.get("delta")
+        if fields.get("type") == "message_delta" and isinstance(delta, dict):
+            self._ends = self._ends or delta.get("stop_reason") is not None
+        for choice in objects(cast("Answer", fields), "choices"):
+            if choice.get("finish_reason") is None:
+                self._open.add(choice.get("index", 0))
+            else:
+                self._open.discard(choice.get("index", 0))
+                self._ends = True

@@ -1,0 +1,125 @@
+"""Errors that a provider reports in the body of an answer: of any status, or as an event of a stream.
+
+Providers send an error with status 200, too: a proxy in front of the model has sent the head before the model failed.
+"""
+
+import re
+from collections.abc import Mapping
+from typing import Final, NamedTuple, cast
+
+LONGEST_MESSAGE: Final = 2000
+_LONGEST_DETAILS: Final = 8192
+"""Characters of the further members of an error that the client gets."""
+_NAMES: Final = ("message", "Message", "detail", "error_description", "msg", "error")
+"""Members that hold an error's message; the first one counts."""
+_KNOWN: Final = frozenset({*_NAMES, "type", "code", "status", "param", "object", "__type"})
+_NUMBERS: Final = ("status", "status_code", "code", "http_code", "httpStatusCode", "originalStatusCode")
+"""Members that may hold a status."""
+_FIRST: Final = 400
+_LAST: Final = 599
+_STATUSES: Final = (
+    # Of OpenAI (https://platform.openai.com/docs/guides/error-codes), Anthropic
+    # (https://docs.anthropic.com/en/api/errors), Google (https://cloud.google.com/apis/design/errors) and AWS
+    # (https://docs.aws.amazon.com/bedrock/latest/APIReference/API_runtime_ConverseStream.html), in lower case without
+    # marks.
+    (429, ("ratelimit", "throttling", "resourceexhausted", "insufficientquota", "toomanyrequests", "quotaexceeded")),
+    (503, ("overloaded", "unavailable", "capacity", "modelnotready")),
+    (504, ("timeout", "deadlineexceeded")),
+    (401, ("authentication", "unauthenticated", "invalidapikey", "unrecognizedclient")),
+    (402, ("billing",)),
+    (403, ("permission", "accessdenied", "forbidden")),
+    (404, ("notfound", "unknownoperation")),
+    (413, ("toolarge",)),
+    (400, ("invalidrequest", "badrequest", "validation", "invalidargument", "contextlength", "failedprecondition")),
+    (400, ("contentfilter", "contentpolicy", "unsupported", "outofrange", "invalidprompt", "malformed")),
+)
+"""Status, and parts of the kinds of errors that have it."""
+_NAME: Final = re.compile(r"[\w.:/-]{1,64}", re.ASCII)
+_MARKS: Final = re.compile(r"[^a-z]")
+
+Fields = Mapping[str, object]
+
+
+class ProviderError(NamedTuple):
+    """One error."""
+
+    status: int
+    """HTTP status that the error's kind has; 502 where it names none."""
+    kind: str | None
+    """The provider's own name for it, e.g. `overloaded_error`; the more exact one of its type and code."""
+    message: str
+    """May quote the request: for the client alone."""
+    param: str | None
+    more: dict[str, object]
+    """Further members, e.g. Azure's `innererror`."""
+
+
+def error_in(document: object) -> ProviderError | None:
+    """The error that a document or an event is; None where it is something else."""
+    if isinstance(document, list):  # as Google's APIs write it
+        found = cast("list[object]", document)
+        return error_in(found[0]) if len(found) == 1 else None
+    fields = _object(document)
+    if "error" in (fields.get("type"), fields.get("object")):
+        return read_error(fields)
+    if fields.get("object") == "response" or isinstance(fields.get("response"), dict):
+        return _of_response(fields)
+    return read_error(fields) if fields.get("error") else _of_choices(fields)
+
+
+def read_error(document: object, status: int | None = None) -> ProviderError:
+    """The members of a document that is an error. `status`: of its answer, where that says that it is one."""
+    found: list[object] = cast("list[object]", document) if isinstance(document, list) else [document]
+    fields: Fields = _object(found[0]) if found else {}
+    inner: Fields = _object(fields.get("error")) or fields
+    message = next((text for name in _NAMES if isinstance(text := inner.get(name), str)), "")
+    # Of a number and a name the name says more; a code is more exact than a type.
+    names = [inner.get(name) for name in ("code", "status", "type", "__type")]
+    names = [name for name in names if isinstance(name, str) and name and not name.isdigit() and name != "error"]
+    kind = names[0] if names and _NAME.fullmatch(names[0]) else None
+    param = inner.get("param")
+    more = {name: value for name, value in inner.items() if name not in _KNOWN and value is not None}
+    return ProviderError(
+        status or _status(inner) or _status(fields) or next(filter(None, map(status_of, names)), 502),
+        kind,
+        message[:LONGEST_MESSAGE],
+        param if isinstance(param, str) else None,
+        more if len(str(more)) <= _LONGEST_DETAILS else {},
+    )
+
+
+def status_of(kind: str) -> int | None:
+    """The HTTP status of errors of this kind; None where it isn't known."""
+    plain = _MARKS.sub("", kind.lower())
+    return next((status for status, parts in _STATUSES if any(part in plain for part in parts)), None)
+
+
+def _status(fields: Fields) -> int | None:
+    for name in _NUMBERS:
+        value = fields.get(name)
+        if isinstance(value, str) and value.isdigit():
+            value = int(value)
+        if isinstance(value, int) and _FIRST <= value <= _LAST:
+            return value
+    return None
+
+
+def _of_response(fields: Fields) -> ProviderError | None:
+    """Of OpenAI's responses: one that failed before it had anything to say."""
+    response = _object(fields.get("response")) or fields
+    return read_error(response) if response.get("status") == "failed" and not response.get("output") else None
+
+
+def _of_choices(fields: Fields) -> ProviderError | None:
+    """Of OpenRouter, which reports a failure of the model behind it in the choice."""
+    choices = fields.get("choices")
+    for choice in cast("list[object]", choices) if isinstance(choices, list) else ():
+        members = _object(choice)
+        if isinstance(members.get("error"), dict) or members.get("finish_reason") == "error":
+            return read_error(members)
+    return None
+
+
+def _object(value: object) -> Fields:
+    """The members of an object; none of anything else."""
+    return cast("Fields", value) if isinstance(value, dict) else {}
