@@ -28,6 +28,8 @@ class ServicePresence(Message):
     contracts: tuple[int, int] = (1, 1)
     """Oldest and newest generation of the contracts that it speaks. A process that shares none with another one doesn't
     become ready beside it, and gets no messages."""
+    descriptors: int | None = None
+    """How many files and connections its process may have open at a time; None: it doesn't say."""
 
 
 class OpenRequestsQuery(Message):

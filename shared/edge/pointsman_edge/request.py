@@ -21,6 +21,7 @@ from pointsman_edge.reviewing.answer_review import AnswerReview, Headers, Withhe
 from pointsman_edge.reviewing.response_stages import error_answer
 from pointsman_edge.sending.engine_tokens import still_its_own
 from pointsman_edge.sending.own_answers import OUTCOME, Place, routing_answer
+from pointsman_edge.sending.own_limits import GatewayExhausted, exhausted
 from pointsman_edge.taking_in.bodies import check_content, check_length
 from pointsman_edge.taking_in.request_headers import ClientHeaders
 from pointsman_edge.telling.request_record import RequestRecord
@@ -68,11 +69,17 @@ class EdgeRequest(ABC):
             record.end("blocked", self.sent_status or withheld.status, withheld.message, withheld.told_code)
             if self.sent_status is None:
                 await self.answer(withheld.status, *error_answer(withheld, record.api), withheld.told_code)
+        except GatewayExhausted as own:
+            await self._run_out(own)
         except Refusal as refusal:
             await self._refuse(refusal)
         except self.interruptions as interruption:
             await self.interrupted(interruption)
         except Exception as error:  # noqa: BLE001 - the client must have an answer and the request its event
+            own = exhausted(error)
+            if own is not None:
+                await self._run_out(own)
+                return
             _log.error("request_failed", error, request_id=record.request_id)
             message = f"Internal error; request id {record.request_id}."
             await self._refuse(Refusal(500, message, type=SERVER_ERROR, code="internal_error"))
@@ -202,6 +209,13 @@ class EdgeRequest(ABC):
     def gave(self, answer: Answer) -> None:
         """The client has the answer of a stage; the request ends."""
         self.record.end("ok" if answer.status < _FAILED else "rejected", answer.status)
+
+    async def _run_out(self, own: GatewayExhausted) -> None:
+        """Answer that this process has run out of something: an endpoint that wasn't reached has no part in it."""
+        self.edge.metrics.run_out(own.resource)
+        if not self.record.attempts:
+            self.record.worker = None
+        await self._refuse(own)
 
     async def _refuse(self, refusal: Refusal) -> None:
         """Answer with an error, reviewed by the stages of every answer."""

@@ -44,6 +44,7 @@ def findings(facts: Facts) -> list[DiagnosisLine]:
         *service_findings.services(facts),
         *service_findings.contracts(facts.services),
         *service_findings.clocks(facts.services),
+        *service_findings.descriptors(facts.services),
         *_discovery(facts),
         *_pools(facts),
     ]

@@ -14,6 +14,7 @@ from pointsman_core.config import Config, active
 SKEW_WARNING_MS: Final = 250.0
 """Deadlines travel as wall-clock times; a hop's is 600 ms."""
 SKEW_FAILURE_MS: Final = 600.0
+FEW_DESCRIPTORS: Final = 4096
 
 
 def services(facts: Facts) -> Iterator[DiagnosisLine]:
@@ -59,6 +60,18 @@ def contracts(services: Sequence[Heard]) -> Iterator[DiagnosisLine]:
             yield fail(
                 f"these share no generation of the contracts: {' and '.join(sides)}",
                 "Those that started later don't become ready. Stop one side, or run a version that speaks both.",
+            )
+
+
+def descriptors(services: Sequence[Heard]) -> Iterator[DiagnosisLine]:
+    """Edges that may have few connections open: each request takes two."""
+    for heard in services:
+        presence, allowed = heard.presence, heard.presence.descriptors
+        if presence.service in EDGES and allowed is not None and allowed < FEW_DESCRIPTORS:
+            yield warn(
+                f"{presence.service} {presence.instance} may have {allowed} files and connections open at a time: "
+                f"about {allowed // 2} requests",
+                "Raise the hard limit of its process: `ulimit -Hn`, LimitNOFILE= of systemd, or `ulimits` of Docker.",
             )
 
 

@@ -11,6 +11,7 @@ from rich.console import Console
 from pointsman_cli.progress import Progress
 from pointsman_cli.run_folder import RunFolder
 from pointsman_cli.stack import LocalStack, StackOptions
+from pointsman_runtime.telling import descriptors
 
 SIGNALS: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
@@ -23,6 +24,8 @@ async def run(options: StackOptions, console: Console, work: Work) -> bool:
 
     A second signal ends every process at once.
     """
+    # Children inherit the limit; Envoy doesn't raise its own.
+    descriptors.raise_limit()
     with RunFolder(options.run_dir) as folder:
         async with aiohttp.ClientSession() as http:
             progress = Progress(console)

@@ -158,6 +158,11 @@ def _without(*services: str) -> Facts:
             "several versions run: 0.1.0, 0.2.0",
         ),
         (
+            replace(HEALTHY, services=[*HEALTHY.services, Heard(_presence("frontend", descriptors=1024), 0)]),
+            Level.WARN,
+            "frontend frontend-1 may have 1024 files and connections open at a time: about 512 requests",
+        ),
+        (
             replace(HEALTHY, services=[*HEALTHY.services, Heard(_presence("worker-agent"), 400.0)]),
             Level.WARN,
             "the clock of worker-agent worker-agent-1 is 400 ms ahead",

@@ -1,6 +1,7 @@
 """Sends requests to engines over pooled connections."""
 
 import asyncio
+import codecs
 import ssl
 import time
 from collections.abc import Collection
@@ -11,11 +12,16 @@ from urllib.parse import urlsplit
 import msgspec
 
 from pointsman_edge.deciding.policy import EngineLimits
+from pointsman_edge.sending.own_limits import exhausted
 from pointsman_frontend.adapters.engine_connection import EndpointFailed, EngineConnection
 from pointsman_frontend.adapters.gathered_writes import GatheredWrites
 
 STALE_WITHIN_S: Final = 0.25
 """A reused connection that ends this soon without a byte had been closed by the engine for being idle."""
+
+
+_IDNA: Final = codecs.lookup("idna")
+"""Loaded here: with the first request it would take a descriptor."""
 
 
 class Origin(msgspec.Struct, frozen=True):
@@ -37,7 +43,7 @@ def origin_of(url: str) -> Origin:
         port = parts.port
         host_header = parts.netloc.rpartition("@")[2].encode("ascii")
         path = parts.path.rstrip("/").encode("ascii")
-        (parts.hostname or "").encode("idna")  # as the resolver does, with an error that isn't one of the network
+        _IDNA.encode(parts.hostname or "")  # as the resolver does, with an error that isn't one of the network
     except ValueError:
         raise EndpointFailed("refused", "its URL is invalid") from None
     if parts.scheme not in ("http", "https") or not parts.hostname:
@@ -73,7 +79,7 @@ class EngineClient:
         self._tls: ssl.SSLContext | None = None
 
     async def send(self, call: Call, limits: EngineLimits) -> EngineConnection:
-        """Send one request and wait for the first byte of its answer. Raises EndpointFailed.
+        """Send one request and wait for the first byte of its answer. Raises EndpointFailed, and GatewayExhausted.
 
         The caller reads the answer and then gives the connection back with `release`, whatever happened.
         """
@@ -169,6 +175,9 @@ class EngineClient:
         except TimeoutError:
             raise EndpointFailed("refused", f"no connection within {limit_s:g} s") from None
         except OSError as error:
+            own = exhausted(error)
+            if own is not None:
+                raise own from error
             raise EndpointFailed("refused", error.strerror or type(error).__name__) from None
         return connection
 

@@ -10,6 +10,7 @@ from pointsman_contracts.response import Usage
 from pointsman_core.refusal import Refusal
 from pointsman_edge.credentials.provider_credentials import CredentialMissing
 from pointsman_edge.deciding.policy import EngineLimits
+from pointsman_edge.sending.own_limits import exhausted
 from pointsman_edge.sending.provider_book import ProviderBook
 from pointsman_frontend.adapters.engine_client import STALE_WITHIN_S
 from pointsman_frontend.adapters.engine_connection import AnswerCutOff, EndpointFailed
@@ -228,6 +229,9 @@ class ProviderClient:
         except TimeoutError:
             raise ProviderFailed("timeout", "no answer in time", late) from None
         except aiohttp.ClientConnectorError as error:
+            own = exhausted(error.os_error)
+            if own is not None:
+                raise own from error
             detail = error.os_error.strerror or type(error.os_error).__name__
             raise ProviderFailed("refused", detail, broken) from None
         except (aiohttp.ClientError, ValueError) as error:

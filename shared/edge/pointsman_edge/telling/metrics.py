@@ -31,6 +31,7 @@ class EdgeMetrics(Collector):
         self.failed_attempts: Counter[str] = Counter()
         """Attempts that an endpoint didn't answer, by outcome."""
         self._dropped_edits: Counter[str] = Counter()
+        self._exhausted: Counter[str] = Counter()
         self.unsettled = 0
         """Requests whose usage and cost couldn't be settled."""
         self._requests: Counter[tuple[str, int, str | None, str]] = Counter()
@@ -49,6 +50,12 @@ class EdgeMetrics(Collector):
         if name not in self._dropped_edits:
             _log.warning("header_edit_dropped", header=name, hint="a processor, stage or scheduling plugin sets it")
         self._dropped_edits[name] += 1
+
+    def run_out(self, resource: str) -> None:
+        """Count a request that the edge's own process had no room for."""
+        if resource not in self._exhausted:
+            _log.error("exhausted", resource=resource, hint="further ones are counted alone; see ulimit and the memory")
+        self._exhausted[resource] += 1
 
     def completed(self, record: RequestRecord, traceparent: str | None = None) -> None:
         """One request has ended. `traceparent`: of its span, when that was exported; histograms link to it."""
@@ -99,6 +106,12 @@ class EdgeMetrics(Collector):
             "pointsman_edge_dropped_header_edits",
             "Dropped edits of request headers: only the edge writes the header, or its name is invalid",
             self._dropped_edits,
+        )
+        yield _by(
+            "resource",
+            "pointsman_edge_exhausted",
+            "Requests refused because the process had run out of descriptors, memory or ports",
+            self._exhausted,
         )
         yield CounterMetricFamily(
             "pointsman_edge_unsettled", "Requests whose usage and cost couldn't be settled", self.unsettled

@@ -10,6 +10,7 @@ from pointsman_contracts.presence import ServicePresence
 from pointsman_runtime.bus.errors import BusError
 from pointsman_runtime.journey.presence import PresenceTable
 from pointsman_runtime.journey.roster import Roster
+from pointsman_runtime.telling import descriptors
 from pointsman_runtime.telling.process import Process
 
 
@@ -77,6 +78,7 @@ class Heartbeat:
                     revision=self.revision,
                     routes=self.routes,
                     contracts=SPOKEN,
+                    descriptors=descriptors.limit(),
                 ),
                 process.service,
                 process.instance,

@@ -28,7 +28,7 @@ from pointsman_runtime.service.http_server import HttpServer
 from pointsman_runtime.service.memory_return import MemoryReturn
 from pointsman_runtime.service.program import Member, Program
 from pointsman_runtime.service.service import Server, Service
-from pointsman_runtime.telling import logs
+from pointsman_runtime.telling import descriptors, logs
 from pointsman_runtime.telling.logs import Log
 from pointsman_runtime.telling.metrics_registry import MetricsRegistry
 from pointsman_runtime.telling.process import Process
@@ -240,6 +240,7 @@ def run_all(name: str, settings: ServiceSettings, members: Sequence[Member]) -> 
     """Run services in one process until a signal; returns the exit code. `settings` are the process's:
     connections, health server, logs."""
     logs.configure(settings.log_format, settings.log_level, name, settings.instance)
+    descriptors.raise_limit()
     # A series more for each counter and histogram, with the time of its making; rates don't need it.
     disable_created_metrics()
 

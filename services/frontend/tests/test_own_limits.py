@@ -1,0 +1,73 @@
+"""A process that has run out of descriptors says so, and blames no engine."""
+
+import errno
+import json
+import os
+import resource
+import socket
+from collections.abc import Generator
+from contextlib import contextmanager
+
+import pytest
+
+from pointsman_contracts.response import AttemptFailed, RequestRejected, ResponseCompleted
+from pointsman_edge.sending.own_limits import exhausted
+from pointsman_testing.fake_stages import StartEdge
+from pointsman_testing.raw_http import post, raw_connection
+from pointsman_testing.scripted_engine import ANSWER, ScriptedEngine
+
+CHAT = "/v1/chat/completions"
+BODY = b'{"model":"llama-8b","messages":[{"role":"user","content":"hello"}]}'
+
+
+@contextmanager
+def no_descriptor_left() -> Generator[None]:
+    """Nothing can be opened within."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    first_free = os.dup(0)
+    os.close(first_free)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (first_free, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+
+async def test_without_a_descriptor_the_gateway_answers_503_and_no_engine_is_blamed(start_edge: StartEdge) -> None:
+    async with ScriptedEngine() as engine, ScriptedEngine() as other:
+        edge = await start_edge(engine.url, other.url)
+        # The connection that comes first has a descriptor already.
+        async with raw_connection(edge.url) as client:
+            await client.send(b"GET /live HTTP/1.1\r\nhost: x\r\n\r\n")
+            assert (await client.response()).status == 200
+            with no_descriptor_left():
+                await client.send(post(CHAT, BODY))
+                refused = await client.response()
+            await client.send(post(CHAT, BODY))
+            answer = await client.response()
+    assert (refused.status, json.loads(refused.body)["error"]["code"]) == (503, "gateway_exhausted")
+    assert refused.header("retry-after") == "1"
+    assert (answer.status, answer.body) == (200, ANSWER)
+    assert edge.events.of(AttemptFailed) == []
+    (rejected,) = edge.events.of(RequestRejected)
+    assert (rejected.stage, rejected.code) == ("edge", "gateway_exhausted")
+    first, second = edge.events.of(ResponseCompleted)
+    assert (first.outcome, first.worker, first.attempts, first.usage) == ("rejected", None, (), None)
+    assert second.worker == "worker-1"
+    assert edge.metric("pointsman_edge_exhausted_total") == 1
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        OSError(errno.EMFILE, "Too many open files"),
+        OSError(errno.ENFILE, "Too many open files in system"),
+        OSError(errno.ENOMEM, "Cannot allocate memory"),
+        OSError(errno.EADDRNOTAVAIL, "Cannot assign requested address"),
+        socket.gaierror(socket.EAI_MEMORY, "Memory allocation failure"),
+    ],
+)
+def test_a_process_without_resources_is_told_from_an_engine_that_refuses(error: OSError) -> None:
+    assert exhausted(error) is not None
+    assert exhausted(ConnectionRefusedError(errno.ECONNREFUSED, "Connection refused")) is None
+    assert exhausted(socket.gaierror(socket.EAI_NONAME, "Name or service not known")) is None
