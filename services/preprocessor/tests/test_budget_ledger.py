@@ -110,6 +110,13 @@ def test_a_request_that_costs_nothing_passes_a_spent_budget_and_a_request_that_i
     assert book.ask(ask("c", 0, None, window), NOW).outcome == "admitted"
 
 
+def test_a_question_that_arrives_twice_is_reserved_once() -> None:
+    book = Book(0)
+    for _ in range(2):
+        assert book.ask(ask("a", 80, None, BudgetWindow(amount=100, days=1)), NOW).outcome == "admitted"
+    assert book.budgets.spent("monthly", "t", 1, NOW) == (0, 80)
+
+
 def test_a_budget_that_only_warns_refuses_nothing_and_each_level_is_published_once_a_period() -> None:
     book = Book(0)
     window = BudgetWindow(amount=100, days=None, soft=80, hard=False)

@@ -1,6 +1,8 @@
 """The ledger of a shard: what is reserved, settled and released adds up, whatever happens in between."""
 
 from dataclasses import dataclass, field
+from itertools import count
+from typing import Final
 
 import pytest
 from hypothesis import given, settings
@@ -19,6 +21,10 @@ OPEN = LimitWindow(unit="concurrency", amount=2)
 NOW = 1_800_000_000.0
 
 
+_ASKS: Final = count()
+"""Two requests of one name came in different milliseconds."""
+
+
 def ask(
     request_id: str = "r", cost: float = 1, *windows: LimitWindow, limit: str = "limit", **changes: object
 ) -> LimitAsk:
@@ -30,7 +36,7 @@ def ask(
         "scope": "t",
         "windows": windows or (MINUTE,),
         "cost": cost,
-        "until_ms": round((NOW + 600) * 1000),
+        "until_ms": round((NOW + 600) * 1000) + next(_ASKS) % 900,
     }
     return LimitAsk.model_validate(fields | changes)
 
@@ -137,6 +143,16 @@ def test_after_a_limit_is_raised_a_client_over_it_does_not_wait_as_long_as_the_o
     assert book.ask(ask("few", 1, few), NOW).outcome == "refused"
     assert book.release("edge-1", "many-89", "limit", NOW)
     assert book.ask(ask("many", 1, many), NOW).outcome == "admitted"
+
+
+def test_a_question_that_arrives_twice_is_counted_once() -> None:
+    book = Book(0)
+    question = ask("a", 100)
+    for _ in range(2):
+        assert book.ask(question, NOW).outcome == "admitted"
+    assert book.used("limit", MINUTE, "t", NOW) == 100
+    assert spent(book, "a", 60) == 60
+    assert book.used("limit", MINUTE, "t", NOW) == 60
 
 
 def test_a_request_that_is_sent_again_is_counted_once() -> None:

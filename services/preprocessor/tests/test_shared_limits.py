@@ -5,6 +5,7 @@ import contextlib
 import time
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable
+from itertools import count
 from typing import Final
 
 import pytest
@@ -40,6 +41,8 @@ from pointsman_testing.fake_bucket import FakeBucket
 
 TOKENS: Final = LimitWindow(unit="tokens", amount=1000, period_s=3600)
 OPEN: Final = LimitWindow(unit="concurrency", amount=2)
+_ASKS: Final = count()
+"""Two requests of one name came in different milliseconds."""
 
 
 def keeper_in(store: FakeBucket, shard: int) -> str:
@@ -124,7 +127,7 @@ class Node:
             "shard": shard,
             "windows": (TOKENS,),
             "cost": cost,
-            "until_ms": builders.unix_ms(60),
+            "until_ms": builders.unix_ms(60) + next(_ASKS),
         }
         verdict = self.limiter.ask(LimitAsk.model_validate(fields | changes), 0)
         return await verdict if isinstance(verdict, Awaitable) else verdict

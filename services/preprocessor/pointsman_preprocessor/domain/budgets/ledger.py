@@ -26,6 +26,8 @@ class _Reservation(NamedTuple):
     scope: str
     amount: int
     until: float
+    until_ms: int | None = None
+    """As of its question; None for one that another keeper counted before its snapshot."""
 
 
 class Reached(NamedTuple):
@@ -107,7 +109,7 @@ class BudgetLedger:
                 reset = account.reset_day(window.days, today, budget.expected - left)
                 if refusing is None or reset > refusing[1]:
                     refusing = place, reset
-        if refusing is not None and not (ask.attempt > 1 and self._reserved(ask)):
+        if refusing is not None and not self._reserved(ask):
             return InnerVerdict("refused", budget=_standing(account, budget, today, *refusing))
         window = budget.windows[tightest]
         verdict = InnerVerdict(
@@ -119,11 +121,11 @@ class BudgetLedger:
 
     def reserve(self, ask: AnyAsk, budget: BudgetAsk, at: float) -> None:
         """Count a request that was admitted here or by another keeper; once, however often its edge sends it."""
-        if ask.attempt > 1 and self._reserved(ask):
+        if self._reserved(ask):
             return
         until = ask.until_ms / 1000 if ask.open_s is None else at + ask.open_s
         scope = self._scope(ask.limit, ask.scope)
-        self._reserve((ask.edge, ask.request_id), _Reservation(ask.limit, scope, budget.at_most, until))
+        self._reserve((ask.edge, ask.request_id), _Reservation(ask.limit, scope, budget.at_most, until, ask.until_ms))
 
     def spend(self, limit: str, scope: str, amount: int, day: int, now: float) -> None:
         """Add the cost of a request. Each request comes once: see `spent_to`."""
@@ -222,12 +224,23 @@ class BudgetLedger:
         self.changed = True
 
     def _reserved(self, ask: AnyAsk) -> bool:
-        return any(each.limit == ask.limit for each in self._reservations.get((ask.edge, ask.request_id), ()))
+        """Whether the request has a reservation; as `Book._counted`."""
+        return any(
+            each.limit == ask.limit and (ask.attempt > 1 or each.until_ms == ask.until_ms)
+            for each in self._reservations.get((ask.edge, ask.request_id), ())
+        )
 
     def _reservation_states(self) -> Iterator[ReservationState]:
         for (edge, request_id), reservations in self._reservations.items():
             for each in reservations:
-                yield ReservationState(edge=edge, request_id=request_id, **each._asdict())
+                yield ReservationState(
+                    edge=edge,
+                    request_id=request_id,
+                    limit=each.limit,
+                    scope=each.scope,
+                    amount=each.amount,
+                    until=each.until,
+                )
 
     def _watch(self, limit: str, scope: str, account: Account, today: int) -> None:
         """Note new warnings of a window."""

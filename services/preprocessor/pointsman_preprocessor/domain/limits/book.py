@@ -37,6 +37,8 @@ class _Charge(msgspec.Struct, eq=False, gc=False):
     until: float
     kept: bool
     risk: float
+    until_ms: int | None = None
+    """As of its question; None for one that another keeper counted before its snapshot."""
 
 
 class _Found(msgspec.Struct, frozen=True, gc=False):
@@ -103,7 +105,7 @@ class Book:
         if found is None or found.windows != ask.windows:
             found = self._find(ask)
         counters, longest, refusing = found.counters, 0.0, 0
-        if ask.attempt == 1 or not self._counted(ask):
+        if not self._counted(ask):
             reactive, risk = ask.reactive, ask.risk
             cost = 0.0 if reactive else ask.cost
             for counter, window in counters:
@@ -218,7 +220,7 @@ class Book:
         for counter, window in found.counters:
             counter.add(window, cost, at, risk)
         until = ask.until_ms / 1000 if ask.open_s is None else at + ask.open_s
-        charge = _Charge(ask.limit, found.scope, found.names, cost, at, until, ask.kept, risk)
+        charge = _Charge(ask.limit, found.scope, found.names, cost, at, until, ask.kept, risk, ask.until_ms)
         self.charges.setdefault((ask.edge, ask.request_id), []).append(charge)
         self._changed = True
 
@@ -239,8 +241,12 @@ class Book:
                 )
 
     def _counted(self, ask: AnyAsk) -> bool:
-        """Whether this limit has already counted the request."""
-        return any(charge.limit == ask.limit for charge in self.charges.get((ask.edge, ask.request_id), ()))
+        """Whether this limit has already counted the request. A first attempt of the same name is the same message
+        again if it has the same end; otherwise the client has chosen the name of its last request again."""
+        charges = self.charges.get((ask.edge, ask.request_id))
+        return charges is not None and any(
+            charge.limit == ask.limit and (ask.attempt > 1 or charge.until_ms == ask.until_ms) for charge in charges
+        )
 
     def _find(self, ask: AnyAsk) -> _Found:
         names = tuple([window_name(window.unit, window.period_s, window.measure) for window in ask.windows])
