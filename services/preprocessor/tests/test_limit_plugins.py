@@ -235,7 +235,6 @@ def test_a_cost_weighs_what_is_reserved_too() -> None:
         (None, Usage(prompt_tokens=10, completion_tokens=5), 15),
         ("total_tokens - cached_tokens * 0.9", Usage(prompt_tokens=100, cached_tokens=100), 10),
         ('model == "big" ? output_tokens * 2.0 : output_tokens', Usage(completion_tokens=3), 6),
-        ("input_tokens - 100.0", Usage(prompt_tokens=1), 0),
         ("reasoning_tokens > 1.0 ? 7 : 8", Usage(reasoning_tokens=2), 7),
     ],
 )
@@ -246,6 +245,8 @@ def test_a_cost_is_what_its_expression_says(text: str | None, usage: Usage, expe
 def test_a_cost_without_a_value_says_so() -> None:
     with pytest.raises(ArithmeticError):
         TokenCost("input_tokens / output_tokens")(Usage(prompt_tokens=1), "m")
+    with pytest.raises(ArithmeticError, match="negative"):
+        TokenCost("input_tokens - 2.0 * cached_tokens")(Usage(prompt_tokens=3, cached_tokens=2), "m")
 
 
 @pytest.mark.requirement("S3-7")
@@ -278,6 +279,36 @@ def test_amounts_come_from_claims_and_a_claim_of_nothing_lets_nothing_through() 
     full = ask("d", {"rph": 100, "open": 0})
     assert full is not None
     assert full.dropped_reason == "limit concurrency-limit"
+
+
+@pytest.mark.parametrize(
+    ("rate", "burst", "claim", "admitted"),
+    [("50/s", 3, "1/h", 1), ("50/s", 3, "2/h", 2), ("50/s", 3, "9/h", 3), ("1/h", 3, "2/h", 3), ("50/s", 3, 1, 1)],
+)
+def test_a_claim_of_fewer_requests_than_a_burst_lowers_the_burst(
+    rate: str, burst: int, claim: JsonValue, admitted: int
+) -> None:
+    limit = {"use": "request-limit", "per": ["tenant"], "rate": rate, "burst": burst, "claim": "rate"}
+    chain = pipeline(IDENTIFIED, limit)
+    outcomes: list[Refusal | None] = []
+    for _ in range(burst + 1):
+        request = incoming(headers=by("a"))
+        request.write(IDENTITY, {"limits": {"rate": claim}})
+        outcomes.append(run(chain, request))
+    assert outcomes.count(None) == admitted
+    assert outcomes[:admitted] == [None] * admitted
+
+
+@pytest.mark.parametrize("claim", ["3/h, 1/d", ["3/h", "1/d"]])
+def test_a_claim_of_several_rates_holds_with_commas_and_as_a_list(claim: JsonValue) -> None:
+    chain = pipeline(IDENTIFIED, {"use": "request-limit", "per": ["tenant"], "rate": "9/h", "claim": "rate"})
+    outcomes: list[Refusal | None] = []
+    for _ in range(2):
+        request = incoming(headers=by("a"))
+        request.write(IDENTITY, {"limits": {"rate": claim}})
+        outcomes.append(run(chain, request))
+    assert outcomes[0] is None
+    assert outcomes[1] is not None
 
 
 @pytest.mark.parametrize("charging", ["reserve", "reactive"])

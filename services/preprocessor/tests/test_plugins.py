@@ -1,8 +1,8 @@
 """Each built-in processor by itself."""
 
+import json
 from collections.abc import Mapping
 
-import orjson
 import pytest
 from pydantic import JsonValue
 
@@ -25,7 +25,7 @@ def processed(
 ) -> Incoming:
     envelope = builders.preprocess_request(path="/v1/completions", headers=headers or {}, request_id="r-1")
     document: dict[str, JsonValue] = {"model": "m", "prompt": "hi", **fields}
-    incoming = Incoming(envelope, parse(envelope.path, orjson.dumps(document)), read_headers(envelope.headers))
+    incoming = Incoming(envelope, parse(envelope.path, json.dumps(document).encode()), read_headers(envelope.headers))
     assert compile_pipeline(load({"preprocessing": [use], **(sections or {})})).run(incoming) is None
     return incoming
 
@@ -81,6 +81,11 @@ def test_a_clients_model_header_is_removed(sent: str) -> None:
         ("tier", None, None),
         ("tier", ["gold"], None),
         ("tier", "go\r\nld", None),
+        ("tier", "", None),
+        ("tier", "  ", None),
+        ("id", 2**64 + 1, str(2**64 + 1)),
+        ("metadata.id", {"id": -(10**30) - 7}, str(-(10**30) - 7)),
+        ("temperature", 1e30, "1e+30"),
         ("tier", "x" * 1025, None),
     ],
 )
@@ -187,7 +192,9 @@ def test_a_tenant_has_a_salt_of_its_own_that_the_client_can_only_divide() -> Non
     def salt_of(tenant: str, **fields: JsonValue) -> JsonValue:
         envelope = builders.preprocess_request(path="/v1/completions", headers={"x-pointsman-tenant": tenant})
         document: dict[str, JsonValue] = {"model": "m", "prompt": "hi", **fields}
-        incoming = Incoming(envelope, parse(envelope.path, orjson.dumps(document)), read_headers(envelope.headers))
+        incoming = Incoming(
+            envelope, parse(envelope.path, json.dumps(document).encode()), read_headers(envelope.headers)
+        )
         assert compile_pipeline(load({"preprocessing": uses})).run(incoming) is None
         assert incoming.read(ENGINE_SALT) is (True if tenant else None)
         return incoming.field("cache_salt")
@@ -215,7 +222,7 @@ def test_the_prompt_vector_is_made_only_when_a_selector_reads_it() -> None:
 
     def produced(sections: dict[str, object], path: str, **fields: JsonValue) -> JsonValue:
         envelope = builders.preprocess_request(path=path)
-        body = parse(path, orjson.dumps({"model": "m", **fields}))
+        body = parse(path, json.dumps({"model": "m", **fields}).encode())
         incoming = Incoming(envelope, body, read_headers({}))
         assert compile_pipeline(load(sections)).run(incoming) is None
         return incoming.attributes.get(PROMPT_VECTOR.name)

@@ -53,6 +53,16 @@ def test_an_empty_header_gives_no_worker_and_the_next_one_may() -> None:
     assert read_headers({"x-gateway-worker-id": ""}).workers is None
 
 
+def test_a_blank_header_counts_as_none() -> None:
+    names = ("x-pointsman-priority", "x-pointsman-fairness-id", "x-pointsman-objective", "x-session-id")
+    for blank in ("", "  "):
+        facts = read_headers(dict.fromkeys((*names, "x-slo-ttft-ms", "x-slo-tpot-ms"), blank))
+        assert (facts.priority, facts.fairness_id, facts.objective, facts.session) == (0, "", None, None)
+        assert (facts.slo_ttft_ms, facts.slo_itl_ms) == (None, None)
+    given = {"x-pointsman-fairness-id": "", "x-gateway-inference-fairness-id": "team-b"}
+    assert read_headers(given).fairness_id == "team-b"
+
+
 def test_a_subset_names_endpoints() -> None:
     facts = read_headers({"x-gateway-destination-endpoint-subset": "10.0.0.1:8000, 10.0.0.2"})
     assert facts.subset == ("10.0.0.1:8000", "10.0.0.2")

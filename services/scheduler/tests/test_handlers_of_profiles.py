@@ -165,12 +165,32 @@ def test_an_answer_that_was_not_streamed_ends_the_work_of_all_its_workers(place:
     assert {worker.open for worker in bench.pool.fleet} == {0}
 
 
+@pytest.mark.parametrize("use", ["filters", "scorers"])
+def test_a_session_stays_with_the_worker_that_prefills_it(use: str) -> None:
+    usual: dict[str, dict[str, list[object]]] = {
+        "prefill": {"filters": [{"use": "role", "role": "prefill"}], "scorers": ["active-requests"]},
+        "decode": {"filters": [{"use": "role", "role": "decode"}], "scorers": ["active-requests"]},
+    }
+    for profile in usual.values():
+        profile[use] = [*profile[use], "session"] if use == "filters" else ["session"]
+    bench = Bench({"handler": "disaggregated", "deciders": ["always"], "profiles": usual})
+    bench.join("p1", "p2", "p3", role="prefill")
+    bench.join("d1", "d2", "d3", role="decode")
+    pairs: set[tuple[str, ...]] = set()
+    for seed in range(8):
+        outcome = bench.decide(bench.prompt(family=seed, blocks=20, session="s"), seed=seed)
+        pairs.add(tuple(hold.worker.name for hold in outcome.holds))
+    assert len(pairs) == 1
+    assert {name[0] for name in next(iter(pairs))} == {"p", "d"}
+
+
 def test_a_header_names_the_profile_and_the_error_for_a_wrong_name_lists_the_right_ones() -> None:
     bench = Bench({"handler": {"use": "header-named", "default": "decode"}, "profiles": ROLES})
     bench.join("p", role="prefill")
     bench.join("d", role="decode")
     assert bench.chosen(bench.request(headers={"epp-profile": " prefill "})) == "p"
-    assert bench.chosen(bench.request()) == "d"
+    for default in ({}, {"epp-profile": ""}, {"epp-profile": "  "}):
+        assert bench.chosen(bench.request(headers=default)) == "d"
     refusal = bench.refused(bench.request(headers={"epp-profile": "prefil"})).refusal
     assert (refusal.status, refusal.code) == (400, "unknown_scheduling_profile")
     assert "did you mean 'prefill'?" in refusal.message

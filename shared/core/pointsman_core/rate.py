@@ -35,8 +35,8 @@ def rate(text: object) -> Rate:
 
 
 def rates(value: object) -> tuple[Rate, ...]:
-    """One, or several of different periods that all count. Raises ValueError."""
-    listed: Sequence[object] = (value,)
+    """One, or several of different periods that all count, in a list or with commas between them. Raises ValueError."""
+    listed: Sequence[object] = value.split(",") if isinstance(value, str) else (value,)
     if isinstance(value, list | tuple) and not isinstance(value, Rate):
         listed = cast("Sequence[object]", value)
     found = tuple([rate(each) for each in listed])

@@ -27,7 +27,7 @@ class KeyFacts(Params):
     scopes: tuple[str, ...] = ()
     models: tuple[str, ...] | None = None
     """Names, patterns (`llama-*`) or `group:<group>`; default: all."""
-    limits: dict[str, str | float] = Field(default_factory=dict[str, str | float])
+    limits: dict[str, str | float | tuple[str, ...]] = Field(default_factory=dict[str, str | float | tuple[str, ...]])
     """Name → value, for limits that take their value from the identity."""
     expires: datetime | None = None
     """With a time zone; from then on the key is rejected."""
@@ -37,7 +37,9 @@ class KeyFacts(Params):
 
     def grant(self) -> Grant:
         """The identity that the key proves."""
-        limits: dict[str, JsonValue] = dict(self.limits)
+        limits: dict[str, JsonValue] = {
+            name: list(value) if isinstance(value, tuple) else value for name, value in self.limits.items()
+        }
         return Grant(self.tenant, self.subject or self.id, self.plan, self.scopes, self.models, limits, self.id)
 
     def problem(self, now_ms: int) -> str | None:

@@ -2,7 +2,8 @@
 
 The edge drops `x-pointsman-*` and `x-gateway-*` unless its peer is a configured trusted proxy (docs/security.md),
 so any of them that arrives here may decide priority and fairness. Headers that any client may send affect
-only that client's own request: its session and its service-level objectives.
+only that client's own request: its session and its service-level objectives. A blank value counts as none: proxies send
+one where they have nothing to say.
 """
 
 import math
@@ -63,7 +64,7 @@ def read_headers(headers: Mapping[str, str]) -> HeaderFacts:
     if not options:
         return HeaderFacts(readable, dropped)
     get = headers.get
-    priority = get(_PRIORITY)
+    priority = _first(headers, (_PRIORITY,))
     objective = _first(headers, _OBJECTIVE) if priority is None else None
     return HeaderFacts(
         readable,
@@ -121,13 +122,13 @@ def _workers(headers: Mapping[str, str]) -> tuple[str, ...] | None:
 def _first(headers: Mapping[str, str], names: tuple[str, ...]) -> str | None:
     for name in names:
         value = headers.get(name)
-        if value is not None:
+        if value is not None and value.strip():
             return value
     return None
 
 
 def _identifier(name: str, value: str | None) -> str | None:
-    if not value:
+    if not value or value.isspace():
         return None
     if len(value) > LONGEST_ID or not value.isprintable():
         raise Refusal(
@@ -155,7 +156,7 @@ def _priority(value: str | None) -> int:
 def _milliseconds(headers: Mapping[str, str], names: tuple[str, ...]) -> float | None:
     for name in names:
         value = headers.get(name)
-        if value is None:
+        if value is None or not value.strip():
             continue
         try:
             number = float(value)

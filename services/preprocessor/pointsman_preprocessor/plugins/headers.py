@@ -1,6 +1,7 @@
 """Headers from facts of the request: `request-id`, `model-to-header`, `field-to-header`."""
 
-from typing import Final
+import json
+from typing import Final, cast
 
 from pydantic import Field, JsonValue, field_validator
 
@@ -79,6 +80,14 @@ class ModelToHeader(RequestProcessor[ModelToHeaderParams]):
 
 
 LONGEST_VALUE: Final = 1024
+_ROUNDED: Final = 2.0**63
+"""The parser of bodies reads larger whole numbers as floats."""
+
+
+class _WholeNumber(str):
+    """The digits of a whole number."""
+
+    __slots__ = ()
 
 
 class FieldToHeaderParams(Params):
@@ -90,7 +99,8 @@ class FieldToHeaderParams(Params):
 
 
 class FieldToHeader(RequestProcessor[FieldToHeaderParams]):
-    """Sets the header to the text, number or boolean; removes the client's header when the field has none."""
+    """Sets the header to the text, number or boolean; removes the client's header when the field has none, or a blank
+    text. Whole numbers keep all their digits."""
 
     type_name = "field-to-header"
 
@@ -101,6 +111,8 @@ class FieldToHeader(RequestProcessor[FieldToHeaderParams]):
         value = incoming.field(self._top)
         for step in self._below:
             value = value.get(step) if isinstance(value, dict) else None
+        if isinstance(value, float) and abs(value) >= _ROUNDED:
+            value = _digits(bytes(incoming.body.raw), self.params.field) or value
         text = _as_header(value)
         if text is None:
             incoming.remove_header(self.params.header)
@@ -113,5 +125,13 @@ def _as_header(value: JsonValue) -> str | None:
         return "true" if value else "false"
     if isinstance(value, str | int | float):
         text = str(value)
-        return text if text.isprintable() and len(text) <= LONGEST_VALUE else None
+        return text if text.isprintable() and text.strip() and len(text) <= LONGEST_VALUE else None
     return None
+
+
+def _digits(body: bytes, path: str) -> str | None:
+    """The digits of a whole number as the client wrote it; None where the body has none there."""
+    value: object = json.loads(body, parse_int=_WholeNumber)
+    for step in path.split("."):
+        value = cast("dict[str, object]", value).get(step) if isinstance(value, dict) else None
+    return value if isinstance(value, _WholeNumber) else None

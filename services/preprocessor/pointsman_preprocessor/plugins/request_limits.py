@@ -23,7 +23,8 @@ class RequestLimitParams(LimitParams):
     rate: Rates
     """An amount per time, or several that all count: `50/s`, `[50/s, 1000/min]`."""
     burst: float | None = Field(default=None, ge=1)
-    """Requests that may come at once; default: a tenth of the amount, at least 10, at most the amount."""
+    """Requests that may come at once; default: a tenth of the amount, at least 10, at most the amount. A claim of fewer
+    requests lowers it to that number, unless it exceeds the configured amount itself."""
 
 
 class RequestLimit(Limit[RequestLimitParams]):
@@ -36,13 +37,19 @@ class RequestLimit(Limit[RequestLimitParams]):
         self.windows = tuple(self._window(each) for each in self.params.rate)
 
     def claimed(self, value: JsonValue) -> tuple[LimitWindow, ...]:
-        return tuple(self._window(each) for each in amounts(value, self.params.rate))
+        burst, configured = self.params.burst, self.params.rate
+        capped = burst is not None and any(burst <= each.amount for each in configured)
+        return tuple(self._window(each, capped=capped) for each in amounts(value, configured))
 
     def until_ms(self, incoming: Incoming) -> int:
         return incoming.envelope.received_ms + SENT_AGAIN_MS
 
-    def _window(self, each: Rate) -> LimitWindow:
-        burst = min(each.amount, max(_SMALL, each.amount / 10)) if self.params.burst is None else self.params.burst
+    def _window(self, each: Rate, *, capped: bool = False) -> LimitWindow:
+        burst = self.params.burst
+        if burst is None:
+            burst = min(each.amount, max(_SMALL, each.amount / 10))
+        elif capped:
+            burst = min(burst, each.amount)
         return known_window("requests", each.amount, each.period_s, max(1.0, burst) if each.amount else 0.0)
 
 

@@ -21,7 +21,7 @@ class AttributeParams(Params):
 
 
 class Attribute(ProfilePicker[AttributeParams]):
-    """Undecided when the attribute is absent; a value without a profile is an error."""
+    """Undecided when the attribute is absent or empty; a value without a profile is an error."""
 
     type_name = "attribute"
 
@@ -40,7 +40,7 @@ class Attribute(ProfilePicker[AttributeParams]):
         value: object = journey.request.attributes
         for step in self._path:
             value = cast("Mapping[str, object]", value).get(step) if isinstance(value, dict) else None
-        if value is None:
+        if value is None or value == "":
             return None
         profile = self._known.get(str(value))
         if profile is None:

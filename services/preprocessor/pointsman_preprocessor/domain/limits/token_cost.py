@@ -30,7 +30,7 @@ class TokenCost:
         return self._expression is not None
 
     def __call__(self, usage: AnyUsage, model: str) -> float:
-        """The cost, at least 0. Raises ArithmeticError when the expression has no such value for this usage."""
+        """The cost, 0 or more. Raises ArithmeticError when the expression has no such value for this usage."""
         total = usage.prompt_tokens + usage.completion_tokens
         if self._expression is None:
             return float(total)
@@ -48,7 +48,9 @@ class TokenCost:
             raise ArithmeticError("the cost is no number")
         if not math.isfinite(value):
             raise ArithmeticError("the cost isn't finite")
-        return max(0.0, float(value))
+        if value < 0:
+            raise ArithmeticError("the cost is negative")
+        return float(value)
 
 
 def _compiled(text: str) -> cel.Expression:

@@ -8,7 +8,7 @@ from pointsman_plugins.scheduling.arrays import Bools
 from pointsman_plugins.scheduling.candidates import Candidates
 from pointsman_plugins.scheduling.points import Filter, Removal
 from pointsman_plugins.scheduling.request import ScheduleRequest
-from pointsman_scheduler.plugins.producers.session import SESSION_WORKER
+from pointsman_scheduler.plugins.producers.session import SESSION_WORKERS
 
 
 class SessionFilter(Filter):
@@ -16,15 +16,16 @@ class SessionFilter(Filter):
     every worker passes: an answer from another worker is better than none."""
 
     type_name = "session"
-    consumes = (SESSION_WORKER,)
+    consumes = (SESSION_WORKERS,)
     only_for = "session"
 
     def filter(self, request: ScheduleRequest, candidates: Candidates) -> Removal | None:
-        bound = candidates.fleet.find(request.get(SESSION_WORKER))
-        if bound is None or not bound.present:
-            return None
-        keep = candidates.indices() == bound.row
-        return Removal(keep, f"{bound.name} serves this session") if np.any(keep) else None
+        indices = candidates.indices()
+        for name in request.get(SESSION_WORKERS):
+            bound = candidates.fleet.find(name)
+            if bound is not None and bound.present and np.any(keep := indices == bound.row):
+                return Removal(keep, f"{bound.name} serves this session")
+        return None
 
 
 class Subset(Filter):

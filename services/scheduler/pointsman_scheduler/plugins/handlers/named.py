@@ -14,7 +14,7 @@ class HeaderNamedParams(Params):
     header: str = "epp-profile"
     """Name of the header."""
     default: str
-    """Scheduling profile of requests without the header."""
+    """Scheduling profile of requests without the header, or with a blank one."""
 
 
 class HeaderNamed(ProfileHandler[HeaderNamedParams]):
@@ -34,7 +34,7 @@ class HeaderNamed(ProfileHandler[HeaderNamedParams]):
     ) -> Sequence[str]:
         if results:
             return ()
-        name = request.headers.get(self._header, self.params.default).strip()
+        name = request.headers.get(self._header, "").strip() or self.params.default
         if name not in profiles:
             raise Refusal(
                 400,

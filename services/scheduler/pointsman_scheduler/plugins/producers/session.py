@@ -1,4 +1,4 @@
-"""`session`: which worker served a session last."""
+"""`session`: which workers served a session last."""
 
 from collections import OrderedDict
 from typing import Final
@@ -12,9 +12,14 @@ from pointsman_plugins.scheduling.candidates import Candidates
 from pointsman_plugins.scheduling.points import Producer, ResponseObserver
 from pointsman_plugins.scheduling.request import ScheduleRequest
 from pointsman_plugins.scheduling.worker import Hold
+from pointsman_scheduler.plugins.handlers.disaggregated import ENCODE, PREFILL
 
-SESSION_WORKER: Final[Key[str]] = Key("session-worker", str)
-"""Name of the worker that serves the request's session; empty when it has none yet."""
+_LEGS: Final = ("", PREFILL, ENCODE)
+"""The answer's comes first."""
+
+SESSION_WORKERS: Final[Key[tuple[str, ...]]] = Key("session-workers", tuple[str, ...])
+"""Names of the workers that serve the request's session: the one that answers, then those of its legs. Empty when it
+has none yet."""
 
 
 class SessionParams(Params):
@@ -28,24 +33,31 @@ class Session(Producer[SessionParams], ResponseObserver[SessionParams]):
     """Learns from every scheduler's choices, so that replicas agree."""
 
     type_name = "session"
-    produces = (SESSION_WORKER,)
+    produces = (SESSION_WORKERS,)
 
     def setup(self) -> None:
         self._bound: OrderedDict[str, tuple[str, float]] = OrderedDict()
 
     def produce(self, request: ScheduleRequest, everyone: Candidates) -> None:
-        worker = ""
-        if request.session is not None:
-            worker, at = self._bound.get(request.session, ("", everyone.now))
-            if everyone.now - at > self.params.ttl:
-                worker = ""
-        request.put(SESSION_WORKER, worker)
+        session, workers = request.session, ()
+        if session is not None:
+            known = [self._bound.get(_key(session, leg)) for leg in _LEGS]
+            workers = tuple(
+                [each[0] for each in known if each is not None and everyone.now - each[1] <= self.params.ttl]
+            )
+        request.put(SESSION_WORKERS, workers)
 
     def chosen(self, hold: Hold, now: float) -> None:
-        if hold.session is None or hold.leg:
+        if hold.session is None:
             return
-        self._bound[hold.session] = (hold.worker.name, now)
-        self._bound.move_to_end(hold.session)
+        key = _key(hold.session, hold.leg)
+        self._bound[key] = (hold.worker.name, now)
+        self._bound.move_to_end(key)
         oldest = next(iter(self._bound))
         if len(self._bound) > self.params.sessions or now - self._bound[oldest][1] > self.params.ttl:
             del self._bound[oldest]
+
+
+def _key(session: str, leg: str) -> str:
+    # No session id has a line feed.
+    return f"{leg}\n{session}" if leg else session

@@ -9,20 +9,22 @@ from pointsman_plugins.scheduling.arrays import Floats
 from pointsman_plugins.scheduling.candidates import Candidates
 from pointsman_plugins.scheduling.points import Scorer
 from pointsman_plugins.scheduling.request import ScheduleRequest
-from pointsman_scheduler.plugins.producers.session import SESSION_WORKER
+from pointsman_scheduler.plugins.producers.session import SESSION_WORKERS
 
 
 class SessionScorer(Scorer):
     """1 for the worker that serves the session, 0 for the others."""
 
     type_name = "session"
-    consumes = (SESSION_WORKER,)
+    consumes = (SESSION_WORKERS,)
 
     def score(self, request: ScheduleRequest, candidates: Candidates) -> Floats:
-        bound = candidates.fleet.find(request.get(SESSION_WORKER))
-        if bound is None or not bound.present:
-            return np.zeros(candidates.size)
-        return (candidates.indices() == bound.row).astype(np.float64)
+        indices = candidates.indices()
+        for name in request.get(SESSION_WORKERS):
+            bound = candidates.fleet.find(name)
+            if bound is not None and bound.present and np.any(own := indices == bound.row):
+                return own.astype(np.float64)
+        return np.zeros(candidates.size)
 
 
 _ACTIVE: Final = 1.0
