@@ -1,7 +1,6 @@
 """The edge's own process has run out of descriptors, memory or ports: no endpoint is at fault."""
 
 import errno
-import socket
 from typing import Final
 
 from pointsman_core.refusal import Refusal
@@ -15,7 +14,6 @@ _RESOURCES: Final = {
     errno.ENOBUFS: "memory for sockets",
     errno.EADDRNOTAVAIL: "local ports",
 }
-_RESOLVER: Final = {socket.EAI_MEMORY: "memory", socket.EAI_SYSTEM: "resources for resolving a name"}
 
 
 class GatewayExhausted(Refusal):
@@ -38,8 +36,6 @@ def exhausted(error: BaseException) -> GatewayExhausted | None:
     """The client's error if this process has run out of something, rather than the other end being at fault."""
     if isinstance(error, MemoryError):
         return GatewayExhausted("memory")
-    if not isinstance(error, OSError):
-        return None
-    known = _RESOLVER if isinstance(error, socket.gaierror) else _RESOURCES
-    resource = known.get(error.errno or 0)
+    # The resolver's errors have negative numbers of their own.
+    resource = _RESOURCES.get(error.errno or 0) if isinstance(error, OSError) else None
     return None if resource is None else GatewayExhausted(resource)
