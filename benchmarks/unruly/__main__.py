@@ -2,7 +2,8 @@
 
 `python -m benchmarks.unruly` tries the whole matrix (`pointsman_testing.unruly`): misbehaviour x {1, 2, 3, 8 engines;
 one, half, all of them} x {frontend, Envoy} x {whole answers, streams}. `--cells 40 --seed 7` tries a sample, `--only
-'status 5|hang'` rows by their names, `--place f3w` pools by theirs.
+'status 5|hang'` rows by their names, `--place f3w` pools by theirs. `--systems` names what is tried: pointsman, a
+plain round-robin, and vllm-router with the policy round_robin, where it is installed.
 """
 
 import argparse
@@ -11,18 +12,26 @@ import random
 import re
 import sys
 from collections.abc import Mapping, Sequence
+from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, Final
 
+import msgspec
 import uvloop
 
 from benchmarks.machine import describe
+from benchmarks.unruly.other_routers import installed, router
+from benchmarks.unruly.table import LEGEND, table
 from pointsman_cli import envoy
 from pointsman_testing.stack import StackFactory
 from pointsman_testing.unruly.cells import Cell, cells, sample
+from pointsman_testing.unruly.figures import Figures, figures
+from pointsman_testing.unruly.ground import Ground
 from pointsman_testing.unruly.running import Verdict, run
 from pointsman_testing.unruly.world import Address, EnvoyOf, gateway
+
+OURS: Final = "pointsman"
 
 SAMPLE: Final = Path(__file__).resolve().parents[2] / "pointsman.yaml"
 
@@ -43,24 +52,55 @@ def chosen(options: argparse.Namespace) -> list[Cell]:
     return sample(options.seed, options.cells or len(among), among)
 
 
-async def ours(wanted: Sequence[Cell], at_once: int) -> list[Verdict]:
-    """Try these cells on Pointsman."""
-    number = 0
+class Report:
+    """Prints each cell as it ends, and keeps its figures."""
 
-    def tell(verdict: Verdict) -> None:
-        nonlocal number
-        number += 1
+    def __init__(self, cells: int, file: Path | None) -> None:
+        self.found: list[Figures] = []
+        self.failed = 0
+        self._cells = cells
+        self._file = file
+
+    def begin(self, system: str) -> None:
+        """The cells that follow are this system's."""
+        self._system, self._number = system, 0
+
+    def tell(self, verdict: Verdict) -> None:
+        self._number += 1
         words = "holds" if not verdict.broken else "BROKEN" if verdict.decided else "undecided"
-        print(f"{number:4}/{len(wanted)} {words:9} {verdict.cell}", flush=True)
+        print(f"{self._system} {self._number:4}/{self._cells} {words:9} {verdict.cell}", flush=True)
         for each in verdict.broken:
             print(f"               {each}", flush=True)
+        if not verdict.decided:
+            return
+        self.failed += bool(verdict.broken) and self._system == OURS
+        found = figures(_column(self._system, verdict.cell), verdict.evidence, verdict.broken)
+        self.found.append(found)
+        if self._file is not None:
+            with self._file.open("ab") as out:
+                out.write(msgspec.json.encode(found) + b"\n")
 
-    with TemporaryDirectory() as name:
-        folder = Path(name)
-        front = EnvoyOf(await asyncio.to_thread(envoy.executable), document)
-        places = dict.fromkeys(cell.place for cell in wanted)
-        async with gateway(StackFactory(folder, SAMPLE), folder, places, front) as world:
-            return await run(world, wanted, at_once, tell)
+
+def _column(system: str, cell: Cell) -> str:
+    return f"{OURS}, {cell.place.door}" if system == OURS else system
+
+
+async def measure(systems: Sequence[str], wanted: Sequence[Cell], at_once: int, report: Report) -> None:
+    """Try these cells on each system."""
+    places = list(dict.fromkeys(cell.place for cell in wanted))
+    for system in systems:
+        report.begin(system)
+        with TemporaryDirectory() as name:
+            folder = Path(name)
+            if system == OURS:
+                front = EnvoyOf(await asyncio.to_thread(envoy.executable), document)
+                ground: AbstractAsyncContextManager[Ground] = gateway(
+                    StackFactory(folder, SAMPLE), folder, places, front
+                )
+            else:
+                ground = router(system, places, folder)
+            async with ground as there:
+                await run(there, wanted, at_once, report.tell)
 
 
 def main() -> int:
@@ -71,13 +111,21 @@ def main() -> int:
     parser.add_argument("--place", default=".*", help="regular expression for pools: door, engines, form, as in f3w")
     parser.add_argument("--bad", type=int, default=0, help="only with so many bad engines")
     parser.add_argument("--at-once", type=int, default=6, help="cells that run at the same time")
+    parser.add_argument("--systems", nargs="+", default=[OURS, *installed()], choices=[OURS, *installed()])
+    parser.add_argument("--results", type=Path, help="add the figures of each cell to this file, as JSON lines")
+    parser.add_argument("--table", action="store_true", help="only print the table of the results in that file")
     options = parser.parse_args()
+    if options.table:
+        lines = options.results.read_bytes().splitlines()
+        print("\n".join(table([msgspec.json.decode(line, type=Figures) for line in lines])))
+        return 0
     wanted = chosen(options)
     print(f"{describe()}\n{len(wanted)} cells, seed {options.seed}")
-    verdicts = uvloop.run(ours(wanted, options.at_once))
-    failed = [verdict for verdict in verdicts if verdict.broken and verdict.decided]
-    print(f"{len(verdicts) - len(failed)} of {len(verdicts)} cells hold")
-    return 1 if failed else 0
+    report = Report(len(wanted), options.results)
+    uvloop.run(measure(options.systems, wanted, options.at_once, report))
+    print(f"\n{LEGEND}")
+    print("\n".join(table(report.found)))
+    return 1 if report.failed else 0
 
 
 if __name__ == "__main__":

@@ -18,6 +18,7 @@ class FakeEngine(ScriptedEngine):
     waiting: int = 0
     kv_usage: float = 0.0
     prompt_tokens: int = 0
+    generated_tokens: int = 0
     started_at: float | None = 1.75e9
     """None: not reported."""
     exposition: str | None = None
@@ -66,6 +67,7 @@ class FakeEngine(ScriptedEngine):
             f"vllm:num_requests_waiting{_LABELS} {float(waiting)}",
             f"vllm:kv_cache_usage_perc{_LABELS} {kv_usage}",
             f"vllm:prompt_tokens_total{_LABELS} {self.prompt_tokens}.0",
+            f"vllm:generation_tokens_total{_LABELS} {self.generated_tokens}.0",
             f'vllm:engine_sleep_state{{engine="0",sleep_state="awake"}} {float(not self.asleep)}',
             'vllm:cache_config_info{block_size="16",engine="0",num_gpu_blocks="1000"} 1.0',
             f"vllm:time_to_first_token_seconds_count{_LABELS} 0.0",

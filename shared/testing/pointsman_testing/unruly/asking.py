@@ -33,9 +33,12 @@ class Asked(msgspec.Struct):
 
 
 class Clients:
-    """A request every `1 / rate` seconds, independent of earlier ones, until `stop`."""
+    """`rate` requests a second, independent of earlier ones, until `stop`; `burst` at the same moment, so that as many
+    engines are needed."""
 
-    def __init__(self, http: aiohttp.ClientSession, door: str, model: str, *, stream: bool, rate: float) -> None:
+    def __init__(
+        self, http: aiohttp.ClientSession, door: str, model: str, *, stream: bool, rate: float, burst: int
+    ) -> None:
         self.asked: list[Asked] = []
         """In the order of sending."""
         self.tokens = 4
@@ -44,6 +47,7 @@ class Clients:
         self._model = model
         self._stream = stream
         self._rate = rate
+        self._burst = burst
         self._open: set[asyncio.Task[None]] = set()
         self._sending: asyncio.Task[None] | None = None
 
@@ -62,10 +66,11 @@ class Clients:
     async def _send(self) -> None:
         begun = time.monotonic()
         for count in itertools.count(1):
-            task = asyncio.create_task(self._ask())
-            self._open.add(task)
-            task.add_done_callback(self._open.discard)
-            await asyncio.sleep(max(0.0, begun + count / self._rate - time.monotonic()))
+            for _ in range(self._burst):
+                task = asyncio.create_task(self._ask())
+                self._open.add(task)
+                task.add_done_callback(self._open.discard)
+            await asyncio.sleep(max(0.0, begun + count * self._burst / self._rate - time.monotonic()))
 
     async def _ask(self) -> None:
         request = f"{self._model}r{next(_numbers)}"

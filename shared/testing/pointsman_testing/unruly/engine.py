@@ -30,7 +30,10 @@ class Work(msgspec.Struct):
     request: str
     """The word that the prompt begins with."""
     began: float
+    head: float | None = None
+    """When the head of an answer was sent."""
     first_byte: float | None = None
+    """When the first byte of its body was sent."""
     ended: float | None = None
     end: End = ""
 
@@ -48,6 +51,7 @@ class UnrulyEngine(FakeEngine):
     slots: int = 64
     """Requests that run at the same time; the others wait."""
     first_token_s: float = 0.02
+    """Of the engine alone: prompts are read one after the other."""
     token_s: float = 0.01
     behaviour: Behaviour = GOOD
     work: list[Work] = field(default_factory=list[Work])
@@ -58,6 +62,7 @@ class UnrulyEngine(FakeEngine):
         self.started_at = time.time()
         self.models = {"object": "list", "data": [{"id": self.model, "object": "model", "max_model_len": 131072}]}
         self._slots = asyncio.Semaphore(self.slots)
+        self._prefill = asyncio.Lock()
         self._changed = asyncio.Event()
         self._thawed = asyncio.Event()
         self._thawed.set()
@@ -88,7 +93,7 @@ class UnrulyEngine(FakeEngine):
         """End as a process does, and come back on the same address with an empty cache."""
         await self.stop()
         self.started_at = time.time()
-        self.prompt_tokens = 0
+        self.prompt_tokens = self.generated_tokens = 0
         await self.start()
 
     async def start(self) -> None:
@@ -255,22 +260,26 @@ class UnrulyEngine(FakeEngine):
         try:
             if behaviour.hang == "head":
                 await self._hang()
-            await self._pass(self.first_token_s + behaviour.late_s)
+            async with self._prefill:
+                await self._pass(self.first_token_s)
+            self.prompt_tokens += len(request.body) // 4
+            await self._pass(behaviour.late_s)
             answer = self._stream if document.get("stream") else self._document
             await answer(request, record, model, tokens, behaviour)
         finally:
             self.running -= 1
             self._slots.release()
-            self.prompt_tokens += len(request.body) // 4
         record.end = record.end or "done"
 
     async def _stream(self, request: Received, record: Work, model: str, tokens: int, behaviour: Behaviour) -> None:
+        record.head = time.monotonic()
         await request.begin_stream()
         for number in range(tokens + 1):
             if number <= 1 and await self._breaks_off(request, record, behaviour, ("body", "event")[number]):
                 return
             if number:
                 await self._pass(self.token_s + behaviour.trickle_s)
+                self.generated_tokens += 1
             if number == tokens // 2:
                 await self._pass(behaviour.pause_s)
             record.first_byte = record.first_byte or time.monotonic()
@@ -286,20 +295,23 @@ class UnrulyEngine(FakeEngine):
 
     async def _document(self, request: Received, record: Work, model: str, tokens: int, behaviour: Behaviour) -> None:
         await self._pass(tokens * self.token_s)
+        self.generated_tokens += tokens
         message = {"role": "assistant", "content": "t " * tokens}
         choice = {"index": 0, "message": message, "finish_reason": "stop"}
         usage = self._usage(request, tokens)
         document = {"id": "u", "object": "chat.completion", "model": model, "choices": [choice], **usage}
         body = json.dumps(document).encode()
         half = len(body) // 2
-        record.first_byte = time.monotonic()
+        record.head = record.first_byte = time.monotonic()
         head = f"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: {len(body)}\r\n\r\n"
         if not (behaviour.cut or behaviour.hang or behaviour.trickle_s):
             await request.write(head.encode() + body)
             return
+        record.first_byte = None
         await request.write(head.encode())
         if await self._breaks_off(request, record, behaviour, "body"):
             return
+        record.first_byte = time.monotonic()
         await request.write(body[:half])
         if await self._breaks_off(request, record, behaviour, "event"):
             return

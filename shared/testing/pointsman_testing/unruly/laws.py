@@ -10,6 +10,7 @@ import msgspec
 from pointsman_testing.unruly.asking import PATIENCE_S, Asked
 from pointsman_testing.unruly.cells import Cell
 from pointsman_testing.unruly.engine import Work
+from pointsman_testing.unruly.ground import Records
 from pointsman_testing.unruly.rows import Kind
 
 LAWS: Final[dict[str, str]] = {
@@ -26,6 +27,8 @@ BACK_S: Final = 10.0
 """Within this time an engine that is good again has its share."""
 TRIALS_PER_S: Final = 1.0
 """Most trial requests of one engine."""
+MOVED_S: Final = 6.0
+"""With a good engine there, a request that the bad one swallows is answered within this time."""
 PROMPT_S: Final = 5.0
 """With all engines bad alike, an error that an engine gives at once reaches the client within this time."""
 ROOM: Final = 0.05
@@ -43,12 +46,10 @@ class Evidence(msgspec.Struct):
     """By engine."""
     back_s: float | None
     """How long after `good_at` the engines had their share again; None: not within `BACK_S`."""
-    doctor: str
-    """Its output while the engines misbehaved."""
-    completed: Mapping[str, int]
-    """Completed events by request."""
-    ledger: Mapping[str, int]
-    """Ledger records by request."""
+    doctor: str | None
+    """The diagnosis while the engines misbehaved; None: there is none to be had."""
+    records: Records | None
+    """None: none are kept."""
 
 
 def broken(evidence: Evidence) -> list[str]:
@@ -72,13 +73,17 @@ def _served(evidence: Evidence) -> Iterator[str]:
     else:
         others = evidence.asked
     bad = set(cell.bad_workers)
-    begun_there = {
-        work.request for name, all_of_it in evidence.work.items() if name in bad for work in all_of_it if work.started
-    }
-    failed = [one for one in others if not one.whole and not (one.begun and one.request in begun_there)]
+    at_bad = [work for name, all_of_it in evidence.work.items() if name in bad for work in all_of_it if work.started]
+    there = {work.request for work in at_bad}
+    begun_there = {work.request for work in at_bad if work.head is not None}
+    failed = [one for one in others if not one.whole and not (one.begun and one.request in there)]
     if failed:
         law = "L3" if cell.all_bad else "L1"
         yield f"{law}: {len(failed)} of {len(others)} clients failed; {_errors(failed)}"
+    waited = [one for one in others if one.whole and one.took > MOVED_S and one.request not in begun_there]
+    if row.kind is Kind.FAILS and not cell.all_bad and waited:
+        longest = max(one.took for one in waited)
+        yield f"L1: {len(waited)} of {len(others)} clients waited over {MOVED_S:g} s, the longest {longest:.1f} s"
 
 
 def _errors(asked: Sequence[Asked]) -> str:
@@ -126,7 +131,8 @@ def _work(evidence: Evidence) -> Iterator[str]:
 
 
 def _records(evidence: Evidence) -> Iterator[str]:
-    for what, counts in (("completed events", evidence.completed), ("ledger records", evidence.ledger)):
+    records = evidence.records
+    for what, counts in () if records is None else zip(("completed events", "ledger records"), records, strict=True):
         wrong = Counter(counts.get(one.request, 0) for one in evidence.asked)
         wrong.pop(1, None)
         if wrong:
@@ -137,7 +143,7 @@ def _records(evidence: Evidence) -> Iterator[str]:
 
 def _doctor(evidence: Evidence) -> Iterator[str]:
     row = evidence.cell.row
-    if not row.told:
+    if not row.told or evidence.doctor is None:
         return
     for name in evidence.cell.bad_workers:
         named = [finding for finding in findings(evidence.doctor) if re.search(rf"\b{name}\b", finding)]

@@ -7,9 +7,9 @@ from typing import Final
 import msgspec
 
 from pointsman_testing.unruly.cells import Cell
+from pointsman_testing.unruly.ground import Ground
 from pointsman_testing.unruly.laws import Evidence, broken
 from pointsman_testing.unruly.trial import settled, trial
-from pointsman_testing.unruly.world import World
 
 TRIES: Final = 3
 """A cell whose laws break while a process of the gateway gets no CPU time is tried again, so often in all."""
@@ -32,7 +32,7 @@ class Verdict(msgspec.Struct):
 
 
 async def run(
-    world: World, cells: Sequence[Cell], at_once: int, tell: Callable[[Verdict], None] = lambda _: None
+    ground: Ground, cells: Sequence[Cell], at_once: int, tell: Callable[[Verdict], None] = lambda _: None
 ) -> list[Verdict]:
     """Try all these cells, so many at once, and `tell` of each as it ends."""
     verdicts: list[Verdict] = []
@@ -41,7 +41,7 @@ async def run(
     async def one_after_the_other(mine: Sequence[Cell]) -> None:
         for cell in mine:
             async with turns:
-                verdict = await _judged(world, cell)
+                verdict = await _judged(ground, cell)
             verdicts.append(verdict)
             tell(verdict)
 
@@ -52,14 +52,14 @@ async def run(
     return verdicts
 
 
-async def _judged(world: World, cell: Cell) -> Verdict:
+async def _judged(ground: Ground, cell: Cell) -> Verdict:
     verdict = None
     for _ in range(TRIES):
-        evidence = await trial(world, cell)
+        evidence = await trial(ground, cell)
         last = max(one.sent + one.took for one in evidence.asked)
-        still = world.attendance.stood_still(evidence.asked[0].sent, last)
+        still = ground.stood_still(evidence.asked[0].sent, last)
         verdict = Verdict(cell, broken(evidence), evidence, still)
-        if evidence.back_s is None and not await settled(world, cell):
+        if evidence.back_s is None and not await settled(ground, cell):
             verdict.broken.append("L2: not even 30 s later")
         if verdict.decided:
             break

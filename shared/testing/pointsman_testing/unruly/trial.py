@@ -7,10 +7,10 @@ from typing import Final
 
 from pointsman_testing.unruly.asking import Clients
 from pointsman_testing.unruly.behaviour import GOOD
-from pointsman_testing.unruly.cells import Cell
+from pointsman_testing.unruly.cells import Cell, Place
 from pointsman_testing.unruly.engine import Work
+from pointsman_testing.unruly.ground import Ground
 from pointsman_testing.unruly.laws import BACK_S, Evidence
-from pointsman_testing.unruly.world import World
 
 RATES: Final[dict[int, float]] = {1: 8.0, 2: 10.0, 3: 12.0, 8: 20.0}
 """Requests a second by the engines of the pool."""
@@ -22,56 +22,59 @@ _LOOK_S: Final = 0.25
 _DOCTOR_AT_S: Final = 4.0
 
 
-async def trial(world: World, cell: Cell) -> Evidence:
+async def trial(ground: Ground, cell: Cell) -> Evidence:
     """Try this cell; nothing else may use its pool meanwhile."""
     place = cell.place
-    clients = Clients(
-        world.http, world.doors[place.door], place.name, stream=place.form == "stream", rate=RATES[place.engines]
-    )
+    clients = _clients(ground, place)
     clients.tokens = cell.row.tokens
-    await world.fleet.work(place.workers)
+    await ground.fleet.work(place.workers)
     work: dict[str, list[Work]] = {name: [] for name in place.workers}
     clients.start()
     restarting: asyncio.Task[None] | None = None
     try:
         await asyncio.sleep(WARM_S)
         bad_at = time.monotonic()
-        await world.fleet.behave(dict.fromkeys(cell.bad_workers, cell.row.behaviour))
+        await ground.fleet.behave(dict.fromkeys(cell.bad_workers, cell.row.behaviour))
         if cell.row.restart_s is not None:
-            restarting = asyncio.create_task(_restart(world, cell, cell.row.restart_s))
+            restarting = asyncio.create_task(_restart(ground, cell, cell.row.restart_s))
         await asyncio.sleep(min(cell.row.bad_s, _DOCTOR_AT_S))
-        doctor = asyncio.create_task(world.doctor())
+        doctor = asyncio.create_task(ground.doctor())
         await asyncio.sleep(bad_at + cell.row.bad_s - time.monotonic())
         if cell.row.told:
             await doctor
         if restarting is not None:
             restarting.cancel()
         good_at = time.monotonic()
-        await world.fleet.behave(dict.fromkeys(cell.bad_workers, GOOD))
-        back_s = await _until_back(world, cell, good_at, work)
+        await ground.fleet.behave(dict.fromkeys(cell.bad_workers, GOOD))
+        back_s = await _until_back(ground, cell, good_at, work)
     finally:
         if restarting is not None:
             restarting.cancel()
-        await world.fleet.behave(dict.fromkeys(cell.bad_workers, GOOD))
+        await ground.fleet.behave(dict.fromkeys(cell.bad_workers, GOOD))
         await clients.stop()
-    await _collect(world, cell, work)
-    completed, ledger = await world.records([one.request for one in clients.asked])
-    return Evidence(
-        cell, bad_at, good_at, clients.asked, work, back_s, await doctor, completed, ledger
+    await _collect(ground, cell, work)
+    records = await ground.records([one.request for one in clients.asked])
+    return Evidence(cell, bad_at, good_at, clients.asked, work, back_s, await doctor, records)
+
+
+def _clients(ground: Ground, place: Place) -> Clients:
+    return Clients(
+        ground.http, ground.door(place), place.name,
+        stream=place.form == "stream", rate=RATES[place.engines], burst=place.engines,
     )  # fmt: skip
 
 
-async def _restart(world: World, cell: Cell, every_s: float) -> None:
+async def _restart(ground: Ground, cell: Cell, every_s: float) -> None:
     while True:
-        await world.fleet.restart(cell.bad_workers)
+        await ground.fleet.restart(cell.bad_workers)
         await asyncio.sleep(every_s)
 
 
-async def _until_back(world: World, cell: Cell, good_at: float, work: dict[str, list[Work]]) -> float | None:
+async def _until_back(ground: Ground, cell: Cell, good_at: float, work: dict[str, list[Work]]) -> float | None:
     """Wait until the engines have their share again; returns after how long."""
     due = _PART_OF_SHARE * RATES[cell.place.engines] / cell.place.engines * _WINDOW_S
     while True:
-        await _collect(world, cell, work)
+        await _collect(ground, cell, work)
         now = time.monotonic()
         since = max(good_at, now - _WINDOW_S)
         got = [sum(one.began >= since and one.end != "refused" for one in work[name]) for name in cell.bad_workers]
@@ -82,25 +85,23 @@ async def _until_back(world: World, cell: Cell, good_at: float, work: dict[str, 
         await asyncio.sleep(_LOOK_S)
 
 
-async def _collect(world: World, cell: Cell, work: Mapping[str, list[Work]]) -> None:
+async def _collect(ground: Ground, cell: Cell, work: Mapping[str, list[Work]]) -> None:
     """Add what the engines saw; a request that is still at work is told again later, instead of before."""
-    for name, found in (await world.fleet.work(cell.place.workers)).items():
+    for name, found in (await ground.fleet.work(cell.place.workers)).items():
         work[name][:] = [*(one for one in work[name] if one.end), *found]
 
 
-async def settled(world: World, cell: Cell, within_s: float = 30.0) -> bool:
+async def settled(ground: Ground, cell: Cell, within_s: float = 30.0) -> bool:
     """Send a little traffic until every engine of the pool serves again, so that the next cell begins well."""
     place = cell.place
-    clients = Clients(
-        world.http, world.doors[place.door], place.name, stream=place.form == "stream", rate=RATES[place.engines]
-    )
+    clients = _clients(ground, place)
     work: dict[str, list[Work]] = {name: [] for name in place.workers}
     clients.start()
     try:
         until = time.monotonic() + within_s
         while time.monotonic() < until:
             await asyncio.sleep(_LOOK_S)
-            await _collect(world, cell, work)
+            await _collect(ground, cell, work)
             since = time.monotonic() - _WINDOW_S
             if all(any(one.began >= since for one in found) for found in work.values()):
                 return True

@@ -24,6 +24,7 @@ from pointsman_testing.processes import Processes
 from pointsman_testing.stack import ServedPool, Stack, StackFactory
 from pointsman_testing.unruly.cells import Door, Place
 from pointsman_testing.unruly.fleet import Fleet, start_fleet
+from pointsman_testing.unruly.ground import Records
 
 _RECORDED_S: Final = 15.0
 """Within this time the records of requests are there, or missing."""
@@ -38,7 +39,7 @@ class EnvoyOf(NamedTuple):
 
 
 class World:
-    """A running gateway and its engines."""
+    """A running gateway and its engines; a `Ground`."""
 
     def __init__(
         self,
@@ -51,8 +52,8 @@ class World:
         self.stack = stack
         self.fleet = fleet
         self.http = http
-        self.doors = doors
-        self.attendance = attendance
+        self._doors = doors
+        self._attendance = attendance
         self.completed: Counter[str] = Counter()
         """Completed events that were stored, by request."""
         self.ledger: Counter[str] = Counter()
@@ -75,16 +76,21 @@ class World:
         ):
             await observer.js.subscribe(topic, stream=stream, ordered_consumer=True, cb=count)
 
-    async def records(self, requests: Sequence[str]) -> tuple[dict[str, int], dict[str, int]]:
-        """Completed events and ledger records of each of these requests, once all are there or late."""
+    def door(self, place: Place) -> str:
+        return self._doors[place.door]
+
+    def stood_still(self, since: float, until: float) -> list[str]:
+        return self._attendance.stood_still(since, until)
+
+    async def records(self, requests: Sequence[str]) -> Records:
         with contextlib.suppress(AssertionError):  # the laws say so
             await eventually(
                 lambda: all(self.completed[one] and self.ledger[one] for one in requests), timeout=_RECORDED_S
             )
-        return {one: self.completed[one] for one in requests}, {one: self.ledger[one] for one in requests}
+        return Records(*({one: counts[one] for one in requests} for counts in (self.completed, self.ledger)))
 
     async def doctor(self) -> str:
-        """What `pointsman doctor` says now. Cells that ask while it looks share the next look."""
+        """What `pointsman doctor` prints. Cells that ask while it looks share the next look."""
         if self._next_look is None:
             self._next_look = asyncio.create_task(self._look(self._looking))
         return await self._next_look

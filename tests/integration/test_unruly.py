@@ -1,0 +1,54 @@
+"""Engines that misbehave, in shapes that a seed chooses: the laws of the matrix hold in each cell.
+
+`python -m benchmarks.unruly` tries the whole matrix.
+"""
+
+import os
+import random
+from collections.abc import AsyncIterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+import pytest_asyncio
+
+from pointsman_cli import envoy
+from pointsman_testing.stack import StackFactory
+from pointsman_testing.unruly.cells import Cell, sample
+from pointsman_testing.unruly.running import run
+from pointsman_testing.unruly.world import Address, EnvoyOf, World, gateway
+
+pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.timeout(300)]
+
+SEED: Final = int(os.environ.get("POINTSMAN_UNRULY_SEED") or random.randrange(10**6))
+CELLS: Final = 12
+AT_ONCE: Final = 6
+
+
+def envoy_document(adapter: Address, engines: Sequence[Address]) -> Mapping[str, Any]:
+    return envoy.document(("127.0.0.1", 0), [adapter], engines)
+
+
+@pytest.fixture(scope="module")
+def chosen() -> list[Cell]:
+    return sample(SEED, CELLS)
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def world(
+    stacks: StackFactory, chosen: list[Cell], tmp_path_factory: pytest.TempPathFactory
+) -> AsyncIterator[World]:
+    front = EnvoyOf(envoy.executable(), envoy_document)
+    folder: Path = tmp_path_factory.mktemp("unruly")
+    async with gateway(stacks, folder, dict.fromkeys(cell.place for cell in chosen), front) as started:
+        yield started
+
+
+@pytest.mark.requirement("UNRULY-1", "UNRULY-2", "UNRULY-3", "UNRULY-4", "UNRULY-5", "UNRULY-6")
+async def test_the_laws_hold_whatever_engines_do(world: World, chosen: list[Cell]) -> None:
+    verdicts = await run(world, chosen, AT_ONCE)
+    wrong = {str(verdict.cell): verdict.broken for verdict in verdicts if verdict.broken and verdict.decided}
+    assert not wrong, f"POINTSMAN_UNRULY_SEED={SEED}: {wrong}"
+    decided = sum(verdict.decided for verdict in verdicts)
+    if decided < CELLS / 2:
+        pytest.skip(f"the machine stood still: {decided} of {CELLS} cells are decided")
