@@ -76,7 +76,11 @@ def _served(evidence: Evidence) -> Iterator[str]:
     at_bad = [work for name, all_of_it in evidence.work.items() if name in bad for work in all_of_it if work.started]
     there = {work.request for work in at_bad}
     begun_there = {work.request for work in at_bad if work.head is not None}
-    failed = [one for one in others if not one.whole and not (one.begun and one.request in there)]
+    # Envoy tries nothing again once it has the head of an answer, even where its client hasn't.
+    begun = [one.begun or (cell.place.door == "envoy" and one.request in begun_there) for one in others]
+    failed = [
+        one for one, begun in zip(others, begun, strict=True) if not one.whole and not (begun and one.request in there)
+    ]
     if failed:
         law = "L3" if cell.all_bad else "L1"
         yield f"{law}: {len(failed)} of {len(others)} clients failed; {_errors(failed)}"
