@@ -18,6 +18,7 @@ MOST = {
     "the metrics of an engine": 1,
     "a unit of limits": 2,
     "a command of the CLI": 2,
+    "a misbehaviour of engines": 3,
     "a stage": 0,
     "the time after which a silent worker is dead": 1,
     "a value of the Helm chart": 1,
