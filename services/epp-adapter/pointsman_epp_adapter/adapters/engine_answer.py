@@ -13,6 +13,7 @@ from pointsman_edge.reviewing.answer_review import AnswerReview
 from pointsman_edge.sending.header_edits import edited_answer_headers
 from pointsman_edge.sending.missing_path import MISSING, MissingPath, is_json
 from pointsman_edge.sending.model_name import chosen_model, renaming
+from pointsman_edge.sending.moving_on import FAILED, failure_of
 from pointsman_edge.sending.unasked_usage import without_unasked_usage
 from pointsman_edge.taking_in.request_headers import internal
 from pointsman_edge.telling.request_record import RequestRecord
@@ -26,7 +27,8 @@ from pointsman_epp_adapter.adapters.wire import CONTINUE
 from pointsman_epp_adapter.domain.answer import BUFFERED, Answer
 from pointsman_epp_adapter.domain.destination import Destination, served_by
 from pointsman_epp_adapter.domain.envoy_events import Body, BodyMode, ResponseHead
-from pointsman_epp_adapter.domain.envoys_answers import FAILED, unanswered
+from pointsman_epp_adapter.domain.envoys_answers import FAILED as SERVER_ERRORS
+from pointsman_epp_adapter.domain.envoys_answers import unanswered
 from pointsman_epp_adapter.domain.mutation import Header, HeaderChanges, answered, client_headers, header_changes
 from pointsman_epp_adapter.domain.protocol_headers import served
 
@@ -35,6 +37,7 @@ _UNSEEN: Final = "the response passed unread; whether it was complete is unknown
 _CUT_SHORT: Final = (
     "trailers ended a response of unknown length that was held here; it needs response_body_mode FULL_DUPLEX_STREAMED"
 )
+_NO_ANSWER: Final = "no answer, or an error; Envoy doesn't report which"
 _BROKEN: Final = "Envoy closed the stream before the response ended: the client left, or the engine broke off"
 
 
@@ -72,6 +75,8 @@ class EngineAnswer(AwaitedAnswer):
         self._seen = mode is not BodyMode.NONE
         """Whether Envoy shows the end of the answer."""
         self._started = False
+        self._judged = False
+        """The answer is an error, and its attempt is recorded as a failed one."""
         self._tests: list[Header] = []
         """Headers that a conformance test wants in the answer."""
         self._sent_at = time.monotonic()
@@ -91,7 +96,7 @@ class EngineAnswer(AwaitedAnswer):
                 self._ended(_UNSEEN)
         record.bytes_out = answer.bytes if self._reviewed is None else self._reviewed.bytes_out
         record.tail = answer.tail
-        if self._started:
+        if self._started and not self._judged:
             broken = record.outcome == "client_gone"
             record.attempted(self._worker, "cut_off" if broken else "answered", answer.status, self._took())
 
@@ -107,6 +112,7 @@ class EngineAnswer(AwaitedAnswer):
         elif answer.status in MISSING and is_json(head.headers):
             answer.rewriting = MissingPath(answer.status, record.api, self._asked, self._name)
         self._tell_served(head.served)
+        self._judge(answer.status)
         if self._envoy.settings.conformance_headers:
             self._tests = [served(head)]
         mode = None if head.end else self._wanted(answer)
@@ -240,7 +246,7 @@ class EngineAnswer(AwaitedAnswer):
     async def _answered_by_envoy(self, head: ResponseHead, stream: Stream) -> None:
         """Raises Refusal if no endpoint answered; the answer of a filter or a route passes unchanged."""
         record = self._record
-        if head.status < FAILED:
+        if head.status < SERVER_ERRORS:
             await self._refused_by_envoy(head, stream)
             return
         # Envoy doesn't report how many endpoints it tried; its retry policy may allow only two.
@@ -249,13 +255,24 @@ class EngineAnswer(AwaitedAnswer):
         record.end("timeout" if refusal.status == 504 else "engine_error", refusal.status, refusal.message)
         raise refusal
 
+    def _judge(self, status: int) -> None:
+        """An error that no other endpoint did better than reaches the client, and counts against its engine. Whether a
+        404 is about a model isn't known before its body."""
+        outcome = failure_of(status)
+        if outcome is not None:
+            self._judged = True
+            self._record_failure(self._worker, outcome, status, None)
+
     def _failed(self, failed: Destination, following: Destination | None) -> None:
+        self._record_failure(failed.worker, FAILED, None, following)
+
+    def _record_failure(self, worker: str, outcome: str, status: int | None, following: Destination | None) -> None:
         record, edge = self._record, self._edge
-        record.attempted(failed.worker, "failed", None, self._took())
-        edge.metrics.failed_attempts["failed"] += 1
-        edge.load.failed(failed.worker, time.monotonic())
-        boot_id = edge.boot_of(record.pool, failed.worker)
-        edge.events.attempt_failed(record, boot_id, following.worker if following else None)
+        reason = _NO_ANSWER if status is None else f"answered {status}"
+        record.attempted(worker, outcome, status, self._took(), reason=reason)
+        edge.metrics.failed_attempts[outcome] += 1
+        edge.load.failed(worker, time.monotonic())
+        edge.events.attempt_failed(record, edge.boot_of(record.pool, worker), following.worker if following else None)
 
     def _ended(self, reason: str = "") -> None:
         status = self._answer.status if self._answer else 0

@@ -25,6 +25,11 @@ from pointsman_runtime.telling.logs import Log
 
 _NAME: Final = itemgetter(0)
 _DESTINATION: Final = DESTINATION.encode()
+_BROKEN: Final = b"connect-failure,refused-stream,reset"
+"""Why Envoy tries again: nothing of an answer has come. It adds these to its own configuration's."""
+_RETRIABLE: Final = b"401,403,404,429"
+"""Statuses below 500 by which it does so where there are several endpoints. Envoy can't read a 404, nor try these less
+often than others."""
 
 _STREAMS: Final = re.compile(rb'"stream"\s*:\s*true')
 """In a body that asks for a stream. A string of JSON has no quotation mark that isn't escaped."""
@@ -163,10 +168,13 @@ def _named(request_id: bytes, first: Destination) -> list[Header]:
 
 
 def _routed(found: Sequence[Destination]) -> list[Header]:
+    several = len(found) > 1
     return [
         (_DESTINATION, _addresses(found).encode()),
         # After the last endpoint, Envoy would retry at engines that weren't chosen.
-        (b"x-envoy-max-retries", b"%d" % (len(found) - 1)),
+        (b"x-envoy-max-retries", b"%d" % (len(found) - 1 if several else 1)),
+        (b"x-envoy-retry-on", _BROKEN + b",5xx,retriable-status-codes" if several else _BROKEN),
+        *([(b"x-envoy-retriable-status-codes", _RETRIABLE)] if several else ()),
     ]
 
 
@@ -175,4 +183,5 @@ def _removed(names: Iterable[str], ours: Iterable[Header]) -> list[str]:
 
 
 def _addresses(found: Sequence[Destination]) -> str:
-    return ",".join([each.address for each in found])
+    """The endpoints in order; a single one twice, for a connection that it closed while the request was sent."""
+    return ",".join([each.address for each in (found if len(found) > 1 else (*found, *found))])
