@@ -68,6 +68,13 @@ async def test_a_cut_answer_ends_its_connection(
     await eventually(lambda: [work.end for work in engine.work] == [end])
 
 
+async def test_an_engine_may_answer_what_is_not_http(engine: UnrulyEngine, http: aiohttp.ClientSession) -> None:
+    await engine.behave(Behaviour(garbage=True))
+    with pytest.raises(aiohttp.ClientError):
+        await chat(http, engine)
+    await eventually(lambda: [work.end for work in engine.work] == ["refused"])
+
+
 @pytest.mark.parametrize("stream", [False, True])
 @pytest.mark.parametrize("hang", ["head", "body", "event"])
 async def test_a_hung_request_goes_on_when_the_engine_is_good_again(

@@ -20,6 +20,8 @@ class Behaviour(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_de
     """Part of the requests, evenly spread, that the faults of requests below apply to."""
     status: int = 200
     """Answered at once to requests of the API."""
+    garbage: bool = False
+    """Answers requests of the API with bytes that aren't HTTP."""
     late_s: float = 0.0
     """Added to the time before the head of an answer."""
     hang: Literal["", "head", "body", "event"] = ""

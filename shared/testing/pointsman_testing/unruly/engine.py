@@ -246,6 +246,11 @@ class UnrulyEngine(FakeEngine):
             error = {"message": "unruly", "type": "unruly", "param": None, "code": status}
             await request.answer(json.dumps({"error": error}).encode(), status=status)
             return
+        if behaviour.garbage:
+            record.end = "refused"
+            await request.write(b"\x15\x03\x01 not HTTP\r\n\r\n")
+            self._end(request.writer)
+            return
         if behaviour.cut == "head":
             record.end = "refused"
             self._end(request.writer)

@@ -3,6 +3,7 @@ place of the matrix."""
 
 import asyncio
 import contextlib
+import json
 from collections import Counter
 from collections.abc import AsyncGenerator, Callable, Iterable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
@@ -107,7 +108,8 @@ class World:
 async def gateway(
     factory: StackFactory, folder: Path, places: Iterable[Place], envoy: EnvoyOf | None
 ) -> AsyncGenerator[World]:
-    """A gateway with a pool for each of these places. `envoy`: None: without a door behind Envoy."""
+    """A gateway with a pool for each of these places: those of clients behind Envoy have agents, the others' engines
+    are read by the metrics-collector. `envoy`: None: without that door."""
     wanted = list(places)
     processes = Processes(folder)
     async with AsyncExitStack() as exits:
@@ -115,27 +117,30 @@ async def gateway(
         http = await exits.enter_async_context(aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0)))
         models = {worker: place.name for place in wanted for worker in place.workers}
         fleet = await start_fleet(processes, http, models)
+        agents = [place for place in wanted if _has_agents(place)]
         changes: dict[str, Any] = {
-            "pools": {
-                place.name: {
-                    "models": [place.name],
-                    "discovery": "static",
-                    "engines": [{"url": fleet.urls[worker], "name": worker} for worker in place.workers],
-                }
-                for place in wanted
-            },
+            "pools": {place.name: _pool(place, fleet) for place in wanted},
             "models": {place.name: {"pool": place.name} for place in wanted},
             "profile-picker": {"use": "single", "profile": "standard"},
             "profiles": {"standard": {"request": ["scheduler"]}},
             "selectors": {},
         }
-        served = ServedPool(models=tuple(place.name for place in wanted), loras=())
+        served = ServedPool(models=tuple(place.name for place in wanted if place not in agents), loras=())
         replicas = {"recorder": 1, "model-selector": 0}
         stack = await exits.enter_async_context(
             factory.start(
                 engines=0, replicas=replicas, changes=changes, stored=True, served=served, bundled=True, static=None
             )
         )
+        if agents:
+            told = [
+                {"engine_url": fleet.urls[worker], "pool": place.name, "worker": worker}
+                for place in agents
+                for worker in place.workers
+            ]
+            env = {**stack.env, "POINTSMAN_AGENTS": json.dumps(told)}
+            await processes.fork("pointsman-bundle", "worker-agent", env=env).wait_ready()
+        await _listed(http, stack.door, {place.name for place in wanted})
         doors: dict[Door, str] = {"frontend": stack.door}
         if envoy is not None:
             adapter = processes.fork("pointsman-epp-adapter", env={**stack.env, "POINTSMAN_PORT": "0"})
@@ -149,3 +154,25 @@ async def gateway(
         world = World(stack, fleet, http, doors, attendance)
         await world.keep_records(observer)
         yield world
+
+
+def _has_agents(place: Place) -> bool:
+    """Whether agents tell of the engines; else the metrics-collector reads them."""
+    return place.door == "envoy"
+
+
+def _pool(place: Place, fleet: Fleet) -> dict[str, Any]:
+    if _has_agents(place):
+        return {"models": [place.name]}
+    engines = [{"url": fleet.urls[worker], "name": worker} for worker in place.workers]
+    return {"models": [place.name], "discovery": "static", "engines": engines}
+
+
+async def _listed(http: aiohttp.ClientSession, door: str, models: set[str]) -> None:
+    """Wait until the frontend lists these models."""
+
+    async def found() -> bool:
+        async with http.get(f"{door}/v1/models") as answer:
+            return models <= {model["id"] for model in (await answer.json())["data"]}
+
+    await eventually(found)
