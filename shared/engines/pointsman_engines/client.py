@@ -1,5 +1,6 @@
 """HTTP to one engine: its metrics, models, health and version."""
 
+import asyncio
 import errno
 from functools import lru_cache
 from typing import Final
@@ -21,6 +22,11 @@ LARGEST: Final = 16 * 1024 * 1024
 # An engine compresses its answer in the process that also handles requests; on the same host that's wasted.
 _HEADERS: Final = {"Accept-Encoding": "identity", "Accept": "text/plain;version=0.0.4, */*;q=0.1"}
 _NO_HEADERS: Final[dict[str, str]] = {}
+_NO_TIMEOUT: Final = aiohttp.ClientTimeout()
+_HOPS: Final = 3
+"""A page, and two redirects before it."""
+_REDIRECTS: Final = (301, 302, 303, 307, 308)
+_OWN_LIMITS: Final = (errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.ENOBUFS, errno.EADDRNOTAVAIL)
 
 
 # The same few texts are parsed several times a second; the cache parses each once.
@@ -34,33 +40,44 @@ def _parsed(url: str) -> URL:
     return URL(url)
 
 
-@lru_cache(maxsize=64)
-def _within(seconds: float) -> aiohttp.ClientTimeout:
-    return aiohttp.ClientTimeout(total=seconds)
-
-
 class _Version(BaseModel):
     version: str
 
 
-class EngineUnreachable(Exception):
-    """The engine doesn't answer as it should; the text has the reason."""
+class PageUnread(Exception):
+    """A page of the engine couldn't be read; the text has the reason."""
+
+
+class EngineUnreachable(PageUnread):
+    """There is no way to the engine: no route, no such name, or no trust in its certificate."""
 
 
 class EngineRefused(EngineUnreachable):
     """The connection is refused: the process is gone, or hasn't started."""
 
 
-class EngineHung(EngineUnreachable):
-    """The engine accepts the connection but doesn't answer in time."""
+class EngineReset(PageUnread):
+    """The connection was closed without an answer. That happens to a connection that was idle, too."""
 
 
-class EngineFailed(EngineUnreachable):
+class EngineHung(PageUnread):
+    """The engine doesn't answer in time."""
+
+
+class EngineFailed(PageUnread):
     """The engine answered with an error status."""
 
-    def __init__(self, path: str, status: int) -> None:
-        super().__init__(f"{path} answers {status}")
+    def __init__(self, path: str, status: int, more: str = "") -> None:
+        super().__init__(f"{path} answers {status}{more}")
         self.status = status
+
+
+class PageGarbled(PageUnread):
+    """The engine answers with something else than a page, or with one that is too large."""
+
+
+class OwnLimitReached(PageUnread):
+    """This process has no descriptor, port or memory left, which says nothing about the engine."""
 
 
 def engine_session() -> aiohttp.ClientSession:
@@ -69,7 +86,7 @@ def engine_session() -> aiohttp.ClientSession:
 
 
 class EngineClient:
-    """One engine. Every call raises an EngineUnreachable when it doesn't get its answer within its timeout."""
+    """One engine. Every call raises a PageUnread when it doesn't get its answer within its timeout."""
 
     def __init__(
         self,
@@ -114,14 +131,15 @@ class EngineClient:
             if body[:1] not in (b"[", b"{"):
                 self._metrics_url = self.url + path
                 return body
-        raise EngineUnreachable(f"no Prometheus metrics at {' or '.join(METRICS_PATHS)}")
+        raise PageGarbled(f"no Prometheus metrics at {' or '.join(METRICS_PATHS)}")
 
     async def models(self, *, timeout: float) -> bytes:  # noqa: ASYNC109 - bounds the call
         """The body of `/v1/models`."""
         return await self._get(f"{self.url}/v1/models", "/v1/models", timeout, headers=self._authorization)
 
-    async def check_health(self, *, timeout: float) -> None:  # noqa: ASYNC109 - bounds the call
-        """Return when the engine answers that it is healthy, or has no health path."""
+    async def check_health(self, *, timeout: float) -> bool:  # noqa: ASYNC109 - bounds the call
+        """True when the engine answers that it is healthy, False when it has no health path. Raises EngineFailed when
+        it says that it isn't."""
         for path in HEALTH_PATHS:
             try:
                 await self._get(f"{self.url}{path}", path, timeout)
@@ -129,7 +147,8 @@ class EngineClient:
                 if error.status != 404:
                     raise
                 continue
-            return
+            return True
+        return False
 
     async def check(self, path: str, *, timeout: float) -> None:  # noqa: ASYNC109 - bounds the call
         """Return when this path answers 200."""
@@ -153,25 +172,56 @@ class EngineClient:
         headers: dict[str, str] = _NO_HEADERS,
     ) -> bytes:
         try:
-            async with self._session.get(
-                _parsed(url + query),
-                headers=_HEADERS | headers if headers else _HEADERS,
-                timeout=_within(timeout),
-                allow_redirects=False,
-            ) as response:
+            async with asyncio.timeout(timeout):
+                return await self._follow(_parsed(url + query), path, _HEADERS | headers if headers else _HEADERS)
+        except TimeoutError:
+            raise EngineHung(f"no answer from {path} within {timeout:g} s") from None
+        except aiohttp.ClientConnectorError as error:
+            raise _no_connection(error.os_error) from None
+        except (aiohttp.ServerDisconnectedError, ConnectionError):
+            raise EngineReset(f"{path}: the connection was closed") from None
+        except (aiohttp.ClientError, OSError) as error:
+            if isinstance(error, OSError) and error.errno in _OWN_LIMITS:
+                raise _no_connection(error) from None
+            raise PageGarbled(f"{path}: {type(error).__name__}") from None
+
+    async def _follow(self, url: URL, path: str, headers: dict[str, str]) -> bytes:
+        """The page, also when it stands at another path of the same server. No other server is asked: an engine doesn't
+        decide which addresses this process connects to."""
+        for _ in range(_HOPS):
+            async with self._session.get(url, headers=headers, timeout=_NO_TIMEOUT, allow_redirects=False) as response:
+                if response.status in _REDIRECTS:
+                    target = _target(response)
+                    if target is None or target.origin() != url.origin():
+                        where = "" if target is None else f" and leads to {target.origin()}"
+                        raise EngineFailed(path, response.status, where)
+                    url = target
+                    continue
                 body = bytearray()
                 async for piece in response.content.iter_any():
                     body += piece
                     if len(body) > LARGEST:
-                        raise EngineUnreachable(f"{path} answers more than {LARGEST} bytes")
+                        raise PageGarbled(f"{path} answers more than {LARGEST} bytes")
                 if response.status != 200:
                     raise EngineFailed(path, response.status)
                 return bytes(body)
-        except TimeoutError:
-            raise EngineHung(f"no answer from {path} within {timeout:g} s") from None
-        except aiohttp.ClientConnectorError as error:
-            if error.os_error.errno == errno.ECONNREFUSED:
-                raise EngineRefused("connection refused") from None
-            raise EngineUnreachable(f"no connection: {error.os_error.strerror or error.os_error}") from None
-        except (aiohttp.ClientError, OSError) as error:
-            raise EngineUnreachable(f"{path}: {type(error).__name__}") from None
+        raise PageGarbled(f"{path} leads back to itself")
+
+
+def _target(response: aiohttp.ClientResponse) -> URL | None:
+    location = response.headers.get("Location", "")
+    try:
+        return response.url.join(URL(location)) if location else None
+    except ValueError:
+        return None
+
+
+def _no_connection(error: OSError) -> PageUnread:
+    if error.errno == errno.ECONNREFUSED:
+        return EngineRefused("connection refused")
+    words = error.strerror or str(error)
+    if error.errno in _OWN_LIMITS:
+        return OwnLimitReached(f"this process can't open a connection: {words}")
+    if error.errno == errno.ECONNRESET:
+        return EngineReset("the connection was reset")
+    return EngineUnreachable(f"no connection: {words}")

@@ -2,9 +2,10 @@
 
 Names: the engines' own documentation, collected in the table of the endpoint picker's core metrics
 (https://gateway-api-inference-extension.sigs.k8s.io/guides/metrics-and-observability/, llm-d
-`docs/plugin-metric-protocol.md`).
+`docs/plugin-metric-protocol.md`); those of llama.cpp from its server's README (`--metrics`).
 """
 
+import math
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Final, NamedTuple
@@ -19,12 +20,16 @@ class Metric(NamedTuple):
     label: str = ""
     value: str = ""
 
-    def find(self, exposition: Exposition) -> list[Sample]:
-        """Its finite samples."""
-        samples = exposition.finite(self.name)
+    def all(self, exposition: Exposition) -> list[Sample]:
+        """Its samples."""
+        samples = exposition.samples(self.name)
         if not self.label:
             return samples
         return [sample for sample in samples if sample.labels().get(self.label) == self.value]
+
+    def find(self, exposition: Exposition) -> list[Sample]:
+        """Its finite samples: engines report infinite values and NaN for unknown ones."""
+        return [sample for sample in self.all(exposition) if math.isfinite(sample.value)]
 
 
 class Label(NamedTuple):
@@ -55,6 +60,8 @@ class Dialect:
     sample is a part of its own."""
     progress: bytes = b""
     """A counter that every request moves, without `_total`. It goes back only when the engine restarts."""
+    worked: tuple[bytes, ...] = ()
+    """Counters of computed prompt tokens and generated tokens, without `_total`."""
     awake: Metric | None = None
     """1 while the engine serves; 0 while its weights are away: it accepts requests then and answers none."""
     running_is_progress: bool = False
@@ -66,8 +73,8 @@ class Dialect:
         """Names of all families that a reading looks for, so that an engine can be asked for these alone."""
         lone = [metric for metric in (self.loras, self.awake) if metric is not None]
         metrics = [*self.running, *self.waiting, *self.kv_usage, *lone]
-        counter = self.progress
-        names = [*(metric.name for metric in metrics), counter + b"_total", counter + b"_created", counter]
+        counters = [counter + end for counter in (self.progress, *self.worked) for end in (b"_total", b"")]
+        names = [*(metric.name for metric in metrics), *counters, self.progress + b"_created"]
         return tuple(dict.fromkeys((*names, START_TIME)))
 
 
@@ -90,6 +97,7 @@ DIALECTS: Final[tuple[tuple[bytes, Dialect], ...]] = (
             kv_blocks=(Label(b"vllm:cache_config_info", "num_gpu_blocks"),),
             rank="engine",
             progress=b"vllm:prompt_tokens",
+            worked=(b"vllm:prompt_tokens", b"vllm:generation_tokens"),
             awake=Metric(b"vllm:engine_sleep_state", "sleep_state", "awake"),
         ),
     ),
@@ -105,6 +113,7 @@ DIALECTS: Final[tuple[tuple[bytes, Dialect], ...]] = (
             kv_blocks=(Metric(b"sglang:num_pages"), Label(b"sglang:cache_config_info", "num_pages")),
             rank="dp_rank",
             progress=b"sglang:prompt_tokens",
+            worked=(b"sglang:prompt_tokens", b"sglang:generation_tokens"),
         ),
     ),
     (
@@ -117,6 +126,19 @@ DIALECTS: Final[tuple[tuple[bytes, Dialect], ...]] = (
             block_tokens=(Metric(b"trtllm_kv_cache_tokens_per_block"),),
             kv_blocks=(Metric(b"trtllm_kv_cache_max_blocks"),),
             progress=b"trtllm_request_success",
+            worked=(b"trtllm_prompt_tokens", b"trtllm_generation_tokens"),
+        ),
+    ),
+    (
+        b"llamacpp:",
+        Dialect(
+            engine="llamacpp",
+            running=(Metric(b"llamacpp:requests_processing"),),
+            waiting=(Metric(b"llamacpp:requests_deferred"),),
+            # Only older servers report it.
+            kv_usage=(Metric(b"llamacpp:kv_cache_usage_ratio"),),
+            progress=b"llamacpp:prompt_tokens",
+            worked=(b"llamacpp:prompt_tokens", b"llamacpp:tokens_predicted"),
         ),
     ),
     (

@@ -6,6 +6,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 from prometheus_client.registry import Collector
 
 from pointsman_engines.speaker import EngineSpeaker
+from pointsman_engines.status import reason_of
 
 _LABELS = ["pool", "worker"]
 
@@ -18,7 +19,13 @@ class EngineMetrics(Collector):
 
     def collect(self) -> Iterable[Metric]:
         """Called by the registry."""
-        reachable = GaugeMetricFamily("pointsman_engine_reachable", "1 while the engine answers", labels=_LABELS)
+        reachable = GaugeMetricFamily("pointsman_engine_reachable", "1 while it accepts connections", labels=_LABELS)
+        ready = GaugeMetricFamily("pointsman_engine_ready", "1 while nothing says that it isn't ready", labels=_LABELS)
+        load_known = GaugeMetricFamily(
+            "pointsman_engine_load_known",
+            "1 while its load is known; else schedulers use their own counts",
+            labels=_LABELS,
+        )
         registered = GaugeMetricFamily("pointsman_engine_registered", "1 while it is registered", labels=_LABELS)
         stored = GaugeMetricFamily(
             "pointsman_engine_stored",
@@ -31,13 +38,25 @@ class EngineMetrics(Collector):
         seconds = CounterMetricFamily(
             "pointsman_engine_reading_seconds", "Time that answered readings took", labels=_LABELS
         )
+        late = CounterMetricFamily(
+            "pointsman_engine_readings_late", "Answers with the engine's metrics that came late", labels=_LABELS
+        )
+        findings = GaugeMetricFamily(
+            "pointsman_engine_findings", "1 for each fault of the engine that doctor reports", labels=[*_LABELS, "kind"]
+        )
         reports = CounterMetricFamily(
             "pointsman_engine_load_reports", "Load reports, by whether the bus took them", labels=[*_LABELS, "outcome"]
         )
         for speaker in self._speakers():
             name = [speaker.worker.pool, speaker.worker.worker]
             tally, loads = speaker.watch.tally, speaker.loads
-            reachable.add_metric(name, float(speaker.status.reachable))
+            status = speaker.status
+            reachable.add_metric(name, float(status.reachable))
+            ready.add_metric(name, float(status.reachable and not reason_of(status)))
+            load_known.add_metric(name, float(status.known_load is not None))
+            late.add_metric(name, tally.late)
+            for finding in speaker.registrar.findings:
+                findings.add_metric([*name, finding.kind], 1.0)
             registered.add_metric(name, float(speaker.registrar.problem is None))
             stored.add_metric(name, float(speaker.registrar.entry.problem is None))
             for outcome in ("answered", "refused", "hung", "failed", "unreadable"):
@@ -45,4 +64,4 @@ class EngineMetrics(Collector):
             seconds.add_metric(name, tally.spent_s)
             reports.add_metric([*name, "sent"], loads.sent)
             reports.add_metric([*name, "unsent"], loads.unsent)
-        yield from (reachable, registered, stored, readings, seconds, reports)
+        yield from (reachable, ready, load_known, registered, stored, readings, seconds, late, findings, reports)

@@ -5,7 +5,6 @@ An engine's `/metrics` has 60 to 100 KB of histograms, and only five of its fami
 (`benchmarks/engine_metrics`). Format: https://prometheus.io/docs/instrumenting/exposition_formats/
 """
 
-import math
 import re
 from typing import Final, NamedTuple
 
@@ -63,10 +62,6 @@ class Exposition:
                 break  # a family's samples stand together; this is the next family, whose name is longer
             at = text.find(start, after)
         return found
-
-    def finite(self, name: bytes) -> list[Sample]:
-        """Like `samples`, without infinite values and NaN: engines report these for unknown values."""
-        return [sample for sample in self.samples(name) if math.isfinite(sample.value)]
 
     def kind(self, name: bytes) -> str | None:
         """The type of a family, by the name of its samples: `gauge`, `counter`, …; None when the text has no type. A

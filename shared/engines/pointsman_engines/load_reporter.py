@@ -6,8 +6,8 @@ import time
 from pointsman_contracts.timing import REPORT_GAP_S, TIMES
 from pointsman_contracts.worker import WorkerLoad
 from pointsman_engines.pace import ReportPace
-from pointsman_engines.report import ReportedWorker, load_of, state_of
-from pointsman_engines.status import EngineStatus, differs
+from pointsman_engines.report import ReportedWorker, load_of
+from pointsman_engines.status import EngineStatus, differs, state_of
 from pointsman_runtime.bus.bus import Bus
 from pointsman_runtime.bus.errors import BusError
 
@@ -57,7 +57,7 @@ class LoadReporter:
 
     def _consider(self) -> None:
         status, told, seen = self._status, self._told, self._seen
-        if status.reading is None and not (self._named and status.asked):
+        if not status.boot_id and not (self._named and status.asked):
             return
         state = state_of(status, draining=self._draining)
         if told is None or seen is None or (told.state, told.boot_id) != (state, status.boot_id):

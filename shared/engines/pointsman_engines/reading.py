@@ -1,7 +1,8 @@
-"""One reading of an engine: its load (`Reading`) and its build (`CacheFacts`)."""
+"""One reading of an engine: its identity (`Identity`), its load (`Reading`) and its build (`CacheFacts`)."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import Final, NamedTuple
 
 from pointsman_engines.dialect import START_TIME, Dialect, Label, Metric
 from pointsman_engines.exposition import Exposition, Sample, UnreadableMetrics
@@ -15,6 +16,30 @@ class MissingMetrics(UnreadableMetrics):
         super().__init__(f"no sample of {' or '.join(self.names)}")
 
 
+MOST_REQUESTS: Final = 1_000_000
+"""Requests that one engine may claim to have."""
+MOST_WORK: Final = float(2**63)
+"""Tokens that its counters may claim."""
+KV_SLACK: Final = 0.02
+"""A rounding error of the KV usage outside [0,1]."""
+
+
+class ImplausibleMetrics(UnreadableMetrics):
+    """A figure can't be true, so nothing is known of the load."""
+
+
+class Identity(NamedTuple):
+    """The process that answered."""
+
+    started_at: float | None = None
+    """Unix seconds of the start of the engine's process or of its counters; None when unknown."""
+    progress: float | None = None
+    """A counter that goes back only when the engine restarts."""
+
+
+NOBODY: Final = Identity()
+
+
 @dataclass(frozen=True, slots=True)
 class Reading:
     """The load of an engine, all data-parallel ranks together."""
@@ -26,12 +51,13 @@ class Reading:
     running_loras: tuple[str, ...] = ()
     waiting_loras: tuple[str, ...] = ()
     max_loras: int = 0
-    started_at: float | None = None
-    """Unix seconds of the start of the engine's process or of its counters; None when unknown."""
     asleep: bool = False
     """Its weights are away until it is woken."""
-    progress: float | None = None
-    """A counter that goes back only when the engine restarts."""
+    identity: Identity = NOBODY
+    worked: int | None = None
+    """Prompt tokens computed and tokens generated since the start; None when the engine doesn't count them."""
+    doubt: str = ""
+    """A figure that can't be true and is taken as not reported, in words; empty when there is none."""
 
     @property
     def busy(self) -> bool:
@@ -50,35 +76,47 @@ class CacheFacts:
     """Data-parallel ranks."""
 
 
+def identity(dialect: Dialect, exposition: Exposition) -> Identity:
+    """The process that answered, also where its load can't be read. Raises UnreadableMetrics on a malformed sample."""
+    counters = dialect.running if dialect.running_is_progress else _counter(dialect.progress)
+    samples = _first(counters, exposition)
+    return Identity(_started_at(dialect, exposition), sum(sample.value for sample in samples) if samples else None)
+
+
 def read(dialect: Dialect, exposition: Exposition, before: Reading | None = None) -> Reading:
     """Read the moving signals. `before` is the reading before, needed where a rate stands in for a gauge.
 
-    Raises MissingMetrics without running or waiting requests, UnreadableMetrics on a malformed sample.
+    Raises MissingMetrics without running or waiting requests, ImplausibleMetrics when one of them can't be true,
+    UnreadableMetrics on a malformed sample.
     """
-    running = round(_sum(dialect, _required(dialect.running, exposition)))
-    progress = _progress(dialect, exposition)
+    who = identity(dialect, exposition)
     if dialect.running_is_progress:
-        progress = float(running)
-        running = int(before is not None and before.progress is not None and progress > before.progress)
-    waiting = round(_sum(dialect, _required(dialect.waiting, exposition)))
-    usage = _mean(dialect, _first(dialect.kv_usage, exposition))
+        if who.progress is None:
+            raise MissingMetrics(metric.name for metric in dialect.running)
+        known = before.identity.progress if before is not None else None
+        running = int(known is not None and who.progress > known)
+    else:
+        running = _requests(dialect, dialect.running, exposition)
+    waiting = _requests(dialect, dialect.waiting, exposition)
+    usage, doubt = _kv_usage(dialect, exposition)
     running_loras, waiting_loras, max_loras = _loras(dialect, exposition)
     return Reading(
-        running=max(0, running),
-        waiting=max(0, waiting),
-        kv_usage=round(min(1.0, max(0.0, usage)), 4),
+        running=running,
+        waiting=waiting,
+        kv_usage=usage,
         running_loras=running_loras,
         waiting_loras=waiting_loras,
         max_loras=max_loras,
-        started_at=_started_at(dialect, exposition),
         asleep=_asleep(dialect, exposition),
-        progress=progress,
+        identity=who,
+        worked=_worked(dialect, exposition),
+        doubt=doubt,
     )
 
 
 def read_cache(dialect: Dialect, exposition: Exposition) -> CacheFacts:
     """Read what changes only with a restart. Raises UnreadableMetrics on a malformed sample."""
-    ranks = len(_by_rank(dialect, _required(dialect.running, exposition))) if dialect.rank else 1
+    ranks = len(_by_rank(dialect, _first(dialect.running, exposition))) or 1 if dialect.rank else 1
     block_tokens = _built(dialect, dialect.block_tokens, exposition)
     kv_blocks = _built(dialect, dialect.kv_blocks, exposition)
     return CacheFacts(
@@ -97,11 +135,16 @@ def _first(alternatives: tuple[Metric, ...], exposition: Exposition) -> list[Sam
     return []
 
 
-def _required(alternatives: tuple[Metric, ...], exposition: Exposition) -> list[Sample]:
-    samples = _first(alternatives, exposition)
-    if not samples:
-        raise MissingMetrics(metric.name for metric in alternatives)
-    return samples
+def _requests(dialect: Dialect, alternatives: tuple[Metric, ...], exposition: Exposition) -> int:
+    for metric in alternatives:
+        samples = metric.all(exposition)
+        for sample in samples:
+            if not 0 <= sample.value <= MOST_REQUESTS:
+                raise ImplausibleMetrics(f"{metric.name.decode()} is {sample.value:g}")
+        if samples:
+            # Each rank's figure is bounded, so that their sum is.
+            return round(sum(_by_rank(dialect, samples)))
+    raise MissingMetrics(metric.name for metric in alternatives)
 
 
 def _by_rank(dialect: Dialect, samples: list[Sample]) -> list[float]:
@@ -115,19 +158,27 @@ def _by_rank(dialect: Dialect, samples: list[Sample]) -> list[float]:
     return list(ranks.values())
 
 
-def _sum(dialect: Dialect, samples: list[Sample]) -> float:
-    return sum(_by_rank(dialect, samples))
+def _kv_usage(dialect: Dialect, exposition: Exposition) -> tuple[float, str]:
+    """The mean over all ranks, and the doubt about it; 0 where it isn't reported, or can't be true."""
+    for metric in dialect.kv_usage:
+        samples = metric.all(exposition)
+        for sample in samples:
+            if not -KV_SLACK <= sample.value <= 1 + KV_SLACK:
+                return 0.0, f"{metric.name.decode()} is {sample.value:g}, not a part in [0,1]"
+        if samples:
+            values = _by_rank(dialect, samples)
+            return round(min(1.0, max(0.0, sum(values) / len(values))), 4), ""
+    return 0.0, ""
 
 
-def _mean(dialect: Dialect, samples: list[Sample]) -> float:
-    values = _by_rank(dialect, samples)
-    return sum(values) / len(values) if values else 0.0
+def _worked(dialect: Dialect, exposition: Exposition) -> int | None:
+    found = [sample.value for counter in dialect.worked for sample in _first(_counter(counter), exposition)]
+    total = sum(found)
+    return int(total) if found and 0 <= total < MOST_WORK else None
 
 
-def _progress(dialect: Dialect, exposition: Exposition) -> float | None:
-    counter = Metric(dialect.progress + b"_total"), Metric(dialect.progress)
-    samples = _first(counter, exposition)
-    return sum(sample.value for sample in samples) if samples else None
+def _counter(name: bytes) -> tuple[Metric, ...]:
+    return Metric(name + b"_total"), Metric(name)
 
 
 def _started_at(dialect: Dialect, exposition: Exposition) -> float | None:
@@ -165,7 +216,7 @@ def _built(dialect: Dialect, alternatives: tuple[Metric | Label, ...], expositio
             # A label can't be summed by the engine: several samples are several ranks.
             texts = (sample.labels().get(source.label, "") for sample in exposition.samples(source.name))
             found = [number for text in texts if (number := _whole(text)) is not None]
-        found = [number for number in found if number > 0]
+        found = [number for number in found if 0 < number < MOST_WORK]
         if found:
             return found
     return []

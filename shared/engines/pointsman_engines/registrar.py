@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Final
 
 from pointsman_contracts.timing import TIMES
-from pointsman_contracts.worker import WorkerAnnouncement, WorkerRegistration
+from pointsman_contracts.worker import WorkerAnnouncement, WorkerFinding, WorkerRegistration
 from pointsman_engines.report import ReportedWorker, registration_of
 from pointsman_engines.status import EngineStatus
 from pointsman_engines.stored_entry import RETRY_S, RegistrationEntries, StoredEntry
@@ -44,13 +44,30 @@ class Registrar:
         self._on_registered: Final = on_registered
         self._status = EngineStatus()
         self._announced: WorkerRegistration | None = None
+        self._findings: dict[str, WorkerFinding] = {}
+        """Those of the agent, by kind."""
         self._since_ms: Final = time.time_ns() // 1_000_000
         self._changed: Final = asyncio.Event()
+
+    @property
+    def findings(self) -> tuple[WorkerFinding, ...]:
+        """Faults of the engine that an operator must mend."""
+        return (*self._status.findings, *self._findings.values())
 
     def saw(self, status: EngineStatus) -> None:
         """Take in what the watch saw."""
         before, self._status = self._status, status
-        if before.facts is not status.facts or before.boot_id != status.boot_id:
+        if before.facts is not status.facts or before.boot_id != status.boot_id or before.findings != status.findings:
+            self.renew()
+
+    def found(self, kind: str, what: str) -> None:
+        """The agent found a fault of this kind; an empty `what` ends it."""
+        before = dict(self._findings)
+        if what:
+            self._findings[kind] = WorkerFinding(kind=kind, what=what)
+        else:
+            self._findings.pop(kind, None)
+        if self._findings != before:
             self.renew()
 
     def renew(self) -> None:
@@ -96,7 +113,7 @@ class Registrar:
         if wanted is None:
             return False
         try:
-            self._announce(WorkerAnnouncement(registration=wanted))
+            self._announce(WorkerAnnouncement(registration=wanted, findings=self.findings))
         except BusError as error:
             self.problem = str(error)
             return False

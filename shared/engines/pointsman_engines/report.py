@@ -1,9 +1,14 @@
 """Makes an engine's messages on the bus: its registration and its load. Pure."""
 
 from dataclasses import dataclass, field
+from typing import Final
 
 from pointsman_contracts.worker import WorkerLoad, WorkerRegistration
-from pointsman_engines.status import EngineStatus
+from pointsman_engines.status import EngineStatus, reason_of, state_of
+
+UNKNOWN_AGE_MS: Final = 3_600_000
+"""Age that a report without figures states. A scheduler that doesn't know `WorkerLoad.load_unknown` then takes none of
+its requests for contained in it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,11 +54,6 @@ def registration_of(
     )
 
 
-def state_of(status: EngineStatus, *, draining: bool = False) -> str:
-    """See `WorkerLoad.state`; for an engine that has answered before."""
-    return "unreachable" if not status.reachable else "draining" if draining else "serving"
-
-
 def load_of(
     worker: ReportedWorker,
     status: EngineStatus,
@@ -65,32 +65,33 @@ def load_of(
 ) -> WorkerLoad | None:
     """The load report; None before the engine answered for the first time, or was asked where its pool has `named`
     it."""
-    reading = status.reading
-    if reading is None:
-        if not named or not status.asked:
-            return None
-        return WorkerLoad(
-            worker=worker.worker,
-            pool=worker.pool,
-            boot_id="",
-            sequence=sequence,
-            at_ms=status.read_at_ms,
-            state="unreachable",
-            reason=status.reason,
-        )
-    return WorkerLoad(
+    if not status.boot_id and not (named and status.asked):
+        return None
+    state = state_of(status, draining=draining) if status.boot_id else "unreachable"
+    report = WorkerLoad(
         worker=worker.worker,
         pool=worker.pool,
         boot_id=status.boot_id,
         sequence=sequence,
         at_ms=status.read_at_ms,
-        age_ms=max(0, now_ms - status.read_at_ms),
-        state=state_of(status, draining=draining),
-        reason="" if status.reachable else status.reason,
-        running=reading.running,
-        waiting=reading.waiting,
-        kv_usage=reading.kv_usage,
-        running_loras=reading.running_loras,
-        waiting_loras=reading.waiting_loras,
-        max_loras=reading.max_loras,
+        state=state,
+        reason="" if state == "draining" else reason_of(status),
+    )
+    load = status.known_load
+    if load is None:
+        unknown = status.load_unknown or status.reason
+        return (
+            report.model_copy(update={"load_unknown": unknown, "age_ms": UNKNOWN_AGE_MS}) if status.boot_id else report
+        )
+    return report.model_copy(
+        update={
+            "age_ms": max(0, now_ms - status.read_at_ms),
+            "running": load.running,
+            "waiting": load.waiting,
+            "kv_usage": load.kv_usage,
+            "running_loras": load.running_loras,
+            "waiting_loras": load.waiting_loras,
+            "max_loras": load.max_loras,
+            "worked_tokens": load.worked,
+        }
     )

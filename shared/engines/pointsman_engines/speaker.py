@@ -12,7 +12,7 @@ from pointsman_engines.opaque_watch import OpaqueWatch
 from pointsman_engines.pace import ReadingPace
 from pointsman_engines.registrar import Registrar
 from pointsman_engines.report import ReportedWorker
-from pointsman_engines.status import OPAQUE, EngineStatus
+from pointsman_engines.status import OPAQUE, EngineStatus, reason_of
 from pointsman_engines.stored_entry import RegistrationEntries
 from pointsman_engines.watch import EngineWatch
 from pointsman_runtime.bus.bus import Bus
@@ -36,6 +36,7 @@ class EngineAccess:
     """Whether its pool names it: an engine that never answers then counts as unreachable, and isn't waited for."""
     pace: ReadingPace = field(default_factory=ReadingPace)
     answer_timeout_s: float = ANSWER_TIMEOUT_S
+    """No answer is late before; a page that usually takes longer is waited for longer."""
 
 
 class EngineSpeaker:
@@ -80,12 +81,13 @@ class EngineSpeaker:
 
     @property
     def problem(self) -> str | None:
-        """Why no request can reach the engine through the gateway; None when it can."""
+        """Why no new request should reach the engine through the gateway; None when it may."""
         if not self.status.reachable:
             return f"engine {self.worker.url} unreachable: {self.status.reason}"
         if self.registrar.problem is not None:
             return self.watch.facts_problem or self.registrar.problem
-        return None
+        reason = reason_of(self.status)
+        return f"engine {self.worker.url} isn't ready: {reason}" if reason else None
 
     def start(self) -> None:
         """Begin to read and to publish."""

@@ -1,4 +1,4 @@
-"""Watches one engine: its load, its current life, and whether it answers at all."""
+"""Watches one engine: its load, its current life, and whether it is ready."""
 
 import asyncio
 import time
@@ -6,29 +6,41 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Final
 
-from pointsman_engines.client import EngineClient, EngineRefused, EngineUnreachable
+from pointsman_contracts.worker import WorkerFinding
+from pointsman_engines.client import (
+    EngineClient,
+    EngineFailed,
+    EngineHung,
+    EngineReset,
+    EngineUnreachable,
+    OwnLimitReached,
+    PageUnread,
+)
 from pointsman_engines.dialect import ENGINES, Dialect, detect
-from pointsman_engines.endpoint_watch import ANSWER_TIMEOUT_S, FACTS_RETRY_S, EndpointWatch
+from pointsman_engines.endpoint_watch import ANSWER_TIMEOUT_S, FACTS_RETRY_S, EndpointWatch, Page
 from pointsman_engines.exposition import Exposition, UnreadableMetrics
+from pointsman_engines.logged_problem import LoggedProblem
 from pointsman_engines.models import UnreadableModels
 from pointsman_engines.pace import ReadingPace
-from pointsman_engines.reading import CacheFacts, MissingMetrics, Reading, read, read_cache
-from pointsman_engines.status import EngineFacts, EngineStatus, differs
+from pointsman_engines.page_time import LONGEST_ANSWER_S
+from pointsman_engines.reading import CacheFacts, Identity, MissingMetrics, Reading, identity, read, read_cache
+from pointsman_engines.status import OPAQUE, EngineFacts, EngineStatus, differs
 from pointsman_runtime.telling.logs import Log
 
-FACTS_INTERVAL_S: Final = 0.7
+FACTS_INTERVAL_S: Final = 0.5
 """Adapters come and go while an engine runs; with the message on the bus, schedulers know it within a second."""
-FACTS_TIMEOUT_S: Final = 2.0
-ASLEEP: Final = "it sleeps: a request would wait until it is woken"
 HEALTH_INTERVAL_S: Final = 1.0
-HEALTH_TIMEOUT_S: Final = 5.0
-"""Longer than for metrics: SGLang may generate a token before it answers."""
+UNREAD_AFTER_S: Final = 2.0
+"""An engine whose metrics were never readable is served without them after this time: one that starts needs a moment
+until it has them."""
+DOUBTED_S: Final = 60.0
+"""An impossible figure is reported for this long after it was last seen."""
 
 _log = Log("engine")
 
 
 class EngineWatch(EndpointWatch):
-    """Reads one engine. `engine` names the kind when it shouldn't be guessed from the metrics."""
+    """Watches one engine. `engine` names the kind when it shouldn't be guessed from the metrics."""
 
     def __init__(
         self,
@@ -42,16 +54,25 @@ class EngineWatch(EndpointWatch):
         super().__init__(client, on_status, answer_timeout_s)
         self._engine = engine
         self._pace = pace
+        self._metrics: Final = Page("/metrics", answer_timeout_s, tells_load=True)
+        self._health: Final = Page("/health", answer_timeout_s)
         self._dialect: Dialect | None = None
         self._asks_for_some = True
-        self._unhealthy = ""
+        self._healthy = False
+        """Whether its health page said so."""
+        self._unread_since: float | None = None
+        """Since when the metrics can't be read; None while they can."""
         self._version = ""
         self._cache = CacheFacts()
         self._cache_known = False
         self._facts_wanted = asyncio.Event()
+        self._health_wanted = asyncio.Event()
+        self._doubt = ""
+        self._doubted_at = 0.0
+        self._logged_shared = LoggedProblem(well=True)
 
     async def run(self) -> None:
-        """Read until cancelled."""
+        """Watch until cancelled."""
         async with asyncio.TaskGroup() as group:
             group.create_task(self._keep_reading())
             group.create_task(self._keep_checking_health())
@@ -64,61 +85,123 @@ class EngineWatch(EndpointWatch):
             started = loop.time()
             before = self.status
             await self._look()
-            gap = self._pace.next_gap(gap, changed=differs(before, self.status), resting=self.status.resting)
+            resting = self.status.resting or bool(self.status.load_unknown)
+            gap = self._pace.next_gap(gap, changed=differs(before, self.status), resting=resting)
             await asyncio.sleep(max(0.0, started + gap - loop.time()))
 
-    async def _read(self) -> Reading:
+    async def _look(self) -> None:
+        asked, asked_ms = asyncio.get_running_loop().time(), _unix_ms()
+        try:
+            with self._asking(self._metrics):
+                who, reading = await self._fetch()
+        except UnreadableMetrics as error:
+            self.tally.unreadable += 1
+            self._load_lost(str(error), answers=True)
+        except PageUnread as error:
+            self._count(error)
+            if not isinstance(error, EngineUnreachable):
+                answered = not isinstance(error, EngineReset | EngineHung | OwnLimitReached)
+                self._load_lost(str(error), answers=answered)
+        else:
+            self._meets(who)
+            if isinstance(reading, UnreadableMetrics):
+                self.tally.unreadable += 1
+                self._load_lost(str(reading), answers=True)
+                return
+            took = asyncio.get_running_loop().time() - asked
+            self.tally.answered += 1
+            self.tally.spent_s += took
+            self._read(reading, asked_ms, took)
+
+    def _load_lost(self, reason: str, *, answers: bool) -> None:
+        if self._unread_since is None:
+            self._unread_since = asyncio.get_running_loop().time()
+        super()._load_lost(reason, answers=answers)
+
+    async def _fetch(self) -> tuple[Identity, Reading | UnreadableMetrics]:
+        """The process that answered, and its load or why that can't be read. Raises UnreadableMetrics when not even the
+        kind of the engine is known."""
         dialect = self._dialect
         names = dialect.moving if dialect is not None and self._asks_for_some else ()
-        exposition = Exposition(await self._client.metrics(names, timeout=self._answer_timeout_s))
+        exposition = Exposition(await self._client.metrics(names, timeout=LONGEST_ANSWER_S))
         if dialect is None:
-            dialect = detect(exposition, self._engine)
-            if dialect is None:
-                raise UnreadableMetrics(f"the metrics are not those of {self._engine or ', '.join(ENGINES)}")
-            self._dialect = dialect
+            dialect = self._recognise(exposition)
+        who = identity(dialect, exposition)
         try:
-            return read(dialect, exposition, self.status.reading)
-        except MissingMetrics:
+            return who, read(dialect, exposition, self.status.reading)
+        except MissingMetrics as error:
             if names:
                 # Its server can't filter families, e.g. prometheus_client over several processes.
                 self._asks_for_some = False
-                return await self._read()
-            self._dialect = None
-            raise
+                return await self._fetch()
+            self._dialect = detect(exposition, self._engine) or dialect
+            return who, error
+        except UnreadableMetrics as error:
+            return who, error
 
-    def _answered(self, reading: Reading) -> None:
-        began = self._life.answered(reading.started_at, reading.progress)
-        known = bool(self.status.boot_id)
-        status = replace(self.status, boot_id=self._life.boot_id, reading=reading, read_at_ms=_unix_ms())
-        if began:
-            status = replace(status, facts=None)
-            self._facts_wanted.set()
-            if known:
-                _log.warning("engine_restarted", url=self._client.url, boot_id=status.boot_id)
-        if self._unhealthy:
-            self._tell(replace(status, reachable=False, reason=self._unhealthy))
-        elif reading.asleep:
-            self._tell(replace(status, reachable=False, reason=ASLEEP))
-        else:
-            self._tell(replace(status, reachable=True, reason=""))
+    def _recognise(self, exposition: Exposition) -> Dialect:
+        dialect = detect(exposition, self._engine)
+        if dialect is None:
+            raise UnreadableMetrics(f"the metrics are not those of {self._engine or ', '.join(ENGINES)}")
+        self._dialect = dialect
+        self._facts_wanted.set()
+        return dialect
+
+    def _read(self, reading: Reading, asked_ms: int, took: float) -> None:
+        self._unread_since = None
+        if reading.doubt:
+            self._doubt, self._doubted_at = reading.doubt, asyncio.get_running_loop().time()
+        unknown = f"/metrics takes {took:.1f} s" if took > self._metrics.time.latest_s else ""
+        if self._life.shared:
+            unknown = f"its URL leads to several processes: {self._life.shared}"
+        if self._logged_shared.is_news(self._life.shared, time.monotonic()) and self._life.shared:
+            _log.warning("engine_url_shared", url=self._client.url, reason=self._life.shared)
+        status = replace(self.status, load_unknown=unknown, asleep=reading.asleep, reading=reading, read_at_ms=asked_ms)
+        self._tell(status)
+
+    def _begun(self) -> None:
+        self._asks_for_some = True
+        self._facts_wanted.set()
+
+    def _findings(self) -> tuple[WorkerFinding, ...]:
+        found = list[WorkerFinding]()
+        if self._life.shared:
+            found.append(WorkerFinding(kind="shared_url", what=f"{self._client.url}: {self._life.shared}"))
+        if self._doubt and asyncio.get_running_loop().time() - self._doubted_at < DOUBTED_S:
+            found.append(WorkerFinding(kind="load_values", what=self._doubt))
+        return tuple(found)
+
+    def _half_late(self) -> None:
+        self._health_wanted.set()
 
     async def _keep_checking_health(self) -> None:
         passed = 0
         while True:
-            await asyncio.sleep(HEALTH_INTERVAL_S)
-            passed += 1
-            if self.status.resting and passed < self._pace.company.rest:
-                continue
-            passed = 0
             try:
-                await self._client.check_health(timeout=HEALTH_TIMEOUT_S)
-            except EngineRefused:
-                continue  # the readings show it sooner
-            except EngineUnreachable as error:
-                self._unhealthy = str(error)
-                self._unreachable(self._unhealthy)
-            else:
-                self._unhealthy = ""  # the next reading reports the recovery
+                async with asyncio.timeout(HEALTH_INTERVAL_S):
+                    await self._health_wanted.wait()
+            except TimeoutError:
+                passed += 1
+                if self.status.resting and passed < self._pace.company.rest:
+                    continue
+            passed = 0
+            await self._check_health()
+            self._health_wanted.clear()
+
+    async def _check_health(self) -> None:
+        before = self._unhealthy
+        try:
+            with self._asking(self._health):
+                self._healthy = await self._client.check_health(timeout=LONGEST_ANSWER_S)
+        except EngineFailed as error:
+            self._healthy = False
+            self._unhealthy = str(error) if _says_no(error.status) else ""
+        except PageUnread:
+            return  # the readings show a closed port sooner; no answer leaves open whether it is ready
+        else:
+            self._unhealthy = ""
+        if self._unhealthy != before:
+            self._tell(self.status)
 
     async def _keep_learning_facts(self) -> None:
         while True:
@@ -131,34 +214,54 @@ class EngineWatch(EndpointWatch):
             except TimeoutError:
                 pass
             self._facts_wanted.clear()
-            if self._dialect is None or not self.status.reachable:
+            if not (self.status.reachable or self._stays_unread()):
                 continue
             try:
-                facts = await self._learn(self._dialect)
-            except (EngineUnreachable, UnreadableMetrics, UnreadableModels) as error:
+                facts = await self._learn()
+            except (PageUnread, UnreadableModels) as error:
                 self._facts_unknown(str(error))
                 continue
+            if not self.status.boot_id:
+                if not (facts.served.models or self._healthy):
+                    continue  # anything may answer there
+                self._meets(Identity())
+                self._facts_wanted.clear()
             self.facts_problem = ""
             if not self._facts_wanted.is_set() and facts != self.status.facts:
                 self._tell(replace(self.status, facts=facts))
 
-    async def _learn(self, dialect: Dialect) -> EngineFacts:
-        if not self._cache_known:
+    def _stays_unread(self) -> bool:
+        """Whether its metrics have been unreadable for so long that it is served without them."""
+        since = self._unread_since
+        return since is not None and asyncio.get_running_loop().time() - since >= UNREAD_AFTER_S
+
+    async def _learn(self) -> EngineFacts:
+        dialect = self._dialect
+        if dialect is not None and not self._cache_known:
             # Facts that change only with a restart are requested once in a life.
-            whole = Exposition(await self._client.metrics(timeout=FACTS_TIMEOUT_S))
+            await self._learn_cache(dialect)
+        kind = dialect.engine if dialect is not None else self._engine or OPAQUE
+        return EngineFacts(engine=kind, version=self._version, served=await self._served(), cache=self._cache)
+
+    async def _learn_cache(self, dialect: Dialect) -> None:
+        """The cache and the version; they stay unknown while the metrics can't be read."""
+        try:
+            whole = Exposition(await self._client.metrics(timeout=LONGEST_ANSWER_S))
             if self._asks_for_some:
-                some = Exposition(await self._client.metrics(dialect.moving, timeout=FACTS_TIMEOUT_S))
+                some = Exposition(await self._client.metrics(dialect.moving, timeout=LONGEST_ANSWER_S))
                 self._asks_for_some = all(some.samples(name) for name in dialect.moving if whole.samples(name))
-            self._version = await self._client.version(timeout=FACTS_TIMEOUT_S)
             self._cache = read_cache(dialect, whole)
-            # An engine may not know it yet.
-            self._cache_known = self._cache.block_tokens is not None and self._cache.kv_blocks is not None
-        return EngineFacts(
-            engine=dialect.engine,
-            version=self._version,
-            served=await self._served(FACTS_TIMEOUT_S),
-            cache=self._cache,
-        )
+            self._version = await self._client.version(timeout=LONGEST_ANSWER_S)
+        except (PageUnread, UnreadableMetrics):
+            return  # asked for again with the next facts
+        # An engine may not know it yet.
+        self._cache_known = self._cache.block_tokens is not None and self._cache.kv_blocks is not None
+
+
+def _says_no(status: int) -> bool:
+    """Whether a health page with this status says that the engine isn't ready; Triton's says it by 400. Others, such as
+    one that asks for a key, leave that open."""
+    return status == 400 or (status >= 500 and status != 501)
 
 
 def _unix_ms() -> int:

@@ -1,6 +1,6 @@
 """Which changes of an engine's state are logged."""
 
-from pointsman_engines.endpoint_watch import WARNED_EVERY_S, LoggedProblem
+from pointsman_engines.logged_problem import WARNED_EVERY_S, LoggedProblem
 
 
 def test_an_engine_that_flaps_is_warned_of_once_a_minute() -> None:

@@ -47,13 +47,14 @@ async def test_its_health_is_all_that_is_asked_and_its_load_is_nothing() -> None
         assert (load.state, load.running, load.waiting, load.kv_usage) == ("serving", 0, 0, 0.0)
         assert not [path for path in engine.asked if path.startswith("/metrics")]
         engine.healthy = False
-        await eventually(lambda: watch.status.reason == "/health answers 503")
+        await eventually(lambda: watch.status.unready == "/health answers 503")
         engine.healthy = True
-        await eventually(lambda: watch.status.reachable)
+        await eventually(lambda: not watch.status.unready)
         engine.hang()
-        await eventually(lambda: "no answer from /health" in watch.status.reason)
+        await eventually(lambda: "no answer from /health" in watch.status.unready)
         engine.release()
-        await eventually(lambda: watch.status.reachable)
+        await eventually(lambda: not watch.status.unready)
+        assert watch.status.reachable, "it was all the time"
 
 
 async def test_one_without_a_health_path_is_well_while_it_lists_its_models() -> None:
@@ -61,7 +62,7 @@ async def test_one_without_a_health_path_is_well_while_it_lists_its_models() -> 
         await eventually(lambda: registered_models(watch) == ("m",))
         assert watch.status.reachable
         engine.models_status = 500
-        await eventually(lambda: watch.status.reason == "/v1/models answers 500")
+        await eventually(lambda: watch.status.unready == "/v1/models answers 500")
 
 
 async def test_an_engine_with_neither_path_is_recognised_by_its_health_path() -> None:

@@ -27,7 +27,7 @@ async def found(engine: FakeEngine, key: str) -> FeatureResult:
             "vllm:num_requests_waiting is a counter",
         ),
         ("vllm:num_requests_running 0\n", "metrics.waiting", Outcome.MISSING, "no vllm:num_requests_waiting"),
-        ("llamacpp:requests_processing 0\n", "metrics.waiting", Outcome.MISSING, "no metrics of a kind"),
+        ("other:requests_processing 0\n", "metrics.waiting", Outcome.MISSING, "no metrics of a kind"),
     ],
 )
 async def test_a_metric_is_found_by_name_and_type(

@@ -1,12 +1,25 @@
 """Every engine's names are read into the same signals."""
 
+import re
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from pointsman_engines.dialect import Dialect, detect
 from pointsman_engines.exposition import Exposition, UnreadableMetrics
-from pointsman_engines.reading import CacheFacts, MissingMetrics, Reading, read, read_cache
+from pointsman_engines.reading import (
+    MOST_REQUESTS,
+    CacheFacts,
+    Identity,
+    ImplausibleMetrics,
+    MissingMetrics,
+    Reading,
+    identity,
+    read,
+    read_cache,
+)
 
 # What the engines answer at `/metrics`, cut down to the families around those that are read.
 FOLDER = Path(__file__).parent / "expositions"
@@ -16,7 +29,9 @@ VLLM, VLLM_TWO_RANKS, VLLM_OLD = (
 SGLANG, SGLANG_OLD, TRTLLM = (
     FOLDER.joinpath(f"{name}.txt").read_bytes() for name in ("sglang", "sglang-old", "trtllm")
 )
-TRITON_TRT, TRITON = (FOLDER.joinpath(f"{name}.txt").read_bytes() for name in ("triton-trt", "triton"))
+TRITON_TRT, TRITON, LLAMACPP = (
+    FOLDER.joinpath(f"{name}.txt").read_bytes() for name in ("triton-trt", "triton", "llamacpp")
+)
 
 
 def looked_at(text: bytes) -> tuple[Dialect, Exposition]:
@@ -32,17 +47,18 @@ def looked_at(text: bytes) -> tuple[Dialect, Exposition]:
         (
             VLLM,
             "vllm",
-            Reading(7, 3, 0.6235, ("ada", "sql"), ("legal",), 2, started_at=1.75e9, progress=15200.0),
+            Reading(7, 3, 0.6235, ("ada", "sql"), ("legal",), 2, identity=Identity(1.75e9, 15200.0), worked=15200),
         ),
-        (VLLM_TWO_RANKS, "vllm", Reading(12, 3, 0.4, progress=150.0)),
+        (VLLM_TWO_RANKS, "vllm", Reading(12, 3, 0.4, identity=Identity(None, 150.0), worked=150)),
         (VLLM_OLD, "vllm", Reading(1, 0, 0.25)),
-        (SGLANG, "sglang", Reading(6, 11, 0.25, progress=5000.0)),
+        (SGLANG, "sglang", Reading(6, 11, 0.25, identity=Identity(None, 5000.0), worked=5000)),
         (SGLANG_OLD, "sglang", Reading(3, 1, 0.25)),
-        (TRTLLM, "trtllm", Reading(9, 2, 0.5, progress=15.0)),
-        (TRITON_TRT, "triton", Reading(4, 6, 0.75, progress=77.0)),
-        (TRITON, "triton", Reading(0, 6, 0.0, progress=42.0)),
+        (TRTLLM, "trtllm", Reading(9, 2, 0.5, identity=Identity(None, 15.0))),
+        (TRITON_TRT, "triton", Reading(4, 6, 0.75, identity=Identity(None, 77.0))),
+        (TRITON, "triton", Reading(0, 6, 0.0, identity=Identity(None, 42.0))),
+        (LLAMACPP, "llamacpp", Reading(2, 3, 0.0, identity=Identity(None, 5120.0), worked=6000)),
     ],
-    ids=["vllm", "vllm-two-ranks", "vllm-old", "sglang", "sglang-old", "trtllm", "triton-trtllm", "triton"],
+    ids=["vllm", "vllm-two-ranks", "vllm-old", "sglang", "sglang-old", "trtllm", "triton-trtllm", "triton", "llamacpp"],
 )
 def test_an_engine_is_recognised_by_its_names_and_read(text: bytes, engine: str, reading: Reading) -> None:
     dialect, exposition = looked_at(text)
@@ -73,7 +89,7 @@ def test_one_info_sample_speaks_for_each_of_several_ranks() -> None:
 
 
 def test_the_names_that_are_asked_for_hold_the_whole_reading() -> None:
-    for text in (VLLM, VLLM_TWO_RANKS, VLLM_OLD, SGLANG, TRTLLM, TRITON_TRT, TRITON):
+    for text in (VLLM, VLLM_TWO_RANKS, VLLM_OLD, SGLANG, TRTLLM, TRITON_TRT, TRITON, LLAMACPP):
         dialect, exposition = looked_at(text)
         wanted = tuple(name + end for name in dialect.moving for end in (b"{", b" "))
         filtered = b"\n".join(line for line in text.splitlines() if line.startswith(wanted))
@@ -113,10 +129,50 @@ def test_without_running_or_waiting_requests_nothing_is_said_and_the_families_ar
         assert caught.value.names == (f"vllm:{gone.decode()}",)
 
 
-@pytest.mark.parametrize(("written", "usage"), [(b"NaN", 0.0), (b"1.2", 1.0), (b"-0.1", 0.0)])
-def test_an_impossible_kv_usage_stays_within_bounds(written: bytes, usage: float) -> None:
-    dialect, exposition = looked_at(VLLM.replace(b"0.62345678", written))
-    assert read(dialect, exposition).kv_usage == usage
+@pytest.mark.parametrize("written", [b"NaN", b"62.3", b"-0.1", b"+Inf"])
+def test_an_impossible_kv_usage_is_taken_as_not_reported_and_told(written: bytes) -> None:
+    reading = read(*looked_at(VLLM.replace(b"0.62345678", written)))
+    assert (reading.kv_usage, reading.running) == (0.0, 7)
+    assert reading.doubt.startswith(f"vllm:kv_cache_usage_perc is {float(written):g}")
+
+
+@pytest.mark.parametrize(("written", "usage"), [(b"1.004", 1.0), (b"-0.001", 0.0)])
+def test_a_rounding_error_of_the_kv_usage_is_no_doubt(written: bytes, usage: float) -> None:
+    reading = read(*looked_at(VLLM.replace(b"0.62345678", written)))
+    assert (reading.kv_usage, reading.doubt) == (usage, "")
+
+
+@pytest.mark.parametrize("written", [b"NaN", b"-3", b"1e18", b"+Inf"])
+@pytest.mark.parametrize("name", [b"running", b"waiting"])
+def test_an_impossible_number_of_requests_leaves_the_load_unknown_but_the_process_known(
+    name: bytes, written: bytes
+) -> None:
+    text = re.sub(b"(vllm:num_requests_%b{[^}]*}) [0-9.]+" % name, b"\\1 " + written, VLLM)
+    dialect, exposition = looked_at(text)
+    with pytest.raises(ImplausibleMetrics, match=f"vllm:num_requests_{name.decode()} is"):
+        read(dialect, exposition)
+    assert identity(dialect, exposition) == Identity(1.75e9, 15200.0)
+
+
+@given(value=st.floats(), name=st.sampled_from([b"running", b"waiting", b"kv"]))
+def test_no_figure_of_an_engine_leaves_its_bounds(value: float, name: bytes) -> None:
+    figures = {b"running": 1.0, b"waiting": 1.0, b"kv": 0.5} | {name: value}
+    text = b"vllm:num_requests_running %b\nvllm:num_requests_waiting %b\nvllm:kv_cache_usage_perc %b\n" % tuple(
+        repr(each).encode() for each in figures.values()
+    )
+    try:
+        reading = read(*looked_at(text))
+    except ImplausibleMetrics:
+        assert name != b"kv"
+        return
+    assert 0 <= reading.running <= MOST_REQUESTS
+    assert 0 <= reading.waiting <= MOST_REQUESTS
+    assert 0.0 <= reading.kv_usage <= 1.0
+
+
+def test_the_work_of_an_engine_is_what_it_computed_and_generated() -> None:
+    text = VLLM + b'vllm:generation_tokens_total{engine="0",model_name="m"} 300.0\n'
+    assert read(*looked_at(text)).worked == 15500
 
 
 def test_a_malformed_number_is_an_error_rather_than_a_zero() -> None:
@@ -127,4 +183,4 @@ def test_a_malformed_number_is_an_error_rather_than_a_zero() -> None:
 
 def test_the_counters_own_start_stands_in_for_the_process_start() -> None:
     dialect, exposition = looked_at(VLLM.replace(b"process_start_time_seconds 1.75e+09\n", b""))
-    assert read(dialect, exposition).started_at == 1750000030.1234567
+    assert identity(dialect, exposition).started_at == 1750000030.1234567

@@ -6,7 +6,7 @@ from contextlib import asynccontextmanager, suppress
 
 import pytest
 
-from pointsman_engines.client import LARGEST, EngineClient, EngineUnreachable, engine_session
+from pointsman_engines.client import LARGEST, EngineClient, PageUnread, engine_session
 from pointsman_testing import eventually
 from pointsman_testing.fake_engine import FakeEngine
 
@@ -45,7 +45,7 @@ async def test_an_answer_without_an_end_is_no_answer() -> None:
     server = await asyncio.start_server(talk, "127.0.0.1", 0)
     url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
     async with server, engine_session() as session:
-        with pytest.raises(EngineUnreachable, match=f"/metrics answers more than {LARGEST} bytes"):
+        with pytest.raises(PageUnread, match=f"/metrics answers more than {LARGEST} bytes"):
             await EngineClient(url, session=session).metrics(timeout=60)
 
 

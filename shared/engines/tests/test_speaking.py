@@ -25,7 +25,9 @@ from pointsman_testing.buses import Buses
 from pointsman_testing.fake_engine import FakeEngine
 
 WORKER = ReportedWorker("llama", "w1", "http://127.0.0.1:1")
-STATUS = EngineStatus(True, "", "b1", Reading(1, 0), 5, EngineFacts("vllm"))
+STATUS = EngineStatus(
+    reachable=True, reason="", boot_id="b1", reading=Reading(1, 0), read_at_ms=5, facts=EngineFacts("vllm")
+)
 
 
 class Bucket:

@@ -1,6 +1,8 @@
 """One engine as it is seen over HTTP: read, refused, hung, sick, restarted."""
 
 import asyncio
+import errno
+import gzip
 from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager
 
@@ -11,10 +13,16 @@ from pointsman_engines.client import EngineClient
 from pointsman_engines.models import ServedModels
 from pointsman_engines.pace import ReadingPace
 from pointsman_engines.reading import CacheFacts
-from pointsman_engines.status import EngineFacts, EngineStatus
+from pointsman_engines.status import EngineFacts, EngineStatus, reason_of, state_of
 from pointsman_engines.watch import FACTS_INTERVAL_S, EngineWatch
 from pointsman_testing import eventually
 from pointsman_testing.fake_engine import FakeEngine
+from pointsman_testing.scripted_engine import Received, Script
+
+PAGE = b"""process_start_time_seconds 1.75e9
+vllm:num_requests_running 1
+vllm:num_requests_waiting 2
+"""
 
 
 class Seen:
@@ -103,7 +111,7 @@ async def test_a_cache_that_the_engine_does_not_know_yet_is_asked_for_again(monk
 async def test_a_server_that_leaves_out_what_was_asked_for_is_asked_for_everything(withheld: str) -> None:
     async with FakeEngine(running=1, prompt_tokens=5, withheld=(withheld,)) as engine, watching(engine.url) as seen:
         await seen.until(lambda s: s.facts)
-        await seen.until(lambda s: s.reading and s.reading.progress == 5)
+        await seen.until(lambda s: s.reading and s.reading.identity.progress == 5)
         asked = len(engine.asked)
         await eventually(lambda: len(engine.asked) > asked + 3)
         assert "/metrics" in engine.asked[asked:]
@@ -111,14 +119,15 @@ async def test_a_server_that_leaves_out_what_was_asked_for_is_asked_for_everythi
         assert seen.now.reachable
 
 
-async def test_an_engine_that_sleeps_is_unreachable_until_it_is_woken() -> None:
+async def test_an_engine_that_sleeps_is_asleep_until_it_is_woken() -> None:
     async with FakeEngine() as engine, watching(engine.url) as seen:
         awake = await seen.until(lambda s: s.facts)
         engine.asleep = True
-        asleep = await seen.until(lambda s: not s.reachable)
-        assert "sleeps" in asleep.reason
+        asleep = await seen.until(lambda s: s.asleep)
+        assert state_of(asleep) == "asleep"
+        assert "sleeps" in reason_of(asleep)
         engine.asleep = False
-        again = await seen.until(lambda s: s.reachable)
+        again = await seen.until(lambda s: not s.asleep)
         assert again.boot_id == awake.boot_id
 
 
@@ -146,15 +155,77 @@ async def test_an_engine_that_is_gone_is_unreachable_and_its_return_is_a_new_lif
     assert seen.watch.tally.refused > 0
 
 
-async def test_an_engine_that_hangs_is_unreachable_and_its_waking_is_the_same_life() -> None:
+async def test_an_engine_that_hangs_is_not_ready_and_its_waking_is_the_same_life() -> None:
     async with FakeEngine() as engine, watching(engine.url) as seen:
         first = await seen.until(lambda s: s.facts)
         engine.hang()
-        hung = await seen.until(lambda s: not s.reachable)
-        assert hung.reason == "no answer from /metrics within 0.2 s"
+        hung = await seen.until(lambda s: s.unready)
+        assert state_of(hung) == "not_ready"
+        assert hung.unready.startswith("no answer from /")
+        assert hung.load_unknown
         engine.release()
-        back = await seen.until(lambda s: s.reachable)
+        back = await seen.until(lambda s: not s.unready and not s.load_unknown)
         assert back.boot_id == first.boot_id
+        assert all(status.reachable for status in seen.told[seen.told.index(first) :]), "the port was never closed"
+
+
+async def test_a_late_page_is_waited_for_and_read_and_the_engine_serves_meanwhile() -> None:
+    released = asyncio.Event()
+    async with FakeEngine(running=3) as engine, watching(engine.url) as seen:
+
+        async def late(request: Received) -> None:
+            await released.wait()
+            await request.answer(engine.metrics().encode(), content_type="text/plain")
+
+        await seen.until(lambda s: s.facts)
+        asked = sum(path.startswith("/metrics") for path in engine.asked)
+        engine.pages = {"/metrics": late, "/metrics/": late}
+        unknown = await seen.until(lambda s: s.load_unknown and not s.unready)
+        assert unknown.load_unknown == "no answer from /metrics for 0.2 s"
+        assert state_of(unknown) == "serving"
+        checks = engine.asked.count("/health")
+        await eventually(lambda: engine.asked.count("/health") > checks)
+        assert state_of(seen.now) == "serving"
+        assert sum(path.startswith("/metrics") for path in engine.asked) <= asked + 2, "nothing is asked for twice"
+        engine.running = 5
+        released.set()
+        known = await seen.until(lambda s: not s.load_unknown)
+        assert known.reading is not None
+        assert known.reading.running == 5
+    assert seen.watch.tally.late >= 1
+    assert seen.watch.tally.hung == 0
+
+
+async def test_a_page_that_usually_takes_long_is_not_late() -> None:
+    async with FakeEngine() as engine, watching(engine.url) as seen:
+
+        async def slow(request: Received) -> None:
+            await asyncio.sleep(0.3)
+            await request.answer(engine.metrics().encode(), content_type="text/plain")
+
+        await seen.until(lambda s: s.facts)
+        engine.pages = {"/metrics": slow, "/metrics/": slow}
+        await seen.until(lambda s: s.load_unknown)
+        await seen.until(lambda s: not s.load_unknown)
+        late = seen.watch.tally.late
+        answered = seen.watch.tally.answered
+        await eventually(lambda: seen.watch.tally.answered > answered + 2)
+        assert seen.watch.tally.late == late
+        assert not seen.now.load_unknown
+
+
+async def test_a_health_page_that_is_late_takes_no_engine_out_that_answers_otherwise() -> None:
+    async with FakeEngine() as engine, watching(engine.url) as seen:
+
+        async def never(request: Received) -> None:
+            await request.gone.wait()
+
+        first = await seen.until(lambda s: s.facts)
+        engine.pages = {"/health": never}
+        await eventually(lambda: "/health" in engine.asked)
+        answered = seen.watch.tally.answered
+        await eventually(lambda: seen.watch.tally.answered > answered + 20)
+        assert {state_of(status) for status in seen.told[seen.told.index(first) :]} == {"serving"}
 
 
 async def test_a_restart_between_two_readings_is_recognised_by_the_start_time() -> None:
@@ -169,28 +240,183 @@ async def test_a_restart_between_two_readings_is_recognised_by_the_start_time() 
         assert lives[0].facts is None, "facts of one life are never told of another"
 
 
-async def test_an_engine_that_says_it_is_sick_is_unreachable_while_its_metrics_still_answer() -> None:
-    async with FakeEngine(healthy=False) as engine, watching(engine.url) as seen:
-        sick = await seen.until(lambda s: s.boot_id and not s.reachable)
-        assert sick.reason == "/health answers 503"
-        engine.healthy = True
-        await seen.until(lambda s: s.reachable)
+@pytest.mark.parametrize(("status", "unready"), [(503, True), (500, True), (400, True), (401, False), (429, False)])
+async def test_a_health_page_says_whether_an_engine_is_ready(status: int, unready: bool) -> None:
+    async def say(request: Received) -> None:
+        await request.answer(b"", status=status)
+
+    async with FakeEngine(pages={"/health": say}) as engine, watching(engine.url) as seen:
+        await seen.until(lambda s: s.facts)
+        checks = engine.asked.count("/health")
+        await eventually(lambda: engine.asked.count("/health") > checks + 1)
+        assert state_of(seen.now) == ("not_ready" if unready else "serving")
+        assert seen.now.unready == (f"/health answers {status}" if unready else "")
+        assert not seen.now.load_unknown
+        engine.pages.clear()
+        await seen.until(lambda s: not s.unready)
+
+
+def page(text: str, status: int = 200, more: str = "", content_type: str = "text/plain") -> Script:
+    async def answer(request: Received) -> None:
+        await request.answer(text.encode(), status=status, content_type=content_type, more=more)
+
+    return answer
+
+
+async def nonsense(request: Received) -> None:
+    await request.write(b"SSH-2.0-OpenSSH_9.6\r\n")
+    request.writer.close()
 
 
 @pytest.mark.parametrize(
-    ("exposition", "reason"),
+    ("answer", "reason"),
     [
-        ("up 1\n", "the metrics are not those of vllm, sglang, trtllm, triton"),
-        ("vllm:num_requests_running 1\n", "no sample of vllm:num_requests_waiting"),
-        ("vllm:num_requests_running one\n", "malformed sample of vllm:num_requests_running"),
-        ('{"running": 1}', "no Prometheus metrics at /metrics or /prometheus/metrics"),
+        (page("up 1\n"), "no sample of vllm:num_requests_running"),
+        (page("vllm:num_requests_running 1\n"), "no sample of vllm:num_requests_waiting"),
+        (page("vllm:num_requests_running one\n"), "malformed sample of vllm:num_requests_running"),
+        (page("vllm:num_requests_running NaN\n"), "vllm:num_requests_running is nan"),
+        (page("vllm:num_requests_running -2\n"), "vllm:num_requests_running is -2"),
+        (page("<html>login</html>", content_type="text/html"), "no sample of vllm:num_requests_running"),
+        (page("", 401), "/metrics answers 401"),
+        (page("", 404), "/metrics answers 404"),
+        (page("", 500), "/metrics answers 500"),
+        (page("", 307, "location: http://10.0.0.1/metrics\r\n"), "/metrics answers 307 and leads to http://10.0.0.1"),
+        (page("", 307, "location: /metrics\r\n"), "/metrics leads back to itself"),
+        (page("x" * 100, more="content-encoding: gzip\r\n"), "/metrics: ClientPayloadError"),
+        (nonsense, "/metrics: ClientResponseError"),
     ],
+    ids=lambda value: value if isinstance(value, str) else "",
 )
-async def test_metrics_that_say_nothing_are_a_reason_in_words(exposition: str, reason: str) -> None:
-    async with FakeEngine(exposition=exposition) as engine, watching(engine.url) as seen:
-        await seen.until(lambda s: s.reason == reason)
+async def test_metrics_that_say_nothing_leave_the_load_unknown_and_the_engine_serving(
+    answer: Script, reason: str
+) -> None:
+    async with FakeEngine() as engine, watching(engine.url) as seen:
+        first = await seen.until(lambda s: s.facts)
+        engine.pages = {"/metrics": answer, "/metrics/": answer}
+        unknown = await seen.until(lambda s: s.load_unknown == reason)
+        assert state_of(unknown) == "serving"
+        assert (unknown.boot_id, unknown.facts, unknown.known_load) == (first.boot_id, first.facts, None)
+        engine.pages = {}
+        await seen.until(lambda s: s.known_load)
+
+
+async def http_1_0(request: Received) -> None:
+    await request.write(b"HTTP/1.0 200 OK\r\n\r\n" + PAGE)
+    request.writer.close()
+
+
+async def gzipped(request: Received) -> None:
+    await request.answer(gzip.compress(PAGE), content_type="text/plain", more="content-encoding: gzip\r\n")
+
+
+async def moved(request: Received) -> None:
+    if request.path.startswith("/moved"):
+        await request.answer(PAGE, content_type="text/plain")
+    else:
+        await request.answer(b"", status=307, more="location: /moved\r\n")
+
+
+@pytest.mark.parametrize(
+    "answer", [http_1_0, gzipped, moved, page(PAGE.decode(), content_type="application/octet-stream")]
+)
+async def test_metrics_in_an_unusual_form_are_read(answer: Script) -> None:
+    pages = dict.fromkeys(("/metrics", "/metrics/", "/moved"), answer)
+    async with FakeEngine(pages=pages) as engine, watching(engine.url) as seen:
+        known = await seen.until(lambda s: s.known_load)
+        assert known.reading is not None
+        assert (known.reading.running, known.reading.waiting) == (1, 2)
+
+
+async def test_an_engine_whose_metrics_were_never_readable_is_served_without_them(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("pointsman_engines.watch.UNREAD_AFTER_S", 0.1)
+    async with FakeEngine(exposition="process_start_time_seconds 1.75e9\n") as engine, watching(engine.url) as seen:
+        blind = await seen.until(lambda s: s.facts)
+        assert (state_of(blind), blind.facts.engine, blind.known_load) == ("serving", "opaque", None)  # type: ignore[union-attr]
+        assert blind.load_unknown.startswith("the metrics are not those of")
         engine.exposition = None
+        known = await seen.until(lambda s: s.facts and s.facts.engine == "vllm")
+        assert known.boot_id == blind.boot_id
+        assert known.known_load is not None
+
+
+async def test_a_server_that_is_no_engine_is_not_served(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("pointsman_engines.watch.UNREAD_AFTER_S", 0.05)
+    html = page("<html></html>", content_type="text/html")
+    pages = dict.fromkeys(("/metrics", "/metrics/", "/v1/models", "/health"), html)
+    async with FakeEngine(pages=pages) as engine, watching(engine.url) as seen:
+        await eventually(lambda: seen.watch.facts_problem)
+        assert seen.now.boot_id == ""
+
+
+async def test_a_renamed_gauge_after_a_restart_leaves_a_new_life_that_serves() -> None:
+    async with FakeEngine(started_at=None) as engine, watching(engine.url) as seen:
+        first = await seen.until(lambda s: s.facts)
+        await engine.stop()
+        await seen.until(lambda s: not s.reachable)
+        engine.exposition = engine.metrics().replace("num_requests_waiting", "num_waiting_requests")
+        await engine.start()
+        back = await seen.until(lambda s: s.reachable and s.facts)
+        assert back.boot_id != first.boot_id
+        assert (state_of(back), back.load_unknown) == ("serving", "no sample of vllm:num_requests_waiting")
+        assert back.facts is not None
+        assert (back.facts.engine, back.facts.served.models) == ("vllm", ("m",))
+
+
+async def test_connections_that_are_closed_without_an_answer_make_an_engine_unreachable() -> None:
+    async def close(request: Received) -> None:
+        request.cut()
+
+    async with FakeEngine() as engine, watching(engine.url) as seen:
+        await seen.until(lambda s: s.facts)
+        engine.pages = dict.fromkeys(("/metrics", "/metrics/"), close)
+        await seen.until(lambda s: not s.reachable)
+        assert "the connection was closed" in seen.now.reason
+        engine.pages = {}
         await seen.until(lambda s: s.reachable)
+
+
+async def test_a_process_without_descriptors_blames_no_engine(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with FakeEngine() as engine, watching(engine.url) as seen:
+        first = await seen.until(lambda s: s.facts)
+
+        def exhausted(*args: object, **more: object) -> None:
+            raise OSError(errno.EMFILE, "Too many open files")
+
+        monkeypatch.setattr(aiohttp.ClientSession, "get", exhausted)
+        unknown = await seen.until(lambda s: s.load_unknown)
+        assert "this process can't open a connection: Too many open files" in unknown.load_unknown
+        assert (state_of(unknown), unknown.boot_id) == ("serving", first.boot_id)
+
+
+async def test_a_url_that_leads_to_two_processes_is_told_once_and_keeps_its_life(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async with FakeEngine() as engine, watching(engine.url) as seen:
+
+        async def either(request: Received) -> None:
+            engine.started_at = 1.75e9 + 60 * (len(engine.received) % 2)
+            await request.answer(engine.metrics().encode(), content_type="text/plain")
+
+        await seen.until(lambda s: s.facts)
+        engine.pages = dict.fromkeys(("/metrics", "/metrics/"), either)
+        shared = await seen.until(lambda s: s.findings and s.facts)
+        assert [finding.kind for finding in shared.findings] == ["shared_url"]
+        assert (state_of(shared), "several processes" in shared.load_unknown) == ("serving", True)
+        answered = seen.watch.tally.answered
+        await eventually(lambda: seen.watch.tally.answered > answered + 50)
+        assert seen.now.boot_id == shared.boot_id
+        messages = [record.message for record in caplog.records]
+        assert messages.count("engine_restarted") <= 2
+        assert messages.count("engine_url_shared") == 1
+
+
+async def test_a_figure_that_cannot_be_true_is_a_finding() -> None:
+    async with FakeEngine(kv_usage=87.5) as engine, watching(engine.url) as seen:
+        doubted = await seen.until(lambda s: s.findings)
+        assert doubted.findings[0].what == "vllm:kv_cache_usage_perc is 87.5, not a part in [0,1]"
+        assert doubted.known_load is not None
 
 
 async def test_a_named_kind_is_not_guessed() -> None:

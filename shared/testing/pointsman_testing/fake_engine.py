@@ -5,7 +5,7 @@ import json
 from dataclasses import dataclass, field
 from urllib.parse import parse_qs, unquote, urlsplit
 
-from pointsman_testing.scripted_engine import ANSWER, Received, ScriptedEngine
+from pointsman_testing.scripted_engine import ANSWER, Received, Script, ScriptedEngine
 
 _LABELS = '{engine="0",model_name="m"}'
 
@@ -38,6 +38,8 @@ class FakeEngine(ScriptedEngine):
     """Whether there is a `/health`."""
     models: object = field(default_factory=lambda: {"data": [{"id": "m", "max_model_len": 4096}]})
     models_status: int = 200
+    pages: dict[str, Script] = field(default_factory=dict[str, Script])
+    """Path → what answers there in place of everything above."""
 
     def __post_init__(self) -> None:
         super().__init__(self._answer)
@@ -83,6 +85,9 @@ class FakeEngine(ScriptedEngine):
     async def _answer(self, request: Received) -> None:
         await self._released.wait()
         target = urlsplit(request.path)
+        if (script := self.pages.get(target.path)) is not None:
+            await script(request)
+            return
         match target.path:
             case path if path in self.paths:
                 query = target.query if path == self.filters_at else ""

@@ -10,7 +10,7 @@ import aiohttp
 
 from pointsman_cli.words import CommandError
 from pointsman_core.config import AUTO, Config, Pool, SchedulingProfile
-from pointsman_engines.client import EngineClient, EngineFailed, EngineHung, EngineRefused, EngineUnreachable
+from pointsman_engines.client import EngineClient, EngineFailed, EngineHung, EngineRefused, PageUnread
 from pointsman_engines.dialect import detect
 from pointsman_engines.exposition import Exposition, UnreadableMetrics
 from pointsman_engines.models import UnreadableModels, served_models
@@ -135,7 +135,7 @@ async def _ask_engine(url: str, http: aiohttp.ClientSession, api_key: str | None
         known = detect(Exposition(await client.metrics(timeout=_TIMEOUT_S))) is not None
     except (EngineHung, EngineRefused) as error:
         raise CommandError(f"{client.url} can't be asked for its metrics: {error}.") from error
-    except (EngineUnreachable, UnreadableMetrics):
+    except (PageUnread, UnreadableMetrics):
         known = False
     return replace(served, opaque=not known)
 
@@ -161,7 +161,7 @@ async def _models(client: EngineClient) -> EngineModels:
             f"{client.url}/v1/models answers HTTP {error.status}.",
             "Give the base URL of an engine, e.g. http://127.0.0.1:8000.",
         ) from error
-    except EngineUnreachable as error:
+    except PageUnread as error:
         raise CommandError(
             f"{client.url} can't be asked for its models: {error}.",
             "Start an engine there, or give the base URL of a running one, e.g. http://127.0.0.1:8000.",

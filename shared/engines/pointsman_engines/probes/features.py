@@ -7,7 +7,7 @@ from typing import Final
 
 import aiohttp
 
-from pointsman_engines.client import EngineClient, EngineUnreachable
+from pointsman_engines.client import EngineClient, PageUnread
 from pointsman_engines.dialect import detect
 from pointsman_engines.exposition import Exposition, UnreadableMetrics
 from pointsman_engines.probes import answers, telling
@@ -82,7 +82,7 @@ async def probed(url: str, model: str, http: aiohttp.ClientSession, api_key: str
     """Return the engine to probe; its kind follows from its metrics."""
     try:
         dialect = detect(Exposition(await EngineClient(url, session=http).metrics(timeout=ANSWER_S)))
-    except (EngineUnreachable, UnreadableMetrics):
+    except (PageUnread, UnreadableMetrics):
         dialect = None
     return ProbedEngine(url, model, http, dialect, api_key)
 

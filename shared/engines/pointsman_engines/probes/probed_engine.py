@@ -12,7 +12,7 @@ from typing import Final
 import aiohttp
 from pydantic import JsonValue, TypeAdapter, ValidationError
 
-from pointsman_engines.client import EngineClient, EngineUnreachable
+from pointsman_engines.client import EngineClient, PageUnread
 from pointsman_engines.dialect import Dialect, Metric
 from pointsman_engines.exposition import Exposition
 
@@ -101,7 +101,7 @@ class ProbedEngine:
         """Its metrics. Raises FeatureMissing."""
         try:
             return Exposition(await self.client.metrics(timeout=ANSWER_S))
-        except EngineUnreachable as error:
+        except PageUnread as error:
             raise FeatureMissing(str(error)) from None
 
     async def value(self, metric: Metric) -> float | None:

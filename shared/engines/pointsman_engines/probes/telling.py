@@ -3,7 +3,7 @@
 import time
 from typing import Final
 
-from pointsman_engines.client import EngineFailed, EngineUnreachable
+from pointsman_engines.client import EngineFailed, PageUnread
 from pointsman_engines.dialect import START_TIME, Dialect, Metric
 from pointsman_engines.exposition import Exposition
 from pointsman_engines.models import ServedModels, UnreadableModels, served_models
@@ -168,7 +168,7 @@ async def _served(engine: ProbedEngine) -> ServedModels:
         return served_models(await engine.client.models(timeout=10))
     except EngineFailed as error:
         raise FeatureMissing(str(error)) from None
-    except (EngineUnreachable, UnreadableModels) as error:
+    except (PageUnread, UnreadableModels) as error:
         raise Different(str(error)) from None
 
 
