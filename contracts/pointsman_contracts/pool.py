@@ -71,7 +71,7 @@ class PoolSnapshot(Message):
     (the utilization detector of llm-d-router 0.10)."""
     models: tuple[str, ...] = ()
     """Models and adapters that at least one serving worker serves; while none serves, those of workers that aren't
-    ready."""
+    ready or are silent."""
     unreached: dict[str, str] = Field(default_factory=dict[str, str])
     """Engines that the pool names and that have never answered, by worker → why."""
     discovery: PoolDiscovery | None = None

@@ -53,7 +53,7 @@ async def test_a_sleeping_engine_gets_no_requests_until_it_is_woken(
     fleet: EngineStack, http: aiohttp.ClientSession, measured: dict[str, JsonValue]
 ) -> None:
     sleeper, other = fleet.real[1], fleet.real[0]
-    asleep = await timed(fleet, sleeper, "unreachable", lambda: sleeper.post("/sleep?level=1"))
+    asleep = await timed(fleet, sleeper, "asleep", lambda: sleeper.post("/sleep?level=1"))
     before = await other.metric("vllm:request_success_total")
     assert await asyncio.gather(*(ask(fleet, http) for _ in range(8))) == [200] * 8
     assert await other.metric("vllm:request_success_total") == before + 8

@@ -199,7 +199,7 @@ async def test_a_dead_or_hung_engine_gets_no_more_requests(single: Stack, how: s
     async with attending(single.nats.url) as attendance, traffic(single, 100) as running:
         await flowing(running)
         getattr(victim.process, how)()
-        await eventually(single.state_is(victim, "unreachable", "silent"))
+        await eventually(single.state_is(victim, "unreachable" if how == "kill" else "not_ready", "silent"))
         out_at = running.now
         await flowing(running, 100)
         if how == "kill":

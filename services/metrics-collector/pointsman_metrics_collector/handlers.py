@@ -8,7 +8,7 @@ from pointsman_contracts.ends import AnyAttempt, AnyEnd
 from pointsman_contracts.pool import WorkerView
 from pointsman_contracts.subjects import token
 from pointsman_contracts.timing import SNAPSHOT_GAP_S, TIMES
-from pointsman_contracts.worker import WorkerLoad, WorkerRegistration
+from pointsman_contracts.worker import WorkerAnnouncement, WorkerLoad, WorkerRegistration
 from pointsman_engines.pace import ReportPace
 from pointsman_metrics_collector.announcer import MessageNumbers
 from pointsman_metrics_collector.domain.engines import Key, ScrapedEngine, listed_engines
@@ -100,6 +100,7 @@ class Handlers:
         self._configured = tuple(config.pools)
         self._found = tuple(name for name, pool in config.pools.items() if pool.discovery in _FOUND)
         self._names = ModelNames(config, self._table.serves)
+        self._table.measured({name: pool.block_tokens for name, pool in config.pools.items()})
         self._listed_engines = listed_engines(config)
         self.findings = {
             name: finding
@@ -136,6 +137,11 @@ class Handlers:
         # Workers in the first listing were present before this process.
         if joined is not None and self._listed:
             self._changed(joined)
+
+    def announced(self, announcement: WorkerAnnouncement) -> None:
+        """A worker's agent announced it, with the faults that it knows of."""
+        registration = announcement.registration
+        self._table.found(registration.pool, registration.worker, announcement.findings)
 
     def left(self, pool: str, worker: str) -> None:
         """A worker announced that it leaves, or has been silent for too long."""

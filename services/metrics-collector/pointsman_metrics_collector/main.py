@@ -48,7 +48,7 @@ def build(service: Service[MetricsCollectorSettings]) -> None:
     service.readiness.add("workers", lambda: handlers.missing)
     service.bus.listen_read(ResponseCompleted, EndOfRequest, read_end, handlers.completed, ANY)
     bucket = service.workers_bucket()
-    workers = WorkerRegistry(service.bus, bucket, handlers.registered, handlers.left)
+    workers = WorkerRegistry(service.bus, bucket, handlers.registered, handlers.left, on_announced=handlers.announced)
 
     def load(report: WorkerLoad) -> None:
         workers.reported(report)

@@ -63,7 +63,7 @@ async def test_an_engine_without_an_agent_is_registered_published_stopped_and_ba
         assert 'pointsman_engine_reachable{pool="static",worker="w1"} 1.0' in await exposed(collector)
 
         engine.process.pause()
-        await eventually(lambda: state_of(snapshots) == "unreachable")
+        await eventually(lambda: state_of(snapshots) == "not_ready")
         engine.process.resume()
         await eventually(lambda: state_of(snapshots) == "serving")
         await engine.restart()

@@ -42,3 +42,9 @@ def test_a_snapshot_names_the_models_that_engines_serve() -> None:
         saturation=0.0,
         models=("m", "sql", "legal"),
     )
+
+
+@pytest.mark.parametrize("state", ["not_ready", "silent"])
+def test_a_pool_in_which_none_serves_has_the_models_of_those_that_take_requests_all_the_same(state: str) -> None:
+    workers = (view("w1", models=("m",), state=state), view("w2", models=("gone",), state="unreachable"))
+    assert snapshot("p", workers, source="c-1", sequence=4, at_ms=7).models == ("m",)

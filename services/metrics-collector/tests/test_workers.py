@@ -2,12 +2,13 @@
 
 import itertools
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from pointsman_contracts.pool import WorkerView
 from pointsman_contracts.timing import TIMES
-from pointsman_contracts.worker import WorkerLoad, WorkerRegistration
+from pointsman_contracts.worker import WorkerFinding, WorkerLoad, WorkerRegistration
 from pointsman_metrics_collector.domain.workers import (
     STRANGER_KEPT_S,
     Joined,
@@ -131,6 +132,43 @@ def test_a_worker_that_is_unreachable_is_seen_with_its_reason() -> None:
     assert table.views("p", 0.2)[0].reason == "no answer from /metrics"
     table.heard(load(), 0.3)
     assert table.views("p", 0.3)[0].reason == ""
+
+
+def test_a_worker_whose_load_is_unknown_shows_no_figures() -> None:
+    table = WorkerTable()
+    table.registered(registration(), 0.0)
+    table.heard(load(load_unknown="/metrics answers 404", age_ms=3_600_000), 0.1)
+    (view,) = table.views("p", 0.3)
+    assert (view.state, view.opaque, view.load_unknown) == ("serving", True, "/metrics answers 404")
+    assert view.age_ms == 200.0, "of the report, not of figures that it doesn't have"
+    assert table.take_change("p") == (True, True)
+    table.heard(load(), 0.4)
+    assert table.take_change("p") == (True, False)
+    (view,) = table.views("p", 0.5)
+    assert (view.opaque, view.load_unknown) == (False, "")
+
+
+def test_the_findings_of_an_agent_are_those_of_its_worker() -> None:
+    table = WorkerTable()
+    finding = WorkerFinding(kind="shared_url", what="two processes")
+    table.found("p", "w1", (finding,))
+    table.registered(registration(), 0.0)
+    table.take_change("p")
+    table.found("p", "w1", (finding,))
+    assert table.views("p", 0.1)[0].findings == (finding,)
+    assert table.take_change("p") == (True, True)
+    table.found("p", "w1", ())
+    assert table.views("p", 0.1)[0].findings == ()
+
+
+@pytest.mark.parametrize(("reported", "found"), [(None, 0), (64, 0), (128, 1)])
+def test_kv_blocks_of_another_size_than_the_pools_are_a_finding(reported: int | None, found: int) -> None:
+    table = WorkerTable()
+    table.measured({"p": 64})
+    table.registered(registration().model_copy(update={"kv_block_tokens": reported}), 0.0)
+    findings = table.views("p", 0.1)[0].findings
+    assert [finding.kind for finding in findings] == ["kv_block_size"] * found
+    assert all("128 tokens" in finding.what and "block_tokens: 64" in finding.what for finding in findings)
 
 
 def test_reports_of_strangers_are_not_kept_for_ever() -> None:

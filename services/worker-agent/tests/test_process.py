@@ -58,7 +58,7 @@ async def test_an_engine_is_registered_and_its_load_is_published(
         assert [load.sequence for load in loads] == list(range(1, len(loads) + 1))
 
 
-async def test_a_stopped_engine_is_unreachable_and_comes_back_as_it_was(
+async def test_a_stopped_engine_is_not_ready_and_comes_back_as_it_was(
     own_nats_server: NatsServer, engine: EngineProcess
 ) -> None:
     async with observing(own_nats_server.url) as seen:
@@ -68,8 +68,9 @@ async def test_a_stopped_engine_is_unreachable_and_comes_back_as_it_was(
         await eventually(lambda: loads and loads[-1].state == "serving")
         boot_id = loads[-1].boot_id
         engine.process.pause()
-        await eventually(lambda: loads[-1].state == "unreachable")
-        assert "no answer from /metrics" in (await reasons(url))["engine"]
+        await eventually(lambda: loads[-1].state == "not_ready")
+        assert "isn't ready: no answer from /" in (await reasons(url))["engine"]
+        assert loads[-1].load_unknown
         engine.process.resume()
         await eventually(lambda: loads[-1].state == "serving")
         assert {load.boot_id for load in loads} == {boot_id}

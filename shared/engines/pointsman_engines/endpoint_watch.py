@@ -9,7 +9,7 @@ import asyncio
 import math
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import Final
@@ -120,7 +120,7 @@ class EndpointWatch(ABC):
         """The answer of a page takes long: an occasion to ask another one."""
 
     @contextmanager
-    def _asking(self, page: Page) -> Iterator[None]:
+    def _asking(self, page: Page) -> Generator[None]:
         """Around the request for a page: what its answer, or the lack of one, says of reachability."""
         asked, late_after = _now(), page.time.late_after_s
         loop = asyncio.get_running_loop()

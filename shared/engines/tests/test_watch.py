@@ -320,7 +320,7 @@ async def moved(request: Received) -> None:
     "answer", [http_1_0, gzipped, moved, page(PAGE.decode(), content_type="application/octet-stream")]
 )
 async def test_metrics_in_an_unusual_form_are_read(answer: Script) -> None:
-    pages = dict.fromkeys(("/metrics", "/metrics/", "/moved"), answer)
+    pages: dict[str, Script] = dict.fromkeys(("/metrics", "/metrics/", "/moved"), answer)
     async with FakeEngine(pages=pages) as engine, watching(engine.url) as seen:
         known = await seen.until(lambda s: s.known_load)
         assert known.reading is not None
@@ -344,7 +344,7 @@ async def test_an_engine_whose_metrics_were_never_readable_is_served_without_the
 async def test_a_server_that_is_no_engine_is_not_served(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("pointsman_engines.watch.UNREAD_AFTER_S", 0.05)
     html = page("<html></html>", content_type="text/html")
-    pages = dict.fromkeys(("/metrics", "/metrics/", "/v1/models", "/health"), html)
+    pages: dict[str, Script] = dict.fromkeys(("/metrics", "/metrics/", "/v1/models", "/health"), html)
     async with FakeEngine(pages=pages) as engine, watching(engine.url) as seen:
         await eventually(lambda: seen.watch.facts_problem)
         assert seen.now.boot_id == ""

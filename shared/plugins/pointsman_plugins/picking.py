@@ -70,7 +70,10 @@ class PoolStates:
 
 
 def _state(snapshot: PoolSnapshot, now_s: float) -> PoolState:
-    serving = [worker for worker in snapshot.workers if worker.state == "serving"]
+    # As in decisions: while no worker serves, those about which only a signal is missing take requests.
+    serving = [worker for worker in snapshot.workers if worker.state == "serving"] or [
+        worker for worker in snapshot.workers if worker.state in ("not_ready", "silent")
+    ]
     return PoolState(
         {
             "saturation": snapshot.saturation,

@@ -12,7 +12,7 @@ from pointsman_contracts.pool import WorkerView
 from pointsman_metrics_collector.domain.finding import EngineSource
 from pointsman_metrics_collector.domain.snapshot import saturation
 
-STATES: Final = ("serving", "draining", "unreachable", "silent")
+STATES: Final = ("serving", "not_ready", "draining", "asleep", "unreachable", "silent")
 _LABELS: Final = ["pool", "worker"]
 
 
@@ -48,6 +48,12 @@ class WorkerMetrics(Collector):
         age = GaugeMetricFamily(
             "pointsman_worker_report_age_seconds", "Age of the worker's last load report", labels=_LABELS
         )
+        unknown = GaugeMetricFamily(
+            "pointsman_worker_load_unknown", "1 while schedulers use their own counts of it", labels=_LABELS
+        )
+        findings = GaugeMetricFamily(
+            "pointsman_worker_findings", "1 for each fault that doctor reports of it", labels=[*_LABELS, "kind"]
+        )
         for pool, views in self._pools():
             full.add_metric([pool], saturation(views))
             states = Count(view.state for view in views)
@@ -57,7 +63,10 @@ class WorkerMetrics(Collector):
                 labels = [pool, view.worker]
                 for name in STATES:
                     state.add_metric([*labels, name], float(view.state == name))
-                if view.age_ms < 0:
+                unknown.add_metric(labels, float(bool(view.load_unknown)))
+                for finding in view.findings:
+                    findings.add_metric([*labels, finding.kind], 1.0)
+                if view.age_ms < 0 or view.load_unknown:
                     continue
                 running.add_metric(labels, view.running)
                 waiting.add_metric(labels, view.waiting)
@@ -68,7 +77,7 @@ class WorkerMetrics(Collector):
         )
         for (pool, change), count in self._changes.items():
             changes.add_metric([pool, change], count)
-        yield from (full, workers, state, running, waiting, kv_usage, age, changes)
+        yield from (full, workers, state, running, waiting, kv_usage, age, unknown, findings, changes)
 
 
 class DiscoveryMetrics(Collector):

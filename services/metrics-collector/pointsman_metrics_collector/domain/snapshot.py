@@ -19,6 +19,12 @@ def saturation(workers: Sequence[WorkerView]) -> float:
     return sum(max(w.waiting / QUEUE_THRESHOLD, w.kv_usage / KV_THRESHOLD) for w in serving) / len(serving)
 
 
+def _taking_requests(workers: Sequence[WorkerView]) -> list[WorkerView]:
+    """As in decisions: the serving ones, or while there is none, those about which only a signal is missing."""
+    serving = [worker for worker in workers if worker.state == "serving"]
+    return serving or [worker for worker in workers if worker.state in ("not_ready", "silent")]
+
+
 def snapshot(
     pool: str,
     workers: tuple[WorkerView, ...],
@@ -30,7 +36,7 @@ def snapshot(
     discovery: PoolDiscovery | None = None,
 ) -> PoolSnapshot:
     """The message of one pool."""
-    serving = [worker for worker in workers if worker.state == "serving"]
+    serving = _taking_requests(workers)
     return PoolSnapshot(
         pool=pool,
         source=source,

@@ -3,12 +3,13 @@
 Times are seconds of a `ListeningClock`.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
 from pointsman_contracts.pool import WorkerView
 from pointsman_contracts.timing import TIMES
-from pointsman_contracts.worker import WorkerLoad, WorkerRegistration
+from pointsman_contracts.worker import WorkerFinding, WorkerLoad, WorkerRegistration
 from pointsman_engines.status import OPAQUE
 
 STRANGER_KEPT_S: Final = 60.0
@@ -45,6 +46,8 @@ class _Worker:
     since: float
     """When it registered, or was heard last."""
     load: WorkerLoad | None = None
+    findings: tuple[WorkerFinding, ...] = ()
+    """Those of its agent."""
     silent: bool = False
     """Whether its silence was published."""
 
@@ -68,6 +71,21 @@ class WorkerTable:
 
     def __init__(self) -> None:
         self._pools: dict[str, _Pool] = {}
+        self._block_tokens: Mapping[str, int] = {}
+
+    def measured(self, block_tokens: Mapping[str, int]) -> None:
+        """Tokens in a prefix block, by pool."""
+        self._block_tokens = block_tokens
+        for pool in self._pools.values():
+            self._touch(pool, urgent=False)
+
+    def found(self, pool_name: str, worker_name: str, findings: tuple[WorkerFinding, ...]) -> None:
+        """The worker's agent knows of these faults. No-op for an unknown worker."""
+        pool = self._pools.get(pool_name)
+        worker = pool.workers.get(worker_name) if pool is not None else None
+        if pool is not None and worker is not None and worker.findings != findings:
+            worker.findings = findings
+            self._touch(pool, urgent=True)
 
     def registered(self, registration: WorkerRegistration, at: float) -> Joined | None:
         """A registration was written or renewed."""
@@ -153,7 +171,8 @@ class WorkerTable:
         pool = self._pools.get(pool_name)
         if pool is None:
             return ()
-        return tuple(_view(pool.workers[name], at) for name in sorted(pool.workers))
+        block_tokens = self._block_tokens.get(pool_name)
+        return tuple(_view(pool.workers[name], at, block_tokens) for name in sorted(pool.workers))
 
     def unreached(self, pool_name: str, at: float) -> dict[str, str]:
         """Engines that the pool names and that have never answered, by name → why."""
@@ -179,33 +198,41 @@ class WorkerTable:
         pool.urgent = pool.urgent or urgent
 
 
-def _figures(load: WorkerLoad) -> tuple[int, int, float]:
-    return load.running, load.waiting, load.kv_usage
+def _figures(load: WorkerLoad) -> tuple[int, int, float, str]:
+    return load.running, load.waiting, load.kv_usage, load.load_unknown
 
 
-def _view(worker: _Worker, at: float) -> WorkerView:
-    registration, load = worker.registration, worker.load
-    if load is None:
-        return WorkerView(
-            worker=registration.worker,
-            url=registration.url,
-            boot_id=registration.boot_id,
-            state=worker.state(at),
-            models=registration.models,
-            loras=registration.loras,
-            opaque=registration.engine == OPAQUE,
-        )
-    return WorkerView(
+def _view(worker: _Worker, at: float, block_tokens: int | None) -> WorkerView:
+    registration, load, state = worker.registration, worker.load, worker.state(at)
+    view = WorkerView(
         worker=registration.worker,
         url=registration.url,
-        boot_id=load.boot_id,
-        state=worker.state(at),
-        reason=load.reason if worker.state(at) == "unreachable" else "",
+        boot_id=registration.boot_id,
+        state=state,
         models=registration.models,
         loras=registration.loras,
-        running=load.running,
-        waiting=load.waiting,
-        kv_usage=load.kv_usage,
-        age_ms=round((at - worker.since) * 1000 + load.age_ms, 1),
         opaque=registration.engine == OPAQUE,
+        findings=(*worker.findings, *_block_size(registration, block_tokens)),
     )
+    if load is None:
+        return view
+    # A silent worker's reason is old.
+    reason = load.reason if state == load.state else ""
+    view = view.model_copy(update={"boot_id": load.boot_id, "reason": reason, "age_ms": _age_ms(worker, load, at)})
+    if load.load_unknown:
+        return view.model_copy(update={"opaque": True, "load_unknown": load.load_unknown})
+    return view.model_copy(update={"running": load.running, "waiting": load.waiting, "kv_usage": load.kv_usage})
+
+
+def _age_ms(worker: _Worker, load: WorkerLoad, at: float) -> float:
+    since = (at - worker.since) * 1000
+    return round(since if load.load_unknown else since + load.age_ms, 1)
+
+
+def _block_size(registration: WorkerRegistration, block_tokens: int | None) -> tuple[WorkerFinding, ...]:
+    """Schedulers can't use KV events about blocks of another size than the pool's."""
+    reported = registration.kv_block_tokens
+    if block_tokens is None or reported in (None, block_tokens):
+        return ()
+    what = f"its agent reports KV blocks of {reported} tokens, and the pool has block_tokens: {block_tokens}"
+    return (WorkerFinding(kind="kv_block_size", what=what),)

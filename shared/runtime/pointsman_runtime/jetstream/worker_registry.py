@@ -36,12 +36,14 @@ class WorkerRegistry:
         on_registered: Callable[[WorkerRegistration], None],
         on_left: Callable[[str, str], None],
         on_malformed: Callable[[], None] = lambda: None,
+        on_announced: Callable[[WorkerAnnouncement], None] | None = None,
     ) -> None:
         """`on_left(pool, worker)`. ValueError from `on_registered` refuses a registration: it is logged, and
-        `on_malformed` counts it."""
+        `on_malformed` counts it. `on_announced` gets each announcement after its registration."""
         self._bus: Final = bus
         self._bucket: Final = bucket
         self._on_malformed: Final = on_malformed
+        self._on_announced: Final = on_announced
         self._clock: Final = ListeningClock()
         self._table: Final = Registrations(on_registered, on_left)
         self._listed: Final = asyncio.Event()
@@ -86,6 +88,9 @@ class WorkerRegistry:
             self._table.announced(announcement, self._now())
         except ValueError as error:
             self._refused(announcement.registration.worker, error)
+            return
+        if self._on_announced is not None:
+            self._on_announced(announcement)
 
     def _stored(self, entry: Entry) -> None:
         try:
