@@ -24,6 +24,22 @@ def token_count(value: object) -> int | None:
 
 
 @unchecked
+class SpecialTokens(Part):
+    """Tokens of a request that providers price otherwise than those of texts: parts of the counts of its `Usage`."""
+
+    cache_write: int = 0
+    """Prompt tokens that a provider's cache keeps from now on."""
+    cache_write_1h: int = 0
+    """Part of `cache_write` that it keeps for an hour."""
+    audio_prompt: int = 0
+    audio_completion: int = 0
+    image_prompt: int = 0
+    image_completion: int = 0
+    tier: str = ""
+    """The service tier that the provider reports beside them, e.g. `priority` or `batch`."""
+
+
+@unchecked
 class Usage(Part):
     """Tokens that the engine or provider reported, or that the edge estimates where it didn't."""
 
@@ -35,6 +51,8 @@ class Usage(Part):
     """Part of `completion_tokens`."""
     estimated: bool = False
     """Neither engine nor provider reported all of it, e.g. because the client left early: the edge counted it."""
+    special: SpecialTokens | None = None
+    """None when there are none, as in most requests."""
 
 
 class UsageFields(TypedDict):
@@ -45,6 +63,7 @@ class UsageFields(TypedDict):
     cached_tokens: int
     reasoning_tokens: int
     estimated: bool
+    special: SpecialTokens | None
 
 
 @unchecked

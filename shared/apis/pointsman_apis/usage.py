@@ -3,12 +3,13 @@
 import json
 import re
 from collections import deque
-from typing import Annotated, ClassVar, Final, cast
+from collections.abc import Mapping
+from typing import Annotated, ClassVar, Final, Literal, cast
 
 import msgspec
 
 from pointsman_contracts.message import new_part, set_fields
-from pointsman_contracts.response import MOST_TOKENS, Usage, UsageFields, token_count
+from pointsman_contracts.response import MOST_TOKENS, SpecialTokens, Usage, UsageFields, token_count
 
 KEPT: Final = 8192
 """Bytes of the end that are held. OpenAI-compatible engines put `usage` last, or last but a few flags; vLLM puts the
@@ -19,15 +20,23 @@ _TRIMMED_AT: Final = 4 * KEPT
 """An answer comes in many small pieces: they are put together once for many of them."""
 _EVENT: Final = b"data:"
 _COUNTS: Final = ("prompt_tokens", "input_tokens", "completion_tokens", "output_tokens")
+_PROMPT: Final = ("prompt_tokens_details", "input_tokens_details")
+_COMPLETION: Final = ("completion_tokens_details", "output_tokens_details")
+NO_SPECIAL: Final = SpecialTokens()
 _DECODER: Final = json.JSONDecoder()
 _OBJECT: Final = re.compile(rb"\s*:\s*(\{[^{}]*(?:\{[^{}]*\}[^{}]*)*\})")
 """An object in which objects hold no others, unless a text in it has braces."""
+_TIER: Final = re.compile(rb'"service_tier"\s*:\s*"(\w{1,32})"')
 _Tokens = Annotated[int, msgspec.Meta(ge=0, le=MOST_TOKENS)]
 
 
 class _Details(msgspec.Struct, frozen=True, gc=False):
     cached_tokens: _Tokens = 0
     reasoning_tokens: _Tokens = 0
+    # Of these, a report is read with all others: `_special`.
+    cache_write_tokens: Literal[0] | None = 0
+    audio_tokens: Literal[0] | None = 0
+    image_tokens: Literal[0] | None = 0
 
 
 class _Report(msgspec.Struct, frozen=True, gc=False):
@@ -42,6 +51,7 @@ class _Report(msgspec.Struct, frozen=True, gc=False):
     output_tokens_details: None = None
     cache_read_input_tokens: None = None
     cache_creation_input_tokens: None = None
+    service_tier: None = None
 
 
 _read_report: Final = msgspec.json.Decoder(_Report).decode
@@ -94,6 +104,11 @@ class UsageTail:
             position = end.rfind(self._key, 0, position)
         return self._passed
 
+    def service_tier(self) -> str:
+        """The service tier that the answer names last; empty where it names none."""
+        tiers = _TIER.findall(self.end)
+        return tiers[-1].decode() if tiers else ""
+
     def _trim(self) -> None:
         held = b"".join(self._pieces)
         past = max(0, len(held) - KEPT)
@@ -142,7 +157,8 @@ class UsageEnds(BeginningTail):
         first = self._first()
         if first is None or last is None:
             return last or first
-        return last.model_copy(update={"prompt_tokens": first.prompt_tokens, "cached_tokens": first.cached_tokens})
+        of_prompt = {"prompt_tokens": first.prompt_tokens, "cached_tokens": first.cached_tokens}
+        return last.model_copy(update={**of_prompt, "special": last.special or first.special})
 
     def _first(self) -> Usage | None:
         start = self.start
@@ -193,6 +209,7 @@ def _read(text: bytes, start: int) -> Usage | None:
         "cached_tokens": 0 if cached is None else cached.cached_tokens,
         "reasoning_tokens": 0 if reasoning is None else reasoning.reasoning_tokens,
         "estimated": False,
+        "special": None,
     }
     usage = new_part(Usage)
     set_fields(usage, fields)
@@ -219,7 +236,7 @@ def _read_any(text: bytes) -> Usage | None:
         # Of three counts two suffice.
         rest = max(0, _count(fields, "total_tokens") - prompt - completion)
         prompt, completion = (prompt, rest) if prompt else (rest if completion else 0, completion)
-    cached = _detail(fields, "prompt_tokens_details", "input_tokens_details", "cached_tokens")
+    cached = _detail(fields, *_PROMPT, "cached_tokens")
     if "cache_read_input_tokens" in fields or "cache_creation_input_tokens" in fields:
         # Anthropic counts the tokens that its cache had or got beside `input_tokens`, OpenAI within.
         read = _count(fields, "cache_read_input_tokens")
@@ -229,11 +246,31 @@ def _read_any(text: bytes) -> Usage | None:
         prompt_tokens=prompt,
         completion_tokens=completion,
         cached_tokens=cached,
-        reasoning_tokens=_detail(fields, "completion_tokens_details", "output_tokens_details", "reasoning_tokens"),
+        reasoning_tokens=_detail(fields, *_COMPLETION, "reasoning_tokens"),
+        special=special_tokens(fields),
     )
 
 
-def _count(fields: dict[str, object], *names: str) -> int:
+def special_tokens(fields: Mapping[str, object]) -> SpecialTokens | None:
+    """The tokens of a report that have prices of their own: of OpenAI's and OpenRouter's APIs in the details, of
+    Anthropic's in `cache_creation`. None where it has none."""
+    hours = fields.get("cache_creation")
+    tier = fields.get("service_tier")
+    found = SpecialTokens(
+        cache_write=_count(fields, "cache_creation_input_tokens") or _detail(fields, *_PROMPT, "cache_write_tokens"),
+        cache_write_1h=_count(cast("dict[str, object]", hours), "ephemeral_1h_input_tokens")
+        if isinstance(hours, dict)
+        else 0,
+        audio_prompt=_detail(fields, *_PROMPT, "audio_tokens"),
+        audio_completion=_detail(fields, *_COMPLETION, "audio_tokens"),
+        image_prompt=_detail(fields, *_PROMPT, "image_tokens"),
+        image_completion=_detail(fields, *_COMPLETION, "image_tokens"),
+        tier=tier if isinstance(tier, str) and tier != "standard" else "",
+    )
+    return None if found == NO_SPECIAL else found
+
+
+def _count(fields: Mapping[str, object], *names: str) -> int:
     """0 where it is missing or can't be read: `settled` estimates a count of 0 that contradicts what passed."""
     for name in names:
         count = token_count(fields.get(name))
@@ -242,7 +279,7 @@ def _count(fields: dict[str, object], *names: str) -> int:
     return 0
 
 
-def _detail(fields: dict[str, object], openai: str, anthropic: str, name: str) -> int:
+def _detail(fields: Mapping[str, object], openai: str, anthropic: str, name: str) -> int:
     """A count within the details of a report; 0 where it has none."""
     details = fields.get(openai) or fields.get(anthropic)
     return _count(cast("dict[str, object]", details), name) if isinstance(details, dict) else 0

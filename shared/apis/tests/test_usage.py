@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from pointsman_apis import named
 from pointsman_apis.usage import KEPT
-from pointsman_contracts.response import Usage
+from pointsman_contracts.response import SpecialTokens, Usage
 
 TEXT = 'They said "usage": {"prompt_tokens": 999}. ' + "word " * 40
 CHAT_USAGE = {"prompt_tokens": 31, "completion_tokens": 7, "prompt_tokens_details": {"cached_tokens": 16}}
@@ -23,6 +23,7 @@ RESPONSE_USAGE = {
 MESSAGE_USAGE = {"input_tokens": 10, "cache_creation_input_tokens": 5, "cache_read_input_tokens": 16}
 TOOL = {"type": "tool_use", "id": "t", "name": "f", "input": {"usage": {"kind": "none"}}}
 EXPECTED = Usage(prompt_tokens=31, completion_tokens=7, cached_tokens=16)
+OF_MESSAGES = EXPECTED.model_copy(update={"special": SpecialTokens(cache_write=5)})
 UNCACHED = Usage(prompt_tokens=31, completion_tokens=0)
 
 
@@ -51,7 +52,7 @@ ANSWERS = [
     ),
     ("embeddings", whole(data=[{"embedding": [0.5] * 50}], usage={"prompt_tokens": 31}), UNCACHED),
     ("responses", whole(output=[{"text": TEXT}], usage=RESPONSE_USAGE, user=None), EXPECTED),
-    ("messages", whole(content=[{"text": TEXT}, TOOL], usage=MESSAGE_USAGE | {"output_tokens": 7}), EXPECTED),
+    ("messages", whole(content=[{"text": TEXT}, TOOL], usage=MESSAGE_USAGE | {"output_tokens": 7}), OF_MESSAGES),
     (
         "chat.completions",
         stream(
@@ -86,7 +87,7 @@ ANSWERS = [
             {"type": "message_delta", "delta": {"stop_reason": "end_turn"}, "usage": {"output_tokens": 7}},
             {"type": "message_stop"},
         ),
-        EXPECTED,
+        OF_MESSAGES,
     ),
     (
         # As vLLM sends it: everything at the end.
@@ -97,7 +98,7 @@ ANSWERS = [
             {"type": "message_delta", "usage": MESSAGE_USAGE | {"output_tokens": 7}},
             {"type": "message_stop"},
         ),
-        EXPECTED,
+        OF_MESSAGES,
     ),
 ]
 
@@ -131,6 +132,42 @@ UNREADABLE = [
 ]
 
 
+@pytest.mark.parametrize(
+    ("api", "report", "special"),
+    [
+        ("messages", {"cache_creation_input_tokens": 9, "cache_creation": {"ephemeral_1h_input_tokens": 4}},
+         SpecialTokens(cache_write=9, cache_write_1h=4)),
+        ("messages", {"service_tier": "batch"}, SpecialTokens(tier="batch")),
+        ("messages", {"service_tier": "standard", "cache_creation": None}, None),
+        ("chat.completions", {"prompt_tokens_details": {"cache_write_tokens": 3, "audio_tokens": 2, "image_tokens": 1}},
+         SpecialTokens(cache_write=3, audio_prompt=2, image_prompt=1)),
+        ("chat.completions", {"completion_tokens_details": {"audio_tokens": 6.0, "reasoning_tokens": 0}},
+         SpecialTokens(audio_completion=6)),
+        ("chat.completions", {"prompt_tokens_details": {"audio_tokens": 0, "cached_tokens": 0}}, None),
+        ("chat.completions", {"prompt_tokens_details": {"audio_tokens": "many"}}, None),
+        ("images.generations", {"input_tokens_details": {"image_tokens": 5, "text_tokens": 2}},
+         SpecialTokens(image_prompt=5)),
+    ],
+)  # fmt: skip
+def test_tokens_with_prices_of_their_own_are_read(
+    api: str, report: dict[str, object], special: SpecialTokens | None
+) -> None:
+    reader = named(api).usage()
+    counts = {"prompt_tokens": 9, "completion_tokens": 7}
+    if api != "chat.completions":
+        counts = {"input_tokens": 9, "output_tokens": 7}
+    reader.feed(whole(usage=counts | report))
+    usage = reader.usage()
+    assert usage is not None
+    assert usage.special == special
+
+
+def test_the_service_tier_of_an_answer_is_read_beside_its_usage() -> None:
+    reader = named("chat.completions").usage()
+    reader.feed(whole(service_tier="auto", usage=CHAT_USAGE) + whole(service_tier="flex"))
+    assert reader.service_tier() == "flex"
+
+
 @pytest.mark.parametrize("count", UNREADABLE)
 def test_a_number_that_no_request_can_have_used_is_no_count(count: str) -> None:
     reader = named("chat.completions").usage()
@@ -155,7 +192,7 @@ def test_counts_that_are_written_as_floats_are_rounded(api: str) -> None:
     reader = named(api).usage()
     text = json.dumps({"content": [], "usage": report})
     reader.feed(text.replace(": 31", ": 31.0").replace(": 7", ": 7.2").replace(": 16", ": 1.6e1").encode())
-    assert reader.usage() == EXPECTED
+    assert reader.usage() == (OF_MESSAGES if api == "messages" else EXPECTED)
 
 
 @pytest.mark.parametrize("api", ["chat.completions", "messages"])
@@ -194,4 +231,4 @@ def test_a_message_that_breaks_off_leaves_what_its_beginning_said() -> None:
     reader = named("messages").usage()
     start = {"type": "message_start", "message": {"usage": MESSAGE_USAGE | {"output_tokens": 1}}}
     reader.feed(stream(start) + b"x" * 20_000)
-    assert reader.usage() == Usage(prompt_tokens=31, completion_tokens=1, cached_tokens=16)
+    assert reader.usage() == OF_MESSAGES.model_copy(update={"completion_tokens": 1})

@@ -5,9 +5,10 @@ All values are whole numbers: prices in nano-dollars per million tokens, costs i
 
 import re
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from datetime import date
 from decimal import Decimal
+from fractions import Fraction
 from functools import cache
 from importlib.resources import files
 from typing import Final, Literal, NamedTuple, Self
@@ -16,6 +17,7 @@ from urllib.parse import urlsplit
 from pydantic import BaseModel, ConfigDict, model_validator
 
 from pointsman_contracts.journey import Target
+from pointsman_contracts.response import Usage
 from pointsman_core.config import Config
 from pointsman_core.config.served_model import Cost
 
@@ -32,6 +34,18 @@ _Place = tuple[str | None, str | None, str]
 """Pool, provider, and the model's name there."""
 
 
+class SpecialPrices(NamedTuple):
+    """The prices of `SpecialTokens` and of reasoning, in nano-dollars per million tokens."""
+
+    cache_write: int
+    cache_write_1h: int
+    audio_prompt: int
+    audio_completion: int
+    image_prompt: int
+    image_completion: int
+    reasoning: int
+
+
 class Price(NamedTuple):
     """The price of a model, in nano-dollars per million tokens."""
 
@@ -39,23 +53,92 @@ class Price(NamedTuple):
     output: int
     cached: int
     """For prompt tokens that came from a cache."""
+    special: SpecialPrices
+    tiers: Mapping[str, Fraction]
+    """Factor of each service tier that has one."""
 
     @classmethod
-    def of(cls, cost: Cost) -> "Price":
-        """As configured."""
-        cached = cost.input if cost.cached is None else cost.cached
-        return cls(_nanos(cost.input), _nanos(cost.output), _nanos(cached))
+    def of(cls, cost: Cost, *, provider: bool) -> "Price":
+        """As configured. `provider`: a provider serves the model."""
+        short, long = (Fraction(5, 4), Fraction(2)) if provider else (Fraction(1), Fraction(1))
+        special = SpecialPrices(
+            cache_write=_nanos(cost.cache_write, Fraction(cost.input) * short),
+            cache_write_1h=_nanos(cost.cache_write_1h, Fraction(cost.input) * long),
+            audio_prompt=_nanos(cost.audio_input, cost.input),
+            audio_completion=_nanos(cost.audio_output, cost.output),
+            image_prompt=_nanos(cost.image_input, cost.input),
+            image_completion=_nanos(cost.image_output, cost.output),
+            reasoning=_nanos(cost.reasoning, cost.output),
+        )
+        tiers = {name: Fraction(factor) for name, factor in cost.tiers.items()}
+        return cls(_nanos(cost.input), _nanos(cost.output), _nanos(cost.cached, cost.input), special, tiers)
 
-    def cost(self, prompt_tokens: int, completion_tokens: int, cached_tokens: int = 0) -> int:
-        """Nano-dollars, rounded half up. `cached_tokens` are part of the prompt's."""
-        exact = prompt_tokens * self.input + completion_tokens * self.output
-        if cached_tokens:
-            exact += min(cached_tokens, prompt_tokens) * (self.cached - self.input)
-        return (exact + _TOKENS // 2) // _TOKENS
+    def cost(self, prompt_tokens: int, completion_tokens: int) -> int:
+        """Nano-dollars of tokens of texts, rounded half up."""
+        return _rounded(prompt_tokens * self.input + completion_tokens * self.output)
+
+    def cost_of(self, usage: Usage, tier: str = "") -> int:
+        """Nano-dollars of what a request used, rounded half up. `tier`: the service tier that its answer names."""
+        prompt, completion, special = usage.prompt_tokens, usage.completion_tokens, usage.special
+        exact = prompt * self.input + completion * self.output
+        prices = self.special
+        if usage.cached_tokens:
+            cached = min(usage.cached_tokens, prompt)
+            exact += cached * (self.cached - self.input)
+            prompt -= cached
+        if usage.reasoning_tokens and prices.reasoning != self.output:
+            reasoning = min(usage.reasoning_tokens, completion)
+            exact += reasoning * (prices.reasoning - self.output)
+            completion -= reasoning
+        if special is not None:
+            long = min(special.cache_write_1h, special.cache_write)
+            exact += _surcharge(
+                prompt,
+                self.input,
+                (long, prices.cache_write_1h),
+                (special.cache_write - long, prices.cache_write),
+                (special.audio_prompt, prices.audio_prompt),
+                (special.image_prompt, prices.image_prompt),
+            )
+            exact += _surcharge(
+                completion,
+                self.output,
+                (special.audio_completion, prices.audio_completion),
+                (special.image_completion, prices.image_completion),
+            )
+            tier = special.tier or tier
+        return _rounded(exact * self.tiers[tier]) if tier in self.tiers else _rounded(exact)
 
 
-FREE: Final = Price(0, 0, 0)
+def _surcharge(tokens: int, price: int, *special: tuple[int, int]) -> int:
+    """The difference that special tokens make to the cost of `tokens` at `price`; of each kind its number and price."""
+    exact = 0
+    for number, each in special:
+        taken = min(number, tokens)
+        tokens -= taken
+        exact += taken * (each - price)
+    return exact
+
+
+def _rounded(exact: int | Fraction) -> int:
+    return int((exact + _TOKENS // 2) // _TOKENS)
+
+
+FREE: Final = Price(0, 0, 0, SpecialPrices(*[0] * 7), {})
 """The price of a model without one, where models are compared."""
+
+
+def dearest(found: Iterable[Price]) -> Price:
+    """The highest of each price."""
+    each = [FREE, *found]
+    tiers = {tier: max(price.tiers.get(tier, Fraction(1)) for price in each) for price in each for tier in price.tiers}
+    return Price(
+        max(price.input for price in each),
+        max(price.output for price in each),
+        max(price.cached for price in each),
+        SpecialPrices(*map(max, zip(*(price.special for price in each), strict=True))),
+        tiers,
+    )
 
 
 def prices(config: Config) -> dict[str, Price]:
@@ -66,7 +149,7 @@ def prices(config: Config) -> dict[str, Price]:
         if model is None:
             continue
         if "cost" in model.model_fields_set:
-            found[name] = Price.of(model.cost)
+            found[name] = Price.of(model.cost, provider=model.provider is not None)
         elif model.provider is not None and (listed := _listed(config, model.provider, model.served_as or name)):
             found[name] = listed
     return found
@@ -99,7 +182,7 @@ def _listed(config: Config, provider: str, name: str) -> Price | None:
     models = price_list().get(host or "", {})
     dated = _DATED.fullmatch(name)
     cost = models.get(name) or (models.get(dated[1]) if dated is not None else None)
-    return None if cost is None else Price.of(cost)
+    return None if cost is None else Price.of(cost, provider=True)
 
 
 class _Host(BaseModel):
@@ -140,5 +223,5 @@ def price_list() -> Mapping[str, Mapping[str, Cost]]:
     return {each.host: each.models for each in listed.hosts}
 
 
-def _nanos(dollars: Decimal) -> int:
-    return int(dollars * _NANOS)
+def _nanos(dollars: Decimal | None, default: Decimal | Fraction = Decimal(0)) -> int:
+    return int(Fraction(default if dollars is None else dollars) * _NANOS)

@@ -292,7 +292,7 @@ def test_a_request_costs_what_the_model_that_served_it_costs(
 
 
 def test_cached_tokens_are_never_more_than_the_prompt_of_which_they_are_a_part() -> None:
-    cost = Prices(CONFIG).of["llama"].cost(1_000_000, 0, 5_000_000)
+    cost = Prices(CONFIG).of["llama"].cost_of(Usage(prompt_tokens=1_000_000, cached_tokens=5_000_000))
     assert cost == nanos("0.25")
 
 

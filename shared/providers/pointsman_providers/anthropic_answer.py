@@ -6,6 +6,7 @@ from typing import Final
 from pydantic import JsonValue
 
 from pointsman_apis.streams import KEEP_ALIVE, StreamEvent
+from pointsman_apis.usage import special_tokens
 from pointsman_contracts.response import Usage, token_count
 from pointsman_providers import chat_answer
 from pointsman_providers.chat_answer import AnswerCall, Chunks, Heading, arguments_text
@@ -90,6 +91,7 @@ class Messages:
             prompt_tokens=prompt or before.prompt_tokens,
             completion_tokens=before.completion_tokens if output is None else output,
             cached_tokens=before.cached_tokens if cached is None else cached,
+            special=special_tokens(usage) or before.special,
         )
         self.output_known = output is not None
 

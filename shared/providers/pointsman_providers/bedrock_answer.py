@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Final, cast
 
 from pydantic import JsonValue
 
-from pointsman_contracts.response import Usage, token_count
+from pointsman_contracts.response import SpecialTokens, Usage, token_count
 from pointsman_core import lenient_json
 from pointsman_providers import chat_answer
 from pointsman_providers.chat_answer import AnswerCall, Chunks, Heading, arguments_text
@@ -80,7 +80,9 @@ class Converse:
         written = token_count(usage.get("cacheWriteInputTokens")) or 0
         prompt = 0 if fresh is None else fresh + read + written
         # A count that can't be read is none.
-        self.usage = Usage(prompt_tokens=prompt, completion_tokens=output or 0, cached_tokens=read)
+        self.usage = Usage(
+            prompt_tokens=prompt, completion_tokens=output or 0, cached_tokens=read, special=_written(written, usage)
+        )
         self.reported = None if fresh is None or output is None else self.usage
 
 
@@ -171,3 +173,16 @@ def _error(headers: Fields, payload: bytes) -> BrokenAnswer:
     if isinstance(kind, str):
         error = error._replace(kind=kind, status=status_of(kind) or error.status)
     return BrokenAnswer(f"the provider ended the stream with {kind or 'an error'}", error)
+
+
+def _written(tokens: int, usage: Fields) -> SpecialTokens | None:
+    """What the cache keeps from now on; `cacheDetails` tells for how long."""
+    if not tokens:
+        return None
+    details = usage.get("cacheDetails")
+    hours = [
+        token_count(each.get("inputTokens")) or 0
+        for each in (details if isinstance(details, list) else ())
+        if isinstance(each, dict) and each.get("ttl") == "1h"
+    ]
+    return SpecialTokens(cache_write=tokens, cache_write_1h=sum(hours))

@@ -156,9 +156,13 @@ def arguments_text(given: JsonValue) -> str:
 
 
 def _usage(usage: Usage) -> dict[str, object]:
+    details = {"cached_tokens": usage.cached_tokens}
+    if usage.special is not None and usage.special.cache_write:
+        # By OpenRouter's name; OpenAI's API has none.
+        details["cache_write_tokens"] = usage.special.cache_write
     return {
         "prompt_tokens": usage.prompt_tokens,
         "completion_tokens": usage.completion_tokens,
         "total_tokens": usage.prompt_tokens + usage.completion_tokens,
-        "prompt_tokens_details": {"cached_tokens": usage.cached_tokens},
+        "prompt_tokens_details": details,
     }

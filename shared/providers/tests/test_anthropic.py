@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 from pydantic import JsonValue
 
 from pointsman_apis.streams import KEEP_ALIVE
+from pointsman_contracts.response import SpecialTokens
 from pointsman_core.refusal import Refusal
 from pointsman_providers.anthropic import Anthropic
 from pointsman_providers.errors import BrokenAnswer
@@ -254,11 +255,12 @@ def test_a_whole_message_becomes_a_chat_completion() -> None:
             "prompt_tokens": 16,
             "completion_tokens": 7,
             "total_tokens": 23,
-            "prompt_tokens_details": {"cached_tokens": 4},
+            "prompt_tokens_details": {"cached_tokens": 4, "cache_write_tokens": 2},
         },
     }
     assert answer.usage is not None
     assert (answer.usage.prompt_tokens, answer.usage.cached_tokens) == (16, 4)
+    assert answer.usage.special == SpecialTokens(cache_write=2)
 
 
 @pytest.mark.parametrize("count", [2**63, 2**53 + 1, -1, True])

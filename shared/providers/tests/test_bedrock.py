@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import JsonValue
 
-from pointsman_contracts.response import Usage
+from pointsman_contracts.response import SpecialTokens, Usage
 from pointsman_core.refusal import Refusal
 from pointsman_providers.bedrock import Bedrock
 from pointsman_providers.errors import BrokenAnswer
@@ -154,6 +154,17 @@ def test_a_whole_answer_becomes_a_chat_completion() -> None:
     assert said["tool_calls"][0]["function"] == {"name": "weather", "arguments": '{"city":"Oslo"}'}
     assert document["usage"]["prompt_tokens"] == 17
     assert document["usage"]["prompt_tokens_details"] == {"cached_tokens": 5}
+
+
+def test_tokens_that_the_cache_keeps_are_reported_with_how_long() -> None:
+    answer = FORMAT.call(ask(messages=[USER])).answer
+    usage = {
+        "inputTokens": 3, "outputTokens": 8, "cacheReadInputTokens": 2, "cacheWriteInputTokens": 9,
+        "cacheDetails": [{"ttl": "5m", "inputTokens": 5}, {"ttl": "1h", "inputTokens": 4}],
+    }  # fmt: skip
+    answer.whole(orjson.dumps({"output": {"message": {"role": "assistant", "content": []}}, "usage": usage}))
+    special = SpecialTokens(cache_write=9, cache_write_1h=4)
+    assert answer.usage == Usage(prompt_tokens=14, completion_tokens=8, cached_tokens=2, special=special)
 
 
 @pytest.mark.parametrize("count", [2**63, 2**53 + 1, -1, True])

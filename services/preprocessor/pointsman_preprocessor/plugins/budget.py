@@ -1,7 +1,8 @@
 """`budget`: an amount of money per period, reserved before a request runs and charged with its cost."""
 
-from collections.abc import Awaitable, Iterable, Iterator, Mapping
+from collections.abc import Awaitable, Iterator, Mapping
 from decimal import Decimal
+from math import ceil
 from typing import Annotated, Final, Literal, cast
 
 from pydantic import BeforeValidator, Field, JsonValue, field_validator
@@ -13,7 +14,7 @@ from pointsman_core.budget_amount import Amounts, amounts, share, windows
 from pointsman_core.config import AUTO, Config
 from pointsman_core.permission import allowed_models, may_use
 from pointsman_core.plugins import PluginError, unknown
-from pointsman_core.prices import FREE, Price, prices
+from pointsman_core.prices import FREE, Price, dearest, prices
 from pointsman_core.refusal import Refusal
 from pointsman_plugins.plugin import Params
 from pointsman_plugins.preprocessing import IDENTITY, Incoming, Ports, RequestProcessor, Unavailable
@@ -92,14 +93,14 @@ class Budget(RequestProcessor[BudgetParams]):
             if name not in names:
                 raise PluginError(f"{self.name!r}: {unknown('model', name, names)}", ("fallback",))
         known = prices(config)
-        self._dearest = _dearest(known.values())
+        self._dearest = dearest(known.values())
         # A request may end at a fallback of its model, or at a model that a selector chooses.
         for name in names:
             model = config.models.get(name)
             options = (name, *(model.fallbacks if model is not None else ()))
             found = [known[each] for each in options if each in known]
             if found:
-                self._prices[name] = _dearest(found)
+                self._prices[name] = dearest(found)
 
     def connect(self, ports: Ports) -> None:
         self._limiter = ports.find(Limiter) or self._limiter
@@ -191,7 +192,9 @@ class Budget(RequestProcessor[BudgetParams]):
         expected, most = answer_length(incoming, self._limiter.lengths, tenant, self.params.expected_output)
         prompt, count = incoming.prompt.tokens, incoming.body.view.answers
         probable = price.cost(prompt, expected * count)
-        return probable, probable if most == expected else price.cost(prompt, most * count)
+        highest = _with_special(price, incoming)
+        same = most == expected and highest is price
+        return probable, probable if same else max(probable, highest.cost(prompt, most * count))
 
     def _windows_of(self, incoming: Incoming, identity: Mapping[str, JsonValue]) -> tuple[BudgetWindow, ...]:
         claim = self.params.claim
@@ -215,5 +218,22 @@ class Budget(RequestProcessor[BudgetParams]):
         return found
 
 
-def _dearest(found: Iterable[Price]) -> Price:
-    return Price(*map(max, zip(FREE, *found, strict=True)))
+def _with_special(price: Price, incoming: Incoming) -> Price:
+    """The highest price of each token that the request can use."""
+    inputs, outputs, special = [price.input], [price.output], price.special
+    media = incoming.body.media
+    if "audio" in media:
+        inputs.append(special.audio_prompt)
+    if "vision" in media:
+        inputs.append(special.image_prompt)
+    wanted = incoming.field("modalities")
+    if isinstance(wanted, list) and "audio" in wanted:
+        outputs.append(special.audio_completion)
+    if special.cache_write > price.input and b'"cache_control"' in bytes(incoming.body.raw):
+        inputs += (special.cache_write, special.cache_write_1h)
+    if special.reasoning > price.output:
+        outputs.append(special.reasoning)
+    factor = max(1, price.tiers.get(str(incoming.field("service_tier")), 1))
+    if factor == 1 and max(inputs) == price.input and max(outputs) == price.output:
+        return price
+    return price._replace(input=ceil(max(inputs) * factor), output=ceil(max(outputs) * factor))

@@ -25,6 +25,9 @@ Dollars = Annotated[
 """An exact amount: a number in a document counts as it is written."""
 
 
+Tier = Annotated[Decimal, Field(ge=0, le=100, decimal_places=6), PlainSerializer(float, when_used="json")]
+
+
 class Cost(Section):
     """Price in dollars per million tokens. Default: the price list of this version, for a model of a provider that has
     one."""
@@ -35,6 +38,23 @@ class Cost(Section):
     """Price of tokens of the answer."""
     cached: Dollars | None = None
     """Price of prompt tokens that came from a cache; default: `input`."""
+    cache_write: Dollars | None = None
+    """Price of prompt tokens that a provider's cache keeps from now on. Default: 1.25 times `input`, as at Anthropic
+    and Bedrock; `input` for models of pools."""
+    cache_write_1h: Dollars | None = None
+    """The same where the cache keeps them for an hour. Default: twice `input`; `input` for models of pools."""
+    audio_input: Dollars | None = None
+    """Price of prompt tokens of sounds; default: `input`."""
+    audio_output: Dollars | None = None
+    """Price of tokens of the answer that are sounds; default: `output`."""
+    image_input: Dollars | None = None
+    """Price of prompt tokens of images; default: `input`."""
+    image_output: Dollars | None = None
+    """Price of tokens of the answer that are images; default: `output`."""
+    reasoning: Dollars | None = None
+    """Price of tokens of the answer that are reasoning; default: `output`."""
+    tiers: dict[str, Tier] = Field(default_factory=dict[str, Tier])
+    """Service tier that a provider reports (`batch`, `flex`, `priority`) → factor for all prices, e.g. 0.5."""
 
 
 class Model(Section):

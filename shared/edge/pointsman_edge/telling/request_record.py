@@ -150,7 +150,8 @@ class RequestRecord:
     def settle(self) -> None:
         """Set the usage and cost of the request, which has ended. Raises OverflowError for usage that no engine has."""
         decision, tail, target = self.decision, self.tail, self.target
-        usage = (tail.usage() if tail is not None else None) or self.usage
+        # A provider's own report has more than what is written for the client.
+        usage = self.usage or (tail.usage() if tail is not None else None)
         if decision is not None and (usage is None or self.outcome != "ok" or doubtful(usage)):
             usage = settled(
                 self.api,
@@ -167,7 +168,8 @@ class RequestRecord:
             self.served = served = prices.name(target, decision.model if decision is not None else None)
             price = prices.of.get(served)
             if price is not None:
-                self.cost_nanos = cost = price.cost(usage.prompt_tokens, usage.completion_tokens, usage.cached_tokens)
+                tier = tail.service_tier() if price.tiers and tail is not None else ""
+                self.cost_nanos = cost = price.cost_of(usage, tier)
                 self.cost = cost / NANOS
 
     def completed(self, source: str, sequence: int, at_ms: int, now: float) -> ResponseCompleted:
