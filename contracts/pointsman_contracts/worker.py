@@ -12,7 +12,8 @@ class WorkerFinding(Part):
 
     kind: str
     """`twin_name` (two agents have its name), `shared_url` (its URL leads to several processes), `kv_block_size` (its
-    KV events can't be used), or `load_values` (it reports impossible figures)."""
+    KV events can't be used), `load_values` (it reports an impossible figure), or `health_unknown` (its health page
+    leaves open whether it is ready)."""
     what: str
     """The fault in words, with names and numbers."""
 

@@ -30,6 +30,8 @@ from pointsman_runtime.telling.logs import Log
 FACTS_INTERVAL_S: Final = 0.5
 """Adapters come and go while an engine runs; with the message on the bus, schedulers know it within a second."""
 HEALTH_INTERVAL_S: Final = 1.0
+HEALTH_SLOW_S: Final = 2.0
+"""An answer that takes longer says nothing of the present; SGLang's may wait for a token."""
 UNREAD_AFTER_S: Final = 2.0
 """An engine whose metrics were never readable is served without them after this time: one that starts needs a moment
 until it has them."""
@@ -60,6 +62,8 @@ class EngineWatch(EndpointWatch):
         self._asks_for_some = True
         self._healthy = False
         """Whether its health page said so."""
+        self._health_unknown = ""
+        """Why its health page leaves open whether it is ready; empty when it doesn't."""
         self._unread_since: float | None = None
         """Since when the metrics can't be read; None while they can."""
         self._version = ""
@@ -167,6 +171,8 @@ class EngineWatch(EndpointWatch):
         found = list[WorkerFinding]()
         if self._life.shared:
             found.append(WorkerFinding(kind="shared_url", what=f"{self._client.url}: {self._life.shared}"))
+        if self._health_unknown and not self._unhealthy and self.status.boot_id:
+            found.append(WorkerFinding(kind="health_unknown", what=self._health_unknown))
         if self._doubt and asyncio.get_running_loop().time() - self._doubted_at < DOUBTED_S:
             found.append(WorkerFinding(kind="load_values", what=self._doubt))
         return tuple(found)
@@ -189,18 +195,30 @@ class EngineWatch(EndpointWatch):
             self._health_wanted.clear()
 
     async def _check_health(self) -> None:
-        before = self._unhealthy
+        loop = asyncio.get_running_loop()
+        slow = loop.call_later(HEALTH_SLOW_S, self._health_is, f"/health takes more than {HEALTH_SLOW_S:g} s")
+        asked = loop.time()
         try:
             with self._asking(self._health):
                 self._healthy = await self._client.check_health(timeout=LONGEST_ANSWER_S)
         except EngineFailed as error:
             self._healthy = False
             self._unhealthy = str(error) if _says_no(error.status) else ""
-        except PageUnread:
-            return  # the readings show a closed port sooner; no answer leaves open whether it is ready
+            self._health_is("" if self._unhealthy else str(error))
+        except (EngineUnreachable, EngineReset, OwnLimitReached):
+            return  # the readings show a closed port sooner
+        except PageUnread as error:
+            self._health_is(str(error))
         else:
             self._unhealthy = ""
-        if self._unhealthy != before:
+            self._health_is("" if loop.time() - asked <= HEALTH_SLOW_S else self._health_unknown)
+        finally:
+            slow.cancel()
+
+    def _health_is(self, unknown: str) -> None:
+        """The health page answered, or is late; `unknown` says why that leaves open whether the engine is ready."""
+        self._health_unknown = unknown
+        if self.status.unready != (self._unhealthy or self._silent) or self.status.findings != self._findings():
             self._tell(self.status)
 
     async def _keep_learning_facts(self) -> None:

@@ -256,6 +256,22 @@ async def test_a_health_page_says_whether_an_engine_is_ready(status: int, unread
         await seen.until(lambda s: not s.unready)
 
 
+async def test_a_slow_health_page_leaves_open_whether_an_engine_is_ready(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("pointsman_engines.watch.HEALTH_SLOW_S", 0.1)
+
+    async def never(request: Received) -> None:
+        await request.gone.wait()
+
+    async with FakeEngine() as engine, watching(engine.url) as seen:
+        await seen.until(lambda s: s.facts)
+        engine.pages = {"/health": never}
+        slow = await seen.until(lambda s: s.findings)
+        assert [(finding.kind, finding.what) for finding in slow.findings] == [
+            ("health_unknown", "/health takes more than 0.1 s")
+        ]
+        assert state_of(slow) == "serving"
+
+
 def page(text: str, status: int = 200, more: str = "", content_type: str = "text/plain") -> Script:
     async def answer(request: Received) -> None:
         await request.answer(text.encode(), status=status, content_type=content_type, more=more)

@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Sequence
 from typing import Final
 
-from pointsman_cli import service_findings
+from pointsman_cli import service_findings, worker_findings
 from pointsman_cli.facts import SILENT, Facts, NatsFacts
 from pointsman_cli.finding import DiagnosisLine, fail, ok, warn
 from pointsman_contracts.parties import AGENT
@@ -32,6 +32,7 @@ _ILL: Final = {
     "kubernetes": _FOUND,
 }
 """Advice by the source of a pool's endpoints."""
+_UNREADY: Final = "Their health pages say why, or don't answer. A request goes to them while there is no other engine."
 
 
 def findings(facts: Facts) -> list[DiagnosisLine]:
@@ -47,6 +48,7 @@ def findings(facts: Facts) -> list[DiagnosisLine]:
         *service_findings.descriptors(facts.services),
         *_discovery(facts),
         *_pools(facts),
+        *_workers(facts),
     ]
 
 
@@ -175,7 +177,9 @@ def _pools(facts: Facts) -> Iterator[DiagnosisLine]:
         unreached = {engine: why for each in facts.pools if each.pool == name for engine, why in each.unreached.items()}
         others += [f"{engine} has never answered: {why}" for engine, why in sorted(unreached.items())]
         words = f"pool {name}: {len(serving)} of {len(snapshot.workers)} workers serve {', '.join(snapshot.models)}"
-        if not serving:
+        if not serving and any(worker.state == "not_ready" for worker in snapshot.workers):
+            yield warn(f"pool {name}: no worker is ready, so all of them get requests ({', '.join(others)})", _UNREADY)
+        elif not serving:
             yield fail(
                 f"pool {name}: no worker serves" + (f" ({', '.join(others)})" if others else ""),
                 _MISSING[pool.discovery],
@@ -186,8 +190,16 @@ def _pools(facts: Facts) -> Iterator[DiagnosisLine]:
             yield ok(words)
 
 
+def _workers(facts: Facts) -> Iterator[DiagnosisLine]:
+    for name, pool in (facts.config.pools if facts.config is not None else {}).items():
+        views = worker_findings.seen_in(name, facts.pools)
+        yield from worker_findings.unknown_loads(name, views)
+        yield from worker_findings.reported_faults(name, views)
+        yield from worker_findings.other_models(name, pool.models, views)
+
+
 def _state(worker: WorkerView) -> str:
-    return f"{worker.worker} {worker.state}" + (f": {worker.reason}" if worker.reason else "")
+    return f"{worker.worker} {worker.state.replace('_', ' ')}" + (f": {worker.reason}" if worker.reason else "")
 
 
 def _size(count: int) -> str:

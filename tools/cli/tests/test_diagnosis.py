@@ -243,3 +243,18 @@ def test_a_pool_without_a_serving_worker_says_what_its_kind_of_discovery_needs(
     (finding,) = [each for each in findings(replace(HEALTHY, config=config, pools=[pool])) if "llama" in each.what]
     assert finding.what == ("pool llama: no worker serves (w0 unreachable, w7 has never answered: /health answers 404)")
     assert finding.advice.startswith(advice)
+
+
+def test_a_pool_in_which_no_worker_is_ready_is_a_warning_because_all_of_them_serve() -> None:
+    (finding,) = [each for each in findings(replace(HEALTHY, pools=[_pool("not_ready")])) if "llama" in each.what]
+    assert finding.level is Level.WARN
+    assert finding.what == "pool llama: no worker is ready, so all of them get requests (w0 not ready)"
+
+
+def test_what_a_pool_says_of_a_worker_is_in_the_diagnosis() -> None:
+    pool = _pool("serving")
+    worker = pool.workers[0].model_copy(update={"load_unknown": "/metrics answers 404", "opaque": True})
+    pool = pool.model_copy(update={"workers": (worker,)})
+    assert _bad(replace(HEALTHY, pools=[pool])) == [
+        (Level.WARN, "pool llama: the load of w0 is unknown: /metrics answers 404")
+    ]
