@@ -147,7 +147,7 @@ def _records(evidence: Evidence) -> Iterator[str]:
 
 def _doctor(evidence: Evidence) -> Iterator[str]:
     row = evidence.cell.row
-    if not row.told or evidence.doctor is None:
+    if not row.told or evidence.doctor is None or (row.clients and evidence.cell.all_bad):
         return
     for name in evidence.cell.bad_workers:
         named = [finding for finding in findings(evidence.doctor) if re.search(rf"\b{name}\b", finding)]

@@ -30,6 +30,8 @@ class Row(msgspec.Struct, frozen=True):
     told: str = ""
     """Regular expression: the reason beside the engine's name in a finding of `pointsman doctor`. Empty: none is
     due."""
+    clients: bool = False
+    """It may as well be the clients' fault where all engines say so: then no engine is blamed."""
     passes: float = 1.0
     """Part of the requests that are served when all engines are so and a balancer sends each to the next one."""
     bad_s: float = 8.0
@@ -47,8 +49,17 @@ class Row(msgspec.Struct, frozen=True):
         return self.kind in (Kind.SERVES, Kind.LEAVES)
 
 
-def _status(status: int, told: str, source: str = "") -> Row:
-    return Row(f"status {status}", Kind.FAILS, Behaviour(status=status), told, 0.0, source=source)
+def _status(status: int, told: str = "", source: str = "") -> Row:
+    behaviour = Behaviour(status=status)
+    return Row(
+        f"status {status}",
+        Kind.FAILS,
+        behaviour,
+        told=told or str(status),
+        clients=status in (401, 403, 404),
+        passes=0.0,
+        source=source,
+    )
 
 
 def _page(name: str, behaviour: Behaviour, told: str, source: str = "") -> Row:
@@ -62,14 +73,14 @@ _LOAD: Final = r"metrics|load|gauge|sample|signal"
 
 ROWS: Final[tuple[Row, ...]] = (
     _status(500, "500", "vllm-project/vllm #39863"),
-    _status(503, "503"),
-    _status(429, "429"),
-    _status(529, "529"),
-    _status(302, "302"),
-    _status(401, "401"),
-    _status(403, "403"),
+    _status(503),
+    _status(429),
+    _status(529),
+    _status(302),
+    _status(401, "401|denied"),
+    _status(403, "403|denied"),
     _status(404, "404", "vllm-project/aibrix #1095"),
-    Row("half of the requests get 500", Kind.FAILS, Behaviour(status=500, part=0.5), "500", 0.5),
+    Row("half of the requests get 500", Kind.FAILS, Behaviour(status=500, part=0.5), "500", passes=0.5),
     Row("hangs before the head", Kind.FAILS, Behaviour(hang="head"), _NO_ANSWER, source="vllm-project/vllm #39863"),
     Row(
         "hangs before the head and looks idle",
@@ -87,14 +98,14 @@ ROWS: Final[tuple[Row, ...]] = (
     ),
     Row("hangs after the head", Kind.FAILS, Behaviour(hang="body"), _NO_ANSWER),
     Row("hangs after the first piece", Kind.FAILS, Behaviour(hang="event"), rf"{_NO_ANSWER}|progress|pause|silent"),
-    Row("closes before the head", Kind.FAILS, Behaviour(cut="head"), _CUT, 0.0),
-    Row("resets before the head", Kind.FAILS, Behaviour(cut="head", reset=True), _CUT, 0.0),
-    Row("closes after the head", Kind.FAILS, Behaviour(cut="body"), _CUT, 0.0),
-    Row("closes after the first piece", Kind.FAILS, Behaviour(cut="event"), _CUT, 0.0),
-    Row("resets after the first piece", Kind.FAILS, Behaviour(cut="event", reset=True), _CUT, 0.0),
-    Row("answers what isn't HTTP", Kind.FAILS, Behaviour(garbage=True), rf"{_CUT}|HTTP|answer", 0.0),
-    Row("process gone", Kind.FAILS, Behaviour(listens=False), _GONE, 0.0),
-    Row("accepts no connection", Kind.FAILS, Behaviour(accepts=False), rf"{_GONE}|{_NO_ANSWER}", 0.0),
+    Row("closes before the head", Kind.FAILS, Behaviour(cut="head"), _CUT, passes=0.0),
+    Row("resets before the head", Kind.FAILS, Behaviour(cut="head", reset=True), _CUT, passes=0.0),
+    Row("closes after the head", Kind.FAILS, Behaviour(cut="body"), _CUT, passes=0.0),
+    Row("closes after the first piece", Kind.FAILS, Behaviour(cut="event"), _CUT, passes=0.0),
+    Row("resets after the first piece", Kind.FAILS, Behaviour(cut="event", reset=True), _CUT, passes=0.0),
+    Row("answers what isn't HTTP", Kind.FAILS, Behaviour(garbage=True), rf"{_CUT}|HTTP|answer", passes=0.0),
+    Row("process gone", Kind.FAILS, Behaviour(listens=False), _GONE, passes=0.0),
+    Row("accepts no connection", Kind.FAILS, Behaviour(accepts=False), rf"{_GONE}|{_NO_ANSWER}", passes=0.0),
     Row("frozen", Kind.FAILS, Behaviour(frozen=True), rf"{_GONE}|{_NO_ANSWER}"),
     Row("frozen for 3 s", Kind.SLOW, Behaviour(frozen=True), bad_s=3.0, tokens=100, source="vllm-project/vllm #24910"),
     Row("first byte 3 s late", Kind.SLOW, Behaviour(late_s=3.0)),
@@ -126,8 +137,8 @@ ROWS: Final[tuple[Row, ...]] = (
     _page("two start times in turn", Behaviour(exposition="two_lives"), "balancer|start", "production-stack PR #586"),
     _page("looks full", Behaviour(running=64, waiting=500, kv_usage=1.0), ""),
     _page("looks idle", Behaviour(running=0, waiting=0, kv_usage=0.0), ""),
-    Row("lists another model", Kind.FAILS, Behaviour(models=("other",)), "model|404|other", 0.0),
-    Row("lists no model", Kind.FAILS, Behaviour(models=()), "model|404", 0.0),
+    Row("lists another model", Kind.FAILS, Behaviour(models=("other",)), "model|404|other", clients=True, passes=0.0),
+    Row("lists no model", Kind.FAILS, Behaviour(models=()), "model|404", clients=True, passes=0.0),
     _page("usage absent", Behaviour(usage="absent"), ""),
     _page("usage negative", Behaviour(usage="negative"), ""),
     _page("usage huge", Behaviour(usage="huge"), ""),
