@@ -506,11 +506,12 @@ async def test_a_stream_that_breaks_off_keeps_unchecked_text(start_edge: StartEd
 
 
 HELD: dict[str, object] = {"edge": {"max_held_answer": "64KiB"}}
+ENDING = b'data: {"choices":[{"index":0,"delta":{},"finish_reason":"stop"}]}\n\ndata: [DONE]\n\n'
 LARGE = {
     "a document": b'{"choices":[{"index":0,"message":{"content":"' + b"secret " * 200_000 + b'"}}]}',
     "a small document": b'{"choices":[{"index":0,"message":{"content":"' + b"secret " * 20_000 + b'"}}]}',
     "one event": b'data: {"choices":[{"index":0,"delta":{"content":"' + b"secret " * 200_000 + b'"}}]}\n\n',
-    "many events": delta("secret") * 1_500,
+    "many events": b"".join((delta("secret") * 1_498, ENDING)),
     "events without text": b'data: {"choices":[]}\n\n' * 5_000,
 }
 

@@ -9,7 +9,7 @@ from pydantic import JsonValue
 
 from pointsman_apis.errors import openai_error, openai_error_event
 from pointsman_apis.fields import Document, FieldReader, Fields
-from pointsman_apis.streams import StreamEvent
+from pointsman_apis.streams import KEEP_ALIVE, StreamEvent
 from pointsman_apis.texts import Answer, Slot
 from pointsman_apis.usage import UsageTail
 from pointsman_core.refusal import Refusal
@@ -91,6 +91,8 @@ class Api:
     """The body of an error."""
     error_event: Callable[[Refusal], bytes] = openai_error_event
     """The last event of a stream that fails. Clients raise it; no `[DONE]` follows."""
+    keep_alive: bytes = KEEP_ALIVE
+    """An event that keeps the connection of a silent stream open; clients pass over it."""
     request_id_header: bytes | None = None
     """A second header for the request id, which the API's clients read."""
 

@@ -113,6 +113,7 @@ MESSAGES: Final = Api(
     end=MessagesEnd,
     error=anthropic_error,
     error_event=anthropic_error_event,
+    keep_alive=named_event({"type": "ping"}),
     request_id_header=b"request-id",
     conversation="messages",
     ends=_ends,

@@ -87,6 +87,10 @@ class OpenRequest(Protocol):
         """End the request, which has taken too long."""
         ...
 
+    def keep_alive(self, now: float) -> None:
+        """Keep the client's connection open, if its stream has been silent for too long; `now` is monotonic."""
+        ...
+
 
 class Edge:
     """Connects to nothing by itself; `tick` is called every `TICK_S`."""
@@ -158,11 +162,12 @@ class Edge:
         return self.load.avoided(worker, time.monotonic())
 
     def tick(self) -> None:
-        """End the requests that take too long, and publish the events that wait."""
+        """End the requests that take too long, keep silent streams open, and publish the events that wait."""
         now = time.monotonic()
         for request in list(self.open.values()):
             if request.due < now:
                 request.overdue()
+            request.keep_alive(now)
         self.events.flush()
 
     async def drained(self, within_s: float) -> None:

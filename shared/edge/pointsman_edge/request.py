@@ -113,6 +113,11 @@ class EdgeRequest(ABC):
         """The request has taken too long. A protocol whose peer ends such requests leaves that to it."""
         self.due = math.inf
 
+    def keep_alive(self, now: float) -> None:
+        """Keep the client's connection open, if its stream has been silent for too long; `now` is monotonic. A protocol
+        in which only the peer writes to the client does nothing."""
+        del now
+
     @abstractmethod
     def closed(self) -> None:
         """The request has ended, and can't be interrupted any more: record the facts that are only known now."""

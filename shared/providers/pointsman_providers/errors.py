@@ -130,6 +130,7 @@ def _refused(provider: str, error: ProviderError) -> Refusal:
     return Refusal(
         error.status,
         error.message or detail,
+        type=error.type,
         code=error.kind or "provider_refused",
         param=error.param,
         detail=detail,

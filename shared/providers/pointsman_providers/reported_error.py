@@ -47,6 +47,7 @@ class ProviderError(NamedTuple):
     """HTTP status that the error's kind has; 502 where it names none."""
     kind: str | None
     """The provider's own name for it, e.g. `overloaded_error`; the more exact one of its type and code."""
+    type: str | None
     message: str
     """May quote the request: for the client alone."""
     param: str | None
@@ -75,13 +76,16 @@ def read_error(document: object, status: int | None = None) -> ProviderError:
     message = next((text for name in _NAMES if isinstance(text := inner.get(name), str)), "")
     # Of a number and a name the name says more; a code is more exact than a type.
     names = [inner.get(name) for name in ("code", "status", "type", "__type")]
-    names = [name for name in names if isinstance(name, str) and name and not name.isdigit() and name != "error"]
-    kind = names[0] if names and _NAME.fullmatch(names[0]) else None
+    names = [name for name in map(_name, names) if name is not None]
+    kind = names[0] if names else None
     param = inner.get("param")
+    if isinstance(fields.get("detail"), list):
+        message, param = _invalid(cast("list[object]", fields["detail"]))
     more = {name: value for name, value in inner.items() if name not in _KNOWN and value is not None}
     return ProviderError(
         status or _status(inner) or _status(fields) or next(filter(None, map(status_of, names)), 502),
         kind,
+        _name(inner.get("type")),
         message[:LONGEST_MESSAGE],
         param if isinstance(param, str) else None,
         more if len(str(more)) <= _LONGEST_DETAILS else {},
@@ -118,6 +122,22 @@ def _of_choices(fields: Fields) -> ProviderError | None:
         if isinstance(members.get("error"), dict) or members.get("finish_reason") == "error":
             return read_error(members)
     return None
+
+
+def _invalid(details: list[object]) -> tuple[str, str | None]:
+    """Message and field of FastAPI's report on a body that its model doesn't allow."""
+    first: Fields = _object(details[0]) if details else {}
+    place = first.get("loc")
+    names = [str(name) for name in cast("list[object]", place)] if isinstance(place, list) else []
+    message = first.get("msg")
+    return message if isinstance(message, str) else "", ".".join(names[1:]) or None
+
+
+def _name(value: object) -> str | None:
+    """A name of a kind of error; None for a number, and for what only says that it is an error."""
+    if not isinstance(value, str) or value == "error" or value.isdigit():
+        return None
+    return value if _NAME.fullmatch(value) else None
 
 
 def _object(value: object) -> Fields:

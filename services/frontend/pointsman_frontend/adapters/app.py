@@ -2,15 +2,18 @@
 at the start than all of the frontend's own modules."""
 
 import asyncio
+import re
 import time
 from collections.abc import Coroutine
 from dataclasses import dataclass
+from functools import partial
 from importlib.metadata import version
 from typing import Final, Literal
 
 import orjson
 
 from pointsman_apis.errors import SERVER_ERROR
+from pointsman_apis.late_events import as_events
 from pointsman_apis.models import MODELS, model_entry, model_list
 from pointsman_apis.passthrough import UNKNOWN
 from pointsman_apis.paths import NOWHERE, Route, WrongMethod, check_method, check_path, unknown_path
@@ -19,7 +22,7 @@ from pointsman_contracts.reply import Answer, Decision
 from pointsman_core.refusal import Refusal
 from pointsman_edge.deciding.model_catalogue import NotListed
 from pointsman_edge.deciding.static_choice import Closed
-from pointsman_edge.edge import Edge
+from pointsman_edge.edge import TICK_S, Edge
 from pointsman_edge.request import EdgeRequest
 from pointsman_edge.reviewing.response_stages import error_answer
 from pointsman_edge.sending.own_answers import Place, answer_body, answer_headers
@@ -32,6 +35,12 @@ from pointsman_frontend.adapters.reviewed_writer import ReviewedWriter
 from pointsman_frontend.domain.cors import answered, preflight
 from pointsman_runtime.service.health import HealthApp
 
+COMMENTS_AFTER_S: Final = 0.5
+"""Comments of an endpoint before its answer let the head of the stream leave only after this long: until then an error
+is one with a status."""
+_EVENTS: Final = ((b"content-type", b"text/event-stream; charset=utf-8"), (b"x-accel-buffering", b"no"))
+_STREAM: Final = re.compile(rb'"stream"\s*:\s*true\b')
+"""Can't be part of a prompt: a quote inside a JSON string is written `\\"`."""
 LAST_WORDS_S: Final = 1.0
 """How long an aborted request may take to answer its client."""
 
@@ -63,6 +72,13 @@ class HttpRequest(EdgeRequest):
     _reason: Reason | None = None
     _question: PreprocessRequest | None = None
     """The request as the stages got it."""
+    _thinking_since = 0.0
+    """When an endpoint first sent something that says nothing; 0 before."""
+    _quiet_since = 0.0
+    """When the client got its last bytes, about."""
+    _quiet_at = -1
+    """How many bytes of the answer it had then."""
+    _asks_stream: bool | None = None
 
     def __init__(self, http: HttpEdge, requested: Route, turn: Turn, refusal: Refusal | None = None) -> None:
         """`refusal`: why no path takes the request, which is published like any other refused request."""
@@ -122,9 +138,48 @@ class HttpRequest(EdgeRequest):
             await self._http.forwarder.forward(request)
 
     def thinking(self) -> None:
-        """An endpoint sends something before its answer says something."""
+        """An endpoint sends something before its answer says something, e.g. comments while a model thinks."""
+        now = time.monotonic()
         if not self._thinking_since:
-            self._thinking_since = time.monotonic()
+            self._thinking_since = now
+        elif now - self._thinking_since >= COMMENTS_AFTER_S:
+            self._keep_open(now)
+
+    def keep_alive(self, now: float) -> None:
+        """As `EdgeRequest.keep_alive`."""
+        if self._turn.bytes_out != self._quiet_at:
+            self._quiet_at, self._quiet_since = self._turn.bytes_out, now
+            return
+        after_s = self.record.policy.limits.keep_alive
+        # By the next tick it would be too long.
+        if after_s and now - self._quiet_since > after_s - 2 * TICK_S:
+            self._keep_open(now)
+
+    def _keep_open(self, now: float) -> None:
+        turn, record = self._turn, self.record
+        if not turn.started:
+            if not self._may_begin:
+                return
+            if turn.early is None:
+                level = (b"x-pointsman-level", record.level.encode("ascii", "replace"))
+                turn.answer_headers = record.answer_headers
+                turn.begin_early([*_EVENTS, level], partial(as_events, record.api))
+                if self.review is not None:
+                    self.review.headers_left = True
+        elif not record.stream:
+            return
+        if turn.write_aside(record.api.keep_alive):
+            self._quiet_since = now
+
+    @property
+    def _may_begin(self) -> bool:
+        """Whether the head of a stream may leave before its answer: endpoints are asked, and the client wants one."""
+        record = self.record
+        if record.decision is None or record.outcome is not None or self._turn.complete or self._ending:
+            return False
+        if self._asks_stream is None:
+            self._asks_stream = _STREAM.search(record.body) is not None
+        return self._asks_stream
 
     async def answer(self, status: int, headers: Headers, body: bytes, details: str) -> None:
         """As `EdgeRequest.answer`."""

@@ -14,6 +14,7 @@ from pointsman_core.refusal import Refusal
 from pointsman_edge.deciding.static_choice import EngineState, elsewhere
 from pointsman_edge.edge import Edge
 from pointsman_edge.sending.engine_tokens import token_edits
+from pointsman_edge.sending.error_shape import ErrorShape
 from pointsman_edge.sending.header_edits import edited_headers
 from pointsman_edge.sending.missing_path import MISSING as NO_PATH
 from pointsman_edge.sending.missing_path import MissingPath, is_json
@@ -21,19 +22,21 @@ from pointsman_edge.sending.model_name import chosen_model, renaming
 from pointsman_edge.sending.moving_on import NO_TRIES, Tries, weight
 from pointsman_edge.sending.provider_book import outward
 from pointsman_edge.sending.retry_budget import RetryBudget, RetryBudgets
-from pointsman_edge.sending.unasked_usage import without_unasked_usage
+from pointsman_edge.sending.unasked_usage import Rewriting, without_unasked_usage
 from pointsman_edge.taking_in.bodies import edited_body
 from pointsman_edge.taking_in.request_headers import OF_ONE_POOL
 from pointsman_edge.telling.request_record import RequestRecord
 from pointsman_edge.telling.request_span import operation, server
 from pointsman_frontend.adapters.engine_client import Call, EngineClient, origin_of
 from pointsman_frontend.adapters.engine_connection import AnswerCutOff, EndpointFailed
+from pointsman_frontend.adapters.first_words import first_events, looked_at, whole_body
 from pointsman_frontend.adapters.http_turn import Headers
-from pointsman_frontend.adapters.kept_answer import checked, error_of
+from pointsman_frontend.adapters.kept_answer import checked, error_of, unanswered
 from pointsman_frontend.adapters.providers import Providers, final, is_external, refusal_of, told
 from pointsman_frontend.adapters.relay import (
     Answering,
     ResponseWriter,
+    gathered,
     is_stream,
     relay_document,
     relay_pieces,
@@ -66,6 +69,7 @@ class Outgoing(msgspec.Struct):
 
 _ERROR: Final = 400
 _JSON: Final = (b"content-type", b"application/json")
+_EVENTS: Final = (b"content-type", b"text/event-stream; charset=utf-8")
 _LEVEL: Final = b"x-pointsman-level"
 _ENDPOINT: Final = b"x-pointsman-endpoint"
 
@@ -154,7 +158,7 @@ class Forwarder:
         record = request.record
         answer = None if failure is None else error_of(failure)
         if answer is None:
-            raise refusal_of(failure) or _unanswered(failure, len(record.attempts))
+            raise refusal_of(failure) or unanswered(failure, len(record.attempts))
         record.worker = endpoint.worker
         record.target = endpoint.target or request.decision.target
         await self._relay(request, endpoint, answer, None)
@@ -237,37 +241,54 @@ class Forwarder:
     ) -> None:
         """Pass an answer on. `sent_at`: when its attempt began; None for a failed attempt, which is recorded."""
         record, decision, client = request.record, request.decision, request.client
-        now = record.first_byte_at = time.monotonic()
         headers, content_type = self._rules.pass_on(engine.headers)
-        stream = record.stream = is_stream(content_type)
-        if stream and sent_at is not None:
-            self._edge.events.started(record, endpoint.worker, now - sent_at)
-        headers += _stamps(decision.level, endpoint.worker if self._tell_endpoint else None)
-        target = endpoint.target or decision.target
-        name = renaming(target.model, decision.model)
-        if name is not None:
-            headers += chosen_model(request.record.policy.prices, target, decision.model)
-        usage = record.tail = record.api.usage()
-        if stream:
-            relay, rewriting = relay_stream, without_unasked_usage(decision.body, name)
-        elif engine.status in NO_PATH:
-            relay, rewriting = (
-                relay_document,
-                MissingPath(engine.status, record.api, decision.model, name, anyway=not is_json(headers)),
-            )
-            headers = [*(header for header in headers if header[0] != b"content-type"), _JSON]
-        else:
-            # Sounds and texts of APIs that pass as they are aren't waited for: clients play or show them as they come.
-            whole = not record.api.passed or is_json(headers)
-            relay, rewriting = relay_document if whole else relay_pieces, name
         outcome: str | None = "answered"
         try:
-            await relay(engine, client, headers, usage, rewriting)
-            record.end("ok" if engine.status < 500 else "engine_error", engine.status)
+            begun, stream = await self._begin(request, engine, content_type)
+            now = record.first_byte_at = time.monotonic()
+            record.stream = stream
+            if stream and sent_at is not None:
+                self._edge.events.started(record, endpoint.worker, now - sent_at)
+            if stream is not is_stream(content_type):
+                headers = [
+                    *(header for header in headers if header[0] != b"content-type"),
+                    _EVENTS if stream else _JSON,
+                ]
+            headers += _stamps(decision.level, endpoint.worker if self._tell_endpoint else None)
+            target = endpoint.target or decision.target
+            name = renaming(target.model, decision.model)
+            if name is not None:
+                headers += chosen_model(request.record.policy.prices, target, decision.model)
+            usage = record.tail = record.api.usage()
+            error = None
+            if stream:
+                name = without_unasked_usage(decision.body, name)
+                error = await relay_stream(engine, client, headers, usage, name, record.api, begun)
+            elif engine.status >= _ERROR:
+                rewriting: Rewriting = ErrorShape(engine.status, record.api, name)
+                if engine.status in NO_PATH:
+                    rewriting = MissingPath(
+                        engine.status, record.api, decision.model, rewriting, anyway=not is_json(headers)
+                    )
+                headers = [*(header for header in headers if header[0] != b"content-type"), _JSON]
+                await relay_document(engine, client, headers, usage, rewriting, await gathered(engine, begun))
+            elif record.api.passed and not is_json(headers):
+                # Sounds and texts of APIs that pass as they are aren't waited for: clients play or show them as they
+                # come.
+                await relay_pieces(engine, client, headers, usage, begun)
+            else:
+                body = await whole_body(engine, begun, record.api)
+                await relay_document(engine, client, headers, usage, name, body)
+            if error is None:
+                record.end("ok" if engine.status < 500 else "engine_error", engine.status)
+            else:
+                outcome = "cut_off"
+                reason = f"the stream ended with an error: {error.kind or error.status}"
+                record.end("cut_off", engine.status, reason, error.kind)
+                self._tell_cut_off(record, endpoint.worker, reason)
         except AnswerCutOff as cut:
             outcome = "cut_off"
-            if self._load.failed(endpoint.worker, time.monotonic()):
-                _log.warning("answer_cut_off", request_id=record.request_id, worker=endpoint.worker, reason=str(cut))
+            self._tell_cut_off(record, endpoint.worker, str(cut))
             await _end_cut_off(record, client, engine.status, cut)
         except EndpointFailed:
             outcome = None
@@ -275,6 +296,24 @@ class Forwarder:
         finally:
             if outcome is not None and sent_at is not None:
                 record.attempted(endpoint.worker, outcome, engine.status, time.monotonic() - sent_at)
+
+    async def _begin(self, request: Outgoing, engine: Answering, content_type: bytes) -> tuple[bytes, bool]:
+        """The beginning of an answer, and whether it is a stream. Raises EndpointFailed for a stream that says nothing,
+        or an error; nothing of it has left then. Raises AnswerCutOff."""
+        api = request.record.api
+        stream = is_stream(content_type)
+        if engine.status >= _ERROR or (api.passed and not stream):
+            return await engine.read(), stream
+        begun = await engine.read()
+        if stream is begun.startswith(b"{"):
+            begun, stream = await looked_at(engine, content_type, begun)
+        if stream:
+            begun = await first_events(engine, begun, api, request.thinking)
+        return begun, stream
+
+    def _tell_cut_off(self, record: RequestRecord, worker: str, reason: str) -> None:
+        if self._load.failed(worker, time.monotonic()):
+            _log.warning("answer_cut_off", request_id=record.request_id, worker=worker, reason=reason)
 
     def _begin_span(
         self, record: RequestRecord, traceparent: str | None, endpoint: ChosenEndpoint, target: Target
@@ -359,16 +398,3 @@ async def _end_cut_off(record: RequestRecord, client: ResponseWriter, status: in
     if record.stream:
         await client.fail(record.api.error_event(refusal))
     # A document that has partly left can only stay unfinished; the server then closes the connection.
-
-
-def _unanswered(last: EndpointFailed | None, tried: int) -> Refusal:
-    engine, engines = ("The engine", "") if tried == 1 else ("", f"None of the {tried} engines tried")
-    if last is not None and (last.outcome == "timeout" or last.status == 504):
-        message = f"{engine} did not answer in time." if engine else f"{engines} answered in time."
-        return Refusal(504, message, type=SERVER_ERROR, code="engine_timeout")
-    if last is not None and last.status == 503:
-        message = f"{engine} could not take the request." if engine else f"{engines} could take the request."
-        pause_s = last.retry_after_s or 1.0
-        return Refusal(503, message, type=SERVER_ERROR, code="engine_unavailable", retry_after_s=pause_s)
-    message = f"{engine} could not be reached, or broke off." if engine else f"{engines} could be reached and answered."
-    return Refusal(502, message, type=SERVER_ERROR, code="engine_failed")

@@ -18,6 +18,10 @@ _NO_NAME: Final = re.compile(rb'[\x00-\x20\x7f()<>@,;:\[\]={}\\"]')
 _NO_VALUE: Final = re.compile(rb"[\x00-\x08\x0a-\x1f\x7f]")
 _LINE: Final = b"%b: %b\r\n".__mod__
 _REMEMBERED: Final = 256
+_EVENTS: Final = b"text/event-stream"
+_BETWEEN: Final = b"\n\n"
+_ENDS: Final = (_BETWEEN, b"\n\r\n", b"\r\r")
+"""Ends of bytes between two events."""
 _BODILESS: Final = frozenset({204, 304})
 _INTERNAL_ERROR: Final = b"Internal Server Error"
 
@@ -103,6 +107,12 @@ class Turn:
     """The body isn't complete; the connection feeds it."""
     waiter: asyncio.Future[None] | None = None
     """The application's wait for more of the body."""
+    early: Callable[[int, bytes], bytes] | None = None
+    """Set once the head of a stream has left before there was an answer: makes events of an answer that is none."""
+    _last = _BETWEEN
+    """Bytes of the answer that were written last."""
+    _gathered: list[bytes] | None = None
+    """An answer that isn't a stream, for a client that has the head of one."""
     _chunked = False
     _left: int | None = None
     """Bytes of the answer that are still to come; None without a content-length."""
@@ -188,15 +198,39 @@ class Turn:
         """As `ResponseWriter.start`."""
         if self.wire.paused:
             await self.wire.writable()
+        if self.early is not None:
+            self.status = status
+            self._gathered = None if _is_stream(headers) else []
+            return
         head = self._head(status, headers)
         if not self.disconnected:
             self.wire.write(head)
+
+    def begin_early(self, headers: Headers, early: Callable[[int, bytes], bytes]) -> None:
+        """Send the head of a stream before its answer has begun; `started` stays false until it begins. `early` as the
+        member. Not for an answer that has begun."""
+        head = self._head(200, headers)
+        self.status, self.early = None, early
+        self.wire.write(head)
+
+    def write_aside(self, data: bytes) -> bool:
+        """Send an event that isn't part of the answer. False where the client can't take one now."""
+        if self.disconnected or self.complete or self.wire.paused or self._gathered is not None:
+            return False
+        if not self._last.endswith(_ENDS):
+            return False
+        self.wire.write(b"%x\r\n%b\r\n" % (len(data), data) if self._chunked else data)
+        return True
 
     async def write(self, data: bytes) -> None:
         """As `ResponseWriter.write`."""
         if self.wire.paused:
             await self.wire.writable()
+        if self._gathered is not None:
+            self._gathered.append(data)
+            return
         self.bytes_out += len(data)
+        self._last = data
         if not self.disconnected and (framed := self._framed(data, last=False)):
             self.wire.write(framed)
 
@@ -204,6 +238,8 @@ class Turn:
         """As `ResponseWriter.end`."""
         if self.wire.paused:
             await self.wire.writable()
+        if self._gathered is not None and self.early is not None:
+            data = self.early(self.status or 200, b"".join((*self._gathered, data)))
         self.bytes_out += len(data)
         self._finish(b"" if self.disconnected else self._framed(data, last=True))
 
@@ -215,6 +251,10 @@ class Turn:
         """As `ResponseWriter.answer`."""
         if self.wire.paused:
             await self.wire.writable()
+        if self.early is not None:
+            self.status = 200
+            await self.end(self.early(status, body))
+            return
         size = len(body)
         headers.append((b"content-length", b"%d" % size))
         head = self._head(status, headers)
@@ -280,13 +320,17 @@ class Turn:
             self.wake()
 
     def _fail(self) -> None:
-        if self.status is not None:
+        if self.status is not None or self.early is not None:
             self.wire.close()
             return
         length = b"%d" % len(_INTERNAL_ERROR)
         headers = [(b"content-type", b"text/plain"), (b"content-length", length), (b"connection", b"close")]
         head = self._head(500, headers)
         self._finish(head + self._framed(_INTERNAL_ERROR, last=True))
+
+
+def _is_stream(headers: Headers) -> bool:
+    return any(name == b"content-type" and value.startswith(_EVENTS) for name, value in headers)
 
 
 def id_headers(request_id: str, also: bytes | None = None) -> Headers:

@@ -3,6 +3,8 @@
 import asyncio
 from typing import Final
 
+from pointsman_apis.errors import SERVER_ERROR
+from pointsman_core.refusal import Refusal
 from pointsman_edge.sending.moving_on import MISSING, failure_of, names_model
 from pointsman_frontend.adapters.engine_connection import AnswerCutOff, EndpointFailed, EngineConnection
 from pointsman_frontend.adapters.http_turn import Headers
@@ -73,3 +75,17 @@ async def _body(engine: EngineConnection, within_s: float | None) -> bytes | Non
 def error_of(failure: EndpointFailed) -> KeptAnswer | None:
     """The engine's own error of a failed attempt, if it has one that a client can have."""
     return failure.answer if isinstance(failure, AnsweredError) else None
+
+
+def unanswered(last: EndpointFailed | None, tried: int) -> Refusal:
+    """The client's error where none of the endpoints tried has one of its own."""
+    engine, engines = ("The engine", "") if tried == 1 else ("", f"None of the {tried} engines tried")
+    if last is not None and (last.outcome == "timeout" or last.status == 504):
+        message = f"{engine} did not answer in time." if engine else f"{engines} answered in time."
+        return Refusal(504, message, type=SERVER_ERROR, code="engine_timeout")
+    if last is not None and last.status == 503:
+        message = f"{engine} could not take the request." if engine else f"{engines} could take the request."
+        pause_s = last.retry_after_s or 1.0
+        return Refusal(503, message, type=SERVER_ERROR, code="engine_unavailable", retry_after_s=pause_s)
+    message = f"{engine} could not be reached, or broke off." if engine else f"{engines} could be reached and answered."
+    return Refusal(502, message, type=SERVER_ERROR, code="engine_failed")

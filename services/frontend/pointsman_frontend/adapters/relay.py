@@ -2,16 +2,22 @@
 
 from typing import Final, Protocol
 
+from pointsman_apis.api import Api
+from pointsman_apis.stream_ends import missing_end
 from pointsman_apis.streams import WholeEvents
 from pointsman_apis.usage import UsageTail
+from pointsman_edge.sending.error_shape import shaped_events
 from pointsman_edge.sending.unasked_usage import Passing, Rewriting
+from pointsman_frontend.adapters.engine_connection import AnswerCutOff
 from pointsman_frontend.adapters.http_turn import Headers
+from pointsman_providers.reported_error import ProviderError
 
 WHOLE: Final = 2**20
 """An answer up to this many bytes that isn't a stream goes out in one piece, so that one that is cut off becomes an
 error with a status; a larger one passes as it arrives."""
 
 _ERROR: Final = 400
+_ERROR_MEMBER: Final = b'"error"'
 _EVENT_STREAM: Final = b"text/event-stream"
 
 
@@ -73,32 +79,61 @@ class ResponseWriter(Protocol):
 
 
 async def relay_stream(
-    engine: Answering, client: ResponseWriter, headers: Headers, usage: UsageTail, name: Rewriting | None
-) -> None:
-    """Pass events on as they arrive. Raises AnswerCutOff; what the client has then ends with a whole event."""
+    engine: Answering,
+    client: ResponseWriter,
+    headers: Headers,
+    usage: UsageTail,
+    name: Rewriting | None,
+    api: Api,
+    begun: bytes,
+) -> ProviderError | None:
+    """Pass events on as they arrive; `begun` was read. Returns the error that the stream ended with. Raises
+    AnswerCutOff; what the client has then ends with a whole event."""
     await client.start(engine.status, [*headers, (b"x-accel-buffering", b"no")])
     events = WholeEvents()
-    last = b""
-    while data := await engine.read():
+    error: ProviderError | None = None
+    last, data = b"", begun
+    while data:
         usage.feed(data)
         whole = events.feed(data)
+        if _ERROR_MEMBER in whole:
+            whole, error = shaped_events(api, whole, error)
         if engine.complete:
             # It leaves with the end of the answer.
             last = whole
             break
         if whole:
             await client.write(whole if name is None else name.put(whole))
+        try:
+            data = await engine.read()
+        except AnswerCutOff:
+            # An engine that breaks off behind its answer has answered.
+            if error is None and not missing_end(api, usage.end):
+                raise
+            events.rest()
+            break
     last += events.rest()
-    await client.end(last if name is None else name.put(last))
+    lacks = b"" if error is not None else missing_end(api, usage.end)
+    if lacks:
+        last = _whole_event(last) + lacks
+    last = last if name is None else name.put(last)
+    if lacks is None:
+        await client.write(_whole_event(last))
+        raise AnswerCutOff("the stream ended early")
+    await client.end(last)
+    return error
+
+
+def _whole_event(last: bytes) -> bytes:
+    """The last event, with the empty line that may be missing at the end of a stream."""
+    return last if not last or last.endswith((b"\n\n", b"\r\r", b"\n\r\n")) else last + b"\n\n"
 
 
 async def relay_document(
-    engine: Answering, client: ResponseWriter, headers: Headers, usage: UsageTail, name: Rewriting | None
+    engine: Answering, client: ResponseWriter, headers: Headers, usage: UsageTail, name: Rewriting | None, body: bytes
 ) -> None:
-    """Pass a body on. Raises AnswerCutOff; `client.started`: whether a part of it has left."""
-    body = await engine.read()
-    if not engine.complete:
-        body = await _gathered(engine, body)
+    """Pass a body on, of which `body` was read: all of it, or more than `WHOLE`. Raises AnswerCutOff;
+    `client.started`: whether a part of it has left."""
     usage.feed(body)
     if len(body) <= WHOLE:
         status = engine.status
@@ -113,8 +148,8 @@ async def relay_document(
         await _relay_renamed(engine, client, headers, usage, body, passing)
 
 
-async def _gathered(engine: Answering, begun: bytes) -> bytes:
-    """The body, as far as it goes out in one piece."""
+async def gathered(engine: Answering, begun: bytes) -> bytes:
+    """The body, as far as it goes out in one piece. Raises AnswerCutOff."""
     pieces = [begun]
     size = len(begun)
     while size <= WHOLE and (data := await engine.read()):
@@ -124,11 +159,11 @@ async def _gathered(engine: Answering, begun: bytes) -> bytes:
 
 
 async def relay_pieces(
-    engine: Answering, client: ResponseWriter, headers: Headers, usage: UsageTail, name: Rewriting | None
+    engine: Answering, client: ResponseWriter, headers: Headers, usage: UsageTail, begun: bytes
 ) -> None:
     """Pass a body on as it arrives and as it is. Raises AnswerCutOff."""
-    del name
-    await _relay_large(engine, client, headers, usage, await engine.read())
+    usage.feed(begun)
+    await _relay_large(engine, client, headers, usage, begun)
 
 
 async def _relay_large(

@@ -51,9 +51,19 @@ class EdgeSettings(Section):
     """How long connecting to an endpoint may take; then the next endpoint is tried."""
     stream_idle_timeout: PositiveDuration = 60.0
     """How long an answer may pause between two bytes; then it is cut off with an error."""
+    keep_alive: Duration = 15.0
+    """How long a stream may be silent until the client gets a comment (of Anthropic's API a `ping` event), so that no
+    proxy in between closes its connection; `off` sends none. Before the first event the stream's head leaves with the
+    first comment: a later error is then an event of it."""
     cors: Cors | None = None
     """Whether scripts of web pages may use the frontend; default: they may not. Behind Envoy, Envoy's CORS filter
     decides."""
     static_skips: tuple[str, ...] = ()
     """Preprocessing plugins, by instance name, that may be skipped while the edge picks an endpoint by itself. While
     `preprocessing` has any other plugin, the edge answers 503 instead."""
+
+    @field_validator("keep_alive", mode="before")
+    @classmethod
+    def _may_be_off(cls, value: object) -> object:
+        # YAML reads `off` as false.
+        return 0.0 if value is False or value == "off" else value

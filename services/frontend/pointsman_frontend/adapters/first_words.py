@@ -1,0 +1,81 @@
+"""Reads the beginning of an engine's answer before anything of it leaves: until it says something, another endpoint may
+take the request."""
+
+from collections.abc import Callable
+from typing import Final
+
+from pointsman_apis.api import Api
+from pointsman_apis.beginning import begins
+from pointsman_apis.streams import EventSplitter, lenient_document
+from pointsman_edge.sending.error_shape import refusal_of, unanswered
+from pointsman_edge.sending.moving_on import FAILED, failure_of
+from pointsman_frontend.adapters.engine_connection import AnswerCutOff, EndpointFailed
+from pointsman_frontend.adapters.kept_answer import AnsweredError, KeptAnswer
+from pointsman_frontend.adapters.relay import WHOLE, Answering, gathered
+from pointsman_providers.exchange import FIRST_BYTES, first_bytes, is_stream
+from pointsman_providers.reported_error import ProviderError, error_in
+
+MOST_HELD: Final = 65536
+"""Bytes that say nothing; a stream that has more of them passes as it is."""
+_JSON: Final = [(b"content-type", b"application/json")]
+
+
+async def first_events(engine: Answering, begun: bytes, api: Api, thinking: Callable[[], None]) -> bytes:
+    """The bytes of a stream up to its first event that says something. `begun`: those that were read. Raises
+    EndpointFailed for a stream that ends before, or with an error."""
+    splitter = EventSplitter()
+    held: list[bytes] = []
+    size = 0
+    data = begun or await _read(engine)
+    while data:
+        held.append(data)
+        size += len(data)
+        events = splitter.feed(data)
+        if engine.complete:
+            events += splitter.rest()
+        for event in events:
+            error = error_in(lenient_document(event.data)) if event.data else None
+            if error is not None:
+                raise _failed(api, error)
+            if begins(event):
+                return b"".join(held)
+        if size > MOST_HELD:
+            return b"".join(held)
+        thinking()
+        data = await _read(engine)
+    raise EndpointFailed(FAILED, "the stream ended before it said anything")
+
+
+async def whole_body(engine: Answering, begun: bytes, api: Api) -> bytes:
+    """A body, as far as it goes out in one piece. Raises EndpointFailed for an error in place of an answer, and
+    AnswerCutOff."""
+    body = begun if engine.complete else await gathered(engine, begun)
+    error = unanswered(api, body) if len(body) <= WHOLE else None
+    if error is not None:
+        raise _failed(api, error)
+    return body
+
+
+async def looked_at(engine: Answering, content_type: bytes, data: bytes) -> tuple[bytes, bool]:
+    """The first bytes of an answer, of which `data` was read, and whether it is a stream of events, whatever it is
+    labelled. Raises AnswerCutOff."""
+    while len(first_bytes(data)) < FIRST_BYTES and not engine.complete and (more := await engine.read()):
+        data += more
+    return data, is_stream(content_type.decode("latin-1"), data)
+
+
+async def _read(engine: Answering) -> bytes:
+    try:
+        return await engine.read()
+    except AnswerCutOff as cut:
+        if isinstance(cut.__cause__, EndpointFailed):
+            raise EndpointFailed(cut.__cause__.outcome, str(cut)) from None
+        raise EndpointFailed(FAILED, str(cut)) from None
+
+
+def _failed(api: Api, error: ProviderError) -> AnsweredError:
+    """The failure of an engine that sent an error with status 200. It is the client's answer if no other endpoint does
+    better."""
+    refusal = refusal_of(error)
+    outcome = failure_of(error.status) or FAILED
+    return AnsweredError(outcome, error.status, KeptAnswer(refusal.status, [*_JSON], api.error(refusal)))

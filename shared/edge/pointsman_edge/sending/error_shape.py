@@ -1,0 +1,112 @@
+"""The errors of engines, in the shape of the API that the client used.
+
+vLLM and SGLang answer `/v1/messages` with OpenAI's errors, FastAPI writes `detail`, proxies write HTML: the client of
+an API raises its typed error for the API's own shape alone.
+"""
+
+from typing import Final, cast
+
+from pointsman_apis.api import Api
+from pointsman_apis.errors import anthropic_error
+from pointsman_apis.streams import EventSplitter, lenient_document
+from pointsman_core import lenient_json
+from pointsman_core.refusal import Refusal
+from pointsman_edge.sending.unasked_usage import Passing, Rewriting
+from pointsman_providers.reported_error import ProviderError, error_in, read_error
+
+_FIRST_BYTES: Final = 256
+"""An error that came with status 200 begins with its members."""
+_ERROR: Final = b'"error"'
+_MEMBERS: Final = {
+    "chat.completions": b'"choices"',
+    "completions": b'"choices"',
+    "embeddings": b'"data"',
+    "responses": b'"output"',
+    "messages": b'"content"',
+}
+"""The member that every answer of an API has."""
+
+
+class ErrorShape:
+    """Puts one error document into the API's shape; one that has it stays byte for byte, but for the changes of
+    `then`."""
+
+    __slots__ = ("_api", "_status", "_then")
+
+    def __init__(self, status: int, api: Api, then: Rewriting | None) -> None:
+        self._status = status
+        self._api = api
+        self._then = then
+
+    def put(self, data: bytes) -> bytes:
+        """As `Rewriting.put`: the document is an error."""
+        return self.put_in_error(data)
+
+    def put_in_error(self, data: bytes) -> bytes:
+        """As `Rewriting.put_in_error`."""
+        data = shaped(self._api, self._status, data)
+        return data if self._then is None else self._then.put_in_error(data)
+
+    def in_pieces(self) -> Passing | None:
+        """As `Rewriting.in_pieces`: a document this large stays as it is."""
+        return None if self._then is None else self._then.in_pieces()
+
+
+def shaped(api: Api, status: int, data: bytes) -> bytes:
+    """The body of an error with this status, in the API's shape."""
+    try:
+        value, _ = lenient_json.read(data)
+    except ValueError:
+        value = None
+    return data if _has_shape(api, value) else api.error(refusal_of(read_error(value, status)))
+
+
+def shaped_events(api: Api, data: bytes, error: ProviderError | None = None) -> tuple[bytes, ProviderError | None]:
+    """Whole events of a stream, errors among them in the API's shape, and the last error; `error` without one."""
+    splitter = EventSplitter()
+    out: list[bytes] = []
+    for event in (*splitter.feed(data), *splitter.rest()):
+        document = lenient_document(event.data)
+        found = None if document is None or _passes(document) else error_in(document)
+        error = found or error
+        keeps = found is None or _has_shape(api, document)
+        out.append(event.raw if keeps or found is None else api.error_event(refusal_of(found)))
+    return b"".join(out), error
+
+
+def _passes(document: dict[str, object]) -> bool:
+    """Whether an event is an answer with an error of its own kind inside, e.g. a response that failed."""
+    return "response" in document
+
+
+def unanswered(api: Api, body: bytes) -> ProviderError | None:
+    """The error that a whole answer with status 200 is; None for an answer."""
+    member = _MEMBERS.get(api.name)
+    # A search in the bytes is all that an answer costs.
+    if (member is None or member in body) and _ERROR not in body[:_FIRST_BYTES]:
+        return None
+    try:
+        value, _ = lenient_json.read(body)
+    except ValueError:
+        value = None
+    error = error_in(value)
+    if error is not None or member is None or not isinstance(value, dict):
+        return error
+    # The member's name may be spelt with escapes; and engines have members of their own.
+    document = cast("dict[str, object]", value)
+    error = None if member[1:-1].decode() in document else read_error(document)
+    return error if error is not None and error.message else None
+
+
+def refusal_of(error: ProviderError) -> Refusal:
+    """The client's error for an engine's error."""
+    message = error.message or f"The engine answered with an error ({error.kind or error.status})."
+    return Refusal(error.status, message, type=error.type, code=error.kind, param=error.param, more=error.more)
+
+
+def _has_shape(api: Api, value: object) -> bool:
+    document = cast("dict[str, object]", value) if isinstance(value, dict) else {}
+    error = document.get("error")
+    if not isinstance(error, dict) or not isinstance(cast("dict[str, object]", error).get("message"), str):
+        return False
+    return api.error is not anthropic_error or document.get("type") == "error"
