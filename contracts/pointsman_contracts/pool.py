@@ -67,8 +67,9 @@ class PoolSnapshot(Message):
     at_ms: int
     workers: tuple[WorkerView, ...] = ()
     saturation: float = 0.0
-    """Mean over serving workers of max(waiting/5, kv_usage/0.8); 1.0 or more is saturated; 1.0 with no worker
-    (the utilization detector of llm-d-router 0.10)."""
+    """Mean over serving workers of max(waiting/5, kv_usage/0.8), each at most 1; beyond 1, the least of these values.
+    So 1.0 or more only when each worker is full; also 1.0 with no worker. Workers with an unknown load don't count, nor
+    do those that get trial requests only."""
     models: tuple[str, ...] = ()
     """Models and adapters that at least one serving worker serves; while none serves, those of workers that aren't
     ready or are silent."""

@@ -1,5 +1,4 @@
-"""`pointsman replay` on the golden logs of the repository, one of each format: each has every kind of input in two
-segments."""
+"""`pointsman replay` on the golden log of the repository: it has every kind of input in two segments."""
 
 import json
 import os
@@ -19,10 +18,10 @@ GOLDEN = Path(__file__).resolve().parents[1] / "golden"
 OTHER = "{scorers: [{use: queue}, {use: kv-utilization}], picker: max-score}"
 
 
-@pytest.fixture(params=["flight-1", "flight-2", "flight"])
-def log(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A working folder with a golden log in `flight`: of an earlier format, or of the present one."""
-    shutil.copytree(GOLDEN / str(request.param), tmp_path / "flight")
+@pytest.fixture
+def log(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A working folder with the golden log in `flight`."""
+    shutil.copytree(GOLDEN / "flight", tmp_path / "flight")
     monkeypatch.chdir(tmp_path)
     return tmp_path / "flight" / "llama"
 

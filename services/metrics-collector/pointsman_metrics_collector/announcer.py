@@ -7,9 +7,11 @@ from prometheus_client import CollectorRegistry
 
 from pointsman_contracts.message import Message
 from pointsman_contracts.pool import PoolDiscovery, WorkerView
+from pointsman_contracts.verdicts import WorkerJudged
 from pointsman_contracts.worker import WorkerJoined, WorkerLeft, WorkerSilent
 from pointsman_metrics_collector.domain.models import ModelWindow
 from pointsman_metrics_collector.domain.snapshot import snapshot
+from pointsman_metrics_collector.domain.verdicts import Judged
 from pointsman_metrics_collector.domain.workers import Change, Joined, Left, Silent
 from pointsman_runtime.bus.bus import Bus
 from pointsman_runtime.bus.errors import BusError
@@ -100,6 +102,25 @@ class MessageNumbers:
                     boot_id=boot_id,
                     state=change.state,
                 )
+        self._publish(event, pool)
+
+    def judged(self, judged: Judged) -> None:
+        """Publish and log a changed verdict."""
+        pool, verdict = judged
+        told = _log.warning if verdict.verdict else _log.info
+        told(
+            "worker_judged", pool=pool, worker=verdict.worker, verdict=verdict.verdict or "well", reason=verdict.reason
+        )
+        event = WorkerJudged(
+            source=self._source,
+            sequence=self._next("WorkerJudged", pool),
+            at_ms=_unix_ms(),
+            pool=pool,
+            worker=verdict.worker,
+            boot_id=verdict.boot_id,
+            verdict=verdict.verdict,
+            reason=verdict.reason,
+        )
         self._publish(event, pool)
 
     def _publish(self, message: Message, *route: str) -> None:

@@ -8,6 +8,7 @@ from pointsman_contracts.ends import AnyAttempt, AnyEnd
 from pointsman_contracts.pool import WorkerView
 from pointsman_contracts.subjects import token
 from pointsman_contracts.timing import SNAPSHOT_GAP_S, TIMES
+from pointsman_contracts.verdicts import WorkerVerdicts
 from pointsman_contracts.worker import WorkerAnnouncement, WorkerLoad, WorkerRegistration
 from pointsman_engines.pace import ReportPace
 from pointsman_metrics_collector.announcer import MessageNumbers
@@ -15,6 +16,7 @@ from pointsman_metrics_collector.domain.engines import Key, ScrapedEngine, liste
 from pointsman_metrics_collector.domain.finding import EngineSource
 from pointsman_metrics_collector.domain.models import OTHER, ModelNames, ModelWindow
 from pointsman_metrics_collector.domain.ownership import owner
+from pointsman_metrics_collector.domain.verdicts import Judged, VerdictTable
 from pointsman_metrics_collector.domain.workers import Change, WorkerTable
 from pointsman_runtime.bus.bus import Bus
 from pointsman_runtime.jetstream.listening import ListeningClock
@@ -56,6 +58,7 @@ class Handlers:
         self._clock = clock
         self._listening = ListeningClock()
         self._table = WorkerTable()
+        self._verdicts = VerdictTable()
         self._configured: tuple[str, ...] = ()
         self._found: tuple[str, ...] = ()
         """Pools whose endpoints the cluster or a file names."""
@@ -92,7 +95,7 @@ class Handlers:
         """Every pool that is configured or has a worker, with its workers."""
         at = self._listening.time(self._clock())
         for pool in self._pool_names():
-            yield pool, self._table.views(pool, at)
+            yield pool, self._verdicts.judged(pool, self._table.views(pool, at))
 
     def configured(self, revision: Revision[None]) -> None:
         """A configuration was applied."""
@@ -159,6 +162,18 @@ class Handlers:
         if joined is not None:
             self._changed(joined)
 
+    def judged(self, verdicts: WorkerVerdicts) -> None:
+        """A scheduler's verdicts on the workers of a pool."""
+        self._note(self._verdicts.heard(verdicts, self._listening.time(self._clock())))
+
+    def _note(self, changes: list[Judged]) -> None:
+        for judged in changes:
+            pace = self._paces.get(judged.pool)
+            if pace is not None:
+                pace.changed(urgent=True)
+            if self._owns(judged.pool, judged.verdict.worker):
+                self._announcer.judged(judged)
+
     def completed(self, completed: AnyEnd) -> None:
         """A request ended."""
         names = self._names
@@ -199,6 +214,7 @@ class Handlers:
         now = self._clock()
         self._listening.tick(now, listening=self._bus.connected)
         at = self._listening.time(now)
+        self._note(self._verdicts.tick(at))
         for silent in self._table.tick(at):
             if self._complete:
                 self._changed(silent)
@@ -222,7 +238,7 @@ class Handlers:
                 continue
             pace.told(now)
             finding = self.findings.get(pool)
-            views = self._table.views(pool, at)
+            views = self._verdicts.judged(pool, self._table.views(pool, at))
             unreached = self._table.unreached(pool, at)
             self._announcer.pool(pool, views, unreached, None if finding is None else finding.told)
         for gone in self._paces.keys() - set(names):
@@ -240,11 +256,11 @@ class Handlers:
     def _changed(self, change: Change) -> None:
         registration = change.registration
         self.changes[registration.pool, type(change).__name__.lower()] += 1
-        if (
-            owner(registration.pool, registration.worker, self.collectors(registration.pool))
-            == self._bus.process.instance
-        ):
+        if self._owns(registration.pool, registration.worker):
             self._announcer.worker(change)
+
+    def _owns(self, pool: str, worker: str) -> bool:
+        return owner(pool, worker, self.collectors(pool)) == self._bus.process.instance
 
     def _pool_names(self) -> list[str]:
         return list(dict.fromkeys((*self._configured, *self._table.pools())))

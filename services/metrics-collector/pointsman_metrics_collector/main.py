@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 from pointsman_contracts.ends import EndOfRequest, read_end
 from pointsman_contracts.response import ResponseCompleted
 from pointsman_contracts.subjects import ANY
+from pointsman_contracts.verdicts import WorkerVerdicts
 from pointsman_contracts.worker import WorkerLoad
 from pointsman_engines.client import engine_session
 from pointsman_engines.engine_metrics import EngineMetrics
@@ -59,6 +60,7 @@ def build(service: Service[MetricsCollectorSettings]) -> None:
         handlers.tick()
 
     service.bus.listen(WorkerLoad, load, ANY, ANY, keep="latest")
+    service.bus.listen(WorkerVerdicts, handlers.judged, ANY)
     service.every(TICK_S, tick)
 
     session = engine_session()

@@ -18,12 +18,22 @@ def view(worker: str = "w", **changes: object) -> WorkerView:
         ([view(waiting=5)], 1.0),
         ([view(kv_usage=0.4)], 0.5),
         ([view(waiting=1, kv_usage=0.8)], 1.0),
-        ([view(waiting=10), view()], 1.0),
+        ([view(waiting=10), view()], 0.5),
+        ([view(waiting=10**9), view(kv_usage=0.4), view()], 0.5),
+        ([view(waiting=10), view(waiting=20)], 2.0),
+        ([view(waiting=10), view(opaque=True)], 2.0),
+        ([view(opaque=True)], 0.0),
+        ([view(waiting=10), view(verdict="ejected")], 2.0),
+        ([view(waiting=10), view(verdict="lacking")], 0.5),
+        ([view(verdict="suspect", waiting=2)], 0.4),
+        ([view(state="not_ready", waiting=2), view(state="unreachable")], 0.4),
         ([view(waiting=5), view(state="draining"), view(state="unreachable", waiting=50)], 1.0),
-        ([view(state="silent"), view(state="draining")], 1.0),
+        ([view(state="silent", waiting=9), view(state="draining")], 0.0),
     ],
 )
-def test_saturation_is_the_mean_over_serving_workers(workers: list[WorkerView], expected: float) -> None:
+def test_a_pool_is_saturated_only_when_each_worker_that_gets_requests_is(
+    workers: list[WorkerView], expected: float
+) -> None:
     assert saturation(workers) == pytest.approx(expected)
 
 

@@ -10,11 +10,15 @@ from pointsman_contracts.response import AttemptFailed, ResponseStarted
 from pointsman_contracts.worker import WorkerLoad, WorkerRegistration
 from pointsman_runtime.service.configuration import Revision
 from pointsman_scheduler.domain.late_binding import PeerRequest
+from pointsman_scheduler.domain.ledger import Disproved
 from pointsman_scheduler.domain.policy import Policy
 from pointsman_scheduler.domain.pools import Pools
 from pointsman_scheduler.gate import Gate
 from pointsman_scheduler.metrics import SchedulerMetrics
 from pointsman_scheduler.replica import Replica
+
+_CLIENT_ERROR: Final = 400
+"""From this status on an answer shows nothing about its engine."""
 
 
 class Handlers:
@@ -74,9 +78,18 @@ class Handlers:
         usage = event.usage
         tokens = usage.completion_tokens if usage is not None else None
         ok, now = event.outcome == "ok", self._clock()
+        ending, disproved = "", ()
+        if not ok:
+            ending = event.outcome if event.outcome == "cut_off" else ""
+        elif event.status >= _CLIENT_ERROR:
+            ending = "client_error"
+        elif len(event.attempts) > 1:
+            disproved = _disproved(event)
         named = self._pools.get(event.pool)
         for pool in self._pools if named is None else (named,):
-            pool.books.completed(request, now, ok, tokens, event.duration_ms, event.worker, event.at_ms)
+            pool.books.completed(
+                request, now, ok, tokens, event.duration_ms, event.worker, event.at_ms, ending, disproved
+            )
             self._gate.stirred(pool)
 
     def reserved(self, message: AnyReservations) -> None:
@@ -101,6 +114,14 @@ class Handlers:
         """A revision came into force; earlier ones still decide for requests that started with them."""
         self._pools.use(revision.compiled, {name: pool.block_tokens for name, pool in revision.config.pools.items()})
         self._gate.configured({name: policy.flow_control for name, policy in revision.compiled.items()})
+
+
+def _disproved(event: AnyEnd) -> tuple[Disproved, ...]:
+    """The attempts that refused a request as the client's fault, and that a later one answered."""
+    refused = [each for each in event.attempts if each.outcome in ("denied", "missing") and each.worker != event.worker]
+    target = event.target
+    name = "" if target is None else target.lora or target.model
+    return tuple([(each.worker, each.outcome, name) for each in refused])
 
 
 def _peer_request(unbound: AnyUnbound, now_ms: float) -> PeerRequest:

@@ -29,6 +29,7 @@ from pointsman_scheduler.gate import Gate
 from pointsman_scheduler.handlers import Handlers
 from pointsman_scheduler.kv_listener import KvListener
 from pointsman_scheduler.metrics import SchedulerMetrics
+from pointsman_scheduler.outlier_actions import RequestMover, VerdictPublisher
 from pointsman_scheduler.plugins import registries
 from pointsman_scheduler.reconciler import Reconciler
 from pointsman_scheduler.replica import Replica
@@ -57,7 +58,10 @@ def build(service: Service[SchedulerSettings]) -> None:
     binding = Binding(pools, chooser.decide, announcer)
     gate = Gate(service.heartbeat, pools, metrics, binding)
     handlers = Handlers(pools, gate, replica, metrics)
-    reconciler = Reconciler(service.bus, service.heartbeat, pools, gate, announcer, metrics)
+    mover = RequestMover(service.bus, metrics)
+    reconciler = Reconciler(
+        service.bus, service.heartbeat, pools, gate, announcer, metrics, VerdictPublisher(service.bus), mover
+    )
     views = FleetViews(
         service.process.instance, pools, lambda pool: configuration.current.compiled.get(pool), gate.figures
     )
@@ -104,6 +108,7 @@ def build(service: Service[SchedulerSettings]) -> None:
     service.on_start(list_workers)
     service.on_start(replica.join)
     service.on_stop(replica.close)
+    service.on_stop(mover.close)
     service.on_stop(gate.close)
     service.on_stop(flight.close)
     service.background("reconciler", reconciler.run)

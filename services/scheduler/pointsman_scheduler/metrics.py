@@ -26,6 +26,7 @@ class PoolMetrics:
         self.took: Final = parent.seconds.labels(pool).observe
         self.ignored: Final = parent.ignored.labels(pool).inc
         self.released: Final = parent.released.labels(pool).inc
+        self.moved: Final = parent.moved.labels(pool).inc
         self.parked: Final = parent.parked.labels(pool).inc
         self.queued: Final = parent.queued_seconds.labels(pool).observe
         self._bound: Final = parent.bound
@@ -74,6 +75,12 @@ class SchedulerMetrics:
         self.released: Final = Counter(
             "pointsman_scheduler_reservations_reconciled",
             "Reservations released because their edge no longer knew them or was gone",
+            ["pool"],
+            registry=registry,
+        )
+        self.moved: Final = Counter(
+            "pointsman_scheduler_moved",
+            "Requests that edges moved off a worker that didn't answer, as this scheduler asked",
             ["pool"],
             registry=registry,
         )
@@ -155,7 +162,7 @@ class _Pools(Collector):
             open_requests.add_metric([pool.pool], len(pool.books))
             states: dict[str, int] = {}
             for worker in pool.fleet.workers:
-                state = "demoted" if worker.standing.demoted else worker.state
+                state = "ejected" if worker.standing.ejected else worker.state
                 states[state] = states.get(state, 0) + 1
             for state, count in states.items():
                 workers.add_metric([pool.pool, state], count)

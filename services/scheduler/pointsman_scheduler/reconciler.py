@@ -1,4 +1,5 @@
-"""Corrects the books when messages got lost: asks edges about doubtful requests, and drops those of dead edges."""
+"""Corrects the books when messages got lost: asks edges about doubtful requests, and drops those of dead edges. Once a
+second it also has pools look for requests that wait too long."""
 
 import asyncio
 import time
@@ -19,6 +20,7 @@ from pointsman_scheduler.domain.pool import PoolScheduler
 from pointsman_scheduler.domain.pools import Pools
 from pointsman_scheduler.gate import Gate
 from pointsman_scheduler.metrics import SchedulerMetrics
+from pointsman_scheduler.outlier_actions import RequestMover, VerdictPublisher
 
 TURN_S: Final = 1.0
 EDGE_GONE_AFTER_S: Final = 10.0
@@ -42,8 +44,12 @@ class Reconciler:
         gate: Gate,
         announcer: DecisionPublisher,
         metrics: SchedulerMetrics,
+        verdicts: VerdictPublisher,
+        mover: RequestMover,
     ) -> None:
         self._bus: Final = bus
+        self._verdicts: Final = verdicts
+        self._mover: Final = mover
         self._heartbeat: Final = heartbeat
         self._pools: Final = pools
         self._gate: Final = gate
@@ -59,7 +65,11 @@ class Reconciler:
             now = time.monotonic()
             for pool in self._pools:
                 for _ in range(SWEEPS):
-                    if not pool.sweep(now):
+                    more = pool.sweep(now)
+                    if pool.overdue and self._bus.connected:
+                        self._mover.move(pool.pool, pool.overdue, self._looks_after)
+                        self._gate.changed(pool)
+                    if not more:
                         break
                     await asyncio.sleep(0)
             if not self._bus.connected:
@@ -67,6 +77,7 @@ class Reconciler:
                 continue
             self._write_off_dead_edges(now)
             for pool in self._pools:
+                self._verdicts.publish(pool, now)
                 for edge, request_ids in pool.books.doubtful(now, self._looks_after).items():
                     await self._ask(pool, edge, tuple(request_ids))
 

@@ -136,6 +136,8 @@ def reason(outcome: Scheduled) -> str:
     if run.scores is None:
         return f"{first} was picked without scores"
     row = chosen[0]
+    if outcome.trial:
+        return f"{first} gets this request as a trial: {outcome.trial}"
     *scores, total = map(itemgetter(row if run.candidates.rows is None else _index(run, row)), run.scores)
     words = f"{first} scored {_sum(tuple(run.weights.items())) % (total, *scores)}"
     if row in outcome.sight.opaque:

@@ -41,7 +41,7 @@ def test_when_all_are_silent_all_are_candidates_and_the_decision_says_that_it_is
     bench.now += 2.0
     outcome = bench.decide()
     assert outcome.selection.primary.candidates.size == 2
-    assert outcome.reasons[0] == "no worker is known to be healthy"
+    assert outcome.reasons[0] == "no worker was heard lately: all get requests"
     assert "2000 ms old" in outcome.reasons[1]
 
 
@@ -53,14 +53,37 @@ def test_silent_workers_do_not_come_back_for_draining_ones() -> None:
     assert bench.survivors() == {"b"}
 
 
-@pytest.mark.requirement("S2-7")
-def test_when_all_are_unreachable_the_request_gets_a_503_with_retry_after() -> None:
+@pytest.mark.parametrize(
+    ("states", "expected", "why"),
+    [
+        (("serving", "not_ready"), {"a"}, None),
+        (("serving", "unreachable"), {"a"}, None),
+        (("not_ready", "not_ready"), {"a", "b"}, "no worker is ready: all get requests"),
+        (("unreachable", "unreachable"), {"a", "b"}, "no worker can be reached by its agent: all get requests"),
+        (("unreachable", "not_ready"), {"b"}, "no worker is ready: all get requests"),
+        (("draining", "unreachable"), {"b"}, "no worker can be reached by its agent: all get requests"),
+        (("asleep", "not_ready"), {"b"}, "no worker is ready: all get requests"),
+    ],
+)
+def test_a_signal_that_is_bad_for_all_is_not_believed_and_the_decision_says_so(
+    states: tuple[str, str], expected: set[str], why: str | None
+) -> None:
     bench = Bench(only("healthy"))
     bench.join("a", "b")
-    bench.hear("a", state="unreachable", reason="connection refused")
-    bench.hear("b", state="unreachable", reason="connection refused")
+    for name, state in zip("ab", states, strict=True):
+        bench.hear(name, state=state)
+    assert bench.survivors() == expected
+    assert bench.decide().reasons == ([] if why is None else [why])
+
+
+@pytest.mark.requirement("S2-7")
+def test_when_all_are_draining_or_asleep_the_request_gets_a_503_with_retry_after() -> None:
+    bench = Bench(only("healthy"))
+    bench.join("a", "b")
+    bench.hear("a", state="draining")
+    bench.hear("b", state="asleep")
     refusal = bench.refused().refusal
-    assert refusal.message.endswith("healthy left no candidate (unreachable: connection refused, 2 times).")
+    assert refusal.message.endswith("healthy left no candidate (draining; asleep).")
     assert (refusal.status, refusal.dropped_reason) == (503, "rejected-no-endpoints")
     assert refusal.retry_after_s is not None
 

@@ -255,7 +255,7 @@ async def test_a_refused_connection_takes_the_worker_out_until_it_is_tried_again
 
     event = await eventually(left_out)
     assert event is not None
-    assert event.runs[0].candidates.filtered[dead].startswith("healthy: demoted")
+    assert event.runs[0].candidates.filtered[dead].startswith("healthy: ejected: it refused a connection")
 
 
 @pytest.mark.parametrize("pool", ["llama", "-"], ids=["told by its pool", "by an edge that never learnt the pool"])

@@ -25,6 +25,7 @@ from pointsman_scheduler.domain.pool import PoolScheduler
 from pointsman_scheduler.domain.pools import Pools
 from pointsman_scheduler.gate import Gate
 from pointsman_scheduler.metrics import SchedulerMetrics
+from pointsman_scheduler.outlier_actions import RequestMover, VerdictPublisher
 from pointsman_scheduler.reconciler import Reconciler
 from pointsman_testing import eventually
 from pointsman_testing.memory_nats import MemoryNats
@@ -49,7 +50,16 @@ class Surroundings:
         metrics = SchedulerMetrics(self.registry, lambda: self.pools)
         announcer = DecisionPublisher(self.scheduler.bus, self.scheduler.heartbeat, self.pools, metrics)
         gate = Gate(self.scheduler.heartbeat, self.pools, metrics, Binding(self.pools, undecided, announcer))
-        self.reconciler = Reconciler(self.scheduler.bus, self.scheduler.heartbeat, self.pools, gate, announcer, metrics)
+        self.reconciler = Reconciler(
+            self.scheduler.bus,
+            self.scheduler.heartbeat,
+            self.pools,
+            gate,
+            announcer,
+            metrics,
+            VerdictPublisher(self.scheduler.bus),
+            RequestMover(self.scheduler.bus, metrics),
+        )
 
     @property
     def pool(self) -> PoolScheduler:

@@ -73,6 +73,53 @@ def test_utilization_is_the_mean_of_the_fuller_of_queue_and_cache(pool: Pool) ->
     assert pool.saturation("utilization") == pytest.approx((1.0 + 0.5) / 2)
 
 
+@pytest.mark.parametrize("count", [2, 3, FEW + 1])
+@pytest.mark.parametrize("lie", [{"waiting": 10**9}, {"waiting": 12}, {"kv_usage": 1.0, "waiting": 300}])
+def test_a_pool_with_one_idle_engine_is_not_saturated_whatever_the_others_report(
+    count: int, lie: dict[str, float]
+) -> None:
+    pool = Pool()
+    for number in range(count):
+        pool.join(f"w{number}")
+        pool.hear(f"w{number}", 99.9, **(lie if number else {}))
+    assert pool.saturation("utilization") == pytest.approx((count - 1) / count)
+    for _ in range(101):
+        pool.send("w1", 1, 100.0)
+    assert pool.saturation("concurrency") == pytest.approx(1 / count)
+
+
+@given(st.lists(st.integers(0, 30), min_size=1, max_size=6))
+def test_a_pool_is_saturated_only_when_each_engine_is(queues: list[int]) -> None:
+    pool = Pool()
+    for number, waiting in enumerate(queues):
+        pool.join(f"w{number}")
+        pool.hear(f"w{number}", 99.9, waiting=waiting)
+    saturation = pool.saturation("utilization")
+    assert (saturation >= 1.0) == (min(queues) >= 5)
+    assert saturation >= 1.0 or saturation == pytest.approx(sum(min(1.0, each / 5) for each in queues) / len(queues))
+
+
+@pytest.mark.parametrize("detector", ["utilization", "concurrency"])
+def test_an_ejected_engine_is_no_room(pool: Pool, detector: str) -> None:
+    pool.hear("b", 99.9, waiting=7)
+    pool.send("b", 100, 100.0)
+    assert pool.saturation(detector) < 1.0
+    idle = pool.fleet.find("a")
+    assert idle is not None
+    idle.standing.eject("it fails", 100.0)
+    pool.fleet.judge(idle)
+    assert pool.saturation(detector) >= 1.0
+    assert pool.saturation(detector, at=101.0) >= 1.0, "a trial of it is due"
+
+
+def test_an_engine_whose_load_is_unknown_does_not_count(pool: Pool) -> None:
+    pool.hear("a", 99.9, load_unknown="its page is late")
+    pool.hear("b", 99.9, waiting=7)
+    assert pool.saturation("utilization") >= 1.0
+    pool.hear("a", 99.95)
+    assert pool.saturation("utilization") < 1.0
+
+
 def test_a_worker_that_fell_silent_says_nothing_about_saturation(pool: Pool) -> None:
     pool.hear("a", 98.0, waiting=50)
     pool.hear("b", 99.9, waiting=1)
@@ -109,7 +156,7 @@ def test_short_prompts_that_share_one_pass_fill_no_queue(pool: Pool) -> None:
     pool.send("a", 256, 100.0, uncached=32)
     assert pool.saturation("utilization") == 0.0
     pool.send("a", 256, 100.0, uncached=32)
-    assert pool.saturation("utilization") == pytest.approx((256 / 5 + 0.0) / 2)
+    assert pool.saturation("utilization") == pytest.approx((1.0 + 0.0) / 2)
 
 
 def test_a_pool_is_as_full_as_its_fuller_stage() -> None:

@@ -121,6 +121,11 @@ class DelayEstimator:
         shadow.end(request, now, output_tokens)
         self._changed.add(shadow)
 
+    def speed_of(self, life: int) -> float:
+        """As `speeds`, for one worker by its life; 1 for an unknown one."""
+        shadow = self._shadows.get(life)
+        return 1.0 if shadow is None else shadow.speed
+
     @property
     def speeds(self) -> list[float]:
         """For each worker, the duration of its passes divided by the pool's."""

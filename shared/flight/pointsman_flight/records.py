@@ -69,6 +69,8 @@ class LoadReported(Record, frozen=True, tag=6):
     max_loras: int
     counted: bool
     """Whether the scheduler knew this worker in this life."""
+    load_unknown: str = ""
+    worked_tokens: int | None = None
 
 
 class Swept(Record, frozen=True, tag=7):
@@ -269,6 +271,11 @@ class RequestCompleted(Record, frozen=True, tag=12):
     duration_ms: float | None
     worker: str | None
     told_ms: int
+    ending: str = ""
+    """`cut_off` when the engine broke the answer off, `client_error` for an answer that shows nothing about it."""
+    disproved: tuple[tuple[str, str, str], ...] = ()
+    """Attempts that refused the request as the client's fault before another engine answered it: engine, outcome, and
+    the name of the model or adapter."""
 
 
 class PeerChanged(Record, frozen=True, tag=13):

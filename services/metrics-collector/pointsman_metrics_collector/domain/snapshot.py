@@ -9,14 +9,24 @@ QUEUE_THRESHOLD: Final = 5
 KV_THRESHOLD: Final = 0.8
 """A worker is saturated with 5 requests waiting, or with 80 % of its KV cache in use (the utilization detector of
 llm-d-router 0.10)."""
+_TRIALS_ONLY: Final = ("ejected", "suspect")
 
 
 def saturation(workers: Sequence[WorkerView]) -> float:
-    """Mean over serving workers of how close each is to its thresholds; 1.0 with none."""
-    serving = [worker for worker in workers if worker.state == "serving"]
-    if not serving:
+    """How close the workers that get requests are to their thresholds: 1.0 or more only when each of them is full, and
+    when there is none. Those that report no load don't count; a pool of those isn't saturated.
+
+    It is the mean, where no worker counts for more than 1, so that one with a long queue doesn't stand for idle ones.
+    When all are full, it is that of the least full one."""
+    used = _taking_requests(workers)
+    if not used:
         return 1.0
-    return sum(max(w.waiting / QUEUE_THRESHOLD, w.kv_usage / KV_THRESHOLD) for w in serving) / len(serving)
+    well = [each for each in used if each.verdict not in _TRIALS_ONLY] or used
+    known = [each for each in well if not each.opaque and each.state != "silent"]
+    values = [max(each.waiting / QUEUE_THRESHOLD, each.kv_usage / KV_THRESHOLD) for each in known]
+    if not values:
+        return 0.0
+    return max(min(values), sum(min(value, 1.0) for value in values) / len(values))
 
 
 def _taking_requests(workers: Sequence[WorkerView]) -> list[WorkerView]:

@@ -1,5 +1,5 @@
 """The books of a pool: which request is on which worker, one entry for each request and leg, from every scheduler; and
-the state that follows them: prefix entries, workers' failures, plugins that learn.
+the state that follows them: prefix entries, workers' standing, plugins that learn.
 
 Every operation may be repeated, come late, or come for a request that is unknown or long over, and leaves the books
 right. What ended is remembered for a while, because a peer's reservation may arrive after the edge's report that the
@@ -7,7 +7,7 @@ request is over: they travel on different subjects.
 """
 
 from collections import OrderedDict
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from operator import attrgetter
 from typing import Final, NamedTuple
 
@@ -22,6 +22,7 @@ from pointsman_plugins.scheduling.fleet import Fleet
 from pointsman_plugins.scheduling.points import ResponseObserver
 from pointsman_plugins.scheduling.request import RequestKey
 from pointsman_plugins.scheduling.worker import NEVER, Hold, Worker
+from pointsman_scheduler.domain.outlier_detection import OutlierDetection
 from pointsman_scheduler.domain.prefix_index import PrefixIndex
 
 REMEMBER_ENDED_S: Final = 10.0
@@ -40,6 +41,11 @@ _RESERVED: Final = attrgetter(
 """Of a change, in the order of the last fields that `Hold` has of its caller."""
 
 
+Disproved = tuple[str, str, str]
+"""An attempt that refused a request as the client's fault, which a peer then answered: worker, outcome, and the name of
+the model or adapter."""
+
+
 class _End(NamedTuple):
     at: float
     """Monotonic."""
@@ -54,6 +60,7 @@ class Ledger:
         self._fleet: Final = fleet
         self._settle: Final = fleet.settle
         self._index: Final = index
+        self.outliers: Final = OutlierDetection(fleet)
         self._holds: dict[RequestKey, tuple[Hold, ...]] = {}
         # A plain dictionary walks past all removed keys to find its first.
         self._ended: OrderedDict[RequestKey, _End] = OrderedDict()
@@ -115,9 +122,7 @@ class Ledger:
         if blocks is None:
             blocks = np.frombuffer(hold.blocks, dtype="<u8")
         self._index.write(worker.life, blocks, now, hold.key, hold.blocks_precise and worker.tells, matched)
-        if worker.standing.demoted:
-            worker.standing.tried(now)
-            self._fleet.judge(worker)
+        self.outliers.put(hold, now)
         for notify in self._on_chosen:
             notify(hold, now)
 
@@ -130,11 +135,9 @@ class Ledger:
             return
         if not hold.confirmed:
             self.confirm(hold, now)
+            self.outliers.started(hold, now)
             for notify in self._on_started:
                 notify(hold, now, ttft_ms)
-        if hold.worker.standing.failures:
-            hold.worker.standing.answered()
-            self._fleet.judge(hold.worker)
 
     def confirm(self, hold: Hold, now: float) -> None:
         """The answer began."""
@@ -156,14 +159,15 @@ class Ledger:
     def failed(self, event: AttemptFailed, now: float) -> None:
         """An attempt to reach a worker failed; the edge retries at `next_worker`."""
         worker = self._fleet.find(event.worker)
-        if worker is not None and event.boot_id in ("", worker.registration.boot_id):
-            worker.standing.failed(event.outcome, event.status, now)
-            self._fleet.judge(worker)
         hold = self.of((event.source, event.request_id))
-        if hold is not None and hold.worker.name == event.worker:
+        if hold is not None and hold.worker.name != event.worker:
+            hold = None
+        if worker is not None and event.boot_id in ("", worker.registration.boot_id):
+            self.outliers.failed(worker, event.outcome, event.status, hold, now)
+        if hold is not None:
             for notify in self._on_failed:
                 notify(hold, now)
-            self._move(hold, event.next_worker, now)
+            self._move(hold, event.next_worker, now, stalled=event.outcome == "stalled")
 
     def completed(
         self,
@@ -174,10 +178,17 @@ class Ledger:
         duration_ms: float | None = None,
         worker: str | None = None,
         told_ms: int = 0,
+        ending: str = "",
+        disproved: Sequence[Disproved] = (),
     ) -> None:
         """The request is over: late reports of its reservations are ignored. `ok`: its answer was complete, from
         `worker` where that is known. `told_ms`: when its edge reported the end, by the edge's clock; 0 when it
-        didn't."""
+        didn't. `ending`: `cut_off` when its worker broke the answer off, `client_error` for an answer that shows
+        nothing about its worker; else empty. `disproved`: attempts that refused it before a peer answered."""
+        for name, outcome, model in disproved:
+            refusing = self._fleet.find(name)
+            if refusing is not None:
+                self.outliers.disproved(refusing, outcome, model, now)
         legs = self._holds.get(request, ())
         if ok and legs and worker is not None:
             first = self.of(request) if legs[0].leg else legs[0]
@@ -192,10 +203,11 @@ class Ledger:
                     continue
                 if ok:
                     self.confirm(hold, now)
+            if ending == "cut_off" and not hold.leg and worker in (None, hold.worker.name):
+                self.outliers.failed(hold.worker, ending, None, hold, now)
             if ok:
-                if hold.worker.standing.failures:
-                    hold.worker.standing.answered()
-                    self._fleet.judge(hold.worker)
+                if not ending and not hold.leg:
+                    self.outliers.ended(hold, now, begun=hold.confirmed)
                 hold.answer_tokens = output_tokens
                 for notify in self._on_completed:
                     notify(hold, now, output_tokens, duration_ms)
@@ -290,15 +302,16 @@ class Ledger:
             while now - next(iter(ended.values())).at > REMEMBER_ENDED_S:
                 ended.popitem(last=False)
 
-    def _move(self, hold: Hold, worker: str | None, now: float) -> Hold | None:
-        """Move the request to another worker, or take it off the books."""
+    def _move(self, hold: Hold, worker: str | None, now: float, *, stalled: bool = False) -> Hold | None:
+        """Move the request to another worker, or take it off the books. `stalled`: because it waited for too long."""
         self.take_off(hold, now)
         target = self._fleet.find(worker) if worker is not None else None
         if target is None or not target.present:
             return None
         # Don't look up how much of the prompt the other worker holds: as a fallback, it holds less than the first.
         moved = replace(
-            hold, worker=target, at=now, uncached_tokens=hold.prompt_tokens, confirmed=False, asked_at=NEVER
-        )
+            hold, worker=target, at=now, uncached_tokens=hold.prompt_tokens, confirmed=False, asked_at=NEVER,
+            stalled=False, moved=stalled or hold.moved, asked_to_move=0,
+        )  # fmt: skip
         self.put(moved, now)
         return moved

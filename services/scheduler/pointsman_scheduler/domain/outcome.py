@@ -43,6 +43,8 @@ class Scheduled(Struct, eq=False, gc=False):
     seed: int
     reasons: list[str]
     """Why the decision isn't as good as it could be; empty when no data was missing."""
+    trial: str = ""
+    """Why the first endpoint is ejected, where the request is its trial; else empty."""
 
 
 class Refused(Struct, eq=False):

@@ -7,7 +7,7 @@ from typing import Final, NamedTuple, TypeVar
 
 from pointsman_core.config import SchedulingPolicy, SchedulingProfile
 from pointsman_core.plugins import PluginError, Spec, within
-from pointsman_delay import DelayForecast
+from pointsman_delay import DelayForecast, PassSizeSearch
 from pointsman_plugins.plugin import Plugin
 from pointsman_plugins.registry import Registry, check_dataflow
 from pointsman_plugins.scheduling.flow_control import FairnessPolicy, OrderingPolicy, SaturationDetector
@@ -67,6 +67,8 @@ class Policy:
     """Flow control: which requests wait while the pool is saturated."""
     late_binding: LateBindingPolicy | None
     """None when requests are bound on arrival."""
+    forecast: PassSizeSearch | None
+    """The delay model of a producer; None without one."""
 
 
 class Instances:
@@ -133,6 +135,7 @@ def _compile(name: str, settings: SchedulingPolicy, registries: PolicyRegistries
             settings.flow_control, FlowRegistries(registries.fairness, registries.orderings, registries.detectors)
         )
     document = settings.model_dump_json()
+    forecast = next((each.estimator for each in producers if isinstance(each, DelayForecast)), None)
     return Policy(
         name=name,
         hash=hashlib.sha256(document.encode()).hexdigest()[:12],
@@ -143,7 +146,8 @@ def _compile(name: str, settings: SchedulingPolicy, registries: PolicyRegistries
         pre_requests=tuple(pre_requests),
         observers=tuple(_observing([*producers, *consumers])),
         flow_control=flow_control,
-        late_binding=_late_binding(settings, producers),
+        late_binding=_late_binding(settings, forecast),
+        forecast=forecast,
     )
 
 
@@ -178,10 +182,9 @@ def _producers(
     return producers
 
 
-def _late_binding(settings: SchedulingPolicy, producers: Iterable[Producer]) -> LateBindingPolicy | None:
+def _late_binding(settings: SchedulingPolicy, delays: PassSizeSearch | None) -> LateBindingPolicy | None:
     """Late binding, only where every deciding plugin is one that it accounts for."""
     late = settings.late_binding
-    delays = next((each.estimator for each in producers if isinstance(each, DelayForecast)), None)
     if not late.enabled or delays is None:
         return None
     for profile in settings.profiles.values():

@@ -26,9 +26,12 @@ from pointsman_scheduler.domain.kv_following import Told
 from pointsman_scheduler.domain.late_binding import Binder, Bound, LateBindingPolicy
 from pointsman_scheduler.domain.ledger import Ledger
 from pointsman_scheduler.domain.outcome import Outcome, Postponed, Refused, Scheduled, Sight
+from pointsman_scheduler.domain.outlier_detection import Overdue
 from pointsman_scheduler.domain.policy import Policy
 from pointsman_scheduler.domain.prefix_index import PrefixIndex
 
+WAIT_FOR_STREAM_S: Final = 2.0
+"""How long the trial of a worker that doesn't answer waits for a request with a stream."""
 _REASONS: Final = 3
 """Different reasons that one error lists."""
 
@@ -42,6 +45,9 @@ class PoolScheduler:
         self.fleet: Final = Fleet()
         self.index: Final = index
         self.books: Final = Ledger(self.fleet, index)
+        self.outliers: Final = self.books.outliers
+        self.overdue: list[Overdue] = []
+        """Requests that should leave their workers, as the last sweep found them."""
         self._unreached: dict[str, tuple[str, float]] = {}
         """Engines that the pool's configuration names and that have never answered: the reason, and when it was last
         reported."""
@@ -59,6 +65,7 @@ class PoolScheduler:
         self.policies = live = tuple(policies)
         self.books.notify(observer for policy in live for observer in policy.observers)
         self._late = live[-1].late_binding if live else None
+        self.outliers.patience.forecast = live[-1].forecast if live else None
 
     def measure(self, block_tokens: int) -> None:
         """Set the number of tokens in one block of the prefix index."""
@@ -110,12 +117,13 @@ class PoolScheduler:
         found.kv_told = boot_id if complete else ""
 
     def sweep(self, now: float) -> bool:
-        """Forget expired state, for some milliseconds at most. Call it about once a second, and again while it returns
-        True: more is left."""
+        """Look for requests that wait too long, and forget expired state, for some milliseconds at most. Call it about
+        once a second, and again while it returns True: more is left."""
         for name in [name for name, (_, told) in self._unreached.items() if now - told > TIMES.worker_silent_s]:
             del self._unreached[name]
         for worker in self.fleet.sweep(now):
             self.books.bury(worker, now)
+        self.overdue = self.outliers.overdue(self.books, now)
         return self.index.sweep(now)
 
     def _blocks_of(self, worker: Worker) -> int | None:
@@ -169,6 +177,11 @@ class PoolScheduler:
         former = self.books.of((request.edge, request.request_id))
         held = former is not None and self._honour(former, selection)
         late = policy.late_binding
+        trial = ""
+        if fleet.ejected and not held:
+            trial = self._trial(request, selection, now)
+            if trial:
+                late = None
         if late is not None and not held:
             if request.bound is None:
                 # The end of a pass is heard by first tokens, which an answer that isn't streamed doesn't tell.
@@ -189,10 +202,16 @@ class PoolScheduler:
         reasons = [*primary.degraded, *selection.degraded]
         if now - worker.heard > TIMES.worker_silent_s:
             reasons.append(_aged(worker, now))
+        elif worker.report is not None and worker.report.load_unknown:
+            reasons.append(
+                f"the load of {worker.name} is unknown, own counts stand for it: {worker.report.load_unknown}"
+            )
         prefix = ""
         if len(request.blocks):
             prefix = "precise" if request.blocks_precise and worker.tells else "approximate"
-        return Scheduled(endpoints, selection, runs, sight, headers, holds, cached_tokens, prefix, held, seed, reasons)
+        return Scheduled(
+            endpoints, selection, runs, sight, headers, holds, cached_tokens, prefix, held, seed, reasons, trial
+        )
 
     def bind(self, now: float) -> list[Bound]:
         """The requests that have waited for an engine and go to one now. The caller passes each to `decide` before the
@@ -212,6 +231,21 @@ class PoolScheduler:
 
     def _matched(self, request: ScheduleRequest) -> Floats:
         return self.index.match(request.blocks, request.block_tokens)
+
+    def _trial(self, request: ScheduleRequest, selection: Selection, now: float) -> str:
+        """Send the request to an ejected worker where a trial of it is due, and there are fallbacks. Returns why that
+        is ejected; empty without a trial."""
+        primary = selection.primary
+        if request.bound or request.attempt > 1 or request.workers is not None or selection.legs:
+            return ""
+        worker = self.fleet.trial(now)
+        if worker is None or len(primary.chosen) < 2 or len(self.fleet.ejected) == len(self.fleet):
+            return ""
+        # Its request may wait until it is moved: a first byte is missed sooner than a whole answer.
+        if worker.standing.hung and not request.stream and now - worker.standing.retry_at < WAIT_FOR_STREAM_S:
+            return ""
+        _prefer(primary, worker.name, self.fleet)
+        return worker.standing.reason if primary.chosen[0] == worker.row else ""
 
     def _waits(
         self, request: ScheduleRequest, selection: Selection, matched: Floats, now: float, late: LateBindingPolicy

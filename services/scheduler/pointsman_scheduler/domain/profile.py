@@ -39,13 +39,14 @@ class CompiledProfile:
     def run(self, request: ScheduleRequest, everyone: Candidates) -> Run:
         """Filter, score and pick. A run without a remaining endpoint names the filter that removed the last one."""
         run = Run(self.name, everyone, self.weights)
-        candidates = everyone
+        candidates, in_turn = everyone, False
         for each in self._always if _WISHES(request) == _NONE else self._asked(request):
             removal = each.filter(request, candidates)
             if removal is None:
                 continue
             if removal.degraded is not None:
                 run.degraded.append(removal.degraded)
+                in_turn = in_turn or removal.in_turn
             remaining = candidates.keep(removal.keep)
             if remaining.size == candidates.size:
                 continue
@@ -62,6 +63,8 @@ class CompiledProfile:
         else:
             run.scores, totals = self._weigh_many(request, candidates)
         picked = self.picker.pick(request, candidates, totals)  # pyright: ignore[reportArgumentType] - a list where told
+        if in_turn:
+            picked = _in_turn(candidates, len(picked))
         run.chosen = list(picked) if candidates.rows is None else [candidates.row(index) for index in picked]
         if not run.chosen:
             run.error = f"{self.picker.name} picked no worker"
@@ -110,6 +113,12 @@ class CompiledProfile:
         np.fmin(np.fmax(scores, 0.0, scores), 1.0, scores)
         np.add.reduce(scores * self._weights, 0, None, totals)
         return table, totals
+
+
+def _in_turn(candidates: Candidates, count: int) -> list[int]:
+    """Indices of the candidates that got no request for the longest time."""
+    sent = [(worker.sent_at, index) for index, worker in enumerate(candidates.workers())]
+    return [index for _, index in sorted(sent)[:count]]
 
 
 def _listed(column: Scores, count: int) -> list[float]:

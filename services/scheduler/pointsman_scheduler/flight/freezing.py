@@ -23,6 +23,7 @@ from pointsman_contracts.message import Part
 from pointsman_plugins.scheduling.fleet import Fleet
 from pointsman_plugins.scheduling.request import ScheduleRequest
 from pointsman_scheduler.domain.ledger import Ledger
+from pointsman_scheduler.domain.patience import Patience
 from pointsman_scheduler.domain.policy import Policy
 from pointsman_scheduler.domain.pool import PoolScheduler
 from pointsman_scheduler.domain.prefix_index import PrefixIndex
@@ -35,13 +36,14 @@ SCALARS: Final = frozenset((NoneType, bool, int, float, str, bytes))
 
 _ONLY: Final[Mapping[type, frozenset[str]]] = {
     # Its columns mirror the workers, and are laid out anew.
-    Fleet: frozenset(("epoch", "_by_name", "_departed", "_demoted", "_heard_at")),
+    Fleet: frozenset(("epoch", "_by_name", "_departed", "_ejected", "_lacking", "_heard_at")),
     Ledger: frozenset(("_holds", "_ended")),
 }
 """Attributes that are copied, of classes that have others besides."""
 _NOT: Final[Mapping[type, frozenset[str]]] = {
-    PoolScheduler: frozenset(("books", "policies", "_late")),
-    Policy: frozenset(("flow_control",)),
+    PoolScheduler: frozenset(("books", "policies", "_late", "overdue")),
+    Policy: frozenset(("flow_control", "forecast")),
+    Patience: frozenset(("forecast",)),
     PrefixIndex: frozenset(("_masks", "_matched", "_hashes")),
     ScheduleRequest: frozenset(("attributes",)),
     DestinationHeader: frozenset(("_epoch", "_written")),

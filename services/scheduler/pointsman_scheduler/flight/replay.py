@@ -181,7 +181,8 @@ class FlightReplay:
             worker=record.worker, pool=self.pool.pool, boot_id=record.boot_id, sequence=record.sequence,
             at_ms=record.at_ms, age_ms=record.age_ms, state=record.state, reason=record.reason, running=record.running,
             waiting=record.waiting, kv_usage=record.kv_usage, running_loras=record.running_loras,
-            waiting_loras=record.waiting_loras, max_loras=record.max_loras,
+            waiting_loras=record.waiting_loras, max_loras=record.max_loras, load_unknown=record.load_unknown,
+            worked_tokens=record.worked_tokens,
         )  # fmt: skip
         return _differs("known", record.counted, self.pool.hear(load, record.at))
 
@@ -247,7 +248,7 @@ class FlightReplay:
         record = cast("records.RequestCompleted", logged.record)
         self.pool.books.completed(
             (record.edge, record.request_id), record.at, record.ok, record.output_tokens, record.duration_ms,
-            record.worker, record.told_ms,
+            record.worker, record.told_ms, record.ending, record.disproved,
         )  # fmt: skip
         return ""
 

@@ -4,7 +4,7 @@ A tap shadows the methods of one pool's objects: a pool without a tap runs none 
 another one but `Books.edge_gone`, which isn't shadowed and calls `completed`.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Concatenate, Final, ParamSpec, TypeVar
 
 from pointsman_contracts.peers import AnyChange
@@ -12,6 +12,7 @@ from pointsman_flight.hashes import HASH_BYTES
 from pointsman_flight.records import BlocksMeasured, Record
 from pointsman_plugins.scheduling.request import RequestKey
 from pointsman_scheduler.domain.late_binding import Bound
+from pointsman_scheduler.domain.ledger import Disproved
 from pointsman_scheduler.domain.policy import Policy
 from pointsman_scheduler.domain.pool import PoolScheduler
 from pointsman_scheduler.flight.backlog import AT_ONCE, MANY_BYTES
@@ -142,7 +143,9 @@ def _starting(
     return started
 
 
-Completed = Callable[[RequestKey, float, bool, int | None, float | None, str | None, int], None]
+Completed = Callable[
+    [RequestKey, float, bool, int | None, float | None, str | None, int, str, Sequence[Disproved]], None
+]
 
 
 def _completing(inner: Completed, maker: RecordMaker) -> Completed:
@@ -156,12 +159,14 @@ def _completing(inner: Completed, maker: RecordMaker) -> Completed:
         duration_ms: float | None = None,
         worker: str | None = None,
         told_ms: int = 0,
+        ending: str = "",
+        disproved: Sequence[Disproved] = (),
     ) -> None:
         edge, request_id = request
         if hashed:
             request_id = hashed(request_id)
-        note((COMPLETED, now, edge, request_id, ok, output_tokens, duration_ms, worker, told_ms))
-        inner(request, now, ok, output_tokens, duration_ms, worker, told_ms)
+        note((COMPLETED, now, edge, request_id, ok, output_tokens, duration_ms, worker, told_ms, ending, disproved))
+        inner(request, now, ok, output_tokens, duration_ms, worker, told_ms, ending, disproved)
 
     return completed
 

@@ -93,6 +93,7 @@ class RecordMaker:
         return records.LoadReported(
             now, load.worker, load.boot_id, load.sequence, load.at_ms, load.age_ms, load.state, load.reason,
             load.running, load.waiting, load.kv_usage, load.running_loras, load.waiting_loras, load.max_loras, counted,
+            load.load_unknown, load.worked_tokens,
         )  # fmt: skip
 
     def heard_kv(self, worker: str, boot_id: str, told: Told, complete: bool, now: float) -> Record:

@@ -5,6 +5,7 @@ columns mirror it, one write for each change, and are laid out again when a work
 """
 
 from collections.abc import Iterator
+from collections.abc import Set as AbstractSet
 from typing import Final
 
 import numpy as np
@@ -38,7 +39,9 @@ class Fleet:
         self.adapters: Final = AdapterColumns()
         self._by_name: dict[str, Worker] = {}
         self._departed: dict[str, Worker] = {}
-        self._demoted: set[Worker] = set()
+        self._ejected: set[Worker] = set()
+        self._lacking: dict[str, set[Worker]] = {}
+        """Models and adapters that some workers answer 404 for."""
         self._unsettled: Final[set[Worker]] = set()
         """Workers whose books changed since the columns were last read."""
         self.settle: Final = self._unsettled.add
@@ -109,7 +112,10 @@ class Fleet:
         if now - self._heard_at > TIMES.worker_silent_s:
             self._excuse(now)
         self._heard_at = now
+        was_opaque = worker.opaque
         worker.hear(report, now)
+        if worker.opaque is not was_opaque and not self._stale_layout:
+            self.opaque ^= {worker.row}
         self.judge(worker)
         return worker
 
@@ -123,11 +129,38 @@ class Fleet:
 
     def judge(self, worker: Worker) -> None:
         """The worker's standing may have changed."""
-        if worker.standing.demoted and worker.present:
-            self._demoted.add(worker)
+        if worker.standing.ejected and worker.present:
+            self._ejected.add(worker)
         else:
-            self._demoted.discard(worker)
+            self._ejected.discard(worker)
         self.mirror(worker)
+
+    @property
+    def ejected(self) -> AbstractSet[Worker]:
+        """Workers that get trial requests only."""
+        return self._ejected
+
+    def trial(self, now: float) -> Worker | None:
+        """The ejected worker that has waited longest for its trial, if one is due."""
+        due = [worker for worker in self._ejected if worker.standing.retry_at <= now]
+        return min(due, key=lambda worker: (worker.standing.retry_at, worker.name), default=None)
+
+    def lack(self, worker: Worker, name: str, until: float) -> None:
+        """The worker gets no requests for this model or adapter until then, while a peer serves it."""
+        worker.lacking[name] = until
+        self._lacking.setdefault(name, set()).add(worker)
+
+    def lacking(self, name: str, now: float) -> list[int]:
+        """Rows of the workers that lack this model or adapter."""
+        workers = self._lacking.get(name) if self._lacking else None
+        if not workers:
+            return []
+        for worker in [each for each in workers if not each.present or each.lacking[name] <= now]:
+            workers.discard(worker)
+            worker.lacking.pop(name, None)
+        if not workers:
+            del self._lacking[name]
+        return sorted([worker.row for worker in workers])
 
     def mirror(self, worker: Worker) -> None:
         """Something about the worker changed: write its figures into the columns."""
@@ -138,7 +171,7 @@ class Fleet:
         worker.present = False
         self._by_name.pop(worker.name, None)
         self._departed.pop(worker.name, None)
-        self._demoted.discard(worker)
+        self._ejected.discard(worker)
 
     def _changed(self) -> None:
         self._stale_layout = True
@@ -150,7 +183,7 @@ class Fleet:
         self._stale_layout = True
 
     def refresh(self, now: float) -> None:
-        """Bring the columns to `now`: lay them out again if need be, let demoted workers be tried, weigh by age."""
+        """Bring the columns to `now`: lay them out again if need be, let ejected workers be tried, weigh by age."""
         if self._stale_layout:
             self._lay_out()
         while self._unsettled:
@@ -159,7 +192,7 @@ class Fleet:
                 self._write_books(worker)
                 if worker.lora_holds or self.adapters.seen[worker.row]:
                     self.adapters.mirror(worker)
-        for worker in self._demoted:
+        for worker in self._ejected:
             if worker.standing.retry_at <= now:
                 self.eligible_until[worker.row] = _serves_until(worker)
         if now > self._aged_bound and self.workers:
@@ -189,7 +222,7 @@ class Fleet:
         self.kv_usage = _weighed(trust, self._kv_usage, self._reported_kv_usage)
 
     def all_eligible(self, now: float) -> bool:
-        """Whether every worker serves, was heard recently, and isn't demoted."""
+        """Whether every worker serves, was heard recently, and isn't ejected."""
         if now > self._eligible_bound:
             self._eligible_bound = float(self.eligible_until.min()) if self.workers else NEVER
         return now <= self._eligible_bound
@@ -249,7 +282,7 @@ class Fleet:
         self.heard[row] = worker.heard
         self._write_books(worker)
         self.adapters.mirror(worker)
-        until = NEVER if worker.standing.demoted else _serves_until(worker)
+        until = NEVER if worker.standing.ejected else _serves_until(worker)
         self.eligible_until[row] = until
         self._eligible_bound = min(self._eligible_bound, until)
 

@@ -49,6 +49,9 @@ class Removal(NamedTuple):
     """The reason for a removed worker, in words for an operator."""
     degraded: str | None = None
     """Set when the filter let candidates through only because there were no better ones."""
+    in_turn: bool = False
+    """Whether those kept are chosen in turn, whatever their scores: all of them fail, and one that fails fast must not
+    win because its queue is short."""
 
 
 class Filter(Plugin[ParamsT_co]):

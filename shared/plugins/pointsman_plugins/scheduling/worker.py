@@ -10,7 +10,7 @@ from msgspec import Struct
 from pointsman_contracts.peers import NO_BLOCKS, Blocks, PeerChange
 from pointsman_contracts.reply import ChosenEndpoint
 from pointsman_contracts.worker import WorkerLoad, WorkerRegistration
-from pointsman_plugins.scheduling.demotion import Trust
+from pointsman_plugins.scheduling.outliers import Standing
 from pointsman_plugins.scheduling.request import RequestKey
 
 NEVER: Final = float("-inf")
@@ -71,6 +71,14 @@ class Hold(Struct, eq=False):
     answer_tokens: int | None = None
     """Tokens of the whole answer; None until it is complete, or when its edge didn't report them."""
     asked_at: float = NEVER
+    predicted_ms: float = 0.0
+    """To the first byte, or to the end of an answer that isn't streamed; 0 for a part of the work."""
+    stalled: bool = False
+    """It has waited for far longer than predicted, and counted as a failure of its worker."""
+    moved: bool = False
+    """It was moved here from a worker that didn't answer: it isn't moved again."""
+    asked_to_move: int = 0
+    """How often its edge was asked to move it."""
 
     request: RequestKey = "", ""
     """The request that it is for."""
@@ -113,6 +121,7 @@ class Worker:
 
     __slots__ = (
         "address",
+        "answered_sent",
         "capacity_tokens",
         "context_tokens",
         "departed_at",
@@ -125,6 +134,7 @@ class Worker:
         "holds",
         "host",
         "kv_told",
+        "lacking",
         "life",
         "lora_holds",
         "name",
@@ -137,12 +147,15 @@ class Worker:
         "roles",
         "row",
         "seen_until",
+        "sent_at",
         "standing",
         "surplus_since",
         "unseen_running",
         "unseen_tokens",
         "unseen_waiting",
         "url",
+        "worked",
+        "worked_at",
     )  # fmt: skip
 
     def __init__(self, registration: WorkerRegistration) -> None:
@@ -160,7 +173,18 @@ class Worker:
         self.report: WorkerLoad | None = None
         self.heard = NEVER
         """Monotonic time at which the last report came in."""
-        self.standing = Trust()
+        self.standing = Standing()
+        self.sent_at = NEVER
+        """When a request was last sent to it."""
+        self.answered_sent = NEVER
+        """When the last of the requests was sent that it has begun to answer."""
+        self.lacking: dict[str, float] = {}
+        """Models and adapters that it answers 404 for though its peers serve them, and until when it gets no requests
+        for them."""
+        self.worked: int | None = None
+        """Tokens that the engine has computed, as it reports; None when it doesn't."""
+        self.worked_at = NEVER
+        """When that number last changed, or the engine was empty."""
         self.open = 0
         """Requests on the books."""
         self.prefill_tokens = 0
@@ -196,8 +220,7 @@ class Worker:
         self.host = parts.hostname
         self.address = f"[{self.host}]:{port}" if ":" in self.host else f"{self.host}:{port}"
         self.roles = role_bits(registration.role)
-        self.opaque = registration.engine == OPAQUE
-        """Its reports show only whether it is alive: the books stand for its load."""
+        self._judge_load()
         self.capacity_tokens = max(0, (registration.kv_blocks or 0) * (registration.block_tokens or 0))
         """Tokens that the KV cache holds; 0 when the engine didn't report it."""
         self.endpoint = ChosenEndpoint(worker=registration.worker, url=registration.url)
@@ -210,6 +233,11 @@ class Worker:
     @property
     def state(self) -> str:
         return self.report.state if self.report is not None else "unknown"
+
+    def _judge_load(self) -> None:
+        unknown = self.report is not None and self.report.load_unknown != ""
+        self.opaque = unknown or self.registration.engine == OPAQUE
+        """Its reports show only whether it is alive: the books stand for its load."""
 
     def load(self) -> tuple[int, int, float]:
         """Requests waiting, sequences running, and the used part of the KV cache in [0,1]."""
@@ -232,13 +260,17 @@ class Worker:
         return waiting, running, kv_usage
 
     def hear(self, report: WorkerLoad, now: float) -> None:
-        """Take a load report in. The engine's own recovery, seen by its agent, ends a demotion."""
-        if report.state == "serving" and self.state == "unreachable":
-            self.standing.answered()
+        """Take a load report in. After the engine's own recovery, seen by its agent, an ejected worker is tried at
+        once."""
+        if report.state == "serving" and self.state in ("unreachable", "not_ready"):
+            self.standing.retry_at = min(self.standing.retry_at, now)
         if not (0.0 <= report.kv_usage <= 1.0 and report.running >= 0 and report.waiting >= 0):
             report = _possible(report)
         self.report = report
         self.heard = now
+        self._judge_load()
+        if report.worked_tokens != self.worked or not (report.running or report.waiting or self.open):
+            self.worked, self.worked_at = report.worked_tokens, now
         self.ended_waiting = self.ended_running = 0
         self.unseen_waiting = self.unseen_running = self.unseen_tokens = 0
         self.seen_until = now - VISIBLE_AFTER_S - report.age_ms / 1000

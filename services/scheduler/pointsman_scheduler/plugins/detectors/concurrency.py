@@ -21,7 +21,8 @@ class ConcurrencyParams(Params):
 
 
 class Concurrency(SaturationDetector[ConcurrencyParams]):
-    """Sum of open requests or tokens over the sum of the limits."""
+    """Open requests or tokens over the limit of each worker, none of which counts for more than 1: the pool is
+    saturated when each worker is. Ejected workers don't count."""
 
     type_name = "concurrency"
 
@@ -38,5 +39,6 @@ class Concurrency(SaturationDetector[ConcurrencyParams]):
                 values = tokens
             case "hybrid":
                 values = np.maximum(requests, tokens)
-        # Each worker has the same limit, so the mean of the ratios is the ratio of the sums.
-        return fullest(values, np.ones(len(values), dtype=np.bool_), self._stages.of(fleet))
+        counted = np.ones(len(values), dtype=np.bool_)
+        counted[[worker.row for worker in fleet.ejected]] = False
+        return fullest(values, counted, self._stages.of(fleet))

@@ -1,5 +1,9 @@
-"""`utilization`: mean over workers of max(queue / 5, KV use / 0.8) (reasons as in llm-d-router 0.10). With it, the rule
-of all detectors: a pool is as full as the fuller of its prefill and its decode workers."""
+"""`utilization`: a worker is as full as max(queue / 5, KV use / 0.8) (as in llm-d-router 0.10). With it, the rules of
+all detectors: a pool is saturated when each of its workers is, and as full as the fuller of its prefill and its decode
+workers.
+
+llm-d-router takes the mean of these values as they are, so one worker with a queue of five for each worker of the pool
+closes the pool while the others are idle."""
 
 from collections.abc import Sequence
 
@@ -38,23 +42,33 @@ class WorkerRoles:
         return self._masks
 
 
+def fullness(values: Sequence[float]) -> float:
+    """How full these workers are together: the mean, where none counts for more than 1. When all are full, the fullness
+    of the least full one."""
+    least = min(values)
+    if least >= 1.0:
+        return least
+    return sum([min(1.0, value) for value in values]) / len(values)
+
+
 def fullest_of_few(values: Sequence[float | None], stages: tuple[Bools, ...]) -> float:
     """As `fullest`, of a few workers; None for a worker that doesn't count."""
     saturation = 0.0
     for stage in stages:
         chosen = [value for value, does in zip(values, stage.tolist(), strict=True) if does and value is not None]
         if chosen:
-            saturation = max(saturation, sum(chosen) / len(chosen))
+            saturation = max(saturation, fullness(chosen))
     return saturation
 
 
 def fullest(values: Floats, counted: Bools, stages: tuple[Bools, ...]) -> float:
-    """The greatest of the stages' means over the workers that count; 0 where none does."""
+    """The fullest stage by the workers that count, as `fullness`; 0 where none does."""
     saturation = 0.0
     for stage in stages:
         chosen = values[stage & counted]
         if len(chosen):
-            saturation = max(saturation, float(chosen.mean()))
+            least = float(chosen.min())
+            saturation = max(saturation, least if least >= 1.0 else float(np.minimum(chosen, 1.0).mean()))
     return saturation
 
 
@@ -72,8 +86,9 @@ class UtilizationDetectorParams(Params):
 
 class UtilizationDetector(SaturationDetector[UtilizationDetectorParams]):
     """Reads the engines' reports, corrected by the requests that were sent since: a request that leaves the queue in
-    one turn counts for the next. A worker that may not be chosen, for its silence or otherwise, doesn't count. Neither
-    does one that reports no load: a pool of those is never saturated; `concurrency` bounds what is open there.
+    one turn counts for the next. No worker counts for more than 1, so the pool is saturated only when each is. A worker
+    that may not be chosen, for its silence or otherwise, doesn't count. Neither does one that reports no load: a pool
+    of those is never saturated; `concurrency` bounds what is open there.
 
     A request that no report shows yet waits in the engine's queue if others do; in an empty queue the first of them
     go on to run.
@@ -95,6 +110,7 @@ class UtilizationDetector(SaturationDetector[UtilizationDetectorParams]):
             )  # fmt: skip
             counted = (fleet.eligible_until >= now) & (fleet.heard >= silent_before)
             counted[list(fleet.opaque)] = False
+            counted[[worker.row for worker in fleet.ejected]] = False
             return fullest(_fullness(figures, self.params), counted, stages)
         waiting, kv_usage = fleet.waiting.tolist(), fleet.kv_usage.tolist()
         if any(waiting):
@@ -103,15 +119,17 @@ class UtilizationDetector(SaturationDetector[UtilizationDetectorParams]):
         else:
             full = self._full_cache
             values = [used / full for used in kv_usage]
-        if fleet.fresh and not fleet.opaque and fleet.all_eligible(now):
+        if fleet.fresh and not fleet.opaque and not fleet.ejected and fleet.all_eligible(now):
             if self._stages.alike:
-                return sum(values) / len(values)
+                return fullness(values)
             return fullest_of_few(values, stages)
         opaque, until = fleet.opaque, fleet.eligible_until.tolist()
         known: list[float | None] = [*values]
         for row, heard in enumerate(fleet.heard.tolist()):
             if until[row] < now or heard < silent_before or row in opaque:
                 known[row] = None
+        for worker in fleet.ejected:  # one may be chosen for a trial
+            known[worker.row] = None
         return fullest_of_few(known, stages)
 
 

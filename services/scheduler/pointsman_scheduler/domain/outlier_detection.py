@@ -1,0 +1,196 @@
+"""Judges the workers of a pool by what requests experience there: failures against those of their peers, and progress.
+
+Requests alone decide. A worker's own pages only say when to try it again.
+"""
+
+from collections.abc import Iterable
+from typing import Final, NamedTuple
+
+from pointsman_contracts.timing import TIMES
+from pointsman_plugins.scheduling.fleet import Fleet
+from pointsman_plugins.scheduling.outliers import Peers
+from pointsman_plugins.scheduling.worker import NEVER, Hold, Worker
+from pointsman_scheduler.domain.patience import LEAST_S, LEAST_SUSPECT_S, Patience
+
+LACKING_S: Final = 10.0
+"""How long a worker gets no requests for a model or adapter that it answered 404 for, while its peers served it."""
+LOOK_S: Final = 0.5
+"""Between two looks for requests that wait too long."""
+ASKED_TO_MOVE: Final = 3
+"""How often an edge is asked to move a request: a question may get lost, and an edge may know no other endpoint."""
+
+BLAMED: Final = frozenset(("refused", "failed", "timeout", "limited", "cut_off"))
+"""Outcomes of attempts that count against a worker. `stalled` is a scheduler's own verdict, and counted where it is
+found. `denied` and `missing` count only once a peer has answered the same request: `disproved`. Any other outcome is
+the edge's own."""
+
+
+class Verdict(NamedTuple):
+    """Why a worker gets fewer requests than its load allows; fields as `pointsman_contracts.verdicts.WorkerVerdict`."""
+
+    worker: Worker
+    verdict: str
+    reason: str
+
+
+class Overdue(NamedTuple):
+    """Requests that wait at a worker for far longer than predicted, and where they shouldn't go."""
+
+    worker: Worker
+    holds: list[Hold]
+    avoid: tuple[str, ...]
+
+
+class OutlierDetection:
+    """Of one pool. Times are monotonic seconds."""
+
+    def __init__(self, fleet: Fleet) -> None:
+        self._fleet: Final = fleet
+        self.patience: Final = Patience()
+        self._looked_at = NEVER
+
+    def put(self, hold: Hold, now: float) -> None:
+        """The request was sent to its worker."""
+        worker = hold.worker
+        worker.sent_at = now
+        if not hold.leg:
+            self.patience.predict(hold)
+        if worker.standing.ejected:
+            worker.standing.tried(now)
+            self._fleet.judge(worker)
+
+    def started(self, hold: Hold, now: float) -> None:
+        """The first byte of its answer came."""
+        self._answered(hold, now, whole=False)
+        self.patience.learn(hold, now)
+
+    def ended(self, hold: Hold, now: float, *, begun: bool) -> None:
+        """Its answer came as a whole, and was no error. `begun`: `started` was called."""
+        if not begun:
+            self._answered(hold, now, whole=True)
+            if not hold.streamed:
+                self.patience.learn(hold, now)
+            return
+        standing = hold.worker.standing
+        if standing.cuts and standing.answer(now, hold.at, whole=True):
+            self._fleet.judge(hold.worker)
+
+    def _answered(self, hold: Hold, now: float, *, whole: bool) -> None:
+        worker = hold.worker
+        if hold.at > worker.answered_sent:
+            worker.answered_sent = hold.at
+        standing = worker.standing
+        standing.tally.count(now, good=1)
+        # An answer after the time at which its request was overdue doesn't show that the worker answers in time.
+        if (standing.failures or standing.ejected) and not hold.stalled:
+            standing.answer(now, hold.at, whole=whole)
+            self._fleet.judge(worker)
+
+    def failed(self, worker: Worker, outcome: str, status: int | None, hold: Hold | None, now: float) -> None:
+        """An attempt failed; `outcome` and `status` as in `AttemptFailed`. `hold`: its reservation there, if known."""
+        if outcome == "stalled":
+            if hold is not None and not hold.stalled:  # another scheduler found it
+                self._stall(hold, now)
+            return
+        if outcome not in BLAMED or (status is not None and 400 <= status < 500 and status != 429):
+            return
+        what = outcome if status is None else f"{outcome} {status}"
+        self._fail(worker, what, hold, now, cut=outcome == "cut_off")
+        standing = worker.standing
+        if outcome == "refused" and not standing.ejected:
+            standing.eject("it refused a connection", now)
+            self._fleet.judge(worker)
+
+    def disproved(self, worker: Worker, outcome: str, name: str, now: float) -> None:
+        """It refused a request as the client's fault (`denied`, `missing`) that a peer then answered. `name`: of the
+        model or adapter."""
+        if outcome == "missing":
+            self._fleet.lack(worker, name, now + LACKING_S)
+        elif outcome == "denied":
+            self._fail(worker, "denied, answered by a peer", None, now)
+
+    def _fail(self, worker: Worker, what: str, hold: Hold | None, now: float, *, cut: bool = False) -> None:
+        standing = worker.standing
+        begun = hold is not None and hold.confirmed
+        standing.fail(what, now, None if hold is None else hold.at, cut=cut, begun=begun)
+        if standing.doubtful:
+            standing.judge(what, self._peers_of(worker, now), now)
+        if standing.ejected:
+            self._fleet.judge(worker)
+
+    def _stall(self, hold: Hold, now: float) -> None:
+        hold.stalled = True
+        worker = hold.worker
+        waited = f"no answer within {now - hold.at:.1f} s, predicted {hold.predicted_ms / 1000:.2f} s"
+        self._fail(worker, waited, hold, now)
+        # Requests that were sent later were answered: it is slow or refuses some, and failures count as usual.
+        if not worker.standing.ejected and worker.answered_sent < hold.at:
+            worker.standing.eject(f"it doesn't answer: {waited}", now, hung=True)
+            self._fleet.judge(worker)
+
+    def overdue(self, holds: Iterable[Hold], now: float) -> list[Overdue]:
+        """Look for requests that wait far longer than predicted, judge their workers, and return the requests that
+        should leave."""
+        if now - self._looked_at < LOOK_S:
+            return []
+        self._looked_at = now
+        usual, suspect = self.patience.limits()
+        found: dict[Worker, list[Hold]] = {}
+        for hold in holds:
+            if hold.confirmed or hold.leg:
+                continue
+            waited = now - hold.at
+            worker = hold.worker
+            if worker.standing.hung:
+                late = waited > LEAST_SUSPECT_S and waited * 1000.0 > hold.predicted_ms * suspect[hold.streamed]
+            else:
+                late = waited > LEAST_S and waited * 1000.0 > hold.predicted_ms * usual[hold.streamed]
+            if late and worker.present:
+                found.setdefault(worker, []).append(hold)
+        return [each for worker, late in found.items() if (each := self._judge_waiting(worker, late, now)) is not None]
+
+    def _judge_waiting(self, worker: Worker, late: list[Hold], now: float) -> Overdue | None:
+        latest = max((each.answered_sent for each in self._fleet.workers if each is not worker), default=NEVER)
+        latest = max(latest, worker.answered_sent)
+        stands = self._stands(worker, now)
+        for hold in late:
+            if not hold.stalled and (hold.at <= latest or stands):
+                self._stall(hold, now)
+        well = [each for each in self._fleet.workers if each is not worker and not each.standing.ejected]
+        leaving = [hold for hold in late if hold.stalled and not hold.moved and hold.asked_to_move < ASKED_TO_MOVE]
+        if not well or not leaving:
+            return None
+        for hold in leaving:
+            hold.asked_to_move += 1
+        avoid = tuple([each.name for each in self._fleet.workers if each.standing.ejected])
+        return Overdue(worker, leaving, avoid)
+
+    def _stands(self, worker: Worker, now: float) -> bool:
+        """Whether the worker's own counters show that it computes nothing."""
+        fresh = now - worker.heard <= TIMES.worker_silent_s
+        return fresh and worker.worked is not None and now - worker.worked_at > LEAST_S
+
+    def _peers_of(self, worker: Worker, now: float) -> Peers:
+        peers, workers = Peers(), self._fleet.workers
+        ejected = 0
+        for each in workers:
+            if each.standing.ejected:
+                ejected += 1
+            elif each is not worker:
+                good, bad = each.standing.tally.results(now)
+                peers.good += good
+                peers.bad += bad
+        peers.ejected = ejected / max(1, len(workers))
+        return peers
+
+    def verdicts(self, now: float) -> list[Verdict]:
+        """The workers that are unwell."""
+        found: list[Verdict] = []
+        for worker in self._fleet.workers:
+            standing = worker.standing
+            if standing.ejected:
+                found.append(Verdict(worker, "suspect" if standing.hung else "ejected", standing.reason))
+            elif names := [name for name, until in worker.lacking.items() if until > now]:
+                told = ", ".join(sorted(names))
+                found.append(Verdict(worker, "lacking", f"it answers 404 for {told}, which its peers serve"))
+        return found

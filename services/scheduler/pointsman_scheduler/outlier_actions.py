@@ -1,0 +1,111 @@
+"""Acts on what a pool finds about its workers: publishes verdicts, and asks edges to move requests off a worker that
+doesn't answer."""
+
+import asyncio
+import time
+from collections.abc import Callable, Iterable
+from typing import Final
+
+from pydantic import ValidationError
+
+from pointsman_contracts.verdicts import MovedRequests, MoveRequests, WorkerVerdict, WorkerVerdicts
+from pointsman_runtime.bus.bus import Bus
+from pointsman_runtime.bus.cancellation import end_all
+from pointsman_runtime.bus.errors import BusError
+from pointsman_runtime.telling.logs import Log
+from pointsman_scheduler.domain.outlier_detection import Overdue
+from pointsman_scheduler.domain.pool import PoolScheduler
+from pointsman_scheduler.metrics import SchedulerMetrics
+
+ASKED_AT_ONCE: Final = 500
+"""Request ids in one question."""
+
+_log = Log("outliers")
+
+
+class VerdictPublisher:
+    """Publishes the verdicts on each pool's workers: `publish` is called once a second."""
+
+    def __init__(self, bus: Bus) -> None:
+        self._bus: Final = bus
+        self._unwell: Final[set[str]] = set()
+        """Pools of which verdicts were published last."""
+        self._sequence = 0
+
+    def publish(self, pool: PoolScheduler, now: float) -> None:
+        """Publish the verdicts, if there are any, or were."""
+        found = pool.outliers.verdicts(now)
+        if not found and pool.pool not in self._unwell:
+            return
+        self._sequence += 1
+        message = WorkerVerdicts(
+            pool=pool.pool,
+            source=self._bus.process.instance,
+            sequence=self._sequence,
+            at_ms=time.time_ns() // 1_000_000,
+            verdicts=tuple(
+                WorkerVerdict(worker=worker.name, boot_id=worker.registration.boot_id, verdict=verdict, reason=reason)
+                for worker, verdict, reason in found
+            ),
+        )
+        try:
+            self._bus.publish(message, pool.pool)
+        except BusError as error:
+            _log.debug("unpublished", reason=str(error))  # the next ones come in a second
+            return
+        if found:
+            self._unwell.add(pool.pool)
+        else:
+            self._unwell.discard(pool.pool)
+
+
+class RequestMover:
+    """Asks the edges; their answers come later, as `AttemptFailed` of each request that moved."""
+
+    def __init__(self, bus: Bus, metrics: SchedulerMetrics) -> None:
+        self._bus: Final = bus
+        self._metrics: Final = metrics
+        self._asking: Final[set[asyncio.Task[None]]] = set()
+
+    def move(self, pool: str, overdue: Iterable[Overdue], mine: Callable[[str], bool]) -> None:
+        """Ask for the requests of schedulers that are `mine` to look after."""
+        for worker, holds, avoid in overdue:
+            by_edge: dict[str, list[str]] = {}
+            for hold in holds:
+                if mine(hold.scheduler):
+                    by_edge.setdefault(hold.edge, []).append(hold.request_id)
+            for edge, ids in by_edge.items():
+                for start in range(0, len(ids), ASKED_AT_ONCE):
+                    query = MoveRequests(
+                        pool=pool,
+                        worker=worker.name,
+                        boot_id=worker.registration.boot_id,
+                        request_ids=tuple(ids[start : start + ASKED_AT_ONCE]),
+                        avoid=avoid,
+                        reason=worker.standing.reason or "it doesn't answer in time",
+                    )
+                    task = asyncio.get_running_loop().create_task(self._ask(query, edge))
+                    self._asking.add(task)
+                    task.add_done_callback(self._asking.discard)
+
+    async def _ask(self, query: MoveRequests, edge: str) -> None:
+        try:
+            moved = MovedRequests.decode(await self._bus.ask(query, edge))
+        except (BusError, ValidationError) as error:
+            # The next sweep names them again.
+            _log.warning("edge_not_asked", edge=edge, requests=len(query.request_ids), reason=type(error).__name__)
+            return
+        if moved.request_ids:
+            self._metrics.of(query.pool).moved(len(moved.request_ids))
+            _log.warning(
+                "requests_moved",
+                edge=edge,
+                pool=query.pool,
+                worker=query.worker,
+                requests=len(moved.request_ids),
+                reason=query.reason,
+            )
+
+    async def close(self) -> None:
+        """Cancel pending questions."""
+        await end_all(self._asking)
