@@ -118,8 +118,9 @@ class ScriptedEngine:
         self.connections += 1
         number = self.connections
         try:
-            while await self._serve_one(reader, writer, number):
-                pass
+            head = await self._head(reader, writer, first=True)
+            while await self._serve_one(reader, writer, number, head):
+                head = await self._head(reader, writer, first=False)
         except (asyncio.IncompleteReadError, ConnectionError, asyncio.CancelledError):
             pass  # the test or the client ended it
         finally:
@@ -127,13 +128,15 @@ class ScriptedEngine:
             self._tasks.discard(task)
             self._writers.discard(writer)
 
-    async def _head(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bytes:
-        """The next request's, whenever it comes."""
-        del writer
+    async def _head(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, *, first: bool) -> bytes:
+        """That of the connection's next request, whenever it comes."""
+        del writer, first
         return await reader.readuntil(b"\r\n\r\n")
 
-    async def _serve_one(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, number: int) -> bool:
-        head = (await self._head(reader, writer)).decode("latin-1").split("\r\n")
+    async def _serve_one(
+        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, number: int, first_lines: bytes
+    ) -> bool:
+        head = first_lines.decode("latin-1").split("\r\n")
         pairs = [line.partition(":") for line in head[1:] if line]
         headers = [(name.lower(), value.strip()) for name, _, value in pairs]
         named = dict(headers)

@@ -112,6 +112,8 @@ async def test_connections_misbehave_too(engine: UnrulyEngine, http: aiohttp.Cli
     assert (await asking)[0] == 200
     await engine.behave(Behaviour(idle_close_s=0.05))
     reader, writer = await asyncio.open_connection("127.0.0.1", engine.port)
+    writer.write(b"GET /health HTTP/1.1\r\n\r\n")
+    assert await reader.readuntil(b"\r\n\r\n")
     assert await reader.read() == b""
     writer.close()
 

@@ -43,7 +43,7 @@ class Behaviour(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_de
     accept_s: float = 0.0
     """Until a new connection is read from."""
     idle_close_s: float | None = None
-    """An idle connection ends after this time."""
+    """A connection ends when it is idle for this long after a request."""
     frozen: bool = False
     """Nothing moves on any connection, as while one thread computes for all of them. Requests go on afterwards."""
 

@@ -17,6 +17,7 @@ from pointsman_testing.unruly.behaviour import GOOD, Behaviour
 CHAT: Final = "/v1/chat/completions"
 _RST: Final = struct.pack("ii", 1, 0)
 _BACKLOG: Final = 256
+_RESTART_S: Final = 0.3
 _FORMS: Final[dict[str, str]] = {"nan": "NaN", "negative": "-5", "huge": "1e30"}
 
 End = Literal["", "done", "aborted", "refused", "cut"]
@@ -92,6 +93,7 @@ class UnrulyEngine(FakeEngine):
     async def restart(self) -> None:
         """End as a process does, and come back on the same address with an empty cache."""
         await self.stop()
+        await asyncio.sleep(_RESTART_S)
         self.started_at = time.time()
         self.prompt_tokens = self.generated_tokens = 0
         await self.start()
@@ -135,10 +137,10 @@ class UnrulyEngine(FakeEngine):
         await asyncio.sleep(self.behaviour.accept_s)
         await super()._serve(reader, writer)
 
-    async def _head(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bytes:
+    async def _head(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, *, first: bool) -> bytes:
         try:
-            async with asyncio.timeout(self.behaviour.idle_close_s):
-                return await super()._head(reader, writer)
+            async with asyncio.timeout(None if first else self.behaviour.idle_close_s):
+                return await super()._head(reader, writer, first=first)
         except TimeoutError:
             self._end(writer)
             raise ConnectionResetError from None
