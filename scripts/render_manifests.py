@@ -26,6 +26,10 @@ KUBERNETES: Final = "1.34.0"
 """The version whose schemas the manifests are checked against."""
 OVERLAYS: Final = ("dev", "production", "complete", "bundle")
 """Each rendered with `values-<overlay>.yaml`, or with the chart's own values where that file doesn't exist."""
+SCALED: Final = {"enabled": True, "custom": True}
+"""Autoscalers where the values leave them to the cluster: there is none to look into."""
+HOOK: Final = "helm.sh/hook"
+"""Annotation of objects for a moment of Helm's, such as `helm test`. Other tools know no such moments."""
 EXAMPLES: Final = ("engines",)
 """Rendered with `examples/<example>.yaml`; only the objects that `production` doesn't have are written."""
 
@@ -42,7 +46,7 @@ def render(values: Object) -> list[Object]:
     Raises NoRenderer, and RuntimeError with Helm's message when a template fails.
     """
     text = _by_package(values) if importlib.util.find_spec("helm_python") else _by_command(values)
-    objects = [each for each in yaml.load_all(text, yaml.CSafeLoader) if each]
+    objects = [each for each in yaml.load_all(text, yaml.CSafeLoader) if each and "kind" in each]
     return sorted(objects, key=lambda each: (each["kind"], each["metadata"]["name"]))
 
 
@@ -73,14 +77,19 @@ def _by_command(values: Object) -> str:
 def manifests() -> dict[Path, list[Object]]:
     """Every generated file with its objects."""
     found = {
-        MANIFESTS / "overlays" / overlay / "pointsman.yaml": render(_values(CHART / f"values-{overlay}.yaml"))
+        MANIFESTS / "overlays" / overlay / "pointsman.yaml": _lasting(_values(CHART / f"values-{overlay}.yaml"))
         for overlay in OVERLAYS
     }
     usual = found[MANIFESTS / "overlays/production/pointsman.yaml"]
     for example in EXAMPLES:
-        objects = render(_values(CHART / "examples" / f"{example}.yaml"))
+        objects = _lasting(_values(CHART / "examples" / f"{example}.yaml"))
         found[MANIFESTS / "examples" / f"{example}.yaml"] = [each for each in objects if each not in usual]
     return found
+
+
+def _lasting(values: Object) -> list[Object]:
+    objects = render({**values, "autoscaling": SCALED | values.get("autoscaling", {})})
+    return [each for each in objects if HOOK not in each["metadata"].get("annotations", {})]
 
 
 def _values(path: Path) -> Object:

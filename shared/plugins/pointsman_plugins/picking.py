@@ -1,7 +1,7 @@
 """The extension point: what chooses the profile of a request, once."""
 
 from abc import abstractmethod
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import Final, NamedTuple
 
 from pointsman_contracts.journey import Journey
@@ -59,14 +59,18 @@ class PoolStates:
         """The pools without a snapshot, or whose newest one is more than `TIMES.snapshot_old_s` old."""
         return [name for name in pools if now_s - self.get(name).received_s > TIMES.snapshot_old_s]
 
-    def serving(self, model: str) -> str | None:
-        """A pool with a live worker that serves `model`; the least saturated of several."""
-        found = [(state.facts["saturation"], name) for name, state in self._states.items() if model in state.models]
+    def serving(self, model: str, pools: Collection[str]) -> str | None:
+        """That of `pools` with a live worker that serves `model`; the least saturated of several."""
+        found = [
+            (state.facts["saturation"], name)
+            for name, state in self._states.items()
+            if model in state.models and name in pools
+        ]
         return min(found)[1] if found else None
 
-    def models(self) -> list[str]:
-        """Every model that a live worker serves."""
-        return sorted({model for state in self._states.values() for model in state.models})
+    def models(self, pools: Collection[str]) -> list[str]:
+        """Every model that a live worker of `pools` serves."""
+        return sorted({model for name in pools for model in self.get(name).models})
 
 
 def _state(snapshot: PoolSnapshot, now_s: float) -> PoolState:

@@ -54,6 +54,22 @@ async def test_a_service_is_ready_when_no_check_objects(served: Served) -> None:
     assert (await served.get("/live"))[0] == 200
 
 
+async def test_a_probe_that_waits_is_answered_when_the_service_becomes_ready(served: Served) -> None:
+    reason: list[str | None] = ["no configuration"]
+    served.readiness.add("configuration", lambda: reason[0])
+    answer = asyncio.create_task(served.get("/ready?wait_s=60"))
+    assert (await served.get("/ready?wait_s=0.2"))[0] == 503
+    assert not answer.done()
+    reason[0] = None
+    assert (await answer)[0] == 200
+
+
+@pytest.mark.parametrize("wait", ["x", "-1", "nan", ""])
+async def test_a_wait_that_is_no_length_of_time_is_none(wait: str, served: Served) -> None:
+    served.readiness.add("bus", lambda: "disconnected")
+    assert (await served.get(f"/ready?wait_s={wait}"))[0] == 503
+
+
 async def test_another_path_is_404_and_names_the_known_ones(served: Served) -> None:
     status, text = await served.get("/healthz")
     assert status == 404

@@ -44,11 +44,18 @@ def config_check(
 
 
 @config_app.command("apply")
-def config_apply(file: Annotated[Path, typer.Argument(help="E.g. pointsman.yaml.")], nats: NatsOption = None) -> None:
+def config_apply(
+    file: Annotated[Path, typer.Argument(help="E.g. pointsman.yaml.")],
+    wait: Annotated[
+        float,
+        typer.Option(metavar="SECONDS", min=0.0, help="Look for a NATS server that can store it for so long."),
+    ] = 0.0,
+    nats: NatsOption = None,
+) -> None:
     """Check a configuration and make it the current one of every service on the bus. Status 1 when one stays behind."""
     from pointsman_cli import config_commands
 
-    succeed(config_commands.apply(nats, file, console()))
+    succeed(config_commands.apply(nats, file, console(), wait))
 
 
 @config_app.command("diff")

@@ -1,5 +1,7 @@
 """`pointsman config apply`, `diff`, `history`, `rollback` and `status`."""
 
+import asyncio
+import time
 from pathlib import Path
 from typing import Final
 
@@ -7,9 +9,10 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from pointsman_cli import configuration, revisions, stored_configuration
+from pointsman_cli import bus, configuration, revisions, stored_configuration
 from pointsman_cli.configuration import Document
 from pointsman_cli.stored_configuration import ConfigurationStore
+from pointsman_cli.words import CommandError
 from pointsman_core.config import Config, ConfigError
 from pointsman_core.config.changes import ConfigChange, changes
 from pointsman_runtime.configuring.config_text import parse
@@ -18,14 +21,33 @@ from pointsman_runtime.jetstream.stored_configuration import StoredRevision
 PATIENCE_S: Final = 3.0
 """Seconds that replicas may take to run a new revision; after that the command reports a failure."""
 
+LONG_PATIENCE_S: Final = 60.0
+"""The same for a command that waits: replicas may be starting beside it."""
+RETRY_S: Final = 1.0
+
 _STYLES: Final = {"+": "green", "-": "red", "~": "yellow"}
 
 
-async def apply(url: str | None, file: Path, console: Console) -> bool:
-    """Store a file that every service accepts; False when a replica doesn't run it in the end."""
+async def apply(url: str | None, file: Path, console: Console, wait_s: float = 0.0) -> bool:
+    """Store a file that every service accepts; False when a replica doesn't run it in the end.
+
+    For `wait_s` seconds it looks for a server that can store it. The file itself is refused at once.
+    """
     document = configuration.checked(configuration.read(file), str(file))
-    async with stored_configuration.opened(url) as store:
-        return await put(store, document, str(file), console)
+    bus.settings(url)
+    end = time.monotonic() + wait_s
+    told = ""
+    while True:
+        try:
+            async with stored_configuration.opened(url) as store:
+                return await put(store, document, str(file), console, LONG_PATIENCE_S if wait_s else PATIENCE_S)
+        except CommandError as error:
+            if time.monotonic() + RETRY_S > end:
+                raise
+            if str(error) != told:
+                told = str(error)
+                console.print(f"Waiting: {told}", soft_wrap=True)
+        await asyncio.sleep(RETRY_S)
 
 
 async def rollback(url: str | None, revision: int | None, console: Console) -> bool:
@@ -89,12 +111,14 @@ async def status(url: str | None, console: Console) -> bool:
     return not late
 
 
-async def put(store: ConfigurationStore, document: Document, source: str, console: Console) -> bool:
+async def put(
+    store: ConfigurationStore, document: Document, source: str, console: Console, patience_s: float = PATIENCE_S
+) -> bool:
     """Store a document, named `source`, and wait until every replica runs it; False when one doesn't."""
     async with revisions.listening(store.client) as replicas:
         revision = await store.put(document.text)
         console.print(f"{source} is revision {revision}; policy {document.config.policy_hash()}", soft_wrap=True)
-        took_s = await revisions.everybody_runs(replicas, revision, PATIENCE_S)
+        took_s = await revisions.everybody_runs(replicas, revision, patience_s)
         living = replicas.living()
     if not living:
         console.print("No service is running; those that start will run it.")

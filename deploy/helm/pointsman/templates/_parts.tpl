@@ -78,11 +78,18 @@ readOnlyRootFilesystem: true
 capabilities: {drop: [ALL]}
 {{- end }}
 
+{{/* The start waits inside the probe for whatever it needs (a bus, a configuration, an engine): each failed probe is an
+     event. A pod that isn't ready after an hour starts again. */}}
+{{- define "pointsman.start-probe" -}}
+httpGet: {path: "/ready?wait_s=55", port: metrics}
+initialDelaySeconds: 3
+periodSeconds: 3
+timeoutSeconds: 60
+failureThreshold: 60
+{{- end }}
+
 {{- define "pointsman.probes" -}}
-startupProbe:
-  httpGet: {path: /live, port: metrics}
-  periodSeconds: 2
-  failureThreshold: 30
+startupProbe: {{- include "pointsman.start-probe" . | nindent 2 }}
 livenessProbe:
   httpGet: {path: /live, port: metrics}
   periodSeconds: 10
@@ -95,15 +102,44 @@ readinessProbe:
   failureThreshold: 2
 {{- end }}
 
-{{/* Copies stand on different hosts and in different zones where there are some. */}}
+{{/* Copies stand on different hosts. A constraint by zone beside it would leave nodes without a zone out of the whole
+     score, so that is a preference (pointsman.zones). */}}
 {{- define "pointsman.spread" -}}
-{{- range list "topology.kubernetes.io/zone" "kubernetes.io/hostname" }}
 - maxSkew: 1
-  topologyKey: {{ . }}
+  topologyKey: kubernetes.io/hostname
   whenUnsatisfiable: ScheduleAnyway
   labelSelector: {matchLabels: {app.kubernetes.io/part-of: pointsman}}
-  matchLabelKeys: [app.kubernetes.io/name]
+  matchLabelKeys: [app.kubernetes.io/name, pod-template-hash]
 {{- end }}
+
+{{/* Copies stand in different zones where there are some: {name}. */}}
+{{- define "pointsman.zones" -}}
+preferredDuringSchedulingIgnoredDuringExecution:
+  - weight: 50
+    podAffinityTerm:
+      topologyKey: topology.kubernetes.io/zone
+      labelSelector: {matchLabels: {app.kubernetes.io/name: pointsman-{{ .name }}}}
+{{- end }}
+
+{{/* Copies of a service where no autoscaler scales it: {root, service}. */}}
+{{- define "pointsman.copies" -}}
+{{- $root := .root }}{{- $service := .service }}
+{{- if not (kindIs "invalid" $root.Values.replicas) }}{{ $root.Values.replicas }}
+{{- else if not (kindIs "invalid" $service.replicas) }}{{ $service.replicas }}
+{{- else }}{{ dig "autoscaling" "min" 1 $service }}
+{{- end }}
+{{- end }}
+
+{{/* "true" where autoscalers are made: `autoscaling.enabled`, or the cluster's own word with `auto`. */}}
+{{- define "pointsman.autoscaled" -}}
+{{- if eq (toString .Values.autoscaling.enabled) "auto" }}
+{{- if .Capabilities.APIVersions.Has "metrics.k8s.io/v1beta1" }}true{{ end }}
+{{- else if .Values.autoscaling.enabled }}true{{ end }}
+{{- end }}
+
+{{/* What a container asks for: {root, own}. */}}
+{{- define "pointsman.resources" -}}
+{{- .root.Values.resources | default .own | toYaml }}
 {{- end }}
 
 {{/* The authority of the NATS servers, not their key. */}}
@@ -145,7 +181,38 @@ secret: {secretName: pointsman-nats-tls, items: [{key: ca.crt, path: ca.crt}]}
 {{- define "pointsman.pods" -}}
 {{- $found := list }}
 {{- range .services }}
-{{- $found = append $found (has . $.root.Values.bundle.services | ternary "pointsman-gateway" (printf "pointsman-%s" .)) }}
+{{- $bundled := has . $.root.Values.bundle.services }}
+{{- if $bundled }}
+{{- $found = append $found "pointsman-gateway" }}
+{{- end }}
+{{- if or (not $bundled) $.root.Values.bundle.beside }}
+{{- $found = append $found (printf "pointsman-%s" .) }}
+{{- end }}
 {{- end }}
 {{- uniq $found | join ", " }}
+{{- end }}
+
+{{/* Refuses an upgrade that removes the Deployment of a service before its new one is ready: Helm deletes what isn't
+     rendered any more without waiting. Without a cluster to look into it refuses nothing. */}}
+{{- define "pointsman.refuse-a-gap" -}}
+{{- $bundle := lookup "apps/v1" "Deployment" .Release.Namespace "pointsman-gateway" }}
+{{- range $name, $service := .Values.services }}
+{{- $bundled := has $name $.Values.bundle.services }}
+{{- $own := lookup "apps/v1" "Deployment" $.Release.Namespace (printf "pointsman-%s" $name) }}
+{{- $wasBundled := false }}
+{{- if $bundle }}
+{{- $wasBundled = has $name (index $bundle.spec.template.spec.containers 0).command }}
+{{- end }}
+{{- $waits := "" }}
+{{- if and $bundled (not $.Values.bundle.beside) $own (not $wasBundled) }}
+{{- $waits = "pointsman-gateway" }}
+{{- else if and $bundled (not $.Values.bundle.beside) $own (not (dig "status" "readyReplicas" 0 $bundle)) }}
+{{- $waits = "pointsman-gateway" }}
+{{- else if and $service.enabled (not $bundled) $wasBundled (not (dig "status" "readyReplicas" 0 $own)) }}
+{{- $waits = printf "pointsman-%s" $name }}
+{{- end }}
+{{- if $waits }}
+{{- fail (printf "%s would lose its pods before the Deployment %s is ready. Change the shape in two upgrades: first the values with the longer bundle.services, --set bundle.beside=true and --wait, then the new values without it (deploy/README.md)" $name $waits) }}
+{{- end }}
+{{- end }}
 {{- end }}

@@ -63,7 +63,7 @@ class Routing:
         self._default: Final = use.default if undecided == "default" else None
         self._pools: Final = tuple(config.pools)
         self._block_tokens: Final = {name: pool.block_tokens for name, pool in config.pools.items()}
-        self._open_pools: Final = tuple(name for name, pool in config.pools.items() if not pool.models)
+        self._open_pools: Final = config.open_pools()
         self._known: Final[dict[Choice | None, Picked]] = {}
         """By the picker's choice, where that is all that decides."""
         self._routes: Final = {
@@ -115,15 +115,15 @@ class Routing:
     def serving(
         self, model: str, pools: PoolStates, asked: str | None = None, allowed: Sequence[str] | None = None
     ) -> Serving:
-        """Who serves `model`: the configuration's word first, then what live workers say. `asked` is the name that the
-        client knows it by; `allowed`: the models that it may use, None: all.
+        """Who serves `model`: the configuration's word, or that of live workers of pools without a list of models.
+        `asked` is the name that the client knows it by; `allowed`: the models that it may use, None: all.
 
         Raises Refusal 403 and 404, or 503 while a pool whose engines name their models hasn't been heard of.
         """
         known = self._serving.get(model)
         if known is not None and allowed is None:
             return known
-        pool = pools.serving(model) if known is None else None
+        pool = pools.serving(model, self._open_pools) if known is None else None
         if known is None and pool is None:
             raise self._unserved(asked or model, pools, allowed)
         if not self._allows(allowed, model):
@@ -152,7 +152,7 @@ class Routing:
                     code="models_unknown",
                     retry_after_s=1.0,
                 )
-        known = list(dict.fromkeys((*self._targets, *self._aliases, *pools.models())))
+        known = list(dict.fromkeys((*self._targets, *self._aliases, *pools.models(self._open_pools))))
         if allowed is not None:
             # What an identity may not use isn't told to it either.
             known = [name for name in known if self._allows(allowed, name)]

@@ -185,7 +185,7 @@ class Config(Section):
         problems: list[Problem] = []
         matched: dict[str, int] = {}
         # The models of a pool that lists none are its engines' to name.
-        open_ended = any(not pool.models for pool in self.pools.values())
+        open_ended = bool(self.open_pools())
         for position, rewrite in enumerate(self.rewrites):
             problems += [
                 (f"rewrites.{position}.match", f"rewrites.{matched[text]} matches {text!r} already")
@@ -212,6 +212,11 @@ class Config(Section):
             return Served(pool, provider, name, None)
         bases = [model for model in self.pools[pool].models if model not in self.pools[pool].loras]
         return Served(pool, provider, name, name, bases[0] if len(bases) == 1 else None)
+
+    def open_pools(self) -> tuple[str, ...]:
+        """Pools that list no models: they serve those that their engines report. A pool with a list serves no other,
+        whatever its engines report."""
+        return tuple(name for name, pool in self.pools.items() if not pool.models)
 
     def model_names(self) -> list[str]:
         """Every model name that a request may use, in the file's order."""

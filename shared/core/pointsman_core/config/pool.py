@@ -15,7 +15,7 @@ class Pool(Section):
     """Engines of our own that serve the same models."""
 
     models: tuple[str, ...] = ()
-    """Models and adapters; empty means those that the engines report."""
+    """Models and adapters that the pool serves, and no others; empty means those that its engines report."""
     loras: tuple[str, ...] = ()
     """Those of `models` that are LoRA adapters."""
     discovery: Discovery = "agents"

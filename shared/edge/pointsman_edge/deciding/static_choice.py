@@ -234,9 +234,9 @@ def _target(
     served = config.served(model)
     if served is not None:
         return Target(model=served.name, pool=served.pool, provider=served.provider, lora=served.lora)
-    for name, snapshot in pools.items():
-        # Engines may serve more than the configuration lists, e.g. adapters loaded at run time.
-        if name in config.pools and model in snapshot.models:
+    for name in config.open_pools():
+        snapshot = pools.get(name)
+        if snapshot is not None and model in snapshot.models:
             loras = {lora for view in snapshot.workers for lora in view.loras}
             return Target(model=model, pool=name, lora=model if model in loras else None)
     if policy.selectable and (model == AUTO or model.startswith(f"{AUTO}/")):
@@ -294,6 +294,8 @@ def best_standing(views: Iterable[WorkerView]) -> list[WorkerView]:
 
 
 def model_names(config: Config, pools: Mapping[str, PoolSnapshot]) -> list[str]:
-    """Configured models first, then the names that are rewritten to them, then models that only engines report."""
-    reported = (name for pool, snapshot in pools.items() if pool in config.pools for name in snapshot.models)
+    """Configured models first, then the names that are rewritten to them, then those that the engines of pools without
+    a list report."""
+    named = config.open_pools()
+    reported = (name for pool, snapshot in pools.items() if pool in named for name in snapshot.models)
     return list(dict.fromkeys((*config.model_names(), *config.aliases(), *reported)))

@@ -7,6 +7,7 @@ a login that was taken back for a moment, and on errors that it doesn't expect w
 import asyncio
 
 from nats.aio.client import Client, Srv
+from nats.aio.transport import TcpTransport
 from nats.errors import Error as NatsError
 
 from pointsman_runtime.bus.backoff import CAP_S
@@ -18,6 +19,14 @@ class LastingClient(Client):
     async def _connect_to_server(self, s: Srv) -> None:
         self._close_transport()
         await super()._connect_to_server(s)
+
+    async def _process_connect_init(self) -> None:
+        await super()._process_connect_init()
+        writer = self._transport._io_writer if isinstance(self._transport, TcpTransport) else None
+        if writer is not None and writer.get_extra_info("sslcontext") is not None:
+            # As asyncio's own `start_tls` does, and nats-py doesn't. Without it the protocol wants to go on after the
+            # end of what it reads, which TLS can't, and asyncio logs a warning. Its stubs leave both out.
+            writer._protocol._over_ssl = True  # type: ignore[attr-defined]
 
     def _close_transport(self) -> None:
         # nats-py leaves the one whose handshake failed to the garbage collector.

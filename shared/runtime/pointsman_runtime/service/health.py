@@ -1,8 +1,9 @@
-"""`/live`, `/ready` with the reasons when not, `/metrics`; and how late the event loop runs."""
+"""`/live`, `/ready` with the reasons when not (`/ready?wait_s=30` waits), `/metrics`; and how late the event loop runs."""
 
 import asyncio
 import json
 from collections.abc import Callable, Iterable
+from urllib.parse import parse_qs
 
 from prometheus_client import CollectorRegistry, Gauge, exposition
 from prometheus_client.core import CounterMetricFamily, Metric
@@ -14,6 +15,10 @@ from pointsman_runtime.telling.tallies import Tallies
 
 WATCH_S = 0.25
 """How often the event loop's lateness is measured."""
+
+LONGEST_WAIT_S = 300.0
+"""More is cut in a `/ready?wait_s=`."""
+_LOOK_S = 0.1
 
 _write_openmetrics, _OPENMETRICS = exposition.choose_encoder("application/openmetrics-text")
 
@@ -63,10 +68,19 @@ class HealthApp:
         if scope["type"] != "http":
             return
         accepted = b",".join(value for name, value in scope["headers"] if name == b"accept")
+        if scope["path"] == "/ready":
+            await self._wait(_seconds(scope["query_string"]))
         status, kind, body = self.answer(scope["path"], accepted)
         headers = [(b"content-type", kind.encode()), (b"content-length", str(len(body)).encode())]
         await send({"type": "http.response.start", "status": status, "headers": headers})
         await send({"type": "http.response.body", "body": b"" if scope["method"] == "HEAD" else body})
+
+    async def _wait(self, seconds: float) -> None:
+        """Return once ready, or after `seconds`. A start-up probe that waits needn't fail every other second."""
+        loop = asyncio.get_running_loop()
+        end = loop.time() + seconds
+        while self._readiness.reasons() and loop.time() < end:
+            await asyncio.sleep(_LOOK_S)
 
     def answer(self, path: str, accepted: bytes) -> tuple[int, str, bytes]:
         """Status, content type and body; `accepted` is the header `Accept`, empty without one."""
@@ -81,6 +95,15 @@ class HealthApp:
         if path == "/live":
             return 200, "application/json", b'{"live": true}'
         return 404, "application/json", json.dumps({"paths": sorted(self.paths)}).encode()
+
+
+def _seconds(query: bytes) -> float:
+    """`wait_s` of a query, from 0 to LONGEST_WAIT_S; 0 without one, and for one that is no number."""
+    try:
+        given = float(parse_qs(query.decode("latin-1")).get("wait_s", ["0"])[-1])
+    except ValueError:
+        return 0.0
+    return min(given, LONGEST_WAIT_S) if given > 0 else 0.0
 
 
 def _takes_openmetrics(accepted: bytes) -> bool:
