@@ -1,6 +1,6 @@
 # Everything starts here, on a machine with Python 3.11 or newer and make. `make` alone lists the commands.
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-engines check format generate test-isolated bench dist clean
+.PHONY: help demo test test-engines test-cluster check format generate test-isolated bench dist clean
 
 UV := .uv/bin/uv
 RUN := .venv/bin
@@ -45,6 +45,10 @@ test: environment ## Run every test
 # Two engines, their gateway and the suite want what a developer's machine has; the first run installs 6 GB.
 test-engines: environment ## Run the suite for engines on a real vLLM for CPUs (15 to 30 minutes; VLLM=0.32.0)
 	$(RUN)/pytest tests/engines --vllm $(VLLM) --engine-results tests/engines/results/vllm-$(VLLM).json $(ARGS)
+
+# kubectl and helm of PATH, the cluster of KUBECONFIG, images of this version that it can pull. Half an hour with three nodes.
+test-cluster: environment ## Install each shape in a real Kubernetes cluster and change, kill and scale it under load
+	$(RUN)/python -m tests.cluster $(ARGS)
 
 check: check-lock check-format check-lint check-imports check-contracts check-deploy check-types ## Format, lint, types, import rules, generated files, lock file
 

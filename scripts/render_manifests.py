@@ -46,7 +46,7 @@ def render(values: Object) -> list[Object]:
     Raises NoRenderer, and RuntimeError with Helm's message when a template fails.
     """
     text = _by_package(values) if importlib.util.find_spec("helm_python") else _by_command(values)
-    objects = [each for each in yaml.load_all(text, yaml.CSafeLoader) if each and "kind" in each]
+    objects = [each for each in yaml.load_all(text, yaml.CSafeLoader) if each]
     return sorted(objects, key=lambda each: (each["kind"], each["metadata"]["name"]))
 
 
@@ -55,7 +55,8 @@ def _by_package(values: Object) -> str:
 
     try:
         with Chart.load(CHART) as chart:
-            return "\n---\n".join(chart.render(values, name="pointsman", namespace=NAMESPACE).values())
+            rendered = chart.render(values, name="pointsman", namespace=NAMESPACE)
+            return "\n---\n".join(text for path, text in rendered.items() if path.endswith(".yaml"))
     except HelmError as error:
         raise RuntimeError(str(error)) from error
 

@@ -26,7 +26,7 @@ def _pods(objects: list[Object]) -> dict[str, Object]:
     return {
         each["metadata"]["name"].removeprefix("pointsman-"): each["spec"]["template"]["spec"]
         for each in objects
-        if each["kind"] == "Deployment"
+        if each["kind"] == "Deployment" and each["metadata"]["name"] != "pointsman-cli"
     }
 
 
@@ -36,11 +36,11 @@ USUAL = _pods(_rendered("production"))
 def test_every_service_takes_secrets_and_volumes() -> None:
     for name, service in VALUES["services"].items():
         assert (service["envFrom"], service["volumes"], service["volumeMounts"]) == ([], [], []), name
-    assert VALUES["bundle"].keys() == VALUES["services"]["scheduler"].keys() - {"enabled"} | {"services"}
+    assert VALUES["bundle"].keys() == VALUES["services"]["scheduler"].keys() - {"enabled"} | {"services", "beside"}
 
 
 def test_the_example_changes_the_services_that_it_names_and_no_other_object(template: Template) -> None:
-    usual = _rendered("production")
+    usual = template()
     changed = [each for each in template(EXAMPLE) if each not in usual]
     assert set(_pods(changed)) == set(EXAMPLE["services"])
     assert len(changed) == len(EXAMPLE["services"])
@@ -107,10 +107,111 @@ def test_another_configuration_is_another_job() -> None:
     assert len(names) == 2
 
 
-def test_no_template_has_a_hook() -> None:
-    """Argo CD takes a hook of Helm's for one of its own, also in what kustomize renders."""
-    for folder in (CHART, ROOT / "deploy/k8s"):
-        assert [path.name for path in folder.rglob("*.yaml") if "helm.sh/hook" in path.read_text()] == []
+def test_a_hook_checks_the_configuration_before_a_change_and_another_is_the_test(template: Template) -> None:
+    """Argo CD runs the former before it synchronizes, too, and skips the latter."""
+    hooks = {
+        (each["kind"], each["metadata"]["name"]): each["metadata"]["annotations"]["helm.sh/hook"]
+        for each in template(hooks=True)
+    }
+    assert hooks == {
+        ("ConfigMap", "pointsman-check"): "pre-install,pre-upgrade",
+        ("Job", "pointsman-check"): "pre-install,pre-upgrade",
+        ("Pod", "pointsman-doctor"): "test",
+    }
+    [doctor] = template({"checkConfiguration": False}, hooks=True)
+    assert doctor["kind"] == "Pod"
+
+
+def test_the_check_needs_nothing_that_the_chart_installs(template: Template) -> None:
+    """It runs before the first of its objects is there."""
+    [job] = [each for each in template({"image": {"pullSecrets": ["registry"]}}, hooks=True) if each["kind"] == "Job"]
+    pod = job["spec"]["template"]["spec"]
+    assert "serviceAccountName" not in pod
+    assert pod["imagePullSecrets"] == [{"name": "registry"}]
+    [container] = pod["containers"]
+    assert "envFrom" not in container
+    assert [each["configMap"]["name"] for each in pod["volumes"]] == ["pointsman-check"]
+    assert job["metadata"]["annotations"]["helm.sh/hook-output-log-policy"] == "hook-failed"
+    assert job["spec"]["backoffLimit"] == 0
+
+
+def test_no_manifest_has_a_hook() -> None:
+    """Nothing but Helm and Argo CD knows these moments."""
+    folder = ROOT / "deploy/k8s"
+    assert [path.name for path in folder.rglob("*.yaml") if "helm.sh/hook" in path.read_text()] == []
+
+
+@pytest.mark.parametrize("inside", [[], ["frontend", "preprocessor"]])
+def test_between_two_shapes_the_pods_of_both_serve_every_edge(inside: list[str], template: Template) -> None:
+    """A Service that selected the pods of one shape would lose them when Helm deletes the other's."""
+
+    def selected(values: Object, service: str) -> set[str]:
+        objects = template(values)
+        [selector] = [
+            each["spec"]["selector"]
+            for each in objects
+            if (each["kind"], each["metadata"]["name"]) == ("Service", f"pointsman-{service}")
+        ]
+        return {
+            each["metadata"]["name"]
+            for each in objects
+            if each["kind"] == "Deployment"
+            and selector.items() <= each["spec"]["template"]["metadata"]["labels"].items()
+        }
+
+    inside = inside or ["frontend", "epp-adapter", "scheduler"]
+    assert selected({}, "frontend") == {"pointsman-frontend"}
+    assert selected({"bundle": {"services": inside}}, "frontend") == {"pointsman-gateway"}
+    both = {"bundle": {"services": inside, "beside": True}}
+    assert selected(both, "frontend") == {"pointsman-gateway", "pointsman-frontend"}
+    [policy] = [
+        each["spec"]["podSelector"]["matchExpressions"][0]["values"]
+        for each in template(both)
+        if (each["kind"], each["metadata"]["name"]) == ("NetworkPolicy", "pointsman-frontend")
+    ]
+    assert set(policy) == selected(both, "frontend")
+
+
+def test_a_rollout_needs_no_room_for_another_copy_where_there_are_several(template: Template) -> None:
+    def unavailable(values: Object) -> dict[str, int]:
+        return {
+            each["metadata"]["name"]: each["spec"]["strategy"]["rollingUpdate"]["maxUnavailable"]
+            for each in template(values)
+            if each["kind"] == "Deployment" and "strategy" in each["spec"]
+        }
+
+    assert set(unavailable({}).values()) == {1}
+    assert set(unavailable({"autoscaling": {"enabled": True}}).values()) == {1}
+    assert set(unavailable({"replicas": 1}).values()) == {0}
+
+
+def test_without_autoscalers_every_service_has_their_least_number_of_copies(template: Template) -> None:
+    """A Deployment without a number has one copy until an autoscaler looks at it."""
+    objects = template({"recorder": {"enabled": True}})  # this renderer knows no metrics API
+    assert not [each for each in objects if each["kind"] == "HorizontalPodAutoscaler"]
+    copies = {each["metadata"]["name"]: each["spec"]["replicas"] for each in objects if each["kind"] == "Deployment"}
+    assert {copies[f"pointsman-{name}"] for name, each in VALUES["services"].items() if each["enabled"]} == {2}
+    scaled = template({"autoscaling": {"enabled": True, "custom": False}})
+    kinds = {
+        metric["type"]
+        for each in scaled
+        if each["kind"] == "HorizontalPodAutoscaler"
+        for metric in each["spec"]["metrics"]
+    }
+    assert kinds == {"Resource"}
+
+
+def test_another_configuration_of_the_servers_restarts_them(template: Template) -> None:
+    def told(values: Object) -> str:
+        [pod] = [
+            each["spec"]["template"]
+            for each in template(values)
+            if (each["kind"], each["metadata"]["name"]) == ("StatefulSet", "pointsman-nats")
+        ]
+        return pod["metadata"]["annotations"]["pointsman-nats-config"]
+
+    assert told({}) == told({"configuration": "a: 1"})
+    assert told({}) != told({"nats": {"fileStore": "8GB"}})
 
 
 def test_whatever_changes_the_pod_renames_the_job(template: Template) -> None:

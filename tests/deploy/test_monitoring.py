@@ -131,3 +131,23 @@ def test_the_dashboard_is_the_one_that_grafana_is_given() -> None:
     assert variables["datasource"]["current"]["value"] == datasource["uid"]
     ids = [panel["id"] for panel in DASHBOARD["panels"]]
     assert len(ids) == len(set(ids))
+
+
+def test_the_adapter_of_prometheus_gives_every_metric_that_autoscalers_ask_for() -> None:
+    text = (ROOT / "deploy/k8s/overlays/complete/pointsman.yaml").read_text(encoding="utf-8")
+    manifests = yaml.load_all(text, yaml.CSafeLoader)
+    rules = yaml.safe_load((ROOT / "deploy/prometheus/adapter.yaml").read_text())["rules"]
+    custom = " ".join(rule["seriesQuery"] for rule in rules["custom"])
+    asked = {
+        metric["pods"]["metric"]["name"]
+        for scaler in manifests
+        if scaler is not None and scaler["kind"] == "HorizontalPodAutoscaler"
+        for metric in scaler["spec"]["metrics"]
+        if metric["type"] == "Pods"
+    }
+    assert asked
+    assert [name for name in asked if name not in custom] == []
+    documented = (ROOT / "docs/metrics.md").read_text()
+    for rule in (*rules["custom"], *rules["external"]):
+        for name in re.findall(r"pointsman_\w+", rule["seriesQuery"]):
+            assert f"`{name}`" in documented

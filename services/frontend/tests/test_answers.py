@@ -235,11 +235,14 @@ async def test_headers_of_the_engines_connection_and_of_gateways_stop_at_the_edg
     assert len(names) == len(set(names))
 
 
-async def test_the_model_list_has_configured_and_reported_models(start_edge: StartEdge) -> None:
-    edge = await start_edge()
-    edge.hear(PoolSnapshot(pool="llama-8b", source="c", sequence=1, at_ms=1, models=("llama-8b", "loaded-later")))
-    listed = await raw_request(edge.url, b"GET /v1/models HTTP/1.1\r\nhost: x\r\n\r\n")
-    document = json.loads(listed.body)
+async def test_the_model_list_has_configured_models_and_those_of_open_pools(start_edge: StartEdge) -> None:
+    listed = {"models": ["llama-8b", "sql"], "loras": ["sql"]}
+    models = {"big": {"pool": "llama-8b"}}
+    edge = await start_edge(config={"pools": {"llama-8b": listed, "open": {}}, "models": models})
+    edge.hear(PoolSnapshot(pool="llama-8b", source="c", sequence=1, at_ms=1, models=("llama-8b", "not-listed")))
+    edge.hear(PoolSnapshot(pool="open", source="c", sequence=1, at_ms=1, models=("loaded-later",)))
+    answer = await raw_request(edge.url, b"GET /v1/models HTTP/1.1\r\nhost: x\r\n\r\n")
+    document = json.loads(answer.body)
     assert document["object"] == "list"
     assert [model["id"] for model in document["data"]] == ["big", "llama-8b", "sql", "loaded-later"]
     assert document["data"][0]["object"] == "model"
@@ -249,7 +252,7 @@ async def test_the_model_list_has_configured_and_reported_models(start_edge: Sta
     assert none.status == 404
     assert json.loads(none.body)["error"]["code"] == "model_not_found"
     assert "loaded-later" in json.loads(none.body)["error"]["message"]
-    assert listed.header("x-request-id")
+    assert answer.header("x-request-id")
     assert none.header("x-request-id")
 
 

@@ -68,7 +68,7 @@ async def around(own_nats_server: NatsServer) -> AsyncIterator[Around]:
 @pytest.fixture
 async def frontend(own_nats_server: NatsServer, processes: Processes, tmp_path: Path) -> ServiceProcess:
     config = tmp_path / "pointsman.yaml"
-    config.write_text(yaml.safe_dump({"pools": {"llama-8b": {"models": ["llama-8b"]}}}))
+    config.write_text(yaml.safe_dump({"pools": {"llama-8b": {}}}))
     return processes.start(
         "pointsman-frontend",
         env={

@@ -82,8 +82,8 @@ capabilities: {drop: [ALL]}
      event. A pod that isn't ready after an hour starts again. */}}
 {{- define "pointsman.start-probe" -}}
 httpGet: {path: "/ready?wait_s=55", port: metrics}
-initialDelaySeconds: 3
-periodSeconds: 3
+initialDelaySeconds: 5
+periodSeconds: 5
 timeoutSeconds: 60
 failureThreshold: 60
 {{- end }}

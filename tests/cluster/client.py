@@ -1,0 +1,116 @@
+"""A client in a namespace of its own, which sends requests to the frontend from within the cluster."""
+
+import contextlib
+import json
+import subprocess
+from collections.abc import Generator
+from pathlib import Path
+from typing import Final
+
+from tests.cluster.kube import CommandFailed, Installation, run, within
+
+LOAD: Final = Path(__file__).with_name("load.py")
+RATE: Final = 8.0
+
+
+class Sent:
+    """What became of the requests of a load, once it ended: how often each outcome came."""
+
+    def __init__(self) -> None:
+        self.outcomes: dict[str, int] = {}
+
+    @property
+    def requests(self) -> int:
+        """All of them."""
+        return sum(self.outcomes.values())
+
+    @property
+    def failed(self) -> int:
+        """Those that got no whole answer."""
+        return self.requests - self.outcomes.get("ok", 0)
+
+    @property
+    def cut(self) -> int:
+        """Those of which the answer ended early."""
+        return sum(count for outcome, count in self.outcomes.items() if outcome.startswith("cut"))
+
+    def __str__(self) -> str:
+        reasons = "; ".join(f"{count} {what}" for what, count in self.outcomes.items() if what != "ok")
+        return f"{self.failed} of {self.requests} failed" + (f" ({reasons})" if reasons else "")
+
+
+class Client:
+    """The pod. It sends to the frontend, or to another `address`."""
+
+    def __init__(self, installation: Installation, address: str | None = None) -> None:
+        self.namespace = f"{installation.namespace}-clients"
+        self.address = address or f"pointsman-frontend.{installation.namespace}:8080"
+        self._installation = installation
+        self._image = installation.image("cli")
+
+    def at(self, address: str) -> "Client":
+        """The same pod, sending to another address."""
+        return Client(self._installation, address)
+
+    def node(self) -> str:
+        """The name of its node."""
+        return run(["kubectl", "-n", self.namespace, "get", "pod/client", "-o", "jsonpath={.spec.nodeName}"])
+
+    def start(self) -> None:
+        """Make the namespace and the pod."""
+        metadata = {"name": "client", "namespace": self.namespace}
+        container = {"name": "client", "image": self._image, "command": ["sleep", "infinity"]}
+        container |= {"resources": {"requests": {"cpu": "5m", "memory": "16Mi"}}}
+        namespace = {"name": self.namespace, "labels": {"pointsman-clients": "true"}}
+        objects = [
+            {"apiVersion": "v1", "kind": "Namespace", "metadata": namespace},
+            {
+                "apiVersion": "v1",
+                "kind": "Pod",
+                "metadata": metadata,
+                "spec": {"terminationGracePeriodSeconds": 1, "containers": [container]},
+            },
+        ]
+        for each in objects:
+            within(
+                60,
+                f"the client's {each['kind']}",
+                lambda each=each: run(["kubectl", "apply", "-f", "-"], json.dumps(each)),
+            )
+        run(["kubectl", "-n", self.namespace, "wait", "pod/client", "--for=condition=Ready", "--timeout=120s"])
+
+    def python(self, program: str, *words: str) -> str:
+        """Run a program in the pod."""
+        return run(["kubectl", "-n", self.namespace, "exec", "client", "--", "python", "-c", program, *words])
+
+    def ask(self, model: str, *, stream: bool = False) -> str:
+        """How one request for a model ends, as in load.py."""
+        last = f"\nprint(asyncio.run(ask(sys.argv[1], 0, stream={stream}, model=sys.argv[2])))"
+        return self.python(LOAD.read_text().partition("\nif __name__")[0] + last, self.address, model).strip()
+
+    @contextlib.contextmanager
+    def load(self, *, stream: bool = False) -> Generator[Sent]:
+        """Send requests for the length of a `with`, at RATE a second; the outcomes are there afterwards."""
+        sent = Sent()
+        words = [self.address, str(RATE), *(["stream"] if stream else [])]
+        command = [
+            "kubectl",
+            "-n",
+            self.namespace,
+            "exec",
+            "-i",
+            "client",
+            "--",
+            "python",
+            "-c",
+            LOAD.read_text(),
+            *words,
+        ]
+        process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        try:
+            yield sent
+        finally:
+            output, _ = process.communicate(timeout=120)
+        if process.returncode:
+            raise CommandFailed(f"the client ended with {process.returncode}")
+        sent.outcomes = json.loads(output)

@@ -1,0 +1,70 @@
+"""Requests at a rate, each on a connection of its own, until standard input ends; then a summary as JSON.
+
+Runs in a pod with nothing but Python: `python load.py URL RATE [stream]`. A failure is one of
+- refused: no connection was made, so the request is nowhere and a client may send it again;
+- cut: the connection ended within the answer;
+- the status of an error.
+"""
+
+import asyncio
+import json
+import sys
+import time
+from collections import Counter
+
+TIMEOUT_S = 60
+MODEL = "llama-3.1-8b"
+
+
+async def ask(address: str, number: int, *, stream: bool, model: str = MODEL) -> str:
+    """How a request ended: `ok`, or the kind of its failure."""
+    content = f"request {number} " + "x" * 200
+    body = json.dumps(
+        {"model": model, "max_tokens": 8, "stream": stream, "messages": [{"role": "user", "content": content}]}
+    ).encode()
+    host, _, port = address.partition(":")
+    try:
+        reader, writer = await asyncio.open_connection(host, int(port or 80))
+    except OSError as error:
+        return f"refused: {error.strerror or error}"
+    try:
+        head = f"POST /v1/chat/completions HTTP/1.1\r\nhost: {host}\r\ncontent-type: application/json\r\n"
+        writer.write(f"{head}connection: close\r\ncontent-length: {len(body)}\r\n\r\n".encode() + body)
+        await writer.drain()
+        answer = await reader.read(-1)
+    except OSError as error:
+        return f"cut: {error.strerror or error}"
+    finally:
+        writer.close()
+    if not answer.startswith(b"HTTP/1.1 "):
+        return "cut: no answer"
+    status = answer[9:12].decode()
+    if status != "200":
+        _, _, text = answer.partition(b"\r\n\r\n")
+        return f"{status}: {text[:160].decode(errors='replace')}"
+    whole = b"[DONE]" in answer if stream else b'"usage"' in answer
+    return "ok" if whole else "cut: within the answer"
+
+
+async def bounded(address: str, number: int, *, stream: bool) -> str:
+    """As `ask`, with a bound."""
+    try:
+        return await asyncio.wait_for(ask(address, number, stream=stream), TIMEOUT_S)
+    except TimeoutError:
+        return "cut: no end"
+
+
+async def main(address: str, rate: float, *, stream: bool) -> None:
+    """Send until standard input ends."""
+    loop = asyncio.get_running_loop()
+    ended = loop.run_in_executor(None, sys.stdin.read)
+    began = time.monotonic()
+    tasks: list[asyncio.Task[str]] = []
+    while not ended.done():
+        tasks.append(asyncio.create_task(bounded(address, len(tasks), stream=stream)))
+        await asyncio.sleep(max(0.0, began + len(tasks) / rate - time.monotonic()))
+    sys.stdout.write(json.dumps(Counter(await asyncio.gather(*tasks))))
+
+
+if __name__ == "__main__":
+    asyncio.run(main(sys.argv[1].removeprefix("http://"), float(sys.argv[2]), stream="stream" in sys.argv[3:]))
