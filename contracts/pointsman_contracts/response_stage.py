@@ -5,7 +5,7 @@ It gets as much of the answer as its declaration says (`AnswerUse`), and facts o
 doesn't come along.
 """
 
-from typing import ClassVar, Literal
+from typing import ClassVar, Final, Literal
 
 from pydantic import Field
 
@@ -116,3 +116,7 @@ class Verdict(Message):
     """Who answered, for the trail."""
     note: str | None = None
     """Why, in words without text of the answer; shown in `ResponseCompleted.stages` and `ResponseReviewed.stages`."""
+
+
+NO_VERDICT: Final = b"{}"
+"""The reply of a stage that fails on a response: the edge then needn't wait for the stage's time to pass."""

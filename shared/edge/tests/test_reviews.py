@@ -47,6 +47,7 @@ FAILURES: list[tuple[Say | None, int, str]] = [
     (None, 503, "has no live instance"),
     (lambda review: None, 504, "was too slow"),
     (lambda review: b"pass", 500, "sent an invalid verdict"),
+    (lambda review: b"{}", 503, "can't review the response at the moment"),
     (lambda review: b'{"request_id": "r-1", "action": "wave"}', 500, "sent an invalid verdict"),
     (lambda review: b'{"request_id": "r-1", "status": 200}', 500, "sent an invalid verdict"),
     (lambda review: b'{"request_id": "r-2"}', 500, "sent the verdict for another request"),
@@ -97,7 +98,7 @@ OWN = Verdict(request_id="r-1", note="of its own")
 REVIEWERS: list[tuple[str, Reviewer, str | None]] = [
     ("at once", lambda review: OWN, None),
     ("later", _late(OWN), None),
-    ("failing", _fails, "sent an invalid verdict"),
+    ("failing", _fails, "can't review the response at the moment"),
     ("another's", lambda review: Verdict(request_id="r-2"), "sent the verdict for another request"),
     ("another's, later", _late(Verdict(request_id="r-2")), "sent the verdict for another request"),
 ]

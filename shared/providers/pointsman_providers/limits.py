@@ -27,13 +27,14 @@ class ProviderLimits(NamedTuple):
     """Part of the request or token quota that is left, in [0,1]; the smallest."""
 
 
-def limits(status: int, headers: Mapping[str, str], now_s: float) -> ProviderLimits:
-    """Read an answer's headers (lower-case names). `now_s` is unix time."""
+def limits(status: int, headers: Mapping[str, str], now_s: float, max_pause_s: float) -> ProviderLimits:
+    """Read an answer's headers (lower-case names). `now_s` is unix time; a longer pause than `max_pause_s` is cut to
+    that."""
     left = [
         part for remaining, limit in _QUOTAS if (part := _part(headers.get(remaining), headers.get(limit))) is not None
     ]
     pause = _pause(headers, now_s) if status in _PAUSING else None
-    return ProviderLimits(pause, min(left) if left else None)
+    return ProviderLimits(None if pause is None else min(pause, max_pause_s), min(left) if left else None)
 
 
 def _pause(headers: Mapping[str, str], now_s: float) -> float | None:
@@ -44,11 +45,23 @@ def _pause(headers: Mapping[str, str], now_s: float) -> float | None:
     seconds = _number(text)
     if seconds is not None or not text:
         return seconds
+    at = _unix_time(text)
+    if at is None:
+        return None
+    # By the provider's own clock, which may be wrong.
+    told = _unix_time(headers.get("date"))
+    return max(0.0, at - (now_s if told is None else told))
+
+
+def _unix_time(text: str | None) -> float | None:
+    """The time of an HTTP date; None for anything else."""
+    if not text:
+        return None
     try:
         at = parsedate_to_datetime(text)
-    except ValueError:
+        return (at if at.tzinfo else at.replace(tzinfo=UTC)).timestamp()
+    except (ValueError, TypeError, OverflowError):
         return None
-    return max(0.0, (at if at.tzinfo else at.replace(tzinfo=UTC)).timestamp() - now_s)
 
 
 def _part(remaining: str | None, limit: str | None) -> float | None:

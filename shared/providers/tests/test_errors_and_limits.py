@@ -63,6 +63,16 @@ def test_an_error_that_the_client_cannot_mend_leaves_out_the_providers_words(sta
         (529, {"retry-after": "Sun, 06 Nov 1994 08:49:37 GMT"}, (10.0, None)),
         (200, {"retry-after": "30"}, (None, None)),
         (429, {"retry-after": "soon"}, (None, None)),
+        (429, {"retry-after": "0"}, (0.0, None)),
+        (429, {"retry-after": "-30"}, (None, None)),
+        (429, {"retry-after": "NaN"}, (None, None)),
+        (429, {"retry-after": "31536000"}, (300.0, None)),
+        (429, {"retry-after-ms": "1e11"}, (300.0, None)),
+        (429, {"retry-after": "Sun, 06 Nov 2094 08:49:37 GMT"}, (300.0, None)),
+        (429, {"retry-after": "Sun, 06 Nov 99999 08:49:37 GMT"}, (None, None)),
+        (429, {"retry-after": "Sun, 06 Nov 1994 08:49:07 GMT"}, (0.0, None)),
+        # Its clock is a year fast.
+        (503, {"retry-after": "Mon, 06 Nov 1995 08:49:37 GMT", "date": "Mon, 06 Nov 1995 08:49:30 GMT"}, (7.0, None)),
         (200, {"x-ratelimit-limit-requests": "100", "x-ratelimit-remaining-requests": "25"}, (None, 0.25)),
         (
             200,
@@ -80,12 +90,12 @@ def test_an_error_that_the_client_cannot_mend_leaves_out_the_providers_words(sta
 def test_limits_are_read_from_each_providers_headers(
     status: int, headers: dict[str, str], expected: tuple[float | None, float | None]
 ) -> None:
-    assert limits(status, headers, 784_111_767.0) == expected
+    assert limits(status, headers, 784_111_767.0, 300.0) == expected
 
 
 @given(st.dictionaries(st.sampled_from(["retry-after", "retry-after-ms", "x-ratelimit-limit-tokens"]), st.text()))
 def test_no_header_is_an_error(headers: dict[str, str]) -> None:
-    pause, remaining = limits(429, headers, 0.0)
+    pause, remaining = limits(429, headers, 0.0, 300.0)
     assert pause is None or pause >= 0
     assert remaining is None
 

@@ -86,7 +86,7 @@ class ProviderAnswer(AwaitedAnswer):
             outcome, status = ("timeout", 504) if self._status == 504 else ("refused", 502)
             raise self._refused(outcome, explained(self._provider.name, status, b""))
         self._named, self._answered = named, self._status
-        self._told = limits(self._status, named, time.time())
+        self._told = limits(self._status, named, time.time(), self._provider.settings.max_pause)
         if not 200 <= self._status < 300:
             if head.end:
                 raise self._refusal(b"")
@@ -186,7 +186,7 @@ class ProviderAnswer(AwaitedAnswer):
         self._failed = "failed" if error is None else attempt_outcome(error.status)
         self._answered = None if error is None else error.status
         if self._told.retry_after_s is None and error is not None:
-            self._told = limits(error.status, self._named, time.time())
+            self._told = limits(error.status, self._named, time.time(), self._provider.settings.max_pause)
         refusal = cut_off(self._provider.name, error) if self._begun else _no_answer(self._provider.name, error)
         if self._told.retry_after_s is not None and refusal.retry_after_s is not None:
             refusal.retry_after_s = self._told.retry_after_s

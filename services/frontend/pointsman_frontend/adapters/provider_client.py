@@ -213,7 +213,7 @@ class ProviderClient:
         try:
             async with asyncio.timeout(within.first_byte_s):
                 response = await self._post(provider, call)
-                told = limits(response.status, response.headers, time.time())
+                told = limits(response.status, response.headers, time.time(), provider.settings.max_pause)
                 if not 200 <= response.status < 300:
                     raise await _refused(provider, response, told)
                 answer = ProviderAnswer(provider.name, response, call.answer, told, within.idle_s)
@@ -295,7 +295,7 @@ def _broken(provider: Resolved, response: "aiohttp.ClientResponse | None", broke
     error = broken.error
     if error is None or response is None:
         return ProviderFailed("failed", str(broken), explained(provider.name, 502, b""))
-    told = limits(error.status, response.headers, time.time())
+    told = limits(error.status, response.headers, time.time(), provider.settings.max_pause)
     refusal = explained_error(provider.name, error)
     if told.retry_after_s is not None and refusal.retry_after_s is not None:
         refusal.retry_after_s = told.retry_after_s

@@ -49,6 +49,8 @@ class Provider(Section):
     """Limit for a chat request that sets none; `anthropic` only, whose API requires one."""
     connect_timeout: PositiveDuration = 5.0
     """How long connecting may take; then the next model is tried."""
+    max_pause: PositiveDuration = 300.0
+    """Longest pause that it may ask for (`Retry-After`); then it is asked again, whatever it said."""
     connections: int = Field(default=200, ge=1)
     """Requests that each edge sends it at once; more wait, for at most `connect_timeout`."""
     plaintext: bool = False

@@ -8,7 +8,7 @@ from pydantic import ValidationError
 from pointsman_contracts.journey import Stage
 from pointsman_contracts.message import Message
 from pointsman_contracts.reply import STAGE_UNAVAILABLE
-from pointsman_contracts.response_stage import ResponseReview, Verdict
+from pointsman_contracts.response_stage import NO_VERDICT, ResponseReview, Verdict
 from pointsman_runtime.bus import message_headers
 from pointsman_runtime.bus.addresses import Addresses
 from pointsman_runtime.bus.errors import BusError, PayloadTooLarge
@@ -111,6 +111,8 @@ class StageReviewers:
                 bus.replies.close(waiter)
         if not payload and message_headers.status(got) == "503":
             raise NoVerdict("has no live instance", 503, STAGE_UNAVAILABLE)
+        if payload == NO_VERDICT:
+            raise NoVerdict("can't review the response at the moment", 503, "stage_failed")
         try:
             verdict = waiter.verdict or Verdict.decode(payload)
         except ValidationError as error:

@@ -7,7 +7,7 @@ from typing import Final
 from pydantic import ValidationError
 
 from pointsman_contracts.message_reader import message_reader
-from pointsman_contracts.response_stage import ResponseReview, Verdict
+from pointsman_contracts.response_stage import NO_VERDICT, ResponseReview, Verdict
 from pointsman_runtime.bus import message_headers
 from pointsman_runtime.bus.bus import Bus
 from pointsman_runtime.bus.errors import BusError
@@ -16,9 +16,6 @@ from pointsman_runtime.telling.logs import Log
 from pointsman_runtime.telling.tallies import Tally
 
 Reviewer = Callable[[ResponseReview], Verdict | Awaitable[Verdict]]
-
-_FAILED: Final = b"{}"
-"""No verdict: the edge then needn't wait for the stage's time to pass."""
 
 _read: Final = message_reader(ResponseReview, ResponseReview.decode)
 
@@ -87,7 +84,7 @@ class ReviewStage:
     def _failed(self, reply_to: str, review: ResponseReview, error: Exception) -> None:
         self._tally.failed += 1
         _log.error("review_failed", error, request_id=review.request_id)
-        self._send(reply_to, review, _FAILED)
+        self._send(reply_to, review, NO_VERDICT)
 
     def _send(self, reply_to: str, review: ResponseReview, payload: bytes) -> None:
         try:
