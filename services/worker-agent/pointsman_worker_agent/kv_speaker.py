@@ -1,6 +1,7 @@
 """Publishes the contents of an engine's KV cache."""
 
 import time
+from collections import deque
 from collections.abc import Callable
 from typing import Final
 
@@ -16,6 +17,9 @@ from pointsman_worker_agent.domain.kv_wire import Decoder, MalformedBatch
 FLUSH_S: Final = 0.02
 """Seconds of changes that are published together."""
 
+MOST_WAITING: Final = 4096
+"""Batches that wait for the name of the engine's model."""
+
 _log = Log("kv-events")
 
 
@@ -23,7 +27,9 @@ class KvSpeaker:
     """Publishes the engine's batches on the bus.
 
     `boot_id` and `model` name the engine's life and its first model, empty while unknown; `capacity` is the size of one
-    rank's cache in its own blocks, None while unknown.
+    rank's cache in its own blocks, and `engine_block_tokens` the tokens in one of these, None while unknown.
+    `on_new_life` is called when another life begins, `on_unusable` with a fault of the block sizes, empty when it is
+    mended.
     """
 
     def __init__(
@@ -36,6 +42,9 @@ class KvSpeaker:
         boot_id: Callable[[], str],
         model: Callable[[], str],
         capacity: Callable[[], int | None],
+        engine_block_tokens: Callable[[], int | None] = lambda: None,
+        on_new_life: Callable[[], None] = lambda: None,
+        on_unusable: Callable[[str], None] = lambda _: None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.blocks: Final = EngineBlocks(block_tokens)
@@ -53,9 +62,17 @@ class KvSpeaker:
         self._boot_id: Final = boot_id
         self._model: Final = model
         self._capacity: Final = capacity
+        self._engine_block_tokens: Final = engine_block_tokens
+        self._on_new_life: Final = on_new_life
+        self._on_unusable: Final = on_unusable
+        self._block_tokens: Final = block_tokens
         self._clock: Final = clock
         self._decoders: dict[int, Decoder] = {}
-        self._before_model: list[tuple[int, bytes]] = []
+        self._life = ""
+        self._broken: Final[set[int]] = set()
+        """Ranks whose publisher was lost in this life."""
+        self._unusable = ""
+        self._before_model: deque[tuple[int, bytes]] = deque()
         self._told_at = 0.0
 
     def heard(self, rank: int, payload: bytes) -> None:
@@ -63,6 +80,9 @@ class KvSpeaker:
         model = self._model()
         if not model:  # the salt of its blocks isn't known yet
             self._before_model.append((rank, payload))
+            if len(self._before_model) > MOST_WAITING:
+                lost, _ = self._before_model.popleft()
+                self.blocks.doubt(lost)
             return
         self._take(rank, payload, model)
 
@@ -70,20 +90,28 @@ class KvSpeaker:
         """Batches of one rank are missing for good."""
         self.blocks.doubt(rank)
 
+    def broke(self, rank: int) -> None:
+        """The publisher of one rank is gone. Either the network failed or its engine did: the next life tells."""
+        self._broken.add(rank)
+        self.blocks.doubt(rank)
+
     def reset(self, rank: int) -> None:
         """Forget what one rank published so far."""
-        self._before_model = [(other, payload) for other, payload in self._before_model if other != rank]
+        self._before_model = deque((other, payload) for other, payload in self._before_model if other != rank)
         self._feed.add(self.blocks.clear(rank))
 
     def flush(self) -> None:
         """Publish the changes, or a heartbeat after `HEARTBEAT_S` without any. To be called every `FLUSH_S`."""
         boot_id, model = self._boot_id(), self._model()
+        if boot_id and boot_id != self._life:
+            self._begin(boot_id)
         if not boot_id or not model:
             return
-        waiting, self._before_model = self._before_model, []
+        waiting, self._before_model = self._before_model, deque()
         for rank, payload in waiting:
             self._take(rank, payload, model)
         self._feed.begin(boot_id)
+        self._check_sizes()
         now = self._clock()
         messages = self._feed.take(time.time_ns() // 1_000_000)
         if not messages and now - self._told_at >= TIMES.report_s:
@@ -95,6 +123,28 @@ class KvSpeaker:
                 self.sent += 1
             except BusError:
                 self.unsent += 1
+
+    def _begin(self, boot_id: str) -> None:
+        """A life begins, with an empty cache: nothing of the former one is believed. Blocks that were reported since
+        the publisher was lost are the new one's."""
+        former, self._life = self._life, boot_id
+        if not former:
+            return
+        for rank in self.blocks.ranks:
+            self._feed.add(self.blocks.drop_doubted(rank) if rank in self._broken else self.blocks.clear(rank))
+        self._broken.clear()
+        self._on_new_life()
+
+    def _check_sizes(self) -> None:
+        size = self.blocks.engine_block_tokens or self._engine_block_tokens()
+        unusable = ""
+        if size and self._block_tokens % size:
+            unusable = f"the engine's have {size} tokens, and its agent's {self._block_tokens}, which is no multiple"
+        if unusable != self._unusable:
+            self._unusable = unusable
+            self._on_unusable(unusable)
+            if unusable:
+                _log.warning("kv_block_size_unusable", engine_tokens=size, block_tokens=self._block_tokens)
 
     def answer(self, query: WorkerKvQuery) -> WorkerKvState:
         """Answer a scheduler that missed changes."""

@@ -28,6 +28,14 @@ def tell_kv_events(service: Service[WorkerAgentSettings], engine: EngineSpeaker,
         blocks = facts.cache.kv_blocks if facts is not None else None
         return None if blocks is None else -(-blocks // ranks)
 
+    def engine_block_tokens() -> int | None:
+        facts = engine.status.facts
+        return facts.cache.block_tokens if facts is not None else None
+
+    def new_life() -> None:
+        for each in subscribers:
+            each.begin_life()
+
     speaker = KvSpeaker(
         service.bus,
         pool=worker.pool,
@@ -36,6 +44,9 @@ def tell_kv_events(service: Service[WorkerAgentSettings], engine: EngineSpeaker,
         boot_id=lambda: engine.status.boot_id,
         model=model,
         capacity=capacity,
+        engine_block_tokens=engine_block_tokens,
+        on_new_life=new_life,
+        on_unusable=lambda what: engine.registrar.found("kv_block_size", what),
     )
     context = zmq.asyncio.Context()
 
@@ -49,6 +60,7 @@ def tell_kv_events(service: Service[WorkerAgentSettings], engine: EngineSpeaker,
             take=lambda payload: speaker.heard(rank, payload),
             lost=lambda: speaker.lost(rank),
             reset=lambda: speaker.reset(rank),
+            broke=lambda: speaker.broke(rank),
         )
 
     subscribers = [subscriber(rank) for rank in range(ranks)]

@@ -102,6 +102,7 @@ class WorkerAgentSettings(ServiceSettings):
             role=self.role,
             labels=self.labels,
             models=self.models,
+            kv_block_tokens=None if self.kv_events is None else self.kv_block_tokens,
         )
 
     def kv_endpoints(self) -> KvEndpoints | None:

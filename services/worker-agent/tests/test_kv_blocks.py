@@ -184,3 +184,27 @@ def test_whatever_comes_and_goes_we_hold_what_is_there_in_full(
             names = list(engine.cached)
             engine.evict(list(dict.fromkeys(names[i % len(names)] for i in step)) if names else [])
         assert set(told.held()) == engine.truth(8)
+
+
+@settings(max_examples=200, deadline=None)
+@given(
+    size=st.sampled_from([1, 2, 4, 8]),
+    before=st.lists(PROMPTS, max_size=10),
+    after=st.lists(PROMPTS | EVICTIONS, max_size=10),
+)
+def test_of_a_former_life_nothing_is_left_and_of_the_new_one_everything(
+    size: int, before: list[list[int]], after: list[list[int] | tuple[int, ...]]
+) -> None:
+    told = EngineBlocks(block_tokens=8)
+    former, engine = Engine(size, told), Engine(size, told)
+    for prompt in before:
+        former.prefill(prompt)
+    told.doubt(0)
+    for step in after:
+        if isinstance(step, list):
+            engine.prefill(step)
+        else:
+            names = list(engine.cached)
+            engine.evict(list(dict.fromkeys(names[i % len(names)] for i in step)) if names else [])
+    told.drop_doubted(0)
+    assert set(told.held()) == engine.truth(8)

@@ -80,6 +80,7 @@ class Heard:
 
     def __init__(self, context: zmq.asyncio.Context, publisher: Publisher, *, replay: bool = True) -> None:
         self.told: list[bytes | str] = []
+        self.breaks = 0
         endpoints = KvEndpoints(publisher.live, publisher.replay if replay else None)
         self.subscriber = KvSubscriber(
             context,
@@ -87,8 +88,12 @@ class Heard:
             take=self.told.append,
             lost=lambda: self.told.append("lost"),
             reset=lambda: self.told.append("reset"),
+            broke=self._count_break,
         )
         self.task = asyncio.create_task(self.subscriber.run())
+
+    def _count_break(self) -> None:
+        self.breaks += 1
 
     async def wait(self, *expected: bytes | str) -> None:
         try:
@@ -240,6 +245,27 @@ async def test_a_publisher_that_comes_back_at_its_address_is_heard_again(context
     await again.subscribed()
     await again.publish(b"new a")
     await heard.wait(b"a", "reset", b"new a")
+    assert heard.breaks >= 1
+    await heard.close()
+    again.close()
+
+
+async def test_a_new_life_of_which_no_batch_came_is_asked_for_from_its_beginning(context: zmq.asyncio.Context) -> None:
+    publisher = Publisher(context)
+    heard = Heard(context, publisher)
+    await publisher.subscribed()
+    await publisher.publish(b"a")
+    await heard.wait(b"a")
+    publisher.close()
+    await eventually(lambda: _is_free(publisher.live) and _is_free(publisher.replay))
+    await eventually(lambda: heard.breaks)
+    heard.subscriber.begin_life()
+    again = Publisher(context, live=publisher.live, replay=publisher.replay)
+    await again.subscribed()
+    await again.publish(b"new a", lose=True)
+    await again.publish(b"new b", lose=True)
+    await again.publish(b"new c")  # its number is above the last one of the former life
+    await heard.wait(b"a", b"new a", b"new b", b"new c")
     await heard.close()
     again.close()
 

@@ -51,7 +51,7 @@ def test_edges_may_reach_the_engine_by_another_address_than_the_agent(monkeypatc
         ({"ADVERTISE_URL": "http://[::1"}, "no host"),
         ({"LABELS": "rack=1"}, "in JSON"),
         ({"POOL": ""}, "pool (POINTSMAN_POOL)"),
-        ({"ENGINE": "llamacpp"}, "known: auto, sglang, triton, trtllm, vllm"),
+        ({"ENGINE": "ollama"}, "known: auto, llamacpp, sglang, triton, trtllm, vllm"),
         ({"IDLE_INTERVAL_S": "0.02"}, "must not be below busy_interval_s"),
         ({"BUSY_INTERVAL_S": "0"}, "busy_interval_s"),
     ],

@@ -24,6 +24,8 @@ class ReportedWorker:
     labels: dict[str, str] = field(default_factory=dict[str, str])
     models: tuple[str, ...] = ()
     """The models of an engine that lists none itself."""
+    kv_block_tokens: int | None = None
+    """Tokens in the blocks by which KV events are reported; None when none are."""
 
 
 def registration_of(
@@ -44,6 +46,7 @@ def registration_of(
         role=worker.role,
         labels=worker.labels,
         block_tokens=facts.cache.block_tokens,
+        kv_block_tokens=worker.kv_block_tokens,
         kv_blocks=facts.cache.kv_blocks,
         max_context=facts.served.max_context,
         data_parallel_size=facts.cache.ranks,

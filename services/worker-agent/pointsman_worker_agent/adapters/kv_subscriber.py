@@ -10,6 +10,7 @@ from typing import Final
 
 import zmq
 import zmq.asyncio
+from zmq.utils.monitor import parse_monitor_message
 
 from pointsman_runtime.bus.cancellation import end_all
 from pointsman_runtime.telling.logs import Log
@@ -21,6 +22,8 @@ REPLAY_TIMEOUT_S: Final = 5.0
 REPLAY_AGAIN_S: Final = 30.0
 """Seconds after a failed replay during which gaps are only counted."""
 MISSING_AFTER_S: Final = 10.0
+DRAINED_AFTER_S: Final = 0.05
+"""By then the batches that came before a break are taken. ZeroMQ connects again after 0.1 s."""
 
 _log = Log("kv-events")
 
@@ -29,7 +32,8 @@ class KvSubscriber:
     """One rank's publisher.
 
     `take` gets each batch once and in order; `lost` is called when batches are lost for good, `reset` when the engine
-    restarted and its earlier messages are void.
+    restarted and its earlier messages are void, `broke` when the connection to the publisher broke: a new process may
+    answer next.
     """
 
     def __init__(
@@ -39,6 +43,7 @@ class KvSubscriber:
         take: Callable[[bytes], None],
         lost: Callable[[], None],
         reset: Callable[[], None],
+        broke: Callable[[], None],
     ) -> None:
         self.sequence: Final = BatchSequence()
         self.heard = 0
@@ -51,13 +56,22 @@ class KvSubscriber:
         self._take: Final = take
         self._lost: Final = lost
         self._reset: Final = reset
+        self._broke: Final = broke
+        self._quiet = True
+        """No batch came since the connection broke, or since the engine's life began."""
         self._no_replay_until = 0.0
+
+    def begin_life(self) -> None:
+        """The engine began a new life. Batches that came since the connection broke are the new one's."""
+        if self._quiet:
+            self.sequence.restart()
+        self._quiet = True
 
     async def run(self) -> None:
         """Listen until cancelled. A publisher that isn't there yet is waited for."""
         socket = self._context.socket(zmq.SUB)
         missing = asyncio.get_running_loop().call_later(MISSING_AFTER_S, self._say_missing)
-        arrival = asyncio.create_task(self._await_arrival(socket))
+        following = asyncio.create_task(self._follow_connection(socket))
         try:
             socket.set_hwm(0)
             socket.subscribe(self._endpoints.topic)
@@ -72,18 +86,26 @@ class KvSubscriber:
                 await self._hear(int.from_bytes(frames[1], "big"), frames[2])
         finally:
             missing.cancel()
-            await end_all([arrival])
+            await end_all([following])
             socket.close(linger=0)
 
-    async def _await_arrival(self, socket: zmq.asyncio.Socket) -> None:
-        monitor = socket.get_monitor_socket(zmq.Event.HANDSHAKE_SUCCEEDED)
+    async def _follow_connection(self, socket: zmq.asyncio.Socket) -> None:
+        loop = asyncio.get_running_loop()
+        monitor = socket.get_monitor_socket(zmq.Event.HANDSHAKE_SUCCEEDED | zmq.Event.DISCONNECTED)
         try:
-            await monitor.recv_multipart()
-            self.connected = True
+            while True:
+                event = parse_monitor_message(await monitor.recv_multipart())["event"]
+                if event == zmq.Event.HANDSHAKE_SUCCEEDED:
+                    self.connected = True
+                else:
+                    loop.call_later(DRAINED_AFTER_S, self._broken)
         finally:
-            # Events that nothing reads would hold up the connection.
             socket.disable_monitor()
             monitor.close(linger=0)
+
+    def _broken(self) -> None:
+        self._quiet = True
+        self._broke()
 
     async def _hear(self, number: int, payload: bytes) -> None:
         verdict = self.sequence.live(number)
@@ -134,6 +156,7 @@ class KvSubscriber:
 
     def _handle(self, payload: bytes) -> None:
         self.heard += 1
+        self._quiet = False
         self._take(payload)
 
     def _say_lost(self, batches: int) -> None:

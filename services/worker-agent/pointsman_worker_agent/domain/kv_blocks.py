@@ -5,7 +5,6 @@ One of ours may span several of the engine's; it is held while all of these are.
 
 import sys
 from array import array
-from collections import deque
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -48,6 +47,8 @@ class RankBlocks:
     def __init__(self, block_tokens: int) -> None:
         self.unknown = 0
         """Blocks whose beginning is unknown, or that hold more than tokens."""
+        self.engine_block_tokens: int | None = None
+        """Tokens in one block of the engine's, as it reported last."""
         self._bytes: Final = block_tokens * TOKEN_BYTES
         self._block_tokens: Final = block_tokens
         self._blocks: dict[EngineHash, _Block] = {}
@@ -55,13 +56,22 @@ class RankBlocks:
         """Member of a group → the last blocks of the groups that it is a member of."""
         self._held: set[EngineHash] = set()
         """Last blocks of the groups that are complete."""
-        self._suspects: deque[EngineHash] = deque()
-        """Blocks known when events were lost, oldest first: the lost events may have removed some of them."""
+        self._suspects: dict[EngineHash, None] = {}
+        """Blocks known when events were lost, or when the publisher was, oldest first: some of them may be gone since.
+        One that is reported again isn't suspected any more."""
 
     def doubt(self) -> None:
         """Events were lost. Known blocks stay, but are dropped first when there are more than the cache can hold:
         clearing them would forget a warm cache that the engine doesn't report again."""
-        self._suspects = deque(self._blocks)
+        self._suspects = dict.fromkeys(self._blocks)
+
+    def drop_doubted(self) -> Delta:
+        """All blocks left that were known when `doubt` was called and that weren't reported since."""
+        delta = Delta()
+        for name in self._suspects:
+            self._drop(name, delta)
+        self._suspects = {}
+        return delta
 
     def apply(self, event: Event, model: str, capacity: int | None) -> Delta:
         """Apply an event. `model` is the name of the engine's model in requests without an adapter, `capacity` the size
@@ -75,10 +85,9 @@ class RankBlocks:
         else:
             delta = self.clear()
         while self._suspects and capacity is not None and len(self._blocks) > capacity:
-            name = self._suspects.popleft()
-            if name in self._blocks:
-                self._blocks[name].copies = 1
-                self._remove(name, delta)
+            name = next(iter(self._suspects))
+            del self._suspects[name]
+            self._drop(name, delta)
         return delta
 
     def clear(self) -> Delta:
@@ -91,6 +100,7 @@ class RankBlocks:
         return Delta(removed=gone)
 
     def _store(self, event: BlocksStored, model: str, delta: Delta) -> None:
+        self.engine_block_tokens = event.block_size
         if self._block_tokens % event.block_size:
             self.unknown += len(event.hashes)
             return
@@ -105,6 +115,7 @@ class RankBlocks:
                 self.unknown += len(event.hashes)
                 return
             before = known
+            self._suspects.pop(event.parent, None)
         for position, each in enumerate(event.hashes):
             if _is_opaque(event, position):
                 self.unknown += len(event.hashes) - position
@@ -126,6 +137,9 @@ class RankBlocks:
                 for member in members:
                     self._ends.setdefault(member, set()).add(name)
             self._complete(self._ends.get(name, ()), delta)
+        elif name in self._suspects:
+            del self._suspects[name]
+            block.copies = 0
         block.copies += 1
         return block
 
@@ -136,6 +150,12 @@ class RankBlocks:
             if last is not None and end not in self._held and all(member in self._blocks for member in last.members):
                 self._held.add(end)
                 delta.stored.append(self._salted(last))
+
+    def _drop(self, name: EngineHash, delta: Delta) -> None:
+        """A block left, however often it was stored."""
+        if name in self._blocks:
+            self._blocks[name].copies = 1
+            self._remove(name, delta)
 
     def _remove(self, name: EngineHash, delta: Delta) -> None:
         block = self._blocks.get(name)
@@ -186,9 +206,23 @@ class EngineBlocks:
         """Take an event of one rank in; as `RankBlocks.apply`."""
         return self._merge(self._of(rank).apply(event, model, capacity))
 
+    @property
+    def engine_block_tokens(self) -> int | None:
+        """Tokens in one block of the engine's, as it reported last; None before it did."""
+        return next((rank.engine_block_tokens for rank in self._ranks.values() if rank.engine_block_tokens), None)
+
+    @property
+    def ranks(self) -> list[int]:
+        """The ranks of which anything was heard."""
+        return list(self._ranks)
+
     def doubt(self, rank: int) -> None:
         """Events of one rank were lost."""
         self._of(rank).doubt()
+
+    def drop_doubted(self, rank: int) -> Delta:
+        """Forget the blocks of one rank that were doubted and weren't reported since."""
+        return self._merge(self._of(rank).drop_doubted())
 
     def clear(self, rank: int) -> Delta:
         """Forget the blocks of one rank."""

@@ -28,6 +28,10 @@ class BatchSequence:
         self._last = -1
         self._last_live = -1
 
+    def restart(self) -> None:
+        """The engine began a new life, of which no batch came yet."""
+        self._last = self._last_live = -1
+
     @property
     def wanted(self) -> int:
         """The number that follows the last one known."""
