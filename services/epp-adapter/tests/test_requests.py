@@ -1,5 +1,6 @@
 """The way in: Envoy's messages, the requests to the stages, and the answers to Envoy."""
 
+import gzip
 import json
 from array import array
 
@@ -46,6 +47,24 @@ async def test_a_buffered_body_stays_with_envoy_unless_it_changes(start_picker: 
         assert reply.set[DESTINATION] == BOTH
         assert expected is None or json.loads(reply.body or b"")["model"] == expected
         assert (reply.body is None) == (expected is None) == ("content-length" not in reply.set)
+
+
+@pytest.mark.parametrize("modes", [(FULL_DUPLEX, NONE), (BUFFERED, NONE)])
+async def test_a_compressed_body_reaches_stages_and_engine_uncompressed(
+    modes: tuple[int, int], start_picker: StartPicker
+) -> None:
+    picker = await start_picker()
+    exchange = picker.client.open()
+    await exchange.request(headers={"content-encoding": "gzip"}, modes=modes)
+    head = await exchange.reply() if modes[0] == BUFFERED else None
+    await exchange.body(gzip.compress(CHAT))
+    head = await exchange.reply() if head is None else head
+    body = await exchange.reply()
+    changes = body if modes[0] == BUFFERED else head
+    assert (body.body, changes.set["content-length"]) == (CHAT, str(len(CHAT)))
+    assert "content-encoding" in changes.removed
+    ((_, asked, _),) = picker.stages.asked
+    assert asked == CHAT
 
 
 async def test_a_large_body_arrives_in_pieces_and_leaves_in_pieces_that_envoy_takes(start_picker: StartPicker) -> None:

@@ -1,6 +1,7 @@
 """Requests that can't be served get an error that says why, reach no stage and no engine, and harm nothing."""
 
 import asyncio
+import gzip
 import json
 
 import pytest
@@ -68,9 +69,16 @@ REFUSED = {
         request(f"POST {CHAT} HTTP/1.1", f"{JSON}; charset=latin-1", "content-length: 2", body=b"{}"),
         415, "unsupported_content_type",
     ),
-    "gzip": (
+    "not gzip": (
         request(f"POST {CHAT} HTTP/1.1", JSON, "content-encoding: gzip", "content-length: 2", body=b"{}"),
+        400, "invalid_encoding",
+    ),
+    "lzma": (
+        request(f"POST {CHAT} HTTP/1.1", JSON, "content-encoding: xz", "content-length: 2", body=b"{}"),
         415, "unsupported_encoding",
+    ),
+    "gzip of 21 MiB": (
+        post(CHAT, gzip.compress(b"x" * 21 * 2**20), "content-encoding: gzip"), 413, "body_too_large",
     ),
     "two content types": (
         request(f"POST {CHAT} HTTP/1.1", JSON, "content-type: text/plain", "content-length: 2", body=b"{}"),
@@ -100,6 +108,15 @@ REFUSED = {
     "not HTTP": (b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03", 400, "invalid_http"),
     "unknown version": (request(f"POST {CHAT} HTTP/7.3"), 400, "invalid_http"),
 }  # fmt: skip
+
+
+async def test_a_compressed_body_reaches_the_engine_uncompressed(start_edge: StartEdge) -> None:
+    async with ScriptedEngine() as engine:
+        edge = await start_edge(engine.url)
+        answer = await raw_request(edge.url, post(CHAT, gzip.compress(BODY), "content-encoding: gzip"))
+        assert (answer.status, answer.body) == (200, ANSWER)
+        (received,) = engine.received
+        assert (received.body, received.header("content-encoding")) == (BODY, None)
 
 
 @pytest.mark.parametrize("name", REFUSED)

@@ -1,5 +1,6 @@
 """One request at an edge: taken in, decided, sent, its answer passed on, and ended, whichever protocol it came by."""
 
+import asyncio
 import math
 import time
 from abc import ABC, abstractmethod
@@ -23,6 +24,7 @@ from pointsman_edge.sending.engine_tokens import still_its_own
 from pointsman_edge.sending.own_answers import OUTCOME, Place, routing_answer
 from pointsman_edge.sending.own_limits import GatewayExhausted, exhausted
 from pointsman_edge.taking_in.bodies import check_content, check_length
+from pointsman_edge.taking_in.encodings import codings_of, decoded
 from pointsman_edge.taking_in.request_headers import ClientHeaders
 from pointsman_edge.telling.request_record import RequestRecord
 from pointsman_edge.telling.request_span import request_attributes
@@ -48,6 +50,8 @@ class EdgeRequest(ABC):
     """The span of the whole request, if it is traced."""
     due = math.inf
     """Monotonic time at which the request has taken too long."""
+    codings: tuple[str, ...] = ()
+    """Codings of the client's body."""
     _stored: StoredResponse | None = None
     """The response that the path names, if this edge knows it."""
 
@@ -130,10 +134,17 @@ class EdgeRequest(ABC):
         kind = record.api.body
         if kind != "json" or read.content_type != "application/json" or read.content_encoding is not None:
             check_content(read, kind)
+            self.codings = codings_of(read.content_encoding, record.policy.limits.request_encodings)
         length, limit = read.content_length, record.policy.limits.max_body
         if length is not None and length > limit:
             check_length(length, limit)
         return read
+
+    async def decode(self, body: bytes) -> bytes:
+        """The client's body without its codings. Raises Refusal as `decoded`."""
+        if not self.codings or not body:
+            return body
+        return await asyncio.to_thread(decoded, body, self.codings, self.record.policy.limits.max_body)
 
     def complete(
         self, body: bytes, stages: dict[str, str], headers: ClientHeaders, peer: str, model: str | None = None

@@ -57,11 +57,12 @@ def chosen(envoy: EnvoyEdge, record: RequestRecord, decision: Decision, head: Re
     return found[:1] if envoy.settings.dynamo_headers else found
 
 
-def answer_mode(stream: Stream, head: RequestHead, whole: WholeBody, api: Api) -> BodyMode:
-    """How Envoy sends the answer. Headers and body of a document come at once, in full duplex, where Envoy lets the
-    adapter choose; a stream would cost CPU time for every piece of it, and so would a long list of embeddings."""
+def answer_mode(stream: Stream, head: RequestHead, whole: WholeBody, body: bytes, api: Api) -> BodyMode:
+    """How Envoy sends the answer to `body`. Headers and body of a document come at once, in full duplex, where Envoy
+    lets the adapter choose; a stream would cost CPU time for every piece of it, and so would a long list of
+    embeddings."""
     mode = head.response_mode
-    document = api.generates and not api.passed and _STREAMS.search(whole.data) is None
+    document = api.generates and not api.passed and _STREAMS.search(body) is None
     if stream.heeds_modes and document and not (whole.buffered or head.end) and mode is BodyMode.STREAMED:
         return BodyMode.FULL_DUPLEX_STREAMED
     return mode

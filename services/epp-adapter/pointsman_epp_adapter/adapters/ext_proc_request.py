@@ -65,9 +65,11 @@ class ExtProcRequest(EdgeRequest):
         head, edge, record = self._head, self.edge, self.record
         headers = self.take_in(head.sent, trusted=self.edge.trusted.include(head.peer))
         whole = await self._stream.body(head, record.policy.limits.max_body)
-        check_presence(whole.data, record.api.body)
-        stages, rewrite = told(headers.stages, head.subset)
         body, asked = whole.data, ""
+        if self.codings:
+            body = await self._stream.listening(self.decode(body))
+        check_presence(body, record.api.body)
+        stages, rewrite = told(headers.stages, head.subset)
         if rewrite is not None:
             asked = "" if record.api.passed else requested_model(body)
             body = edited_body(body, (BodyEdit(field="model", value=rewrite),), None)
@@ -121,7 +123,7 @@ class ExtProcRequest(EdgeRequest):
         tokens = None if record.held is None else record.held.tokens
         edits = token_edits(policy.config, decision.target, record.api, body, decision.body, tokens)
         body = edited_body(body, edits, None)
-        mode = engine_request.answer_mode(self._stream, head, whole, record.api)
+        mode = engine_request.answer_mode(self._stream, head, whole, body, record.api)
         requested = self.requested
         messages = engine_request.messages(envoy, record, decision, chosen, head, headers, requested, whole, body, mode)
         await self._tell(whole, messages)

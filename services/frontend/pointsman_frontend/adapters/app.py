@@ -111,6 +111,8 @@ class HttpRequest(EdgeRequest):
             if body is None:
                 body = await _read_body(turn, limit, self._http.body_timeout_s)
             check_length(len(body), limit)
+        if self.codings:
+            body = await self.decode(body)
         if not body or record.api.body == "none":
             check_presence(body, record.api.body)
         question = self.complete(body, headers.stages, headers, turn.wire.peer)

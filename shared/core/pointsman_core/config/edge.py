@@ -1,5 +1,6 @@
 """The section of the edges."""
 
+from typing import Literal
 from urllib.parse import urlsplit
 
 from pydantic import Field, field_validator
@@ -28,12 +29,18 @@ class Cors(Section):
         return origins
 
 
+RequestEncoding = Literal["gzip", "zstd", "br", "deflate"]
+
+
 class EdgeSettings(Section):
     """Limits that the edges keep."""
 
     max_body: PositiveSize = 20 * 2**20
     """Largest body of a request; larger ones get 413. A body above the bus's `max_payload` is sent to stages in
     parts."""
+    request_encodings: tuple[RequestEncoding, ...] = ("gzip", "zstd", "br", "deflate")
+    """Codings (`Content-Encoding`) of bodies that clients may send compressed. Engines and providers get the body
+    uncompressed; `max_body` bounds it compressed and uncompressed. Any other coding gets 415."""
     max_held_answer: ByteSize = 32 * 2**20
     """Most bytes of an answer that are held while response stages review them. For a longer answer a stage's `on_error`
     applies; `deny` answers 502."""

@@ -50,10 +50,6 @@ def check_content(headers: ClientHeaders, body: str = "json") -> None:
             raise _wrong_content(kind, "application/json")
         if parameters.strip().startswith("charset=") and charset not in ("utf-8", "utf8"):
             raise Refusal(415, "JSON must be UTF-8; leave the charset out.", code="unsupported_content_type")
-    if headers.content_encoding not in (None, "identity"):
-        raise Refusal(
-            415, "Compressed bodies aren't supported; send the body uncompressed.", code="unsupported_encoding"
-        )
 
 
 def _wrong_content(kind: str | None, right: str) -> Refusal:
