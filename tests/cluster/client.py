@@ -83,10 +83,11 @@ class Client:
         """Run a program in the pod."""
         return run(["kubectl", "-n", self.namespace, "exec", "client", "--", "python", "-c", program, *words])
 
-    def ask(self, model: str, *, stream: bool = False) -> str:
+    def ask(self, model: str, *, stream: bool = False, request_id: str = "") -> str:
         """How one request for a model ends, as in load.py."""
-        last = f"\nprint(asyncio.run(ask(sys.argv[1], 0, stream={stream}, model=sys.argv[2])))"
-        return self.python(LOAD.read_text().partition("\nif __name__")[0] + last, self.address, model).strip()
+        call = f"ask(sys.argv[1], 0, stream={stream}, model=sys.argv[2], request_id=sys.argv[3])"
+        program = f"{LOAD.read_text().partition(chr(10) + 'if __name__')[0]}\nprint(asyncio.run({call}))"
+        return self.python(program, self.address, model, request_id).strip()
 
     @contextlib.contextmanager
     def load(self, *, stream: bool = False) -> Generator[Sent]:

@@ -16,7 +16,7 @@ TIMEOUT_S = 60
 MODEL = "llama-3.1-8b"
 
 
-async def ask(address: str, number: int, *, stream: bool, model: str = MODEL) -> str:
+async def ask(address: str, number: int, *, stream: bool, model: str = MODEL, request_id: str = "") -> str:
     """How a request ended: `ok`, or the kind of its failure."""
     content = f"request {number} " + "x" * 200
     body = json.dumps(
@@ -29,6 +29,8 @@ async def ask(address: str, number: int, *, stream: bool, model: str = MODEL) ->
         return f"refused: {error.strerror or error}"
     try:
         head = f"POST /v1/chat/completions HTTP/1.1\r\nhost: {host}\r\ncontent-type: application/json\r\n"
+        if request_id:
+            head += f"x-request-id: {request_id}\r\n"
         writer.write(f"{head}connection: close\r\ncontent-length: {len(body)}\r\n\r\n".encode() + body)
         await writer.drain()
         answer = await reader.read(-1)
@@ -46,12 +48,17 @@ async def ask(address: str, number: int, *, stream: bool, model: str = MODEL) ->
     return "ok" if whole else "cut: within the answer"
 
 
-async def bounded(address: str, number: int, *, stream: bool) -> str:
-    """As `ask`, with a bound."""
+async def bounded(address: str, number: int, began: float, *, stream: bool) -> str:
+    """As `ask`, with a bound. A failure is written to the standard error, with the second of the request's begin."""
+    at_s = time.monotonic() - began
+    request_id = f"load-{began:.0f}-{number}"
     try:
-        return await asyncio.wait_for(ask(address, number, stream=stream), TIMEOUT_S)
+        outcome = await asyncio.wait_for(ask(address, number, stream=stream, request_id=request_id), TIMEOUT_S)
     except TimeoutError:
-        return "cut: no end"
+        outcome = "cut: no end"
+    if outcome != "ok":
+        sys.stderr.write(f"        {at_s:.1f} s: {request_id}: {outcome}\n")
+    return outcome
 
 
 async def main(address: str, rate: float, *, stream: bool) -> None:
@@ -61,7 +68,7 @@ async def main(address: str, rate: float, *, stream: bool) -> None:
     began = time.monotonic()
     tasks: list[asyncio.Task[str]] = []
     while not ended.done():
-        tasks.append(asyncio.create_task(bounded(address, len(tasks), stream=stream)))
+        tasks.append(asyncio.create_task(bounded(address, len(tasks), began, stream=stream)))
         await asyncio.sleep(max(0.0, began + len(tasks) / rate - time.monotonic()))
     sys.stdout.write(json.dumps(Counter(await asyncio.gather(*tasks))))
 

@@ -64,7 +64,11 @@ class Steps:
         shell = self._in.shell
         self._check("pointsman doctor", lambda: shell("pointsman", "doctor"))
         self._check("pointsman config history", lambda: shell("pointsman", "config", "history"))
-        self._check("pointsman usage", lambda: shell("pointsman", "usage"))
+        named = f"explained-{self.shape}"
+        self._client.ask(MODEL, request_id=named)
+        self._check("pointsman explain", lambda: shell("pointsman", "explain", named))
+        if self._in.pods_of("recorder"):
+            self._check("pointsman usage", lambda: shell("pointsman", "usage"))
 
     def configure(self) -> None:
         """Another configuration under load, one without an adapter, and a faulty one."""
