@@ -16,8 +16,9 @@ from pointsman_edge.sending.own_limits import exhausted
 from pointsman_frontend.adapters.engine_connection import EndpointFailed, EngineConnection
 from pointsman_frontend.adapters.gathered_writes import GatheredWrites
 
-STALE_WITHIN_S: Final = 0.25
-"""A reused connection that ends this soon without a byte had been closed by the engine for being idle."""
+STALE_WITHIN_S: Final = 2.0
+"""A reused connection that ends this soon without a byte had been closed by the engine for being idle. A busy machine
+notices the end late."""
 
 
 _IDNA: Final = codecs.lookup("idna")
