@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Sequence
 
 from pointsman_testing.unruly.figures import Figures, Sum, summed
+from pointsman_testing.unruly.rows import ROWS
 
 LEGEND = """\
 Each cell of the matrix is one pool of 1, 2, 3 or 8 engines of which one, half or all misbehave for some seconds, while
@@ -16,7 +17,7 @@ clients send requests. In the table, over all shapes of a row:
 def table(found: Sequence[Figures]) -> Iterator[str]:
     """Lines of Markdown: a row for each misbehaviour, three columns for each system."""
     systems = sorted({one.system for one in found})
-    rows = list(dict.fromkeys(one.row for one in found))
+    rows = [row.name for row in ROWS if any(one.row == row.name for one in found)]
     yield "| misbehaviour | " + " | ".join(f"{system}: failed + late | share | laws" for system in systems) + " |"
     yield "|---|" + "---|" * (3 * len(systems))
     for row in rows:

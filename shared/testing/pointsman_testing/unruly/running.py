@@ -9,7 +9,7 @@ import msgspec
 from pointsman_testing.unruly.cells import Cell
 from pointsman_testing.unruly.ground import Ground
 from pointsman_testing.unruly.laws import Evidence, broken
-from pointsman_testing.unruly.trial import settled, trial
+from pointsman_testing.unruly.trial import SETTLED_S, settled, trial
 
 TRIES: Final = 3
 """A cell whose laws break while a process of the gateway gets no CPU time is tried again, so often in all."""
@@ -60,7 +60,7 @@ async def _judged(ground: Ground, cell: Cell) -> Verdict:
         still = ground.stood_still(evidence.asked[0].sent, last)
         verdict = Verdict(cell, broken(evidence), evidence, still)
         if evidence.back_s is None and not await settled(ground, cell):
-            verdict.broken.append("L2: not even 30 s later")
+            verdict.broken.append(f"L2: not even {SETTLED_S:g} s later")
         if verdict.decided:
             break
     assert verdict is not None  # noqa: S101 - TRIES is positive

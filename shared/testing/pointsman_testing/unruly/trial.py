@@ -15,6 +15,8 @@ from pointsman_testing.unruly.laws import BACK_S, Evidence
 RATES: Final[dict[int, float]] = {1: 8.0, 2: 10.0, 3: 12.0, 8: 20.0}
 """Requests a second by the engines of the pool."""
 WARM_S: Final = 2.0
+SETTLED_S: Final = 75.0
+"""An engine that is good, and isn't used for longer, is lost; a circuit breaker may stay open for a minute."""
 _WINDOW_S: Final = 2.5
 _PART_OF_SHARE: Final = 0.25
 """An engine that gets this part of an equal share, or more, has its share again."""
@@ -91,7 +93,7 @@ async def _collect(ground: Ground, cell: Cell, work: Mapping[str, list[Work]]) -
         work[name][:] = [*(one for one in work[name] if one.end), *found]
 
 
-async def settled(ground: Ground, cell: Cell, within_s: float = 30.0) -> bool:
+async def settled(ground: Ground, cell: Cell, within_s: float = SETTLED_S) -> bool:
     """Send a little traffic until every engine of the pool serves again, so that the next cell begins well."""
     place = cell.place
     clients = _clients(ground, place)
