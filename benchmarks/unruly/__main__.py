@@ -113,11 +113,12 @@ def main() -> int:
     parser.add_argument("--at-once", type=int, default=6, help="cells that run at the same time")
     parser.add_argument("--systems", nargs="+", default=[OURS, *installed()], choices=[OURS, *installed()])
     parser.add_argument("--results", type=Path, help="add the figures of each cell to this file, as JSON lines")
-    parser.add_argument("--table", action="store_true", help="only print the table of the results in that file")
+    parser.add_argument("--table", choices=["rows", "groups"], help="only print this table of the results in that file")
     options = parser.parse_args()
     if options.table:
         lines = options.results.read_bytes().splitlines()
-        print("\n".join(table([msgspec.json.decode(line, type=Figures) for line in lines])))
+        found = [msgspec.json.decode(line, type=Figures) for line in lines]
+        print("\n".join(table(found, grouped=options.table == "groups")))
         return 0
     wanted = chosen(options)
     print(f"{describe()}\n{len(wanted)} cells, seed {options.seed}")

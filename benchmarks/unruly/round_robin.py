@@ -34,6 +34,7 @@ class Balancer:
     async def _pass(self, request: web.Request) -> web.StreamResponse:
         url = next(self._next) + request.path_qs
         headers = {"content-type": request.headers.get("content-type", "")}
+        passed = None
         try:
             async with self._http.request(request.method, url, data=await request.read(), headers=headers) as answer:
                 passed = web.StreamResponse(status=answer.status, headers={"content-type": answer.content_type})
@@ -42,10 +43,10 @@ class Balancer:
                     await passed.write(piece)
                 await passed.write_eof()
                 return passed
-        except aiohttp.ClientConnectorError as error:
+        except aiohttp.ClientError as error:
+            if passed is not None:
+                raise
             return web.Response(status=502, text=str(error))
-        except aiohttp.ServerDisconnectedError:
-            return web.Response(status=502, text="closed")
 
 
 async def serve(pools: Sequence[str]) -> None:

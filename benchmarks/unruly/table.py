@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Sequence
 
 from pointsman_testing.unruly.figures import Figures, Sum, summed
-from pointsman_testing.unruly.rows import ROWS
+from pointsman_testing.unruly.rows import GROUPS
 
 LEGEND = """\
 Each cell of the matrix is one pool of 1, 2, 3 or 8 engines of which one, half or all misbehave for some seconds, while
@@ -14,17 +14,17 @@ clients send requests. In the table, over all shapes of a row:
 """
 
 
-def table(found: Sequence[Figures]) -> Iterator[str]:
-    """Lines of Markdown: a row for each misbehaviour, three columns for each system."""
+def table(found: Sequence[Figures], *, grouped: bool = False) -> Iterator[str]:
+    """Lines of Markdown: a line for each misbehaviour, or for each group of them; three columns for each system."""
     systems = sorted({one.system for one in found})
-    rows = [row.name for row in ROWS if any(one.row == row.name for one in found)]
-    yield "| misbehaviour | " + " | ".join(f"{system}: failed + late | share | laws" for system in systems) + " |"
+    kinds = {words: {row.name for row in rows} for words, rows in GROUPS.items()}
+    lines = kinds if grouped else {row.name: {row.name} for rows in GROUPS.values() for row in rows}
+    yield "| an engine | " + " | ".join(f"{system}: failed + late | share | laws" for system in systems) + " |"
     yield "|---|" + "---|" * (3 * len(systems))
-    for row in rows:
-        parts = [summed([one for one in found if (one.system, one.row) == (system, row)]) for system in systems]
-        yield f"| {row} | " + " | ".join(_words(part) for part in parts) + " |"
-    every = [summed([one for one in found if one.system == system]) for system in systems]
-    yield "| **all** | " + " | ".join(_words(part) for part in every) + " |"
+    for words, names in (*lines.items(), ("**all**", {one.row for one in found})):
+        parts = [summed([one for one in found if one.system == system and one.row in names]) for system in systems]
+        if any(part.cells for part in parts):
+            yield f"| {words} | " + " | ".join(_words(part) for part in parts) + " |"
 
 
 def _words(part: Sum) -> str:
