@@ -243,10 +243,9 @@ class UnrulyEngine(FakeEngine):
         behaviour = self._behaviour_of_next()
         model, listed = str(document["model"]), behaviour.models
         if behaviour.status != 200 or (listed is not None and model not in listed):
-            status = behaviour.status if behaviour.status != 200 else 404
             record.end = "refused"
-            error = {"message": "unruly", "type": "unruly", "param": None, "code": status}
-            await request.answer(json.dumps({"error": error}).encode(), status=status)
+            status, error = (behaviour.status, _error(behaviour.status)) if behaviour.status != 200 else (404, _UNKNOWN)
+            await request.answer(json.dumps(error).encode(), status=status)
             return
         if behaviour.garbage:
             record.end = "refused"
@@ -370,6 +369,16 @@ class UnrulyEngine(FakeEngine):
 
 
 _CHUNK: Final = "chat.completion.chunk"
+_UNKNOWN: Final = {
+    "error": {"message": "The model does not exist.", "type": "NotFoundError", "param": "model", "code": 404}
+}
+
+
+def _error(status: int) -> dict[str, Any]:
+    """As vLLM's, and FastAPI's for an unknown path."""
+    if status == 404:
+        return {"detail": "Not Found"}
+    return {"error": {"message": "unruly", "type": "unruly", "param": None, "code": status}}
 
 
 def _reset_on_close(writer: asyncio.StreamWriter) -> None:
