@@ -17,6 +17,7 @@ from pointsman_contracts.parties import AGENT, PARTIES, SHARED_LOGINS, WATCHERS
 from pointsman_contracts.services import STAGES
 from pointsman_contracts.subjects import stage_subject, subject
 from pointsman_core.config import Config, SchedulingPolicy
+from pointsman_core.fingerprint import WITHOUT_EFFECT
 from pointsman_guard.configuration import plugins as detectors
 from pointsman_model_selector.configuration import plugins as model_plugins
 from pointsman_plugins.picking import ProfilePicker
@@ -67,6 +68,12 @@ def test_every_stage_is_documented_with_its_subject() -> None:
         marks = [f"ROUTE{number}" for number in range(len(address.route))]
         built = _documented(stage_subject(stage, *marks), marks, address.route)
         assert f"| `{stage}` | `{built}` |" in SUBJECTS
+
+
+def test_every_field_that_parts_no_cached_answers_is_documented() -> None:
+    document = (ROOT / "docs" / "semantic-cache.md").read_text()
+    listed = document.partition("don't count (")[2].partition(")")[0]
+    assert set(re.findall(r"`(\w+)`", listed)) == WITHOUT_EFFECT - {"model"}
 
 
 def test_the_buckets_are_documented() -> None:

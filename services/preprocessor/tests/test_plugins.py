@@ -101,6 +101,18 @@ def test_field_to_header_copies_plain_values_and_removes_what_was_there(
     assert incoming.header("x-tier") == header
 
 
+def test_a_request_without_a_session_begins_one_that_its_answer_names() -> None:
+    first, again = (processed({"use": "session-id"}) for _ in range(2))
+    session = first.headers.session
+    assert session
+    assert first.header("x-session-id") == session
+    assert first.answer_headers["x-session-id"].value == session
+    assert again.headers.session != session or again.envelope.received_ms == first.envelope.received_ms
+    follow_up = processed({"use": "session-id"}, {"x-session-id": session})
+    assert (follow_up.headers.session, follow_up.header_edits) == (session, {})
+    assert follow_up.answer_headers["x-session-id"].value == session
+
+
 @pytest.mark.requirement("S0-11")
 def test_header_guard_removes_credentials_and_internal_headers() -> None:
     headers = {"authorization": "Bearer s", "x-gateway-a": "1", "x-pointsman-b": "2", "cookie": "c", "accept": "*/*"}

@@ -8,7 +8,7 @@ from pointsman_preprocessor.plugins.api_key_auth import ApiKeyAuth
 from pointsman_preprocessor.plugins.body_fields import StreamUsage, TenantSalt
 from pointsman_preprocessor.plugins.budget import Budget
 from pointsman_preprocessor.plugins.header_guard import HeaderGuard
-from pointsman_preprocessor.plugins.headers import FieldToHeader, ModelToHeader, RequestId
+from pointsman_preprocessor.plugins.headers import FieldToHeader, ModelToHeader, RequestId, SessionId
 from pointsman_preprocessor.plugins.identity_headers import IdentityHeaders
 from pointsman_preprocessor.plugins.jwt_auth import JwtAuth
 from pointsman_preprocessor.plugins.prompt_vector import PromptVector
@@ -31,6 +31,7 @@ BUILTIN: Final[tuple[type[RequestProcessor], ...]] = (
     PromptVector,
     RequestId,
     RequestLimit,
+    SessionId,
     StreamUsage,
     TenantSalt,
     TokenLimit,

@@ -1,8 +1,10 @@
-"""Headers from facts of the request: `request-id`, `model-to-header`, `field-to-header`."""
+"""Headers from facts of the request: `request-id`, `session-id`, `model-to-header`, `field-to-header`."""
 
+import hashlib
 import json
 from typing import Final, cast
 
+import msgspec
 from pydantic import Field, JsonValue, field_validator
 
 from pointsman_core.config import Config
@@ -36,6 +38,27 @@ class RequestId(RequestProcessor[RequestIdParams]):
     def process(self, incoming: Incoming) -> None:
         if self._header is not None:
             incoming.set_header(self._header, incoming.envelope.request_id)
+
+
+SESSION_ID: Final = "x-session-id"
+
+
+class SessionId(RequestProcessor):
+    """Begins a session for a request that names none: the answer has its id in `x-session-id`, which the client sends
+    with its next request. Put it before what reads sessions."""
+
+    type_name = "session-id"
+
+    def process(self, incoming: Incoming) -> None:
+        session = incoming.headers.session
+        if session is None:
+            envelope = incoming.envelope
+            # A request that its edge sends again begins the same session.
+            name = f"{envelope.edge}/{envelope.request_id}/{envelope.received_ms}"
+            session = hashlib.blake2b(name.encode(), digest_size=16).hexdigest()
+            incoming.headers = msgspec.structs.replace(incoming.headers, session=session)
+            incoming.set_header(SESSION_ID, session)
+        incoming.set_answer_header(SESSION_ID, session)
 
 
 class ModelToHeaderParams(Params):
