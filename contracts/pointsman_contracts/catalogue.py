@@ -38,6 +38,7 @@ from pointsman_contracts.usage import UsageQuery, UsageRecord, UsageSums
 from pointsman_contracts.verdicts import MovedRequests, MoveRequests, WorkerJudged, WorkerVerdicts
 from pointsman_contracts.worker import (
     WorkerAnnouncement,
+    WorkerClaim,
     WorkerJoined,
     WorkerLeft,
     WorkerLoad,
@@ -76,6 +77,7 @@ MESSAGES: Final[tuple[type[Message], ...]] = (
     Story,
     WorkerRegistration,
     WorkerAnnouncement,
+    WorkerClaim,
     WorkerLoad,
     WorkerKvEvents,
     WorkerKvQuery,

@@ -224,8 +224,8 @@ SERVICES: Final = (
     Service(
         "worker-agent",
         "agent",
-        publishes=(*_WORKERS, "worker.kv.v1", "worker.kv-state.v1"),
-        reads=("worker.kv-query.v1",),
+        publishes=(*_WORKERS, "worker.claim.v1", "worker.kv.v1", "worker.kv-state.v1"),
+        reads=("worker.claim.v1", "worker.kv-query.v1"),
     ),
     Service(
         "console",

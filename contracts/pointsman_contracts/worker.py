@@ -78,6 +78,26 @@ class WorkerAnnouncement(Message):
     """Faults that its agent knows of."""
 
 
+class WorkerClaim(Message):
+    """An agent's claim to the name of its worker: every 2 s, and at once in answer to another agent's. Published and
+    read by agents of this name alone. Of several agents before different engines the one that has spoken longest
+    speaks on; the others are silent until it has left."""
+
+    address: ClassVar[Address] = Address("sig", "worker", "claim", route=("pool", "worker"))
+
+    worker: str
+    pool: str
+    agent: str
+    url: str
+    """Of its engine, as edges reach it."""
+    boot_id: str = ""
+    """Life of its engine; empty while unknown."""
+    spoken_ms: int = 0
+    """How long it has spoken for the worker without a pause."""
+    leaving: bool = False
+    """It drains, or has left: another agent may speak."""
+
+
 class WorkerLoad(Message):
     """Load of an engine. Published by its agent on change (at most 20 times a second), and at least every 400 ms.
 

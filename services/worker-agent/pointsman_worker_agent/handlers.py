@@ -5,6 +5,7 @@ import asyncio
 from pointsman_engines.speaker import EngineSpeaker
 from pointsman_runtime.telling.logs import Log
 from pointsman_worker_agent.domain.draining import Draining
+from pointsman_worker_agent.name_claimer import NameClaimer
 
 _LOOK_S = 0.1
 _CHECK_S = 1.0
@@ -15,8 +16,9 @@ _log = Log("agent")
 class Handlers:
     """Around the one engine that this agent speaks for."""
 
-    def __init__(self, speaker: EngineSpeaker, drain_timeout_s: float) -> None:
+    def __init__(self, speaker: EngineSpeaker, names: NameClaimer, drain_timeout_s: float) -> None:
         self._speaker = speaker
+        self._names = names
         self._drain_timeout_s = drain_timeout_s
 
     async def start(self) -> None:
@@ -33,6 +35,8 @@ class Handlers:
         """Publish that the engine drains, wait until it is idle, remove its registration."""
         speaker, loop = self._speaker, asyncio.get_running_loop()
         speaker.loads.drain()
+        self._names.leaving = True
+        self._names.claim()
         draining = Draining(loop.time(), self._drain_timeout_s)
         while not draining.finished(loop.time(), idle=self._idle()):
             if draining.overdue(loop.time()):

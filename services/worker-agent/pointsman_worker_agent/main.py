@@ -8,6 +8,7 @@ from pointsman_runtime.service.host import run
 from pointsman_runtime.service.program import Program
 from pointsman_runtime.service.service import Service
 from pointsman_worker_agent.handlers import Handlers
+from pointsman_worker_agent.name_claimer import TURN_S, NameClaimer
 from pointsman_worker_agent.settings import WorkerAgentSettings
 
 
@@ -30,7 +31,10 @@ def build(service: Service[WorkerAgentSettings]) -> None:
 
         tell_kv_events(service, speaker, endpoints)
 
-    handlers = Handlers(speaker, settings.drain_timeout_s)
+    names = NameClaimer(service.bus, speaker)
+    service.events.on_connected(names.claim)
+    service.every(TURN_S, names.turn)
+    handlers = Handlers(speaker, names, settings.drain_timeout_s)
     service.on_start(handlers.start)
     service.background("engine", handlers.supervise)
     service.on_stop(handlers.drain)

@@ -7,7 +7,7 @@ import aiohttp
 import pytest
 
 from pointsman_contracts.subjects import ANY
-from pointsman_contracts.worker import WorkerLoad, WorkerRegistration
+from pointsman_contracts.worker import WorkerAnnouncement, WorkerLoad, WorkerRegistration
 from pointsman_testing import NatsServer, Processes, eventually
 from pointsman_testing.observer import observing
 from pointsman_testing.stack import POOL, EngineProcess
@@ -195,3 +195,33 @@ async def test_after_a_restart_of_nats_the_worker_is_registered_and_heard_again(
         store = await seen.js.key_value("pm-workers")
         await store.purge(f"{POOL}.engine-1")
         await eventually(registered)
+
+
+async def test_of_two_agents_with_one_name_the_first_serves_and_the_second_says_why_it_does_not(
+    own_nats_server: NatsServer, processes: Processes, tmp_path: Path
+) -> None:
+    """gpustack/gpustack #3922: both served in turns, and nothing said so."""
+    async with observing(own_nats_server.url) as seen:
+        announced, loads = seen.listen(WorkerAnnouncement, POOL, "twin"), seen.listen(WorkerLoad, POOL, "twin")
+        engines: list[EngineProcess] = []
+        for name in ("engine-1", "engine-2"):
+            engine = EngineProcess(name, processes, tmp_path, speedup=20.0)
+            await engine.start()
+            engine.start_agent({"POINTSMAN_NATS_URL": own_nats_server.url, "POINTSMAN_WORKER": "twin"})
+            engines.append(engine)
+            if name == "engine-1":
+                await engine.agent.wait_ready()
+        first, second = engines
+        await eventually(lambda: announced and announced[-1].findings)
+        finding = announced[-1].findings[0]
+        assert finding.kind == "twin_name"
+        assert first.url in finding.what
+        assert second.url in finding.what
+        assert {each.registration.url for each in announced} == {first.url}
+        assert len({load.boot_id for load in loads}) == 1
+        taken = [line for line in second.agent.log_lines() if line.get("event") == "worker_name_taken"]
+        assert [line["url"] for line in taken] == [first.url]
+        first.agent.kill()
+        await eventually(lambda: announced[-1].registration.url == second.url)
+        await eventually(lambda: loads[-1].boot_id == announced[-1].registration.boot_id)
+        assert (await reasons(await second.agent.wait_ready())).get("engine") is None

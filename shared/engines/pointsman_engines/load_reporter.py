@@ -27,6 +27,7 @@ class LoadReporter:
         self._pace = ReportPace(REPORT_GAP_S, TIMES.report_s)
         self._status = EngineStatus()
         self._draining = False
+        self._withheld = False
         self._sequence = 0
         self._told: WorkerLoad | None = None
         self._seen: EngineStatus | None = None
@@ -43,6 +44,16 @@ class LoadReporter:
         if self._draining != draining:
             self._draining = draining
             self._consider()
+
+    def withhold(self, *, withheld: bool) -> None:
+        """Report nothing while this holds."""
+        if withheld == self._withheld:
+            return
+        self._withheld = withheld
+        if withheld:
+            self.stop()
+        else:
+            self.tell()
 
     def tell(self) -> None:
         """Publish at once, for a new subscriber that missed the earlier reports."""
@@ -69,6 +80,8 @@ class LoadReporter:
         self._plan()
 
     def _plan(self) -> None:
+        if self._withheld:
+            return
         loop = asyncio.get_running_loop()
         wait = self._pace.due_in(loop.time())
         if self._timer is not None:

@@ -44,6 +44,8 @@ class Registrar:
         self._on_registered: Final = on_registered
         self._status = EngineStatus()
         self._announced: WorkerRegistration | None = None
+        self.withheld = ""
+        """Why nothing is announced although it could be; empty when it is announced."""
         self._findings: dict[str, WorkerFinding] = {}
         """Those of the agent, by kind."""
         self._since_ms: Final = time.time_ns() // 1_000_000
@@ -70,6 +72,13 @@ class Registrar:
         if self._findings != before:
             self.renew()
 
+    def withhold(self, reason: str) -> None:
+        """Announce nothing for this reason, until it is called with an empty one."""
+        if reason != self.withheld:
+            self.withheld = reason
+            self.problem = reason or "it is announced again in a moment"
+            self.renew()
+
     def renew(self) -> None:
         """Register now: earlier messages and entries may have been lost."""
         self._changed.set()
@@ -94,6 +103,8 @@ class Registrar:
         await self.entry.remove()
 
     def _wanted(self) -> WorkerRegistration | None:
+        if self.withheld:
+            return None
         return registration_of(
             self._worker, self._status, agent=self._agent, version=self._version, registered_ms=self._since_ms
         )

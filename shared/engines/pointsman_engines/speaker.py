@@ -82,12 +82,19 @@ class EngineSpeaker:
     @property
     def problem(self) -> str | None:
         """Why no new request should reach the engine through the gateway; None when it may."""
+        if self.registrar.withheld:
+            return self.registrar.withheld
         if not self.status.reachable:
             return f"engine {self.worker.url} unreachable: {self.status.reason}"
         if self.registrar.problem is not None:
             return self.watch.facts_problem or self.registrar.problem
         reason = reason_of(self.status)
         return f"engine {self.worker.url} isn't ready: {reason}" if reason else None
+
+    def withhold(self, reason: str) -> None:
+        """Publish nothing about the engine, for this reason; an empty one ends that."""
+        self.registrar.withhold(reason)
+        self.loads.withhold(withheld=bool(reason))
 
     def start(self) -> None:
         """Begin to read and to publish."""

@@ -106,10 +106,10 @@ class EngineProcess:
         self.agent = self._processes.fork(
             "pointsman-worker-agent",
             env={
+                "POINTSMAN_WORKER": self.name,
                 **env,
                 "POINTSMAN_ENGINE_URL": self.url,
                 "POINTSMAN_POOL": self._served.pool,
-                "POINTSMAN_WORKER": self.name,
                 **told,
             },
         )

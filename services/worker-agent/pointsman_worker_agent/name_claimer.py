@@ -1,0 +1,75 @@
+"""Sees to it that one agent alone speaks for the worker of this name."""
+
+import asyncio
+from contextlib import suppress
+from typing import Final
+
+from pointsman_contracts.worker import WorkerClaim
+from pointsman_engines.speaker import EngineSpeaker
+from pointsman_runtime.bus.bus import Bus
+from pointsman_runtime.bus.errors import BusError
+from pointsman_runtime.telling.logs import Log
+from pointsman_worker_agent.domain.name_claims import NameClaims, Rival
+
+TURN_S: Final = 0.1
+
+_log = Log("agent")
+
+
+class NameClaimer:
+    """Claims the worker's name on the bus, and silences its speaker while another agent speaks."""
+
+    def __init__(self, bus: Bus, speaker: EngineSpeaker) -> None:
+        self.leaving = False
+        """Whether this agent drains: another one may speak then."""
+        self._bus: Final = bus
+        self._speaker: Final = speaker
+        worker = speaker.worker
+        self._route: Final = (worker.pool, worker.worker)
+        self._claims: Final = NameClaims(*self._route, agent=bus.process.instance, url=worker.url)
+        self._yields_to: Rival | None = None
+        bus.listen(WorkerClaim, self._heard, *self._route)
+
+    def claim(self) -> None:
+        """Publish the claim now."""
+        claim = self._claims.claim(asyncio.get_running_loop().time(), self._boot_id, leaving=self.leaving)
+        with suppress(BusError):  # the runtime reports a lost bus; the next claim is due soon
+            self._bus.publish(claim, *self._route)
+
+    def turn(self) -> None:
+        """Decide who speaks, and claim the name when that is due. To be called every `TURN_S`."""
+        now = asyncio.get_running_loop().time()
+        rival = self._claims.speaker(now, leaving=self.leaving)
+        if rival is None and self._speaker.registrar.problem is None:
+            self._claims.speaks(now)
+        if rival != self._yields_to:
+            self._yield_to(rival)
+        rivals = [] if rival is not None else self._claims.rivals(now)
+        self._speaker.registrar.found("twin_name", self._words(rivals) if rivals else "")
+        if self._claims.due(now):
+            self.claim()
+
+    @property
+    def _boot_id(self) -> str:
+        return self._speaker.status.boot_id
+
+    def _heard(self, claim: WorkerClaim) -> None:
+        self._claims.heard(claim, self._boot_id, asyncio.get_running_loop().time())
+        self.turn()
+
+    def _words(self, rivals: list[Rival]) -> str:
+        others = ", ".join(f"{rival.agent} for {rival.url}" for rival in rivals)
+        return f"{self._bus.process.instance} for {self._speaker.worker.url}; without requests: {others}"
+
+    def _yield_to(self, rival: Rival | None) -> None:
+        self._yields_to = rival
+        pool, worker = self._route
+        if rival is None:
+            _log.info("worker_name_free", pool=pool, worker=worker)
+            self._speaker.withhold("")
+            return
+        _log.error("worker_name_taken", pool=pool, worker=worker, agent=rival.agent, url=rival.url)
+        self._speaker.withhold(
+            f"the name {worker!r} in pool {pool!r} is taken: {rival.agent} speaks for {rival.url}. "
+            "Give this agent a name of its own (POINTSMAN_WORKER)"
+        )
