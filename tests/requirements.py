@@ -33,6 +33,7 @@ REQUIREMENTS: Final[dict[str, str]] = {
     "PRIVACY-1": "Prompt text, answers and credentials appear in no event, signal, log, metric, trace or error.",
     "USAGE-1": "A client that hangs up, in any API and phase, ends the engine's work and leaves one usage record.",
     "USAGE-2": "Every request is charged once, whatever comes again and wherever the recorder ends.",
+    "EVENTS-1": "Every event is in the stream once, or told as lost, whatever befalls the servers of a cluster.",
     "LATE-1": "After its limit a request waits only for those whose limit came earlier.",
     "LATE-2": "When an engine changes suddenly, late binding is at most 5 % worse than binding at once.",
     "REGRET-1": "Sums of regret agree with the events, recomputed by a script from what was published.",

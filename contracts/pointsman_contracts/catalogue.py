@@ -5,6 +5,7 @@ from typing import Final
 from pointsman_contracts.api_key import ApiKey, ApiKeyChanged
 from pointsman_contracts.cache import CachePurge, CachePurged
 from pointsman_contracts.content import Content, ContentEdited, ContentEdits, ContentQuery, PromptTokens
+from pointsman_contracts.event_loss import EventsLost
 from pointsman_contracts.fleet import FleetQuery, FleetView
 from pointsman_contracts.journey import Journey, PreprocessRequest
 from pointsman_contracts.kv import WorkerKvEvents, WorkerKvQuery, WorkerKvState
@@ -68,6 +69,7 @@ MESSAGES: Final[tuple[type[Message], ...]] = (
     ResponseCompleted,
     ResponseReviewed,
     UsageRecord,
+    EventsLost,
     RequestsJudged,
     RegretQuery,
     RegretSums,

@@ -85,6 +85,7 @@ EVENTS: Final = (
     "worker.judged.v1",
     "budget.reached.v1",
     "api.key-changed.v1",
+    "event.lost.v1",
 )
 """Every message of the kind `evt`: what recorders, auditors and operators read."""
 
@@ -252,6 +253,7 @@ SERVICES: Final = (
 PUBLISHED: Final[dict[Kind, tuple[str, ...]]] = {
     "edge": (
         "service.presence.v1",
+        "event.lost.v1",
         "request.preprocess.v1",
         "response.review.v1",
         "response.started.v1",
@@ -267,6 +269,7 @@ PUBLISHED: Final[dict[Kind, tuple[str, ...]]] = {
     ),
     "stage": (
         "service.presence.v1",
+        "event.lost.v1",
         "request.journey.v1",
         "request.decision.v1",
         "request.rejection.v1",
@@ -275,7 +278,7 @@ PUBLISHED: Final[dict[Kind, tuple[str, ...]]] = {
         # A stage before the scheduler decides by itself for a model of a provider.
         "request.scheduled.v1",
     ),
-    "background": ("service.presence.v1",),
+    "background": ("service.presence.v1", "event.lost.v1"),
     "agent": ("service.presence.v1",),
     "viewer": (),
 }

@@ -20,6 +20,10 @@ ANY: Final = "*"
 """As a route token: any one value. For subscriptions only."""
 REST: Final = ">"
 """As the last route token: everything that follows. For subscriptions only."""
+EVENT_SUBJECTS: Final = f"{ROOT}.evt.{REST}"
+OWED_SUBJECTS: Final = f"{ROOT}.owed.{REST}"
+"""Where an event is sent again that the stream may have missed: only the stream listens there, and it stores the event
+under its own subject. Subscribers had it when it was published."""
 
 _PLAIN: Final = re.compile(r"[A-Za-z0-9_/-]+")
 _OTHER: Final = re.compile(rb"[^A-Za-z0-9_/-]")
@@ -71,6 +75,11 @@ def subject(message: type[Message], *route: str) -> str:
     if address.bucket:
         return f"$KV.{address.bucket}.{kv_key(message, *route)}"
     return f"{ROOT}.{_join(f'{address.kind}.{address.domain}.{address.name}.v{address.version}', address.route, route)}"
+
+
+def owed_subject(event_subject: str) -> str:
+    """Where the event of this subject is sent again, for the stream alone."""
+    return f"{ROOT}.owed{event_subject[len(ROOT) + len('.evt') :]}"
 
 
 def kv_key(message: type[Message], *route: str) -> str:

@@ -16,7 +16,8 @@ import pytest
 
 from pointsman_contracts.response import ResponseCompleted
 from pointsman_contracts.scheduling import RequestScheduled
-from pointsman_runtime.jetstream.stores import EVENT_STREAM, EVENT_SUBJECTS
+from pointsman_contracts.subjects import EVENT_SUBJECTS
+from pointsman_runtime.jetstream.stores import EVENT_STREAM
 from pointsman_testing import NatsServer, Processes, eventually
 from pointsman_testing.observer import observing
 from pointsman_testing.processes import ServiceProcess

@@ -26,7 +26,7 @@ class EppAdapter:
             limit=settings.max_head_bytes,
         )
         trusted = TrustedProxies(settings.trusted_proxies, unnamed=settings.trust_unnamed)
-        self.edge = edge = Edge(around, EdgeOptions(headers, trusted, settings.events_kept))
+        self.edge = edge = Edge(around, EdgeOptions(headers, trusted))
         self._settings = settings
         self._envoy = envoy = EnvoyEdge(edge, settings)
         routing = BodyRouting(edge, around.registry) if settings.mode == "body-based-routing" else None

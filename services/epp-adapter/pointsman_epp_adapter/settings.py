@@ -62,8 +62,6 @@ class EppAdapterSettings(ServiceSettings):
     """Longest headers together; longer ones get 431."""
     max_streams: int = Field(default=10000, ge=1)
     """Open requests of Envoy; further ones are refused at once."""
-    events_kept: int = Field(default=20000, ge=0)
-    """Events that wait while the bus is away; the oldest are lost over that, and counted."""
 
     @model_validator(mode="after")
     def _refuse_strangers(self) -> Self:

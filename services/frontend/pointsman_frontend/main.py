@@ -29,9 +29,7 @@ class Frontend:
         headers = HeaderRules(
             settings.identity_headers, forward_credentials=settings.forward_credentials, limit=settings.max_head_bytes
         )
-        options = EdgeOptions(
-            headers, TrustedProxies(settings.trusted_proxies), settings.events_kept, settings.own_worker
-        )
+        options = EdgeOptions(headers, TrustedProxies(settings.trusted_proxies), settings.own_worker)
         self.edge = edge = Edge(around, options)
         self._providers = Providers(edge.providers, ProviderClient(edge.providers))
         self.writes = GatheredWrites()

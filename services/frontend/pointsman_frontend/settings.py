@@ -45,8 +45,6 @@ class FrontendSettings(ServiceSettings):
     """Idle connections to engines are closed after this long: a second before vLLM's server would do it."""
     engine_idle_connections: int = Field(default=256, ge=0)
     """Idle connections kept to each engine."""
-    events_kept: int = Field(default=20000, ge=0)
-    """Events that wait while the bus is away; the oldest are lost over that, and counted."""
 
     @model_validator(mode="after")
     def _refuse_strangers(self) -> Self:

@@ -109,53 +109,10 @@ async def test_a_body_that_no_engine_could_take_is_refused_here_too(start_edge: 
     assert json.loads(answer.body)["error"]["code"] == code
 
 
-async def test_events_wait_for_the_bus_in_order(start_edge: StartEdge) -> None:
-    async with ScriptedEngine() as engine:
-        edge = await start_edge(engine.url)
-        edge.events.connected = False
-        for _ in range(3):
-            await raw_request(edge.url, post(CHAT, BODY))
-        assert edge.events.sent == []
-        await eventually(lambda: edge.metric("pointsman_edge_events_waiting") == 3)
-        edge.events.connected = True
-        await eventually(lambda: len(edge.events.of(ResponseCompleted)) == 3)
-    assert [event.sequence for event in edge.events.of(ResponseCompleted)] == [1, 2, 3]
-    assert edge.metric("pointsman_edge_events_dropped_total") == 0
-
-
-def test_when_too_many_events_wait_the_oldest_are_lost_and_counted() -> None:
-    bus, registry = RecordedEvents(), CollectorRegistry()
-    events = EventPublisher(bus, "edge-1", 3, registry)
-    bus.connected = False
-    for number in range(5):
-        events.completed(RequestRecord(f"r{number}", named("completions"), POLICY, 0.0), 1.0)
-    bus.connected = True
-    events.completed(RequestRecord("r5", named("completions"), POLICY, 0.0), 1.0)
-    events.flush()
-    # The gap in the numbers tells every reader that something is missing.
-    assert [(event.request_id, event.sequence) for event in bus.of(ResponseCompleted)] == [
-        ("r3", 4), ("r4", 5), ("r5", 6),
-    ]  # fmt: skip
-    assert dropped(registry) == {"too_many": 3, "too_large": 0}
-
-
-def test_the_services_of_the_process_have_each_event_at_once_and_once_while_the_bus_is_away() -> None:
-    bus = RecordedEvents()
-    events = EventPublisher(bus, "edge-1", 3, CollectorRegistry())
-    bus.connected = False
-    for number in range(3):
-        events.completed(RequestRecord(f"r{number}", named("completions"), POLICY, 0.0), 1.0)
-    assert len(bus.told) == 3
-    assert bus.sent == []
-    bus.connected = True
-    events.flush()
-    assert len(bus.told) == len(bus.sent) == 3
-
-
 def test_the_end_of_a_stream_leaves_sooner_than_that_of_a_whole_response() -> None:
     """Schedulers take the engine to be at work until they hear of it."""
     bus = RecordedEvents()
-    events = EventPublisher(bus, "edge-1", 3, CollectorRegistry())
+    events = EventPublisher(bus, "edge-1", CollectorRegistry())
     whole, stream = (RequestRecord(name, named("completions"), POLICY, 0.0) for name in ("whole", "stream"))
     stream.stream = True
     events.completed(whole, 1.0)
@@ -167,24 +124,19 @@ def test_the_end_of_a_stream_leaves_sooner_than_that_of_a_whole_response() -> No
 
 def test_an_event_over_the_limit_is_dropped_and_holds_up_no_other(caplog: pytest.LogCaptureFixture) -> None:
     class Narrow(RecordedEvents):
-        def publish(self, message: Message, *route: str, again: bool = False) -> None:
+        def publish(self, message: Message, *route: str) -> None:
             if isinstance(message, ResponseCompleted) and message.request_id.startswith("large"):
                 raise MessageTooLarge("response.completed.v1", 1, 2)
-            super().publish(message, *route, again=again)
+            super().publish(message, *route)
 
     bus, registry = Narrow(), CollectorRegistry()
-    events = EventPublisher(bus, "edge-1", 3, registry)
+    events = EventPublisher(bus, "edge-1", registry)
     for number in range(3):
         events.completed(RequestRecord(f"large-{number}", named("completions"), POLICY, 0.0), 1.0)
     events.completed(RequestRecord("small", named("completions"), POLICY, 0.0), 1.0)
     assert [event.request_id for event in bus.of(ResponseCompleted)] == ["small"]
-    assert dropped(registry) == {"too_many": 0, "too_large": 3}
+    assert registry.get_sample_value("pointsman_edge_events_too_large_total") == 3
     assert caplog.text.count("event_too_large") == 1
-
-
-def dropped(registry: CollectorRegistry) -> dict[str, float | None]:
-    name = "pointsman_edge_events_dropped_total"
-    return {reason: registry.get_sample_value(name, {"reason": reason}) for reason in ("too_many", "too_large")}
 
 
 def stages(edge: Journeys) -> BusStages:

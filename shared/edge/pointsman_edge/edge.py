@@ -66,8 +66,6 @@ class EdgeOptions:
 
     headers: HeaderRules
     trusted: TrustedProxies
-    events_kept: int
-    """Events that wait while the bus is away."""
     own_worker: str | None = None
     """The worker beside this edge, which its requests prefer."""
 
@@ -108,7 +106,7 @@ class Edge:
         self.open: Final[dict[str, OpenRequest]] = {}
         """Requests that haven't ended, by id."""
         self.metrics: Final = EdgeMetrics(around.registry, lambda: len(self.open))
-        self.events: Final = EventPublisher(around.bus, around.instance, options.events_kept, around.registry)
+        self.events: Final = EventPublisher(around.bus, around.instance, around.registry)
         self._table: Final = PoolTable[PoolSnapshot, PoolSnapshot](lambda snapshot, _: snapshot)
         self.pools: Final = self._table.views
         """The newest snapshot of each pool."""
@@ -162,17 +160,15 @@ class Edge:
         return self.load.avoided(worker, time.monotonic())
 
     def tick(self) -> None:
-        """End the requests that take too long, keep silent streams open, and publish the events that wait."""
+        """End the requests that take too long, and keep silent streams open."""
         now = time.monotonic()
         for request in list(self.open.values()):
             if request.due < now:
                 request.overdue()
             request.keep_alive(now)
-        self.events.flush()
 
     async def drained(self, within_s: float) -> None:
-        """Wait until no request is open, at most `within_s` seconds, and until its stages have answered; then publish
-        the events that wait."""
+        """Wait until no request is open, at most `within_s` seconds, and until its stages have answered."""
         self.all_ended = asyncio.Event()
         if self.open:
             try:
@@ -181,7 +177,6 @@ class Edge:
             except TimeoutError:
                 _log.warning("requests_left_open", count=len(self.open))
         await self.response_stages.drained()
-        self.events.flush()
 
 
 def _stay(worker: str, request_ids: Collection[str], reason: str) -> Iterable[str]:

@@ -157,7 +157,7 @@ async def test_the_stream_keeps_each_event_once(process: Connected) -> None:
 
     await eventually(kept)
     config = (await js.stream_info(EVENT_STREAM)).config
-    assert (config.subjects, config.storage, config.max_age) == (["pm.evt.>"], "file", 7 * 86400)
+    assert (config.subjects, config.storage, config.max_age) == (["pm.evt.>", "pm.owed.>"], "file", 7 * 86400)
     # The server's memory holds the ids of so many seconds.
     assert config.duplicate_window == 5
 

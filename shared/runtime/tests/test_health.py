@@ -13,6 +13,7 @@ from prometheus_client.openmetrics.parser import (
 from prometheus_client.parser import text_string_to_metric_families as text_families
 
 from pointsman_runtime.bus.bus import Bus
+from pointsman_runtime.bus.held_events import HeldEvents
 from pointsman_runtime.service.health import BusCollector, HealthApp, LoopWatch, Readiness
 from pointsman_runtime.service.http_server import HttpServer
 from pointsman_runtime.telling.counting import Histogram
@@ -85,7 +86,7 @@ async def test_a_websocket_handshake_is_answered_like_any_other_get(served: Serv
 
 async def test_metrics_count_messages_by_outcome(served: Served) -> None:
     bus = Bus(MemoryNats().link(), Process("scheduler", "s"))
-    served.registry.register(BusCollector(bus.hub.tallies, bus.hub.replies))
+    served.registry.register(BusCollector(bus.hub.tallies, bus.hub.replies, HeldEvents(1)))
     tally = bus.new_tally("worker.load.v1")
     tally.handled, tally.dropped = 5, 2
     _, text = await served.get("/metrics")

@@ -14,7 +14,7 @@ from pointsman_contracts.reply import Answer, ChosenEndpoint, Decision, Rejectio
 from pointsman_contracts.response import ResponseCompleted
 from pointsman_contracts.response_stage import ResponseReview, Verdict
 from pointsman_contracts.verdicts import MovedRequests, MoveRequests
-from pointsman_runtime.bus.errors import BusDisconnected, BusError
+from pointsman_runtime.bus.errors import BusError
 from pointsman_testing import builders
 from pointsman_testing.eventually import eventually
 from pointsman_testing.ext_proc import ExtProcClient
@@ -105,25 +105,13 @@ class RecordedEvents:
 
     def __init__(self) -> None:
         self.sent: list[tuple[Message, tuple[str, ...]]] = []
-        self.told: list[Message] = []
-        """Messages passed directly to the services of the process."""
         self.hastened: list[type[Message]] = []
         """Types of the messages that were to leave sooner."""
-        self.connected = True
 
-    def publish(self, message: Message, *route: str, again: bool = False) -> None:
+    def publish(self, message: Message, *route: str) -> None:
         """See `Bus.publish`."""
-        if not again:
-            self.told.append(message)
-        if not self.connected:
-            raise BusDisconnected("the test says so")
         message.decode(message.encode())
         self.sent.append((message, route))
-
-    def tell(self, message: Message, *route: str) -> None:
-        """See `Bus.tell`."""
-        del route
-        self.told.append(message)
 
     def hasten(self) -> None:
         """See `Bus.hasten`."""

@@ -71,6 +71,7 @@ class MemoryLink:
         self._sids = itertools.count(1)
         self._open = False
         self._connected = False
+        self._kept: list[tuple[str, str, bytes]] = []
         self.hasty = False
         self.reason = "not connected yet"
         self.on_connected: Callable[[], None] = lambda: None
@@ -97,6 +98,9 @@ class MemoryLink:
         if self._open and not self._connected and self._server.running:
             self._connected = True
             self.reason = ""
+            kept, self._kept = self._kept, []
+            for message in kept:
+                self.publish_relaxed(*message)
             self.on_connected()
 
     def lose(self, reason: str) -> None:
@@ -137,8 +141,11 @@ class MemoryLink:
         self._interests.pop(sid, None)
 
     def publish_relaxed(self, subject: str, headers: str, payload: bytes) -> None:
-        """See `Link.publish_relaxed`. No message waits in memory."""
-        self.publish(subject, payload, "", headers.encode())
+        """See `Link.publish_relaxed`. Messages wait for a connection and nothing else."""
+        if self._connected:
+            self.publish(subject, payload, "", headers.encode())
+        else:
+            self._kept.append((subject, headers, payload))
 
     def publish_all(self, messages: Sequence[tuple[str, str, bytes]]) -> None:
         """See `Link.publish_all`."""

@@ -129,6 +129,10 @@ class LocalNatsServer:
     def resume(self) -> None:
         self._running().send_signal(signal.SIGCONT)
 
+    def lame_duck(self) -> None:
+        """Ask it to hand over its leaderships and its clients, and to end afterwards; wait until it has."""
+        self._end(signal.SIGUSR2)
+
     def close(self) -> None:
         if self._process is not None:
             self.kill()

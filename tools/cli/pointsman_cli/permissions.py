@@ -21,8 +21,17 @@ from pointsman_contracts.parties import (
 from pointsman_contracts.presence import ServicePresence
 from pointsman_contracts.response_stage import ResponseReview
 from pointsman_contracts.services import STAGES
-from pointsman_contracts.subjects import ANY, REST, direct_subject, inbox, stage_subject, subject
-from pointsman_runtime.jetstream.stores import CONFIG_BUCKET, EVENT_STREAM, EVENT_SUBJECTS, PROBE_STREAM
+from pointsman_contracts.subjects import (
+    ANY,
+    EVENT_SUBJECTS,
+    REST,
+    direct_subject,
+    inbox,
+    owed_subject,
+    stage_subject,
+    subject,
+)
+from pointsman_runtime.jetstream.stores import CONFIG_BUCKET, EVENT_STREAM, PROBE_STREAM
 
 JS: Final = "$JS.API"
 _BUCKET: Final = "KV_"
@@ -110,12 +119,17 @@ def _publishes(party: str, worker: AgentIdentity | None, stages: tuple[str, ...]
         elif message is ResponseReview:
             yield from (subject(message, stage) for stage in (*parties.readers, *stages))
         else:
-            yield subject(message, *_route(message, party, worker))
+            yield (to := subject(message, *_route(message, party, worker)))
+            if message.address.kind == "evt" and party not in (OPERATOR, AUDITOR):
+                yield owed_subject(to)
     for name in _streams():
         if party in _writers(name) | _readers(name) | _makers(name):
             yield f"{JS}.STREAM.INFO.{name}"
         if party in _makers(name):
             yield f"{JS}.STREAM.CREATE.{name}"
+            if name == EVENT_STREAM:
+                # An earlier version's stream doesn't listen where events are sent again.
+                yield f"{JS}.STREAM.UPDATE.{name}"
         if party in _readers(name):
             # A login that may use any consumer could take the recorder's events. An auditor's consumer has the login's
             # name.

@@ -8,13 +8,14 @@ from typing import Final, NamedTuple, Self
 from nats.js.api import AckPolicy, ConsumerConfig, DeliverPolicy
 from nats.js.errors import NotFoundError
 
+from pointsman_contracts.subjects import EVENT_SUBJECTS
 from pointsman_recorder.adapters.event_headers import HeaderReader
 from pointsman_recorder.adapters.pull import BATCH, Place, Pull, place_of
 from pointsman_recorder.domain.entry import RecordedEvent, entry
 from pointsman_runtime.bus.bus import Bus
 from pointsman_runtime.bus.wire import Raw
 from pointsman_runtime.jetstream.events import Events
-from pointsman_runtime.jetstream.stores import EVENT_STREAM, EVENT_SUBJECTS
+from pointsman_runtime.jetstream.stores import EVENT_STREAM
 
 _ACK_WAIT_S: Final = 30.0
 """Seconds that a batch may take; then it is delivered again."""

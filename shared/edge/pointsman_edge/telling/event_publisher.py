@@ -1,12 +1,12 @@
-"""Publishes the edge's events: numbered without gaps, in order, and kept while the bus is away."""
+"""Publishes the edge's events, numbered without gaps."""
 
 import time
-from collections import defaultdict, deque
+from collections import defaultdict
 from functools import partial
 from itertools import count
 from typing import Protocol
 
-from prometheus_client import CollectorRegistry, Gauge
+from prometheus_client import CollectorRegistry
 
 from pointsman_contracts.journey import StageReport
 from pointsman_contracts.message import Message
@@ -21,7 +21,7 @@ from pointsman_contracts.response import (
 )
 from pointsman_core.refusal import Refusal
 from pointsman_edge.telling.request_record import RequestRecord
-from pointsman_runtime.bus.errors import BusCongested, BusDisconnected, MessageTooLarge, PayloadTooLarge
+from pointsman_runtime.bus.errors import MessageTooLarge, PayloadTooLarge
 from pointsman_runtime.telling.counting import Counter
 from pointsman_runtime.telling.logs import Log
 
@@ -33,12 +33,8 @@ _log = Log("events")
 class EventBus(Protocol):
     """The bus, as far as events need it."""
 
-    def publish(self, message: Message, *route: str, again: bool = False) -> None:
-        """Send an event, or raise BusError at once. `again`: the services of this process have it already."""
-        ...
-
-    def tell(self, message: Message, *route: str) -> None:
-        """Hand an event to the services of this process alone."""
+    def publish(self, message: Message, *route: str) -> None:
+        """Send an event and hold it until the stream has it. Raises MessageTooLarge and PayloadTooLarge."""
         ...
 
     def hasten(self) -> None:
@@ -49,24 +45,14 @@ class EventBus(Protocol):
 class EventPublisher:
     """Publishes the events of requests."""
 
-    def __init__(self, bus: EventBus, source: str, kept: int, registry: CollectorRegistry) -> None:
+    def __init__(self, bus: EventBus, source: str, registry: CollectorRegistry) -> None:
         self._bus = bus
         self._source = source
-        self._kept = kept
         self._numbers: defaultdict[tuple[type[Message], str], count[int]] = defaultdict(partial(count, 1))
-        self._waiting: deque[tuple[Message, str]] = deque()
         self._too_large: set[type[Message]] = set()
         """Types of events of which one was too large for the bus."""
-        dropped = Counter(
-            "pointsman_edge_events_dropped",
-            "Events lost: too many waited for the bus, or the event was too large for it",
-            ["reason"],
-            registry=registry,
-        )
-        self._dropped_too_many = dropped.labels("too_many")
-        self._dropped_too_large = dropped.labels("too_large")
-        Gauge("pointsman_edge_events_waiting", "Events that wait for the bus", registry=registry).set_function(
-            lambda: len(self._waiting)
+        self._dropped = Counter(
+            "pointsman_edge_events_too_large", "Events that were too large for the bus", registry=registry
         )
 
     def started(self, record: RequestRecord, worker: str, ttft_s: float) -> None:
@@ -172,42 +158,14 @@ class EventPublisher:
             record.pool,
         )
 
-    def flush(self) -> None:
-        """Publish the events that wait, as far as the bus takes them. Called several times a second."""
-        while self._waiting:
-            message, route = self._waiting[0]
-            try:
-                self._bus.publish(message, route, again=True)
-            except (BusDisconnected, BusCongested):
-                return
-            except (MessageTooLarge, PayloadTooLarge) as error:
-                self._too_large_for_the_bus(message, error)
-            self._waiting.popleft()
-
     def _send(self, message: Message, route: str) -> None:
-        if not self._waiting:
-            try:
-                self._bus.publish(message, route)
-            except (BusDisconnected, BusCongested):
-                pass  # the event is kept, as the metric shows
-            except (MessageTooLarge, PayloadTooLarge) as error:
-                self._too_large_for_the_bus(message, error)
-                return
-            else:
-                return
-        else:
-            # The services of this process get the event at once.
-            self._bus.tell(message, route)
-        if len(self._waiting) >= self._kept:
-            self._waiting.popleft()
-            self._dropped_too_many.inc()
-        self._waiting.append((message, route))
-
-    def _too_large_for_the_bus(self, message: Message, error: MessageTooLarge | PayloadTooLarge) -> None:
-        self._dropped_too_large.inc()
-        if type(message) not in self._too_large:
-            self._too_large.add(type(message))
-            _log.error("event_too_large", error)
+        try:
+            self._bus.publish(message, route)
+        except (MessageTooLarge, PayloadTooLarge) as error:
+            self._dropped.inc()
+            if type(message) not in self._too_large:
+                self._too_large.add(type(message))
+                _log.error("event_too_large", error)
 
 
 def _unix_ms() -> int:

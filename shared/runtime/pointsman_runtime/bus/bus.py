@@ -194,17 +194,17 @@ class Bus:
         self._mailboxes.append(mailbox)
         return mailbox
 
-    def publish(self, message: Message, *route: str, traceparent: str | None = None, again: bool = False) -> None:
+    def publish(self, message: Message, *route: str, traceparent: str | None = None) -> None:
         """Send a signal, an event or a control message.
 
         An event gets a `Nats-Msg-Id` made of its subject, source and sequence, by which the stream drops
-        duplicates. `again`: the services of this process have the message already. Raises BusDisconnected,
-        BusCongested, PayloadTooLarge, and MessageTooLarge for an event over 64 KiB; even then the services of this
-        process have received it.
+        duplicates, and is held until the stream has it. Raises PayloadTooLarge, MessageTooLarge for an event over
+        64 KiB, and for other messages BusDisconnected and BusCongested; even then the services of this process have
+        received it.
         """
         kind = type(message)
         channel = self._channels.get((kind, *route)) or self._channel(kind, route)
-        if not again and self.link.tell(channel.subject, message):
+        if self.link.tell(channel.subject, message):
             return
         if channel.is_event:
             facts = message.__dict__
@@ -224,11 +224,6 @@ class Bus:
     def hasten(self) -> None:
         """Let the events that were just published leave sooner, where a scheduler in another process waits for them."""
         self.outside.hasten()
-
-    def tell(self, message: Message, *route: str) -> None:
-        """Hand a message to the services of this process alone."""
-        kind = type(message)
-        self.link.tell((self._channels.get((kind, *route)) or self._channel(kind, route)).subject, message)
 
     def publish_written(
         self,

@@ -30,6 +30,7 @@ from nats.aio.client import Client, Srv
 from pointsman_runtime.bus.backoff import OUTSTANDING_PINGS, PING_INTERVAL_S, full_jitter
 from pointsman_runtime.bus.cancellation import end_all
 from pointsman_runtime.bus.errors import BusDisconnected
+from pointsman_runtime.bus.event_keeper import EventKeeper
 from pointsman_runtime.bus.lasting_client import LastingClient
 from pointsman_runtime.bus.outbox import Outbox
 from pointsman_runtime.bus.sockets import HandoverTransport, SocketProtocol
@@ -101,6 +102,11 @@ class Connection(LastingClient):
     def hasten(self) -> None:
         self._outbox.hasten()
 
+    def keep_events(self, keeper: EventKeeper) -> None:
+        """Hold relaxed messages until the stream has them. Called before `open`."""
+        self._outbox.keeper = keeper
+        self.subscribe(f"{keeper.inbox}.*", keeper.receive)
+
     def open(self) -> None:
         self._loop = asyncio.get_running_loop()
         self._opening = self._loop.create_task(self._open())
@@ -161,12 +167,21 @@ class Connection(LastingClient):
         if not pong.done():
             raise TimeoutError(f"the server did not answer within {timeout:g} s")
 
+    async def settle(self, within_s: float) -> bool:
+        """Wait until every event is confirmed, at most so long; whether each is."""
+        if (keeper := self._outbox.keeper) is None:
+            return True
+        self._outbox.write_all()
+        return await keeper.settled(within_s)
+
     async def close(self) -> None:
         if self._opening is not None and not self._opening.done():
             await end_all([self._opening])
         if self.connected:
             with contextlib.suppress(BusDisconnected, TimeoutError):  # gone already: nothing left to send to
                 await self.flush(1.0)
+        if (keeper := self._outbox.keeper) is not None:
+            keeper.close()
         self._outbox.detach("closed")
         await super().close()
         self._outbox.reason = "closed"

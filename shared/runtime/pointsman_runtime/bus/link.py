@@ -49,7 +49,8 @@ class Link(PubSub, Protocol):
 
     def publish_relaxed(self, subject: str, headers: str, payload: bytes) -> None:
         """As `publish`, with a header block as text. Relaxed messages wait some milliseconds for each other, so that
-        others overtake them; among themselves both kinds keep their order."""
+        others overtake them; among themselves both kinds keep their order. A link that keeps events raises no error but
+        PayloadTooLarge: they wait for a connection, and for the stream's confirmation."""
         ...
 
     def publish_all(self, messages: Sequence[tuple[str, str, bytes]]) -> None:

@@ -5,6 +5,8 @@ from collections.abc import Iterable, Sequence
 from typing import Final
 
 from pointsman_runtime.bus.errors import BusCongested, BusDisconnected, PayloadTooLarge
+from pointsman_runtime.bus.event_keeper import EventKeeper
+from pointsman_runtime.bus.held_events import Message
 
 UNSENT_LIMIT: Final = 32 * 1024 * 1024
 """Bytes that may wait in this process for a server that doesn't read."""
@@ -16,9 +18,8 @@ HASTY_S: Final = 0.002
 """The same once they are hastened."""
 MOST_RELAXED: Final = 256
 """So many relaxed messages are written at once."""
-
-Message = tuple[str, str, bytes]
-"""Subject, header block as text, and payload."""
+MOST_KEPT: Final = 1024
+"""So many are that waited for a connection."""
 
 
 class Outbox:
@@ -33,6 +34,9 @@ class Outbox:
         """As `Link.max_payload`."""
         self.reason = "not connected yet"
         """As `Link.reason`."""
+        self.keeper: EventKeeper | None = None
+        """Holds relaxed messages until a stream has them. Without one they are sent once, and only while there is a
+        connection."""
         self._transport: asyncio.WriteTransport | None = None
         self._commands: list[bytes] = []
         """In pieces, which are put together when they are written."""
@@ -46,13 +50,20 @@ class Outbox:
     def attach(self, transport: asyncio.WriteTransport, max_payload: int) -> None:
         """Write to this transport from now on; bytes that waited for another one are dropped."""
         self._commands.clear()
-        self._relaxed.clear()
         self._size = 0
         self._transport = transport
         self.max_payload = max_payload
+        if self.keeper is None:
+            self._relaxed.clear()
+            return
+        self.keeper.attach(self.publish)
+        if self._later is None:
+            self._later = asyncio.get_running_loop().call_later(RELAXED_S, self.write_all)
 
     def detach(self, reason: str) -> None:
         """The transport is closed."""
+        if self._transport is not None and self.keeper is not None:
+            self.keeper.detach()
         self._transport = None
         self.reason = reason
 
@@ -88,7 +99,10 @@ class Outbox:
         """As `Link.publish_relaxed`."""
         size = len(payload) + len(headers)
         if size > self.max_payload or self._transport is None or self._size > UNSENT_LIMIT:
-            self._check(size, size)
+            if self.keeper is None:
+                self._check(size, size)
+            elif size > self.max_payload > 0:
+                raise PayloadTooLarge(self.max_payload, size)
         self._relaxed.append((subject, headers, payload))
         if self._later is None:
             self._later = asyncio.get_running_loop().call_later(RELAXED_S, self.write_all)
@@ -107,6 +121,10 @@ class Outbox:
         commands, transport = self._commands, self._transport
         if not commands or transport is None:
             return
+        if transport.is_closing():
+            # asyncio reports the loss in a later turn of the loop, and raises until then.
+            self.detach("the connection is closed")
+            return
         transport.write(b"".join(commands))
         self._commands = []
         self._size = transport.get_write_buffer_size()
@@ -124,9 +142,42 @@ class Outbox:
             self._later.cancel()
             self._later = None
             self._hastened = False
-        self._commands += _commands(self._relaxed)
-        self._relaxed = []
+        relaxed, self._relaxed = self._relaxed, []
+        if self.keeper is None:
+            self._commands += _commands(relaxed)
+        else:
+            self._commands += self._kept(relaxed, self.keeper)
         self.write()
+
+    def _kept(self, messages: list[Message], keeper: EventKeeper) -> list[bytes]:
+        """The commands that publish messages, and those that waited for a connection before them; none while the
+        messages themselves have to wait."""
+        held, transport = keeper.held, self._transport
+        if transport is None or transport.is_closing() or (self._size > UNSENT_LIMIT and not self._has_room()):
+            if messages:
+                held.keep(messages, asyncio.get_running_loop().time())
+            if transport is not None and held.unsent:
+                self._later = asyncio.get_running_loop().call_later(RELAXED_S, self.write_all)
+            return []
+        if held.unsent:
+            now = asyncio.get_running_loop().time()
+            held.keep(messages, now)
+            messages = held.take(MOST_KEPT, self.max_payload, now)
+            if held.unsent:
+                self._later = asyncio.get_running_loop().call_later(RELAXED_S, self.write_all)
+        if not messages:
+            return []
+        pieces = _commands(messages)
+        for position, reply_to in keeper.sent(messages):
+            pieces[3 * position] = _command(messages[position], f"{reply_to} ")
+        return pieces
+
+    def _has_room(self) -> bool:
+        try:
+            self._make_room(0)
+        except BusCongested:
+            return False
+        return True
 
     def _check(self, largest: int, size: int) -> None:
         """Raise what `Link.publish` raises for messages of this size together, the largest of this one."""
@@ -152,3 +203,10 @@ def _commands(messages: Iterable[Message]) -> list[bytes]:
         head = len(headers) if headers.isascii() else len(headers.encode())
         pieces += (f"HPUB {subject} {head} {head + len(payload)}\r\n{headers}".encode(), payload, b"\r\n")
     return pieces
+
+
+def _command(message: Message, reply_to: str) -> bytes:
+    """The first piece of such a command, with a reply subject and a blank."""
+    subject, headers, payload = message
+    head = len(headers.encode())
+    return f"HPUB {subject} {reply_to}{head} {head + len(payload)}\r\n{headers}".encode()

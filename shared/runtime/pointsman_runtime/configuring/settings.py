@@ -98,6 +98,9 @@ class ServiceSettings(BaseSettings):
     """How much the event stream keeps; the oldest go first."""
     events_replicas: int = Field(default=1, ge=1, le=5)
     """Copies of the event stream; 3 in a cluster of three servers."""
+    events_kept: int = Field(default=100_000, ge=1)
+    """Events that this process holds while the bus is away or the stream takes none, and 64 MiB of them; over that the
+    oldest are lost, and counted."""
     buckets_replicas: int = Field(default=1, ge=1, le=5)
     """Copies of the buckets that hold configuration and workers; used when this process makes one."""
 

@@ -5,6 +5,7 @@ microseconds that the journey saves by doing without (docs/adr/0001-two-ways-ont
 """
 
 import asyncio
+import json
 import random
 from collections.abc import Awaitable, Callable
 from functools import partial
@@ -16,17 +17,17 @@ from nats.aio.client import Client
 from nats.errors import Error as NatsError
 from nats.errors import SlowConsumerError
 from nats.js import JetStreamContext
-from nats.js.api import DiscardPolicy, RetentionPolicy, StorageType, StreamConfig, StreamInfo
+from nats.js.api import DiscardPolicy, RetentionPolicy, StorageType, StreamConfig, StreamInfo, SubjectTransform
 from nats.js.errors import NotFoundError
 from pydantic import ValidationError
 
 from pointsman_contracts.message import Message
-from pointsman_contracts.subjects import subject
+from pointsman_contracts.subjects import EVENT_SUBJECTS, OWED_SUBJECTS, subject
 from pointsman_runtime.bus.backoff import PING_INTERVAL_S, full_jitter
 from pointsman_runtime.bus.mailbox import Overflow
 from pointsman_runtime.jetstream.errors import jetstream_words
 from pointsman_runtime.jetstream.lasting_broker import EventServer, LastingBroker, security
-from pointsman_runtime.jetstream.stores import EVENT_STREAM, EVENT_SUBJECTS
+from pointsman_runtime.jetstream.stores import EVENT_STREAM
 from pointsman_runtime.telling.logs import Log
 from pointsman_runtime.telling.process import Process
 from pointsman_runtime.telling.tallies import Tallies, Tally
@@ -54,6 +55,8 @@ class Events:
         self._client: Client | None = None
         self._attempts = 0
         self._closing = False
+        self._told_unchanged = False
+        """Whether it was logged that the stream of events can't be changed."""
         self._reason = "not connected yet"
         self._connected = asyncio.Event()
         self._on_connected: list[Callable[[], None]] = []
@@ -165,13 +168,14 @@ class Events:
         settings = self._settings
         js = await self.jetstream()
         try:
-            return await js.stream_info(EVENT_STREAM)
+            info = await js.stream_info(EVENT_STREAM)
         except NotFoundError:
-            made = await js.add_stream(  # pyright: ignore[reportUnknownMemberType] - untyped in nats-py
+            info = await js.add_stream(  # pyright: ignore[reportUnknownMemberType] - untyped in nats-py
                 StreamConfig(
                     name=EVENT_STREAM,
                     description="Every decision, rejection and completion",
-                    subjects=[EVENT_SUBJECTS],
+                    subjects=[EVENT_SUBJECTS, OWED_SUBJECTS],
+                    subject_transform=SubjectTransform(src=OWED_SUBJECTS, dest=EVENT_SUBJECTS),
                     storage=StorageType.FILE,
                     retention=RetentionPolicy.LIMITS,
                     discard=DiscardPolicy.OLD,
@@ -183,7 +187,39 @@ class Events:
                 )
             )
             _log.info("event_stream_created", stream=EVENT_STREAM)
-            return made
+        if OWED_SUBJECTS not in (info.config.subjects or ()):
+            await self._listen_for_owed_events()
+        return info
+
+    async def _listen_for_owed_events(self) -> None:
+        """Let a stream that an earlier version or its owner made take the events that are sent again."""
+        if self._client is None:
+            raise RuntimeError("connected without a client")
+        # As the server has it: nats-py leaves out settings that it doesn't know.
+        info = json.loads((await self._client.request(f"$JS.API.STREAM.INFO.{EVENT_STREAM}", timeout=5.0)).data)
+        wanted = info["config"] | {
+            "subjects": [*info["config"]["subjects"], OWED_SUBJECTS],
+            "subject_transform": {"src": OWED_SUBJECTS, "dest": EVENT_SUBJECTS},
+        }
+        try:
+            request = json.dumps(wanted).encode()
+            answer = json.loads(
+                (await self._client.request(f"$JS.API.STREAM.UPDATE.{EVENT_STREAM}", request, 5.0)).data
+            )
+            problem = answer["error"]["description"] if "error" in answer else ""
+        except (TimeoutError, NatsError):
+            problem = "no answer; the login may not be allowed to change the stream"
+        if problem and not self._told_unchanged:
+            self._told_unchanged = True
+            _log.error(
+                "event_stream_not_changed",
+                stream=EVENT_STREAM,
+                reason=problem,
+                hint=f"add the subject {OWED_SUBJECTS} and the transform of it to {EVENT_SUBJECTS}; until then, events "
+                "that the stream misses are lost",
+            )
+        elif not problem:
+            _log.info("event_stream_changed", stream=EVENT_STREAM, added=OWED_SUBJECTS)
 
     async def _open(self) -> None:
         self._client = await self.broker.connect()

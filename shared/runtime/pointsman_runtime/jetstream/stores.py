@@ -4,12 +4,10 @@ from typing import Final
 
 from pointsman_contracts.api_key import KEYS_BUCKET
 from pointsman_contracts.limits import LIMITS_BUCKET
-from pointsman_contracts.subjects import REST, ROOT
 
 EVENT_STREAM: Final = "PM_EVENTS"
 PROBE_STREAM: Final = "PM_PROBE"
 """Made and deleted by `pointsman doctor`, to see whether the disk takes writes."""
-EVENT_SUBJECTS: Final = f"{ROOT}.evt.{REST}"
 
 CONFIG_BUCKET: Final = "pm-config"
 CONFIG_KEY: Final = "config"

@@ -6,9 +6,10 @@ from collections.abc import Callable, Iterable
 from urllib.parse import parse_qs
 
 from prometheus_client import CollectorRegistry, Gauge, exposition
-from prometheus_client.core import CounterMetricFamily, Metric
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
+from pointsman_runtime.bus.held_events import HeldEvents
 from pointsman_runtime.bus.replies import ReplyTable
 from pointsman_runtime.service.http_server import Receive, Scope, Send
 from pointsman_runtime.telling.tallies import Tallies
@@ -158,9 +159,10 @@ class LoopWatch:
 class BusCollector(Collector):
     """The bus's plain counters as Prometheus metrics, read at the scrape: counting costs nothing more."""
 
-    def __init__(self, tallies: Tallies, replies: ReplyTable) -> None:
+    def __init__(self, tallies: Tallies, replies: ReplyTable, held: HeldEvents) -> None:
         self._tallies = tallies
         self._replies = replies
+        self._held = held
 
     def collect(self) -> Iterable[Metric]:
         """Called by the registry."""
@@ -178,3 +180,15 @@ class BusCollector(Collector):
         late = CounterMetricFamily("pointsman_bus_late_replies", "Replies that came after their request had ended")
         late.add_metric([], self._replies.late)
         yield late
+        waiting = GaugeMetricFamily("pointsman_events_held", "Events that the stream hasn't confirmed yet")
+        waiting.add_metric([], len(self._held))
+        yield waiting
+        repeated = CounterMetricFamily("pointsman_events_repeated", "Events that were sent to the stream again")
+        repeated.add_metric([], self._held.repeated)
+        yield repeated
+        lost = CounterMetricFamily(
+            "pointsman_events_lost", "Events that the stream will never have, by why", labels=["reason"]
+        )
+        for reason, count in self._held.lost.items():
+            lost.add_metric([reason], count)
+        yield lost

@@ -4,19 +4,24 @@ import asyncio
 import gc
 import signal
 import sys
+import time
 from collections import Counter
 from collections.abc import Sequence, Set
+from itertools import count
 from typing import Final, TypeVar
 
 import uvloop
 from prometheus_client import GCCollector, PlatformCollector, ProcessCollector, disable_created_metrics
 
+from pointsman_contracts.event_loss import EventsLost, LostEvents
 from pointsman_contracts.services import EDGES
 from pointsman_contracts.timing import TIMES
 from pointsman_core.config import ConfigError
 from pointsman_core.plugins import PluginError
 from pointsman_runtime.bus.cancellation import end_all
 from pointsman_runtime.bus.connection import Connection
+from pointsman_runtime.bus.event_keeper import EventKeeper
+from pointsman_runtime.bus.held_events import HeldEvents
 from pointsman_runtime.bus.hub import Hub
 from pointsman_runtime.configuring.settings import ServiceSettings, SettingsError, load
 from pointsman_runtime.configuring.urls import without_login
@@ -37,8 +42,12 @@ EXIT_SETTINGS: Final = 78
 """`EX_CONFIG` of sysexits.h: the settings are wrong; starting again won't help."""
 EXIT_FAILED: Final = 70
 """`EX_SOFTWARE`: a part that must run has ended."""
+LOSSES_EVERY_S: Final = 1.0
+"""How often a process looks whether it lost events that no event tells of."""
 GC_OBJECTS: Final = 10_000
 """Objects made and not freed since the last look, after which the garbage collector looks again."""
+EVENTS_AWAITED_S: Final = 3.0
+"""How long a process that ends waits until the stream has its events."""
 OTHERS_AWAITED_S: Final = 5.0
 """How long an edge waits for the other services of its process before it takes requests."""
 
@@ -61,6 +70,7 @@ class Host:
             tls=settings.nats_tls(),
         )
         self.hub = Hub(self._link, process.inbox)
+        self.held = HeldEvents(settings.events_kept)
         self.stages = ProcessStages(self.hub)
         self.events = Events(settings, process, self.hub.tallies)
         self.metrics = MetricsRegistry()
@@ -103,12 +113,16 @@ class Host:
             )
             await self._health.start()
             _log.info("http_listening", url=self._health.url)
+            keeps_events = any(service.keeps_events for service in self.services)
+            if keeps_events:
+                self._link.keep_events(EventKeeper(self.held, f"{self.process.inbox}.kept"))
             for service in self.services:
                 service.journeys.open()
             self._link.allow_haste(decides_elsewhere({service.name for service in self.services}))
             self.events.open()
-            if any(service.keeps_events for service in self.services):
+            if keeps_events:
                 keeping.append(loop.create_task(self.events.keep_events(), name="event stream"))
+                keeping.append(loop.create_task(self._tell_losses(), name="event losses"))
             starting = loop.create_task(self._start())
             stopped = loop.create_task(self._stop.wait())
             await asyncio.wait([starting, stopped], return_when=asyncio.FIRST_COMPLETED)
@@ -130,7 +144,7 @@ class Host:
         ProcessCollector(registry=own)
         PlatformCollector(registry=own)
         GCCollector(registry=own)
-        own.register(BusCollector(self.hub.tallies, self.hub.replies))
+        own.register(BusCollector(self.hub.tallies, self.hub.replies, self.held))
         return LoopWatch(own)
 
     def readiness(self) -> Readiness:
@@ -199,6 +213,25 @@ class Host:
         finally:
             waiting.cancel()
 
+    async def _tell_losses(self) -> None:
+        """Publish how many events were lost, once the stream takes events again."""
+        service = self.services[0]
+        for sequence in count(1):
+            while not (lost := self.held.take_losses()):  # noqa: ASYNC110 - losses set no event
+                await asyncio.sleep(LOSSES_EVERY_S)
+            _log_lost(lost, "the stream took none for too long")
+            report = EventsLost(
+                source=service.process.instance,
+                sequence=sequence,
+                at_ms=time.time_ns() // 1_000_000,
+                lost=lost,
+            )
+            service.bus.publish(report, service.name)
+
+    async def _settle_events(self) -> None:
+        if not await self._link.settle(EVENTS_AWAITED_S):
+            _log_lost(self.held.left(), "the stream took none while this process ended")
+
     async def _end(self, keeping: Sequence["asyncio.Task[None]"]) -> None:
         _log.info("stopping")
         for service in self.services:
@@ -207,6 +240,7 @@ class Host:
         await asyncio.gather(*(server.stop() for server in self._listening))
         await asyncio.gather(*(service.end() for service in self.services if service.name in EDGES))
         await asyncio.gather(*(service.end() for service in self.services if service.name not in EDGES))
+        await self._settle_events()
         await end_all(keeping)
         await self.configurations.close()
         await self.events.close()
@@ -214,6 +248,12 @@ class Host:
         if self._health is not None:
             await self._health.stop()
         _log.info("stopped")
+
+
+def _log_lost(lost: Sequence[LostEvents], reason: str) -> None:
+    count = sum(each.count for each in lost)
+    earliest, latest = min(each.from_ms for each in lost), max(each.to_ms for each in lost)
+    _log.error("events_lost", count=count, from_ms=earliest, to_ms=latest, reason=reason)
 
 
 def decides_elsewhere(services: Set[str]) -> bool:
