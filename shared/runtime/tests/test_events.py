@@ -167,7 +167,27 @@ async def test_a_stream_that_is_there_keeps_its_owners_limits(process: Connected
     js = await process.events.jetstream()
     await js.add_stream(name=EVENT_STREAM, subjects=["pm.evt.>"], max_age=3600)  # pyright: ignore[reportUnknownMemberType]
     await process.events.make_event_stream()
-    assert (await js.stream_info(EVENT_STREAM)).config.max_age == 3600
+    config = (await js.stream_info(EVENT_STREAM)).config
+    assert (config.max_age, config.subjects) == (3600, ["pm.evt.>", "pm.owed.>"])
+    # What is sent again is stored as what it is.
+    await js.publish("pm.owed.response.started.v1.p", b"{}")
+    assert (await js.get_last_msg(EVENT_STREAM, "pm.evt.response.started.v1.p")).data == b"{}"
+
+
+async def test_events_are_sent_once_to_a_stream_that_may_not_be_changed(
+    process: Connected, caplog: pytest.LogCaptureFixture
+) -> None:
+    await process.open()
+    js = await process.events.jetstream()
+    takes: list[bool] = []
+    process.events.on_event_stream = takes.append
+    # Its owner keeps it as it is.
+    await js.add_stream(name=EVENT_STREAM, subjects=["pm.evt.>"], deny_delete=True, sealed=False)  # pyright: ignore[reportUnknownMemberType]
+    await js.add_stream(name="OTHER", subjects=["pm.owed.>"])  # pyright: ignore[reportUnknownMemberType]
+    for _ in range(2):
+        await process.events.make_event_stream()
+    assert takes == [False, False]
+    assert caplog.text.count("event_stream_not_changed") == 1
 
 
 async def test_an_event_stream_that_was_lost_with_its_server_is_made_again(

@@ -127,9 +127,6 @@ def _publishes(party: str, worker: AgentIdentity | None, stages: tuple[str, ...]
             yield f"{JS}.STREAM.INFO.{name}"
         if party in _makers(name):
             yield f"{JS}.STREAM.CREATE.{name}"
-            if name == EVENT_STREAM:
-                # An earlier version's stream doesn't listen where events are sent again.
-                yield f"{JS}.STREAM.UPDATE.{name}"
         if party in _readers(name):
             # A login that may use any consumer could take the recorder's events. An auditor's consumer has the login's
             # name.

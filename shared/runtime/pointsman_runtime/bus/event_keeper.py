@@ -44,6 +44,14 @@ class EventKeeper:
         self._reply_to: Final = f"{inbox}."
         self._publish: Publish | None = None
         self._timer: asyncio.TimerHandle | None = None
+        self._confirming = True
+
+    def allow(self, confirming: bool) -> None:
+        """Whether the stream takes events that are sent again. Without that, each event is sent once, and none is
+        known to be stored."""
+        self._confirming = confirming
+        if not confirming:
+            self.held.forget()
 
     def attach(self, publish: Publish) -> None:
         """There is a connection."""
@@ -58,6 +66,8 @@ class EventKeeper:
     def sent(self, messages: list[Message]) -> list[tuple[int, str]]:
         """These events, at least one, are sent together for the first time; returns the positions of those that ask
         for an answer, each with its reply subject."""
+        if not self._confirming:
+            return []
         first, asking = self.held.sent(messages, asyncio.get_running_loop().time())
         if self._timer is None:
             self._watch()

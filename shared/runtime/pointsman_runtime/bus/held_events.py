@@ -190,6 +190,14 @@ class HeldEvents:
         self._take_back(now)
         self._doubt(now)
 
+    def forget(self) -> None:
+        """Nothing will be known about any of those that were sent."""
+        self._bytes -= sum(map(_size, self._owed))
+        for each in (self._sent, self._asked, self._owed):
+            each.clear()
+        self._again.clear()
+        self._stored = None
+
     def due(self, now: float, wait_s: float) -> list[Again]:
         """The messages to send again now, where an answer takes `wait_s` seconds at most."""
         if self._asked and now - self._asked[0].at > wait_s:

@@ -55,6 +55,8 @@ class Events:
         self._client: Client | None = None
         self._attempts = 0
         self._closing = False
+        self.on_event_stream: Callable[[bool], None] = _ignored
+        """Called whenever the stream of events was looked at, with whether it takes events that are sent again."""
         self._told_unchanged = False
         """Whether it was logged that the stream of events can't be changed."""
         self._reason = "not connected yet"
@@ -187,12 +189,14 @@ class Events:
                 )
             )
             _log.info("event_stream_created", stream=EVENT_STREAM)
-        if OWED_SUBJECTS not in (info.config.subjects or ()):
-            await self._listen_for_owed_events()
+        takes_again = OWED_SUBJECTS in (info.config.subjects or ())
+        if not takes_again and not self._told_unchanged:
+            takes_again = await self._listen_for_owed_events()
+        self.on_event_stream(takes_again)
         return info
 
-    async def _listen_for_owed_events(self) -> None:
-        """Let a stream that an earlier version or its owner made take the events that are sent again."""
+    async def _listen_for_owed_events(self) -> bool:
+        """Let a stream that an earlier version or its owner made take events that are sent again; whether it does."""
         if self._client is None:
             raise RuntimeError("connected without a client")
         # As the server has it: nats-py leaves out settings that it doesn't know.
@@ -209,17 +213,19 @@ class Events:
             problem = answer["error"]["description"] if "error" in answer else ""
         except (TimeoutError, NatsError):
             problem = "no answer; the login may not be allowed to change the stream"
-        if problem and not self._told_unchanged:
-            self._told_unchanged = True
-            _log.error(
-                "event_stream_not_changed",
-                stream=EVENT_STREAM,
-                reason=problem,
-                hint=f"add the subject {OWED_SUBJECTS} and the transform of it to {EVENT_SUBJECTS}; until then, events "
-                "that the stream misses are lost",
-            )
-        elif not problem:
+        if not problem:
             _log.info("event_stream_changed", stream=EVENT_STREAM, added=OWED_SUBJECTS)
+            return True
+        # Where services have logins, only the server's owner may change a stream.
+        self._told_unchanged = True
+        _log.error(
+            "event_stream_not_changed",
+            stream=EVENT_STREAM,
+            reason=problem,
+            hint=f"add the subject {OWED_SUBJECTS}, and a transform of it to {EVENT_SUBJECTS}; until then, events that "
+            "the stream misses are lost, and not counted",
+        )
+        return False
 
     async def _open(self) -> None:
         self._client = await self.broker.connect()
@@ -259,6 +265,10 @@ class Events:
     async def _reconnected(self) -> None:
         _log.info("events_reconnected")
         self._note_connected()
+
+
+def _ignored(takes_again: bool) -> None:
+    del takes_again
 
 
 class _Unhandled(Exception):

@@ -115,7 +115,9 @@ class Host:
             _log.info("http_listening", url=self._health.url)
             keeps_events = any(service.keeps_events for service in self.services)
             if keeps_events:
-                self._link.keep_events(EventKeeper(self.held, f"{self.process.inbox}.kept"))
+                keeper = EventKeeper(self.held, f"{self.process.inbox}.kept")
+                self._link.keep_events(keeper)
+                self.events.on_event_stream = keeper.allow
             for service in self.services:
                 service.journeys.open()
             self._link.allow_haste(decides_elsewhere({service.name for service in self.services}))
