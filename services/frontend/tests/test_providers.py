@@ -75,7 +75,8 @@ class World:
         }
 
     async def ask(self, path: str = CHAT, **fields: object) -> RawResponse:
-        body = {"model": "large", "messages": [{"role": "user", "content": f"{CANARY}-prompt"}], **fields}
+        prompt = {} if "input" in fields else {"messages": [{"role": "user", "content": f"{CANARY}-prompt"}]}
+        body = {"model": "large", **prompt, **fields}
         return await raw_request(self.edge.url, post(path, json.dumps(body).encode()))
 
     async def completed(self) -> ResponseCompleted:

@@ -9,10 +9,12 @@ from pointsman_apis.streams import KEEP_ALIVE, StreamEvent
 from pointsman_apis.usage import special_tokens
 from pointsman_contracts.response import Usage, token_count
 from pointsman_providers import chat_answer
-from pointsman_providers.chat_answer import AnswerCall, Chunks, Heading, arguments_text
+from pointsman_providers.call_ids import NO_NAMES
+from pointsman_providers.chat_answer import AnswerCall, Chunks, Heading, Said, arguments_text
 from pointsman_providers.errors import BrokenAnswer, document, no_answer
 from pointsman_providers.exchange import ProviderQuestion, StreamReader
 from pointsman_providers.provider_events import ProviderEvents
+from pointsman_providers.thoughts import Thought, ThoughtStream
 
 FINISH: Final = {
     "end_turn": "stop",
@@ -31,8 +33,10 @@ Fields = Mapping[str, JsonValue]
 class Messages:
     """Reads the answer to one call."""
 
-    def __init__(self, question: ProviderQuestion, *, include_usage: bool) -> None:
+    def __init__(self, question: ProviderQuestion, *, include_usage: bool, names: Mapping[str, str] = NO_NAMES) -> None:
+        """`names`: the client's name of each tool that has another one for the provider."""
         self._question = question
+        self._names = names
         self._include_usage = include_usage
         self.usage: Usage | None = None
         self.output_known = False
@@ -44,6 +48,7 @@ class Messages:
         texts: list[str] = []
         thoughts: list[str] = []
         calls: list[AnswerCall] = []
+        details: list[JsonValue] = []
         blocks = message.get("content")
         if not isinstance(blocks, list):
             raise no_answer(message, "content")
@@ -51,20 +56,34 @@ class Messages:
             match block:
                 case {"type": "text", "text": str(text)}:
                     texts.append(text)
-                case {"type": "thinking", "thinking": str(text)}:
+                case {"type": "thinking", "thinking": str(text), **rest}:
                     thoughts.append(text)
+                    if _text(rest.get("signature")):
+                        details.append(self.detail(Thought(text, _text(rest.get("signature"))), len(details)))
+                case {"type": "redacted_thinking", "data": str(data)}:
+                    details.append(self.detail(Thought("", data, redacted=True), len(details)))
                 case {"type": "tool_use", "name": str(name), **call}:
-                    calls.append(AnswerCall(_text(call.get("id")), name, arguments_text(call.get("input"))))
+                    told = self.told_name(name)
+                    calls.append(AnswerCall(_text(call.get("id")), told, arguments_text(call.get("input"))))
                 case _:
                     continue  # kinds that only a request in Anthropic's own words can ask for
         self.count(message.get("usage"))
         finish = FINISH.get(str(message.get("stop_reason")), "stop")
         heading = self.heading(message)
-        return chat_answer.document(heading, "".join(texts), "".join(thoughts), calls, finish, self.reported)
+        said = Said("".join(texts), "".join(thoughts), calls, details)
+        return chat_answer.document(heading, said, finish, self.reported)
 
     def stream(self) -> StreamReader:
         """As `Answer.stream`."""
         return _MessageStream(self, Chunks(self.heading({}), include_usage=self._include_usage))
+
+    def detail(self, thought: Thought, index: int) -> JsonValue:
+        """The entry of `reasoning_details` by which the thought comes back to this model."""
+        return thought.detail(self._question.model, index)
+
+    def told_name(self, name: str) -> str:
+        """The client's name of a tool."""
+        return self._names.get(name, name)
 
     def heading(self, message: Fields) -> Heading:
         """The heading of the answer, with the id of this message."""
@@ -110,6 +129,7 @@ class _MessageStream:
         self._answer = answer
         self._chunks = chunks
         self._events = ProviderEvents()
+        self._thoughts = ThoughtStream()
         self._finish: str | None = None
         """OpenAI's reason, once the provider has given one."""
         self.ended = False
@@ -164,7 +184,9 @@ class _MessageStream:
             case {"type": "content_block_delta", "delta": dict(delta)}:
                 return self._go_on(block, delta)
             case {"type": "content_block_stop"}:
-                return chunks.call_ends(block)
+                thought = self._thoughts.end()
+                signed = b"" if thought is None else chunks.detail(self._answer.detail(thought, self._thoughts.count))
+                return signed + chunks.call_ends(block)
             case {"type": "message_delta", "delta": dict(delta)}:
                 reason = delta.get("stop_reason")
                 if reason is not None:
@@ -175,17 +197,22 @@ class _MessageStream:
             case {"type": "ping"}:
                 return KEEP_ALIVE
             case _:
-                pass  # signatures, and what may come: the API may add kinds of events
+                pass  # the API may add kinds of events
         return b""
 
     def _begin(self, block: JsonValue, begins: dict[str, JsonValue]) -> bytes:
         match begins:
             case {"type": "tool_use", "name": str(name)}:
-                return self._chunks.call(block, _text(begins.get("id")), name, begins.get("input"))
+                told = self._answer.told_name(name)
+                return self._chunks.call(block, _text(begins.get("id")), told, begins.get("input"))
             case {"type": "text", "text": str(text)}:
                 return self._chunks.text(text)
-            case {"type": "thinking", "thinking": str(text)}:
+            case {"type": "thinking", "thinking": str(text), **rest}:
+                self._thoughts.add(text, _text(rest.get("signature")))
                 return self._chunks.reasoning(text)
+            case {"type": "redacted_thinking", "data": str(data)}:
+                self._thoughts.redacted(data)
+                return b""
             case _:
                 return b""
 
@@ -194,7 +221,11 @@ class _MessageStream:
             case {"type": "text_delta", "text": str(text)}:
                 return self._chunks.text(text)
             case {"type": "thinking_delta", "thinking": str(text)}:
+                self._thoughts.add(text, "")
                 return self._chunks.reasoning(text)
+            case {"type": "signature_delta", "signature": str(signature)}:
+                self._thoughts.add("", signature)
+                return b""
             case {"type": "input_json_delta", "partial_json": str(text)}:
                 return self._chunks.arguments(block, text)
             case _:

@@ -9,17 +9,22 @@ from urllib.parse import quote
 
 from pointsman_apis.responses import RESPONSES
 from pointsman_core.config import Provider
+from pointsman_providers.client_parts import with_query
 from pointsman_providers.exchange import ProviderCall, ProviderQuestion
-from pointsman_providers.kind import ProviderKind, bearer
-from pointsman_providers.openai import PATHS, unsupported
+from pointsman_providers.kind import REQUEST, SESSION, ProviderKind, bearer
+from pointsman_providers.openai import PATHS, dialect_of, passed_body, repaired_chat, unsupported
+from pointsman_providers.openai_history import ChatDialect
 from pointsman_providers.passed_answer import Passed
+
+DIALECT: Final = ChatDialect(strict=True)
 
 
 class Azure:
     """The format."""
 
-    def __init__(self, api_version: str | None) -> None:
+    def __init__(self, api_version: str | None, dialect: ChatDialect = DIALECT) -> None:
         self._version = api_version
+        self._dialect = dialect
 
     def call(self, question: ProviderQuestion) -> ProviderCall:
         """As `Format.call`."""
@@ -33,7 +38,13 @@ class Azure:
         else:
             deployment = quote(question.model, safe="")
             path = f"/openai/deployments/{deployment}{path}?api-version={quote(self._version, safe='')}"
-        return ProviderCall(path, {}, question.body, Passed(question))
+        path = with_query(path, question.sent.query)
+        body = passed_body(question, self._dialect)
+        return ProviderCall(path, dict(question.sent.headers), body, Passed(question))
+
+    def repaired(self, question: ProviderQuestion, error: bytes) -> ProviderQuestion | None:
+        """As `Format.repaired`."""
+        return repaired_chat(question, error, self._dialect)
 
 
 _JWT: Final = "eyJ"
@@ -49,7 +60,14 @@ def _no_url(_: Provider) -> str:
 
 
 def _azure(provider: Provider) -> Azure:
-    return Azure(provider.api_version)
+    return Azure(provider.api_version, dialect_of(provider, DIALECT))
 
 
-KIND: Final = ProviderKind("azure", _azure, _no_url, url_needs=("base_url",), header=_header)
+KIND: Final = ProviderKind(
+    "azure",
+    _azure,
+    _no_url,
+    url_needs=("base_url",),
+    header=_header,
+    client_headers=("x-ms-client-request-id", *REQUEST, *SESSION),
+)

@@ -7,15 +7,33 @@ import orjson
 
 from pointsman_apis.chat import CHAT
 from pointsman_providers.bedrock_answer import Converse
-from pointsman_providers.chat_messages import ChatText, Image, Part, ToolCall, ToolResult, unsayable
+from pointsman_providers.call_ids import CallIds, ToolNames
+from pointsman_providers.chat_blocks import has_calls, mended_turns, without_calls
+from pointsman_providers.chat_messages import (
+    CacheMark,
+    ChatText,
+    ChatTurn,
+    Image,
+    Part,
+    ToolCall,
+    ToolResult,
+    unsayable,
+)
 from pointsman_providers.chat_request import Chat, Tool, read_chat
 from pointsman_providers.exchange import ProviderCall, ProviderQuestion
 from pointsman_providers.kind import ProviderKind
 from pointsman_providers.openai import unsupported
+from pointsman_providers.thoughts import Thought
 
 _APIS: Final = (CHAT.name,)
 _WHO: Final = "AWS Bedrock"
 _IMAGES: Final = {"image/png": "png", "image/jpeg": "jpeg", "image/gif": "gif", "image/webp": "webp"}
+IDS: Final = CallIds(64)
+LONGEST_NAME: Final = 64
+"""Of a tool; botocore's service model has both, and `[a-zA-Z0-9_-]` for names. Reports have the same for ids."""
+_BETA: Final = "anthropic-beta"
+"""Converse takes betas as a field of the model's own."""
+_NOTHING: Final = "(no output)"
 
 
 class Bedrock:
@@ -30,16 +48,34 @@ class Bedrock:
             raise unsayable("reasoning_effort", _WHO)
         operation = "converse-stream" if chat.stream else "converse"
         path = f"/model/{quote(question.model, safe='')}/{operation}"
-        answer = Converse(question, include_usage=chat.include_usage)
-        return ProviderCall(path, {}, orjson.dumps(_converse(chat)), answer)
+        names = ToolNames([tool.name for tool in chat.tools], LONGEST_NAME)
+        answer = Converse(question, include_usage=chat.include_usage, names=names.back)
+        document = _converse(chat, names)
+        headers = dict(question.sent.headers)
+        betas = headers.pop(_BETA, "")
+        if betas and _is_claude(question.model):
+            document["additionalModelRequestFields"] = {"anthropic_beta": betas.split(",")}
+        return ProviderCall(path, headers, orjson.dumps(document), answer)
+
+    def repaired(self, question: ProviderQuestion, error: bytes) -> ProviderQuestion | None:
+        """As `Format.repaired`."""
+        del question, error
+        return None
 
 
-def _converse(chat: Chat) -> dict[str, object]:
+def _is_claude(model: str) -> bool:
+    return "anthropic." in model or "claude" in model
+
+
+def _converse(chat: Chat, names: ToolNames) -> dict[str, object]:
+    offers = bool(chat.tools) and chat.tool_choice != "none"
+    # Converse takes calls and results only beside tools, and has no choice by which the model may not call them.
+    turns = without_calls(chat.turns) if not offers and has_calls(chat.turns) else chat.turns
     document: dict[str, object] = {
-        "messages": [{"role": turn.role, "content": [_block(part) for part in turn.parts]} for turn in chat.turns]
+        "messages": [{"role": turn.role, "content": _blocks(turn, names)} for turn in mended_turns(turns, IDS, _WHO)]
     }
     if chat.system:
-        document["system"] = [{"text": text} for text in chat.system]
+        document["system"] = [block for text in chat.system for block in _marked({"text": text.text}, text.cache)]
     inference: dict[str, object] = {
         "maxTokens": chat.max_tokens,
         "temperature": chat.temperature,
@@ -49,12 +85,8 @@ def _converse(chat: Chat) -> dict[str, object]:
     inference = {name: value for name, value in inference.items() if value is not None}
     if inference:
         document["inferenceConfig"] = inference
-    if chat.tools and chat.tool_choice != "none":
-        document["toolConfig"] = _tool_config(chat)
-    elif any(isinstance(part, ToolCall | ToolResult) for turn in chat.turns for part in turn.parts):
-        raise unsayable(
-            "tools" if not chat.tools else "tool_choice", _WHO, "A conversation with tool calls has to name its tools."
-        )
+    if offers:
+        document["toolConfig"] = _tool_config(chat, names)
     if chat.schema is not None:
         name, schema = chat.schema
         structure = {"jsonSchema": {"schema": orjson.dumps(schema).decode(), "name": name}}
@@ -62,20 +94,21 @@ def _converse(chat: Chat) -> dict[str, object]:
     return document
 
 
-def _tool_config(chat: Chat) -> dict[str, object]:
+def _tool_config(chat: Chat, names: ToolNames) -> dict[str, object]:
     if not chat.parallel_tool_calls:
         raise unsayable("parallel_tool_calls", _WHO)
-    config: dict[str, object] = {"tools": [{"toolSpec": _tool(tool)} for tool in chat.tools]}
+    tools = [entry for tool in chat.tools for entry in _marked({"toolSpec": _tool(tool, names)}, tool.cache)]
+    config: dict[str, object] = {"tools": tools}
     choice = chat.tool_choice
     if choice == "required":
         config["toolChoice"] = {"any": {}}
     elif choice is not None and choice.startswith("="):
-        config["toolChoice"] = {"tool": {"name": choice[1:]}}
+        config["toolChoice"] = {"tool": {"name": names.sent(choice[1:])}}
     return config
 
 
-def _tool(tool: Tool) -> dict[str, object]:
-    entry: dict[str, object] = {"name": tool.name, "inputSchema": {"json": tool.schema}}
+def _tool(tool: Tool, names: ToolNames) -> dict[str, object]:
+    entry: dict[str, object] = {"name": names.sent(tool.name), "inputSchema": {"json": tool.schema}}
     if tool.description is not None:
         entry["description"] = tool.description
     if tool.strict is not None:
@@ -83,7 +116,22 @@ def _tool(tool: Tool) -> dict[str, object]:
     return entry
 
 
-def _block(part: Part) -> dict[str, object]:
+def _blocks(turn: ChatTurn, names: ToolNames) -> list[dict[str, object]]:
+    blocks: list[dict[str, object]] = []
+    for part in turn.parts:
+        cache = None if isinstance(part, Thought) else part.cache
+        blocks += _marked(_block(part, names), cache)
+    return blocks
+
+
+def _marked(block: dict[str, object], cache: CacheMark | None) -> list[dict[str, object]]:
+    if cache is None:
+        return [block]
+    point = {"type": "default", **({"ttl": cache.ttl} if cache.ttl is not None else {})}
+    return [block, {"cachePoint": point}]
+
+
+def _block(part: Part, names: ToolNames) -> dict[str, object]:
     match part:
         case ChatText(text):
             return {"text": text}
@@ -93,9 +141,14 @@ def _block(part: Part) -> dict[str, object]:
                 raise unsayable("messages", _WHO, f"An image must be data of {', '.join(_IMAGES)}, not a URL.")
             return {"image": {"format": kind, "source": {"bytes": data}}}
         case ToolCall(identity, name, arguments):
-            return {"toolUse": {"toolUseId": identity, "name": name, "input": arguments}}
+            return {"toolUse": {"toolUseId": identity, "name": names.sent(name), "input": arguments}}
         case ToolResult(identity, parts):
-            return {"toolResult": {"toolUseId": identity, "content": [_block(each) for each in parts]}}
+            content = [_block(each, names) for each in parts] or [{"text": _NOTHING}]
+            return {"toolResult": {"toolUseId": identity, "content": content}}
+        case Thought(text, signature, redacted):
+            if redacted:
+                return {"reasoningContent": {"redactedContent": signature}}
+            return {"reasoningContent": {"reasoningText": {"text": text, "signature": signature}}}
 
 
 KIND: Final = ProviderKind(
@@ -103,5 +156,6 @@ KIND: Final = ProviderKind(
     lambda _: Bedrock(),
     lambda provider: f"https://bedrock-runtime.{provider.region}.amazonaws.com",
     needs=("region",),
+    client_headers=(_BETA,),
     cloud="aws",
 )

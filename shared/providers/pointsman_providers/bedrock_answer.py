@@ -8,10 +8,12 @@ from pydantic import JsonValue
 from pointsman_contracts.response import SpecialTokens, Usage, token_count
 from pointsman_core import lenient_json
 from pointsman_providers import chat_answer
-from pointsman_providers.chat_answer import AnswerCall, Chunks, Heading, arguments_text
+from pointsman_providers.call_ids import NO_NAMES
+from pointsman_providers.chat_answer import AnswerCall, Chunks, Heading, Said, arguments_text
 from pointsman_providers.errors import BrokenAnswer, document, no_answer
 from pointsman_providers.exchange import ProviderQuestion, StreamReader
 from pointsman_providers.reported_error import read_error, status_of
+from pointsman_providers.thoughts import Thought, ThoughtStream
 
 if TYPE_CHECKING:
     from botocore.eventstream import EventStreamMessage
@@ -35,7 +37,10 @@ Fields = Mapping[str, JsonValue]
 class Converse:
     """Reads the answer to one call."""
 
-    def __init__(self, question: ProviderQuestion, *, include_usage: bool) -> None:
+    def __init__(self, question: ProviderQuestion, *, include_usage: bool, names: Mapping[str, str] = NO_NAMES) -> None:
+        """`names`: the client's name of each tool that has another one for the provider."""
+        self._model = question.model
+        self._names = names
         self._heading = Heading(f"chatcmpl-{question.request_id}", question.now_s, question.asked)
         self._include_usage = include_usage
         self.usage: Usage | None = None
@@ -48,6 +53,7 @@ class Converse:
         texts: list[str] = []
         thoughts: list[str] = []
         calls: list[AnswerCall] = []
+        details: list[JsonValue] = []
         match answer:
             case {"output": {"message": {"content": list(blocks)}}}:
                 pass
@@ -57,15 +63,29 @@ class Converse:
             match block:
                 case {"text": str(text)}:
                     texts.append(text)
-                case {"reasoningContent": {"reasoningText": {"text": str(text)}}}:
+                case {"reasoningContent": {"reasoningText": {"text": str(text), **rest}}}:
                     thoughts.append(text)
+                    if _text(rest.get("signature")):
+                        details.append(self.detail(Thought(text, _text(rest.get("signature"))), len(details)))
+                case {"reasoningContent": {"redactedContent": str(data)}}:
+                    details.append(self.detail(Thought("", data, redacted=True), len(details)))
                 case {"toolUse": {"name": str(name), **call}}:
-                    calls.append(AnswerCall(_text(call.get("toolUseId")), name, arguments_text(call.get("input"))))
+                    told = self.told_name(name)
+                    calls.append(AnswerCall(_text(call.get("toolUseId")), told, arguments_text(call.get("input"))))
                 case _:
                     continue  # kinds that only a request in Bedrock's own words can ask for
         self.count(answer.get("usage"))
         finish = FINISH.get(str(answer.get("stopReason")), "stop")
-        return chat_answer.document(self._heading, "".join(texts), "".join(thoughts), calls, finish, self.reported)
+        said = Said("".join(texts), "".join(thoughts), calls, details)
+        return chat_answer.document(self._heading, said, finish, self.reported)
+
+    def detail(self, thought: Thought, index: int) -> JsonValue:
+        """The entry of `reasoning_details` by which the thought comes back to this model."""
+        return thought.detail(self._model, index)
+
+    def told_name(self, name: str) -> str:
+        """The client's name of a tool."""
+        return self._names.get(name, name)
 
     def stream(self) -> StreamReader:
         """As `Answer.stream`."""
@@ -99,6 +119,7 @@ class _ConverseStream:
         self._answer = answer
         self._chunks = chunks
         self._buffer = EventStreamBuffer()
+        self._thoughts = ThoughtStream()
         self._stopped = False
         self.ended = False
 
@@ -142,15 +163,18 @@ class _ConverseStream:
         block = fields.get("contentBlockIndex")
         match headers.get(":event-type"), fields:
             case "contentBlockStart", {"start": {"toolUse": {"name": str(name), **call}}}:
-                return chunks.call(block, _text(call.get("toolUseId")), name, call.get("input"))
+                told = self._answer.told_name(name)
+                return chunks.call(block, _text(call.get("toolUseId")), told, call.get("input"))
             case "contentBlockDelta", {"delta": {"text": str(text)}}:
                 return chunks.text(text)
-            case "contentBlockDelta", {"delta": {"reasoningContent": {"text": str(text)}}}:
-                return chunks.reasoning(text)
+            case "contentBlockDelta", {"delta": {"reasoningContent": dict(reasoning)}}:
+                return self._reason(reasoning)
             case "contentBlockDelta", {"delta": {"toolUse": {"input": str(text)}}}:
                 return chunks.arguments(block, text)
             case "contentBlockStop", _:
-                return chunks.call_ends(block)
+                thought = self._thoughts.end()
+                signed = b"" if thought is None else chunks.detail(self._answer.detail(thought, self._thoughts.count))
+                return signed + chunks.call_ends(block)
             case "messageStop", fields if not self._stopped:
                 self._stopped = True
                 return chunks.finish(FINISH.get(str(fields.get("stopReason")), "stop"))
@@ -160,6 +184,14 @@ class _ConverseStream:
                 return self._end() if self._stopped else b""
             case _:
                 return b""  # the beginning, and kinds of events that may come
+
+    def _reason(self, delta: Fields) -> bytes:
+        text, redacted = _text(delta.get("text")), _text(delta.get("redactedContent"))
+        if redacted:
+            self._thoughts.redacted(redacted)
+        else:
+            self._thoughts.add(text, _text(delta.get("signature")))
+        return self._chunks.reasoning(text)
 
 
 def _error(headers: Fields, payload: bytes) -> BrokenAnswer:

@@ -28,13 +28,24 @@ class AnswerCall(NamedTuple):
     """JSON."""
 
 
-def document(
-    heading: Heading, text: str, reasoning: str, calls: Sequence[AnswerCall], finish_reason: str, usage: Usage | None
-) -> bytes:
+class Said(NamedTuple):
+    """The parts of a whole answer."""
+
+    text: str
+    reasoning: str
+    calls: Sequence[AnswerCall]
+    details: Sequence[JsonValue] = ()
+    """Entries of `reasoning_details`."""
+
+
+def document(heading: Heading, said: Said, finish_reason: str, usage: Usage | None) -> bytes:
     """A `chat.completion` with one choice."""
+    text, reasoning, calls, details = said
     message: dict[str, object] = {"role": "assistant", "content": text or (None if calls else ""), "refusal": None}
     if reasoning:
         message["reasoning_content"] = reasoning
+    if details:
+        message["reasoning_details"] = list(details)
     if calls:
         finish_reason = "tool_calls" if finish_reason == "stop" else finish_reason
         message["tool_calls"] = [
@@ -89,6 +100,10 @@ class Chunks:
     def reasoning(self, text: str) -> bytes:
         """A piece of the reasoning."""
         return self._chunk({"reasoning_content": text}) if text else b""
+
+    def detail(self, entry: JsonValue) -> bytes:
+        """An entry of `reasoning_details`, which a client sends back with the answer."""
+        return self._chunk({"reasoning_details": [entry]})
 
     def call(self, block: object, identity: str, name: str, given: JsonValue = None) -> bytes:
         """The tool call that a block is begins. `given`: its arguments, if they come with it."""

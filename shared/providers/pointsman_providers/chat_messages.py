@@ -1,22 +1,35 @@
-"""Reads the messages of OpenAI's chats into alternating turns of user and assistant."""
+"""Reads the messages of OpenAI's chats into turns of user and assistant.
+
+The messages may be the answers of any model, sent back: members that only describe an answer (its reasoning without a
+signature, annotations, `token_ids`) are left out, since the next model has no use for them.
+"""
 
 import base64
 import binascii
-from collections.abc import Mapping
-from typing import Literal, NamedTuple
+from collections.abc import Mapping, Sequence
+from typing import Literal, NamedTuple, TypeVar
 
 import orjson
 from pydantic import JsonValue
 
 from pointsman_core.refusal import Refusal
+from pointsman_providers.thoughts import Thought, read_thoughts
 
 Fields = Mapping[str, JsonValue]
 
 
+class CacheMark(NamedTuple):
+    """The end of a prefix that the provider should cache (Anthropic's `cache_control`)."""
+
+    ttl: Literal["5m", "1h"] | None
+    """How long; None: the provider's default."""
+
+
 class ChatText(NamedTuple):
-    """A text."""
+    """A text that isn't blank."""
 
     text: str
+    cache: CacheMark | None = None
 
 
 class Image(NamedTuple):
@@ -25,6 +38,7 @@ class Image(NamedTuple):
     media_type: str | None
     data: str
     """Base64, or a URL when there is no media type."""
+    cache: CacheMark | None = None
 
 
 class ToolCall(NamedTuple):
@@ -33,6 +47,7 @@ class ToolCall(NamedTuple):
     id: str
     name: str
     arguments: Fields
+    cache: CacheMark | None = None
 
 
 class ToolResult(NamedTuple):
@@ -40,13 +55,15 @@ class ToolResult(NamedTuple):
 
     id: str
     parts: tuple[ChatText | Image, ...]
+    cache: CacheMark | None = None
 
 
-Part = ChatText | Image | ToolCall | ToolResult
+Part = ChatText | Image | ToolCall | ToolResult | Thought
+P = TypeVar("P", bound=ChatText | Image | ToolCall)
 
 
 class ChatTurn(NamedTuple):
-    """One turn, of the user or the assistant; neighbouring turns differ in that."""
+    """One turn, of the user or the assistant."""
 
     role: Literal["user", "assistant"]
     parts: tuple[Part, ...]
@@ -63,36 +80,60 @@ def unsayable(field: str, who: str, why: str = "") -> Refusal:
     )
 
 
-def read_turns(messages: JsonValue, who: str) -> tuple[list[str], list[ChatTurn]]:
-    """The texts of system messages, and the turns. Raises Refusal 400 with the field that `who` doesn't support."""
-    system: list[str] = []
+def read_turns(messages: JsonValue, who: str, model: str) -> tuple[list[ChatText], list[ChatTurn]]:
+    """The texts of system messages, and the turns, which need not alternate. `model` is the provider's name, whose
+    signed reasoning is kept. Raises Refusal 400 with the field that `who` doesn't support."""
+    system: list[ChatText] = []
     turns: list[ChatTurn] = []
     for number, message in enumerate(messages if isinstance(messages, list) else []):
         where = f"messages[{number}]"
         if not isinstance(message, dict):
             raise unsayable(where, who)
+        mark = cache_mark(message, where, who)
         match message.get("role"):
             case "system" | "developer":
-                system += [part.text for part in _texts(message, where, who)]
+                system += _marked(_texts(message, where, who), mark)
             case "user":
-                _add(turns, ChatTurn("user", tuple(_parts(message.get("content"), where, who))))
+                turns.append(ChatTurn("user", tuple(_marked(_parts(message.get("content"), where, who), mark))))
             case "tool":
-                parts = tuple(_parts(message.get("content"), where, who))
-                _add(turns, ChatTurn("user", (ToolResult(str(message.get("tool_call_id", "")), parts),)))
+                turns.append(ChatTurn("user", (_result(message, mark, where, who),)))
             case "assistant":
-                _add(turns, ChatTurn("assistant", (*_texts(message, where, who), *_tool_calls(message, where, who))))
+                said = _marked([*_texts(message, where, who), *_tool_calls(message, where, who)], mark)
+                thoughts = read_thoughts(message.get("reasoning_details"), model)
+                turns.append(ChatTurn("assistant", (*thoughts, *said)))
             case _:
                 raise unsayable(f"{where}.role", who)
     return system, turns
 
 
-def _add(turns: list[ChatTurn], turn: ChatTurn) -> None:
-    if not turn.parts:
-        return
-    if turns and turns[-1].role == turn.role:
-        turns[-1] = ChatTurn(turn.role, (*turns[-1].parts, *turn.parts))
-    else:
-        turns.append(turn)
+def cache_mark(marked: Fields, where: str, who: str) -> CacheMark | None:
+    """The mark of a message, part or tool. Raises Refusal 400 for one that isn't known."""
+    match marked.get("cache_control"):
+        case None:
+            return None
+        case {"type": "ephemeral", "ttl": "5m" | "1h" as ttl}:
+            return CacheMark(ttl)
+        case {"type": "ephemeral", **rest} if rest.get("ttl") is None:
+            return CacheMark(None)
+        case _:
+            raise unsayable(
+                f"{where}.cache_control", who, 'It must be `{"type": "ephemeral"}`, with a `ttl` or without.'
+            )
+
+
+def _marked(parts: Sequence[P], mark: CacheMark | None) -> Sequence[P]:
+    """The parts of a message with the message's own mark, which is that of the last one."""
+    return parts if mark is None or not parts else (*parts[:-1], parts[-1]._replace(cache=mark))
+
+
+def _result(message: Fields, mark: CacheMark | None, where: str, who: str) -> ToolResult:
+    parts = _parts(message.get("content"), where, who)
+    # Bedrock has no marks within results.
+    mark = mark or next((part.cache for part in parts if part.cache is not None), None)
+    identity = message.get("tool_call_id")
+    return ToolResult(
+        identity if isinstance(identity, str) else "", tuple(part._replace(cache=None) for part in parts), mark
+    )
 
 
 def _texts(said: Fields, where: str, who: str) -> list[ChatText]:
@@ -100,25 +141,34 @@ def _texts(said: Fields, where: str, who: str) -> list[ChatText]:
     texts = [part for part in parts if isinstance(part, ChatText)]
     if len(texts) < len(parts):
         raise unsayable(f"{where}.content", who, "It must be text only.")
+    refusal = said.get("refusal")
+    if isinstance(refusal, str) and refusal.strip():
+        texts.append(ChatText(refusal))
     return texts
 
 
 def _parts(content: JsonValue, where: str, who: str) -> list[ChatText | Image]:
+    """The parts that say something: Anthropic and Bedrock refuse blank texts."""
     if content is None:
         return []
     if isinstance(content, str):
-        return [ChatText(content)] if content else []
+        return [ChatText(content)] if content.strip() else []
     found: list[ChatText | Image] = []
     for number, part in enumerate(content if isinstance(content, list) else [content]):
         place = f"{where}.content[{number}]"
         if not isinstance(part, dict):
             raise unsayable(place, who)
+        mark = cache_mark(part, place, who)
         match part:
             case {"type": "text", "text": str(text)} | {"type": "refusal", "refusal": str(text)}:
-                if text:
-                    found.append(ChatText(text))
+                if text.strip():
+                    found.append(ChatText(text, mark))
+                elif mark is not None and found:
+                    found[-1] = found[-1]._replace(cache=mark)
             case {"type": "image_url", "image_url": {"url": str(url)}}:
-                found.append(_image(url, place, who))
+                found.append(_image(url, place, who)._replace(cache=mark))
+            case {"type": "thinking" | "reasoning"}:
+                pass  # Mistral's form of reasoning, which has no signature
             case _:
                 raise unsayable(place, who, f"Its type is {str(part.get('type'))[:50]!r}.")
     return found
@@ -135,7 +185,7 @@ def _image(url: str, place: str, who: str) -> Image:
         base64.b64decode(data, validate=True)
     except binascii.Error:
         raise unsayable(place, who, "Its base64 is invalid.") from None
-    return Image(media_type, data)
+    return Image("image/jpeg" if media_type == "image/jpg" else media_type, data)
 
 
 def _tool_calls(said: Fields, where: str, who: str) -> list[ToolCall]:
@@ -146,18 +196,33 @@ def _tool_calls(said: Fields, where: str, who: str) -> list[ToolCall]:
     for number, call in enumerate(calls if isinstance(calls, list) else []):
         place = f"{where}.tool_calls[{number}]"
         match call:
-            case {"id": str(identity), "function": {"name": str(name), "arguments": str(text)}}:
-                try:
-                    arguments: JsonValue = orjson.loads(text or "{}")
-                    # orjson reads deeper than it writes, and the request is around them.
-                    orjson.dumps([[[[[[[[arguments]]]]]]]])
-                except orjson.JSONDecodeError:
-                    arguments = None
-                except orjson.JSONEncodeError:
-                    raise unsayable(f"{place}.function.arguments", who, "They nest too deeply.") from None
-                if not isinstance(arguments, dict):
-                    raise unsayable(f"{place}.function.arguments", who, "They must be a JSON object.")
-                found.append(ToolCall(identity, name, arguments))
+            case {"function": {"name": str(name), **rest}}:
+                arguments = _arguments(rest.get("arguments"))
+            case {"type": "custom", "custom": {"name": str(name), "input": str(text)}}:
+                arguments = {"input": text}
             case _:
                 raise unsayable(place, who)
+        identity = call.get("id")
+        mark = cache_mark(call, place, who)
+        found.append(ToolCall(identity if isinstance(identity, str) else "", name, arguments, mark))
     return found
+
+
+def _arguments(given: JsonValue) -> Fields:
+    """A call's arguments as an object. A model may have written any text there, which the history then has."""
+    value: JsonValue = given
+    for _ in range(2):  # some models write JSON in a JSON string
+        if not isinstance(value, str) or not value.strip():
+            break
+        try:
+            value = orjson.loads(value)
+        except orjson.JSONDecodeError:
+            return {"arguments": given}
+    if not isinstance(value, dict):
+        return {} if value in (None, "", []) else {"arguments": given}
+    try:
+        # orjson reads deeper than it writes, and the request is around them.
+        orjson.dumps([[[[[[[[value]]]]]]]])
+    except orjson.JSONEncodeError:
+        return {"arguments": given if isinstance(given, str) else "(nested too deeply)"}
+    return value

@@ -10,7 +10,8 @@ import orjson
 from pydantic import JsonValue
 
 from pointsman_core.refusal import Refusal
-from pointsman_providers.chat_messages import ChatTurn, Fields, read_turns, unsayable
+from pointsman_providers.chat_messages import CacheMark, ChatText, ChatTurn, Fields, cache_mark, read_turns, unsayable
+from pointsman_providers.tool_schema import object_schema
 
 HINTS: Final = frozenset(
     {
@@ -61,13 +62,15 @@ class Tool(NamedTuple):
     name: str
     description: str | None
     schema: Fields
+    """Of an object."""
     strict: bool | None
+    cache: CacheMark | None = None
 
 
 class Chat(NamedTuple):
     """A request."""
 
-    system: tuple[str, ...]
+    system: tuple[ChatText, ...]
     turns: tuple[ChatTurn, ...]
     tools: tuple[Tool, ...]
     tool_choice: str | None
@@ -103,7 +106,7 @@ def read_chat(body: bytes, who: str, extras: Iterable[str] = ()) -> Chat:
         if name not in extras:
             raise unsayable(name, who)
         extra[name] = value
-    system, turns = read_turns(fields.get("messages"), who)
+    system, turns = read_turns(fields.get("messages"), who, str(fields.get("model")))
     options = fields.get("stream_options")
     temperature, top_p = _number(fields, "temperature", who), _number(fields, "top_p", who)
     limit = fields.get("max_completion_tokens", fields.get("max_tokens"))
@@ -137,13 +140,18 @@ def _tools(fields: Fields, who: str) -> list[Tool]:
     for number, tool in enumerate(tools if isinstance(tools, list) else []):
         match tool:
             case {"type": "function", "function": {"name": str(name), **rest}}:
-                schema, description, strict = rest.get("parameters"), rest.get("description"), rest.get("strict")
+                description, strict = rest.get("description"), rest.get("strict")
+                schema = object_schema(rest.get("parameters"))
+                if schema is None:
+                    raise unsayable(f"tools[{number}].function.parameters", who, "They must be an object's schema.")
+                where = f"tools[{number}]"
                 found.append(
                     Tool(
                         name,
-                        description if isinstance(description, str) and description else None,
-                        schema if isinstance(schema, dict) else {"type": "object", "properties": {}},
+                        description if isinstance(description, str) and description.strip() else None,
+                        schema,
                         strict if isinstance(strict, bool) else None,
+                        cache_mark(tool, where, who) or cache_mark(rest, f"{where}.function", who),
                     )
                 )
             case _:

@@ -1,6 +1,8 @@
 """One request to a provider, and the reader of its answer."""
 
 import codecs
+from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Final, NamedTuple, Protocol
 
 from pointsman_contracts.response import Usage
@@ -29,6 +31,15 @@ def is_stream(content_type: str, data: bytes) -> bool:
     return content_type.lower().startswith(_STREAMS) or first.startswith((*_LINES, b"\0\0"))
 
 
+class FromClient(NamedTuple):
+    """The parts of the client's request besides its body that the provider takes (`ProviderKind.client_headers`)."""
+
+    headers: Mapping[str, str] = MappingProxyType({})
+    """By lower-case name."""
+    query: str = ""
+    """Percent-encoded, without a question mark."""
+
+
 class ProviderQuestion(NamedTuple):
     """A client's request, and which of the provider's models it goes to."""
 
@@ -43,6 +54,7 @@ class ProviderQuestion(NamedTuple):
     request_id: str
     now_s: int
     """Unix time, for answers that must have one."""
+    sent: FromClient = FromClient()
 
 
 class StreamReader(Protocol):
@@ -97,6 +109,7 @@ class ProviderCall(NamedTuple):
     path: str
     """After the provider's base URL; percent-encoded, with its query."""
     headers: dict[str, str]
+    """By lower-case name; `user-agent` and the credential are still missing."""
     body: bytes
     answer: AnswerReader
 
@@ -106,4 +119,9 @@ class Format(Protocol):
 
     def call(self, question: ProviderQuestion) -> ProviderCall:
         """Translate a request. Raises Refusal 400 with a field that this kind of provider doesn't support."""
+        ...
+
+    def repaired(self, question: ProviderQuestion, error: bytes) -> ProviderQuestion | None:
+        """The request without what the provider refused by this error document, where a history from elsewhere had it
+        and the conversation can go on without; None where the request is the client's to mend."""
         ...

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Literal
+from typing import Final, Literal
 
 from pointsman_core.config import Provider
 from pointsman_providers.exchange import Format
@@ -11,6 +11,16 @@ from pointsman_providers.exchange import Format
 def bearer(secret: str) -> tuple[str, str]:
     """The header of most services."""
     return "authorization", f"Bearer {secret}"
+
+
+REQUEST: Final = ("idempotency-key", "x-client-request-id")
+"""A client's own names for a request."""
+SESSION: Final = (
+    "session_id", "session-id", "conversation_id", "thread-id", "x-session-id", "x-grok-conv-id", "x-opencode-session",
+    "originator", "x-codex-*",
+)  # fmt: skip
+"""A client's names for its conversation, by which OpenAI-compatible services route and cache (openai/codex, xAI's and
+OpenCode's documentation)."""
 
 
 @dataclass(frozen=True)
@@ -28,5 +38,10 @@ class ProviderKind:
     """Keys that it must have unless it has a `base_url`."""
     header: Callable[[str], tuple[str, str]] = bearer
     """The header, name and value, that carries a secret."""
+    client_headers: tuple[str, ...] = ()
+    """Headers of the client's requests that the provider gets unless `client_headers` of the configuration lists
+    others. A `*` at the end matches every ending."""
+    client_query: tuple[str, ...] = ()
+    """Members of the client's query that it gets unless `client_query` lists others."""
     cloud: Literal["aws", "google"] | None = None
     """The cloud whose accounts serve as credentials, or whose environment does where none is configured."""

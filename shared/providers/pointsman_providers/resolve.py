@@ -4,6 +4,7 @@ from typing import NamedTuple
 
 from pointsman_core.config import Config, ConfigError, Provider
 from pointsman_core.plugins import unknown
+from pointsman_providers.client_parts import ClientParts
 from pointsman_providers.exchange import Format
 from pointsman_providers.kind import ProviderKind
 from pointsman_providers.kinds import KINDS
@@ -20,6 +21,8 @@ class Resolved(NamedTuple):
     credential: str | None
     """`env:NAME` or `file:PATH`; None leaves it to the cloud's own chain, or needs none."""
     settings: Provider
+    client: ClientParts
+    """The parts of a client's request that go on to it, besides the body."""
 
 
 def check(config: Config) -> None:
@@ -46,4 +49,7 @@ def resolve(config: Config) -> dict[str, Resolved]:
 def _resolved(name: str, provider: Provider) -> Resolved:
     kind = KINDS[provider.kind]
     url = kind.url(provider) if provider.base_url is None else provider.base_url
-    return Resolved(name, kind, url.rstrip("/"), kind.format(provider), provider.credential, provider)
+    headers = kind.client_headers if provider.client_headers is None else provider.client_headers
+    query = kind.client_query if provider.client_query is None else provider.client_query
+    client = ClientParts(headers, query)
+    return Resolved(name, kind, url.rstrip("/"), kind.format(provider), provider.credential, provider, client)

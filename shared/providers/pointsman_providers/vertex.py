@@ -7,23 +7,37 @@ from typing import Final
 from pointsman_apis.chat import CHAT
 from pointsman_apis.embeddings import EMBEDDINGS
 from pointsman_core.config import Provider
+from pointsman_providers.client_parts import with_query
 from pointsman_providers.exchange import ProviderCall, ProviderQuestion
 from pointsman_providers.kind import ProviderKind
-from pointsman_providers.openai import unsupported
+from pointsman_providers.openai import dialect_of, passed_body, repaired_chat, unsupported
+from pointsman_providers.openai_history import ChatDialect
 from pointsman_providers.passed_answer import Passed
 
 PATHS: Final = {api.name: api.path.removeprefix("/v1") for api in (CHAT, EMBEDDINGS)}
 
 
+DIALECT: Final = ChatDialect(strict=True, google=True)
+
+
 class Vertex:
     """The format; the base URL names project and location."""
+
+    def __init__(self, dialect: ChatDialect = DIALECT) -> None:
+        self._dialect = dialect
 
     def call(self, question: ProviderQuestion) -> ProviderCall:
         """As `Format.call`."""
         path = PATHS.get(question.api)
         if path is None:
             raise unsupported(question.api, "Vertex AI", PATHS)
-        return ProviderCall(path, {}, question.body, Passed(question))
+        path = with_query(path, question.sent.query)
+        body = passed_body(question, self._dialect)
+        return ProviderCall(path, dict(question.sent.headers), body, Passed(question))
+
+    def repaired(self, question: ProviderQuestion, error: bytes) -> ProviderQuestion | None:
+        """As `Format.repaired`."""
+        return repaired_chat(question, error, self._dialect)
 
 
 GLOBAL: Final = "global"
@@ -36,4 +50,10 @@ def _url(provider: Provider) -> str:
     return f"https://{host}aiplatform.googleapis.com/v1/{place}/endpoints/openapi"
 
 
-KIND: Final = ProviderKind("vertex", lambda _: Vertex(), _url, url_needs=("project", "location"), cloud="google")
+KIND: Final = ProviderKind(
+    "vertex",
+    lambda provider: Vertex(dialect_of(provider, DIALECT)),
+    _url,
+    url_needs=("project", "location"),
+    cloud="google",
+)

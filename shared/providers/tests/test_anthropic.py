@@ -12,6 +12,7 @@ from pointsman_core.refusal import Refusal
 from pointsman_providers.anthropic import Anthropic
 from pointsman_providers.errors import BrokenAnswer
 from pointsman_providers.testing import TOOL, USER, ask, chunks, in_pieces
+from pointsman_providers.thoughts import Thought
 
 FORMAT = Anthropic(4096)
 
@@ -173,13 +174,19 @@ def test_a_schema_for_the_answer_and_an_effort_become_the_output_configuration()
             {"messages": [{"role": "user", "content": [{"type": "input_audio", "input_audio": {"data": ""}}]}]},
             "messages[0].content[0]",
         ),
+        ({"messages": [{"role": "user", "content": " "}]}, "messages"),
+        ({"stop": ["\n\n"]}, "stop"),
         (
             {
                 "messages": [
-                    {"role": "assistant", "tool_calls": [{"id": "1", "function": {"name": "f", "arguments": "["}}]}
+                    {"role": "user", "content": [{"type": "text", "text": "x", "cache_control": {"type": "x"}}]}
                 ]
             },
-            "messages[0].tool_calls[0].function.arguments",
+            "messages[0].content[0].cache_control",
+        ),
+        (
+            {"tools": [{"type": "function", "function": {"name": "f", "parameters": {"type": "string"}}}]},
+            "tools[0].function.parameters",
         ),
     ],
 )
@@ -239,6 +246,7 @@ def test_a_whole_message_becomes_a_chat_completion() -> None:
                     "content": "It depends.",
                     "refusal": None,
                     "reasoning_content": "Hm.",
+                    "reasoning_details": [Thought("Hm.", "s").detail("model-9", 0)],
                     "tool_calls": [
                         {
                             "id": "t1",

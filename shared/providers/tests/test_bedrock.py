@@ -106,7 +106,7 @@ def test_the_model_is_part_of_the_path() -> None:
         ({"top_k": 4}, "top_k"),
         ({"reasoning_effort": "low"}, "reasoning_effort"),
         ({"tools": [TOOL], "parallel_tool_calls": False}, "parallel_tool_calls"),
-        ({"messages": [{"role": "tool", "tool_call_id": "1", "content": "x"}]}, "tools"),
+        ({"messages": [{"role": "user", "content": "\n"}]}, "messages"),
         (
             {
                 "messages": [

@@ -1,4 +1,5 @@
-"""External providers on real ports, written from the formats that they publish; each checks its credential."""
+"""External providers on real ports, written from the formats that they publish. Each checks its credential, and holds
+every request against its maker's own schema and rules."""
 
 import asyncio
 import json
@@ -13,6 +14,7 @@ from botocore.credentials import Credentials
 
 from pointsman_providers.kinds import KINDS
 from pointsman_providers.testing import aws_message
+from pointsman_testing.makers import load, problems
 
 WORDS: Final = ("Hello", " from", " far")
 """The words of every answer; each is an event of a stream."""
@@ -45,6 +47,10 @@ class MockProvider:
     """Further headers of every answer."""
     breaks: Literal["", "before", "within"] = ""
     """Whether streams end with an error before their first content, or break off within it."""
+    lenient: bool = False
+    """Takes what the maker's own schema and rules don't have, as many services with OpenAI's API do."""
+    refused: list[str] = field(default_factory=list[str])
+    """What was wrong with the requests that it refused."""
     asked: list[Asked] = field(default_factory=list[Asked])
     port: int = 0
 
@@ -61,6 +67,7 @@ class MockProvider:
         return f"http://127.0.0.1:{self.port}" + ("/v1" if self.kind == "openai" else "")
 
     async def __aenter__(self) -> Self:
+        await asyncio.to_thread(load, self.kind)
         app = web.Application()
         app.router.add_post("/{path:.*}", self._answer)
         self._runner = web.AppRunner(app, access_log=None, shutdown_timeout=0.1, handler_cancellation=True)
@@ -85,6 +92,11 @@ class MockProvider:
         self.asked.append(Asked(request.raw_path, headers, document))
         if not self._is_known(request, await request.read()):
             return web.json_response({"error": {"message": f"Bad key {self.key}"}}, status=401)
+        wrong = [] if self.lenient else problems(self.kind, request.raw_path, headers, document)
+        if wrong:
+            self.refused += wrong
+            message = "; ".join(wrong)
+            return web.json_response({"error": {"message": message, "type": "invalid_request_error"}}, status=400)
         if self.status != 200:
             return web.json_response(
                 _ERRORS.get(self.kind, _ERRORS["openai"]), status=self.status, headers=self.headers

@@ -87,7 +87,7 @@ class ExtProcRequest(EdgeRequest):
             return
         asked = asked or reply.model
         if reply.target.provider is not None:
-            answer = self._answer = await self._to_provider(reply, whole, asked)
+            answer = self._answer = await self._to_provider(reply, whole, headers, asked)
         else:
             answer = self._answer = await self._to_engine(reply, whole, headers, asked)
         await answer.run(self._stream)
@@ -131,10 +131,12 @@ class ExtProcRequest(EdgeRequest):
         counted = envoy.settings.stream_usage or policy.counts_tokens
         return EngineAnswer(envoy, record, mode, decision, chosen, asked, review, counted=counted)
 
-    async def _to_provider(self, decision: Decision, whole: WholeBody, asked: str) -> ProviderAnswer:
+    async def _to_provider(
+        self, decision: Decision, whole: WholeBody, headers: ClientHeaders, asked: str
+    ) -> ProviderAnswer:
         """Have Envoy send the request to a provider. `asked` is the model's name for the client."""
         record, mode, providers = self.record, self._head.response_mode, self._envoy.providers
-        sent = providers.request(record, decision, record.body, asked, mode)
+        sent = providers.request(record, decision, asked, self._head, headers.engine)
         await self._tell(whole, await providers.messages(record, sent, self._head, whole))
         return ProviderAnswer(self._envoy, record, mode, sent, self.edge.response_stages.begin_any(self, decision))
 

@@ -179,6 +179,7 @@ class ProviderAnswer(AwaitedAnswer):
     def _refusal(self, body: bytes) -> Refusal:
         """The provider's error, in words for the client."""
         status = self._status
+        self._envoy.providers.refused(self._sent, body)
         refusal = explained(self._provider.name, status, body, self._told.retry_after_s)
         return self._refused(attempt_outcome(status), refusal)
 

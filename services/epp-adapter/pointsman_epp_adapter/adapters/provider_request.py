@@ -1,29 +1,32 @@
 """The request to a provider: Envoy connects to it, the adapter writes the destination, headers and body."""
 
 import time
+from collections.abc import Sequence
 from typing import Final, NamedTuple
 from urllib.parse import urlsplit
 
 from pointsman_apis.errors import SERVER_ERROR
+from pointsman_contracts.journey import BodyEdit
 from pointsman_contracts.reply import Decision
 from pointsman_core.refusal import Refusal
 from pointsman_edge.credentials.provider_credentials import CredentialMissing
 from pointsman_edge.deciding.policy import EdgePolicy
-from pointsman_edge.sending.provider_book import ProviderBook, outward
-from pointsman_edge.taking_in.bodies import edited_body
+from pointsman_edge.sending.header_edits import edited_headers
+from pointsman_edge.sending.provider_book import OMIT_HINT, ProviderBook, ProviderRequestParts
 from pointsman_edge.telling.request_record import RequestRecord
 from pointsman_epp_adapter.adapters import wire
 from pointsman_epp_adapter.adapters.stream import WholeBody
 from pointsman_epp_adapter.domain.envoy_events import BodyMode, RequestHead
 from pointsman_epp_adapter.domain.mutation import Header, HeaderChanges, stripped
 from pointsman_providers.errors import without_credential
-from pointsman_providers.exchange import ProviderCall, ProviderQuestion
+from pointsman_providers.exchange import ProviderCall
 from pointsman_providers.resolve import Resolved
 from pointsman_runtime.telling.logs import Log
 
 SCHEME: Final = "provider_scheme"
 """Key of our metadata that Envoy's routes to providers match: `https` or `http`."""
 
+_REFUSED: Final = 300
 _OURS: Final = frozenset({b"traceparent", b"x-request-id"})
 
 _log = Log("providers")
@@ -35,6 +38,8 @@ class ProviderRequest(NamedTuple):
     provider: Resolved
     model: str
     call: ProviderCall
+    edits: Sequence[BodyEdit]
+    """Of the decision."""
 
 
 class ProviderRequests:
@@ -51,10 +56,11 @@ class ProviderRequests:
             self._book.check(policy)
 
     def request(
-        self, record: RequestRecord, decision: Decision, body: bytes, asked: str, mode: BodyMode
+        self, record: RequestRecord, decision: Decision, asked: str, head: RequestHead, headers: Sequence[Header]
     ) -> ProviderRequest:
-        """The request as the provider gets it. `asked`: the model's name for the client; `mode`: how Envoy sends
-        answers. Raises Refusal."""
+        """The request as the provider gets it. `asked`: the model's name for the client; `headers`: the client's, of
+        those that go on. Raises Refusal."""
+        mode = head.response_mode
         target = decision.target
         provider = self._book.find(record.policy, target.provider)
         if provider is None or not self._routed or mode is BodyMode.NONE:
@@ -69,17 +75,43 @@ class ProviderRequests:
                 type=SERVER_ERROR,
                 code="provider_not_routable",
             )
-        body = edited_body(body, outward(decision.body), target.model)
-        question = ProviderQuestion(record.api.name, body, target.model, asked, record.request_id, int(time.time()))
+        asking = ProviderRequestParts(
+            api=record.api.name,
+            body=record.body,
+            request_id=record.request_id,
+            target=target,
+            asked=asked,
+            edits=decision.body,
+            headers=edited_headers(list(headers), decision.headers),
+            target_path=dict(head.headers).get(b":path", b""),
+            traceparent=record.traceparent,
+        )
         # A request that must change is refused for that also during a pause.
-        call = provider.format.call(question)
+        call = provider.format.call(self._book.question(provider, asking))
         refusal = self._book.pauses.refusal(provider.name, target.model, time.monotonic())
         if refusal is not None:
             raise refusal
-        return ProviderRequest(provider, target.model, call)
+        return ProviderRequest(provider, target.model, call, decision.body)
+
+    def refused(self, sent: ProviderRequest, error: bytes) -> None:
+        """The provider refused the request by this document. A field that the gateway added, and that the document
+        names, isn't sent to it again. Envoy has sent this request, so that it can't be sent once more."""
+        added = self._book.added
+        fields = [edit.field for edit in sent.edits if edit.unasked and edit.field.encode() in error]
+        if fields:
+            added.refused(sent.provider, sent.model, fields, time.monotonic())
+            _log.warning(
+                "provider_refuses_field",
+                provider=sent.provider.name,
+                model=sent.model,
+                fields=", ".join(fields),
+                hint=OMIT_HINT,
+            )
 
     def answered(self, sent: ProviderRequest, status: int | None, pause_s: float | None) -> None:
         """How it ended: with this status, or without an answer."""
+        if status is not None and status < _REFUSED:
+            self._book.added.taken(sent.provider, sent.model, sent.edits)
         self._book.pauses.answered(sent.provider.name, sent.model, status, pause_s, time.monotonic())
 
     async def messages(
@@ -111,7 +143,7 @@ class ProviderRequests:
         # Nothing that the client sent is for the provider.
         sent_names = [name for name, _ in head.headers]
         removed = [name for name in stripped(sent_names, ()) if name.encode("ascii", "replace") not in kept]
-        removed += [name.decode("ascii") for name, _ in head.headers if name in _OURS]
+        removed += [name.decode("ascii") for name, _ in head.headers if name in _OURS - kept]
         return list(
             wire.decided(
                 HeaderChanges(changes, removed),

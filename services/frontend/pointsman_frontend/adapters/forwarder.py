@@ -20,7 +20,7 @@ from pointsman_edge.sending.missing_path import MISSING as NO_PATH
 from pointsman_edge.sending.missing_path import MissingPath, is_json
 from pointsman_edge.sending.model_name import chosen_model, renaming
 from pointsman_edge.sending.moving_on import NO_TRIES, Tries, weight
-from pointsman_edge.sending.provider_book import outward
+from pointsman_edge.sending.provider_book import ProviderRequestParts
 from pointsman_edge.sending.retry_budget import RetryBudget, RetryBudgets
 from pointsman_edge.sending.unasked_usage import Rewriting, without_unasked_usage
 from pointsman_edge.taking_in.bodies import edited_body
@@ -216,8 +216,21 @@ class Forwarder:
         problem: str | None = "aborted"
         try:
             try:
-                body = edited_body(record.body, outward(decision.body), target.model)
-                answer = await self._providers.ask(record, target, decision.model, body, request.thinking)
+                answer = await self._providers.ask(
+                    record,
+                    ProviderRequestParts(
+                        api=record.api.name,
+                        body=record.body,
+                        request_id=record.request_id,
+                        target=target,
+                        asked=decision.model,
+                        edits=decision.body,
+                        headers=request.headers,
+                        target_path=request.target,
+                        traceparent=span.traceparent,
+                    ),
+                    request.thinking,
+                )
             except EndpointFailed as failure:
                 problem = failure.outcome
                 took_s = time.monotonic() - sent_at

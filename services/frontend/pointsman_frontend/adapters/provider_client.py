@@ -52,9 +52,18 @@ class ProviderFailed(EndpointFailed):
     """A provider didn't answer. `refusal` is the client's error if no other endpoint answers either."""
 
     def __init__(
-        self, outcome: str, detail: str, refusal: Refusal, status: int | None = None, told: ProviderLimits = _NO_LIMITS
+        self,
+        outcome: str,
+        detail: str,
+        refusal: Refusal,
+        status: int | None = None,
+        told: ProviderLimits = _NO_LIMITS,
+        *,
+        error: bytes = b"",
     ) -> None:
+        """`error`: the provider's document, which may quote the request."""
         super().__init__(outcome, detail, status)
+        self.error = error
         self.refusal = refusal
         self.limits = told
 
@@ -307,7 +316,7 @@ async def _refused(provider: Resolved, response: "aiohttp.ClientResponse", told:
     status = response.status
     refusal = explained(provider.name, status, body, told.retry_after_s)
     # The provider's own words may quote the request; they are for the client alone.
-    return ProviderFailed(attempt_outcome(status), f"answered {status}", refusal, status, told)
+    return ProviderFailed(attempt_outcome(status), f"answered {status}", refusal, status, told, error=body)
 
 
 async def _read(response: "aiohttp.ClientResponse", limit: int) -> bytes:

@@ -1,21 +1,24 @@
 """External providers, as the forwarder sees them: who they are at a revision, and asking one."""
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Final
 
-from pointsman_contracts.journey import Target
 from pointsman_contracts.reply import ChosenEndpoint
 from pointsman_core.refusal import Refusal
-from pointsman_edge.sending.provider_book import ProviderBook
+from pointsman_edge.sending.provider_book import OMIT_HINT, ProviderBook, ProviderRequestParts
 from pointsman_edge.telling.request_record import RequestRecord
 from pointsman_frontend.adapters.engine_connection import EndpointFailed
 from pointsman_frontend.adapters.provider_client import ProviderAnswer, ProviderClient, ProviderFailed
 from pointsman_providers.errors import OPERATORS
-from pointsman_providers.exchange import ProviderQuestion
+from pointsman_providers.resolve import Resolved
+from pointsman_runtime.telling.logs import Log
 
 UNSUPPORTED: Final = "unsupported"
 """Outcome of an attempt at a provider that doesn't support a field of the request."""
+_AGAIN: Final = "asked again without what another model or the gateway put in"
+
+_log = Log("providers")
 
 
 class Providers:
@@ -26,14 +29,15 @@ class Providers:
         self._client = client
 
     async def ask(
-        self, record: RequestRecord, target: Target, asked: str, body: bytes, thinking: Callable[[], None]
+        self, record: RequestRecord, asking: ProviderRequestParts, thinking: Callable[[], None]
     ) -> ProviderAnswer:
-        """Have the provider of `target` answer, unless it asked for a pause or failed lately; `thinking` as in
+        """Have the provider answer, unless it asked for a pause or failed lately; `thinking` as in
         `ProviderAnswer.begin`. Raises EndpointFailed."""
+        target = asking.target
         provider = self._book.find(record.policy, target.provider)
         if provider is None:
             raise EndpointFailed("refused", "this revision of the configuration doesn't have the provider")
-        question = ProviderQuestion(record.api.name, body, target.model, asked, record.request_id, int(time.time()))
+        question = self._book.question(provider, asking)
         try:
             call = provider.format.call(question)
         except Refusal as refused:
@@ -44,8 +48,20 @@ class Providers:
         if refusal is not None:
             outcome = "limited" if refusal.status == 429 else "refused"
             raise ProviderFailed(outcome, "skipped: it asked for a pause, or failed recently", refusal)
+        within = record.policy.engine
+        sent_at = time.monotonic()
         try:
-            answer = await self._client.send(provider, call, record.policy.engine, thinking)
+            try:
+                answer = await self._client.send(provider, call, within, thinking)
+                self._book.added.taken(provider, target.model, asking.edits)
+            except ProviderFailed as failure:
+                second = self._book.second_try(provider, asking, question, failure.status, failure.error)
+                if second is None:
+                    raise
+                took_s, reason = time.monotonic() - sent_at, f"{failure.detail}; {_AGAIN}"
+                record.attempted(provider.name, failure.outcome, failure.status, took_s, reason=reason)
+                answer = await self._client.send(provider, provider.format.call(second.question), within, thinking)
+                self._learn(provider, target.model, second.fields)
         except ProviderFailed as failure:
             if failure.refusal.code not in OPERATORS:
                 pauses.answered(
@@ -54,6 +70,14 @@ class Providers:
             raise
         pauses.answered(provider.name, target.model, answer.status, None, time.monotonic())
         return answer
+
+    def _learn(self, provider: Resolved, model: str, fields: Sequence[str]) -> None:
+        """The provider answered once these fields were gone."""
+        if fields:
+            self._book.added.refused(provider, model, fields, time.monotonic())
+            _log.warning(
+                "provider_refuses_field", provider=provider.name, model=model, fields=", ".join(fields), hint=OMIT_HINT
+            )
 
     async def close(self) -> None:
         """Close every connection."""

@@ -1,13 +1,13 @@
 """External services that serve models."""
 
 import ipaddress
-from typing import Annotated, Final, Self
+from typing import Annotated, Final, Literal, Self
 from urllib.parse import urlsplit
 
 from pydantic import Field, field_validator, model_validator
 
 from pointsman_core.config.section import FromTable, Section
-from pointsman_core.header_names import settable
+from pointsman_core.header_names import PassableHeader, PassableMember, settable
 from pointsman_core.references import SecretReference
 from pointsman_core.units import PositiveDuration
 from pointsman_core.url_addresses import check_url
@@ -45,6 +45,21 @@ class Provider(Section):
     """Dated version of Azure's API; default: the v1 API, which has none. `azure`."""
     headers: dict[str, str] = Field(default_factory=dict[str, str])
     """Further headers of every request, e.g. `openai-organization`; no secrets."""
+    client_headers: tuple[PassableHeader, ...] | None = None
+    """Headers of the client's requests that go on to the provider; default: those of its kind. A `*` at the end
+    matches every ending. A client's credential never goes on."""
+    client_query: tuple[PassableMember, ...] | None = None
+    """Members of the client's query that go on to the provider; default: those of its kind."""
+    omit_added: tuple[Literal["stream_options"], ...] = ()
+    """Fields that the gateway adds to requests and this provider refuses. An edge finds out by itself, at the price of
+    one refused request; behind Envoy the client gets that refusal."""
+    strict_messages: bool | None = None
+    """Whether the provider refuses members of messages that OpenAI's API doesn't have, e.g. another model's
+    `reasoning_content`, so that they are left out. Default: at the services of OpenAI, Azure, Google, Groq and
+    Mistral."""
+    tool_call_ids: Literal["openai", "mistral"] | None = None
+    """The ids of tool calls that the provider takes: `openai` at most 40 characters, `mistral` nine letters or digits.
+    Others are replaced, alike in call and result. Default: by its host."""
     default_max_tokens: int = Field(default=4096, ge=1)
     """Limit for a chat request that sets none; `anthropic` only, whose API requires one."""
     connect_timeout: PositiveDuration = 5.0

@@ -1,17 +1,53 @@
 """The external providers of each revision, and URL and headers of a request to one."""
 
+import time
 from collections.abc import Sequence
-from typing import Final
+from typing import Final, NamedTuple
 
-from pointsman_contracts.journey import BodyEdit
+from pointsman_contracts.journey import BodyEdit, Target
 from pointsman_core.config import Config
 from pointsman_edge.credentials.provider_credentials import Credentials
 from pointsman_edge.deciding.policy import EdgePolicy
+from pointsman_edge.sending.added_fields import AddedFields
 from pointsman_edge.sending.provider_pauses import ProviderPauses
-from pointsman_providers.exchange import ProviderCall
+from pointsman_edge.taking_in.bodies import edited_body
+from pointsman_providers.exchange import ProviderCall, ProviderQuestion
 from pointsman_providers.resolve import Resolved, resolve
 
 _REMEMBERED: Final = 8
+_LISTS: Final = ("anthropic-beta", "openai-beta")
+"""Headers that list features: the operator's and the client's add up."""
+_CLIENTS: Final = frozenset({400, 422})
+"""Statuses of answers that may be about a field."""
+OMIT_HINT: Final = "name the fields in `omit_added` of the provider, so that no request has them first"
+_ONCE: Final = "idempotency-key"
+
+
+class ProviderRequestParts(NamedTuple):
+    """A decided request, before it becomes one for a provider."""
+
+    api: str
+    body: bytes
+    """As the stages left it, before the decision's own edits."""
+    request_id: str
+    target: Target
+    asked: str
+    """The model's name for the client."""
+    edits: Sequence[BodyEdit]
+    """Of the decision."""
+    headers: Sequence[tuple[bytes, bytes]]
+    """The client's, as stages changed them."""
+    target_path: bytes
+    """The client's path and query."""
+    traceparent: str | None
+
+
+class SecondTry(NamedTuple):
+    """A request that is sent once more, changed."""
+
+    question: ProviderQuestion
+    fields: Sequence[str]
+    """Those that the provider takes no more if it answers now."""
 
 
 class ProviderBook:
@@ -23,6 +59,7 @@ class ProviderBook:
         self._checked: Config | None = None
         self.pauses: Final = ProviderPauses()
         """Which of them aren't asked for a while."""
+        self.added: Final = AddedFields()
 
     def check(self, policy: EdgePolicy) -> None:
         """Log the missing credentials of each revision once. Called several times a second."""
@@ -35,6 +72,46 @@ class ProviderBook:
         """The provider of this name; None: the revision has none."""
         return self._of(policy).get(name or "")
 
+    def question(self, provider: Resolved, asking: ProviderRequestParts) -> ProviderQuestion:
+        """The request for this provider."""
+        target = asking.target
+        body = edited_body(asking.body, outward(self._kept(provider, asking)), target.model)
+        sent = provider.client.of(asking.headers, asking.target_path.partition(b"?")[2], asking.traceparent)
+        return ProviderQuestion(
+            asking.api, body, target.model, asking.asked, asking.request_id, now_s=int(time.time()), sent=sent
+        )
+
+    def second_try(
+        self,
+        provider: Resolved,
+        asking: ProviderRequestParts,
+        question: ProviderQuestion,
+        status: int | None,
+        error: bytes,
+    ) -> SecondTry | None:
+        """The request for a provider that refused it for a reason that isn't the client's: a field that the gateway
+        added, or a history that another model made. None: no such reason is known. `error`: the document."""
+        if status not in _CLIENTS:
+            return None
+        model, edits = asking.target.model, self._kept(provider, asking)
+        fields = self.added.suspects(provider, model, edits, error)
+        other: ProviderQuestion | None = None
+        if fields:
+            edits = [edit for edit in edits if not (edit.unasked and edit.field in fields)]
+            other = self.question(provider, asking._replace(edits=edits))
+        if not any(field.encode() in error for field in fields):
+            repaired = provider.format.repaired(other or question, error)
+            fields = fields if repaired is None else []
+            other = repaired or other
+        if other is None:
+            return None
+        # A service that keeps answers by this key would give the refusal again.
+        headers = {name: value for name, value in other.sent.headers.items() if name != _ONCE}
+        return SecondTry(other._replace(sent=other.sent._replace(headers=headers)), fields)
+
+    def _kept(self, provider: Resolved, asking: ProviderRequestParts) -> list[BodyEdit]:
+        return self.added.kept(provider, asking.target.model, asking.edits, time.monotonic())
+
     async def prepared(self, provider: Resolved, call: ProviderCall) -> tuple[str, dict[str, str]]:
         """URL and headers of the POST, the credential among them. Raises CredentialMissing."""
         url = provider.url + call.path
@@ -43,8 +120,10 @@ class ProviderBook:
             "accept-encoding": "identity",
             "user-agent": "pointsman",
             **call.headers,
-            **{name.lower(): value for name, value in provider.settings.headers.items()},
         }
+        for name, value in provider.settings.headers.items():
+            lower = name.lower()
+            headers[lower] = f"{value},{headers[lower]}" if lower in _LISTS and lower in headers else value
         await self._credentials.authorize(provider, url, headers, call.body)
         return url, headers
 
