@@ -62,7 +62,7 @@ def own(url: str, writes: GatheredWrites) -> Forward:
             request_id=ids.new(),
             traceparent=None,
         )
-        call = Call("r", "w", url, head, body, movable=False)
+        call = Call("r", "w", url, head, body, None, movable=False)
         engine = await engines.send(call, LIMITS)
         try:
             await turn.start(engine.status, rules.pass_on(engine.headers)[0])

@@ -9,6 +9,7 @@ import pytest
 import pytest_asyncio
 
 from pointsman_cli import envoy
+from pointsman_cli.envoy_engines import Address
 from pointsman_testing import Processes
 from pointsman_testing.envoy_process import start_envoy as start_envoy_process
 from pointsman_testing.stack import Stack, StackFactory
@@ -49,8 +50,8 @@ async def start_envoy(module_processes: Processes, tmp_path_factory: pytest.Temp
     executable = await asyncio.to_thread(envoy.executable)
 
     async def start(
-        adapter: envoy.Address,
-        engines: Sequence[envoy.Address],
+        adapter: Address,
+        engines: Sequence[Address],
         *,
         filters: Sequence[dict[str, Any]] = (),
         behind: Sequence[dict[str, Any]] = (),

@@ -3,8 +3,10 @@
 import asyncio
 import contextlib
 import json
+import ssl
 from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -17,7 +19,7 @@ from pointsman_contracts.journey import AnswerUse, BodyEdit, HeaderEdit, Stage, 
 from pointsman_contracts.reply import ChosenEndpoint, Rejection
 from pointsman_contracts.response import AttemptFailed, ResponseCompleted
 from pointsman_contracts.response_stage import ResponseReview, TextEdit, Verdict
-from pointsman_core.config import EdgeSettings, load
+from pointsman_core.config import EdgeSettings, EngineTls, load
 from pointsman_edge.deciding.policy import compile_policy
 from pointsman_edge.edge import Surroundings
 from pointsman_edge.taking_in.request_headers import ENGINE_ORDERS
@@ -32,6 +34,7 @@ from pointsman_testing.scripted_engine import ANSWER, Received, ScriptedEngine, 
 
 pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.timeout(240)]
 
+CERTIFICATES = Path(__file__).parents[2] / "services/frontend/tests/certificates"
 KINDS: tuple[str, ...] = ("openai", "anthropic")
 StartEnvoy = Callable[..., Awaitable[str]]
 JSON = {"content-type": "application/json"}
@@ -55,6 +58,8 @@ class Setup:
     events: RecordedEvents
     http: aiohttp.ClientSession
     far: dict[str, MockProvider]
+    adapter: tuple[str, int]
+    """Where the adapter listens."""
 
     async def ask(self, door: str, headers: dict[str, str] | None = None, body: bytes = BODY) -> tuple[int, bytes, Any]:
         """Send a chat; returns status, body, headers."""
@@ -140,7 +145,7 @@ async def shared_setup(start_envoy: StartEnvoy) -> AsyncIterator[Setup]:
         }
         with pytest.MonkeyPatch.context() as patch:
             patch.setenv("FAR_KEY", "canary-key")
-            yield Setup(doors, first, second, nobody, stages, reviewers, events, http, far)
+            yield Setup(doors, first, second, nobody, stages, reviewers, events, http, far, there)
         await adapter.server.stop()
         for provider in far.values():
             await provider.__aexit__()
@@ -246,6 +251,24 @@ async def test_the_error_of_an_only_engine_is_passed_on_at_once(setup: Setup) ->
     setup.first.script = failing(500)
     assert (await setup.ask("usual"))[0] == 500
     assert len(setup.first.received) == 1
+
+
+@pytest.mark.parametrize("name", [None, "localhost", "other.test"])
+async def test_envoy_begins_tls_with_the_engines_of_a_pool_that_has_it(
+    setup: Setup, start_envoy: StartEnvoy, name: str | None
+) -> None:
+    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    context.load_cert_chain(CERTIFICATES / "first.crt", CERTIFICATES / "first.key")
+    async with ScriptedEngine(tls=context) as engine:
+        address = ("127.0.0.1", engine.port)
+        tls = {address: EngineTls(ca=str(CERTIFICATES / "first.crt"), server_name=name)}
+        plain = ("127.0.0.1", setup.second.port)
+        setup.doors["tls"] = await start_envoy(setup.adapter, [address, plain], tls=tls)
+        setup.stages.urls = (engine.url, setup.second.url)
+        status, body, _ = await setup.ask("tls")
+        assert (status, body) == (200, ANSWER)
+        refused = name == "other.test"
+        assert (len(engine.received), len(setup.second.received)) == ((0, 1) if refused else (1, 0))
 
 
 async def test_an_endpoint_that_says_nothing_in_time_is_left_for_the_second(setup: Setup) -> None:

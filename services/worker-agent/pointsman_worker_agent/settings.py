@@ -4,6 +4,7 @@ from typing import Literal, Self
 
 from pydantic import Field, SecretStr, field_validator, model_validator
 
+from pointsman_core.config import EngineTls
 from pointsman_core.plugins import unknown
 from pointsman_core.worker_name import worker_name
 from pointsman_engines.dialect import AUTO, ENGINES
@@ -34,6 +35,8 @@ class WorkerAgentSettings(ServiceSettings):
     """URL of the engine's metrics if not `/metrics` below `engine_url`; Triton has a port for them."""
     engine_api_key: SecretStr | None = None
     """Key that the engine asks for on `/v1`."""
+    engine_tls: EngineTls | None = None
+    """How to connect to an https:// engine: as `pools.*.tls` of the configuration; a JSON object in the environment."""
     models: tuple[str, ...] = ()
     """Names of the models that it serves, when `/v1/models` names none; a JSON list in the environment."""
     role: Literal["both", "prefill", "decode", "encode"] = "both"
@@ -118,4 +121,5 @@ class WorkerAgentSettings(ServiceSettings):
             engine=None if self.engine == AUTO else self.engine,
             pace=ReadingPace(busy_s=self.busy_interval_s, idle_s=self.idle_interval_s),
             answer_timeout_s=self.answer_timeout_s,
+            tls=self.engine_tls,
         )

@@ -3,12 +3,16 @@
 import asyncio
 import errno
 from functools import lru_cache
-from typing import Final
+from ssl import SSLContext
+from typing import Final, TypedDict
 from urllib.parse import urlencode
 
 import aiohttp
 from pydantic import BaseModel, ValidationError
 from yarl import URL
+
+from pointsman_core.config import EngineTls
+from pointsman_runtime.configuring.engine_tls import engine_context
 
 METRICS_PATHS: Final = ("/metrics", "/prometheus/metrics")
 """The second is where trtllm-serve has them; its `/metrics` answers with JSON."""
@@ -85,6 +89,11 @@ def engine_session() -> aiohttp.ClientSession:
     return aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0))
 
 
+class _Secured(TypedDict, total=False):
+    ssl: SSLContext
+    server_hostname: str
+
+
 class EngineClient:
     """One engine. Every call raises a PageUnread when it doesn't get its answer within its timeout."""
 
@@ -95,13 +104,16 @@ class EngineClient:
         metrics_url: str | None = None,
         api_key: str | None = None,
         session: aiohttp.ClientSession,
+        tls: EngineTls | None = None,
     ) -> None:
+        """`tls`: for https:// URLs; None: as the system does it."""
         self.url = url.rstrip("/")
         self._metrics_url = metrics_url
         self._some_url: str | None = None
         """URL for some of the metrics."""
         self._authorization = {"Authorization": f"Bearer {api_key}"} if api_key else {}
         self._session = session
+        self._tls = tls
 
     async def metrics(self, names: tuple[bytes, ...] = (), *, timeout: float) -> bytes:  # noqa: ASYNC109 - bounds the call
         """The exposition. `names` asks for these families alone; servers without that feature answer with all families.
@@ -162,6 +174,16 @@ class EngineClient:
         except (EngineFailed, ValidationError):
             return ""
 
+    def _secured(self, url: URL) -> _Secured:
+        tls = self._tls
+        if tls is None or url.scheme != "https":
+            return {}
+        try:
+            context = engine_context(tls)
+        except OSError as error:
+            raise PageGarbled(f"`tls` of its pool can't be used: {error.strerror or error}") from None
+        return {"ssl": context} if tls.server_name is None else {"ssl": context, "server_hostname": tls.server_name}
+
     async def _get(
         self,
         url: str,
@@ -176,6 +198,8 @@ class EngineClient:
                 return await self._follow(_parsed(url + query), path, _HEADERS | headers if headers else _HEADERS)
         except TimeoutError:
             raise EngineHung(f"no answer from {path} within {timeout:g} s") from None
+        except (aiohttp.ClientConnectorCertificateError, aiohttp.ClientConnectorSSLError) as error:
+            raise PageGarbled(f"no TLS connection: {error}; see `tls` of its pool") from None
         except aiohttp.ClientConnectorError as error:
             raise _no_connection(error.os_error) from None
         except (aiohttp.ServerDisconnectedError, ConnectionError):
@@ -189,7 +213,9 @@ class EngineClient:
         """The page, also when it stands at another path of the same server. No other server is asked: an engine doesn't
         decide which addresses this process connects to."""
         for _ in range(_HOPS):
-            async with self._session.get(url, headers=headers, timeout=_NO_TIMEOUT, allow_redirects=False) as response:
+            async with self._session.get(
+                url, headers=headers, timeout=_NO_TIMEOUT, allow_redirects=False, **self._secured(url)
+            ) as response:
                 if response.status in _REDIRECTS:
                     target = _target(response)
                     if target is None or target.origin() != url.origin():

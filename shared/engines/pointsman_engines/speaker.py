@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 
 import aiohttp
 
+from pointsman_core.config import EngineTls
 from pointsman_engines.client import EngineClient
 from pointsman_engines.endpoint_watch import ANSWER_TIMEOUT_S, EndpointWatch
 from pointsman_engines.load_reporter import LoadReporter
@@ -36,6 +37,8 @@ class EngineAccess:
     """Whether its pool names it: an engine that never answers then counts as unreachable, and isn't waited for."""
     pace: ReadingPace = field(default_factory=ReadingPace)
     answer_timeout_s: float = ANSWER_TIMEOUT_S
+    tls: EngineTls | None = None
+    """How to connect to an https:// URL; None: as the system does it."""
     """No answer is late before; a page that usually takes longer is waited for longer."""
 
 
@@ -60,7 +63,9 @@ class EngineSpeaker:
             version=bus.process.version,
             on_registered=self.loads.tell,
         )
-        client = EngineClient(access.url, metrics_url=access.metrics_url, api_key=access.api_key, session=session)
+        client = EngineClient(
+            access.url, metrics_url=access.metrics_url, api_key=access.api_key, session=session, tls=access.tls
+        )
         self.watch: EndpointWatch
         if access.engine == OPAQUE:
             self.watch = OpaqueWatch(client, self._saw, health=access.health, answer_timeout_s=access.answer_timeout_s)

@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import ssl
 import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
@@ -72,8 +73,9 @@ async def answer_at_once(request: Received) -> None:
 class ScriptedEngine:
     """`async with ScriptedEngine(script) as engine:` listens; `script` answers each request and may be changed."""
 
-    def __init__(self, script: Script = answer_at_once) -> None:
+    def __init__(self, script: Script = answer_at_once, tls: ssl.SSLContext | None = None) -> None:
         self.script = script
+        self._tls = tls
         self.received: list[Received] = []
         self.connections = 0
         self.port = 0
@@ -85,7 +87,7 @@ class ScriptedEngine:
     @property
     def url(self) -> str:
         """Base URL."""
-        return f"http://127.0.0.1:{self.port}"
+        return f"http{'s' if self._tls else ''}://127.0.0.1:{self.port}"
 
     async def __aenter__(self) -> Self:
         await self.start()
@@ -96,7 +98,7 @@ class ScriptedEngine:
 
     async def start(self) -> None:
         """Listen."""
-        self._server = await asyncio.start_server(self._serve, "127.0.0.1", self.port)
+        self._server = await asyncio.start_server(self._serve, "127.0.0.1", self.port, ssl=self._tls)
         self.port = self._server.sockets[0].getsockname()[1]
 
     async def stop(self) -> None:

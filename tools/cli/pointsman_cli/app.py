@@ -101,6 +101,13 @@ def up(
     ] = 4222,
     engine: EngineOption = None,
     engine_key: EngineKeyOption = None,
+    engine_ca: Annotated[
+        str | None,
+        typer.Option(metavar="FILE", help="Authorities of the certificates of engines at https:// URLs."),
+    ] = None,
+    engine_server_name: Annotated[
+        str | None, typer.Option(metavar="NAME", help="Name in these certificates, if it isn't the URL's host.")
+    ] = None,
     simulated: SimulatedOption = 3,
     speedup: SpeedupOption = 1.0,
     replicas: ReplicasOption = None,
@@ -122,6 +129,7 @@ def up(
 ) -> None:
     """Run a whole gateway on this machine until Ctrl-C."""
     from pointsman_cli import plan
+    from pointsman_cli.engines import engine_tls
     from pointsman_cli.stack import StackOptions
     from pointsman_cli.up import up as run
 
@@ -133,6 +141,7 @@ def up(
         port=port,
         engines=tuple(engine or ()),
         engine_key=secret(engine_key),
+        engine_tls=engine_tls(engine_ca, engine_server_name),
         simulated=simulated,
         speedup=speedup,
         replicas=plan.replicas(replicas or []),

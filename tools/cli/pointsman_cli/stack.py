@@ -14,6 +14,7 @@ import aiohttp
 from pointsman_cli import configuration, engines, envoy, nats_server, plan, stored_configuration
 from pointsman_cli.configuration import Document
 from pointsman_cli.engines import EngineModels
+from pointsman_cli.envoy_engines import Address
 from pointsman_cli.jetstream_keeper import JetStreamKeeper
 from pointsman_cli.keeper import Keeper
 from pointsman_cli.plan import Kind, Plan
@@ -21,7 +22,7 @@ from pointsman_cli.ports import claimable, free_port, is_free
 from pointsman_cli.run_folder import RunFolder
 from pointsman_cli.supervision import State
 from pointsman_cli.words import CommandError
-from pointsman_core.config import Config, identifies
+from pointsman_core.config import Config, EngineTls, identifies
 from pointsman_runtime.bus.cancellation import end_all
 from pointsman_runtime.configuring.urls import without_login
 
@@ -48,6 +49,8 @@ class StackOptions:
     port: int = 0
     engines: tuple[str, ...] = ()
     engine_key: str | None = None
+    engine_tls: EngineTls | None = None
+    """How to connect to engines with https:// URLs; None: as the configuration's pools say."""
     simulated: int = 3
     speedup: float = 1.0
     replicas: Mapping[str, int] = field(default_factory=dict[str, int])
@@ -157,8 +160,10 @@ class LocalStack:
         if self.options.nats is None:
             claimable(self.options.nats_port, "the NATS server", "--nats-port")
         self.step = "checking the configuration"
-        served = await engines.ask(self.options.engines, self._http, self.options.engine_key)
-        document = self._configuration(served)
+        given = self._given()
+        tls = self._engine_tls(None if given is None else given.config)
+        served = await engines.ask(self.options.engines, self._http, self.options.engine_key, tls)
+        document = given or self._generated(served)
         crew = self._crew(served, document.config)
         self.step = "starting NATS and engines"
         own: list[Plan] = []
@@ -230,20 +235,24 @@ class LocalStack:
         [keeper] = self._begin([plan.console(self._environment(), wanted or free_port(), token)])
         self.console = f"{keeper.door}/login#token={token}"
 
-    def _configuration(self, served: Sequence[EngineModels]) -> Document:
+    def _given(self) -> Document | None:
+        """The configuration of a file; None: it follows from the engines."""
         path = self.options.config
-        if path is None and not served and configuration.DEFAULT_FILE.exists():
+        if path is None and not self.options.engines and configuration.DEFAULT_FILE.exists():
             path = configuration.DEFAULT_FILE
-        if path is not None:
-            return configuration.checked(configuration.read(path), str(path))
+        return None if path is None else configuration.checked(configuration.read(path), str(path))
+
+    def _generated(self, served: Sequence[EngineModels]) -> Document:
         found = served or [EngineModels("", (SIMULATED_MODEL,), ())]
-        return configuration.checked(configuration.written(engines.configuration(found)), "the generated configuration")
+        written = configuration.written(engines.configuration(found, self.options.engine_tls))
+        return configuration.checked(written, "the generated configuration")
 
     def _crew(self, served: Sequence[EngineModels], config: Config) -> _Crew:
         if not served:
             return _Crew((), self._simulated(config))
         pools = [(each, engines.pool_of(each, config)) for each in served]
-        return _Crew([plan.EngineUse(each.url, pool, each.name) for each, pool in pools if pool is not None], ())
+        tls = self._engine_tls(config)
+        return _Crew([plan.EngineUse(each.url, pool, each.name, tls) for each, pool in pools if pool is not None], ())
 
     def _simulated(self, config: Config) -> list[tuple[Plan, str]]:
         options = self.options
@@ -265,17 +274,30 @@ class LocalStack:
         self.step = "starting Envoy"
         engines = [keeper for keeper in self.keepers if keeper.plan.kind is Kind.ENGINE]
         await asyncio.gather(*(self._located(keeper) for keeper in engines))
-        urls = [*self.options.engines, *(keeper.url for keeper in engines)]
-        urls += [engine.url for pool in config.pools.values() for engine in pool.engines]
-        parts = [urlsplit(url) for url in urls]
-        addresses = list(dict.fromkeys((each.hostname or "", each.port or 80) for each in parts))
+        tls: dict[Address, EngineTls] = {}
+        places = [(url, self._engine_tls(config)) for url in (*self.options.engines, *(each.url for each in engines))]
+        places += [(each.url, pool.tls) for pool in config.pools.values() for each in pool.engines]
+        addresses: dict[Address, None] = {}
+        for url, settings in places:
+            parts = urlsplit(url)
+            secured = parts.scheme == "https"
+            address = parts.hostname or "", parts.port or (443 if secured else 80)
+            addresses[address] = None
+            if secured:
+                tls[address] = settings or EngineTls()
         adapters = [keeper for keeper in self.keepers if plan.ADAPTER in keeper.plan.services]
         for keeper in adapters:
             await keeper.until(lambda it: bool(it.door) or it.life.state is State.GIVEN_UP)
             self._check(keeper)
         port = self.options.port or free_port()
-        there = [("127.0.0.1", keeper.port) for keeper in adapters]
-        self._begin([await asyncio.to_thread(envoy.plan, self._folder, port, there, addresses, config)])
+        there = envoy.Upstreams([("127.0.0.1", keeper.port) for keeper in adapters], [*addresses], tls)
+        self._begin([await asyncio.to_thread(envoy.plan, self._folder, port, there, config)])
+
+    def _engine_tls(self, config: Config | None) -> EngineTls | None:
+        """How to connect to the engines of the options: as they say, or else as the pools of the configuration do."""
+        if self.options.engine_tls is not None or config is None:
+            return self.options.engine_tls
+        return next((pool.tls for pool in config.pools.values() if pool.tls is not None), None)
 
     async def _uses(self, crew: _Crew, keepers: Sequence[Keeper]) -> list[plan.EngineUse]:
         """The engines that get an agent; simulated ones, which `keepers` run, listen unless their port was known."""

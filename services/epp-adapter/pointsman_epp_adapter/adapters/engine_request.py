@@ -47,7 +47,7 @@ def chosen(envoy: EnvoyEdge, record: RequestRecord, decision: Decision, head: Re
     found = destinations(decision.endpoints)
     if not found:
         _log.warning(
-            "not_routable", request_id=record.request_id, hint="Envoy reaches only engines at http://<ip>:<port>"
+            "not_routable", request_id=record.request_id, hint="Envoy reaches only engines at http(s)://<ip>:<port>"
         )
         raise NoEndpoints("The chosen engine can't be reached through this proxy.", "endpoint_not_routable")
     # The scheduler's filter `subset` sees to it, and this edge where it decides alone; a policy without it doesn't.

@@ -46,14 +46,14 @@ def within(chosen: list[Destination], subset: tuple[str, ...] | None) -> list[De
 
 @lru_cache(maxsize=4096)
 def address_of(url: str) -> str | None:
-    """`ip:port` of an endpoint's URL; None when it has a name, a path or TLS."""
+    """`ip:port` of an endpoint's URL; None when it has a name or a path. TLS is Envoy's to begin, by its cluster."""
     try:
         parts = urlsplit(url)
         host = ipaddress.ip_address(parts.hostname or "")
-        port = parts.port or 80
+        port = parts.port or (443 if parts.scheme == "https" else 80)
     except ValueError:
         return None
-    if parts.scheme != "http" or parts.path not in ("", "/"):
+    if parts.scheme not in ("http", "https") or parts.path not in ("", "/"):
         return None
     return f"[{host}]:{port}" if host.version == 6 else f"{host}:{port}"
 

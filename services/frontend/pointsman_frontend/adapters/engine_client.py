@@ -2,7 +2,6 @@
 
 import asyncio
 import codecs
-import ssl
 import time
 from collections.abc import Collection
 from functools import lru_cache
@@ -11,10 +10,12 @@ from urllib.parse import urlsplit
 
 import msgspec
 
+from pointsman_core.config import EngineTls
 from pointsman_edge.deciding.policy import EngineLimits
 from pointsman_edge.sending.own_limits import exhausted
 from pointsman_frontend.adapters.engine_connection import EndpointFailed, EngineConnection
 from pointsman_frontend.adapters.gathered_writes import GatheredWrites
+from pointsman_runtime.configuring.engine_tls import engine_context
 
 STALE_WITHIN_S: Final = 2.0
 """A reused connection that ends this soon without a byte had been closed by the engine for being idle. A busy machine
@@ -62,6 +63,8 @@ class Call(msgspec.Struct, frozen=True, gc=False):
     """Base URL of the endpoint."""
     head: bytes
     body: bytes
+    tls: EngineTls | None
+    """Its pool's, for an https:// URL."""
     movable: bool
     """Another endpoint may take the request if this one makes no progress before its first byte."""
 
@@ -77,7 +80,6 @@ class EngineClient:
         self._idle: dict[str, list[EngineConnection]] = {}
         """By URL."""
         self._busy: dict[EngineConnection, Call] = {}
-        self._tls: ssl.SSLContext | None = None
 
     async def send(self, call: Call, limits: EngineLimits) -> EngineConnection:
         """Send one request and wait for the first byte of its answer. Raises EndpointFailed, and GatewayExhausted.
@@ -93,7 +95,7 @@ class EngineClient:
             reused.close()
             reused = None
         while True:
-            connection = reused or await self._connect(origin_of(call.url), limits.connect_s)
+            connection = reused or await self._connect(call, limits.connect_s)
             self._busy[connection] = call
             try:
                 await connection.ask(call.head, call.body, limits)
@@ -163,15 +165,17 @@ class EngineClient:
                 connection.close()
         self._idle.clear()
 
-    async def _connect(self, origin: Origin, limit_s: float) -> EngineConnection:
+    async def _connect(self, call: Call, limit_s: float) -> EngineConnection:
         loop = asyncio.get_running_loop()
+        origin, tls = origin_of(call.url), call.tls
         try:
             async with asyncio.timeout(limit_s):
                 _, connection = await loop.create_connection(
                     lambda: EngineConnection(self._writes),
                     origin.host,
                     origin.port,
-                    ssl=self._context() if origin.tls else None,
+                    ssl=engine_context(tls) if origin.tls else None,
+                    server_hostname=tls.server_name if origin.tls and tls is not None else None,
                 )
         except TimeoutError:
             raise EndpointFailed("refused", f"no connection within {limit_s:g} s") from None
@@ -181,8 +185,3 @@ class EngineClient:
                 raise own from error
             raise EndpointFailed("refused", error.strerror or type(error).__name__) from None
         return connection
-
-    def _context(self) -> ssl.SSLContext:
-        if self._tls is None:
-            self._tls = ssl.create_default_context()
-        return self._tls

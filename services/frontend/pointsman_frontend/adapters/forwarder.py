@@ -398,7 +398,11 @@ def _call(request: Outgoing, endpoint: ChosenEndpoint, traceparent: str | None, 
         request_id=record.request_id,
         traceparent=traceparent,
     )
-    return Call(record.request_id, endpoint.worker, endpoint.url, head, body, movable)
+    tls = None
+    if origin.tls:
+        pool = record.policy.config.pools.get((other or decision.target).pool or "")
+        tls = None if pool is None else pool.tls
+    return Call(record.request_id, endpoint.worker, endpoint.url, head, body, tls, movable)
 
 
 async def _end_cut_off(record: RequestRecord, client: ResponseWriter, status: int, cut: AnswerCutOff) -> None:

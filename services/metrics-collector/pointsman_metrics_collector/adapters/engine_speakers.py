@@ -88,6 +88,7 @@ class EngineSpeakers:
             health=engine.health,
             pace=self._pace,
             named=True,
+            tls=engine.tls,
         )
         speaker = EngineSpeaker(self._bus, self._entries, self._session, engine.worker, access)
         self._engines[key] = engine

@@ -4,7 +4,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
-from pointsman_core.config import Config, Pool, StaticEngine
+from pointsman_core.config import Config, EngineTls, Pool, StaticEngine
 from pointsman_core.plugins import unknown
 from pointsman_engines.dialect import AUTO, ENGINES
 from pointsman_engines.report import ReportedWorker
@@ -28,6 +28,8 @@ class ScrapedEngine:
     metrics_url: str | None = None
     health: str | None = None
     """Path of the health check of an `opaque` endpoint."""
+    tls: EngineTls | None = None
+    """Its pool's."""
     draining: bool = field(default=False, compare=False)
     """It finishes its open requests and takes no new ones."""
 
@@ -66,6 +68,7 @@ def engines_of(pool_name: str, pool: Pool, engines: Iterable[StaticEngine]) -> d
             engine=kind(entry.engine),
             metrics_url=entry.metrics_url,
             health=entry.health,
+            tls=pool.tls,
         )
         for entry in engines
     }

@@ -3,6 +3,7 @@
 from pointsman_core.config.caching import DEFAULT_CACHE, WORDS, Cache, Embeddings, GateSettings
 from pointsman_core.config.discovery import EndpointFile, Kubernetes, StaticEngine, load_endpoints
 from pointsman_core.config.edge import Cors, EdgeSettings
+from pointsman_core.config.engine_tls import EngineTls
 from pointsman_core.config.flow_control import Band, FlowControl
 from pointsman_core.config.guarding import DEFAULT_GUARD, Action, Guard
 from pointsman_core.config.model import AUTO, Config, Profile, Served, load
@@ -33,6 +34,7 @@ __all__ = [
     "EdgeSettings",
     "Embeddings",
     "EndpointFile",
+    "EngineTls",
     "FlowControl",
     "GateSettings",
     "Guard",

@@ -5,6 +5,7 @@ from typing import Literal, Self
 from pydantic import Field, model_validator
 
 from pointsman_core.config.discovery import Discovery, EngineList, Kubernetes, check_names
+from pointsman_core.config.engine_tls import EngineTls
 from pointsman_core.config.flight import FlightSettings
 from pointsman_core.config.section import ConfigError, Section
 from pointsman_core.config.tokenizer import Tokenizer
@@ -28,6 +29,9 @@ class Pool(Section):
     """With `discovery: kubernetes`: the pods that are engines."""
     file: str | None = None
     """With `discovery: file`: its path, on the metrics-collector's host. YAML or JSON with a list `engines`."""
+    tls: EngineTls | None = None
+    """How frontends, metrics-collectors and the Envoy of `up --envoy` connect to engines with https:// URLs. Agents
+    have a setting of their own, POINTSMAN_ENGINE_TLS."""
     scheduling: str = "default"
     """Name of a scheduling policy."""
     block_tokens: int = Field(default=64, ge=1, le=4096)

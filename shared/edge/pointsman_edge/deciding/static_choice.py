@@ -279,13 +279,13 @@ def _workers(config: Config, target: Target, pools: Mapping[str, PoolSnapshot], 
     return best_standing(able)
 
 
-_STANDING: Final = {"serving": 0, "draining": 2}
+_STANDING: Final = {"serving": 0, "draining": 2, "asleep": 2}
 _UNWELL: Final = frozenset({"ejected", "suspect"})
 
 
 def best_standing(views: Iterable[WorkerView]) -> list[WorkerView]:
     """The engines that serve and that schedulers find well; while there is none, those that serve; then the ones that
-    can't be heard, for a snapshot may be old or wrong about all of them; last those that drain."""
+    can't be heard, for a snapshot may be old or wrong about all of them; last those that drain or sleep."""
     by_standing: dict[tuple[int, bool], list[WorkerView]] = {}
     for view in views:
         standing = _STANDING.get(view.state, 1), view.verdict in _UNWELL

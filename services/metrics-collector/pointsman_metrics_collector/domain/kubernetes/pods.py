@@ -57,6 +57,7 @@ def _engines(
             engine=kind(where.engine),
             metrics_url=None if where.metrics_port is None else f"http://{host}:{where.metrics_port}/metrics",
             health=where.health,
+            tls=pool.tls,
             draining=pod.terminates or not pod.ready,
         )
 
