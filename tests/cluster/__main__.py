@@ -27,6 +27,7 @@ PARTS: Final = (
     "frontend", "epp-adapter", "preprocessor", "profile-picker", "model-selector", "scheduler", "metrics-collector",
     "nats",
 )  # fmt: skip
+SKIPPABLE: Final = ("test", "configure", "logins", "rollout", "shape", "leader", "scale", "drain")
 ENGINES: Final = ("--set", "simulatedEngines.enabled=true")
 HOSTS: Final = 3
 """Nodes that production's NATS servers need."""
@@ -42,6 +43,8 @@ def main() -> int:
     parser.add_argument("--namespace", default="pointsman-test")
     parser.add_argument("--only", action="append", choices=SHAPES, help="values to install (repeatable; default: all)")
     parser.add_argument("--ready-s", type=float, default=90.0, help="seconds after which everything must be ready")
+    parser.add_argument("--parts", nargs="*", default=PARTS, metavar="PART", help=f"pods to delete: {', '.join(PARTS)}")
+    parser.add_argument("--skip", nargs="*", default=(), choices=SKIPPABLE, help="steps to leave out")
     parser.add_argument("--quick", action="store_true", help="install and ask only; nothing is changed under load")
     parser.add_argument("--envoy-image", help="an image of Envoy, to run it before the epp-adapter with `complete`")
     parser.add_argument("--results", type=Path, help="file for the table")
@@ -60,7 +63,7 @@ def main() -> int:
             for shape in chosen:
                 steps = Steps(installation, client, table, Path(folder), options.ready_s)
                 try:
-                    _try(shape, steps, quick=options.quick)
+                    _try(shape, steps, options)
                     if shape == "complete" and options.envoy_image:
                         Envoy(installation, client, options.envoy_image).check(table)
                     steps.uninstall()
@@ -86,26 +89,38 @@ def _prepare(installation: Installation, client: Client, folder: Path) -> None:
     client.start()
 
 
-def _try(shape: str, steps: Steps, *, quick: bool) -> None:
+def _try(shape: str, steps: Steps, options: argparse.Namespace) -> None:
     values = _values(shape)
     steps.install(shape, *values)
-    steps.operator()
-    if quick or shape == "complete":
+    if "test" not in options.skip:
+        steps.test()
+        steps.operator()
+    if options.quick or shape == "complete":
         return
+
+    def wanted(step: str) -> bool:
+        return step not in options.skip
+
     if shape in ("dev", "default"):
-        steps.configure()
-        steps.reload_logins()
-    steps.roll_out()
-    if shape != "default":
-        if shape == "bundle":
-            steps.delete(("gateway",))
-            steps.change_shape("separate", (*values, "--set", "bundle.beside=true"), ENGINES)
-            steps.change_shape("bundle again", (*values, "--set", "bundle.beside=true"), values)
-        return
-    steps.delete(PARTS)
-    steps.kill_leader()
-    steps.scale()
-    steps.drain()
+        if wanted("configure"):
+            steps.configure()
+        if wanted("logins"):
+            steps.reload_logins()
+    if wanted("rollout"):
+        steps.roll_out()
+    if shape == "bundle" and options.parts:
+        steps.delete(("gateway",))
+    if shape == "bundle" and wanted("shape"):
+        steps.change_shape("separate", (*values, "--set", "bundle.beside=true"), ENGINES)
+        steps.change_shape("bundle again", (*values, "--set", "bundle.beside=true"), values)
+    if shape == "default":
+        steps.delete(options.parts)
+        if wanted("leader"):
+            steps.kill_leader()
+        if wanted("drain"):
+            steps.drain()
+    if shape != "bundle" and wanted("scale"):
+        steps.scale()
 
 
 def _values(shape: str) -> tuple[str, ...]:

@@ -44,13 +44,21 @@ class Client:
 
     def __init__(self, installation: Installation, address: str | None = None) -> None:
         self.namespace = f"{installation.namespace}-clients"
-        self.address = address or f"pointsman-frontend.{installation.namespace}:8080"
+        self._address = address
         self._installation = installation
         self._image = installation.image("cli")
 
     def at(self, address: str) -> "Client":
         """The same pod, sending to another address."""
         return Client(self._installation, address)
+
+    @property
+    def address(self) -> str:
+        """Host and port; of the frontend's Service without its name, so that no failure is of the cluster's DNS."""
+        if self._address is not None:
+            return self._address
+        service = self._installation.kubectl("get", "service/pointsman-frontend", "-o", "jsonpath={.spec.clusterIP}")
+        return f"[{service}]:8080" if ":" in service else f"{service}:8080"
 
     def node(self) -> str:
         """The name of its node."""

@@ -13,6 +13,7 @@ import time
 from collections import Counter
 
 TIMEOUT_S = 60
+CONNECT_S = 10
 MODEL = "llama-3.1-8b"
 
 
@@ -22,11 +23,12 @@ async def ask(address: str, number: int, *, stream: bool, model: str = MODEL, re
     body = json.dumps(
         {"model": model, "max_tokens": 8, "stream": stream, "messages": [{"role": "user", "content": content}]}
     ).encode()
-    host, _, port = address.partition(":")
+    host, _, port = address.rpartition(":")
+    host = host.strip("[]")
     try:
-        reader, writer = await asyncio.open_connection(host, int(port or 80))
-    except OSError as error:
-        return f"refused: {error.strerror or error}"
+        reader, writer = await asyncio.wait_for(asyncio.open_connection(host, int(port)), CONNECT_S)
+    except OSError as error:  # TimeoutError is one
+        return f"refused: {error.strerror or 'no answer'}"
     try:
         head = f"POST /v1/chat/completions HTTP/1.1\r\nhost: {host}\r\ncontent-type: application/json\r\n"
         if request_id:

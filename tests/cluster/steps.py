@@ -3,7 +3,7 @@
 import contextlib
 import json
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Final
 
@@ -43,6 +43,9 @@ class Steps:
         self._row("all ready", took <= self._ready_s, f"{took:.0f} s; {warned} warnings, {restarted} restarts")
         self.ask("first request")
         self.ask("first stream", stream=True)
+
+    def test(self) -> None:
+        """`helm test`."""
         self._check("helm test", lambda: self._in.helm("test", "--timeout=3m"))
 
     def ask(self, what: str, model: str = MODEL, *, stream: bool = False, wanted: str = "ok") -> None:
@@ -122,7 +125,7 @@ class Steps:
         self._loaded("another login", apply)
         self._row("servers restarted for it", before == self._in.restarts(), "none")
 
-    def delete(self, names: tuple[str, ...]) -> None:
+    def delete(self, names: Sequence[str]) -> None:
         """One pod of each part, gracefully and by force."""
         for name in names:
             self._loaded(f"{name} deleted", lambda name=name: self._delete(name))

@@ -29,6 +29,7 @@ def _overlay(name: str) -> list[Object]:
     return [each for each in yaml.load_all(text, yaml.CSafeLoader) if each]
 
 
+@pytest.mark.requirement("DEPLOY-2")
 @pytest.mark.parametrize("overlay", [*OVERLAYS, "the chart with one server"])
 async def test_the_server_starts_with_the_files_where_the_pod_has_them(
     overlay: str, tmp_path: Path, processes: Processes, template: Callable[..., list[Object]]

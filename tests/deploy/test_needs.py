@@ -67,6 +67,7 @@ def needs(objects: list[Object]) -> tuple[Needs, Needs]:
     return total, total.plus(surge)
 
 
+@pytest.mark.requirement("DEPLOY-3")
 @pytest.mark.parametrize("overlay", OVERLAYS)
 def test_the_documented_needs_are_the_sums_of_the_requests(overlay: str) -> None:
     objects = _objects(overlay)
@@ -77,6 +78,7 @@ def test_the_documented_needs_are_the_sums_of_the_requests(overlay: str) -> None
     assert row == (*figures, str(servers[0]))
 
 
+@pytest.mark.requirement("DEPLOY-3")
 def test_dev_fits_on_one_node_with_two_cores_and_4_gb_beside_kubernetes_itself() -> None:
     """kubeadm's own pods ask for nearly one core and 0.3 GiB."""
     _, rollout = needs(_objects("dev"))

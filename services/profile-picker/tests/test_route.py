@@ -96,6 +96,7 @@ def test_a_model_that_only_live_workers_name_goes_to_the_least_saturated_pool() 
     assert target(config, "adapter", pools) == Target(model="adapter", pool="a", lora="adapter")
 
 
+@pytest.mark.requirement("DEPLOY-4")
 def test_a_model_that_the_pools_list_lacks_is_not_served_although_its_engines_report_it() -> None:
     """An adapter that is taken out of the configuration ends there, even while engines have it loaded."""
     pools = PoolStates()
