@@ -206,7 +206,7 @@ def test_services_are_probed_where_they_answer_and_given_time_to_drain(overlay: 
             for edges in (True, False)
         )
         # Until every node has heard that the pod gets nothing new; longer where clients connect.
-        waits = 2 * PRE_STOP_S if set(inside) & {*EDGES, *VIEWERS} else PRE_STOP_S
+        waits = 3 * PRE_STOP_S if set(inside) & {*EDGES, *VIEWERS} else PRE_STOP_S
         assert container["lifecycle"]["preStop"]["sleep"]["seconds"] == waits
         assert pod["spec"]["terminationGracePeriodSeconds"] >= waits + drain + 5
 
