@@ -34,8 +34,8 @@ class WorkerView(Part):
     findings: tuple[WorkerFinding, ...] = ()
     """Faults of the worker that an operator must mend."""
     verdict: str = ""
-    """What schedulers find by its answers, as `WorkerVerdict.verdict`: `ejected`, `suspect`, `lacking`; empty: it gets
-    its share of requests."""
+    """What schedulers find by its answers, as `WorkerVerdict.verdict`: `ejected`, `suspect`, `failing`, `lacking`;
+    empty: it is well."""
     verdict_reason: str = ""
     """As `WorkerVerdict.reason`."""
 

@@ -12,7 +12,8 @@ class WorkerVerdict(Part):
     boot_id: str = ""
     verdict: str
     """`ejected` (its answers are worse than its peers': trial requests only), `suspect` (requests wait there far longer
-    than predicted: trial requests only), or `lacking` (it answers 404 for a model or adapter that its peers serve: no
+    than predicted: trial requests only), `failing` (it fails many requests, but its peers are no better: it keeps its
+    share), or `lacking` (it answers 404 for a model or adapter that its peers serve: no
     requests for that)."""
     reason: str = ""
     """In words for an operator, with figures."""

@@ -53,14 +53,16 @@ async def test_the_fleet_is_what_snapshots_and_a_scheduler_say(scene: ConsoleSce
         asked.append(query)
         return FleetView(
             scheduler="s-1", pool=query.pool, workers=("w-1",), open=(4,), prefix_blocks=(10,), speeds=(1.5,),
-            ignored={"w-1": "demoted after 3 failure(s)"}, block_tokens=64, queued=7,
+            ignored={"w-1": "ejected: 3 of 3 failed"}, block_tokens=64, queued=7,
         ).encode()  # fmt: skip
 
     bus.answer(FleetQuery, view, "s-1")
 
     async def tell() -> None:
         for number in range(1, 200):
-            worker = WorkerView(worker="w-1", url="http://e:1", running=number, kv_usage=0.5, age_ms=10)
+            worker = WorkerView(
+                worker="w-1", url="http://e:1", verdict="suspect", running=number, kv_usage=0.5, age_ms=10
+            )
             bus.publish(PoolSnapshot(pool="p", source="m", sequence=number, at_ms=0, workers=(worker,)), "p")
             beat = ServicePresence(service="scheduler", instance="s-1", sequence=number, at_ms=0, version="1")
             bus.publish(beat, "scheduler", "s-1")
@@ -68,13 +70,13 @@ async def test_the_fleet_is_what_snapshots_and_a_scheduler_say(scene: ConsoleSce
 
     async with scene.logged_in() as client:
         telling = asyncio.create_task(tell())
-        text = await beginning(client, "/api/fleet/stream", lambda text: "demoted" in text and text.endswith("\n\n"))
+        text = await beginning(client, "/api/fleet/stream", lambda text: "ejected" in text and text.endswith("\n\n"))
         telling.cancel()
     first, *_, last = events(text, "fleet")
     columns = first["columns"]
     [values] = last["rows"]
     row = dict(zip(columns, values, strict=True))
-    assert (row["state"], row["reason"], row["open"]) == ("ignored", "demoted after 3 failure(s)", 4)
+    assert (row["state"], row["reason"], row["open"]) == ("suspect", "ejected: 3 of 3 failed", 4)
     assert (row["prefix_tokens"], row["speed"], row["kv"]) == (640, 1.5, 50)
     assert asked
 

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from pointsman_plugins.scheduling.outliers import (
     LAST_RETRY_S,
     LEAST_FAILURES,
-    TRIALS_AGAIN,
+    TRIALS,
     Peers,
     Standing,
     Tally,
@@ -78,24 +78,39 @@ def test_a_worker_that_fails_in_part_stays_in_while_half_of_the_pool_is_out() ->
     assert standing.judge("failed 500", Peers(good=100, ejected=0.4), 0.0)
 
 
-def test_one_answer_to_a_trial_ends_the_first_ejection() -> None:
-    standing = failing(3)
+@pytest.mark.parametrize("hung", [False, True])
+def test_one_answer_to_a_trial_ends_the_ejection_of_a_worker_that_was_away(hung: bool) -> None:
+    standing = Standing()
+    standing.eject("away", 0.0, hung=hung, trials=1)
     trial(standing, good=True)
     assert not standing.ejected
     assert standing.reason == ""
 
 
-def test_a_worker_that_was_ejected_before_answers_several_trials_in_a_row() -> None:
+def test_a_worker_that_failed_requests_answers_several_trials_in_a_row() -> None:
     standing = failing(3)
     trial(standing, good=False)
-    for _ in range(TRIALS_AGAIN - 1):
+    for _ in range(TRIALS - 1):
         trial(standing, good=True)
         assert standing.ejected
     trial(standing, good=False)
-    for _ in range(TRIALS_AGAIN):
+    for _ in range(TRIALS):
         assert standing.ejected
         trial(standing, good=True)
     assert not standing.ejected
+
+
+def test_a_worker_that_has_just_returned_is_ejected_sooner() -> None:
+    standing = failing(3)
+    for _ in range(TRIALS):
+        now = trial(standing, good=True)
+    for number in range(1, 3):
+        standing.tally.count(now, good=1)
+        standing.answer(now, now, whole=True)
+        standing.fail("failed 500", now, now)
+        if standing.doubtful:
+            standing.judge("failed 500", GOOD_PEERS, now)
+        assert standing.ejected == (number == 2)
 
 
 @given(st.integers(0, 2000))
@@ -139,9 +154,11 @@ def test_an_answer_that_begins_is_no_cure_for_answers_that_break_off() -> None:
     assert standing.tally.results(0.2) == (0, 3)
     now = standing.retry_at
     standing.tried(now)
-    standing.answer(now, now, whole=False)
+    for _ in range(TRIALS):
+        standing.answer(now, now, whole=False)
     assert standing.ejected
-    standing.answer(now, now, whole=True)
+    for _ in range(TRIALS):
+        standing.answer(now, now, whole=True)
     assert not standing.ejected
 
 

@@ -193,6 +193,7 @@ def _pools(facts: Facts) -> Iterator[DiagnosisLine]:
 def _workers(facts: Facts) -> Iterator[DiagnosisLine]:
     for name, pool in (facts.config.pools if facts.config is not None else {}).items():
         views = worker_findings.seen_in(name, facts.pools)
+        yield from worker_findings.judged(name, views)
         yield from worker_findings.unknown_loads(name, views)
         yield from worker_findings.reported_faults(name, views)
         yield from worker_findings.other_models(name, pool.models, views)

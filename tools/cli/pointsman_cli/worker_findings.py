@@ -48,6 +48,25 @@ def reported_faults(pool: str, views: Iterable[WorkerView]) -> Iterator[Diagnosi
             yield warn(f"pool {pool}: {view.worker}: {words} ({finding.what})", advice)
 
 
+_VERDICTS: Final = {
+    "ejected": "gets trial requests only, because its answers are worse than its peers'",
+    "suspect": "gets trial requests only, because it doesn't answer as fast as predicted",
+    "failing": "fails requests",
+    "lacking": "gets no requests for a model",
+}
+
+
+def judged(pool: str, views: Iterable[WorkerView]) -> Iterator[DiagnosisLine]:
+    """Workers that schedulers find unwell."""
+    for view in views:
+        if view.verdict:
+            words = _VERDICTS.get(view.verdict, f"is {view.verdict}")
+            yield warn(
+                f"pool {pool}: {view.worker} {words}: {view.verdict_reason}",
+                "Read the engine's log. It has its share again once it answers like its peers.",
+            )
+
+
 def other_models(pool: str, models: Sequence[str], views: Iterable[WorkerView]) -> Iterator[DiagnosisLine]:
     """Workers that list none of the models that the pool is configured for."""
     for view in views:

@@ -3,7 +3,7 @@
 import pytest
 
 from pointsman_cli.finding import Level
-from pointsman_cli.worker_findings import other_models, reported_faults, seen_in, unknown_loads
+from pointsman_cli.worker_findings import judged, other_models, reported_faults, seen_in, unknown_loads
 from pointsman_contracts.pool import PoolSnapshot, WorkerView
 from pointsman_contracts.worker import WorkerFinding
 
@@ -46,6 +46,14 @@ def test_each_fault_is_one_warning_that_names_the_worker_and_what_to_do(kind: st
     assert words in line.what
     assert "(1 and 2)" in line.what
     assert advice in line.advice
+
+
+@pytest.mark.parametrize("verdict", ["ejected", "suspect", "failing", "lacking", "of a later version"])
+def test_an_engine_that_schedulers_find_unwell_is_named_with_the_reason(verdict: str) -> None:
+    (line,) = judged("p", [view("w1", verdict=verdict, verdict_reason="5 of 5 failed with 500"), view("w2")])
+    assert line.level is Level.WARN
+    assert line.what.startswith("pool p: w1 ")
+    assert line.what.endswith("5 of 5 failed with 500")
 
 
 def test_an_engine_behind_a_balancer_is_one_line_and_not_two() -> None:

@@ -131,13 +131,19 @@ class FleetTable:
         return found
 
 
+def _state(seen: WorkerView, learnt: Learnt) -> str:
+    if seen.state != "serving":
+        return seen.state
+    return seen.verdict or ("ignored" if learnt.ignored else seen.state)
+
+
 def _engine(pool: str, seen: WorkerView, learnt: Learnt, block_tokens: int) -> Engine:
     known = learnt is not _UNKNOWN
     return Engine(
         pool,
         seen.worker,
-        "ignored" if learnt.ignored and seen.state == "serving" else seen.state,
-        learnt.ignored or seen.reason,
+        _state(seen, learnt),
+        learnt.ignored or seen.verdict_reason or seen.reason,
         seen.running,
         seen.waiting,
         round(ROUND * seen.kv_usage),

@@ -7,7 +7,10 @@ const PAGE = 100;
 const KEPT = 600;
 // From so many engines on the squares of a pool are small.
 const MANY = 300;
-const STATES = { serving: "good", draining: "warn", ignored: "warn", silent: "bad", unreachable: "bad" };
+const STATES = {
+  serving: "good", draining: "warn", asleep: "warn", ignored: "warn", not_ready: "warn", failing: "warn", lacking: "warn",
+  ejected: "bad", suspect: "bad", silent: "bad", unreachable: "bad",
+};
 
 const SHADES = {
   kv: ["KV cache in use", (row) => row.kv / 100, (row) => `${row.kv} % of the KV cache in use`],

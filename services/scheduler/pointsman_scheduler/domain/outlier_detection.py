@@ -4,11 +4,12 @@ Requests alone decide. A worker's own pages only say when to try it again.
 """
 
 from collections.abc import Iterable
+from operator import attrgetter
 from typing import Final, NamedTuple
 
 from pointsman_contracts.timing import TIMES
 from pointsman_plugins.scheduling.fleet import Fleet
-from pointsman_plugins.scheduling.outliers import Peers
+from pointsman_plugins.scheduling.outliers import LEAST_FAILURES, Peers
 from pointsman_plugins.scheduling.worker import NEVER, Hold, Worker
 from pointsman_scheduler.domain.patience import LEAST_S, LEAST_SUSPECT_S, Patience
 
@@ -16,6 +17,8 @@ LACKING_S: Final = 10.0
 """How long a worker gets no requests for a model or adapter that it answered 404 for, while its peers served it."""
 LOOK_S: Final = 0.5
 """Between two looks for requests that wait too long."""
+FAILING_SHARE: Final = 0.2
+"""A worker that fails this part of its requests is named, though it keeps its share because its peers are no better."""
 ASKED_TO_MOVE: Final = 3
 """How often an edge is asked to move a request: a question may get lost, and an edge may know no other endpoint."""
 
@@ -48,6 +51,8 @@ class OutlierDetection:
         self._fleet: Final = fleet
         self.patience: Final = Patience()
         self._looked_at = NEVER
+        self._unanswered: dict[Worker, str] = {}
+        """Workers with overdue requests while no other one answers either, and for how long."""
 
     def put(self, hold: Hold, now: float) -> None:
         """The request was sent to its worker."""
@@ -98,7 +103,7 @@ class OutlierDetection:
         self._fail(worker, what, hold, now, cut=outcome == "cut_off")
         standing = worker.standing
         if outcome == "refused" and not standing.ejected:
-            standing.eject("it refused a connection", now)
+            standing.eject("it refused a connection", now, trials=1)
             self._fleet.judge(worker)
 
     def disproved(self, worker: Worker, outcome: str, name: str, now: float) -> None:
@@ -121,11 +126,11 @@ class OutlierDetection:
     def _stall(self, hold: Hold, now: float) -> None:
         hold.stalled = True
         worker = hold.worker
-        waited = f"no answer within {now - hold.at:.1f} s, predicted {hold.predicted_ms / 1000:.2f} s"
+        waited = _waited(hold, now)
         self._fail(worker, waited, hold, now)
         # Requests that were sent later were answered: it is slow or refuses some, and failures count as usual.
         if not worker.standing.ejected and worker.answered_sent < hold.at:
-            worker.standing.eject(f"it doesn't answer: {waited}", now, hung=True)
+            worker.standing.eject(f"it doesn't answer: {waited}", now, hung=True, trials=1)
             self._fleet.judge(worker)
 
     def overdue(self, holds: Iterable[Hold], now: float) -> list[Overdue]:
@@ -135,6 +140,7 @@ class OutlierDetection:
             return []
         self._looked_at = now
         usual, suspect = self.patience.limits()
+        self._unanswered = {}
         found: dict[Worker, list[Hold]] = {}
         for hold in holds:
             if hold.confirmed or hold.leg:
@@ -150,19 +156,22 @@ class OutlierDetection:
         return [each for worker, late in found.items() if (each := self._judge_waiting(worker, late, now)) is not None]
 
     def _judge_waiting(self, worker: Worker, late: list[Hold], now: float) -> Overdue | None:
-        latest = max((each.answered_sent for each in self._fleet.workers if each is not worker), default=NEVER)
+        latest = max((each.answered_sent for each in self._fleet.present if each is not worker), default=NEVER)
         latest = max(latest, worker.answered_sent)
         stands = self._stands(worker, now)
         for hold in late:
             if not hold.stalled and (hold.at <= latest or stands):
                 self._stall(hold, now)
-        well = [each for each in self._fleet.workers if each is not worker and not each.standing.ejected]
+        if not worker.standing.ejected:
+            oldest = min(late, key=attrgetter("at"))
+            self._unanswered[worker] = _waited(oldest, now)
+        well = [each for each in self._fleet.present if each is not worker and not each.standing.ejected]
         leaving = [hold for hold in late if hold.stalled and not hold.moved and hold.asked_to_move < ASKED_TO_MOVE]
         if not well or not leaving:
             return None
         for hold in leaving:
             hold.asked_to_move += 1
-        avoid = tuple([each.name for each in self._fleet.workers if each.standing.ejected])
+        avoid = tuple([each.name for each in self._fleet.present if each.standing.ejected])
         return Overdue(worker, leaving, avoid)
 
     def _stands(self, worker: Worker, now: float) -> bool:
@@ -171,7 +180,7 @@ class OutlierDetection:
         return fresh and worker.worked is not None and now - worker.worked_at > LEAST_S
 
     def _peers_of(self, worker: Worker, now: float) -> Peers:
-        peers, workers = Peers(), self._fleet.workers
+        peers, workers = Peers(), self._fleet.present
         ejected = 0
         for each in workers:
             if each.standing.ejected:
@@ -186,11 +195,22 @@ class OutlierDetection:
     def verdicts(self, now: float) -> list[Verdict]:
         """The workers that are unwell."""
         found: list[Verdict] = []
-        for worker in self._fleet.workers:
+        for worker in self._fleet.present:
             standing = worker.standing
             if standing.ejected:
                 found.append(Verdict(worker, "suspect" if standing.hung else "ejected", standing.reason))
             elif names := [name for name, until in worker.lacking.items() if until > now]:
                 told = ", ".join(sorted(names))
                 found.append(Verdict(worker, "lacking", f"it answers 404 for {told}, which its peers serve"))
+            elif worker in self._unanswered:
+                found.append(Verdict(worker, "failing", f"{self._unanswered[worker]}; its peers don't answer either"))
+            else:
+                good, bad = standing.tally.results(now)
+                if bad >= LEAST_FAILURES and bad >= FAILING_SHARE * (good + bad):
+                    why = f"{bad} of its last {good + bad} requests failed, the last with: {standing.last}"
+                    found.append(Verdict(worker, "failing", f"{why}; its peers are no better"))
         return found
+
+
+def _waited(hold: Hold, now: float) -> str:
+    return f"no answer within {now - hold.at:.1f} s, predicted {hold.predicted_ms / 1000:.2f} s"

@@ -16,7 +16,7 @@ _BATCH_TOKENS: Final = 8192
 _OUTPUT_TOKENS: Final = 200.0
 """Both stand for what the delay model learns, where a policy has none."""
 _PRIOR_DEVIATION: Final = 1.0
-_PRIOR_WEIGHT: Final = 4.0
+_PRIOR_WEIGHT: Final = 2.0
 """Of the logarithm of observed over predicted, before anything was observed: a factor of 20 is no surprise."""
 _GAIN: Final = 0.02
 _LEAST_DEVIATION: Final = 0.5

@@ -23,6 +23,7 @@ from pointsman_contracts.message import Part
 from pointsman_plugins.scheduling.fleet import Fleet
 from pointsman_plugins.scheduling.request import ScheduleRequest
 from pointsman_scheduler.domain.ledger import Ledger
+from pointsman_scheduler.domain.outlier_detection import OutlierDetection
 from pointsman_scheduler.domain.patience import Patience
 from pointsman_scheduler.domain.policy import Policy
 from pointsman_scheduler.domain.pool import PoolScheduler
@@ -44,6 +45,7 @@ _NOT: Final[Mapping[type, frozenset[str]]] = {
     PoolScheduler: frozenset(("books", "policies", "_late", "overdue")),
     Policy: frozenset(("flow_control", "forecast")),
     Patience: frozenset(("forecast",)),
+    OutlierDetection: frozenset(("_unanswered",)),
     PrefixIndex: frozenset(("_masks", "_matched", "_hashes")),
     ScheduleRequest: frozenset(("attributes",)),
     DestinationHeader: frozenset(("_epoch", "_written")),

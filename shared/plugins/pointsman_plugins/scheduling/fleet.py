@@ -4,7 +4,7 @@ Rows are sorted by name, so that replicas that know the same facts decide alike.
 columns mirror it, one write for each change, and are laid out again when a worker joins or leaves.
 """
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from collections.abc import Set as AbstractSet
 from typing import Final
 
@@ -58,6 +58,11 @@ class Fleet:
         """Every worker that is registered, or left a while ago."""
         yield from self._by_name.values()
         yield from self._departed.values()
+
+    @property
+    def present(self) -> Collection[Worker]:
+        """Every worker that is registered, also one that no column has yet."""
+        return self._by_name.values()
 
     @property
     def heard_of_all(self) -> bool:

@@ -28,12 +28,15 @@ MOST_EJECTED: Final = 0.5
 FIRST_RETRY_S: Final = 1.0
 LAST_RETRY_S: Final = 6.0
 """Longest time between two trials: a worker that is well again has its share back within 10 s."""
-NEXT_TRIAL_S: Final = 0.2
+NEXT_TRIAL_S: Final = 0.5
 """Until the next trial after one that was answered."""
-TRIALS_AGAIN: Final = 3
-"""Trials that must be answered in a row when it was ejected before a short time ago; otherwise one."""
+TRIALS: Final = 3
+"""Trials that must be answered in a row before a worker that failed requests has its share again. For one that refused
+connections, or didn't answer, one is enough: such a worker has been restarted."""
 FORGIVEN_AFTER_S: Final = 10.0
-"""Each time as long as this without an ejection takes one ejection back."""
+"""Each time as long as this without an ejection takes one ejection back. Until the first of them, `PROBATION_FAILURES`
+stands for `LEAST_FAILURES`."""
+PROBATION_FAILURES: Final = 2
 
 
 @dataclass(slots=True)
@@ -93,9 +96,13 @@ class Standing:
     cuts: int = 0
     """Answers that broke off, without a whole answer between them."""
     failed_at: float = _NEVER
+    last: str = ""
+    """How the last request failed, in words."""
     ejected: bool = False
     hung: bool = False
     """Ejected because it doesn't answer."""
+    trials: int = TRIALS
+    """Trials that end this ejection."""
     reason: str = ""
     """Why it is ejected, in words for an operator."""
     ejected_at: float = _NEVER
@@ -111,7 +118,7 @@ class Standing:
         `cut`: its answer broke off; `begun`: `answer` was called for it."""
         self.tally.count(now, bad=1, good=-1 if begun else 0)
         recent = now - self.failed_at <= FAILURE_WINDOW_S
-        self.failed_at = now
+        self.failed_at, self.last = now, what
         if not recent:
             self.failures = self.cuts = 0
         if cut:
@@ -130,7 +137,8 @@ class Standing:
         """Whether the last failure may make it an outlier: only then peers have to be looked at."""
         if self.ejected:
             return False
-        return max(self.failures, self.cuts) >= CONSECUTIVE or self.tally.bad + self.tally.bad_before >= LEAST_FAILURES
+        least = PROBATION_FAILURES if self.failed_at - self.returned_at < FORGIVEN_AFTER_S else LEAST_FAILURES
+        return max(self.failures, self.cuts) >= CONSECUTIVE or self.tally.bad + self.tally.bad_before >= least
 
     def judge(self, what: str, peers: Peers, now: float) -> bool:
         """Eject the worker if it is an outlier; `what`: the last failure, in words. Returns whether it was ejected."""
@@ -145,15 +153,15 @@ class Standing:
         self.eject(f"{bad} of its last {good + bad} requests failed, the last with: {what}{told}", now)
         return True
 
-    def eject(self, reason: str, now: float, *, hung: bool = False) -> None:
-        """Send trials only."""
+    def eject(self, reason: str, now: float, *, hung: bool = False, trials: int = TRIALS) -> None:
+        """Send trials only, until so many were answered in a row."""
         if not self.ejected:
             calm = now - self.returned_at
             forgiven = self.ejections if calm == float("inf") else int(calm / FORGIVEN_AFTER_S)
             self.ejections = max(0, self.ejections - forgiven) + 1
             self.ejected, self.ejected_at, self.passed = True, now, 0
             self.retry_at = now + self._interval()
-        self.hung = hung
+        self.hung, self.trials = hung, trials
         self.reason = reason
 
     def tried(self, now: float) -> None:
@@ -168,7 +176,7 @@ class Standing:
         if not self.ejected or sent_at < self.ejected_at or (self.cuts and not whole):
             return False
         self.passed += 1
-        if self.passed < (TRIALS_AGAIN if self.ejections > 1 else 1):
+        if self.passed < self.trials:
             self.retry_at = now + NEXT_TRIAL_S
             return False
         self.ejected = self.hung = False

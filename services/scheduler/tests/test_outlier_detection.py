@@ -1,0 +1,353 @@
+"""A pool judges its workers by what requests experience: failures against those of peers, and progress."""
+
+from collections import Counter
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from pointsman_plugins.scheduling.request import ScheduleRequest
+from pointsman_plugins.scheduling.worker import Worker
+from pointsman_scheduler.domain.outlier_detection import Overdue
+from pointsman_scheduler.domain.patience import LEAST_S
+from pointsman_scheduler.testing import Bench
+
+TTFT_S = 0.05
+AT_RANDOM = {"scorers": [{"use": "least-delay"}], "picker": "random"}
+"""Equal shares, with the predictions of the default policy."""
+
+
+class Engines:
+    """A pool that chooses at random among healthy engines. They answer each request after `TTFT_S`, or as a test says:
+    with a status, or not at all. As edges do, a failed attempt goes on to the next endpoint of its decision, each at
+    most once."""
+
+    def __init__(self, count: int, *, stream: bool = True) -> None:
+        self.bench = Bench(AT_RANDOM)
+        self.names = [f"e{number}" for number in range(count)]
+        self.bench.join(*self.names)
+        self.stream = stream
+        self.bad: dict[str, int] = {}
+        """Engine → the status that it answers at once; 0: it doesn't answer."""
+        self.sent: list[tuple[float, str]] = []
+        """When, and to which engine requests were sent."""
+        self.failed = 0
+        """Requests of which each attempt failed."""
+        self.moved: list[str] = []
+        """Requests that left an engine, by id."""
+        self._due: list[tuple[float, ScheduleRequest, str]] = []
+        self._fallbacks: dict[str, list[str]] = {}
+        self._swept_at = self.bench.now
+
+    def worker(self, name: str) -> Worker:
+        worker = self.bench.pool.fleet.find(name)
+        assert worker is not None
+        return worker
+
+    def run(self, seconds: float, rate: float = 20.0, **facts: object) -> None:
+        """Send requests at this rate, and let time pass."""
+        until, gap = self.bench.now + seconds, 1.0 / rate
+        while self.bench.now < until:
+            self.ask(**facts)
+            self.bench.now += gap
+            self.pass_time()
+
+    def ask(self, **facts: object) -> None:
+        request = self.bench.request(stream=self.stream, **facts)
+        outcome = self.bench.decide(request, seed=len(self.sent))
+        first, *fallbacks = [worker.name for worker in outcome.endpoints]
+        self._fallbacks[request.request_id] = fallbacks
+        self._send(request, first)
+
+    def _send(self, request: ScheduleRequest, name: str) -> None:
+        self.sent.append((self.bench.now, name))
+        status = self.bad.get(name)
+        if status is None:
+            self._due.append((self.bench.now + TTFT_S, request, name))
+        elif status:
+            self._fail(request, name, outcome="limited" if status in (429, 529) else "failed", status=status)
+
+    def _fail(self, request: ScheduleRequest, name: str, **facts: object) -> None:
+        left = self._fallbacks[request.request_id]
+        following = left.pop(0) if left else None
+        self.bench.fail(request.request_id, name, following, **facts)
+        if following is not None:
+            self._send(request, following)
+        else:
+            self.failed += 1
+            self.bench.pool.books.completed(request.key, self.bench.now, ok=False)
+
+    def pass_time(self) -> None:
+        """Answers come, engines report, and the pool is swept."""
+        books = self.bench.pool.books
+        due, self._due = self._due, []
+        for at, request, name in due:
+            if at > self.bench.now:
+                self._due.append((at, request, name))
+                continue
+            if self.stream:
+                books.started(request.key, name, TTFT_S * 1000, self.bench.now)
+            books.completed(request.key, self.bench.now, True, 10, 100.0, name)
+        for name in self.names:
+            self.bench.hear(name)
+        if self.bench.now - self._swept_at >= 1.0:
+            self._swept_at = self.bench.now
+            self.sweep()
+
+    def sweep(self) -> list[Overdue]:
+        """Look for overdue requests, and move those that the pool names, as edges do."""
+        self.bench.pool.sweep(self.bench.now)
+        for overdue in self.bench.pool.overdue:
+            for hold in overdue.holds:
+                request = self.bench.request(request_id=hold.request_id, stream=self.stream)
+                self.moved.append(hold.request_id)
+                self._fail(request, overdue.worker.name, outcome="stalled")
+        return self.bench.pool.overdue
+
+    def share(self, since: float) -> Counter[str]:
+        """Requests that each engine got since then."""
+        return Counter(name for at, name in self.sent if at >= since)
+
+
+@pytest.mark.parametrize("stream", [True, False])
+@pytest.mark.parametrize("status", [500, 429])
+@pytest.mark.parametrize("count", [2, 8])
+def test_an_engine_that_fails_at_once_is_left_and_has_its_share_back_when_it_is_good(
+    count: int, status: int, stream: bool
+) -> None:
+    engines = Engines(count, stream=stream)
+    engines.run(2.0)
+    engines.bad = {"e0": status}
+    began = engines.bench.now
+    engines.run(8.0)
+    assert engines.failed == 0
+    assert engines.share(began)["e0"] <= 3 + 8
+    assert engines.share(began + 5.0)["e0"] <= 3
+    engines.bad = {}
+    engines.run(10.0)
+    since = engines.bench.now
+    engines.run(5.0)
+    assert engines.share(since)["e0"] >= 0.5 * 100 / count
+
+
+@pytest.mark.parametrize("stream", [True, False])
+@pytest.mark.parametrize("count", [2, 3])
+def test_an_engine_that_does_not_answer_gets_trials_and_what_it_holds_moves_once(count: int, stream: bool) -> None:
+    engines = Engines(count, stream=stream)
+    engines.run(5.0)
+    engines.bad = {"e0": 0}
+    began = engines.bench.now
+    engines.run(12.0)
+    assert engines.worker("e0").standing.hung
+    assert engines.share(began + 5.0)["e0"] <= 7
+    (verdict,) = engines.bench.pool.outliers.verdicts(engines.bench.now)
+    assert (verdict.worker.name, verdict.verdict) == ("e0", "suspect")
+    assert "no answer within" in verdict.reason
+    engines.run(6.0)
+    assert engines.failed == 0
+    assert len(set(engines.moved)) == len(engines.moved) > 0
+    waiting = [hold for hold in engines.bench.pool.books if hold.worker.name == "e0"]
+    assert all(engines.bench.now - hold.at < 6.0 for hold in waiting)
+    engines.bad = {}
+    engines.run(10.0)
+    since = engines.bench.now
+    engines.run(5.0)
+    assert engines.share(since)["e0"] >= 0.5 * 100 / count
+
+
+def test_a_long_prompt_has_as_long_as_the_model_predicts_for_it() -> None:
+    engines = Engines(2)
+    engines.run(5.0)
+    engines.bad = {"e0": 0, "e1": 0}
+    engines.ask(prompt_tokens=400_000)
+    (hold,) = engines.bench.pool.books
+    predicted_s = hold.predicted_ms / 1000
+    assert predicted_s > 1.0
+    engines.bad = {hold.worker.name: 0}
+    asked_at = engines.bench.now
+    while engines.bench.now - asked_at < 2 * predicted_s:
+        engines.run(0.5)
+        assert engines.moved == []
+    engines.run(100.0 * predicted_s, rate=1.0)
+    assert hold.request_id in engines.moved
+
+
+def test_nothing_is_judged_while_no_engine_answers() -> None:
+    engines = Engines(3)
+    engines.run(5.0)
+    engines.bad = dict.fromkeys(engines.names, 0)
+    engines.run(10.0)
+    assert not engines.bench.pool.fleet.ejected
+    assert engines.moved == []
+    verdicts = engines.bench.pool.outliers.verdicts(engines.bench.now)
+    assert {verdict.verdict for verdict in verdicts} == {"failing"}
+
+
+def test_an_engine_whose_own_counters_stand_is_suspect_without_a_peer() -> None:
+    engines = Engines(1)
+    engines.run(5.0)
+    engines.bad = {"e0": 0}
+    engines.ask()
+    for second in range(1, 6):
+        engines.bench.now += 1.0
+        engines.bench.hear("e0", running=1, worked_tokens=1000 + second)
+        engines.sweep()
+        assert not engines.worker("e0").standing.hung
+    for _ in range(4):
+        engines.bench.now += 1.0
+        engines.bench.hear("e0", running=1, worked_tokens=1005)
+        engines.sweep()
+    assert engines.worker("e0").standing.hung
+
+
+def test_a_pause_of_all_requests_for_three_seconds_moves_no_answer_that_takes_six() -> None:
+    bench = Bench()
+    bench.join("a", "b", "c")
+    asked = [bench.request(stream=False) for _ in range(12)]
+    homes = {request.key: bench.chosen(request) for request in asked}
+    paused = homes[asked[0].key]
+    for _ in range(90):
+        bench.now += 0.1
+        for name in "abc":
+            bench.hear(name)
+        bench.pool.sweep(bench.now)
+        assert bench.pool.overdue == []
+        for request in asked:
+            took_s = 9.0 if homes[request.key] == paused else 6.0
+            if bench.pool.books.of(request.key) is not None and bench.now >= 1000.0 + took_s:
+                bench.pool.books.completed(request.key, bench.now, ok=True)
+    assert not bench.pool.fleet.ejected
+
+
+def test_a_request_is_moved_once_and_its_second_engine_may_take_its_time() -> None:
+    engines = Engines(3)
+    engines.run(5.0)
+    engines.bad = {"e0": 0, "e1": 0}
+    engines.run(20.0)
+    assert len(set(engines.moved)) == len(engines.moved)
+
+
+@pytest.mark.parametrize("status", [500, 429])
+def test_engines_that_all_fail_get_requests_in_turn_whatever_their_queues(status: int) -> None:
+    engines = Engines(3)
+    engines.bad = dict.fromkeys(engines.names, status)
+    engines.run(5.0)
+    assert len(engines.bench.pool.fleet.ejected) == 3
+    firsts: list[str] = []
+    for number in range(30):
+        engines.bench.now += 0.1
+        for name in engines.names:
+            engines.bench.hear(name, waiting=0 if name == "e0" else 50)
+        outcome = engines.bench.decide(engines.bench.request(request_id=f"last-{number}"))
+        firsts.append(outcome.endpoints[0].name)
+        assert outcome.reasons == ["every worker fails requests: they get them in turn"]
+    assert Counter(firsts) == {"e0": 10, "e1": 10, "e2": 10}
+
+
+@settings(max_examples=10, deadline=None)
+@given(st.lists(st.sampled_from([200, 500, 429, 0]), min_size=3, max_size=3), st.integers(0, 10_000))
+def test_whatever_engines_do_one_that_is_good_serves_all_after_a_few_seconds(kinds: list[int], seed: int) -> None:
+    engines = Engines(4)
+    engines.run(2.0 + seed / 10_000)
+    engines.bad = {f"e{number}": kind for number, kind in enumerate(kinds) if kind != 200}
+    engines.run(5.0)
+    since = engines.bench.now
+    failed = engines.failed
+    engines.run(5.0)
+    share = engines.share(since)
+    assert engines.failed == failed
+    assert all(share[name] <= 8 for name in engines.bad)
+
+
+def test_a_model_that_one_engine_answers_404_for_goes_to_its_peers_for_a_while() -> None:
+    bench = Bench()
+    bench.join("a", "b", loras=("sql",))
+    books = bench.pool.books
+    request = bench.request(lora="sql")
+    first = bench.chosen(request)
+    other = "b" if first == "a" else "a"
+    bench.fail(request.request_id, first, other, outcome="missing", status=404)
+    assert bench.survivors(bench.request(lora="sql")) == {"a", "b"}, "it may be the client's fault"
+    books.completed(request.key, bench.now, True, 1, 1.0, other, disproved=((first, "missing", "sql"),))
+    assert bench.survivors(bench.request(lora="sql")) == {other}
+    assert bench.survivors(bench.request(model="base")) == {"a", "b"}
+    (verdict,) = bench.pool.outliers.verdicts(bench.now)
+    assert (verdict.worker.name, verdict.verdict) == (first, "lacking")
+    bench.now += 10.1
+    bench.hear("a")
+    bench.hear("b")
+    assert bench.survivors(bench.request(lora="sql")) == {"a", "b"}
+    assert bench.pool.outliers.verdicts(bench.now) == []
+
+
+def test_an_engine_that_denies_what_its_peers_answer_is_ejected_and_a_clients_bad_key_ejects_none() -> None:
+    bench = Bench()
+    bench.join("a", "b")
+    for number in range(10):
+        for name, following in (("a", "b"), ("b", None)):
+            bench.fail(f"bad-key-{number}", name, following, outcome="denied", status=401)
+    assert not bench.pool.fleet.ejected
+    for number in range(3):
+        request = bench.request(request_id=f"good-key-{number}")
+        bench.decide(request)
+        bench.pool.books.completed(request.key, bench.now, True, 1, 1.0, "b", disproved=(("a", "denied", "m"),))
+    assert [worker.name for worker in bench.pool.fleet.ejected] == ["a"]
+
+
+def test_answers_that_break_off_eject_an_engine_though_each_began() -> None:
+    bench = Bench()
+    bench.join("a", "b")
+    for _ in range(3):
+        request = bench.request()
+        bench.decide(request)
+        bench.pool.books.started(request.key, "a", 5.0, bench.now)
+        bench.pool.books.completed(request.key, bench.now, False, worker="a", ending="cut_off")
+    assert [worker.name for worker in bench.pool.fleet.ejected] == ["a"]
+
+
+def test_the_gateways_own_exhaustion_ejects_no_engine() -> None:
+    bench = Bench()
+    bench.join("a", "b")
+    for number in range(100):
+        bench.fail(f"r{number}", "a", outcome="exhausted")
+    assert not bench.pool.fleet.ejected
+
+
+def test_a_trial_goes_to_an_engine_that_scores_would_not_choose_and_names_fallbacks() -> None:
+    engines = Engines(3)
+    engines.bad = {"e0": 500}
+    engines.run(3.0)
+    bench = engines.bench
+    assert engines.worker("e0").standing.ejected
+    bench.now = max(bench.now, engines.worker("e0").standing.retry_at)
+    for name in engines.names:
+        bench.hear(name, waiting=100 if name == "e0" else 0)
+    outcome = bench.decide()
+    assert outcome.endpoints[0].name == "e0"
+    assert len(outcome.endpoints) == 3
+    assert "failed 500" in outcome.trial
+    assert bench.chosen() != "e0", "one trial at a time"
+
+
+def test_schedulers_that_see_the_same_events_come_to_the_same_verdicts() -> None:
+    benches = [Bench(scheduler=f"scheduler-{number}") for number in range(3)]
+    for bench in benches:
+        bench.join("a", "b", "c")
+    for number in range(40):
+        for bench in benches:
+            bench.now += 0.01
+            bench.fail(f"r{number}", "a", "b", outcome="failed", status=500)
+            bench.pool.books.completed(("edge-1", f"r{number}"), bench.now, True, 1, 1.0, "b")
+    verdicts = [
+        [(each.worker.name, each.verdict, each.reason) for each in bench.pool.outliers.verdicts(bench.now)]
+        for bench in benches
+    ]
+    assert verdicts[0] == verdicts[1] == verdicts[2]
+    assert [name for name, *_ in verdicts[0]] == ["a"]
+
+
+def test_requests_that_answer_in_time_are_never_overdue() -> None:
+    engines = Engines(2)
+    engines.run(20.0, rate=100.0)
+    assert engines.moved == []
+    assert LEAST_S >= 1.0
