@@ -278,7 +278,7 @@ def _own_refusals() -> Json:
                     "extension_filter": {
                         "name": "cel",
                         "typed_config": {
-                            "@type": f"{_TYPES}.access_loggers.filters.cel.v3.ExpressionFilter",
+                            "@type": f"{TYPES}.access_loggers.filters.cel.v3.ExpressionFilter",
                             "expression": expression,
                         },
                     }
