@@ -94,6 +94,8 @@ def test_work_that_a_signal_ends_and_a_third_start_break_l4() -> None:
     assert laws(evidence(row=row, clients=[asked(1)], at_bad=[aborted], doctor=told)) == ["L4"]
     assert laws(evidence(row=ROW["hangs before the head"], at_bad=[aborted], doctor=None)) == []
     assert laws(evidence(at_good=[aborted])) == ["L4"]
+    begun = Work("r1", 11.0, 11.1, 11.1, ended=13.0, end="aborted")
+    assert laws(evidence(row=ROW["trickles"], at_bad=[begun])) == ["L4"]
     assert laws(evidence(at_good=[done(1), done(1), done(1)])) == ["L4"]
     assert laws(evidence(at_good=[done(1), done(1)], at_bad=[done(1, end="refused")])) == []
 

@@ -29,6 +29,8 @@ TRIALS_PER_S: Final = 1.0
 """Most trial requests of one engine."""
 MOVED_S: Final = 6.0
 """With a good engine there, a request that the bad one swallows is answered within this time."""
+NOTICED_S: Final = 0.5
+"""An engine's first byte may pass the abort of its request on the way."""
 PROMPT_S: Final = 5.0
 """With all engines bad alike, an error that an engine gives at once reaches the client within this time."""
 ROOM: Final = 0.05
@@ -129,7 +131,11 @@ def _work(evidence: Evidence) -> Iterator[str]:
     if good:
         yield f"L4: {len(good)} requests aborted at good engines, e.g. {good[0][1].request} at {good[0][0]}"
     if cell.row.kind is Kind.SLOW:
-        begun = [(name, work) for name, work in ended if work.first_byte is not None]
+        begun = [
+            (name, work)
+            for name, work in ended
+            if work.first_byte is not None and (work.ended or 0.0) - work.first_byte > NOTICED_S
+        ]
         if begun:
             yield f"L4: {len(begun)} begun answers aborted at a slow engine, e.g. {begun[0][1].request}"
 
