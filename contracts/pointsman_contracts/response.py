@@ -73,16 +73,16 @@ class Attempt(Part):
     worker: str
     """The provider's name where a provider serves the model."""
     outcome: str
-    """`answered`, `refused` (no connection), `failed` (5xx or closed before the first byte), `timeout`,
+    """`answered`, `refused` (no connection), `failed` (a redirect, 5xx, or closed before the first byte), `timeout`,
     `cut_off` (died after the first byte), `limited` (429, 529), `denied` (401, 403), `missing` (404 that names a model
-    or adapter), `stalled` (a scheduler moved the request: no first byte for far longer than predicted), `unsupported`
-    (the provider doesn't support a field)."""
+    or adapter, 404 or 405 for the whole path), `stalled` (a scheduler moved the request: no first byte for far longer
+    than predicted), `unsupported` (the provider doesn't support a field)."""
     status: int | None = None
     took_ms: float = 0.0
     target: Target | None = None
     """The model that was tried, where it isn't the decision's target."""
     reason: str = ""
-    """Why a provider didn't answer, in words without content of request or answer."""
+    """Why the endpoint didn't answer, in words without content of request or answer."""
     limited_until_ms: int | None = None
     """Until when the provider asks for no more requests, unix milliseconds."""
     remaining: float | None = None

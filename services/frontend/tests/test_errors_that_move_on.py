@@ -10,6 +10,7 @@ from pointsman_contracts.pool import PoolSnapshot, WorkerView
 from pointsman_contracts.reply import ChosenEndpoint
 from pointsman_contracts.response import AttemptFailed, ResponseCompleted, ResponseStarted
 from pointsman_contracts.verdicts import MoveRequests
+from pointsman_edge.sending.retry_budget import RetryBudget
 from pointsman_testing import builders, eventually
 from pointsman_testing.fake_stages import EdgeUnderTest, StartEdge
 from pointsman_testing.ports import free_port
@@ -60,6 +61,22 @@ async def test_an_adapter_that_one_engine_lacks_is_served_by_another(start_edge:
         edge = await start_edge(bad.url, good.url)
         assert (await raw_request(edge.url, post(CHAT, BODY))).status == 200
     assert [(each.outcome, each.status) for each in edge.events.of(AttemptFailed)] == [("missing", 404)]
+
+
+@pytest.mark.parametrize(
+    ("status", "words"), [(404, b'{"detail":"Not Found"}'), (405, b'{"detail":"Method Not Allowed"}')]
+)
+async def test_a_path_that_one_engine_lacks_is_served_by_another(
+    start_edge: StartEdge, status: int, words: bytes
+) -> None:
+    script = answering(status, words)
+    async with ScriptedEngine(script) as bad, ScriptedEngine() as good, ScriptedEngine(script) as alike:
+        edge = await start_edge(bad.url, good.url)
+        assert (await raw_request(edge.url, post(CHAT, BODY))).status == 200
+        all_alike = await start_edge(bad.url, alike.url)
+        answer = await raw_request(all_alike.url, post(CHAT, BODY))
+    assert (answer.status, json.loads(answer.body)["error"]["code"]) == (status, "unsupported_by_engine")
+    assert [(each.outcome, each.status) for each in edge.events.of(AttemptFailed)] == [("missing", status)]
 
 
 async def test_a_404_of_something_else_is_the_clients(start_edge: StartEdge) -> None:
@@ -237,6 +254,25 @@ async def test_a_request_leaves_an_engine_that_makes_no_progress_once(start_edge
     assert (failed.outcome, failed.status, failed.next_worker) == ("stalled", None, "worker-3")
     done = next(each for each in edge.events.of(ResponseCompleted) if each.request_id == "mine")
     assert [each.reason for each in done.attempts] == ["it hangs", ""]
+
+
+async def test_a_move_that_a_scheduler_asks_for_needs_no_budget(
+    start_edge: StartEdge, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def swallow(request: Received) -> None:
+        await request.gone.wait()
+
+    def spent(budget: RetryBudget) -> bool:
+        del budget
+        return False
+
+    monkeypatch.setattr(RetryBudget, "spend", spent)
+    async with ScriptedEngine(swallow) as hung, ScriptedEngine() as good:
+        edge = await start_edge(hung.url, good.url)
+        asked = asyncio.create_task(raw_request(edge.url, post(CHAT, BODY, "x-request-id: mine")))
+        await eventually(lambda: hung.received)
+        assert await move(edge, "mine") == ("mine",)
+        assert (await asked).body == ANSWER
 
 
 async def test_a_request_stays_where_it_has_begun_or_no_other_engine_is_known(start_edge: StartEdge) -> None:

@@ -53,7 +53,8 @@ def _line(event: Event) -> str:
             return f"{event.worker} sent the first byte after {event.ttft_ms:.1f} ms"
         case AttemptFailed():
             onwards = f"next {event.next_worker}" if event.next_worker else "no endpoint is left"
-            return f"{event.worker} {event.outcome}; {onwards}"
+            status = "" if event.status is None else f" with {event.status}"
+            return f"{event.worker} {event.outcome}{status}; {onwards}"
         case ResponseCompleted():
             return f"{event.source} ended it: {event.status} {event.outcome}"
         case RequestRejected():

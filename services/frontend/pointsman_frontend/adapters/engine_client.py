@@ -131,7 +131,7 @@ class EngineClient:
         left = {
             connection: call.request_id
             for connection, call in self._busy.items()
-            if call.worker == worker and call.request_id in request_ids and call.movable and not connection.answering
+            if call.worker == worker and call.request_id in request_ids and call.movable and not connection.has_begun
         }
         for connection in left:
             connection.leave(reason)

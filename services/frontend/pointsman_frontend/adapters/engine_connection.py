@@ -5,6 +5,10 @@ does what the edge needs and no more: POST, one request at a time, bodies passed
 """
 
 import asyncio
+import fcntl
+import socket
+import sys
+import termios
 import time
 from operator import itemgetter
 from typing import Final, cast
@@ -29,6 +33,9 @@ _NO_ANSWER: Final = frozenset(status for status in range(300, 1000) if failure_o
 _FRAMING: Final = frozenset({b"content-length", b"transfer-encoding"})
 """Headers by which an answer ends before its connection does."""
 _NAME: Final = itemgetter(0)
+_PROBED: Final = {"TCP_KEEPIDLE": 10, "TCP_KEEPINTVL": 5, "TCP_KEEPCNT": 3, "TCP_USER_TIMEOUT": 25_000}
+"""After 10 s of silence the kernel probes three times, 5 s apart; sent bytes are given up after 25 s (milliseconds)."""
+_PROBES: Final = [(getattr(socket, name), value) for name, value in _PROBED.items() if hasattr(socket, name)]
 
 
 class EndpointFailed(Exception):
@@ -151,9 +158,9 @@ class EngineConnection(asyncio.Protocol):
             self._fail(EndpointFailed(TIMEOUT, "silent for too long"))
 
     @property
-    def answering(self) -> bool:
-        """Whether the first byte of the answer has come."""
-        return self._answering
+    def has_begun(self) -> bool:
+        """Whether the first byte of the answer has come, or the kernel has bytes that weren't read yet."""
+        return self._answering or _unread(self._transport) > 0
 
     def silent_s(self, now: float) -> float:
         """Seconds since the engine last sent anything; `now` is monotonic."""
@@ -187,6 +194,7 @@ class EngineConnection(asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast("asyncio.Transport", transport)
+        _notice_a_dead_host(transport.get_extra_info("socket"))
 
     def data_received(self, data: bytes) -> None:
         if not self._busy:
@@ -286,3 +294,20 @@ class EngineConnection(asyncio.Protocol):
             self._failure = failure
         self.close()
         self._wake()
+
+
+def _unread(transport: asyncio.Transport | None) -> int:
+    """Bytes that have come and weren't read."""
+    own = None if transport is None else transport.get_extra_info("socket")
+    if own is None or own.fileno() < 0:
+        return 0
+    return int.from_bytes(fcntl.ioctl(own.fileno(), termios.FIONREAD, bytes(4)), sys.byteorder)
+
+
+def _notice_a_dead_host(own: "socket.socket | None") -> None:
+    """Have the kernel end the connection when the other host is gone. Only answers to the kernel's probes tell such a
+    host from an engine that computes; where a process merely stands still, its kernel answers."""
+    if own is not None and own.family in (socket.AF_INET, socket.AF_INET6):
+        own.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+        for option, value in _PROBES:
+            own.setsockopt(socket.IPPROTO_TCP, option, value)

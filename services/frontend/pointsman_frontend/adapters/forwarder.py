@@ -19,7 +19,7 @@ from pointsman_edge.sending.header_edits import edited_headers
 from pointsman_edge.sending.missing_path import MISSING as NO_PATH
 from pointsman_edge.sending.missing_path import MissingPath, is_json
 from pointsman_edge.sending.model_name import chosen_model, renaming
-from pointsman_edge.sending.moving_on import NO_TRIES, Tries, weight
+from pointsman_edge.sending.moving_on import NO_TRIES, STALLED, Tries, weight
 from pointsman_edge.sending.provider_book import ProviderRequestParts
 from pointsman_edge.sending.retry_budget import RetryBudget, RetryBudgets
 from pointsman_edge.sending.unasked_usage import Rewriting, without_unasked_usage
@@ -117,19 +117,20 @@ class Forwarder:
                 last, answered = failure, following
             tries = tries.after(failure.outcome, failure.status)
             may_follow = tries.may_follow and not final(failure)
-            following = self._next(left, budget) if may_follow else None
+            moved = failure.outcome == STALLED
+            following = self._next(left, budget, free=moved) if may_follow else None
             self._tell_failure(request.record, failure, following)
             if following is None and may_follow:
                 following = await self._decided_again(request, headers, budget)
         await self._give_up(request, answered, last)
 
-    def _next(self, left: list[ChosenEndpoint], budget: RetryBudget) -> ChosenEndpoint | None:
+    def _next(self, left: list[ChosenEndpoint], budget: RetryBudget, *, free: bool) -> ChosenEndpoint | None:
         """The endpoint to try next: the first one that hasn't failed lately; None when none is left, or the budget is
-        spent."""
+        spent. `free`: a scheduler asked for it."""
         if not left:
             return None
         following = next((each for each in left if not self._edge.avoided(each.worker)), left[0])
-        if not (is_external(following) or budget.spend()):
+        if not (free or is_external(following) or budget.spend()):
             return None
         left.remove(following)
         return following

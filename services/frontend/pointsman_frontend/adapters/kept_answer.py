@@ -5,14 +5,16 @@ from typing import Final
 
 from pointsman_apis.errors import SERVER_ERROR
 from pointsman_core.refusal import Refusal
+from pointsman_edge.sending.missing_path import MISSING as NO_PATH
+from pointsman_edge.sending.missing_path import says_nothing
 from pointsman_edge.sending.moving_on import MISSING, failure_of, names_model
 from pointsman_frontend.adapters.engine_connection import AnswerCutOff, EndpointFailed, EngineConnection
 from pointsman_frontend.adapters.http_turn import Headers
 from pointsman_frontend.adapters.relay import WHOLE
 
+_NOT_FOUND: Final = 404
 WITHIN_S: Final = 1.0
 """Seconds that an error's body may take while another endpoint could answer."""
-_NOT_FOUND: Final = 404
 
 
 class KeptAnswer:
@@ -45,11 +47,11 @@ async def checked(engine: EngineConnection, *, others: bool) -> KeptAnswer | Eng
     AnsweredError for one that says more about the engine than about the request."""
     status = engine.status
     outcome = failure_of(status)
-    if outcome is None and status != _NOT_FOUND:
+    if outcome is None and status not in NO_PATH:
         return engine
     body = await _body(engine, WITHIN_S if others else None)
     answer = None if body is None else KeptAnswer(status, engine.headers, body)
-    if outcome is None and body is not None and names_model(body):
+    if outcome is None and body is not None and (says_nothing(body) or (status == _NOT_FOUND and names_model(body))):
         outcome = MISSING
     if outcome is None and answer is not None:
         return answer

@@ -39,7 +39,7 @@ class MissingPath:
 
     def put_in_error(self, data: bytes) -> bytes:
         """As `Rewriting.put_in_error`."""
-        if not self._anyway and _SAYS_NOTHING.fullmatch(_words(data)) is None:
+        if not (self._anyway or says_nothing(data)):
             return data if self._then is None else self._then.put_in_error(data)
         missing = "has no" if self._status == MISSING[0] else "doesn't allow this method on"
         message = f"The engine that serves {self._model} {missing} {self._api.path}; choose a model whose engine does."
@@ -50,6 +50,11 @@ class MissingPath:
     def in_pieces(self) -> Passing | None:
         """As `Rewriting.in_pieces`: a document this large reports more than an unknown path."""
         return None if self._then is None else self._then.in_pieces()
+
+
+def says_nothing(body: bytes) -> bool:
+    """Whether an error with this body only reports an unknown path."""
+    return _SAYS_NOTHING.fullmatch(_words(body)) is not None
 
 
 def is_json(headers: list[tuple[bytes, bytes]]) -> bool:

@@ -2,8 +2,8 @@
 and providers alike.
 
 A status of 500 and above says as little about the request as a broken connection does, so another endpoint may answer.
-401, 403, and the 404 of a model or adapter may be the client's own error, or that of one engine: one other endpoint is
-asked, and its answer decides.
+401, 403, and the 404 of a model, an adapter or the whole path may be the client's own error, or that of one engine: one
+other endpoint is asked, and its answer decides.
 """
 
 import re
