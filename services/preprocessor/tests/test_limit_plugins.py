@@ -257,6 +257,37 @@ def test_a_reactive_limit_reserves_nothing() -> None:
     assert {each.charges[0].cost for each in requests} == {0}
 
 
+@pytest.mark.parametrize("charging", ["reserve", "reactive"])
+@pytest.mark.parametrize(
+    ("sent", "expected"),
+    [
+        ({}, {"max_completion_tokens": 90}),
+        ({"max_tokens": 500}, {"max_tokens": 90}),
+        ({"max_completion_tokens": 500, "max_tokens": 9}, {"max_completion_tokens": 90}),
+        ({"max_tokens": 20}, {}),
+        ({"n": 3}, {"max_completion_tokens": 30}),
+    ],
+)
+def test_an_answer_ends_where_its_tokens_do(
+    charging: str, sent: dict[str, JsonValue], expected: dict[str, int]
+) -> None:
+    limit = {"use": "infra-token-limit", "amount": "100/min", "charging": charging, "on_exhaust": "truncate"}
+    request = incoming({"model": "m", "messages": [{"role": "user", "content": "abcdefgh"}], **sent})
+    assert run(pipeline(limit), request) is None
+    # The prompt has 10 of the 100 tokens.
+    assert request.prompt.tokens == 10
+    assert {edit.field: edit.value for edit in request.body_edits.values()} == expected
+    if expected:
+        assert request.body.max_output_tokens == next(iter(expected.values()))
+
+
+def test_an_api_without_a_limit_on_its_output_is_left_alone() -> None:
+    limit = {"use": "infra-token-limit", "amount": "100/min", "on_exhaust": "truncate"}
+    request = incoming({"input": "abcd"}, path="/v1/embeddings")
+    assert run(pipeline(limit), request) is None
+    assert request.body_edits == {}
+
+
 def test_amounts_come_from_claims_and_a_claim_of_nothing_lets_nothing_through() -> None:
     limits = [
         {"use": "request-limit", "per": ["tenant"], "rate": "1/h", "claim": "rph", "tell": False},

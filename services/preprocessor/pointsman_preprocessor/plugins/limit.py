@@ -89,6 +89,10 @@ class Limit(RequestProcessor[LimitParamsT_co]):
         del incoming, windows
         return 1.0, 0.0
 
+    def admitted(self, incoming: Incoming, ask: InnerAsk, verdict: InnerVerdict) -> None:
+        """The limit has counted the request: change it where the limit does so."""
+        del incoming, ask, verdict
+
     def until_ms(self, incoming: Incoming) -> int:
         """When the request can't be open any more."""
         return incoming.envelope.deadline_ms + GRACE_MS
@@ -150,6 +154,7 @@ class Limit(RequestProcessor[LimitParamsT_co]):
             tell(incoming, ask.windows, verdict)
         if verdict.outcome == "admitted":
             incoming.charges.append(ask)
+            self.admitted(incoming, ask, verdict)
             return
         raise self._refusal(ask.windows[verdict.window], verdict.retry_s)
 

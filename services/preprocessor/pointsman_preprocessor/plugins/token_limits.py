@@ -7,7 +7,7 @@ from typing import Annotated, Final, Literal, Self
 from pydantic import AfterValidator, Field, JsonValue, model_validator
 
 from pointsman_contracts.identity import LONGEST_NAME
-from pointsman_contracts.limit_asks import known_window
+from pointsman_contracts.limit_asks import InnerAsk, InnerVerdict, known_window
 from pointsman_contracts.limits import LimitWindow
 from pointsman_contracts.response import Usage
 from pointsman_core.rate import Rate, Rates
@@ -41,6 +41,15 @@ class TokenLimitParams(LimitParams):
     expected_output: int | None = Field(default=None, ge=0)
     """Tokens of output to reserve for each answer (`n`, or `best_of`, to a prompt), at most the request's own limit;
     default: a bound that 95 % of the model's recent answers to this tenant stay below, with 95 % confidence."""
+    on_exhaust: Literal["finish", "truncate"] = "finish"
+    """`finish`: an answer that began may use more than was left. `truncate`: the request's own limit on its output is
+    lowered to the tokens that are left, so that the answer ends with `length`. Only without `cost`."""
+
+    @model_validator(mode="after")
+    def _counts_plain_tokens(self) -> Self:
+        if self.on_exhaust == "truncate" and self.cost is not None:
+            raise ValueError("on_exhaust: truncate counts tokens as they are; leave `cost` out")
+        return self
 
 
 class TokenLimit(Limit[TokenLimitParams]):
@@ -69,6 +78,20 @@ class TokenLimit(Limit[TokenLimitParams]):
         at_most = tokens if most == expected else self._tokens(incoming, prompt, most * count)
         reserved = min(float(ceil(tokens)), self._most if windows is self.windows else _most(windows))
         return reserved, max(0.0, at_most - reserved)
+
+    def admitted(self, incoming: Incoming, ask: InnerAsk, verdict: InnerVerdict) -> None:
+        body = incoming.body
+        if self.params.on_exhaust == "finish" or not body.api.output_limits or not verdict.standings:
+            return
+        left = min([standing.remaining for standing in verdict.standings]) + ask.cost - incoming.prompt.tokens
+        each = max(1, int(left // body.view.answers))
+        own = body.max_output_tokens
+        if own is not None and own <= each:
+            return
+        names = body.api.output_limits
+        incoming.set_field(next((name for name in names if incoming.field(name) is not None), names[0]), each)
+        body.max_output_tokens = each
+        incoming.say(f"each answer may have {each} tokens, which are left")
 
     def _tokens(self, incoming: Incoming, prompt: int, output: int) -> float:
         if self.price.weighs:
