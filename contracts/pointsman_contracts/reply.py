@@ -64,6 +64,10 @@ class Decision(Message):
     """As `RequestFacts.prompt_tokens`; the edge uses it when neither engine nor provider reports usage."""
     answers: int = Field(default=1, ge=1)
     """As `RequestFacts.answers`."""
+    first_byte_within_ms: float | None = None
+    """From this time on without a first byte the first endpoint is suspect: the time that the scheduler predicts, and a
+    margin by what the pool's requests have shown. Of an answer that isn't streamed, until its end. None when it is
+    unknown, or no other endpoint is named."""
 
 
 class DecisionFields(TypedDict):
@@ -89,6 +93,7 @@ class DecisionFields(TypedDict):
     identity: Identity | None
     prompt_tokens: int
     answers: int
+    first_byte_within_ms: float | None
 
 
 class Rejection(Message):

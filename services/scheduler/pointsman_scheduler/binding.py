@@ -87,10 +87,16 @@ class Chooser:
         if bound is not None:
             metrics.bound(bound.because, bound.waited_ms / 1000)
             queued_s += bound.waited_ms / 1000
-        return self._decision(journey, target, revision.number, outcome, queued_s)
+        return self._decision(journey, target, revision.number, pool, outcome, queued_s)
 
     def _decision(
-        self, journey: Journey, target: Target, revision: int, outcome: Scheduled, queued_s: float
+        self,
+        journey: Journey,
+        target: Target,
+        revision: int,
+        pool: PoolScheduler,
+        outcome: Scheduled,
+        queued_s: float,
     ) -> Decision:
         request, degraded = journey.request, outcome.reasons
         fields: DecisionFields = {
@@ -114,6 +120,7 @@ class Chooser:
             "identity": Identity.of(request.attributes) if request.attributes else None,
             "prompt_tokens": request.prompt_tokens,
             "answers": request.answers,
+            "first_byte_within_ms": _within_ms(pool, outcome) if len(outcome.endpoints) > 1 else None,
         }
         decision = new_part(Decision)
         set_fields(decision, fields)
@@ -245,6 +252,11 @@ def _request(journey: Journey, target: Target, queued_s: float) -> ScheduleReque
         attempt=journey.attempt,
         queued_s=queued_s,
     )
+
+
+def _within_ms(pool: PoolScheduler, outcome: Scheduled) -> float | None:
+    hold = outcome.holds[0] if outcome.holds else None
+    return None if hold is None or hold.leg else pool.outliers.patience.within_ms(hold)
 
 
 def _seed(request_id: str) -> int:

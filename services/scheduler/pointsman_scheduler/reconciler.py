@@ -14,6 +14,7 @@ from pointsman_plugins.scheduling.worker import Hold
 from pointsman_runtime.bus.bus import Bus
 from pointsman_runtime.bus.errors import BusError, NoListener
 from pointsman_runtime.journey.heartbeat import Heartbeat
+from pointsman_runtime.telling.lag import LAG
 from pointsman_runtime.telling.logs import Log
 from pointsman_scheduler.announcer import DecisionPublisher
 from pointsman_scheduler.domain.pool import PoolScheduler
@@ -65,7 +66,7 @@ class Reconciler:
             now = time.monotonic()
             for pool in self._pools:
                 for _ in range(SWEEPS):
-                    more = pool.sweep(now)
+                    more = pool.sweep(now, LAG.slack_s(now))
                     if pool.overdue and self._bus.connected:
                         self._mover.move(pool.pool, pool.overdue, self._looks_after)
                         self._gate.changed(pool)

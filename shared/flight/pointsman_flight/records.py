@@ -79,6 +79,8 @@ class Swept(Record, frozen=True, tag=7):
     at: float
     more: bool
     """Whether some of it was left for the next call."""
+    slack_s: float = 0.0
+    """How much longer than usual everything took on this machine."""
 
 
 class LoggedRequest(Record, frozen=True):

@@ -133,19 +133,19 @@ class OutlierDetection:
             worker.standing.eject(f"it doesn't answer: {waited}", now, hung=True, trials=1)
             self._fleet.judge(worker)
 
-    def overdue(self, holds: Iterable[Hold], now: float) -> list[Overdue]:
+    def overdue(self, holds: Iterable[Hold], now: float, slack_s: float) -> list[Overdue]:
         """Look for requests that wait far longer than predicted, judge their workers, and return the requests that
-        should leave."""
+        should leave. `slack_s`: how much longer than usual all may take now, because this machine is busy."""
         if now - self._looked_at < LOOK_S:
             return []
         self._looked_at = now
-        usual, suspect = self.patience.limits()
+        usual, suspect = self.patience.look()
         self._unanswered = {}
         found: dict[Worker, list[Hold]] = {}
         for hold in holds:
             if hold.confirmed or hold.leg:
                 continue
-            waited = now - hold.at
+            waited = now - hold.at - slack_s
             worker = hold.worker
             if worker.standing.hung:
                 late = waited > LEAST_SUSPECT_S and waited * 1000.0 > hold.predicted_ms * suspect[hold.streamed]
@@ -165,14 +165,14 @@ class OutlierDetection:
         if not worker.standing.ejected:
             oldest = min(late, key=attrgetter("at"))
             self._unanswered[worker] = _waited(oldest, now)
-        well = [each for each in self._fleet.present if each is not worker and not each.standing.ejected]
+        unwell = [each for each in self._fleet.present if each.standing.ejected or each.standing.failing]
+        well = len(self._fleet.present) - len(unwell) - (worker not in unwell)
         leaving = [hold for hold in late if hold.stalled and not hold.moved and hold.asked_to_move < ASKED_TO_MOVE]
         if not well or not leaving:
             return None
         for hold in leaving:
             hold.asked_to_move += 1
-        avoid = tuple([each.name for each in self._fleet.present if each.standing.ejected])
-        return Overdue(worker, leaving, avoid)
+        return Overdue(worker, leaving, tuple(sorted([each.name for each in unwell if each is not worker])))
 
     def _stands(self, worker: Worker, now: float) -> bool:
         """Whether the worker's own counters show that it computes nothing."""

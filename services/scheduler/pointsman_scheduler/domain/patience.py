@@ -6,7 +6,7 @@ times exceed predictions, so the limit follows the pool where the model is new o
 """
 
 import math
-from typing import Final
+from typing import Final, NamedTuple
 
 from pointsman_delay import PassSizeSearch
 from pointsman_delay.pass_model import PassModel
@@ -28,6 +28,16 @@ LEAST_S: Final = 2.0
 """No request is overdue earlier: an engine may pause for a collection of garbage or to capture a graph."""
 LEAST_SUSPECT_S: Final = 1.0
 """The same at a worker that is suspect already."""
+_KNOWN_AFTER: Final = 20.0
+"""Observations before a limit is told to edges."""
+
+
+class Limits(NamedTuple):
+    """Factors by which times may exceed predictions, of whole answers and of streams."""
+
+    usual: tuple[float, float]
+    suspect: tuple[float, float]
+    """At a worker that is suspect already."""
 
 
 class Excess:
@@ -66,6 +76,8 @@ class Patience:
         """Of times to the first byte."""
         self._wholes: Final = Excess()
         """Of answers that come as a whole."""
+        self.limits = self._current()
+        """As of the last `look`."""
 
     def predict(self, hold: Hold) -> None:
         """Note how long the request will take to its first byte, or to its end where no first byte is reported. Its
@@ -91,10 +103,22 @@ class Patience:
             excess = self._streams if hold.streamed else self._wholes
             excess.learn((now - hold.at) * 1000.0, hold.predicted_ms)
 
-    def limits(self) -> tuple[tuple[float, float], tuple[float, float]]:
-        """Factors by which whole answers and streams may exceed predictions: usually, and at a suspect worker."""
+    def look(self) -> Limits:
+        """Bring `limits` up to date."""
+        self.limits = self._current()
+        return self.limits
+
+    def within_ms(self, hold: Hold) -> float | None:
+        """How long the request may take to its first byte, or to its end where no first byte is reported; None while
+        too little was observed. By the last `look`."""
+        excess = self._streams if hold.streamed else self._wholes
+        if excess.count < _KNOWN_AFTER:
+            return None
+        return round(max(LEAST_S * 1000.0, hold.predicted_ms * self.limits.usual[hold.streamed]), 1)
+
+    def _current(self) -> Limits:
         wholes, streams = self._wholes, self._streams
-        return (
+        return Limits(
             (wholes.factor(DEVIATIONS), streams.factor(DEVIATIONS)),
             (wholes.factor(DEVIATIONS_SUSPECT), streams.factor(DEVIATIONS_SUSPECT)),
         )

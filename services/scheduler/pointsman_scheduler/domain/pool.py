@@ -116,14 +116,15 @@ class PoolScheduler:
                     index.retold(life, _blocks(b""), now)
         found.kv_told = boot_id if complete else ""
 
-    def sweep(self, now: float) -> bool:
+    def sweep(self, now: float, slack_s: float = 0.0) -> bool:
         """Look for requests that wait too long, and forget expired state, for some milliseconds at most. Call it about
-        once a second, and again while it returns True: more is left."""
+        once a second, and again while it returns True: more is left. `slack_s`: how much longer than usual everything
+        may take now."""
         for name in [name for name, (_, told) in self._unreached.items() if now - told > TIMES.worker_silent_s]:
             del self._unreached[name]
         for worker in self.fleet.sweep(now):
             self.books.bury(worker, now)
-        self.overdue = self.outliers.overdue(self.books, now)
+        self.overdue = self.outliers.overdue(self.books, now, slack_s)
         return self.index.sweep(now)
 
     def _blocks_of(self, worker: Worker) -> int | None:

@@ -195,7 +195,7 @@ class FlightReplay:
 
     def _sweep(self, logged: LoggedRecord) -> str:
         record = cast("records.Swept", logged.record)
-        return _differs("more to forget", record.more, self.pool.sweep(record.at))
+        return _differs("more to forget", record.more, self.pool.sweep(record.at, record.slack_s))
 
     def _bind(self, logged: LoggedRecord) -> str:
         record = cast("records.LookedAtWaiting", logged.record)

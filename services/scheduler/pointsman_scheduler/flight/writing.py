@@ -101,8 +101,8 @@ class RecordMaker:
         changes = tuple([(change.op, self._hashes(change.blocks)) for change in told.changes])
         return records.KvTold(now, worker, boot_id, everything, changes, complete)
 
-    def swept(self, more: bool, now: float) -> Record:
-        return records.Swept(now, more)
+    def swept(self, more: bool, now: float, slack_s: float = 0.0) -> Record:
+        return records.Swept(now, more, slack_s)
 
     def decided(
         self,

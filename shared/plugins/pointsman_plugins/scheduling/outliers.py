@@ -133,6 +133,11 @@ class Standing:
                 self.reason = what
 
     @property
+    def failing(self) -> bool:
+        """Whether its last request failed."""
+        return self.failures > 0 or self.cuts > 0
+
+    @property
     def doubtful(self) -> bool:
         """Whether the last failure may make it an outlier: only then peers have to be looked at."""
         if self.ejected:
