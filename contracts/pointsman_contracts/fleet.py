@@ -33,7 +33,7 @@ class FleetView(Message):
     """Learnt duration of the worker's passes divided by the pool's: 2.0 is half as fast. Empty without a policy that
     learns it."""
     ignored: dict[str, str] = Field(default_factory=dict[str, str])
-    """Worker → why decisions leave it out, e.g. `silent for 2.1 s`, `demoted after 3 failure(s), ...`."""
+    """Worker → why decisions leave it out, e.g. `silent for 2.1 s`, `ejected: 3 of its last 3 requests failed, ...`."""
     block_tokens: int = 0
     """Tokens in a prefix block."""
     queued: int = 0
