@@ -1,19 +1,22 @@
 """A process that has run out of descriptors says so, and blames no engine."""
 
+import asyncio
 import errno
 import json
 import os
 import resource
 import socket
+import time
 from collections.abc import Generator
 from contextlib import contextmanager
+from typing import Any
 
 import pytest
 
 from pointsman_contracts.response import AttemptFailed, RequestRejected, ResponseCompleted
 from pointsman_edge.sending.own_limits import exhausted
 from pointsman_testing.fake_stages import StartEdge
-from pointsman_testing.raw_http import post, raw_connection
+from pointsman_testing.raw_http import post, raw_connection, raw_request
 from pointsman_testing.scripted_engine import ANSWER, ScriptedEngine
 
 CHAT = "/v1/chat/completions"
@@ -71,3 +74,24 @@ def test_a_process_without_resources_is_told_from_an_engine_that_refuses(error: 
     assert exhausted(error) is not None
     assert exhausted(ConnectionRefusedError(errno.ECONNREFUSED, "Connection refused")) is None
     assert exhausted(socket.gaierror(socket.EAI_NONAME, "Name or service not known")) is None
+
+
+async def test_a_process_that_stands_still_while_it_connects_blames_no_engine(
+    start_edge: StartEdge, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    loop = asyncio.get_running_loop()
+    connect, stops = loop.create_connection, [0.3]
+
+    async def connecting(*arguments: Any, **options: Any) -> Any:
+        if stops and engine.port in arguments:
+            time.sleep(stops.pop())  # as a process that gets no CPU time  # noqa: ASYNC251
+            await asyncio.sleep(0)  # uvloop runs timers before it notices connections
+            await asyncio.sleep(0)
+        return await connect(*arguments, **options)
+
+    async with ScriptedEngine() as engine:
+        edge = await start_edge(engine.url, config={"edge": {"connect_timeout": "200ms"}})
+        monkeypatch.setattr(loop, "create_connection", connecting)
+        answer = await raw_request(edge.url, post(CHAT, BODY))
+    assert (answer.status, stops) == (200, [])
+    assert edge.events.of(AttemptFailed) == []

@@ -20,6 +20,8 @@ from pointsman_runtime.configuring.engine_tls import engine_context
 STALE_WITHIN_S: Final = 2.0
 """A reused connection that ends this soon without a byte had been closed by the engine for being idle. A busy machine
 notices the end late."""
+STOOD_STILL_S: Final = 0.02
+"""A timer that is later than this shows that the process got no CPU time, or had too much to do."""
 
 
 _IDNA: Final = codecs.lookup("idna")
@@ -165,11 +167,13 @@ class EngineClient:
                 connection.close()
         self._idle.clear()
 
-    async def _connect(self, call: Call, limit_s: float) -> EngineConnection:
+    async def _connect(self, call: Call, limit_s: float, *, again: bool = False) -> EngineConnection:
+        """A limit that is noticed late shows that this process stood still, and nothing of the engine."""
         loop = asyncio.get_running_loop()
         origin, tls = origin_of(call.url), call.tls
+        due = loop.time() + limit_s
         try:
-            async with asyncio.timeout(limit_s):
+            async with asyncio.timeout_at(due):
                 _, connection = await loop.create_connection(
                     lambda: EngineConnection(self._writes),
                     origin.host,
@@ -178,6 +182,8 @@ class EngineClient:
                     server_hostname=tls.server_name if origin.tls and tls is not None else None,
                 )
         except TimeoutError:
+            if loop.time() - due > STOOD_STILL_S and not again:
+                return await self._connect(call, limit_s, again=True)
             raise EndpointFailed("refused", f"no connection within {limit_s:g} s") from None
         except OSError as error:
             own = exhausted(error)

@@ -155,12 +155,14 @@ def _doctor(evidence: Evidence) -> Iterator[str]:
     row = evidence.cell.row
     if not row.told or evidence.doctor is None or (row.clients and evidence.cell.all_bad):
         return
+    # Envoy doesn't tell the adapter which status an attempt had that it tried again elsewhere.
+    told = rf"{row.told}|failed" if evidence.cell.place.door == "envoy" else row.told
     for name in evidence.cell.bad_workers:
         named = [finding for finding in findings(evidence.doctor) if re.search(rf"\b{name}\b", finding)]
         if not named:
             yield f"L6: doctor doesn't name {name}"
-        elif not any(re.search(row.told, finding, re.IGNORECASE) for finding in named):
-            yield f"L6: doctor names {name} without the reason ({row.told}): {named[0][:200]}"
+        elif not any(re.search(told, finding, re.IGNORECASE) for finding in named):
+            yield f"L6: doctor names {name} without the reason ({told}): {named[0][:200]}"
 
 
 def findings(output: str) -> list[str]:
