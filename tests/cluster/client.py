@@ -68,7 +68,8 @@ class Client:
         """Make the namespace and the pod."""
         metadata = {"name": "client", "namespace": self.namespace}
         container = {"name": "client", "image": self._image, "command": ["sleep", "infinity"]}
-        container |= {"resources": {"requests": {"cpu": "5m", "memory": "16Mi"}}}
+        # Its share of the CPU: one that starves sends late, and finds its connections closed.
+        container |= {"resources": {"requests": {"cpu": "300m", "memory": "64Mi"}}}
         namespace = {"name": self.namespace, "labels": {"pointsman-clients": "true"}}
         objects = [
             {"apiVersion": "v1", "kind": "Namespace", "metadata": namespace},

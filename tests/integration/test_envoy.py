@@ -166,9 +166,7 @@ async def test_a_body_of_a_mebibyte_is_served_and_one_of_21_is_refused(gateway: 
     assert (status, "body_too_large" in text) == (413, True)
 
 
-@pytest.mark.parametrize(
-    ("version", "more"), [("1.0", ""), ("1.1", "expect: x\r\n")]
-)
+@pytest.mark.parametrize(("version", "more"), [("1.0", ""), ("1.1", "expect: x\r\n")])
 async def test_old_clients_and_those_that_expect_something_are_served(
     gateway: Gateway, version: str, more: str
 ) -> None:

@@ -25,7 +25,6 @@ from pointsman_frontend.domain.heads import head_without_offer, target_of
 GATHERED: Final = 65536
 """More bytes than this are written at once, so that a slow reader is noticed."""
 _NAME: Final = itemgetter(0)
-"""Of a header."""
 
 App = Callable[[Turn], Coroutine[object, object, None]]
 """Serves one request; it isn't ASGI, whose messages would cost a request 20 calls."""
@@ -87,7 +86,6 @@ class _Connection(asyncio.Protocol):
         self._turn: Turn | None = None
         """The last request whose head was complete."""
         self._waiting: deque[Turn] = deque()
-        """Requests that aren't served yet."""
         self._task: asyncio.Task[None] | None = None
         self._woken: asyncio.Future[None] | None = None
         """Ends the wait of the task for a request, or for the end of the connection."""
@@ -103,8 +101,7 @@ class _Connection(asyncio.Protocol):
         self.hung_up: Callable[[], None] | None = None
         self._fault = "This is not a valid HTTP/1.1 request."
 
-    # As asyncio's subclasses narrow it.
-    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override] - asyncio's do, too
         self._transport = transport
         self._state.connections.add(self)  # pyright: ignore[reportArgumentType] - any object with `shutdown`
         client = get_remote_addr(transport)
@@ -167,11 +164,14 @@ class _Connection(asyncio.Protocol):
                 self._refuse(431, f"The headers have more than {self.limits.head_bytes} bytes.", "headers_too_large")
 
     def shutdown(self) -> None:
-        """Take no further request."""
-        if self._turn is None or self._turn.complete:
+        """Take no further request, but for the first of a new connection, which may be on its way."""
+        if self._turn is None and self._idle_s:
+            self._loop.call_later(LINGER_S, self.shutdown)
+        elif self._turn is None or self._turn.complete:
             self.close()
         else:
             self._turn.keep_alive = False
+        self._idle_s = 0
 
     def on_message_begin(self) -> None:
         self._phase = _Phase.HEAD
@@ -204,7 +204,7 @@ class _Connection(asyncio.Protocol):
             target_of(self._url),
             headers,
             version,
-            keep_alive=version != "1.0" and parser.should_keep_alive(),
+            keep_alive=version != "1.0" and parser.should_keep_alive() and self._idle_s > 0,
         )
         if b"expect" in map(_NAME, headers):
             turn.expects_continue = any(n == b"expect" and v.lower() == b"100-continue" for n, v in headers)
