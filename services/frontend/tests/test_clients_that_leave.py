@@ -217,10 +217,11 @@ async def test_the_first_request_of_a_new_connection_is_served_though_the_edge_e
     """Its client can't know that the pod has left its Service in the meantime."""
     async with ScriptedEngine() as engine:
         edge = await start_edge(engine.url, grace_s=20)
-        async with raw_connection(edge.url) as client:
-            await raw_request(edge.url, b"GET /live HTTP/1.1\r\nhost: x\r\n\r\n")  # came later, so both are accepted
+        async with raw_connection(edge.url) as client, raw_connection(edge.url) as used:
+            await used.send(b"GET /live HTTP/1.1\r\nhost: x\r\n\r\n")
+            await used.read_until(b"true")  # it came later, so both are accepted
             stopping = asyncio.ensure_future(edge.stop())
-            await eventually(_refuses(edge.url))
+            await used.closed()
             await client.send(post(CHAT, BODY))
             assert (await client.closed()).startswith(b"HTTP/1.1 200")
             await stopping
