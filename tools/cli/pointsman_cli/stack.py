@@ -91,8 +91,9 @@ class LocalStack:
         self.config = Config()
         self.step = ""
         """The step in progress, in words."""
-        self.console = ""
-        """Address that opens the console, once; empty without one."""
+        self._console: Keeper | None = None
+        self._token: Final = secrets.token_urlsafe(32)
+        """Opens the console, once."""
         self._keeping: asyncio.Task[None] | None = None
         """The task that restarts JetStream in the stack's own server."""
         self._folder = folder
@@ -118,6 +119,15 @@ class LocalStack:
     def first(self, service: str) -> Keeper:
         """The first process that runs a service."""
         return next(keeper for keeper in self.keepers if service in keeper.plan.services)
+
+    async def console(self) -> str:
+        """Address that opens the console, once; returned as soon as the console answers there. Empty without one, and
+        when it can't be started."""
+        keeper = self._console
+        if keeper is None:
+            return ""
+        await keeper.until(lambda it: it.life.state in (State.READY, State.GIVEN_UP))
+        return f"{keeper.door}/login#token={self._token}" if keeper.life.state is State.READY else ""
 
     async def up(self) -> None:
         """Start all processes and return once they are ready. Raises CommandError with the process that isn't, and the
@@ -227,13 +237,11 @@ class LocalStack:
         return plan.with_metrics(plans, first + before, is_free) if first else list(plans)
 
     def _start_console(self) -> None:
-        """Not waited for: requests are served without it, and it is ready before its address is read."""
+        """Not waited for: requests are served without it."""
         wanted = self.options.console_port
         if wanted is None and self.options.port and is_free(CONSOLE_PORT):
             wanted = CONSOLE_PORT
-        token = secrets.token_urlsafe(32)
-        [keeper] = self._begin([plan.console(self._environment(), wanted or free_port(), token)])
-        self.console = f"{keeper.door}/login#token={token}"
+        [self._console] = self._begin([plan.console(self._environment(), wanted or free_port(), self._token)])
 
     def _given(self) -> Document | None:
         """The configuration of a file; None: it follows from the engines."""

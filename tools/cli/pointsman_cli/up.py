@@ -25,6 +25,9 @@ async def up(options: StackOptions, console: Console) -> None:
         console.print()
         for line in where(stack):
             console.print(line, soft_wrap=True)
+        # After the rest: the address answers from the moment it is printed.
+        if address := await stack.console():
+            console.print(Text.assemble(("  Console  ", "bold"), address, ("  (opens once)", "dim")), soft_wrap=True)
         await asyncio.get_running_loop().create_future()
 
     await session.run(options, console, work)
@@ -35,8 +38,6 @@ def where(stack: LocalStack) -> list[Table | Text]:
     table = Table.grid(padding=(0, 2))
     table.add_column(style="bold")
     table.add_row("  Gateway", f"{stack.door}/v1")
-    if stack.console:
-        table.add_row("  Console", Text.assemble(stack.console, ("  (opens once)", "dim")))
     table.add_row("  Models", ", ".join((*stack.served.models, *stack.served.loras)))
     table.add_row("  NATS", stack.shown_nats)
     table.add_row("  Metrics", _metrics(stack))

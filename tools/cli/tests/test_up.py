@@ -127,6 +127,9 @@ async def test_running_engines_and_a_running_server_are_used_and_left_alone(
     state = await _state(up, tmp_path / "run")
     assert [process["name"] for process in state["processes"] if process["kind"] in ("engine", "nats")] == []
     assert await _complete(http, state["door"], "qwen") == 200
+    shown = await eventually(lambda: re.search(r"Console +(http://[^#\s]+)#token=", up.log_text()), timeout=READY_S)
+    async with http.get(shown[1]) as answer:
+        assert answer.status == 200, "an address that is printed answers"
 
     assert await up.terminate() == 0
     assert not [name for name, pid in _pids(state).items() if _alive(pid)]
