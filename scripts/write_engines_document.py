@@ -114,7 +114,8 @@ def written() -> str:
         cells = [_suite_cell(result, name) for result in results]
         cells += ["documented" if name in each["documented"] else "no" for each in others]
         lines.append(f"| {title} | {' | '.join(cells)} |")
-    parts = [HEAD + "\n".join(lines), PREDICTIONS, PREFILL_AND_DECODE, "## Runs\n"]
+    pages = (SUITE / "pages.md").read_text(encoding="utf-8")
+    parts = [HEAD + "\n".join(lines), pages, PREDICTIONS, PREFILL_AND_DECODE, "## Runs\n"]
     for result in results:
         parts.append(f"### {result['engine']} {result['version']}, {result['date']}\n")
         if result.get("how"):

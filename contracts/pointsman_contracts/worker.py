@@ -34,7 +34,8 @@ class WorkerRegistration(Message):
     url: str
     """Base URL of the engine's HTTP API."""
     engine: str = "vllm"
-    """`vllm`, `sglang`, `trtllm`, `triton`, or `opaque`: it reports no load, and schedulers use their own counts."""
+    """`vllm`, `sglang`, `trtllm`, `llamacpp`, `triton`, or `opaque`: it reports no load, and schedulers use their own
+    counts."""
     engine_version: str = ""
     models: tuple[str, ...] = ()
     """Base models that the engine serves."""

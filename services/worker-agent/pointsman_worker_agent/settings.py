@@ -49,7 +49,7 @@ class WorkerAgentSettings(ServiceSettings):
     idle_interval_s: float = Field(default=0.2, ge=0.01, le=1)
     """Longest time between two readings."""
     answer_timeout_s: float = Field(default=ANSWER_TIMEOUT_S, gt=0, le=10)
-    """An engine that doesn't answer for this long is unreachable."""
+    """No answer of the engine is late before this time; a page that usually takes longer has more."""
 
     kv_events: str | None = None
     """ZeroMQ endpoint of the engine's KV events (vLLM's `--kv-events-config`), e.g. `tcp://127.0.0.1:5557`; None when

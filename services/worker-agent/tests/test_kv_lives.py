@@ -106,6 +106,7 @@ async def test_a_publisher_that_was_lost_and_comes_back_in_the_same_life_keeps_i
     assert agent.begun == []
 
 
+@pytest.mark.requirement("SIGNAL-5")
 async def test_blocks_that_do_not_fit_are_told_at_the_start_and_once(
     buses: Buses, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -74,6 +74,7 @@ async def test_an_engines_stored_blocks_are_published_and_can_be_asked_for(
     context.destroy(linger=0)
 
 
+@pytest.mark.requirement("SIGNAL-4")
 @pytest.mark.parametrize("first_number", [0, 50], ids=["counts-anew", "first-heard-above-the-last"])
 async def test_of_an_engine_that_restarted_nothing_is_believed_but_its_new_events(
     own_nats_server: NatsServer, engine: EngineProcess, first_number: int

@@ -197,6 +197,7 @@ async def test_after_a_restart_of_nats_the_worker_is_registered_and_heard_again(
         await eventually(registered)
 
 
+@pytest.mark.requirement("SIGNAL-5")
 async def test_of_two_agents_with_one_name_the_first_serves_and_the_second_says_why_it_does_not(
     own_nats_server: NatsServer, processes: Processes, tmp_path: Path
 ) -> None:

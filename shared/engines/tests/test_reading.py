@@ -154,6 +154,7 @@ def test_an_impossible_number_of_requests_leaves_the_load_unknown_but_the_proces
     assert identity(dialect, exposition) == Identity(1.75e9, 15200.0)
 
 
+@pytest.mark.requirement("SIGNAL-3")
 @given(value=st.floats(), name=st.sampled_from([b"running", b"waiting", b"kv"]))
 def test_no_figure_of_an_engine_leaves_its_bounds(value: float, name: bytes) -> None:
     figures = {b"running": 1.0, b"waiting": 1.0, b"kv": 0.5} | {name: value}

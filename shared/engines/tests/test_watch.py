@@ -169,6 +169,7 @@ async def test_an_engine_that_hangs_is_not_ready_and_its_waking_is_the_same_life
         assert all(status.reachable for status in seen.told[seen.told.index(first) :]), "the port was never closed"
 
 
+@pytest.mark.requirement("SIGNAL-1")
 async def test_a_late_page_is_waited_for_and_read_and_the_engine_serves_meanwhile() -> None:
     released = asyncio.Event()
     async with FakeEngine(running=3) as engine, watching(engine.url) as seen:
@@ -240,6 +241,7 @@ async def test_a_restart_between_two_readings_is_recognised_by_the_start_time() 
         assert lives[0].facts is None, "facts of one life are never told of another"
 
 
+@pytest.mark.requirement("SIGNAL-2")
 @pytest.mark.parametrize(("status", "unready"), [(503, True), (500, True), (400, True), (401, False), (429, False)])
 async def test_a_health_page_says_whether_an_engine_is_ready(status: int, unready: bool) -> None:
     async def say(request: Received) -> None:
@@ -284,6 +286,7 @@ async def nonsense(request: Received) -> None:
     request.writer.close()
 
 
+@pytest.mark.requirement("SIGNAL-1")
 @pytest.mark.parametrize(
     ("answer", "reason"),
     [
@@ -380,6 +383,7 @@ async def test_a_renamed_gauge_after_a_restart_leaves_a_new_life_that_serves() -
         assert (back.facts.engine, back.facts.served.models) == ("vllm", ("m",))
 
 
+@pytest.mark.requirement("SIGNAL-2")
 async def test_connections_that_are_closed_without_an_answer_make_an_engine_unreachable() -> None:
     async def close(request: Received) -> None:
         request.cut()
@@ -406,6 +410,7 @@ async def test_a_process_without_descriptors_blames_no_engine(monkeypatch: pytes
         assert (state_of(unknown), unknown.boot_id) == ("serving", first.boot_id)
 
 
+@pytest.mark.requirement("SIGNAL-5")
 async def test_a_url_that_leads_to_two_processes_is_told_once_and_keeps_its_life(
     caplog: pytest.LogCaptureFixture,
 ) -> None:

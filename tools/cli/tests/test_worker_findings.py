@@ -27,6 +27,7 @@ def test_engines_whose_load_is_unknown_for_one_reason_are_one_line() -> None:
     assert "own counts" in renamed.advice
 
 
+@pytest.mark.requirement("SIGNAL-5")
 @pytest.mark.parametrize(
     ("kind", "words", "advice"),
     [
