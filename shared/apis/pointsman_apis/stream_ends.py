@@ -1,38 +1,46 @@
 """Whether a stream that has ended is complete: by its last event or, where an engine sends no mark at the end, by the
 reason for which the answer ended."""
 
+import re
+from typing import Final
+
 from pointsman_apis.api import Api
 from pointsman_apis.messages import MESSAGES
 from pointsman_apis.streams import DONE, Document, EventSplitter, lenient_document, named_event
 from pointsman_apis.texts import objects
 
-_STOP = b"message_stop"
+_DONE: Final = re.compile(rb"(?:^|[\r\n])data: ?\[DONE\]")
+"""Can't be part of a text: an end of line inside a JSON string is written `\\n`."""
+_STOP: Final = b"message_stop"
+_DELTAS: Final = frozenset({"content_block_delta", "message_delta"})
+_LAST: Final = frozenset({"response.completed", "response.failed", "response.incomplete"})
 
 
-def missing_end(api: Api, end: bytes) -> bytes | None:
-    """The bytes that the stream lacks after its last bytes, `end`; none where it has its mark, or where its API has no
-    mark. None: the answer itself isn't complete."""
+def missing_end(api: Api, end: bytes, *, broken: bool = False) -> bytes | None:
+    """The bytes that the stream lacks after its last bytes, `end`; none where it has its mark. None: the answer itself
+    isn't complete. `broken`: the connection broke off; otherwise a stream whose end isn't known is complete."""
     if api.last_data:
-        if end.rstrip().endswith(api.last_data):
-            return b""
-        return _of_choices(end)
+        # The mark may lack its empty line, come twice, and have events behind it.
+        return b"" if _DONE.search(end) is not None else _of_choices(end, None if broken else b"")
     if api is MESSAGES and _STOP not in end:
         documents = _documents(end)
-        if not any(document.get("type") in ("content_block_delta", "message_delta") for document in documents):
-            return b""
-        return named_event({"type": "message_stop"}) if any(map(_stops, documents)) else None
+        if any(map(_stops, documents)):
+            return named_event({"type": "message_stop"})
+        return None if broken or any(document.get("type") in _DELTAS for document in documents) else b""
+    if broken and api is not MESSAGES:
+        return b"" if any(document.get("type") in _LAST for document in _documents(end)) else None
     return b""
 
 
-def _of_choices(end: bytes) -> bytes | None:
-    """Of a stream of choices; one that has none is an engine's own, whose end isn't known."""
+def _of_choices(end: bytes, unknown: bytes | None) -> bytes | None:
+    """Of a stream of choices; `unknown` for one that has none: it is an engine's own."""
     documents = _documents(end)
     going_on: set[object] = set()
     ended: set[object] = set()
     for choice in (choice for document in documents for choice in objects(document, "choices")):
         (going_on if choice.get("finish_reason") is None else ended).add(choice.get("index", 0))
     if not going_on and not ended:
-        return b""
+        return unknown
     return DONE if ended and going_on <= ended else None
 
 

@@ -11,8 +11,8 @@ from typing import Final, cast
 import orjson
 
 from pointsman_contracts.journey import BodyEdit
-from pointsman_core.json_members import has_duplicate_member
-from pointsman_core.lenient_json import read
+from pointsman_core.json_members import duplicate_member, has_duplicate_member
+from pointsman_core.lenient_json import read, write
 
 Document = dict[str, object]
 
@@ -36,7 +36,7 @@ _WITHOUT_TEXT: Final = re.compile(
 class StreamEvent:
     """One event with the bytes that it came in."""
 
-    __slots__ = ("_beside", "_document", "_parsed", "_readable", "changed", "data", "raw")
+    __slots__ = ("_beside", "_document", "_parsed", "_readable", "changed", "data", "raw", "strict")
 
     def __init__(self, raw: bytes) -> None:
         self.raw = raw
@@ -47,6 +47,8 @@ class StreamEvent:
         """Its data; empty where it has none."""
         self._document: Document | None = None
         self._parsed = False
+        self.strict = True
+        """orjson writes the document as it came."""
         self.changed = False
         """The document isn't what came any more."""
         self._readable: bool | None = None
@@ -62,7 +64,8 @@ class StreamEvent:
         """The data as a JSON object; None when it isn't one, as `[DONE]`."""
         if not self._parsed:
             self._parsed = True
-            self._document = document_of(self.data) if self.data else None
+            if self.data:
+                self._document, self.strict = _read(self.data)
         return self._document
 
     @property
@@ -78,7 +81,7 @@ class StreamEvent:
                 return False
         if self.document is None:
             return self.data.strip() in (b"", _DONE_DATA)
-        return _is_unambiguous(self.data.strip(), self.document)
+        return _is_unambiguous(self.data.strip(), self.document, strict=self.strict)
 
     def set(self, fields: Sequence[BodyEdit]) -> None:
         """Set and remove fields of the top level, where there is a document."""
@@ -98,7 +101,7 @@ class StreamEvent:
         if not self.changed:
             return self.raw
         kept = [line for line in self.raw.splitlines() if line and not line.startswith(b"data:")]
-        return b"\n".join((*kept, b"data: " + orjson.dumps(self.document), b"", b""))
+        return b"\n".join((*kept, b"data: " + write(self.document, strict=self.strict), b"", b""))
 
     @property
     def comments(self) -> bytes:
@@ -205,26 +208,40 @@ def document_of(data: bytes) -> Document | None:
 
 def lenient_document(data: bytes) -> Document | None:
     """As `document_of`, of JSON as clients read it."""
-    if not data:
-        return None
+    return _read(data)[0] if data else None
+
+
+def _read(data: bytes) -> tuple[Document | None, bool]:
+    """A JSON object as clients read it, None when it is anything else, and whether orjson writes it as it came."""
     try:
-        document, _ = read(data)
+        document, strict = read(data)
     except ValueError:
-        return None
-    return cast("Document", document) if isinstance(document, dict) else None
+        return None, True
+    return (cast("Document", document) if isinstance(document, dict) else None), strict
 
 
-def unambiguous(data: bytes) -> Document | None:
-    """As `document_of`, of which every reader reads the same; None where a member occurs twice."""
-    document = document_of(data)
-    return document if document is not None and _is_unambiguous(data.strip(), document) else None
+def unambiguous(data: bytes) -> tuple[Document | None, bool]:
+    """As `lenient_document`, of which every reader reads the same, None where a member occurs twice; and whether orjson
+    writes it as it came."""
+    document, strict = _read(data)
+    if document is None or not _is_unambiguous(data.strip(), document, strict=strict):
+        return None, True
+    return document, strict
 
 
-def _is_unambiguous(data: bytes, document: Document) -> bool:
+def _is_unambiguous(data: bytes, document: Document, *, strict: bool) -> bool:
     try:
-        return not has_duplicate_member(data, document)
-    except orjson.JSONEncodeError:  # deeper than orjson writes, as a changed one would have to be
-        return False
+        if strict:
+            return not has_duplicate_member(data, document)
+        return duplicate_member(data.removeprefix(codecs.BOM_UTF8).decode("utf-8", "replace").encode()) is None
+    except orjson.JSONEncodeError:
+        return False  # deeper than orjson writes, as a changed one would have to be
+
+
+def without_mark(body: bytes) -> bytes:
+    """A document without the mark of a stream, which some services put behind documents, too."""
+    cut = body.rstrip()
+    return cut.removesuffix(b"data: [DONE]") if cut.endswith(b"data: [DONE]") else body
 
 
 def named_event(document: Mapping[str, object]) -> bytes:

@@ -13,7 +13,7 @@ from pointsman_providers.call_ids import NO_NAMES
 from pointsman_providers.chat_answer import AnswerCall, Chunks, Heading, Said, arguments_text
 from pointsman_providers.errors import BrokenAnswer, document, no_answer
 from pointsman_providers.exchange import ProviderQuestion, StreamReader
-from pointsman_providers.provider_events import ProviderEvents
+from pointsman_providers.provider_events import ProviderEvents, Translator
 from pointsman_providers.thoughts import Thought, ThoughtStream
 
 FINISH: Final = {
@@ -108,7 +108,7 @@ class Messages:
         # The last event may repeat the prompt's count as zero, and a count that can't be read is none.
         self.usage = Usage(
             prompt_tokens=prompt or before.prompt_tokens,
-            completion_tokens=before.completion_tokens if output is None else output,
+            completion_tokens=output or (0 if "output_tokens" in usage else before.completion_tokens),
             cached_tokens=before.cached_tokens if cached is None else cached,
             special=special_tokens(usage) or before.special,
         )
@@ -124,15 +124,15 @@ def _text(value: JsonValue) -> str:
     return value if isinstance(value, str) else ""
 
 
-class _MessageStream:
+class _MessageStream(Translator[StreamEvent]):
     def __init__(self, answer: Messages, chunks: Chunks) -> None:
+        super().__init__()
         self._answer = answer
         self._chunks = chunks
         self._events = ProviderEvents()
         self._thoughts = ThoughtStream()
         self._finish: str | None = None
         """OpenAI's reason, once the provider has given one."""
-        self.ended = False
 
     @property
     def begun(self) -> bool:
@@ -145,12 +145,12 @@ class _MessageStream:
         return self._finish is not None
 
     def feed(self, data: bytes) -> bytes:
-        return b"".join(map(self._translate, self._events.feed(data)))
+        return self.translate(self._events.feed(data))
 
     def end(self) -> bytes:
         rest = b""
         try:
-            rest = b"".join(map(self._translate, self._events.end()))
+            rest = self.translate(self._events.end())
         except BrokenAnswer:
             if self._finish is None:
                 raise

@@ -12,6 +12,7 @@ from pointsman_providers.call_ids import NO_NAMES
 from pointsman_providers.chat_answer import AnswerCall, Chunks, Heading, Said, arguments_text
 from pointsman_providers.errors import BrokenAnswer, document, no_answer
 from pointsman_providers.exchange import ProviderQuestion, StreamReader
+from pointsman_providers.provider_events import Translator
 from pointsman_providers.reported_error import read_error, status_of
 from pointsman_providers.thoughts import Thought, ThoughtStream
 
@@ -110,18 +111,18 @@ def _text(value: JsonValue) -> str:
     return value if isinstance(value, str) else ""
 
 
-class _ConverseStream:
+class _ConverseStream(Translator["EventStreamMessage"]):
     """AWS's event stream: binary messages with checksums, read by AWS's own library."""
 
     def __init__(self, answer: Converse, chunks: Chunks) -> None:
         from botocore.eventstream import EventStreamBuffer  # only those who use Bedrock pay for it
 
+        super().__init__()
         self._answer = answer
         self._chunks = chunks
         self._buffer = EventStreamBuffer()
         self._thoughts = ThoughtStream()
         self._stopped = False
-        self.ended = False
 
     @property
     def begun(self) -> bool:
@@ -138,11 +139,13 @@ class _ConverseStream:
 
         self._buffer.add_data(data)  # pyright: ignore[reportUnknownMemberType] - botocore has no types
         try:
-            return b"".join(map(self._translate, self._buffer))
+            return self.translate(self._buffer)
         except ParserError as error:
             raise BrokenAnswer(f"not an event stream: {type(error).__name__}") from None
 
     def end(self) -> bytes:
+        if self.broken is not None:
+            raise self.broken
         if not self._stopped:
             raise BrokenAnswer("the stream ended early")
         return b"" if self.ended else self._end()
@@ -151,11 +154,11 @@ class _ConverseStream:
         self.ended = True
         return self._chunks.done(self._answer.reported)
 
-    def _translate(self, message: "EventStreamMessage") -> bytes:
+    def _translate(self, each: "EventStreamMessage") -> bytes:
         if self.ended:
             return b""
-        headers = cast("Fields", message.headers)
-        payload = cast("bytes", message.payload)
+        headers = cast("Fields", each.headers)
+        payload = cast("bytes", each.payload)
         if headers.get(":message-type") != "event":
             raise _error(headers, payload)
         chunks = self._chunks

@@ -6,6 +6,7 @@ from types import MappingProxyType
 from typing import Final, NamedTuple, Protocol
 
 from pointsman_contracts.response import Usage
+from pointsman_providers.errors import BrokenAnswer
 
 _STREAMS: Final = ("text/event-stream", "application/vnd.amazon.eventstream")
 """Content types of answers that are streams."""
@@ -73,6 +74,11 @@ class StreamReader(Protocol):
     @property
     def finished(self) -> bool:
         """Whether every part of the answer is here; the mark at its end, or a report of usage, may follow."""
+        ...
+
+    @property
+    def broken(self) -> BrokenAnswer | None:
+        """Why the answer ended behind the events that were returned last."""
         ...
 
     def feed(self, data: bytes) -> bytes:

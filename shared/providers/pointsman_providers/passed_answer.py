@@ -8,14 +8,14 @@ from pydantic import JsonValue
 
 from pointsman_apis.beginning import says_something
 from pointsman_apis.messages import MESSAGES
-from pointsman_apis.streams import DONE, KEEP_ALIVE, StreamEvent, event, named_event
+from pointsman_apis.streams import DONE, KEEP_ALIVE, StreamEvent, event, named_event, without_mark
 from pointsman_apis.texts import Answer, objects
 from pointsman_contracts.response import Usage
 from pointsman_core.json_members import edit_fields
 from pointsman_core.lenient_json import write
 from pointsman_providers.errors import BrokenAnswer, Document, document, no_answer
 from pointsman_providers.exchange import ProviderQuestion, StreamReader
-from pointsman_providers.provider_events import ProviderEvents
+from pointsman_providers.provider_events import ProviderEvents, Translator
 
 _NESTED: Final = ("response", "message")
 """Members of an event that are a whole answer themselves: of OpenAI's responses, of Anthropic's messages."""
@@ -45,6 +45,7 @@ class Passed:
 
     def whole(self, body: bytes) -> bytes:
         """As `Answer.whole`."""
+        body = without_mark(body)
         answer = document(body)
         member = _MEMBERS.get(self.api, "")
         held = answer.fields.get(member)
@@ -73,24 +74,24 @@ class Passed:
             return write({**fields, **names}, strict=read.strict)
 
 
-class _PassedStream:
+class _PassedStream(Translator[StreamEvent]):
     def __init__(self, answer: Passed) -> None:
+        super().__init__()
         self._answer = answer
         self._events = ProviderEvents()
+        self._begun = False
         self._ends = False
         """Some part of the answer has ended."""
         self._open: set[object] = set()
         """The choices that haven't ended."""
-        self.begun = False
-        self.ended = False
 
     def feed(self, data: bytes) -> bytes:
-        return b"".join(map(self._pass, self._events.feed(data)))
+        return self.translate(self._events.feed(data))
 
     def end(self) -> bytes:
         rest = b""
         try:
-            rest = b"".join(map(self._pass, self._events.end()))
+            rest = self.translate(self._events.end())
         except BrokenAnswer:
             if not self.finished:
                 raise
@@ -102,19 +103,19 @@ class _PassedStream:
         # Some services end their streams with the last choice's reason.
         return rest + (named_event({"type": "message_stop"}) if self._answer.api == MESSAGES.name else DONE)
 
-    def _pass(self, each: StreamEvent) -> bytes:
+    def _translate(self, each: StreamEvent) -> bytes:
         if self.ended:
             return b""  # a second mark, or what a client doesn't read any more
         data = each.data.strip()
         if not data:
             return each.comments or (KEEP_ALIVE if each.raw.strip() else b"")
         if data == b"[DONE]":
-            self.begun = self.ended = True
+            self._begun = self.ended = True
             return DONE
         read = self._read(each, data)
         fields = read.fields
         kind = fields.get("type")
-        self.begun = self.begun or says_something(fields)
+        self._begun = self._begun or says_something(fields)
         self.ended = kind in _LAST
         self._follow(fields)
         data = self._answer.renamed(data, read)
@@ -132,6 +133,11 @@ class _PassedStream:
         if each.name == "error":
             raise no_answer(read.fields, "choices")
         return read
+
+    @property
+    def begun(self) -> bool:
+        """As `StreamReader.begun`."""
+        return self._begun
 
     @property
     def finished(self) -> bool:

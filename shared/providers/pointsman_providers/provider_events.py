@@ -1,10 +1,13 @@
 """The events of a provider's stream, as they arrive."""
 
-from typing import Final
+from abc import ABC, abstractmethod
+from collections.abc import Iterable
+from typing import Final, Generic, TypeVar
 
 from pointsman_apis.streams import EventSplitter, StreamEvent
 from pointsman_providers.errors import BrokenAnswer
 
+E = TypeVar("E")
 LONGEST_EVENT: Final = 16 * 2**20
 """Longest event in bytes: a provider that sends more without the end of an event isn't sending events."""
 
@@ -27,3 +30,36 @@ class ProviderEvents:
     def end(self) -> list[StreamEvent]:
         """The stream is over; an event that lacks only its empty line still counts."""
         return self._splitter.rest()
+
+
+class Translator(Generic[E], ABC):
+    """Translates the events of a stream one by one. Events before one that is an error leave before it is raised, once
+    the client has something of the answer."""
+
+    def __init__(self) -> None:
+        self.ended = False
+        self.broken: BrokenAnswer | None = None
+        """The end of the answer, behind the events that `feed` returned."""
+
+    @property
+    @abstractmethod
+    def begun(self) -> bool:
+        """As `StreamReader.begun`."""
+
+    @abstractmethod
+    def _translate(self, each: E) -> bytes:
+        """One event for the client. Raises BrokenAnswer."""
+
+    def translate(self, events: Iterable[E]) -> bytes:
+        """The events for the client. Raises BrokenAnswer."""
+        if self.broken is not None:
+            raise self.broken
+        begun = self.begun
+        out: list[bytes] = []
+        try:
+            out.extend(map(self._translate, events))
+        except BrokenAnswer as broken:
+            if not (begun and any(out)):
+                raise
+            self.broken = broken
+        return b"".join(out)

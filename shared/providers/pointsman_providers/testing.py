@@ -44,7 +44,7 @@ def chunks(data: bytes) -> list[dict[str, Any]]:
     return [orjson.loads(event.removeprefix(b"data: ")) for event in events if not event.startswith(b":")]
 
 
-def aws_message(kind: str, document: JsonValue, *, exception: bool = False) -> bytes:
+def aws_message(kind: str, document: JsonValue | bytes, *, exception: bool = False) -> bytes:
     """One message of AWS's event stream (https://smithy.io/2.0/aws/amazon-eventstream.html)."""
     told = {
         ":message-type": "exception" if exception else "event",
@@ -55,7 +55,7 @@ def aws_message(kind: str, document: JsonValue, *, exception: bool = False) -> b
         struct.pack("!B", len(name)) + name.encode() + b"\x07" + struct.pack("!H", len(value)) + value.encode()
         for name, value in told.items()
     )
-    payload = orjson.dumps(document)
+    payload = document if isinstance(document, bytes) else orjson.dumps(document)
     prelude = struct.pack("!II", 16 + len(headers) + len(payload), len(headers))
     head = prelude + struct.pack("!I", binascii.crc32(prelude))
     body = head + headers + payload

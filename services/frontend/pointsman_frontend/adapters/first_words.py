@@ -6,18 +6,37 @@ from typing import Final
 
 from pointsman_apis.api import Api
 from pointsman_apis.beginning import begins
-from pointsman_apis.streams import EventSplitter, lenient_document
+from pointsman_apis.streams import EventSplitter, lenient_document, without_mark
 from pointsman_edge.sending.error_shape import refusal_of, unanswered
 from pointsman_edge.sending.moving_on import FAILED, failure_of
 from pointsman_frontend.adapters.engine_connection import AnswerCutOff, EndpointFailed
 from pointsman_frontend.adapters.kept_answer import AnsweredError, KeptAnswer
 from pointsman_frontend.adapters.relay import WHOLE, Answering, gathered
+from pointsman_frontend.adapters.relay import is_stream as labelled_stream
 from pointsman_providers.exchange import FIRST_BYTES, first_bytes, is_stream
 from pointsman_providers.reported_error import ProviderError, error_in
 
+_ERROR: Final = 400
 MOST_HELD: Final = 65536
 """Bytes that say nothing; a stream that has more of them passes as it is."""
 _JSON: Final = [(b"content-type", b"application/json")]
+
+
+async def beginning(
+    engine: Answering, api: Api, content_type: bytes, thinking: Callable[[], None]
+) -> tuple[bytes, bool]:
+    """The beginning of an answer, and whether it is a stream, whatever it is labelled. `thinking` is called when
+    something comes that says nothing. Raises EndpointFailed for a stream that says nothing, or an error; nothing of it
+    has left then. Raises AnswerCutOff."""
+    stream = labelled_stream(content_type)
+    if engine.status >= _ERROR or (api.passed and not stream):
+        return await engine.read(), stream
+    begun = await engine.read()
+    if stream is begun.startswith(b"{"):
+        begun, stream = await looked_at(engine, content_type, begun)
+    if stream:
+        begun = await first_events(engine, begun, api, thinking)
+    return begun, stream
 
 
 async def first_events(engine: Answering, begun: bytes, api: Api, thinking: Callable[[], None]) -> bytes:
@@ -50,6 +69,8 @@ async def whole_body(engine: Answering, begun: bytes, api: Api) -> bytes:
     """A body, as far as it goes out in one piece. Raises EndpointFailed for an error in place of an answer, and
     AnswerCutOff."""
     body = begun if engine.complete else await gathered(engine, begun)
+    if len(body) <= WHOLE:
+        body = without_mark(body)
     error = unanswered(api, body) if len(body) <= WHOLE else None
     if error is not None:
         raise _failed(api, error)

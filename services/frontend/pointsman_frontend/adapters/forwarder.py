@@ -27,15 +27,17 @@ from pointsman_edge.taking_in.bodies import edited_body
 from pointsman_edge.taking_in.request_headers import OF_ONE_POOL
 from pointsman_edge.telling.request_record import RequestRecord
 from pointsman_edge.telling.request_span import operation, server
+from pointsman_frontend.adapters.decoded_answer import DECODED, DecodedAnswer
 from pointsman_frontend.adapters.engine_client import Call, EngineClient, origin_of
 from pointsman_frontend.adapters.engine_connection import AnswerCutOff, EndpointFailed
-from pointsman_frontend.adapters.first_words import first_events, looked_at, whole_body
+from pointsman_frontend.adapters.first_words import beginning, whole_body
 from pointsman_frontend.adapters.http_turn import Headers
 from pointsman_frontend.adapters.kept_answer import checked, error_of, unanswered
 from pointsman_frontend.adapters.providers import Providers, final, is_external, refusal_of, told
 from pointsman_frontend.adapters.relay import (
     Answering,
     ResponseWriter,
+    end_cut_off,
     gathered,
     is_stream,
     relay_document,
@@ -43,7 +45,6 @@ from pointsman_frontend.adapters.relay import (
     relay_stream,
 )
 from pointsman_frontend.domain.heads import ResponseHeaderRules, request_head
-from pointsman_providers.errors import CUT_OFF
 from pointsman_runtime.telling.logs import Log
 from pointsman_runtime.telling.telemetry import NO_SPAN, Span
 
@@ -255,10 +256,12 @@ class Forwarder:
     ) -> None:
         """Pass an answer on. `sent_at`: when its attempt began; None for a failed attempt, which is recorded."""
         record, decision, client = request.record, request.decision, request.client
+        if self._rules.encoding(engine.headers) in DECODED:
+            engine = DecodedAnswer(engine)
         headers, content_type = self._rules.pass_on(engine.headers)
         outcome: str | None = "answered"
         try:
-            begun, stream = await self._begin(request, engine, content_type)
+            begun, stream = await beginning(engine, record.api, content_type, request.thinking)
             now = record.first_byte_at = time.monotonic()
             record.stream = stream
             if stream and sent_at is not None:
@@ -303,27 +306,13 @@ class Forwarder:
         except AnswerCutOff as cut:
             outcome = "cut_off"
             self._tell_cut_off(record, endpoint.worker, str(cut))
-            await _end_cut_off(record, client, engine.status, cut)
+            await end_cut_off(record, client, engine.status, cut)
         except EndpointFailed:
             outcome = None
             raise
         finally:
             if outcome is not None and sent_at is not None:
                 record.attempted(endpoint.worker, outcome, engine.status, time.monotonic() - sent_at)
-
-    async def _begin(self, request: Outgoing, engine: Answering, content_type: bytes) -> tuple[bytes, bool]:
-        """The beginning of an answer, and whether it is a stream. Raises EndpointFailed for a stream that says nothing,
-        or an error; nothing of it has left then. Raises AnswerCutOff."""
-        api = request.record.api
-        stream = is_stream(content_type)
-        if engine.status >= _ERROR or (api.passed and not stream):
-            return await engine.read(), stream
-        begun = await engine.read()
-        if stream is begun.startswith(b"{"):
-            begun, stream = await looked_at(engine, content_type, begun)
-        if stream:
-            begun = await first_events(engine, begun, api, request.thinking)
-        return begun, stream
 
     def _tell_cut_off(self, record: RequestRecord, worker: str, reason: str) -> None:
         if self._load.failed(worker, time.monotonic()):
@@ -404,15 +393,3 @@ def _call(request: Outgoing, endpoint: ChosenEndpoint, traceparent: str | None, 
         pool = record.policy.config.pools.get((other or decision.target).pool or "")
         tls = None if pool is None else pool.tls
     return Call(record.request_id, endpoint.worker, endpoint.url, head, body, tls, movable)
-
-
-async def _end_cut_off(record: RequestRecord, client: ResponseWriter, status: int, cut: AnswerCutOff) -> None:
-    message = f"The engine stopped before its answer was complete; request id {record.request_id}."
-    refusal = cut.refusal or Refusal(502, message, type=SERVER_ERROR, code=CUT_OFF)
-    if not client.started:
-        record.end("cut_off", refusal.status, str(cut), refusal.told_code)
-        raise refusal
-    record.end("cut_off", status, str(cut), refusal.told_code)
-    if record.stream:
-        await client.fail(record.api.error_event(refusal))
-    # A document that has partly left can only stay unfinished; the server then closes the connection.

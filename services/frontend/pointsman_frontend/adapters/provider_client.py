@@ -155,6 +155,8 @@ class ProviderAnswer:
     async def _next(self, stream: StreamReader) -> bytes:
         import aiohttp
 
+        if stream.broken is not None:
+            raise stream.broken
         while not self._complete:
             try:
                 async with asyncio.timeout(self._patience_s(stream)):

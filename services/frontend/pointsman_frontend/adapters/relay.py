@@ -3,13 +3,17 @@
 from typing import Final, Protocol
 
 from pointsman_apis.api import Api
+from pointsman_apis.errors import SERVER_ERROR
 from pointsman_apis.stream_ends import missing_end
 from pointsman_apis.streams import WholeEvents
 from pointsman_apis.usage import UsageTail
+from pointsman_core.refusal import Refusal
 from pointsman_edge.sending.error_shape import shaped_events
 from pointsman_edge.sending.unasked_usage import Passing, Rewriting
+from pointsman_edge.telling.request_record import RequestRecord
 from pointsman_frontend.adapters.engine_connection import AnswerCutOff
 from pointsman_frontend.adapters.http_turn import Headers
+from pointsman_providers.errors import CUT_OFF
 from pointsman_providers.reported_error import ProviderError
 
 WHOLE: Final = 2**20
@@ -108,17 +112,17 @@ async def relay_stream(
             data = await engine.read()
         except AnswerCutOff:
             # An engine that breaks off behind its answer has answered.
-            if error is None and not missing_end(api, usage.end):
+            if error is None and missing_end(api, usage.end, broken=True) is None:
                 raise
             events.rest()
             break
-    last += events.rest()
+    last = _whole_event(last + events.rest())
     lacks = b"" if error is not None else missing_end(api, usage.end)
     if lacks:
-        last = _whole_event(last) + lacks
+        last += lacks
     last = last if name is None else name.put(last)
     if lacks is None:
-        await client.write(_whole_event(last))
+        await client.write(last)
         raise AnswerCutOff("the stream ended early")
     await client.end(last)
     return error
@@ -126,7 +130,9 @@ async def relay_stream(
 
 def _whole_event(last: bytes) -> bytes:
     """The last event, with the empty line that may be missing at the end of a stream."""
-    return last if not last or last.endswith((b"\n\n", b"\r\r", b"\n\r\n")) else last + b"\n\n"
+    if not last or last.endswith((b"\n\n", b"\r\r", b"\n\r\n")):
+        return last
+    return last + (b"\n" if last.endswith(b"\n") else b"\n\n")
 
 
 async def relay_document(
@@ -189,3 +195,16 @@ async def _relay_renamed(
         if passed := name.feed(data):
             await client.write(passed)
     await client.end(name.rest())
+
+
+async def end_cut_off(record: RequestRecord, client: ResponseWriter, status: int, cut: AnswerCutOff) -> None:
+    """End an answer that was cut off in the words of its API. Raises Refusal while none of it has left."""
+    message = f"The engine stopped before its answer was complete; request id {record.request_id}."
+    refusal = cut.refusal or Refusal(502, message, type=SERVER_ERROR, code=CUT_OFF)
+    if not client.started:
+        record.end("cut_off", refusal.status, str(cut), refusal.told_code)
+        raise refusal
+    record.end("cut_off", status, str(cut), refusal.told_code)
+    if record.stream:
+        await client.fail(record.api.error_event(refusal))
+    # A document that has partly left can only stay unfinished; the server then closes the connection.

@@ -100,20 +100,27 @@ class ResponseHeaderRules:
     """The rules. Names are classified once each list of them, since an engine's answers differ in values alone."""
 
     def __init__(self) -> None:
-        self._known: dict[tuple[bytes, ...], tuple[list[bool], int | None]] = {}
-        """By names: which of them pass, and which of them is the content type."""
+        self._known: dict[tuple[bytes, ...], tuple[list[bool], int | None, int | None]] = {}
+        """By names: which of them pass, and which of them is the content type, and the content encoding."""
 
     def pass_on(self, headers: list[tuple[bytes, bytes]]) -> tuple[list[tuple[bytes, bytes]], bytes]:
         """The (lower-case) headers for the client, in order, and the content type, empty without one."""
         names = tuple(map(_NAME, headers))
-        passes, kind_at = self._known.get(names) or self._learn(names)
+        passes, kind_at, _ = self._known.get(names) or self._learn(names)
         return list(compress(headers, passes)), b"" if kind_at is None else headers[kind_at][1]
 
-    def _learn(self, names: tuple[bytes, ...]) -> tuple[list[bool], int | None]:
+    def encoding(self, headers: list[tuple[bytes, bytes]]) -> bytes:
+        """The content encoding of an answer; empty without one."""
+        names = tuple(map(_NAME, headers))
+        at = (self._known.get(names) or self._learn(names))[2]
+        return b"" if at is None else headers[at][1].strip().lower()
+
+    def _learn(self, names: tuple[bytes, ...]) -> tuple[list[bool], int | None, int | None]:
         passes = [name not in HOP_BY_HOP and name not in _OURS and not internal(name) for name in names]
         # Of several, the last one counts.
         kind_at = max((at for at, name in enumerate(names) if name == b"content-type"), default=None)
+        encoding_at = max((at for at, name in enumerate(names) if name == b"content-encoding"), default=None)
         if len(self._known) >= _REMEMBERED:
             self._known.clear()
-        self._known[names] = learned = passes, kind_at
+        self._known[names] = learned = passes, kind_at, encoding_at
         return learned

@@ -12,6 +12,7 @@ from pointsman_core.refusal import Refusal
 from pointsman_edge.reviewing.after_answer import AfterAnswer
 from pointsman_edge.reviewing.reviewers import TOO_LARGE, UNREADABLE, NoVerdict, Reviewers
 from pointsman_edge.reviewing.stage_review import OUTCOMES, Shown, StageReview, StageTrail
+from pointsman_edge.reviewing.surrogates import Halves
 from pointsman_edge.reviewing.whole_answer import WholeAnswer
 from pointsman_edge.sending.header_edits import edited_answer_headers
 from pointsman_edge.telling.request_record import RequestRecord
@@ -51,6 +52,7 @@ class AnswerReview:
         self._edge = edge
         self._trail = StageTrail()
         self._splitter = EventSplitter()
+        self._halves = Halves(record.api)
         self._end = record.api.end()
         self._headers: Headers = []
         self._status = 0
@@ -140,7 +142,9 @@ class AnswerReview:
 
     async def push(self, data: bytes) -> AsyncIterator[bytes]:
         """Take the next bytes of the stream; yields bytes as soon as they may leave. Raises Withheld."""
-        async for left in self._past(0, self._splitter.feed(data)):
+        events = self._splitter.feed(data)
+        self._halves.join(events)
+        async for left in self._past(0, events):
             yield left
         for position, review in enumerate(self._blocking):
             if not review.given_up and self._splitter.size + review.window.size > self._most_held:
@@ -152,7 +156,9 @@ class AnswerReview:
 
     async def finish(self, data: bytes) -> AsyncIterator[bytes]:
         """As `push`, for the last bytes of the stream."""
-        async for left in self._past(0, [*self._splitter.feed(data), *self._splitter.rest()]):
+        events = [*self._splitter.feed(data), *self._splitter.rest()]
+        self._halves.join(events)
+        async for left in self._past(0, events):
             yield left
         for position, review in enumerate(self._blocking):
             if not review.given_up:

@@ -11,6 +11,8 @@ from pointsman_apis.streams import Document, unambiguous
 from pointsman_apis.texts import Slot, forget_spelling, put_all
 from pointsman_contracts.journey import BodyEdit
 from pointsman_core.json_members import edit_fields
+from pointsman_core.lenient_json import write
+from pointsman_edge.reviewing.surrogates import mend
 
 _NO_TEXT: Final = Reading([], whole=True)
 
@@ -23,6 +25,8 @@ class WholeAnswer:
         self._body = body
         self._document: Document | None = None
         self._reading: Reading | None = None
+        self._strict = True
+        """orjson writes the document as it came."""
         self._changed = False
         """The document isn't the bytes any more."""
 
@@ -30,7 +34,7 @@ class WholeAnswer:
     def body(self) -> bytes:
         """The body for the client: the engine's own bytes, unless a stage changed something."""
         if self._changed:
-            self._body = orjson.dumps(self._document)
+            self._body = write(self._document, strict=self._strict)
             self._changed = False
         return self._body
 
@@ -38,7 +42,9 @@ class WholeAnswer:
     def document(self) -> Document | None:
         """None when it isn't one JSON object of which every reader reads the same."""
         if self._document is None:
-            self._document = unambiguous(self._body)
+            self._document, self._strict = unambiguous(self._body)
+            if self._document is not None and not self._strict:
+                mend(self._document)
         return self._document
 
     @property

@@ -83,12 +83,15 @@ def unanswered(api: Api, body: bytes) -> ProviderError | None:
     """The error that a whole answer with status 200 is; None for an answer."""
     member = _MEMBERS.get(api.name)
     # A search in the bytes is all that an answer costs.
-    if (member is None or member in body) and _ERROR not in body[:_FIRST_BYTES]:
+    whole = member is None or (member in body and body.rstrip().endswith(b"}"))
+    if whole and _ERROR not in body[:_FIRST_BYTES]:
         return None
     try:
         value, _ = lenient_json.read(body)
     except ValueError:
-        value = None
+        if member is None:
+            return None
+        value = {"type": "invalid_answer", "message": "The engine's answer isn't JSON."}
     error = error_in(value)
     if error is not None or member is None or not isinstance(value, dict):
         return error
