@@ -166,7 +166,7 @@ async def test_frontends_of_another_system_share_requests_by_own_counts(world: W
         assert decision.runs[0].candidates.opaque == ("front-0", "front-1")
         assert "by own counts" in decision.reason
         world.fronts[0].healthy = False
-        await eventually(lambda: _states(snapshots["elsewhere"]) == {"serving", "unreachable"})
+        await eventually(lambda: _states(snapshots["elsewhere"]) == {"serving", "not_ready"})
         received = len(world.fronts[1].received)
         assert (await world.ask("black-box"))[0] == 200
         assert [each.path for each in world.fronts[1].received[received:]].count("/v1/chat/completions") == 1
