@@ -81,6 +81,17 @@ class UsageSum(Part):
     """Requests that used tokens of a model without a price."""
 
 
+class LostSum(Part):
+    """Events of one type that the stream doesn't have: their numbers are missing."""
+
+    type: str
+    """Type id, e.g. `response.completed.v1`. Each of those is a request without a record."""
+    count: int
+    from_ms: int
+    """Unix milliseconds between which they were published."""
+    to_ms: int
+
+
 class UsageSums(Message):
     """The answer to `UsageQuery`."""
 
@@ -96,3 +107,5 @@ class UsageSums(Message):
     """Events that the recorder hasn't read yet."""
     unpriced_models: tuple[str, ...] = ()
     """Names of models without a price that these requests used, at most 20."""
+    lost: tuple[LostSum, ...] = ()
+    """Events that were lost on the days of the query."""

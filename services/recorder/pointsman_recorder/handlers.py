@@ -5,7 +5,7 @@ from typing import Protocol
 
 from pointsman_contracts.regret import RegretQuery, RegretSums
 from pointsman_contracts.story import KeptEvent, Story, StoryQuery
-from pointsman_contracts.usage import UsageQuery, UsageSums
+from pointsman_contracts.usage import LostSum, UsageQuery, UsageSums
 from pointsman_recorder.domain.regret_sums import RegretAnswer
 from pointsman_recorder.domain.usage_record import Sums
 
@@ -23,6 +23,10 @@ class KeptEvents(Protocol):
 
     def sums(self, query: UsageQuery) -> Awaitable[Sums]:
         """Rows, and what must be known of them. Raises ValueError for a question that has no answer."""
+        ...
+
+    def lost(self, query: UsageQuery) -> Awaitable[list[LostSum]]:
+        """Events that are missing on the days of a question, by type. Raises ValueError for what is no day."""
         ...
 
     def regret(self, query: RegretQuery, judge: str) -> Awaitable[RegretAnswer]:
@@ -58,6 +62,7 @@ class Handlers:
             more=found.more,
             behind=self._behind(),
             unpriced_models=tuple(found.unpriced_models),
+            lost=tuple(await self._kept.lost(query)),
         )
 
     async def regret(self, query: RegretQuery) -> RegretSums:

@@ -32,6 +32,8 @@ WRITTEN_AT_ONCE: Final = 1024
 """Records."""
 _READ_BACK_S: Final = 5.0
 """Seconds within which records are read in the ledger after they were sent to it."""
+_UNDER_WAY_S: Final = 1.0
+"""After so many seconds without any of them, no more of the records are read that were sent before."""
 _FORGET_EVERY_S: Final = 60.0
 _EXPECTED: Final = (NatsError, JetStreamError, BusError, OSError, TimeoutError, sqlite3.Error, Missed, NotWritten)
 """Temporary failures: the bus is away, the disk is full. The work resumes where it stopped."""
@@ -139,10 +141,10 @@ class Recording:
             if not in_time:
                 await self._write_owed()
 
-    async def _reads(self, enough: Callable[[], bool]) -> bool:
-        """Whether enough of the ledger is read within `_READ_BACK_S`."""
+    async def _reads(self, enough: Callable[[], bool], within_s: float = _READ_BACK_S) -> bool:
+        """Whether enough of the ledger is read in time."""
         try:
-            async with asyncio.timeout(_READ_BACK_S):
+            async with asyncio.timeout(within_s):
                 while not enough():
                     self._read_on.clear()
                     await self._read_on.wait()
@@ -154,12 +156,21 @@ class Recording:
         """Write the records that an earlier try or process left unwritten, or that weren't found in the ledger."""
         after = ""
         if await self._store.owed(after, 1):
-            # Those that are in it are read first: the server recognizes them only for some seconds.
-            last = await self._ledger.last()
-            await self._reads(lambda: self._read_to >= last)
+            await self._read_those_written()
         while owed := await self._store.owed(after, WRITTEN_AT_ONCE):
             await self._write(owed)
             after = owed[-1].key
+
+    async def _read_those_written(self) -> None:
+        """Read the owed records that are in the ledger, or come to it late: the server recognizes them only for some
+        seconds. Raises NotWritten when the reading doesn't get to the ledger's end: none may be written then."""
+        last = await self._ledger.last()
+        if not await self._reads(lambda: self._read_to >= last):
+            raise NotWritten("the ledger isn't read to its end")
+        # A server that stood still takes what was sent to it after it has answered others.
+        while unread := self._store.unread:
+            if not await self._reads(lambda unread=unread: self._store.unread < unread, _UNDER_WAY_S):
+                return
 
     async def _write(self, owed: Sequence[Owed]) -> None:
         if owed:

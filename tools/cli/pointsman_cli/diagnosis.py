@@ -6,8 +6,11 @@ from typing import Final
 from pointsman_cli import service_findings, worker_findings
 from pointsman_cli.facts import SILENT, Facts, NatsFacts
 from pointsman_cli.finding import DiagnosisLine, fail, ok, warn
+from pointsman_cli.words import counted, moment
 from pointsman_contracts.parties import AGENT
 from pointsman_contracts.pool import WorkerView
+from pointsman_contracts.subjects import EVENT_SUBJECTS, OWED_SUBJECTS
+from pointsman_contracts.usage import LostSum
 
 OLDEST_SERVER: Final = (2, 10)
 """The first nats-server with everything that is used: consumers of several subjects, stream metadata."""
@@ -113,12 +116,32 @@ def _jetstream(facts: Facts) -> Iterator[DiagnosisLine]:
         yield warn(f"{kept}; the oldest go before their time", "Raise the stream's max_bytes.")
     else:
         yield ok(kept)
+    if not stream.takes_again:
+        yield warn(
+            "PM_EVENTS doesn't take events that are sent again: those that it misses are lost, and not counted",
+            f"As the server's owner, add the subject {OWED_SUBJECTS} to it, and a subject transform of {OWED_SUBJECTS} "
+            f"to {EVENT_SUBJECTS}.",
+        )
+    yield from _losses(facts.lost)
     if stream.lags is None:
         yield warn("the backlog of the readers of PM_EVENTS is unknown", "Log in as the operator.")
         return
     for name, lag in stream.lags.items():
         if lag > LAG_WARNING:
             yield warn(f"the reader {name!r} of PM_EVENTS is {lag:,} events behind", "Is it running, and fast enough?")
+
+
+def _losses(lost: Sequence[LostSum]) -> Iterator[DiagnosisLine]:
+    if not lost:
+        return
+    named = ", ".join(f"{each.count:,} {each.type}" for each in lost)
+    earliest, latest = min(each.from_ms for each in lost), max(each.to_ms for each in lost)
+    yield warn(
+        f"{counted(sum(each.count for each in lost), 'event')} never reached PM_EVENTS, between {moment(earliest)} and "
+        f"{moment(latest)}: {named}",
+        "Their publishers couldn't hold them until the stream took events again (POINTSMAN_EVENTS_KEPT), or were "
+        "killed. A request whose response.completed is among them has no usage record.",
+    )
 
 
 def _no_stream(facts: Facts) -> DiagnosisLine:

@@ -14,7 +14,7 @@ from pydantic import ValidationError
 from rich.console import Console
 from rich.text import Text
 
-from pointsman_cli import bus, jetstream_facts
+from pointsman_cli import bus, jetstream_facts, recordings
 from pointsman_cli.command_line import print_wrapped
 from pointsman_cli.diagnosis import findings
 from pointsman_cli.events import ALL_EVENTS
@@ -25,6 +25,7 @@ from pointsman_contracts.pool import PoolSnapshot
 from pointsman_contracts.presence import ServicePresence
 from pointsman_contracts.subjects import ANY, subject
 from pointsman_contracts.timing import TIMES
+from pointsman_contracts.usage import UsageQuery, UsageSums
 from pointsman_core.config import Config, ConfigError
 from pointsman_runtime.configuring.config_text import parse
 from pointsman_runtime.jetstream.stores import CONFIG_BUCKET, CONFIG_KEY
@@ -65,6 +66,7 @@ async def _look(client: Client, url: str, refused: list[str]) -> Facts:
     if jetstream is not None:
         return Facts(server, refused, jetstream=jetstream, services=services, pools=pools)
     config, revision, problem = await _config(js)
+    sums = await recordings.ask(client, UsageQuery(by=()), UsageSums)
     return Facts(
         server,
         refused,
@@ -74,6 +76,7 @@ async def _look(client: Client, url: str, refused: list[str]) -> Facts:
         revision=revision,
         config_problem=problem,
         services=services,
+        lost=() if sums is None else sums.lost,
         pools=pools,
     )
 

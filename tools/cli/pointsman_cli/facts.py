@@ -6,6 +6,7 @@ from typing import Final
 
 from pointsman_contracts.pool import PoolSnapshot
 from pointsman_contracts.presence import ServicePresence
+from pointsman_contracts.usage import LostSum
 from pointsman_core.config import Config
 
 SILENT: Final = "it doesn't answer"
@@ -38,6 +39,8 @@ class StreamFacts:
     """Durable reader → events not yet delivered to it; None when the server doesn't report it."""
     unkept: int = 0
     """Events that were heard while the stream took none."""
+    takes_again: bool = True
+    """Whether it takes events that are sent again."""
 
 
 @dataclass(frozen=True)
@@ -64,5 +67,7 @@ class Facts:
     revision: int = 0
     config_problem: str | None = None
     services: Sequence[Heard] = ()
+    lost: Sequence[LostSum] = ()
+    """Events that a recorder misses, by type."""
     pools: Sequence[PoolSnapshot] = ()
     """The last of each metrics-collector."""

@@ -9,6 +9,7 @@ from nats.js.errors import Error as JetStreamError
 from nats.js.errors import NotFoundError, ServerError, ServiceUnavailableError
 
 from pointsman_cli.facts import SILENT, StreamFacts
+from pointsman_contracts.subjects import OWED_SUBJECTS
 from pointsman_runtime.jetstream.errors import jetstream_words
 from pointsman_runtime.jetstream.stores import EVENT_STREAM, PROBE_STREAM
 
@@ -64,6 +65,7 @@ async def stream(js: JetStreamContext, before: int | None, heard: int) -> Stream
         max_age_s=info.config.max_age or 0.0,
         replicas=info.config.num_replicas or 1,
         lags=await _lags(js),
+        takes_again=OWED_SUBJECTS in (info.config.subjects or ()),
         unkept=heard if before is not None and info.state.last_seq <= before else 0,
     )
 

@@ -9,8 +9,9 @@ from rich.table import Table
 from rich.text import Text
 
 from pointsman_cli import bus, recordings
-from pointsman_cli.words import CommandError, counted
+from pointsman_cli.words import CommandError, counted, moment
 from pointsman_contracts.money import dollars, nanos
+from pointsman_contracts.response import ResponseCompleted
 from pointsman_contracts.usage import UsageQuery, UsageSum, UsageSums
 from pointsman_core.plugins import did_you_mean
 
@@ -129,6 +130,12 @@ def notes(sums: UsageSums) -> list[str]:
     if sums.more:
         found.append(
             "There are more rows than one answer holds; narrow them down with --since, --tenant, --key or --model."
+        )
+    if ends := next((each for each in sums.lost if each.type == ResponseCompleted.address.type_id), None):
+        requests = counted(ends.count, "request")
+        found.append(
+            f"Missing: the ends of {requests} between {moment(ends.from_ms)} and {moment(ends.to_ms)} never reached the "
+            "stream of events; they have no record."
         )
     if sums.behind:
         found.append(f"The recorder is {counted(sums.behind, 'event')} behind.")

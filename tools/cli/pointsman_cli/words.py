@@ -1,4 +1,6 @@
-"""The command's wording: counts of things, and errors with a reason and advice."""
+"""The command's wording: counts of things, times, and errors with a reason and advice."""
+
+from datetime import UTC, datetime
 
 
 class CommandError(Exception):
@@ -8,6 +10,11 @@ class CommandError(Exception):
         super().__init__(problem)
         self.problem = problem
         self.advice = advice
+
+
+def moment(unix_ms: int) -> str:
+    """E.g. `2026-03-01 12:30:05 UTC`."""
+    return datetime.fromtimestamp(unix_ms / 1000, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
 
 
 def counted(number: int, noun: str) -> str:

@@ -9,9 +9,12 @@ from pointsman_cli.facts import SILENT, Facts, Heard, NatsFacts, StreamFacts
 from pointsman_cli.finding import Level
 from pointsman_contracts.pool import PoolDiscovery, PoolSnapshot, WorkerView
 from pointsman_contracts.presence import ServicePresence
+from pointsman_contracts.usage import LostSum
 from pointsman_core.config import load
 
 MIB = 2**20
+NOON_MS = 1_772_366_400_000
+"""Of 1 March 2026."""
 CONFIG = load({"pools": {"llama": {"models": ["m"]}}})
 
 
@@ -63,6 +66,25 @@ def _without(*services: str) -> Facts:
             Level.FAIL,
             "these share no generation of the contracts: frontend 0.1.0, metrics-collector 0.1.0, preprocessor 0.1.0, "
             "profile-picker 0.1.0, recorder 0.1.0, scheduler 0.1.0 (generation 1) and guard 0.1.0 (generation 3 to 4)",
+        ),
+        (
+            replace(
+                HEALTHY,
+                lost=[
+                    LostSum(type="request.scheduled.v1", count=30, from_ms=1_772_366_405_000, to_ms=1_772_366_410_000),
+                    LostSum(
+                        type="response.completed.v1", count=1200, from_ms=1_772_366_400_000, to_ms=1_772_366_409_000
+                    ),
+                ],
+            ),
+            Level.WARN,
+            "1,230 events never reached PM_EVENTS, between 2026-03-01 12:00:00 UTC and 2026-03-01 12:00:10 UTC: "
+            "30 request.scheduled.v1, 1,200 response.completed.v1",
+        ),
+        (
+            replace(HEALTHY, stream=replace(STREAM, takes_again=False)),
+            Level.WARN,
+            "PM_EVENTS doesn't take events that are sent again: those that it misses are lost, and not counted",
         ),
         (
             replace(HEALTHY, server=replace(HEALTHY.server, max_payload=MIB // 2)),

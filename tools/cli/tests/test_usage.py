@@ -9,7 +9,7 @@ from pointsman_cli.words import CommandError
 from pointsman_contracts.identity import Identity
 from pointsman_contracts.journey import StageReport, Target
 from pointsman_contracts.response import Attempt, ResponseCompleted, Usage
-from pointsman_contracts.usage import UsageQuery, UsageSum, UsageSums
+from pointsman_contracts.usage import LostSum, UsageQuery, UsageSum, UsageSums
 
 ROWS = (
     UsageSum(
@@ -37,7 +37,11 @@ def test_a_question_is_checked_before_anybody_is_asked() -> None:
 
 
 def test_rows_are_shown_with_their_total_and_what_a_reader_must_know() -> None:
-    sums = UsageSums(recorder="r", rows=ROWS, behind=12, unpriced_models=("llama",))
+    lost = (
+        LostSum(type="request.scheduled.v1", count=7, from_ms=0, to_ms=0),
+        LostSum(type="response.completed.v1", count=1, from_ms=1_772_366_400_000, to_ms=1_772_366_409_000),
+    )
+    sums = UsageSums(recorder="r", rows=ROWS, behind=12, unpriced_models=("llama",), lost=lost)
     text = printed(table(sums, ("tenant", "day")))
     lines = [line.split() for line in text.splitlines()]
     assert lines[0][:3] == ["day", "tenant", "requests"]
@@ -46,7 +50,12 @@ def test_rows_are_shown_with_their_total_and_what_a_reader_must_know() -> None:
     assert lines[3] == ["total", "3", "1", "3,007", "5", "$500.000004"]
     assert total(ROWS).requests == 3
     words = " ".join(notes(sums))
-    for part in ("the tokens of 1 request.", "the model of 1 request: llama.", "12 events behind"):
+    for part in (
+        "the tokens of 1 request.",
+        "the model of 1 request: llama.",
+        "12 events behind",
+        "the ends of 1 request between 2026-03-01 12:00:00 UTC",
+    ):
         assert part in words
 
 

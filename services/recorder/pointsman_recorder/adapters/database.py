@@ -68,6 +68,13 @@ CREATE TABLE IF NOT EXISTS traces (
 ) WITHOUT ROWID;
 """
 """Beside the versions above, which neither need nor disturb it."""
+_GAPS: Final = """
+CREATE TABLE IF NOT EXISTS event_series (series TEXT PRIMARY KEY, number INTEGER, at_ms INTEGER) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS event_gaps (
+    series TEXT, first INTEGER, last INTEGER, from_ms INTEGER, to_ms INTEGER, told INTEGER, PRIMARY KEY (series, first)
+) WITHOUT ROWID;
+"""
+"""As above."""
 
 
 class Database:
@@ -91,6 +98,7 @@ class Database:
             self.connection.executescript(f"BEGIN; {_SCHEMA} {_TRACES} PRAGMA user_version = {_VERSION}; COMMIT;")
         elif version < _VERSION:
             self._renew(version)
+        self.connection.executescript(_GAPS)
         self.earlier_keys_until_ms = self._earlier_keys()
         """No event after this time has a key of version 4."""
 

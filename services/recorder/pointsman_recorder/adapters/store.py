@@ -5,14 +5,16 @@ import time
 from collections.abc import Callable, Generator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from datetime import date
 from typing import Final, NamedTuple, TypeVar
 
 import orjson
 
 from pointsman_contracts.regret import RegretQuery
 from pointsman_contracts.story import KeptEvent
-from pointsman_contracts.usage import UsageQuery
+from pointsman_contracts.usage import LostSum, UsageQuery
 from pointsman_recorder.adapters.database import Database
+from pointsman_recorder.adapters.event_gaps_table import EventGapsTable
 from pointsman_recorder.adapters.event_table import EventTable
 from pointsman_recorder.adapters.regret_table import RegretTable
 from pointsman_recorder.adapters.usage_table import UsageTable
@@ -25,6 +27,7 @@ LARGEST_ANSWER: Final = 700_000
 MOST_ROWS: Final = 2000
 """Rows of sums in one answer."""
 _DAY_MS: Final = 86_400_000
+_EPOCH: Final = date(1970, 1, 1)
 
 T = TypeVar("T")
 
@@ -61,6 +64,7 @@ class EventStore:
         self._events = EventTable(database)
         self._usage = UsageTable(database)
         self._regret = RegretTable(database)
+        self._gaps = EventGapsTable(database)
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="store")
 
     async def keep(self, entries: Sequence[RecordedEvent]) -> KeptBatch:
@@ -69,6 +73,7 @@ class EventStore:
         def keep() -> KeptBatch:
             with self._transaction():
                 new = self._events.add(entries)
+                self._gaps.take(new)
                 owed = self._usage.owe([entry.owed for entry in new if entry.owed is not None])
                 self._regret.add([row for entry in new if entry.regret for row in entry.regret])
             self.unread = self._usage.unread
@@ -118,6 +123,12 @@ class EventStore:
         """See `UsageTable.sums`."""
         return await self._run(lambda: self._usage.sums(query, MOST_ROWS))
 
+    async def lost(self, query: UsageQuery) -> list[LostSum]:
+        """The events that are missing on the days of a query, by type."""
+        since = None if query.since is None else _day_ms(query.since)
+        until = None if query.until is None else _day_ms(query.until) + _DAY_MS - 1
+        return await self._run(lambda: self._gaps.lost(since, until))
+
     async def regret(self, query: RegretQuery, judge: str) -> RegretAnswer:
         """See `RegretTable.sums`."""
         return await self._run(lambda: self._regret.sums(query, judge, MOST_ROWS))
@@ -147,6 +158,7 @@ class EventStore:
                 day = day_of(now_ms - round(self._bounds.sum_days * _DAY_MS))
                 self._usage.forget(keys_before_ms, day)
                 self._regret.forget(day)
+                self._gaps.forget(keys_before_ms, now_ms - round(self._bounds.sum_days * _DAY_MS))
 
         await self._run(usage)
         return gone
@@ -165,9 +177,15 @@ class EventStore:
         # On any exception: half of a transaction is never kept, nor left open.
         except BaseException:
             self._usage.start_again()
+            self._gaps.start_again()
             connection.execute("ROLLBACK")
             raise
         connection.execute("COMMIT")
 
     async def _run(self, work: Callable[[], T]) -> T:
         return await asyncio.get_running_loop().run_in_executor(self._thread, work)
+
+
+def _day_ms(day: str) -> int:
+    """When a day of UTC begins, unix milliseconds. Raises ValueError for a text that is no day."""
+    return (date.fromisoformat(day) - _EPOCH).days * _DAY_MS
