@@ -14,7 +14,7 @@ broker = NatsBroker(os.environ.get("POINTSMAN_NATS_URL", "nats://127.0.0.1:4222"
 app = FastStream(broker)
 db = sqlite3.connect(os.environ.get("AUDIT_DB", "audit.db"))
 db.execute("PRAGMA journal_mode=WAL")
-db.execute("CREATE TABLE IF NOT EXISTS events (seq INTEGER PRIMARY KEY, type TEXT, body TEXT)")
+db.execute("CREATE TABLE IF NOT EXISTS events (id TEXT PRIMARY KEY, seq INTEGER, type TEXT, body TEXT)")
 
 
 @broker.subscriber(
@@ -26,11 +26,12 @@ db.execute("CREATE TABLE IF NOT EXISTS events (seq INTEGER PRIMARY KEY, type TEX
     ack_policy=AckPolicy.MANUAL,  # FastStream's own is to drop what a handler failed at, for good
 )
 async def keep(message: NatsMessage) -> None:
-    """An event that failed, or whose acknowledgement was lost, comes again with the sequence that it had."""
+    """An event that failed, or whose acknowledgement was lost, comes again with the id that it had."""
     text = message.body.decode(errors="backslashreplace")
-    row = (message.raw_message.metadata.sequence.stream, message.headers.get("Pm-Type"), text)
+    place = message.raw_message.metadata.sequence.stream
+    row = (message.headers.get("Nats-Msg-Id", str(place)), place, message.headers.get("Pm-Type"), text)
     with db:
-        db.execute("INSERT OR IGNORE INTO events VALUES (?, ?, ?)", row)
+        db.execute("INSERT OR IGNORE INTO events VALUES (?, ?, ?, ?)", row)
     await message.ack()
 
 

@@ -27,7 +27,8 @@ def valid(kind: str | None, body: bytes) -> bool:
 
 async def main() -> None:
     db = sqlite3.connect(os.environ.get("AUDIT_DB", "audit.db"))
-    db.execute("CREATE TABLE IF NOT EXISTS events (seq INTEGER PRIMARY KEY, type TEXT, body TEXT, valid INTEGER)")
+    columns = "id TEXT PRIMARY KEY, seq INTEGER, type TEXT, body TEXT, valid INTEGER"
+    db.execute(f"CREATE TABLE IF NOT EXISTS events ({columns})")
     client = await nats.connect(os.environ.get("POINTSMAN_NATS_URL", "nats://127.0.0.1:4222"))
     reader = await client.jetstream().pull_subscribe(
         "pm.evt.>", durable="audit-nats", stream="PM_EVENTS", config=ConsumerConfig(ack_wait=5)
@@ -39,9 +40,10 @@ async def main() -> None:
             continue  # nothing happened for five seconds
         with db:  # one transaction; acknowledged once it is on the disk
             for message in messages:
-                kind, text = (message.headers or {}).get("Pm-Type"), message.data.decode(errors="backslashreplace")
-                row = (message.metadata.sequence.stream, kind, text, valid(kind, message.data))
-                db.execute("INSERT OR IGNORE INTO events VALUES (?, ?, ?, ?)", row)
+                headers, place = message.headers or {}, message.metadata.sequence.stream
+                kind, text = headers.get("Pm-Type"), message.data.decode(errors="backslashreplace")
+                row = (headers.get("Nats-Msg-Id", str(place)), place, kind, text, valid(kind, message.data))
+                db.execute("INSERT OR IGNORE INTO events VALUES (?, ?, ?, ?, ?)", row)
         for message in messages:
             await message.ack()
 

@@ -15,6 +15,7 @@ from typing import Final
 import uvloop
 
 from benchmarks.faults.bus_restart import bus_restart
+from benchmarks.faults.cluster import clustered, without_servers
 from benchmarks.faults.engine_loss import engines
 from benchmarks.faults.full_disk import full_disk
 from benchmarks.faults.jetstream_loss import without_jetstream
@@ -73,6 +74,13 @@ async def jetstream_loss(factory: StackFactory, rate: float, report: Report) -> 
         await without_jetstream(stack, report)
 
 
+async def nats_cluster(factory: StackFactory, rate: float, report: Report) -> None:
+    """The servers of a cluster of three, at a rate of its own."""
+    del rate
+    async with clustered(factory) as (stack, cluster):
+        await without_servers(stack, cluster, report)
+
+
 CASES: Final[dict[str, Callable[[StackFactory, float, Report], Awaitable[None]]]] = {
     "second-replica": second_replica,
     "single-replica": single_replica,
@@ -81,6 +89,7 @@ CASES: Final[dict[str, Callable[[StackFactory, float, Report], Awaitable[None]]]
     "starvation": starvation,
     "full-disk": disk,
     "jetstream-loss": jetstream_loss,
+    "cluster": nats_cluster,
 }
 
 

@@ -89,7 +89,8 @@ class Scene:
 
     async def ids(self) -> Counter[str]:
         """How often each event is in the stream."""
-        return Counter(headers["Nats-Msg-Id"] for headers in await self.client.headers(STREAM, EVENT_SUBJECTS))
+        stored = await self.client.messages(STREAM, EVENT_SUBJECTS, headers_only=True)
+        return Counter((message.headers or {})["Nats-Msg-Id"] for message in stored)
 
     @property
     def published(self) -> set[str]:

@@ -6,6 +6,7 @@ from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from typing import Any, Final, cast
 
+from nats.aio.msg import Msg
 from nats.errors import Error as NatsError
 from nats.js import JetStreamContext
 
@@ -19,9 +20,11 @@ START_S: Final = 60.0
 
 
 class NatsCluster:
-    """Three servers with JetStream. Each has a name, and all of them know each other."""
+    """Three servers with JetStream. Each has a name, and all of them know each other. Implements `NatsServer`."""
 
     def __init__(self) -> None:
+        self.url = ""
+        """All of them, as `POINTSMAN_NATS_URL` has them, once they are started."""
         ports = [free_port() for _ in range(SERVERS)]
         routes = ", ".join(f"nats://127.0.0.1:{port}" for port in ports)
         self.servers: Final = [
@@ -37,18 +40,29 @@ class NatsCluster:
         """Of the servers, in their order."""
         return [server.url for server in self.servers]
 
-    @property
-    def url(self) -> str:
-        """All of them, as `POINTSMAN_NATS_URL` has them."""
-        return ",".join(self.urls)
-
     def start(self) -> None:
         """Start all servers; each takes clients, JetStream may still elect its leader."""
         for server in self.servers:
             server.start()
+        self.url = ",".join(self.urls)
+
+    def stop(self) -> None:
+        for server in self.servers:
+            server.stop()
+
+    def kill(self) -> None:
+        for server in self.servers:
+            server.kill()
+
+    def pause(self) -> None:
+        for server in self.servers:
+            server.pause()
+
+    def resume(self) -> None:
+        for server in self.servers:
+            server.resume()
 
     def close(self) -> None:
-        """End them for good."""
         for server in self.servers:
             server.close()
 
@@ -113,30 +127,22 @@ class ClusterClient:
 
         await eventually(current, timeout=START_S)
 
-    async def headers(self, stream: str, subjects: str) -> list[dict[str, str]]:
-        """The headers of every message that the stream has."""
+    async def messages(self, stream: str, subjects: str, *, headers_only: bool = False) -> list[Msg]:
+        """Every message that the stream has, of these subjects."""
         js = self.client.jetstream(timeout=5)  # pyright: ignore[reportUnknownMemberType] - untyped in nats-py
-        last = (await self.state(stream))["last_seq"]
 
         async def subscribed() -> JetStreamContext.PushSubscription | None:
             try:
-                return await js.subscribe(subjects, stream=stream, ordered_consumer=True, headers_only=True)
+                return await js.subscribe(subjects, stream=stream, ordered_consumer=True, headers_only=headers_only)
             except (NatsError, TimeoutError):
                 return None  # the cluster has no leader
 
         reader = await eventually(subscribed, timeout=START_S)
-        found: list[dict[str, str]] = []
-        while True:
-            message = await reader.next_msg(timeout=START_S)
-            found.append(message.headers or {})
-            if message.metadata.sequence.stream == last:
-                await reader.unsubscribe()
-                return found
-
-    async def state(self, stream: str) -> dict[str, Any]:
-        """The state of a stream, once its leader tells it."""
-        info = await eventually(lambda: self.api(f"STREAM.INFO.{stream}"), timeout=START_S)
-        return cast("dict[str, Any]", info["state"])
+        found: list[Msg] = []
+        while not found or found[-1].metadata.num_pending:
+            found.append(await reader.next_msg(timeout=START_S))
+        await reader.unsubscribe()
+        return found
 
     async def step_down(self, stream: str) -> None:
         """Have another server lead this stream."""

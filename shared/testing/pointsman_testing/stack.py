@@ -240,7 +240,9 @@ class Stack:
     async def command(self, *arguments: str) -> tuple[int, str]:
         """Run `pointsman` with this stack's bus; returns its status and everything that it printed."""
         process = self._processes.fork(
-            "pointsman", *arguments, env={"POINTSMAN_NATS_URL": self.nats.url, **self.logins("operator")}
+            "pointsman",
+            *arguments,
+            env={"POINTSMAN_NATS_URL": self.nats.url, **self._settings, **self.logins("operator")},
         )
         return await process.ended(60), process.log_text()
 

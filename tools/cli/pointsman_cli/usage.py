@@ -134,8 +134,8 @@ def notes(sums: UsageSums) -> list[str]:
     if ends := next((each for each in sums.lost if each.type == ResponseCompleted.address.type_id), None):
         requests = counted(ends.count, "request")
         found.append(
-            f"Missing: the ends of {requests} between {moment(ends.from_ms)} and {moment(ends.to_ms)} never reached the "
-            "stream of events; they have no record."
+            f"Missing: the ends of {requests} between {moment(ends.from_ms)} and {moment(ends.to_ms)} never reached "
+            "the stream of events; they have no record."
         )
     if sums.behind:
         found.append(f"The recorder is {counted(sums.behind, 'event')} behind.")
