@@ -130,7 +130,7 @@ def test_the_two_choices_of_a_profile_are_distinguished_as_the_code_has_them() -
     assert {"handler", "profiles"} <= set(SchedulingPolicy.model_fields)
 
 
-OF_EVERY_SERVICE = ("service.presence.v1", "request.scheduled.v1")
+OF_EVERY_SERVICE = ("service.presence.v1", "request.scheduled.v1", "event.lost.v1")
 """What the runtime tells for each stage; only the scheduler makes decisions of its own."""
 
 
