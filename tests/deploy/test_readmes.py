@@ -21,8 +21,8 @@ COMMANDS = [
     for block in re.findall(r"```console\n(.*?)```", (ROOT / document).read_text(), re.DOTALL)
     for line in block.splitlines()
 ]
-BY_OTHERS = ("pointsman doctor", "pointsman config status")
-"""Run by tests/integration/test_accounts.py and tests/docs."""
+BY_OTHERS = ("pointsman doctor", "pointsman config status", "make test-cluster")
+"""Run by tests/integration/test_accounts.py and tests/docs; the last one needs a cluster."""
 
 
 def _options(words: list[str]) -> dict[str, str]:
