@@ -13,6 +13,7 @@ from pointsman_contracts.pool import PoolSnapshot, WorkerView
 from pointsman_contracts.reply import ChosenEndpoint, Decision, Rejection
 from pointsman_contracts.response import RequestRejected
 from pointsman_edge.deciding.decider import StagesMissing
+from pointsman_epp_adapter.domain.destination import SCORES
 from pointsman_testing import builders
 from pointsman_testing.ext_proc import BUFFERED, CHAT, DESTINATION, FULL_DUPLEX, NONE, STREAMED, sent_on
 from pointsman_testing.fake_stages import StartPicker
@@ -32,6 +33,16 @@ async def test_header_and_metadata_name_the_same_endpoints_in_order(start_picker
     assert (body.body, body.end, head.set["content-length"]) == (CHAT, True, str(len(CHAT)))
     ((request, asked, _),) = picker.stages.asked
     assert (request.request_id, request.edge, request.path, asked) == ("mine", "epp-1", "/v1/chat/completions", CHAT)
+
+
+async def test_scores_become_metadata_beside_the_endpoints_and_no_header(start_picker: StartPicker) -> None:
+    picker = await start_picker()
+    scores = {"10.0.0.1:8000": 1.5, "10.0.0.2:8000": 0.25, "10.0.0.3:8000": 0.0}
+    picker.stages.changes = {"headers": (HeaderEdit(name=SCORES, value=json.dumps(scores)),)}
+    head, _ = await sent_on(picker.client.open())
+    assert head.metadata["envoy.lb"] == {DESTINATION: BOTH, SCORES: scores}
+    assert head.metadata["pointsman"]["worker"] == "worker-1"
+    assert SCORES not in head.set
 
 
 async def test_a_buffered_body_stays_with_envoy_unless_it_changes(start_picker: StartPicker) -> None:

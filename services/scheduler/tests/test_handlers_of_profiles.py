@@ -1,5 +1,6 @@
 """Which profiles run for a request, and what their results mean together."""
 
+import json
 from collections import Counter
 
 import pytest
@@ -45,6 +46,22 @@ def test_a_long_prompt_is_computed_by_a_prefill_worker_and_answered_by_a_decode_
         ("", "d", 0),
         ("prefill", "p", 1280),
     ]
+
+
+def test_scores_of_every_candidate_can_be_told() -> None:
+    bench = Bench(
+        {"scorers": ["queue"], "filters": ["healthy"], "pre-request": ["destination-header", "endpoint-scores"]}
+    )
+    bench.join("a", "b", "c")
+    bench.hear("b", sequence=2, waiting=3)
+    outcome = bench.decide()
+    told = json.loads(headers(outcome.headers)["x-gateway-destination-endpoint-scores"] or "")
+    (run,) = outcome.runs
+    assert run.scores is not None
+    assert told == {
+        f"{name}:8000": pytest.approx(float(score)) for name, score in zip("abc", run.scores[-1], strict=True)
+    }
+    assert told["b:8000"] < told["a:8000"]
 
 
 def test_a_short_prompt_stays_with_the_endpoint_that_answers() -> None:

@@ -44,7 +44,7 @@ class Reply:
     mode: int | None = None
     """How the response's body is to be sent, if set."""
     clears_route: bool = False
-    metadata: dict[str, dict[str, str]] = field(default_factory=dict[str, dict[str, str]])
+    metadata: dict[str, dict[str, Any]] = field(default_factory=dict[str, dict[str, Any]])
 
 
 class Exchange:
@@ -208,10 +208,17 @@ def _add(headers: Any, named: Mapping[str, str]) -> None:
         headers.headers.add(key=name, raw_value=value.encode())
 
 
+def _value(value: Any) -> Any:
+    """A text, or the numbers of an object."""
+    if value.HasField("struct_value"):
+        return {name: each.number_value for name, each in value.struct_value.fields.items()}
+    return value.string_value
+
+
 def _reply(message: Any) -> Reply:
     kind = message.WhichOneof("response")
     metadata = {
-        space: {name: value.string_value for name, value in each.struct_value.fields.items()}
+        space: {name: _value(value) for name, value in each.struct_value.fields.items()}
         for space, each in message.dynamic_metadata.fields.items()
     }
     mode = message.mode_override.response_body_mode if message.HasField("mode_override") else None

@@ -17,7 +17,7 @@ from pointsman_epp_adapter.adapters import wire
 from pointsman_epp_adapter.adapters.answer_fields import ALL_DUPLEX, SHORTEST_ID, blank_id
 from pointsman_epp_adapter.adapters.envoy_edge import EnvoyEdge
 from pointsman_epp_adapter.adapters.stream import Stream, WholeBody
-from pointsman_epp_adapter.domain.destination import DESTINATION, Destination, destinations, within
+from pointsman_epp_adapter.domain.destination import DESTINATION, SCORES, Destination, destinations, within
 from pointsman_epp_adapter.domain.envoy_events import BodyMode, RequestHead
 from pointsman_epp_adapter.domain.mutation import Header, HeaderChanges, edited, stripped
 from pointsman_epp_adapter.domain.protocol_headers import worker_headers
@@ -97,6 +97,9 @@ def messages(
     )
     if mode is not head.response_mode:
         message += ALL_DUPLEX
+    scores = next((edit.value for edit in decision.headers if edit.name == SCORES), None)
+    if scores is not None:
+        message += wire.scored(_addresses(found), scores)
     if own or removed:
         further = HeaderChanges(own, removed)
         message += wire.further(further, buffered_body=buffered, body=new if buffered else None)
@@ -111,7 +114,7 @@ def _own(
     """The changes that few requests have or whose values are a request's own: headers to set, and to remove."""
     own: list[Header] = []
     removed: list[str] = []
-    edits = [edit for edit in decision.headers if edit.name != DESTINATION]
+    edits = [edit for edit in decision.headers if edit.name not in (DESTINATION, SCORES)]
     if edits:
         changes = edited(edits, frozenset(head.names), envoy.edge.metrics.drop_header_edit)
         own += [header for header in changes.set if header[0] != _DESTINATION]

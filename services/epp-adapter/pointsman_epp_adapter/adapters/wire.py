@@ -9,6 +9,7 @@ https://www.envoyproxy.io/docs/envoy/latest/api-v3/service/ext_proc/v3/external_
 # pyright: reportUnknownMemberType=false, reportUnknownVariableType=false, reportUnknownArgumentType=false
 # pyright: reportAttributeAccessIssue=false, reportUnknownParameterType=false, reportMissingParameterType=false
 
+import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from typing import Any, Final
@@ -21,7 +22,7 @@ from pointsman_core.refusal import Refusal
 from pointsman_edge.sending.header_edits import edited_answer_headers
 from pointsman_epp_adapter.adapters import usual_messages
 from pointsman_epp_adapter.adapters.answer_fields import field, mutation, number, override, repeated_text, texts
-from pointsman_epp_adapter.domain.destination import DESTINATION
+from pointsman_epp_adapter.domain.destination import DESTINATION, SCORES
 from pointsman_epp_adapter.domain.envoy_events import (
     Body,
     BodyMode,
@@ -115,6 +116,14 @@ def decided(
     yield response + field(b"\x42", metadata) if metadata else response
     if duplex and not buffered_body and body is not None:
         yield from streamed(body, of_request=True, end=not trailers)
+
+
+def scored(destination: str, scores: str) -> bytes:
+    """The scores of endpoints, a JSON object, to be appended to the first message of `decided` for the same
+    `destination`: protobuf takes the last value of a namespace."""
+    message = ProcessingResponse()
+    message.dynamic_metadata.update({LB: {DESTINATION: destination, SCORES: json.loads(scores)}})
+    return message.SerializeToString()
 
 
 def further(changes: HeaderChanges, *, buffered_body: bool, body: bytes | None = None) -> bytes:

@@ -10,6 +10,8 @@ from urllib.parse import urlsplit
 from pointsman_contracts.reply import ChosenEndpoint
 from pointsman_core.subset import Place, named
 
+SCORES: Final = "x-gateway-destination-endpoint-scores"
+"""Header of a decision, and key of the metadata that its value becomes."""
 DESTINATION: Final = "x-gateway-destination-endpoint"
 """Request header, and key of the metadata namespace `envoy.lb`; both have the same value."""
 

@@ -29,7 +29,12 @@ from pointsman_scheduler.plugins.handlers.named import HeaderNamed
 from pointsman_scheduler.plugins.handlers.single import ShadowHandler, SingleHandler
 from pointsman_scheduler.plugins.pickers.chance import PowerOfTwo, Random, TopK, WeightedRandom
 from pointsman_scheduler.plugins.pickers.ranking import MaxScore, RoundRobinPicker
-from pointsman_scheduler.plugins.pre_requests.headers import DestinationHeader, PrefillHeader, RankHeader
+from pointsman_scheduler.plugins.pre_requests.headers import (
+    DestinationHeader,
+    EndpointScores,
+    PrefillHeader,
+    RankHeader,
+)
 from pointsman_scheduler.plugins.producers.active_blocks import ActiveBlocks
 from pointsman_scheduler.plugins.producers.delay import DelayPrediction
 from pointsman_scheduler.plugins.producers.latency import LatencyPrediction
@@ -78,7 +83,7 @@ SCORERS: Final[tuple[type[Scorer], ...]] = (
     DynamoCost,
 )
 PICKERS: Final[tuple[type[Picker], ...]] = (MaxScore, Random, WeightedRandom, TopK, PowerOfTwo, RoundRobinPicker)
-PRE_REQUESTS: Final[tuple[type[PreRequest], ...]] = (DestinationHeader, PrefillHeader, RankHeader)
+PRE_REQUESTS: Final[tuple[type[PreRequest], ...]] = (DestinationHeader, EndpointScores, PrefillHeader, RankHeader)
 OBSERVERS: Final[tuple[type[ResponseObserver], ...]] = ()
 
 

@@ -1,5 +1,6 @@
-"""Headers of the request that is sent: its destination, its prefill worker and its rank."""
+"""Headers of the request that is sent: its destination, the scores, its prefill worker and its rank."""
 
+import json
 from collections.abc import Sequence
 from typing import Final
 
@@ -11,6 +12,7 @@ from pointsman_plugins.scheduling.run import Selection
 from pointsman_scheduler.plugins.handlers.disaggregated import ENCODE, PREFILL
 
 DESTINATION_HEADER: Final = "x-gateway-destination-endpoint"
+SCORES_HEADER: Final = "x-gateway-destination-endpoint-scores"
 KEPT: Final = 4096
 """Size of the cache of headers: all orders of four among eight endpoints, and some more."""
 
@@ -39,6 +41,27 @@ class DestinationHeader(PreRequest):
             value = ",".join([fleet.workers[row].address for row in rows])
             written = self._written[rows] = (HeaderEdit(name=DESTINATION_HEADER, value=value),)
         return written
+
+
+class EndpointScores(PreRequest):
+    """`x-gateway-destination-endpoint-scores`: a JSON object, `host:port` → weighted sum of the scores, of every
+    endpoint that passed the filters. Behind Envoy the scores become dynamic metadata of the same name, for its logs and
+    filters (as `--emit-endpoint-scores` of llm-d-router 0.10)."""
+
+    type_name = "endpoint-scores"
+
+    def prepare(self, request: ScheduleRequest, selection: Selection) -> Sequence[HeaderEdit]:
+        del request
+        run = selection.primary
+        if run.scores is None:
+            return ()
+        totals = [round(float(total), 6) for total in run.scores[-1]]
+        found = {
+            worker.address: total
+            for worker, total in zip(run.candidates.workers(), totals, strict=True)
+            if worker.address
+        }
+        return (HeaderEdit(name=SCORES_HEADER, value=json.dumps(found, separators=(",", ":"))),)
 
 
 PREFILL_HEADER: Final = "x-prefiller-host-port"
