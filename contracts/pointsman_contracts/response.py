@@ -113,7 +113,8 @@ class ResponseStarted(Message):
 
 class AttemptFailed(Message):
     """An endpoint didn't answer; the edge goes on to the next one, if there is one. Published by the edge.
-    Schedulers take the reservation and its prefix entries back and judge the endpoint by it; any other reader may follow."""
+    Schedulers take the reservation and its prefix entries back and judge the endpoint by it; any other reader may
+    follow."""
 
     address: ClassVar[Address] = Address("evt", "response", "attempt-failed", route=("pool",))
 

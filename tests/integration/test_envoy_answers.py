@@ -218,6 +218,46 @@ async def test_the_second_endpoint_serves_when_the_first_doesnt(setup: Setup, do
     assert [event.worker for event in setup.events.of(AttemptFailed)] == ["worker-1"]
 
 
+async def test_an_endpoint_that_is_silent_for_longer_than_predicted_shares_the_request(setup: Setup) -> None:
+    async def say_nothing(request: Received) -> None:
+        await request.gone.wait()
+
+    setup.first.script = say_nothing
+    setup.stages.changes = {"first_byte_within_ms": 100.0}
+    status, body, _ = await setup.ask("usual")
+    assert (status, body) == (200, ANSWER)
+    assert (len(setup.first.received), len(setup.second.received)) == (1, 1)
+    await eventually(lambda: setup.first.received[0].gone.is_set())
+    done = await setup.completed()
+    assert [(each.worker, each.outcome) for each in done.attempts] == [("worker-1", "failed"), ("worker-2", "answered")]
+
+
+async def test_an_endpoint_that_answers_late_is_not_ended_by_a_prediction(setup: Setup) -> None:
+    async def hold(request: Received) -> None:
+        await eventually(lambda: setup.second.received)
+        await request.answer(ANSWER)
+
+    async def say_nothing(request: Received) -> None:
+        await request.gone.wait()
+
+    setup.first.script, setup.second.script = hold, say_nothing
+    setup.stages.changes = {"first_byte_within_ms": 100.0}
+    assert (await setup.ask("usual"))[:2] == (200, ANSWER)
+
+
+async def test_a_prediction_of_the_first_byte_leaves_the_bound_of_silence_in_a_stream(setup: Setup) -> None:
+    async def stream(request: Received) -> None:
+        await request.begin_stream()
+        await request.chunk(EVENT)
+        await request.gone.wait()
+
+    setup.first.script = stream
+    setup.stages.changes = {"first_byte_within_ms": 100.0}
+    with pytest.raises(aiohttp.ClientPayloadError):
+        await setup.ask("hasty", body=b'{"model":"llama-8b","messages":[],"stream":true}')
+    await eventually(lambda: all(request.gone.is_set() for request in setup.first.received))
+
+
 @pytest.mark.parametrize("status", [500, 503, 429])
 async def test_when_all_engines_fail_alike_the_client_gets_the_words_of_the_last(setup: Setup, status: int) -> None:
     setup.first.script = setup.second.script = failing(status)

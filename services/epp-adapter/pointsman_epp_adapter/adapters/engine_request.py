@@ -27,6 +27,9 @@ _NAME: Final = itemgetter(0)
 _DESTINATION: Final = DESTINATION.encode()
 _BROKEN: Final = b"connect-failure,refused-stream,reset"
 """Why Envoy tries again: nothing of an answer has come. It adds these to its own configuration's."""
+_HEDGE: Final = (b"x-envoy-hedge-on-per-try-timeout", b"true")
+"""An endpoint that is silent for far longer than predicted keeps the request, but the next one gets it too; the first
+answer is the client's. Not for streams: beside a bound of its first byte, Envoy forgets that of silence in a stream."""
 _RETRIABLE: Final = b"401,403,404,429"
 """Statuses below 500 by which it does so where there are several endpoints. Envoy can't read a 404, nor try these less
 often than others."""
@@ -83,7 +86,7 @@ def messages(
     """The messages that tell Envoy where to send the request, and how to change its headers. `body` is for the engine:
     the client's own object if nothing in it changes. `mode`: how Envoy is to send the answer, as `answer_mode`."""
     names, kept = head.names, tuple(map(_NAME, headers.engine))
-    own, removed = _own(envoy, record, decision, found[0], head, requested)
+    own, removed = _own(envoy, record, decision, found, head, requested, body=whole.data)
     own_names = tuple(map(_NAME, own))
     new = None if head.end or (whole.buffered and body is whole.data) else body
     if new is not None:
@@ -109,9 +112,17 @@ def messages(
 
 
 def _own(
-    envoy: EnvoyEdge, record: RequestRecord, decision: Decision, first: Destination, head: RequestHead, requested: Route
+    envoy: EnvoyEdge,
+    record: RequestRecord,
+    decision: Decision,
+    found: Sequence[Destination],
+    head: RequestHead,
+    requested: Route,
+    *,
+    body: bytes,
 ) -> tuple[list[Header], list[str]]:
     """The changes that few requests have or whose values are a request's own: headers to set, and to remove."""
+    first, several = found[0], len(found) > 1
     own: list[Header] = []
     removed: list[str] = []
     edits = [edit for edit in decision.headers if edit.name not in (DESTINATION, SCORES)]
@@ -119,6 +130,9 @@ def _own(
         changes = edited(edits, frozenset(head.names), envoy.edge.metrics.drop_header_edit)
         own += [header for header in changes.set if header[0] != _DESTINATION]
         removed = changes.remove
+    within_ms = decision.first_byte_within_ms
+    if within_ms is not None and several and _STREAMS.search(body) is None:
+        own += [(b"x-envoy-upstream-rq-per-try-timeout-ms", b"%d" % max(1, round(within_ms))), _HEDGE]
     dynamo = worker_headers(first.worker, own, envoy.worker_at) if envoy.settings.dynamo_headers else []
     if record.traceparent is not None:
         own.append((b"traceparent", record.traceparent.encode("ascii")))
