@@ -53,6 +53,8 @@ class Usage(Part):
     """Neither engine nor provider reported all of it, e.g. because the client left early: the edge counted it."""
     special: SpecialTokens | None = None
     """None when there are none, as in most requests."""
+    cached_unknown: bool = False
+    """Nothing was reported of cached tokens: `cached_tokens` is 0 because it is unknown."""
 
 
 class UsageFields(TypedDict):
@@ -64,6 +66,7 @@ class UsageFields(TypedDict):
     reasoning_tokens: int
     estimated: bool
     special: SpecialTokens | None
+    cached_unknown: bool
 
 
 @unchecked

@@ -73,14 +73,14 @@ COUNTED = {"prompt_tokens": 5, "completion_tokens": 7, "total_tokens": 12}
 @given(st.integers(min_value=1, max_value=300), st.integers(min_value=0, max_value=4000))
 def test_usage_is_found_at_the_end_however_it_arrives(piece: int, length: int) -> None:
     answer = json.dumps({"choices": [{"text": "x" * length}], "usage": COUNTED, "flag": None}).encode()
-    assert usage_of(answer, piece) == Usage(prompt_tokens=5, completion_tokens=7)
+    assert usage_of(answer, piece) == Usage(prompt_tokens=5, completion_tokens=7, cached_unknown=True)
 
 
 @given(st.text(max_size=50))
 def test_text_that_speaks_of_usage_is_not_taken_for_it(text: str) -> None:
     written = text + '"usage": {"prompt_tokens": 999}, "usage":{"completion_tokens":999}'
     answer = json.dumps({"usage": COUNTED, "choices": [{"text": written}]}).encode()
-    assert usage_of(answer, 64) == Usage(prompt_tokens=5, completion_tokens=7)
+    assert usage_of(answer, 64) == Usage(prompt_tokens=5, completion_tokens=7, cached_unknown=True)
 
 
 @pytest.mark.parametrize(
@@ -92,14 +92,17 @@ def test_text_that_speaks_of_usage_is_not_taken_for_it(text: str) -> None:
         (b'{"usage":', None),
         (b'{"usage":{"prompt_tokens":1', None),
         (b'{"usage":7}', None),
-        (b'{"usage":{"prompt_tokens":"many","completion_tokens":true}}', Usage()),
-        (b'data: {"usage":{"prompt_tokens":1}}\n\ndata: {"usage":null}\n\ndata: [DONE]\n\n', Usage(prompt_tokens=1)),
+        (b'{"usage":{"prompt_tokens":"many","completion_tokens":true}}', Usage(cached_unknown=True)),
+        (
+            b'data: {"usage":{"prompt_tokens":1}}\n\ndata: {"usage":null}\n\ndata: [DONE]\n\n',
+            Usage(prompt_tokens=1, cached_unknown=True),
+        ),
         (
             b'data: {"usage" : { "input_tokens": 3, "output_tokens": 4, "input_tokens_details": {"cached_tokens": 2},'
             b' "output_tokens_details": {"reasoning_tokens": 1}}}',
             Usage(prompt_tokens=3, completion_tokens=4, cached_tokens=2, reasoning_tokens=1),
         ),
-        (b'{"usage":{"prompt_tokens":1,"prompt_tokens_details":null}}', Usage(prompt_tokens=1)),
+        (b'{"usage":{"prompt_tokens":1,"prompt_tokens_details":null}}', Usage(prompt_tokens=1, cached_unknown=True)),
         (b'{"usage":' + b"[" * 5000, None),
     ],
 )

@@ -1,5 +1,5 @@
-"""Corrects the books when messages got lost: asks edges about doubtful requests, and drops those of dead edges. Once a
-second it also has pools look for requests that wait too long."""
+"""Corrects the books when messages got lost: asks edges about doubtful requests, and drops those of dead edges. In
+each turn it also has pools look for requests that wait too long."""
 
 import asyncio
 import time
@@ -23,7 +23,7 @@ from pointsman_scheduler.gate import Gate
 from pointsman_scheduler.metrics import SchedulerMetrics
 from pointsman_scheduler.outlier_actions import RequestMover, VerdictPublisher
 
-TURN_S: Final = 1.0
+TURN_S: Final = 0.5
 EDGE_GONE_AFTER_S: Final = 10.0
 """An edge without a heartbeat for this long is dead, and its connections to engines with it."""
 SWEEPS: Final = 16
@@ -35,7 +35,7 @@ _log = Log("reconciler")
 
 
 class Reconciler:
-    """One turn a second."""
+    """One turn each `TURN_S`."""
 
     def __init__(
         self,

@@ -31,7 +31,7 @@ _Tokens = Annotated[int, msgspec.Meta(ge=0, le=MOST_TOKENS)]
 
 
 class _Details(msgspec.Struct, frozen=True, gc=False):
-    cached_tokens: _Tokens = 0
+    cached_tokens: _Tokens | None = None
     reasoning_tokens: _Tokens = 0
     # Of these, a report is read with all others: `_special`.
     cache_write_tokens: Literal[0] | None = 0
@@ -157,7 +157,11 @@ class UsageEnds(BeginningTail):
         first = self._first()
         if first is None or last is None:
             return last or first
-        of_prompt = {"prompt_tokens": first.prompt_tokens, "cached_tokens": first.cached_tokens}
+        of_prompt: dict[str, object] = {
+            "prompt_tokens": first.prompt_tokens,
+            "cached_tokens": first.cached_tokens,
+            "cached_unknown": first.cached_unknown,
+        }
         return last.model_copy(update={**of_prompt, "special": last.special or first.special})
 
     def _first(self) -> Usage | None:
@@ -202,14 +206,16 @@ def _read(text: bytes, start: int) -> Usage | None:
         report = _read_report(found[1])
     except msgspec.DecodeError:
         return _read_any(text[start:])
-    cached, reasoning = report.prompt_tokens_details, report.completion_tokens_details
+    details, reasoning = report.prompt_tokens_details, report.completion_tokens_details
+    cached = None if details is None else details.cached_tokens
     fields: UsageFields = {
         "prompt_tokens": report.prompt_tokens,
         "completion_tokens": report.completion_tokens,
-        "cached_tokens": 0 if cached is None else cached.cached_tokens,
+        "cached_tokens": cached or 0,
         "reasoning_tokens": 0 if reasoning is None else reasoning.reasoning_tokens,
         "estimated": False,
         "special": None,
+        "cached_unknown": cached is None,
     }
     usage = new_part(Usage)
     set_fields(usage, fields)
@@ -236,7 +242,9 @@ def _read_any(text: bytes) -> Usage | None:
         # Of three counts two suffice.
         rest = max(0, _count(fields, "total_tokens") - prompt - completion)
         prompt, completion = (prompt, rest) if prompt else (rest if completion else 0, completion)
-    cached = _detail(fields, *_PROMPT, "cached_tokens")
+    cached = _known_detail(fields, *_PROMPT, "cached_tokens")
+    if cached is None:  # SGLang's own API has it beside the other counts
+        cached = token_count(fields.get("cached_tokens"))
     if "cache_read_input_tokens" in fields or "cache_creation_input_tokens" in fields:
         # Anthropic counts the tokens that its cache had or got beside `input_tokens`, OpenAI within.
         read = _count(fields, "cache_read_input_tokens")
@@ -245,7 +253,8 @@ def _read_any(text: bytes) -> Usage | None:
     return Usage(
         prompt_tokens=prompt,
         completion_tokens=completion,
-        cached_tokens=cached,
+        cached_tokens=cached or 0,
+        cached_unknown=cached is None,
         reasoning_tokens=_detail(fields, *_COMPLETION, "reasoning_tokens"),
         special=special_tokens(fields),
     )
@@ -279,7 +288,12 @@ def _count(fields: Mapping[str, object], *names: str) -> int:
     return 0
 
 
-def _detail(fields: Mapping[str, object], openai: str, anthropic: str, name: str) -> int:
-    """A count within the details of a report; 0 where it has none."""
+def _known_detail(fields: Mapping[str, object], openai: str, anthropic: str, name: str) -> int | None:
+    """A count within the details of a report; None where it has none that can be read."""
     details = fields.get(openai) or fields.get(anthropic)
-    return _count(cast("dict[str, object]", details), name) if isinstance(details, dict) else 0
+    return token_count(cast("dict[str, object]", details).get(name)) if isinstance(details, dict) else None
+
+
+def _detail(fields: Mapping[str, object], openai: str, anthropic: str, name: str) -> int:
+    """As `_known_detail`; 0 where the report has none."""
+    return _known_detail(fields, openai, anthropic, name) or 0

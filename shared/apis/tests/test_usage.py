@@ -24,7 +24,7 @@ MESSAGE_USAGE = {"input_tokens": 10, "cache_creation_input_tokens": 5, "cache_re
 TOOL = {"type": "tool_use", "id": "t", "name": "f", "input": {"usage": {"kind": "none"}}}
 EXPECTED = Usage(prompt_tokens=31, completion_tokens=7, cached_tokens=16)
 OF_MESSAGES = EXPECTED.model_copy(update={"special": SpecialTokens(cache_write=5)})
-UNCACHED = Usage(prompt_tokens=31, completion_tokens=0)
+UNCACHED = Usage(prompt_tokens=31, completion_tokens=0, cached_unknown=True)
 
 
 def stream(*events: Mapping[str, object], done: bool = False) -> bytes:
@@ -172,7 +172,7 @@ def test_the_service_tier_of_an_answer_is_read_beside_its_usage() -> None:
 def test_a_number_that_no_request_can_have_used_is_no_count(count: str) -> None:
     reader = named("chat.completions").usage()
     reader.feed(b'{"usage":{"prompt_tokens":%b,"completion_tokens":7}}' % count.encode())
-    assert reader.usage() == Usage(completion_tokens=7)
+    assert reader.usage() == Usage(completion_tokens=7, cached_unknown=True)
 
 
 @pytest.mark.parametrize("count", UNREADABLE)
@@ -181,7 +181,7 @@ def test_of_three_counts_two_suffice(count: str) -> None:
         reader = named("chat.completions").usage()
         members = f'"{lacks}_tokens":{count},"{has}_tokens":{other},"total_tokens":38.0'
         reader.feed(f'{{"usage":{{{members}}}}}'.encode())
-        assert reader.usage() == Usage(prompt_tokens=31, completion_tokens=7)
+        assert reader.usage() == Usage(prompt_tokens=31, completion_tokens=7, cached_unknown=True)
 
 
 @pytest.mark.parametrize("api", ["chat.completions", "responses", "messages"])

@@ -86,14 +86,14 @@ def test_a_stream_that_breaks_off_used_what_passed_wherever_it_was_cut_into_piec
 
 def test_events_that_gather_several_tokens_are_counted_by_their_text() -> None:
     usage = settle("chat.completions", "client_gone", read("chat.completions", said("chat.completions", "x" * 40) * 20))
-    assert usage == Usage(prompt_tokens=PROMPT, completion_tokens=200, estimated=True)
+    assert usage == Usage(prompt_tokens=PROMPT, completion_tokens=200, estimated=True, cached_unknown=True)
 
 
 def test_of_events_that_are_too_long_to_be_kept_those_that_are_kept_stand_for_all() -> None:
     usage = settle(
         "chat.completions", "client_gone", read("chat.completions", said("chat.completions", "x" * 5000) * 10)
     )
-    assert usage == Usage(prompt_tokens=PROMPT, completion_tokens=12_500, estimated=True)
+    assert usage == Usage(prompt_tokens=PROMPT, completion_tokens=12_500, estimated=True, cached_unknown=True)
 
 
 @pytest.mark.parametrize(
@@ -115,14 +115,14 @@ def test_of_events_that_are_too_long_to_be_kept_those_that_are_kept_stand_for_al
 )
 def test_repeated_texts_and_errors_were_not_generated(api: str, end: object) -> None:
     usage = settle(api, "cut_off", read(api, said(api, " word") * 20 + sse(end)))
-    assert usage == Usage(prompt_tokens=PROMPT, completion_tokens=20, estimated=True)
+    assert usage == Usage(prompt_tokens=PROMPT, completion_tokens=20, estimated=True, cached_unknown=True)
 
 
 def test_quotations_in_an_answer_were_not_generated() -> None:
     quote = {"type": "citations_delta", "citation": {"type": "char_location", "cited_text": "y" * 400}}
     events = said("messages", " word") + sse({"type": "content_block_delta", "index": 0, "delta": quote})
     usage = settle("messages", "client_gone", read("messages", events * 20))
-    assert usage == Usage(prompt_tokens=PROMPT, completion_tokens=20, estimated=True)
+    assert usage == Usage(prompt_tokens=PROMPT, completion_tokens=20, estimated=True, cached_unknown=True)
 
 
 def test_the_arguments_of_calls_and_thoughts_count_too() -> None:
@@ -130,14 +130,14 @@ def test_the_arguments_of_calls_and_thoughts_count_too() -> None:
     events = [{"reasoning_content": "so"}, {"tool_calls": [call]}]
     stream = b"".join(sse({"choices": [{"index": 0, "delta": delta}]}) for delta in events)
     usage = settle("chat.completions", "client_gone", read("chat.completions", stream))
-    assert usage == Usage(prompt_tokens=PROMPT, completion_tokens=2, estimated=True)
+    assert usage == Usage(prompt_tokens=PROMPT, completion_tokens=2, estimated=True, cached_unknown=True)
 
 
 def test_thoughts_that_an_engine_says_under_two_names_were_generated_once() -> None:
     delta = {"reasoning": " other", "reasoning_content": " other"}
     stream = sse({"choices": [{"index": 0, "delta": delta}]}) * 20
     usage = settle("chat.completions", "client_gone", read("chat.completions", stream))
-    assert usage == Usage(prompt_tokens=PROMPT, completion_tokens=20, estimated=True)
+    assert usage == Usage(prompt_tokens=PROMPT, completion_tokens=20, estimated=True, cached_unknown=True)
 
 
 @pytest.mark.parametrize("api", STREAMED)
@@ -152,12 +152,12 @@ def test_usage_reported_before_the_client_left_counts(api: str) -> None:
         "messages": {"type": "message_delta", "usage": {"output_tokens": 7}},
     }
     tail = read(api, BEGINNINGS[api], said(api, " word") * 9, sse(ends[api]))
-    assert settle(api, "client_gone", tail) == Usage(prompt_tokens=31, completion_tokens=7)
+    assert settle(api, "client_gone", tail) == Usage(prompt_tokens=31, completion_tokens=7, cached_unknown=True)
 
 
 def test_an_engine_that_reports_nothing_at_all_is_counted_and_marked() -> None:
     whole = json.dumps({"choices": [{"message": {"content": "x" * 80}}]}).encode()
-    expected = Usage(prompt_tokens=PROMPT, completion_tokens=20, estimated=True)
+    expected = Usage(prompt_tokens=PROMPT, completion_tokens=20, estimated=True, cached_unknown=True)
     assert settle("chat.completions", "ok", read("chat.completions", whole)) == expected
     # Of a long one only the end is kept: it is its text for the most part.
     long = json.dumps({"choices": [{"message": {"content": "x" * KEPT * 4}}]}).encode()
@@ -165,7 +165,7 @@ def test_an_engine_that_reports_nothing_at_all_is_counted_and_marked() -> None:
     assert usage is not None
     assert usage.completion_tokens == pytest.approx(KEPT, rel=0.01)
     vectors = settle("embeddings", "ok", read("embeddings", b'{"data":[{"embedding":[0.5]}]}'))
-    assert vectors == Usage(prompt_tokens=PROMPT, estimated=True)
+    assert vectors == Usage(prompt_tokens=PROMPT, estimated=True, cached_unknown=True)
     many = json.dumps({"data": [{"embedding": [0.5] * KEPT}]}).encode()
     assert settle("embeddings", "ok", read("embeddings", many)) == vectors
 
@@ -173,7 +173,7 @@ def test_an_engine_that_reports_nothing_at_all_is_counted_and_marked() -> None:
 def test_an_explicit_zero_is_a_report_where_nothing_contradicts_it() -> None:
     document = b'{"choices":[{"message":{"content":""}}],"usage":{"prompt_tokens":0,"completion_tokens":0}}'
     tail = read("chat.completions", document)
-    assert settled(named("chat.completions"), "ok", 200, tail, tail.usage(), 0, sent=True) == Usage()
+    assert settled(named("chat.completions"), "ok", 200, tail, tail.usage(), 0, sent=True) == Usage(cached_unknown=True)
 
 
 @pytest.mark.parametrize("count", ['"7"', "null", "-7", "NaN", "0", "{}"])
@@ -181,9 +181,18 @@ def test_an_explicit_zero_is_a_report_where_nothing_contradicts_it() -> None:
 def test_a_count_that_cant_be_read_is_estimated_and_marked_and_never_zero(count: str, stream: bool) -> None:
     text = json.dumps({"choices": [{"message": {"content": "x" * 80}}]})
     for usage, expected in (
-        (f'{{"prompt_tokens":{count},"completion_tokens":7}}', Usage(prompt_tokens=PROMPT, completion_tokens=7)),
-        (f'{{"prompt_tokens":31,"completion_tokens":{count}}}', Usage(prompt_tokens=31, completion_tokens=20)),
-        (f'{{"prompt_tokens":{count},"completion_tokens":{count}}}', Usage(prompt_tokens=40, completion_tokens=20)),
+        (
+            f'{{"prompt_tokens":{count},"completion_tokens":7}}',
+            Usage(prompt_tokens=PROMPT, completion_tokens=7, cached_unknown=True),
+        ),
+        (
+            f'{{"prompt_tokens":31,"completion_tokens":{count}}}',
+            Usage(prompt_tokens=31, completion_tokens=20, cached_unknown=True),
+        ),
+        (
+            f'{{"prompt_tokens":{count},"completion_tokens":{count}}}',
+            Usage(prompt_tokens=40, completion_tokens=20, cached_unknown=True),
+        ),
     ):
         answer = f'{text[:-1]},"usage":{usage}}}'.encode()
         if stream:
@@ -197,7 +206,7 @@ def test_a_count_that_cant_be_read_is_estimated_and_marked_and_never_zero(count:
     ("outcome", "usage"),
     [
         # The engine was at work for a client that left; a failure that isn't the client's costs it nothing.
-        ("client_gone", Usage(prompt_tokens=PROMPT, estimated=True)),
+        ("client_gone", Usage(prompt_tokens=PROMPT, estimated=True, cached_unknown=True)),
         ("engine_error", None),
         ("timeout", None),
         ("cut_off", None),
@@ -298,6 +307,8 @@ def test_cached_tokens_are_never_more_than_the_prompt_of_which_they_are_a_part()
 
 def test_a_request_that_passes_counts_its_prompt_alone_unless_it_generates() -> None:
     sound = read("audio.speech", b"ID3" + bytes(range(256)))
-    assert settle("audio.speech", "ok", sound) == Usage(prompt_tokens=PROMPT, estimated=True)
+    assert settle("audio.speech", "ok", sound) == Usage(prompt_tokens=PROMPT, estimated=True, cached_unknown=True)
     several = read("generate", b'[{"text": "abcd"}, {"text": "efgh"}]')
-    assert settle("generate", "ok", several) == Usage(prompt_tokens=PROMPT, completion_tokens=9, estimated=True)
+    assert settle("generate", "ok", several) == Usage(
+        prompt_tokens=PROMPT, completion_tokens=9, estimated=True, cached_unknown=True
+    )

@@ -8,7 +8,7 @@ from rich.text import Text
 
 from pointsman_contracts.journey import StageReport
 from pointsman_contracts.money import dollars
-from pointsman_contracts.response import ResponseCompleted
+from pointsman_contracts.response import ResponseCompleted, Usage
 
 
 def outcome(event: ResponseCompleted) -> list[RenderableType]:
@@ -48,12 +48,17 @@ def _used(event: ResponseCompleted) -> str:
         return ""
     reasoning = f" ({usage.reasoning_tokens:,} of them reasoning)" if usage.reasoning_tokens else ""
     words = (
-        f"{usage.prompt_tokens:,} prompt tokens ({usage.cached_tokens:,} cached), "
+        f"{usage.prompt_tokens:,} prompt tokens ({cached(usage)} cached), "
         f"{usage.completion_tokens:,} completion tokens{reasoning}"
     )
     model = f"{event.served or '-'}, estimated" if usage.estimated else event.served or "-"
     cost = "no price" if event.cost_nanos is None else f"${dollars(event.cost_nanos)}"
     return f"used {words} of {model} · {cost}"
+
+
+def cached(usage: Usage) -> str:
+    """Prompt tokens that came from a cache, or that nothing was reported of them."""
+    return "unknown" if usage.cached_unknown else f"{usage.cached_tokens:,}"
 
 
 def _attempts(event: ResponseCompleted) -> Table:

@@ -3,7 +3,7 @@
 import pytest
 from rich.console import Console, RenderableType
 
-from pointsman_cli.outcome import outcome
+from pointsman_cli.outcome import cached, outcome
 from pointsman_cli.usage import notes, query, table, total
 from pointsman_cli.words import CommandError
 from pointsman_contracts.identity import Identity
@@ -94,3 +94,10 @@ def test_the_end_of_a_request_tells_attempts_stages_usage_and_cost() -> None:
         "guard  replaced  2.2 ms  an address  guard-1",
     ):
         assert part in text, text
+
+
+@pytest.mark.parametrize(
+    ("used", "told"), [(Usage(cached_unknown=True), "unknown"), (Usage(cached_tokens=1024), "1,024")]
+)
+def test_cached_tokens_that_no_engine_reported_are_unknown_and_not_zero(used: Usage, told: str) -> None:
+    assert cached(used) == told

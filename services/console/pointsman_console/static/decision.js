@@ -233,7 +233,7 @@ function end(request) {
       ["Endpoint", over.worker],
       ["First token", over.ttft_ms === null ? null : `after ${duration(over.ttft_ms)}`],
       ["Whole", duration(over.duration_ms)],
-      ["Tokens", usage ? `${number(usage.prompt_tokens)} prompt${usage.estimated ? "" : ` (${number(usage.cached_tokens)} cached)`}, ${number(usage.completion_tokens)} completion${usage.estimated ? ", estimated" : ""}` : null],
+      ["Tokens", usage ? `${number(usage.prompt_tokens)} prompt${usage.estimated ? "" : ` (${usage.cached_unknown ? "unknown" : number(usage.cached_tokens)} cached)`}, ${number(usage.completion_tokens)} completion${usage.estimated ? ", estimated" : ""}` : null],
       ["Cost", over.cost === null ? (usage ? "no price" : null) : `$${over.cost}`],
       ["Client", over.client],
       ["API", over.api ? `${over.api}${over.stream ? ", streamed" : ""}` : null],

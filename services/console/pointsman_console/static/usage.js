@@ -97,7 +97,7 @@ function drawSums(sums, by) {
   if (sums.behind) notes.push(`The recorder is ${counted(sums.behind, "event")} behind.`);
   if (sums.unpriced_models.length) notes.push(`Without a price: ${sums.unpriced_models.join(", ")}.`);
   const shown = rows.slice(0, MOST_ROWS);
-  const heads = [...by.map((name) => [name[0].toUpperCase() + name.slice(1), false]), ["Requests", true], ["Failed", true], ["Prompt tokens", true], ["of them cached", true], ["Output tokens", true], ["Cost", true]];
+  const heads = [...by.map((name) => [name[0].toUpperCase() + name.slice(1), false]), ["Requests", true], ["Failed", true], ["Prompt tokens", true], ["of them reported as cached", true], ["Output tokens", true], ["Cost", true]];
   fill(
     nodes.usage,
     rows.length
@@ -108,7 +108,7 @@ function drawSums(sums, by) {
             {},
             el("caption", {}, `${counted(rows.length, "row")}, the most expensive first${shown.length < rows.length ? `; the first ${MOST_ROWS} are shown` : ""}`),
             el("thead", {}, el("tr", {}, ...heads.map(([name, numeric]) => el("th", { scope: "col", class: numeric ? "number" : null }, name)))),
-            el("tbody", {}, ...shown.map((row) => el("tr", {}, ...by.map((name, position) => el(position ? "td" : "th", position ? {} : { scope: "row" }, row[name] || "–")), ...[number(row.requests), number(row.failed), number(row.prompt_tokens), percent(row.prompt_tokens ? row.cached_tokens / row.prompt_tokens : 0), number(row.completion_tokens), money.format(row.cost)].map((text) => el("td", { class: "number" }, text))))),
+            el("tbody", {}, ...shown.map((row) => el("tr", {}, ...by.map((name, position) => el(position ? "td" : "th", position ? {} : { scope: "row" }, row[name] || "–")), ...[number(row.requests), number(row.failed), number(row.prompt_tokens), row.cached_tokens ? percent(row.cached_tokens / row.prompt_tokens) : "none", number(row.completion_tokens), money.format(row.cost)].map((text) => el("td", { class: "number" }, text))))),
           ),
         )
       : el("p", { class: "soft" }, "The ledger has no request since that day."),

@@ -43,14 +43,18 @@ def settled(
         if reported is not None:
             return reported
         # The engine had the prompt. It isn't charged for a failure that isn't the client's.
-        return Usage(prompt_tokens=prompt_tokens, estimated=True) if sent and outcome == "client_gone" else None
+        return (
+            Usage(prompt_tokens=prompt_tokens, estimated=True, cached_unknown=True)
+            if sent and outcome == "client_gone"
+            else None
+        )
     if reported is not None and not broken:
         return _plausible(api, tail, reported, prompt_tokens)
     if not broken and (status >= _ERROR or outcome != "ok"):
         return None
     seen = _completion_tokens(api, tail)
     if reported is None:
-        return Usage(prompt_tokens=prompt_tokens, completion_tokens=seen, estimated=True)
+        return Usage(prompt_tokens=prompt_tokens, completion_tokens=seen, estimated=True, cached_unknown=True)
     if seen > _BEGUN * reported.completion_tokens:
         reported = reported.model_copy(update={"completion_tokens": seen, "estimated": True})
     return _plausible(api, tail, reported, prompt_tokens)

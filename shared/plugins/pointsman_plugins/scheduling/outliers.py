@@ -130,7 +130,7 @@ class Standing:
             if sent_at is not None and sent_at >= self.ejected_at:  # a trial; others were on their way before
                 self.ejections += 1
                 self.retry_at = now + self._interval()
-                self.reason = what
+                self.reason = f"its last trial failed: {what}"
 
     @property
     def failing(self) -> bool:
