@@ -3,13 +3,14 @@
 `POINTSMAN_CONVERSATIONS=2000` has as many conversations generated; the default keeps the whole suite quick.
 """
 
+import json
 import os
 from collections.abc import Sequence
 from typing import Any, Final
 
 import orjson
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import JsonValue
 
@@ -171,17 +172,73 @@ def _question(fields: dict[str, Any], target: str) -> Any:
 _OFFERS: Final[list[dict[str, Any]]] = [{"tools": TOOLS}, {"tools": TOOLS, "tool_choice": "none"}, {}]
 
 
-@pytest.mark.parametrize("target", TARGETS)
-@settings(max_examples=CONVERSATIONS, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@pytest.mark.timeout(120 + CONVERSATIONS)
+@settings(max_examples=CONVERSATIONS)
 @given(messages=_conversation(), offer=st.sampled_from(_OFFERS))
-def test_a_conversation_that_any_models_began_is_what_the_next_provider_takes(
-    target: str, messages: list[Message], offer: dict[str, Any]
+def test_a_conversation_that_any_models_began_is_what_every_provider_takes(
+    messages: list[Message], offer: dict[str, Any]
 ) -> None:
-    call = _format(target).call(_question({"messages": messages, **offer}, target))
-    body = orjson.loads(call.body)
-    assert problems(TARGETS[target][0], call.path, call.headers, body) == []
-    for said in _said(messages):
-        assert orjson.dumps(said)[1:-1] in call.body
+    for target, (kind, _) in TARGETS.items():
+        call = _format(target).call(_question({"messages": messages, **offer}, target))
+        assert problems(kind, call.path, call.headers, orjson.loads(call.body)) == []
+        for said in _said(messages):
+            assert orjson.dumps(said)[1:-1] in call.body
+
+
+@st.composite
+def _messages(draw: st.DrawFn) -> list[Message]:
+    """A history of `/v1/messages` by vLLM's models: thinking without a signature, ids of their parsers, blank texts."""
+    found: list[Message] = []
+    for _ in range(draw(st.integers(1, 4))):
+        found.append({"role": "user", "content": draw(_SAID | st.just([{"type": "text", "text": "Hm?"}]))})
+        blocks: list[Any] = [{"type": "thinking", "thinking": "Hm.", "signature": draw(st.sampled_from(["", None]))}]
+        blocks.append({"type": "text", "text": draw(_TEXT)} | draw(st.sampled_from([{}, _MARK])))
+        ids = draw(st.lists(st.sampled_from(["functions.now:0", "call_0", "chatcmpl-tool-" + "0" * 60]), max_size=2))
+        blocks += [{"type": "tool_use", "id": each, "name": "now", "input": {}} for each in ids]
+        found.append({"role": "assistant", "content": blocks})
+        results: list[Any] = [
+            {"type": "tool_result", "tool_use_id": each, "content": [{"type": "text", "text": draw(_TEXT)}]}
+            for each in ids[: draw(st.integers(0, 2))]
+        ]
+        if results:
+            found.append({"role": "user", "content": [{"type": "text", "text": draw(_TEXT)}, *results]})
+        if draw(st.booleans()):
+            found.append({"role": "system", "content": "Be short."})
+    return [*found, {"role": "user", "content": "And now?"}]
+
+
+@settings(max_examples=CONVERSATIONS)
+@given(messages=_messages())
+def test_a_history_of_messages_that_another_service_made_is_what_anthropic_takes(messages: list[Message]) -> None:
+    tools: list[Any] = [{"name": "now", "input_schema": {}}]
+    history: Any = messages
+    question = ask("messages", messages=history, tools=tools, max_tokens=5, system=[{"type": "text", "text": " "}])
+    call = _format("anthropic").call(question)
+    assert problems("anthropic", call.path, call.headers, orjson.loads(call.body)) == []
+
+
+def test_a_history_that_the_service_takes_stays_byte_for_byte() -> None:
+    messages = [
+        {"role": "user", "content": "x"},
+        {"role": "assistant", "content": [{"type": "thinking", "thinking": "", "signature": "c2ln"}, _use("toolu_1")]},
+        {"role": "user", "content": [{"type": "tool_result", "tool_use_id": "toolu_1", "content": "12:00"}]},
+    ]
+    body = json.dumps({"model": "model-9", "max_tokens": 5, "messages": messages}, indent=1).encode()
+    assert _format("anthropic").call(ask("messages")._replace(body=body)).body == body
+    call: JsonValue = {"id": "functions.now:0", "type": "function", "function": {"name": "now", "arguments": "{}"}}
+    said: JsonValue = {"role": "assistant", "content": None, "reasoning_content": "Hm.", "tool_calls": [call]}
+    chat: JsonValue = [
+        {"role": "user", "content": "x"},
+        said,
+        {"role": "tool", "tool_call_id": "functions.now:0", "content": "1"},
+    ]
+    body = json.dumps({"model": "model-9", "messages": chat}, indent=1).encode()
+    lenient = KINDS["openai"].format(Provider(kind="openai", base_url="https://models.example/v1"))
+    assert lenient.call(ask()._replace(body=body)).body == body
+
+
+def _use(identity: str) -> dict[str, Any]:
+    return {"type": "tool_use", "id": identity, "name": "now", "input": {}}
 
 
 def _said(messages: list[Message]) -> list[str]:
