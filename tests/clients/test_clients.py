@@ -21,7 +21,7 @@ UV: Final = ROOT / ".uv" / "bin" / "uv"
 FOLDER: Final = Path(__file__).parent / "libraries"
 PAGE: Final = ROOT / "docs" / "clients.md"
 ENVIRONMENT: Final = ROOT / ".venv" / "clients"
-OWN: Final = ("with_openai", "with_anthropic")
+OWN: Final = ("with_openai", "with_anthropic", "with_agents")
 """Libraries of the workspace's own environment, in their newest versions."""
 LIBRARIES: Final = (*OWN, "with_langchain", "with_llamaindex", "with_litellm", "with_instructor")
 AI_SDK: Final = "ai_sdk"

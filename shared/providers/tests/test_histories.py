@@ -207,6 +207,7 @@ def _messages(draw: st.DrawFn) -> list[Message]:
     return [*found, {"role": "user", "content": "And now?"}]
 
 
+@pytest.mark.timeout(120 + CONVERSATIONS)
 @settings(max_examples=CONVERSATIONS)
 @given(messages=_messages())
 def test_a_history_of_messages_that_another_service_made_is_what_anthropic_takes(messages: list[Message]) -> None:

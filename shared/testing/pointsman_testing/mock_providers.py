@@ -49,6 +49,8 @@ class MockProvider:
     """Whether streams end with an error before their first content, or break off within it."""
     lenient: bool = False
     """Takes what the maker's own schema and rules don't have, as many services with OpenAI's API do."""
+    refuses: Callable[[dict[str, Any]], object] = lambda _: None
+    """The error document for a body that it answers with 422; None for others."""
     refused: list[str] = field(default_factory=list[str])
     """What was wrong with the requests that it refused."""
     asked: list[Asked] = field(default_factory=list[Asked])
@@ -97,6 +99,9 @@ class MockProvider:
             self.refused += wrong
             message = "; ".join(wrong)
             return web.json_response({"error": {"message": message, "type": "invalid_request_error"}}, status=400)
+        error = self.refuses(document)
+        if error is not None:
+            return web.json_response(error, status=422)
         if self.status != 200:
             return web.json_response(
                 _ERRORS.get(self.kind, _ERRORS["openai"]), status=self.status, headers=self.headers
@@ -108,6 +113,9 @@ class MockProvider:
             case path if path.startswith("/model/"):
                 write = self._converse_stream if path.endswith("/converse-stream") else None
                 whole = _converse()
+            case path if path.endswith("/responses"):
+                write = self._response_stream if document.get("stream") else None
+                whole = _response(document.get("model"))
             case path if path.endswith("/embeddings"):
                 write, whole = None, _embeddings(document.get("model"))
             case path if path.endswith("/chat/completions"):
@@ -148,6 +156,12 @@ class MockProvider:
         if document.get("stream_options") == {"include_usage": True}:
             last += _event({**_chunk(model, {}), "choices": [], "usage": _USAGE})
         await self._say(write, words, last + b"data: [DONE]\n\n")
+
+    async def _response_stream(self, write: Callable[[bytes], Awaitable[None]], document: dict[str, Any]) -> None:
+        response = _response(document.get("model"))
+        words = [_named({"type": "response.output_text.delta", "delta": word, "output_index": 0}) for word in WORDS]
+        await write(_named({"type": "response.created", "response": {**response, "output": []}}))
+        await self._say(write, words, _named({"type": "response.completed", "response": response}))
 
     async def _message_stream(self, write: Callable[[bytes], Awaitable[None]], document: dict[str, Any]) -> None:
         message: dict[str, Any] = {**_message(document["model"]), "content": [], "stop_reason": None}
@@ -224,6 +238,20 @@ def _chat(model: str | None) -> dict[str, Any]:
     choice = {"index": 0, "message": {"role": "assistant", "content": "".join(WORDS)}, "finish_reason": "stop"}
     head = {"id": "c-1", "object": "chat.completion", "created": 1, "model": f"{model}-2025"}
     return {**head, "choices": [choice], "usage": _USAGE}
+
+
+def _response(model: str | None) -> dict[str, Any]:
+    content: list[Any] = [{"type": "output_text", "text": "".join(WORDS), "annotations": []}]
+    message: dict[str, Any] = {
+        "type": "message",
+        "id": "m-1",
+        "role": "assistant",
+        "status": "completed",
+        "content": content,
+    }
+    usage = {"input_tokens": 5, "output_tokens": 3, "total_tokens": 8}
+    head = {"id": "r-1", "object": "response", "created_at": 1, "status": "completed", "model": f"{model}-2025"}
+    return {**head, "output": [message], "usage": usage}
 
 
 def _embeddings(model: str | None) -> dict[str, Any]:

@@ -83,7 +83,7 @@ class ProviderRequests:
             asked=asked,
             edits=decision.body,
             headers=edited_headers(list(headers), decision.headers),
-            target_path=dict(head.headers).get(b":path", b""),
+            query=dict(head.headers).get(b":path", b"").partition(b"?")[2],
             traceparent=record.traceparent,
         )
         # A request that must change is refused for that also during a pause.

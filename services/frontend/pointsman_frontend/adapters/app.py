@@ -28,8 +28,9 @@ from pointsman_edge.reviewing.response_stages import error_answer
 from pointsman_edge.sending.own_answers import Place, answer_body, answer_headers
 from pointsman_edge.taking_in.bodies import check_length, check_presence
 from pointsman_edge.telling.request_record import CLIENT_GONE
-from pointsman_frontend.adapters.forwarder import Forwarder, Outgoing
+from pointsman_frontend.adapters.forwarder import Forwarder
 from pointsman_frontend.adapters.http_turn import ClientGone, Headers, Turn, id_headers
+from pointsman_frontend.adapters.outgoing import Outgoing
 from pointsman_frontend.adapters.relay import ResponseWriter
 from pointsman_frontend.adapters.reviewed_writer import ReviewedWriter
 from pointsman_frontend.domain.cors import answered, preflight
@@ -133,6 +134,7 @@ class HttpRequest(EdgeRequest):
                 client=writer,
                 method=self.method,
                 target=turn.target.sent,
+                query=turn.target.query,
                 headers=headers.engine,
                 thinking=self.thinking,
                 decide_again=self._decide_again,

@@ -1,15 +1,13 @@
 """Sends a decided request to its endpoints, one after the other, until one answers."""
 
 import time
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Iterable
 from functools import lru_cache
 from typing import Final
 
-import msgspec
-
 from pointsman_apis.errors import SERVER_ERROR
 from pointsman_contracts.journey import Target, retold
-from pointsman_contracts.reply import ChosenEndpoint, Decision
+from pointsman_contracts.reply import ChosenEndpoint
 from pointsman_core.refusal import Refusal
 from pointsman_edge.deciding.static_choice import EngineState, elsewhere
 from pointsman_edge.edge import Edge
@@ -33,6 +31,7 @@ from pointsman_frontend.adapters.engine_connection import AnswerCutOff, Endpoint
 from pointsman_frontend.adapters.first_words import beginning, whole_body
 from pointsman_frontend.adapters.http_turn import Headers
 from pointsman_frontend.adapters.kept_answer import checked, error_of, unanswered
+from pointsman_frontend.adapters.outgoing import Outgoing
 from pointsman_frontend.adapters.providers import Providers, final, is_external, refusal_of, told
 from pointsman_frontend.adapters.relay import (
     Answering,
@@ -49,23 +48,6 @@ from pointsman_runtime.telling.logs import Log
 from pointsman_runtime.telling.telemetry import NO_SPAN, Span
 
 _log = Log("engines")
-
-
-class Outgoing(msgspec.Struct):
-    """A decided request: where it goes, what the client sent, and who takes the answer."""
-
-    record: RequestRecord
-    decision: Decision
-    client: ResponseWriter
-    method: str
-    target: bytes
-    """Path and query."""
-    headers: Headers
-    """For engines."""
-    thinking: Callable[[], None]
-    """Called when an endpoint sends something before its answer says something."""
-    decide_again: Callable[[], Awaitable[Decision | None]] | None = None
-    """Asks for another decision; None when there is none."""
 
 
 _ERROR: Final = 400
@@ -228,7 +210,7 @@ class Forwarder:
                         asked=decision.model,
                         edits=decision.body,
                         headers=request.headers,
-                        target_path=request.target,
+                        query=request.query,
                         traceparent=span.traceparent,
                     ),
                     request.thinking,

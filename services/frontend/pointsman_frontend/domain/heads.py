@@ -36,6 +36,8 @@ class RequestTarget:
     """The meaning of the path; None when there is none."""
     sent: bytes
     """Path and query for an engine; empty without a route."""
+    query: bytes
+    """As the client sent it, without a question mark."""
     escaped: bool
     """The path has escapes."""
 
@@ -58,7 +60,7 @@ def _parsed(url: bytes) -> RequestTarget:
         if route.api.passed and parsed.query:
             # The APIs that are read know no query.
             sent += b"?" + parsed.query
-    target = RequestTarget(path, raw_path, route, sent, escaped)
+    target = RequestTarget(path, raw_path, route, sent, parsed.query or b"", escaped)
     if len(url) <= _SHORT:
         if len(_seen) >= _KEPT:
             # Targets come from clients; a flood of new ones must not stay.

@@ -37,8 +37,8 @@ class ProviderRequestParts(NamedTuple):
     """Of the decision."""
     headers: Sequence[tuple[bytes, bytes]]
     """The client's, as stages changed them."""
-    target_path: bytes
-    """The client's path and query."""
+    query: bytes
+    """The client's, without a question mark."""
     traceparent: str | None
 
 
@@ -76,7 +76,7 @@ class ProviderBook:
         """The request for this provider."""
         target = asking.target
         body = edited_body(asking.body, outward(self._kept(provider, asking)), target.model)
-        sent = provider.client.of(asking.headers, asking.target_path.partition(b"?")[2], asking.traceparent)
+        sent = provider.client.of(asking.headers, asking.query, asking.traceparent)
         return ProviderQuestion(
             asking.api, body, target.model, asking.asked, asking.request_id, now_s=int(time.time()), sent=sent
         )

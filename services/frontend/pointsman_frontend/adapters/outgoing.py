@@ -1,0 +1,29 @@
+"""A request on its way to endpoints."""
+
+from collections.abc import Awaitable, Callable
+
+import msgspec
+
+from pointsman_contracts.reply import Decision
+from pointsman_edge.telling.request_record import RequestRecord
+from pointsman_frontend.adapters.http_turn import Headers
+from pointsman_frontend.adapters.relay import ResponseWriter
+
+
+class Outgoing(msgspec.Struct):
+    """A decided request: where it goes, what the client sent, and who takes the answer."""
+
+    record: RequestRecord
+    decision: Decision
+    client: ResponseWriter
+    method: str
+    target: bytes
+    """Path and query, for engines."""
+    query: bytes
+    """The client's."""
+    headers: Headers
+    """For engines."""
+    thinking: Callable[[], None]
+    """Called when an endpoint sends something before its answer says something."""
+    decide_again: Callable[[], Awaitable[Decision | None]] | None = None
+    """Asks for another decision; None when there is none."""
