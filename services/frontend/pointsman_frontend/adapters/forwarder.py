@@ -35,7 +35,6 @@ from pointsman_frontend.adapters.outgoing import Outgoing
 from pointsman_frontend.adapters.providers import Providers, final, is_external, refusal_of, told
 from pointsman_frontend.adapters.relay import (
     Answering,
-    ResponseWriter,
     end_cut_off,
     gathered,
     is_stream,
