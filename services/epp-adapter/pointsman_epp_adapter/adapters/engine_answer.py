@@ -10,6 +10,7 @@ from pointsman_apis.errors import SERVER_ERROR
 from pointsman_contracts.reply import Decision
 from pointsman_core.refusal import Refusal
 from pointsman_edge.reviewing.answer_review import AnswerReview
+from pointsman_edge.sending.error_shape import ErrorShape, error_in_place, refusal_of
 from pointsman_edge.sending.header_edits import edited_answer_headers
 from pointsman_edge.sending.missing_path import MISSING, MissingPath, is_json
 from pointsman_edge.sending.model_name import chosen_model, renaming
@@ -33,6 +34,8 @@ from pointsman_epp_adapter.domain.mutation import Header, HeaderChanges, answere
 from pointsman_epp_adapter.domain.protocol_headers import served
 
 _NAME: Final = itemgetter(0)
+_OK: Final = 200
+_ERROR: Final = 400
 _UNSEEN: Final = "the response passed unread; whether it was complete is unknown"
 _CUT_SHORT: Final = (
     "trailers ended a response of unknown length that was held here; it needs response_body_mode FULL_DUPLEX_STREAMED"
@@ -109,8 +112,10 @@ class EngineAnswer(AwaitedAnswer):
         record.stream = answer.stream
         if answer.stream:
             answer.rewriting = without_unasked_usage(self._edits, self._name)
-        elif answer.status in MISSING and is_json(head.headers):
-            answer.rewriting = MissingPath(answer.status, record.api, self._asked, self._name)
+        elif answer.status >= _ERROR and is_json(head.headers):
+            answer.rewriting = ErrorShape(answer.status, record.api, self._name)
+            if answer.status in MISSING:
+                answer.rewriting = MissingPath(answer.status, record.api, self._asked, answer.rewriting)
         self._tell_served(head.served)
         self._judge(answer.status)
         if self._envoy.settings.conformance_headers:
@@ -153,6 +158,8 @@ class EngineAnswer(AwaitedAnswer):
         duplex = self._mode is BodyMode.FULL_DUPLEX_STREAMED
         # A whole body that has trailers isn't marked as the last piece.
         last = piece.end or (self._told is BodyMode.BUFFERED and answer.whole_with(piece.data))
+        if last and self._told is BodyMode.BUFFERED and not answer.bytes and answer.status == _OK:
+            self._check(answer, piece.data)
         data = answer.feed(piece.data, end=last)
         if self._reviewed is not None:
             await self._reviewed.piece(data, last=last, end=piece.end)
@@ -172,6 +179,14 @@ class EngineAnswer(AwaitedAnswer):
             await stream.write(CONTINUE["response_body"])
         else:
             await stream.write(wire.response_piece(data))
+
+    def _check(self, answer: Answer, body: bytes) -> None:
+        """Raises Refusal for an error in place of a whole answer: its head hasn't left."""
+        error = None if answer.stream else error_in_place(self._record.api, body)
+        if error is not None:
+            refusal = refusal_of(error)
+            self._record.end("engine_error", refusal.status, refusal.detail, refusal.told_code)
+            raise refusal
 
     async def _rest(self, stream: Stream) -> None:
         """As `AwaitedAnswer._rest`."""

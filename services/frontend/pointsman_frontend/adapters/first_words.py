@@ -7,7 +7,7 @@ from typing import Final
 from pointsman_apis.api import Api
 from pointsman_apis.beginning import begins
 from pointsman_apis.streams import EventSplitter, lenient_document, without_mark
-from pointsman_edge.sending.error_shape import refusal_of, unanswered
+from pointsman_edge.sending.error_shape import error_in_place, refusal_of
 from pointsman_edge.sending.moving_on import FAILED, failure_of
 from pointsman_frontend.adapters.engine_connection import AnswerCutOff, EndpointFailed
 from pointsman_frontend.adapters.kept_answer import AnsweredError, KeptAnswer
@@ -71,7 +71,7 @@ async def whole_body(engine: Answering, begun: bytes, api: Api) -> bytes:
     body = begun if engine.complete else await gathered(engine, begun)
     if len(body) <= WHOLE:
         body = without_mark(body)
-    error = unanswered(api, body) if len(body) <= WHOLE else None
+    error = error_in_place(api, body) if len(body) <= WHOLE else None
     if error is not None:
         raise _failed(api, error)
     return body

@@ -79,7 +79,7 @@ def _passes(document: dict[str, object]) -> bool:
     return "response" in document
 
 
-def unanswered(api: Api, body: bytes) -> ProviderError | None:
+def error_in_place(api: Api, body: bytes) -> ProviderError | None:
     """The error that a whole answer with status 200 is; None for an answer."""
     member = _MEMBERS.get(api.name)
     # A search in the bytes is all that an answer costs.
@@ -110,6 +110,4 @@ def refusal_of(error: ProviderError) -> Refusal:
 def _has_shape(api: Api, value: object) -> bool:
     document = cast("dict[str, object]", value) if isinstance(value, dict) else {}
     error = document.get("error")
-    if not isinstance(error, dict) or not isinstance(cast("dict[str, object]", error).get("message"), str):
-        return False
-    return api.error is not anthropic_error or document.get("type") == "error"
+    return isinstance(error, dict) and (api.error is not anthropic_error or document.get("type") == "error")
