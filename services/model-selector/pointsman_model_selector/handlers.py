@@ -6,6 +6,7 @@ from typing import Final
 
 from prometheus_client import CollectorRegistry
 
+from pointsman_contracts.ends import AnyEnd
 from pointsman_contracts.journey import Journey, retold
 from pointsman_contracts.model import ModelStatistics
 from pointsman_contracts.pool import PoolSnapshot
@@ -54,6 +55,10 @@ class Handlers:
         """Statistics of a model arrived."""
         self._standing.model_changed(statistics)
 
+    def completed(self, end: AnyEnd) -> None:
+        """A request is over."""
+        self._standing.open.end((end.source, end.request_id))
+
     def select(self, journey: Journey, hop: Hop[Journey]) -> Journey | Rejection:
         """Choose the model by the selector that the itinerary names; write it into target and body."""
         name = journey.itinerary[0].policy or ""
@@ -79,6 +84,7 @@ class Handlers:
         if counter is None:
             counter = self._counts[key] = self._selected.labels(*key)
         counter.total += 1
+        self._standing.open.begin((journey.edge, journey.request_id), selected.model.name)
         target = selected.model.target
         changes = settled(journey, target, selected.model.block_tokens)
         changes["alternatives"] = tuple([candidate.target for candidate in selected.fallbacks])

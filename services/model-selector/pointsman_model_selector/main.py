@@ -1,8 +1,10 @@
 """Wiring of the model-selector."""
 
+from pointsman_contracts.ends import EndOfRequest, read_end
 from pointsman_contracts.journey import Journey
 from pointsman_contracts.model import ModelStatistics
 from pointsman_contracts.pool import PoolSnapshot
+from pointsman_contracts.response import ResponseCompleted
 from pointsman_contracts.subjects import ANY
 from pointsman_model_selector.configuration import compile_all
 from pointsman_model_selector.handlers import Handlers
@@ -18,6 +20,7 @@ def build(service: Service[ModelSelectorSettings]) -> None:
     service.journeys.stage(Journey, handlers.select)
     service.bus.listen(PoolSnapshot, handlers.snapshot, ANY, keep="latest")
     service.bus.listen(ModelStatistics, handlers.statistics, ANY, keep="latest")
+    service.bus.listen_read(ResponseCompleted, EndOfRequest, read_end, handlers.completed, ANY)
 
 
 PROGRAM = Program("model-selector", ModelSelectorSettings, build)

@@ -1,5 +1,6 @@
 """The stage on a bus: a journey without a model in, a journey with one out."""
 
+from collections import Counter
 from typing import Final
 
 import pytest
@@ -9,6 +10,7 @@ from pointsman_contracts.journey import BodyEdit, HeaderEdit, Journey, RequestFa
 from pointsman_contracts.model import ModelStatistics
 from pointsman_contracts.pool import PoolSnapshot
 from pointsman_contracts.reply import REPLY, Rejection, Reply
+from pointsman_contracts.response import ResponseCompleted
 from pointsman_contracts.subjects import ANY
 from pointsman_model_selector.configuration import compile_all
 from pointsman_model_selector.handlers import Handlers
@@ -26,6 +28,7 @@ models:
   fine: {pool: a, served_as: tuned, cost: {input: 9, output: 9}}
 selectors:
   cheap: {models: [small, fine], filters: [healthy], scorers: [cost], fallbacks: 1}
+  idle: {models: [small, fine], filters: [capable], scorers: [active-requests]}
   blind: {models: [small], filters: [capable]}
   empty: {filters: [group]}
 """
@@ -41,7 +44,7 @@ class World:
         self.answers: list[Reply] = []
         configuration = Configuration(compile_all, self.registry)
         assert configuration.offer(1, CONFIG)
-        handlers = Handlers(configuration, self.registry, time_every=1)
+        self.handlers = handlers = Handlers(configuration, self.registry, time_every=1)
         selector = buses.make("model-selector")
         selector.stage(Journey, handlers.select)
         selector.bus.listen(PoolSnapshot, handlers.snapshot, ANY, keep="latest")
@@ -180,3 +183,25 @@ async def test_choices_and_plugin_times_are_counted(world: World) -> None:
             )
             == 1
         )
+
+
+async def test_the_model_with_fewer_requests_under_way_is_chosen(world: World) -> None:
+    async def choose(count: int) -> list[Journey]:
+        before = len(world.journeys)
+        for _ in range(count):
+            world.send("idle")
+        await eventually(lambda: len(world.journeys) == before + count)
+        return world.journeys[before:]
+
+    first = await choose(10)
+    models = Counter(journey.target.model for journey in first if journey.target is not None)
+    assert models == {"base": 5, "tuned": 5}
+    for journey in first:
+        if journey.target is not None and journey.target.model == "tuned":
+            world.handlers.completed(
+                ResponseCompleted(
+                    request_id=journey.request_id, source=journey.edge, sequence=1, at_ms=0, pool="a", status=200,
+                    outcome="ok",
+                )
+            )  # fmt: skip
+    assert {journey.target.model for journey in await choose(4) if journey.target is not None} == {"tuned"}

@@ -45,6 +45,41 @@ class PoolView(NamedTuple):
     """Receipt by this process's monotonic clock, in seconds."""
 
 
+_MOST_OPEN: Final = 65536
+"""Requests that count as under way at most; the oldest is forgotten first."""
+
+
+class OpenRequests:
+    """The requests under way that this process has chosen a model for, by edge and request id."""
+
+    def __init__(self) -> None:
+        self._models: Final[dict[tuple[str, str], str]] = {}
+        self._counts: Final[dict[str, int]] = {}
+
+    def of(self, model: str) -> int:
+        """How many requests a model has."""
+        return self._counts.get(model, 0)
+
+    def begin(self, request: tuple[str, str], model: str) -> None:
+        """A model was chosen; a request that is sent again counts once."""
+        self.end(request)
+        if len(self._models) >= _MOST_OPEN:
+            self.end(next(iter(self._models)))
+        self._models[request] = model
+        self._counts[model] = self._counts.get(model, 0) + 1
+
+    def end(self, request: tuple[str, str]) -> None:
+        """The request is over; one that isn't known changes nothing."""
+        model = self._models.pop(request, None)
+        if model is None:
+            return
+        left = self._counts[model] - 1
+        if left:
+            self._counts[model] = left
+        else:
+            del self._counts[model]
+
+
 class ModelStates:
     """The state of pools and models, from the newest signals. Latest wins."""
 
@@ -57,6 +92,7 @@ class ModelStates:
         """The newest state of a pool; None before its first snapshot."""
         self.statistics: Final[Callable[[str], ModelStatistics | None]] = self._models.get
         """Statistics of a model's completions; None before the first ones."""
+        self.open: Final = OpenRequests()
 
     def model_changed(self, statistics: ModelStatistics) -> None:
         """Take statistics over unless newer ones are here."""

@@ -6,6 +6,7 @@ from pointsman_model_selector.domain.selector import Builtin
 from pointsman_model_selector.plugins.choosers import ByHeader, OneRanking
 from pointsman_model_selector.plugins.filters import Allowed, Capable, HealthyModels, ModelGroup, RateLimited
 from pointsman_model_selector.plugins.ranking import (
+    ActiveRequests,
     MaxScoreModel,
     ModelCost,
     ModelLatency,
@@ -19,7 +20,7 @@ from pointsman_model_selector.plugins.semantic_match import SemanticMatch
 
 BUILTIN: Final = Builtin(
     filters=(Capable, HealthyModels, Allowed, RateLimited, ModelGroup),
-    scorers=(ModelCost, ModelLatency, Quality, Saturation, SessionAffinity, SemanticMatch),
+    scorers=(ActiveRequests, ModelCost, ModelLatency, Quality, Saturation, SessionAffinity, SemanticMatch),
     pickers=(MaxScoreModel, WeightedRandomModel, UniformRandom),
     choosers=(OneRanking, ByHeader),
 )

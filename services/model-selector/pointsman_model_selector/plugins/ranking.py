@@ -121,6 +121,19 @@ class Saturation(ModelScorer):
         return 0.0 if statistics is None or statistics.remaining is None else 1.0 - statistics.remaining
 
 
+class ActiveRequests(ModelScorer):
+    """`active-requests`: how few requests a model has under way, `(fewest + 1) / (requests + 1)`. Each replica counts
+    those that it chose the model for, so that providers, which report no load, are counted, too."""
+
+    type_name = "active-requests"
+
+    def scores(self, question: ModelQuestion, candidates: Sequence[Candidate]) -> list[float]:
+        open_requests = question.standing.open
+        counts = [open_requests.of(candidate.name) + 1 for candidate in candidates]
+        fewest = min(counts)
+        return [fewest / count for count in counts]
+
+
 class SessionAffinity(ModelScorer):
     """`session-affinity`: 1 for the model that belongs to the session, 0 for the others; 0 for all without a session.
 
