@@ -170,7 +170,7 @@ class EngineWatch(EndpointWatch):
     def _findings(self) -> tuple[WorkerFinding, ...]:
         found = list[WorkerFinding]()
         if self._life.shared:
-            found.append(WorkerFinding(kind="shared_url", what=f"{self._client.url}: {self._life.shared}"))
+            found.append(WorkerFinding(kind="shared_url", what=self._life.shared))
         if self._health_unknown and not self._unhealthy and self.status.boot_id:
             found.append(WorkerFinding(kind="health_unknown", what=self._health_unknown))
         if self._doubt and asyncio.get_running_loop().time() - self._doubted_at < DOUBTED_S:

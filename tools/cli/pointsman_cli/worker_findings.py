@@ -31,9 +31,9 @@ def unknown_loads(pool: str, views: Iterable[WorkerView]) -> Iterator[DiagnosisL
     """Workers whose load is unknown, one line for each reason."""
     by_reason: dict[str, list[str]] = {}
     for view in views:
-        # A shared URL is a finding, and an engine that can't be reached has no load.
-        known = any(finding.kind == "shared_url" for finding in view.findings)
-        if view.load_unknown and not known and view.state in ("serving", "draining"):
+        # An engine that can't be reached, or doesn't answer, has no load; a fault with the same words is told below.
+        told = any(finding.what in view.load_unknown for finding in view.findings)
+        if view.load_unknown and not told and view.state in ("serving", "draining"):
             by_reason.setdefault(view.load_unknown, []).append(view.worker)
     for reason, workers in sorted(by_reason.items()):
         yield warn(f"pool {pool}: the load of {', '.join(sorted(workers))} is unknown: {reason}", _UNKNOWN_LOAD)

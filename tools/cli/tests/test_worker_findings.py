@@ -57,10 +57,13 @@ def test_an_engine_that_schedulers_find_unwell_is_named_with_the_reason(verdict:
     assert line.what.endswith("5 of 5 failed with 500")
 
 
-def test_an_engine_behind_a_balancer_is_one_line_and_not_two() -> None:
-    views = [view("w", load_unknown="several processes", findings=(WorkerFinding(kind="shared_url", what="x"),))]
+def test_an_engine_behind_a_balancer_is_one_line_and_its_unreadable_page_another() -> None:
+    shared = WorkerFinding(kind="shared_url", what="start times 1 and 2 answer by turns")
+    views = [view("w", load_unknown=f"its URL leads to several processes: {shared.what}", findings=(shared,))]
     assert list(unknown_loads("p", views)) == []
     assert len(list(reported_faults("p", views))) == 1
+    views = [view("w", load_unknown="/metrics answers 404", findings=(shared,))]
+    assert len(list(unknown_loads("p", views))) == 1
 
 
 def test_a_worker_that_lists_none_of_the_pools_models_is_named() -> None:
