@@ -282,6 +282,21 @@ async def test_a_stream_that_was_made_anew_is_read_from_its_beginning(buses: Bus
     await node.kill()
 
 
+async def test_an_end_that_the_stream_has_twice_is_spent_once(buses: Buses) -> None:
+    stream = Stream()
+    node = Node(buses, "p-1", FakeBucket(), stream)
+    await node.start()
+    await node.budgets.read()
+    await node.ask("a")
+    stream.end("a", 5)
+    await node.budgets.read()
+    stream.end("b", 6)
+    stream.bodies.append(stream.bodies[0])
+    await node.budgets.read()
+    assert node.spent()[0] == 11
+    await node.kill()
+
+
 async def test_models_without_a_price_are_counted_and_named(buses: Buses) -> None:
     stream = Stream()
     node = Node(buses, "p-1", FakeBucket(), stream)

@@ -27,6 +27,8 @@ LOOK_S: Final = 4.0
 """Interval of checks whether the stream was recreated."""
 SAVED_S: Final = 30.0
 """Maximum interval of saving the place in the stream for an unchanged shard."""
+SEEN: Final = 32_768
+"""Ends that are remembered, so that one which the stream has twice is spent once."""
 _MOST_NAMES: Final = 100
 """Most models without a price that are counted separately."""
 
@@ -59,6 +61,8 @@ class Budgets:
         self._stream = ""
         self._position = 0
         """The last event of the stream that was read."""
+        self._seen: Final[dict[int, int]] = {}
+        """Hash of an event → its first place in the stream."""
         self._current = False
         self._looked_at = 0.0
         self._sequences: Final[Counter[str]] = Counter()
@@ -155,6 +159,7 @@ class Budgets:
         if stream != self._stream:
             self._position = 0 if self._stream else last
             self._stream = stream
+            self._seen.clear()
 
     def _seek(self) -> None:
         """Go back to the earliest place of any shard; a new shard starts at the current place."""
@@ -175,6 +180,8 @@ class Budgets:
         books = self._keeper.books()
         reserving = [book.budgets for book in books if book.budgets.open]
         for end in ends:
+            if self._is_copy(end):
+                continue
             try:
                 spent = spending(end.body)
             except ValueError:
@@ -191,6 +198,18 @@ class Budgets:
             self._position = ends[-1].sequence
             for book in books:
                 book.budgets.spent_to = max(book.budgets.spent_to or 0, self._position)
+
+    def _is_copy(self, end: End) -> bool:
+        """Whether the stream has the same event at an earlier place, too: servers that stood still may store one
+        twice."""
+        seen, text = self._seen, hash(end.body)
+        first = seen.get(text)
+        if first is None or end.sequence < first:
+            seen[text] = end.sequence
+            if len(seen) > SEEN:
+                del seen[next(iter(seen))]
+            return False
+        return first < end.sequence
 
     def _charge(self, sequence: int, spent: Spending, amount: int) -> None:
         now = self._clock()

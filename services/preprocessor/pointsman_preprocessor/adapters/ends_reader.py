@@ -1,6 +1,7 @@
 """Reads the ends of requests from the stream of events, from any place on, by batches that need no consumer.
 
-Spending is read only from here: the stream has each end once, whichever process was stopped in the meantime.
+Spending is read only from here: the stream has each end, whichever process was stopped in the meantime. `Budgets` knows
+those that it has twice.
 https://github.com/nats-io/nats-architecture-and-design/blob/main/adr/ADR-31.md
 """
 
