@@ -201,6 +201,8 @@ class Door:
     observer: Observer
     completed: list[ResponseCompleted]
     http: aiohttp.ClientSession
+    port: int
+    """Of the server that plays the others."""
     _asked: int = field(default=0)
 
     async def ask(

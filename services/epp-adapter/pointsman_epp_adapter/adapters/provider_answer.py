@@ -23,6 +23,7 @@ from pointsman_providers.limits import ProviderLimits, limits
 from pointsman_providers.reported_error import ProviderError
 
 _EVENTS: Final = b"text/event-stream; charset=utf-8"
+_JSON: Final = b"application/json"
 _BROKEN: Final = "Envoy closed the stream before the response ended: the client left, or the provider broke off"
 
 
@@ -157,6 +158,9 @@ class ProviderAnswer(AwaitedAnswer):
             if self._record.stream and not last and len(first_bytes(held)) < FIRST_BYTES:
                 return b""
             if not is_stream(self._kind, held):
+                if self._duplex and reviewed is not None and self._record.stream:
+                    self._record.stream = False
+                    reviewed.relabel(_JSON)
                 return self._call.answer.whole(held) if last else b""
             if not self._record.stream and not last:
                 return b""  # a stream that is labelled as something else passes as a whole
