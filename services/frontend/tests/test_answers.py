@@ -236,7 +236,7 @@ async def test_headers_of_the_engines_connection_and_of_gateways_stop_at_the_edg
 
 
 async def test_the_model_list_has_configured_models_and_those_of_open_pools(start_edge: StartEdge) -> None:
-    listed = {"models": ["llama-8b", "sql"], "loras": ["sql"]}
+    listed = {"models": ["llama-8b", "sql"], "loras": ["sql"], "only_listed": True}
     models = {"big": {"pool": "llama-8b"}}
     edge = await start_edge(config={"pools": {"llama-8b": listed, "open": {}}, "models": models})
     edge.hear(PoolSnapshot(pool="llama-8b", source="c", sequence=1, at_ms=1, models=("llama-8b", "not-listed")))

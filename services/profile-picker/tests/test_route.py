@@ -97,12 +97,13 @@ def test_a_model_that_only_live_workers_name_goes_to_the_least_saturated_pool() 
 
 
 @pytest.mark.requirement("DEPLOY-4")
-def test_a_model_that_the_pools_list_lacks_is_not_served_although_its_engines_report_it() -> None:
-    """An adapter that is taken out of the configuration ends there, even while engines have it loaded."""
+def test_a_model_that_a_closed_pools_list_lacks_is_not_served_although_its_engines_report_it() -> None:
+    """An adapter that is taken out of its configuration ends there, even while engines have it loaded."""
     pools = PoolStates()
     pools.update(snapshot("a", 0.1, "base", "tuned", loras=("tuned",)), 0.0)
     with pytest.raises(Refusal, match=r"'tuned' does not exist.*Known models: base\."):
-        target({"pools": {"a": {"models": ["base"]}}}, "tuned", pools)
+        target({"pools": {"a": {"models": ["base"], "only_listed": True}}}, "tuned", pools)
+    assert target({"pools": {"a": {"models": ["base"]}}}, "tuned", pools).lora == "tuned"
     assert target({"pools": {"a": {}}}, "tuned", pools).lora == "tuned"
 
 
@@ -125,7 +126,7 @@ def test_an_unknown_model_is_not_found_and_the_known_ones_are_named() -> None:
         target({"pools": POOLS}, "bass", pools)
     refused = caught.value
     assert (refused.status, refused.code, refused.param) == (404, "model_not_found", "model")
-    assert refused.message == ("The model 'bass' does not exist. Did you mean 'base'? Known models: base, tuned.")
+    assert refused.message == ("The model 'bass' does not exist. Did you mean 'base'? Known models: base, tuned, live.")
 
 
 def test_a_thousand_known_models_are_not_all_named() -> None:

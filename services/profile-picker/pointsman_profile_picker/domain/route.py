@@ -64,6 +64,8 @@ class Routing:
         self._pools: Final = tuple(config.pools)
         self._block_tokens: Final = {name: pool.block_tokens for name, pool in config.pools.items()}
         self._open_pools: Final = config.open_pools()
+        self._unlisted: Final = tuple(name for name, pool in config.pools.items() if not pool.models)
+        """Pools whose engines alone name their models."""
         self._known: Final[dict[Choice | None, Picked]] = {}
         """By the picker's choice, where that is all that decides."""
         self._routes: Final = {
@@ -115,7 +117,7 @@ class Routing:
     def serving(
         self, model: str, pools: PoolStates, asked: str | None = None, allowed: Sequence[str] | None = None
     ) -> Serving:
-        """Who serves `model`: the configuration's word, or that of live workers of pools without a list of models.
+        """Who serves `model`: the configuration's word, or else that of live workers of open pools.
         `asked` is the name that the client knows it by; `allowed`: the models that it may use, None: all.
 
         Raises Refusal 403 and 404, or 503 while a pool whose engines name their models hasn't been heard of.
@@ -143,7 +145,7 @@ class Routing:
         return allowed is None or may_use(allowed, model, self._groups.get(model, ()))
 
     def _unserved(self, model: str, pools: PoolStates, allowed: Sequence[str] | None) -> Refusal:
-        for name in self._open_pools:
+        for name in self._unlisted:
             if pools.get(name) is UNHEARD_OF:
                 return Refusal(
                     503,

@@ -185,7 +185,7 @@ class Config(Section):
         problems: list[Problem] = []
         matched: dict[str, int] = {}
         # The models of a pool that lists none are its engines' to name.
-        open_ended = bool(self.open_pools())
+        open_ended = any(not pool.models for pool in self.pools.values())
         for position, rewrite in enumerate(self.rewrites):
             problems += [
                 (f"rewrites.{position}.match", f"rewrites.{matched[text]} matches {text!r} already")
@@ -214,9 +214,8 @@ class Config(Section):
         return Served(pool, provider, name, name, bases[0] if len(bases) == 1 else None)
 
     def open_pools(self) -> tuple[str, ...]:
-        """Pools that list no models: they serve those that their engines report. A pool with a list serves no other,
-        whatever its engines report."""
-        return tuple(name for name, pool in self.pools.items() if not pool.models)
+        """Pools that also serve what their engines report beside `models`."""
+        return tuple(name for name, pool in self.pools.items() if not (pool.models and pool.only_listed))
 
     def model_names(self) -> list[str]:
         """Every model name that a request may use, in the file's order."""

@@ -16,7 +16,10 @@ class Pool(Section):
     """Engines of our own that serve the same models."""
 
     models: tuple[str, ...] = ()
-    """Models and adapters that the pool serves, and no others; empty means those that its engines report."""
+    """Models and adapters; empty means those that the engines report."""
+    only_listed: bool = False
+    """Serve only `models`, whatever engines report. Without it, adapters that are loaded at run time are served, too,
+    and one that is taken out of the list is served until its engines unload it."""
     loras: tuple[str, ...] = ()
     """Those of `models` that are LoRA adapters."""
     discovery: Discovery = "agents"

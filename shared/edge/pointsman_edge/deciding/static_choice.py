@@ -294,8 +294,8 @@ def best_standing(views: Iterable[WorkerView]) -> list[WorkerView]:
 
 
 def model_names(config: Config, pools: Mapping[str, PoolSnapshot]) -> list[str]:
-    """Configured models first, then the names that are rewritten to them, then those that the engines of pools without
-    a list report."""
+    """Configured models first, then the names that are rewritten to them, then those that the engines of open pools
+    report."""
     named = config.open_pools()
     reported = (name for pool, snapshot in pools.items() if pool in named for name in snapshot.models)
     return list(dict.fromkeys((*config.model_names(), *config.aliases(), *reported)))
