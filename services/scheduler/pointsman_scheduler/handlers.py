@@ -80,7 +80,7 @@ class Handlers:
         ok, now = event.outcome == "ok", self._clock()
         ending, disproved = "", ()
         if not ok:
-            ending = event.outcome if event.outcome == "cut_off" else ""
+            ending = event.outcome if event.outcome == "cut_off" else _unsure(event)
         elif event.status >= _CLIENT_ERROR:
             ending = "client_error"
         elif len(event.attempts) > 1:
@@ -114,6 +114,12 @@ class Handlers:
         """A revision came into force; earlier ones still decide for requests that started with them."""
         self._pools.use(revision.compiled, {name: pool.block_tokens for name, pool in revision.config.pools.items()})
         self._gate.configured({name: policy.flow_control for name, policy in revision.compiled.items()})
+
+
+def _unsure(event: AnyEnd) -> str:
+    """Behind Envoy the edge can't tell a client that leaves from an answer that breaks off."""
+    attempts = event.attempts
+    return "unsure" if event.outcome == "client_gone" and attempts and attempts[-1].outcome == "cut_off" else ""
 
 
 def _disproved(event: AnyEnd) -> tuple[Disproved, ...]:

@@ -305,6 +305,22 @@ def test_answers_that_break_off_eject_an_engine_though_each_began() -> None:
     assert [worker.name for worker in bench.pool.fleet.ejected] == ["a"]
 
 
+@pytest.mark.parametrize(("leaving", "ejected"), [(("a",), ["a"]), (("a", "b"), [])])
+def test_ends_that_may_be_the_clients_eject_an_engine_only_if_its_peers_have_fewer(
+    leaving: tuple[str, ...], ejected: list[str]
+) -> None:
+    bench = Bench(AT_RANDOM)
+    bench.join("a", "b")
+    for number in range(40):
+        request = bench.request()
+        worker = bench.decide(request, seed=number).endpoints[0].name
+        bench.pool.books.started(request.key, worker, 5.0, bench.now)
+        ok = worker not in leaving
+        bench.pool.books.completed(request.key, bench.now, ok, worker=worker, ending="" if ok else "unsure")
+        bench.now += 0.01
+    assert [worker.name for worker in bench.pool.fleet.ejected] == ejected
+
+
 def test_the_gateways_own_exhaustion_ejects_no_engine() -> None:
     bench = Bench()
     bench.join("a", "b")

@@ -99,8 +99,8 @@ class EngineAnswer(AwaitedAnswer):
                 self._ended(_UNSEEN)
         record.bytes_out = answer.bytes if self._reviewed is None else self._reviewed.bytes_out
         record.tail = answer.tail
-        if self._started and not self._judged:
-            broken = record.outcome == "client_gone"
+        broken = record.outcome == "client_gone"
+        if (self._started or broken) and not self._judged:
             record.attempted(self._worker, "cut_off" if broken else "answered", answer.status, self._took())
 
     async def _head(self, head: ResponseHead, stream: Stream) -> None:

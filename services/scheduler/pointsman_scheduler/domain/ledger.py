@@ -183,8 +183,9 @@ class Ledger:
     ) -> None:
         """The request is over: late reports of its reservations are ignored. `ok`: its answer was complete, from
         `worker` where that is known. `told_ms`: when its edge reported the end, by the edge's clock; 0 when it
-        didn't. `ending`: `cut_off` when its worker broke the answer off, `client_error` for an answer that shows
-        nothing about its worker; else empty. `disproved`: attempts that refused it before a peer answered."""
+        didn't. `ending`: `cut_off` when its worker broke the answer off, `unsure` when that or the client did,
+        `client_error` for an answer that shows nothing about its worker; else empty. `disproved`: attempts that refused
+        it before a peer answered."""
         for name, outcome, model in disproved:
             refusing = self._fleet.find(name)
             if refusing is not None:
@@ -203,8 +204,11 @@ class Ledger:
                     continue
                 if ok:
                     self.confirm(hold, now)
-            if ending == "cut_off" and not hold.leg and worker in (None, hold.worker.name):
-                self.outliers.failed(hold.worker, ending, None, hold, now)
+            if not hold.leg and worker in (None, hold.worker.name):
+                if ending == "cut_off":
+                    self.outliers.failed(hold.worker, ending, None, hold, now)
+                elif ending == "unsure":
+                    self.outliers.unsure(hold, now)
             if ok:
                 if not ending and not hold.leg:
                     self.outliers.ended(hold, now, begun=hold.confirmed)

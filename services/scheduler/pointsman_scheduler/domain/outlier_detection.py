@@ -22,6 +22,7 @@ FAILING_SHARE: Final = 0.2
 ASKED_TO_MOVE: Final = 3
 """How often an edge is asked to move a request: a question may get lost, and an edge may know no other endpoint."""
 
+_BROKE_OFF: Final = "its answer broke off, or the client left"
 BLAMED: Final = frozenset(("refused", "failed", "timeout", "limited", "cut_off"))
 """Outcomes of attempts that count against a worker. `stalled` is a scheduler's own verdict, and counted where it is
 found. `denied` and `missing` count only once a peer has answered the same request: `disproved`. Any other outcome is
@@ -106,6 +107,10 @@ class OutlierDetection:
             standing.eject("it refused a connection", now, trials=1)
             self._fleet.judge(worker)
 
+    def unsure(self, hold: Hold, now: float) -> None:
+        """Its answer broke off, or its client left: its edge can't tell."""
+        self._fail(hold.worker, _BROKE_OFF, hold, now, unsure=True)
+
     def disproved(self, worker: Worker, outcome: str, name: str, now: float) -> None:
         """It refused a request as the client's fault (`denied`, `missing`) that a peer then answered. `name`: of the
         model or adapter."""
@@ -114,10 +119,12 @@ class OutlierDetection:
         elif outcome == "denied":
             self._fail(worker, "denied, answered by a peer", None, now)
 
-    def _fail(self, worker: Worker, what: str, hold: Hold | None, now: float, *, cut: bool = False) -> None:
+    def _fail(
+        self, worker: Worker, what: str, hold: Hold | None, now: float, *, cut: bool = False, unsure: bool = False
+    ) -> None:
         standing = worker.standing
         begun = hold is not None and hold.confirmed
-        standing.fail(what, now, None if hold is None else hold.at, cut=cut, begun=begun)
+        standing.fail(what, now, None if hold is None else hold.at, cut=cut, unsure=unsure, begun=begun)
         if standing.doubtful:
             standing.judge(what, self._peers_of(worker, now), now)
         if standing.ejected:

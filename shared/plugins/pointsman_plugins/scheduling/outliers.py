@@ -113,15 +113,27 @@ class Standing:
     retry_at: float = 0.0
     """When the next trial may be sent; meaningful while ejected."""
 
-    def fail(self, what: str, now: float, sent_at: float | None, *, cut: bool = False, begun: bool = False) -> None:
+    def fail(
+        self,
+        what: str,
+        now: float,
+        sent_at: float | None,
+        *,
+        cut: bool = False,
+        unsure: bool = False,
+        begun: bool = False,
+    ) -> None:
         """A request failed. `what`: how, in words; `sent_at`: when it was sent there, None where that is unknown;
-        `cut`: its answer broke off; `begun`: `answer` was called for it."""
+        `cut`: its answer broke off; `unsure`: or its client left, so only its peers' share of failures can tell;
+        `begun`: `answer` was called for it."""
         self.tally.count(now, bad=1, good=-1 if begun else 0)
         recent = now - self.failed_at <= FAILURE_WINDOW_S
         self.failed_at, self.last = now, what
         if not recent:
             self.failures = self.cuts = 0
-        if cut:
+        if unsure:
+            self.cuts = max(self.cuts, 1)
+        elif cut:
             self.cuts += 1
         else:
             self.failures += 1

@@ -143,7 +143,9 @@ async def gateway(
         await _listed(http, stack.door, {place.name for place in wanted})
         doors: dict[Door, str] = {"frontend": stack.door}
         if envoy is not None:
-            adapter = processes.fork("pointsman-epp-adapter", env={**stack.env, "POINTSMAN_PORT": "0"})
+            # Streams that nothing reads behind Envoy break off unnoticed.
+            read = {"POINTSMAN_PORT": "0", "POINTSMAN_STREAM_USAGE": "true"}
+            adapter = processes.fork("pointsman-epp-adapter", env={**stack.env, **read})
             await adapter.wait_ready()
             listening = next(str(line["url"]) for line in adapter.log_lines() if line["event"] == "serving")
             engines = [("127.0.0.1", urlsplit(url).port or 0) for url in fleet.urls.values()]
