@@ -202,3 +202,40 @@ def test_prompts_that_wait_at_peers_are_renamed_like_all_others(tmp_path: Path) 
         peers = replay.pool.binder._peers  # pyright: ignore[reportPrivateUsage] - what a plan is made from
         [waits] = peers.waiting(("engine-1",), at)
         assert (waits.request.blocks.tobytes(), waits.request.request_id) == (salt.packed(blocks), salt.id("theirs"))
+
+
+def test_verdicts_on_engines_replay_from_the_log_and_from_a_snapshot(tmp_path: Path) -> None:
+    bench = RecordedBench(tmp_path)
+    bench.join("a", "b", "c", loras=("sql",))
+    bench.hear("c", load_unknown="its page is late", worked_tokens=7)
+
+    def turn(number: int) -> None:
+        bench.now += 0.4
+        for name in "ab":
+            bench.hear(name, state="not_ready" if name == "b" and number % 5 == 0 else "serving", worked_tokens=number)
+        bench.hear("c", load_unknown="its page is late")
+        request = bench.prompt(number, 2, request_id=f"request-{number}", lora="sql" if number % 3 else None)
+        first, *others = [worker.name for worker in bench.decide(request, seed=number).endpoints]
+        books = bench.pool.books
+        if number % 4 == 0:
+            books.started(request.key, first, 5.0, bench.now)
+            books.completed(request.key, bench.now, False, worker=first, ending="cut_off")
+        elif number % 4 == 1 and others:
+            bench.fail(request.request_id, first, others[0], outcome="missing", status=404)
+            disproved = ((first, "missing", "sql"),)
+            books.completed(request.key, bench.now, True, 3, 9.0, others[0], disproved=disproved)
+        elif number % 4 == 2 and others:
+            bench.fail(request.request_id, first, others[0], outcome="failed", status=500)
+            books.completed(request.key, bench.now, True, 3, 9.0, others[0])
+        bench.pool.sweep(bench.now, 0.1 * (number % 2))
+
+    for number in range(40):
+        turn(number)
+    assert bench.pool.outliers.verdicts(bench.now)
+    bench.rotate()
+    for number in range(40, 80):
+        turn(number)
+    bench.end()
+    decisions, differences = replayed(tmp_path)
+    assert (decisions >= 80, differences) == (True, [])
+    assert replayed(max(tmp_path.rglob("*.flight")))[1] == []
