@@ -392,6 +392,28 @@ async def test_a_client_that_hangs_up_ends_the_providers_work(
         assert (await world.completed()).outcome == "client_gone"
 
 
+async def test_an_answer_is_read_to_its_end_where_the_provider_bills_it_anyway(
+    start_edge: StartEdge, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with AsyncExitStack() as stack:
+        monkeypatch.setenv("TEST_PROVIDER_KEY", "canary-key")
+        far = await stack.enter_async_context(MockProvider("anthropic"))
+        settings = cast("dict[str, dict[str, dict[str, object]]]", config(far))
+        settings["providers"]["anthropic-1"]["on_disconnect"] = "drain"
+        world = World(await start_edge(config=settings), far)
+        far.hold()
+        body = json.dumps({"model": "large", "stream": True, "messages": [{"role": "user", "content": "x"}]})
+        async with raw_connection(world.edge.url) as client:
+            await client.send(post(CHAT, body.encode()))
+            await client.reader.readuntil(b"Hello")
+        far.release()
+        completed = await world.completed()
+        assert not far.gone.is_set()
+    assert completed.outcome == "client_gone"
+    assert completed.usage is not None
+    assert (completed.usage.completion_tokens, completed.usage.estimated) == (3, False)
+
+
 @pytest.mark.requirement("S0-53")
 async def test_limits_that_a_provider_tells_reach_the_event(
     start_edge: StartEdge, monkeypatch: pytest.MonkeyPatch

@@ -88,6 +88,10 @@ class MockProvider:
         """Stop streams after their first words."""
         self._open.clear()
 
+    def release(self) -> None:
+        """Go on with streams that `hold` stopped."""
+        self._open.set()
+
     async def _answer(self, request: web.Request) -> web.StreamResponse:
         document = await request.json()
         headers = {name.lower(): value for name, value in request.headers.items()}

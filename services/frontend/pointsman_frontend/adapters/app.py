@@ -71,6 +71,8 @@ class HttpRequest(EdgeRequest):
     interruptions = (asyncio.CancelledError, ClientGone)
     _ending = False
     _reason: Reason | None = None
+    _draining: asyncio.TimerHandle | None = None
+    """Ends the reading of an answer whose client is gone."""
     _question: PreprocessRequest | None = None
     """The request as the stages got it."""
     _thinking_since = 0.0
@@ -230,6 +232,8 @@ class HttpRequest(EdgeRequest):
     def closed(self) -> None:
         """As `EdgeRequest.closed`."""
         self._ending = True
+        if self._draining is not None:
+            self._draining.cancel()
         self.record.bytes_out = self._turn.bytes_out
 
     async def _decide_again(self) -> Decision | None:
@@ -245,7 +249,15 @@ class HttpRequest(EdgeRequest):
         return reply if isinstance(reply, Decision) else None
 
     def _hung_up(self) -> None:
-        self._stop("client_gone")
+        record = self.record
+        target = record.target
+        provider = None if target is None else record.policy.config.providers.get(target.provider or "")
+        if provider is None or record.worker is None or provider.on_disconnect == "abort" or self._ending:
+            self._stop("client_gone")
+            return
+        # The answer is read to its end, for its usage: the turn writes nothing to a client that is gone.
+        record.end("client_gone", self._turn.status or CLIENT_GONE)
+        self._draining = asyncio.get_running_loop().call_later(provider.drain_timeout, self._stop, "client_gone")
 
     def _stop(self, reason: Reason) -> None:
         """End the request, unless it is ending already."""

@@ -98,7 +98,8 @@ class Forwarder:
             if last is None or weight(failure.outcome, failure.status) >= weight(last.outcome, last.status):
                 last, answered = failure, following
             tries = tries.after(failure.outcome, failure.status)
-            may_follow = tries.may_follow and not final(failure)
+            # A client that is gone needs no other answer.
+            may_follow = tries.may_follow and not final(failure) and request.record.outcome is None
             moved = failure.outcome == STALLED
             following = self._next(left, budget, free=moved) if may_follow else None
             self._tell_failure(request.record, failure, following)

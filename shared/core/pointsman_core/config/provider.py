@@ -66,6 +66,11 @@ class Provider(Section):
     """How long connecting may take; then the next model is tried."""
     max_pause: PositiveDuration = 300.0
     """Longest pause that it may ask for (`Retry-After`); then it is asked again, whatever it said."""
+    on_disconnect: Literal["abort", "drain"] = "abort"
+    """When a client leaves an answer: `abort` ends the provider's work. `drain` reads the answer to its end, so that
+    limits, budgets and the ledger count what the provider bills. Behind Envoy it is always `abort`."""
+    drain_timeout: PositiveDuration = 60.0
+    """How long `drain` goes on after the client has left."""
     connections: int = Field(default=200, ge=1)
     """Requests that each edge sends it at once; more wait, for at most `connect_timeout`."""
     plaintext: bool = False
