@@ -91,6 +91,9 @@ class EngineAnswer(AwaitedAnswer):
         record, answer = self._record, self._answer
         self._edge.load.ended(self._worker)
         if answer is None:
+            if record.outcome is None:
+                # Or the engine broke off: its head may never have left Envoy.
+                record.attempted(self._worker, "cut_off", None, self._took())
             return
         if record.outcome is None:
             if self._seen:
