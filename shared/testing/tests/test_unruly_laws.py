@@ -114,7 +114,7 @@ def test_a_doctor_who_names_no_engine_or_no_reason_breaks_l6(said: str) -> None:
 
 
 def test_the_laws_that_are_not_kept_yet_are_those_of_two_kinds_of_cells() -> None:
-    envoy = evidence(row=ROW["closes after the head"], back_s=None, doctor="")
+    envoy = evidence(row=ROW["hangs after the head"], back_s=None, doctor="")
     assert laws(envoy) == ["L2", "L6"]
     envoy.cell = envoy.cell._replace(place=Place("envoy", 2, "whole"))
     envoy.work = dict.fromkeys(envoy.cell.place.workers, ())
