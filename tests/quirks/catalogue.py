@@ -70,14 +70,17 @@ class Quirk:
     """Places that can't do it: `envoy`, `envoy/whole`."""
 
 
-def stream(name: str, source: str, forms: frozenset[str] = ALL, /, **how: Any) -> Quirk:
+Edit = Callable[[bytes], bytes]
+
+
+def stream(name: str, source: str, forms: frozenset[str] = ALL, /, edit: Edit | None = None, **how: Any) -> Quirk:
     """A quirk of streams."""
-    return Quirk(name, source, forms, ("stream",), **how)
+    return Quirk(name, source, forms, ("stream",), edit=edit, **how)
 
 
-def whole(name: str, source: str, forms: frozenset[str] = ALL, /, **how: Any) -> Quirk:
+def whole(name: str, source: str, forms: frozenset[str] = ALL, /, edit: Edit | None = None, **how: Any) -> Quirk:
     """A quirk of documents."""
-    return Quirk(name, source, forms, ("whole",), **how)
+    return Quirk(name, source, forms, ("whole",), edit=edit, **how)
 
 
 def _delta(text: str) -> bytes:

@@ -84,7 +84,7 @@ def _chat_part(part: Part, counts: tuple[str, str]) -> bytes:
         case "finish":
             return chat_chunk({}, "stop")
         case "usage":
-            document = {**_chat_head("chat.completion.chunk"), "choices": []}
+            document: Json = {**_chat_head("chat.completion.chunk"), "choices": []}
             return event(_counted(document, counts, "prompt_tokens", "completion_tokens"))
         case "done":
             return event(b"[DONE]")
@@ -145,7 +145,7 @@ def _message_part(part: Part, counts: tuple[str, str]) -> bytes:
             block = {"type": "content_block_start", "index": 0, "content_block": {"type": "text", "text": ""}}
             return start + named(block)
         case ("call", index, identity, name):
-            block = {"type": "tool_use", "id": identity, "name": name, "input": {}}
+            block: Json = {"type": "tool_use", "id": identity, "name": name, "input": {}}
             return named({"type": "content_block_start", "index": index + 1, "content_block": block})
         case ("args", index, text):
             delta = {"type": "input_json_delta", "partial_json": text}
@@ -193,10 +193,10 @@ def _converse_part(part: Part, counts: tuple[str, str]) -> bytes:
         case "role":
             return aws_message("messageStart", {"role": "assistant"})
         case ("call", index, identity, name):
-            start = {"toolUse": {"toolUseId": identity, "name": name}}
+            start: Json = {"toolUse": {"toolUseId": identity, "name": name}}
             return aws_message("contentBlockStart", {"contentBlockIndex": index + 1, "start": start})
         case ("args", index, text):
-            delta = {"toolUse": {"input": text}}
+            delta: Json = {"toolUse": {"input": text}}
             return aws_message("contentBlockDelta", {"contentBlockIndex": index + 1, "delta": delta})
         case ("end", reason):
             return aws_message("messageStop", {"stopReason": {"tools": "tool_use"}.get(str(reason), str(reason))})
@@ -231,8 +231,8 @@ def _converse_whole(counts: tuple[str, str] | None, parts: Sequence[Part]) -> by
 
 
 def _response(text: str, status: str) -> Json:
-    content = [{"type": "output_text", "text": text, "annotations": []}]
-    item = {"id": "m-1", "type": "message", "role": "assistant", "status": status, "content": content}
+    content: list[Json] = [{"type": "output_text", "text": text, "annotations": []}]
+    item: Json = {"id": "m-1", "type": "message", "role": "assistant", "status": status, "content": content}
     head = {"id": "resp_1", "object": "response", "created_at": 1, "model": NAME, "status": status}
     return {**head, "output": [item] if text else []}
 

@@ -32,9 +32,10 @@ def whole(api: str, body: bytes) -> Read:
         return Read(error=json.dumps(document))
     read = Read(models={str(document.get("model"))}, ended=True)
     if api == "chat":
-        message = document["choices"][0]["message"]
+        message: Json = document["choices"][0]["message"]
         read.text, read.thought = message.get("content") or "", message.get("reasoning_content") or ""
-        for call in message.get("tool_calls") or []:
+        calls: list[Json] = message.get("tool_calls") or []
+        for call in calls:
             read.calls.append((call["function"]["name"], json.loads(call["function"]["arguments"])))
             if not call["id"]:
                 raise AssertionError("a call without id")
@@ -91,11 +92,13 @@ def stream(api: str, body: bytes) -> Read:
 def _chat(read: Read, document: Json, names: dict[Any, str], pieces: dict[Any, list[str]]) -> None:
     if document.get("model"):
         read.models.add(document["model"])
-    for choice in document.get("choices") or []:
-        delta = choice.get("delta") or {}
+    choices: list[Json] = document.get("choices") or []
+    for choice in choices:
+        delta: Json = choice.get("delta") or {}
         read.text += delta.get("content") or ""
         read.thought += delta.get("reasoning_content") or ""
-        for call in delta.get("tool_calls") or []:
+        calls: list[Json] = delta.get("tool_calls") or []
+        for call in calls:
             place = call.get("index", 0)
             if call["function"].get("name"):
                 names[place], pieces[place] = call["function"]["name"], []

@@ -42,10 +42,10 @@ def script(*parts: bytes | float) -> Script:
     async def play(request: Received) -> None:
         await request.begin_stream()
         for part in parts:
-            if isinstance(part, float):
-                await asyncio.sleep(part)
-            else:
+            if isinstance(part, bytes):
                 await request.chunk(part)
+            else:
+                await asyncio.sleep(part)
         await request.chunk(b"")
 
     return play

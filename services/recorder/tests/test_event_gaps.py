@@ -2,7 +2,6 @@
 
 import random
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -45,7 +44,7 @@ def lost(first: int, last: int, from_ms: int, to_ms: int) -> LostEvents:
 
 
 @pytest.fixture
-def store(tmp_path: Path) -> Iterator[EventStore]:
+def store(tmp_path: Path) -> EventStore:
     return EventStore(Database(tmp_path), BOUNDS)
 
 

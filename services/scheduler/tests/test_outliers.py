@@ -102,6 +102,7 @@ def test_a_worker_that_failed_requests_answers_several_trials_in_a_row() -> None
 
 def test_a_worker_that_has_just_returned_is_ejected_sooner() -> None:
     standing = failing(3)
+    now = 0.0
     for _ in range(TRIALS):
         now = trial(standing, good=True)
     for number in range(1, 3):

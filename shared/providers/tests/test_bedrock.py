@@ -170,8 +170,8 @@ def test_tokens_that_the_cache_keeps_are_reported_with_how_long() -> None:
 @pytest.mark.parametrize("count", [2**63, 2**53 + 1, -1, True])
 def test_a_number_that_no_request_can_have_used_is_unknown(count: int) -> None:
     answer = FORMAT.call(ask(messages=[USER])).answer
-    usage = {"inputTokens": count, "outputTokens": 8}
-    body = {"output": {"message": {"role": "assistant", "content": []}}, "usage": usage}
+    usage: JsonValue = {"inputTokens": count, "outputTokens": 8}
+    body: JsonValue = {"output": {"message": {"role": "assistant", "content": []}}, "usage": usage}
     whole = orjson.loads(answer.whole(orjson.dumps(body)))
     assert answer.usage == Usage(completion_tokens=8)
     assert whole["usage"] is None
