@@ -17,6 +17,7 @@ from pointsman_cli.config_app import config_app
 from pointsman_cli.engine_app import engines_app
 from pointsman_cli.import_app import import_app
 from pointsman_cli.key_app import keys_app
+from pointsman_cli.nats_app import nats_app
 from pointsman_cli.regret_app import regret
 from pointsman_cli.replay_app import replay
 from pointsman_cli.simulate_app import simulate
@@ -37,7 +38,6 @@ app.add_typer(cache_app, name="cache")
 app.add_typer(engines_app, name="engines")
 app.add_typer(keys_app, name="keys")
 app.add_typer(import_app, name="import")
-nats_app = typer.Typer(no_args_is_help=True, help="Make the logins of a NATS server.")
 app.add_typer(nats_app, name="nats")
 
 ConfigOption = Annotated[
@@ -54,9 +54,6 @@ EngineOption = Annotated[
 ]
 EngineKeyOption = Annotated[
     str | None, typer.Option("--engine-key", metavar="env:NAME", help="Variable with the key that engines ask for.")
-]
-StageOption = Annotated[
-    list[str] | None, typer.Option("--stage", metavar="NAME", help="A stage of your own that gets a login; repeatable.")
 ]
 SimulatedOption = Annotated[int, typer.Option("--simulated", min=1, max=64, help="Number of simulated engines.")]
 SpeedupOption = Annotated[float, typer.Option("--speedup", min=0.1, max=100, help="Speed of the simulated engines.")]
@@ -361,43 +358,6 @@ def policy_revoke(name: Annotated[str, typer.Option("--id", help="The key's name
     from pointsman_cli import key_commands
 
     _run(key_commands.revoke(nats, name, _console()))
-
-
-@nats_app.command("permissions")
-def nats_permissions(
-    stage: StageOption = None,
-    check: Annotated[
-        Path | None, typer.Option("--check", metavar="FILE", help="Print nothing; status 1 when FILE differs.")
-    ] = None,
-) -> None:
-    """Print the subjects that each service may publish and subscribe to, for the server's configuration."""
-    from pointsman_cli import accounts, configuration, logins
-
-    logins.refuse(stage or [])
-    text = accounts.permissions(stage or [])
-    if check is None:
-        sys.stdout.write(text)
-    elif configuration.read(check) != text:
-        raise CommandError(
-            f"{check} differs from the permissions that follow from the contracts.",
-            f"Run: pointsman nats permissions > {check}",
-        )
-
-
-@nats_app.command("users")
-def nats_users(
-    folder: Annotated[Path, typer.Argument(help="Folder to write; passwords that it already has are kept.")],
-    agent: Annotated[
-        list[str] | None, typer.Option("--agent", metavar="POOL/WORKER", help="A worker's agent; repeatable.")
-    ] = None,
-    stage: StageOption = None,
-    kubernetes: Annotated[bool, typer.Option("--kubernetes", help="Write secrets.yaml, for kubectl apply.")] = False,
-) -> None:
-    """Make a password for every login, and write the server's users and each service's credentials."""
-    from pointsman_cli import logins
-
-    written = logins.write(folder, [logins.worker(text) for text in agent or ()], stage or [], kubernetes=kubernetes)
-    _console().print(f"wrote {len(written)} files to {folder}; keep all of it but permissions.conf to yourself.")
 
 
 def main() -> None:
