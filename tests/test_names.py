@@ -8,17 +8,21 @@ ROOT = Path(__file__).resolve().parent.parent
 
 ALLOWED = {
     "Handlers": "each service has one, in `handlers.py`",
+    "ActiveRequests": "a scorer of models, and one of endpoints",
     "Answer": "of the bus, of Envoy and of a probe",
     "Band": "in the configuration, and compiled from it",
     "Call": "of gRPC, and of an engine's HTTP connection",
     "Decider": "asks the stages for a decision at the edge; an extension point of the scheduler",
     "EngineClient": "forwards requests at the edge; asks for metrics at the agent",
     "Parked": "on the bus, and what flow control keeps of it",
+    "Peers": "schedulers beside this one, and the engines beside one",
     "Place": "of a worker, and of an answer",
     "ProtocolViolation": "of ext_proc, and of NATS",
     "ProviderAnswer": "behind Envoy, and over the frontend's own connection",
     "Reading": "of answers, and of an engine's state",
     "Service": "a row of the table of services, and the running one",
+    "Standing": "of an engine by its answers, and of engines on the console's page",
+    "Tally": "of messages, and of answers",
 }
 """Name → why it occurs more than once."""
 

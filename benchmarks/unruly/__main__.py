@@ -26,9 +26,9 @@ from benchmarks.unruly.table import LEGEND, table
 from pointsman_cli import envoy
 from pointsman_testing.stack import StackFactory
 from pointsman_testing.unruly.cells import Cell, cells, sample
-from pointsman_testing.unruly.figures import Figures, figures
-from pointsman_testing.unruly.ground import Ground
-from pointsman_testing.unruly.running import Verdict, run
+from pointsman_testing.unruly.figures import CellFigures, figures
+from pointsman_testing.unruly.ground import TrialGround
+from pointsman_testing.unruly.running import CellVerdict, run
 from pointsman_testing.unruly.world import Address, EnvoyOf, gateway
 
 OURS: Final = "pointsman"
@@ -56,7 +56,7 @@ class Report:
     """Prints each cell as it ends, and keeps its figures."""
 
     def __init__(self, cells: int, file: Path | None) -> None:
-        self.found: list[Figures] = []
+        self.found: list[CellFigures] = []
         self.failed = 0
         self._cells = cells
         self._file = file
@@ -65,7 +65,7 @@ class Report:
         """The cells that follow are this system's."""
         self._system, self._number = system, 0
 
-    def tell(self, verdict: Verdict) -> None:
+    def tell(self, verdict: CellVerdict) -> None:
         self._number += 1
         words = "holds" if not verdict.broken else "BROKEN" if verdict.decided else "undecided"
         print(f"{self._system} {self._number:4}/{self._cells} {words:9} {verdict.cell}", flush=True)
@@ -94,7 +94,7 @@ async def measure(systems: Sequence[str], wanted: Sequence[Cell], at_once: int, 
             folder = Path(name)
             if system == OURS:
                 front = EnvoyOf(await asyncio.to_thread(envoy.executable), document)
-                ground: AbstractAsyncContextManager[Ground] = gateway(
+                ground: AbstractAsyncContextManager[TrialGround] = gateway(
                     StackFactory(folder, SAMPLE), folder, places, front
                 )
             else:
@@ -117,7 +117,7 @@ def main() -> int:
     options = parser.parse_args()
     if options.table:
         lines = options.results.read_bytes().splitlines()
-        found = [msgspec.json.decode(line, type=Figures) for line in lines]
+        found = [msgspec.json.decode(line, type=CellFigures) for line in lines]
         print("\n".join(table(found, grouped=options.table == "groups")))
         return 0
     wanted = chosen(options)

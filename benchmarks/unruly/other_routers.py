@@ -15,7 +15,7 @@ import aiohttp
 from pointsman_testing import Processes, eventually
 from pointsman_testing.ports import free_port
 from pointsman_testing.unruly.cells import Place
-from pointsman_testing.unruly.fleet import Fleet, start_fleet
+from pointsman_testing.unruly.fleet import UnrulyFleet, start_fleet
 from pointsman_testing.unruly.ground import Records
 
 ROUND_ROBIN: Final = "round-robin"
@@ -34,9 +34,9 @@ def _vllm_router() -> str | None:
 
 
 class OtherGround:
-    """A `Ground` whose router keeps no records and has no diagnosis."""
+    """A `TrialGround` whose router keeps no records and has no diagnosis."""
 
-    def __init__(self, http: aiohttp.ClientSession, fleet: Fleet, doors: Mapping[str, str]) -> None:
+    def __init__(self, http: aiohttp.ClientSession, fleet: UnrulyFleet, doors: Mapping[str, str]) -> None:
         self.http = http
         self.fleet = fleet
         self._doors = doors

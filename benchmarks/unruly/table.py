@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 
-from pointsman_testing.unruly.figures import Figures, Sum, summed
+from pointsman_testing.unruly.figures import CellFigures, Sum, summed
 from pointsman_testing.unruly.rows import GROUPS
 
 LEGEND = """\
@@ -14,7 +14,7 @@ clients send requests. In the table, over all shapes of a row:
 """
 
 
-def table(found: Sequence[Figures], *, grouped: bool = False) -> Iterator[str]:
+def table(found: Sequence[CellFigures], *, grouped: bool = False) -> Iterator[str]:
     """Lines of Markdown: a line for each misbehaviour, or for each group of them; three columns for each system."""
     systems = sorted({one.system for one in found})
     kinds = {words: {row.name for row in rows} for words, rows in GROUPS.items()}

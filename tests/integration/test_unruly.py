@@ -16,7 +16,7 @@ from pointsman_cli import envoy
 from pointsman_testing.stack import StackFactory
 from pointsman_testing.unruly.cells import Cell, sample
 from pointsman_testing.unruly.running import run
-from pointsman_testing.unruly.world import Address, EnvoyOf, World, gateway
+from pointsman_testing.unruly.world import Address, EnvoyOf, UnrulyWorld, gateway
 
 pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.timeout(300)]
 
@@ -37,7 +37,7 @@ def chosen() -> list[Cell]:
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def world(
     stacks: StackFactory, chosen: list[Cell], tmp_path_factory: pytest.TempPathFactory
-) -> AsyncIterator[World]:
+) -> AsyncIterator[UnrulyWorld]:
     front = EnvoyOf(envoy.executable(), envoy_document)
     folder: Path = tmp_path_factory.mktemp("unruly")
     async with gateway(stacks, folder, dict.fromkeys(cell.place for cell in chosen), front) as started:
@@ -45,7 +45,7 @@ async def world(
 
 
 @pytest.mark.requirement("UNRULY-1", "UNRULY-2", "UNRULY-3", "UNRULY-4", "UNRULY-5", "UNRULY-6")
-async def test_the_laws_hold_whatever_engines_do(world: World, chosen: list[Cell]) -> None:
+async def test_the_laws_hold_whatever_engines_do(world: UnrulyWorld, chosen: list[Cell]) -> None:
     verdicts = await run(world, chosen, AT_ONCE)
     wrong = {str(verdict.cell): verdict.broken for verdict in verdicts if verdict.broken and verdict.decided}
     assert not wrong, f"POINTSMAN_UNRULY_SEED={SEED}: {wrong}"

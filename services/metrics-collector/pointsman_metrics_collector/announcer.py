@@ -11,7 +11,7 @@ from pointsman_contracts.verdicts import WorkerJudged
 from pointsman_contracts.worker import WorkerJoined, WorkerLeft, WorkerSilent
 from pointsman_metrics_collector.domain.models import ModelWindow
 from pointsman_metrics_collector.domain.snapshot import snapshot
-from pointsman_metrics_collector.domain.verdicts import Judged
+from pointsman_metrics_collector.domain.verdicts import JudgedWorkers
 from pointsman_metrics_collector.domain.workers import Change, Joined, Left, Silent
 from pointsman_runtime.bus.bus import Bus
 from pointsman_runtime.bus.errors import BusError
@@ -104,7 +104,7 @@ class MessageNumbers:
                 )
         self._publish(event, pool)
 
-    def judged(self, judged: Judged) -> None:
+    def judged(self, judged: JudgedWorkers) -> None:
         """Publish and log a changed verdict."""
         pool, verdict = judged
         told = _log.warning if verdict.verdict else _log.info

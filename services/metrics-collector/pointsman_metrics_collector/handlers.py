@@ -16,7 +16,7 @@ from pointsman_metrics_collector.domain.engines import Key, ScrapedEngine, liste
 from pointsman_metrics_collector.domain.finding import EngineSource
 from pointsman_metrics_collector.domain.models import OTHER, ModelNames, ModelWindow
 from pointsman_metrics_collector.domain.ownership import owner
-from pointsman_metrics_collector.domain.verdicts import Judged, VerdictTable
+from pointsman_metrics_collector.domain.verdicts import JudgedWorkers, VerdictTable
 from pointsman_metrics_collector.domain.workers import Change, WorkerTable
 from pointsman_runtime.bus.bus import Bus
 from pointsman_runtime.jetstream.listening import ListeningClock
@@ -166,7 +166,7 @@ class Handlers:
         """A scheduler's verdicts on the workers of a pool."""
         self._note(self._verdicts.heard(verdicts, self._listening.time(self._clock())))
 
-    def _note(self, changes: list[Judged]) -> None:
+    def _note(self, changes: list[JudgedWorkers]) -> None:
         for judged in changes:
             pace = self._paces.get(judged.pool)
             if pace is not None:

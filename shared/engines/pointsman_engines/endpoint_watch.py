@@ -30,7 +30,7 @@ from pointsman_engines.life import EngineLife
 from pointsman_engines.logged_problem import LoggedProblem
 from pointsman_engines.models import ServedModels, served_models
 from pointsman_engines.page_time import LATEST_S, LONGEST_ANSWER_S, PageTime
-from pointsman_engines.reading import Identity
+from pointsman_engines.reading import EngineIdentity
 from pointsman_engines.status import EngineStatus, reason_of
 from pointsman_runtime.telling.logs import Log
 
@@ -67,7 +67,7 @@ class ReadingTally:
         """Seconds from asking to having the numbers, over all that answered."""
 
 
-class Page:
+class LoadPage:
     """One page that is asked for again and again."""
 
     def __init__(self, name: str, shortest_s: float, *, tells_load: bool = False) -> None:
@@ -93,7 +93,7 @@ class EndpointWatch(ABC):
         self._on_status = on_status
         self._answer_timeout_s = answer_timeout_s
         self._life = EngineLife()
-        self._models: Final = Page("/v1/models", answer_timeout_s)
+        self._models: Final = LoadPage("/v1/models", answer_timeout_s)
         self._answered_at = -math.inf
         """When any page answered last, whatever the answer was."""
         self._resets = 0
@@ -120,7 +120,7 @@ class EndpointWatch(ABC):
         """The answer of a page takes long: an occasion to ask another one."""
 
     @contextmanager
-    def _asking(self, page: Page) -> Generator[None]:
+    def _asking(self, page: LoadPage) -> Generator[None]:
         """Around the request for a page: what its answer, or the lack of one, says of reachability."""
         asked, late_after = _now(), page.time.late_after_s
         loop = asyncio.get_running_loop()
@@ -149,7 +149,7 @@ class EndpointWatch(ABC):
             half.cancel()
             late.cancel()
 
-    def _heard(self, page: Page, asked: float) -> None:
+    def _heard(self, page: LoadPage, asked: float) -> None:
         self._answered_at = _now()
         self._resets = 0
         page.time.took(self._answered_at - asked)
@@ -157,7 +157,7 @@ class EndpointWatch(ABC):
             self._silent = ""
             self._tell(self.status)
 
-    def _late(self, page: Page, asked: float, late_after: float) -> None:
+    def _late(self, page: LoadPage, asked: float, late_after: float) -> None:
         reason = f"no answer from {page.name} for {late_after:.1f} s"
         if self._answered_at < asked:
             self._silent = reason
@@ -172,11 +172,11 @@ class EndpointWatch(ABC):
     def _load_lost(self, reason: str, *, answers: bool) -> None:
         """The load is unknown. `answers`: the endpoint answers other requests, or this one with something else."""
         if answers and self.status.boot_id:
-            self._meets(Identity())
+            self._meets(EngineIdentity())
         status = replace(self.status, load_unknown=reason)
         self._tell(status if status.boot_id else replace(status, reason=reason))
 
-    def _meets(self, who: Identity) -> bool:
+    def _meets(self, who: EngineIdentity) -> bool:
         """The endpoint was met; `status` names its life from here on. Returns whether that began now."""
         began = self._life.answered(who, _now())
         if began:

@@ -5,7 +5,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import Final
 
-from pointsman_engines.reading import Identity
+from pointsman_engines.reading import EngineIdentity
 
 STARTS_KEPT: Final = 16
 """Start times of former lives that are remembered."""
@@ -51,7 +51,7 @@ class EngineLife:
         """The connection was refused."""
         self._refused = True
 
-    def answered(self, who: Identity, now: float) -> bool:
+    def answered(self, who: EngineIdentity, now: float) -> bool:
         """The engine answered; returns whether a life began."""
         if not self.boot_id:
             began = True
@@ -71,13 +71,13 @@ class EngineLife:
         self._refused = False
         return began
 
-    def _is_another(self, who: Identity) -> bool:
+    def _is_another(self, who: EngineIdentity) -> bool:
         """Whether this is another process than the one that answered before."""
         if who.started_at is not None and self._started_at is not None:
             return who.started_at != self._started_at
         return who.progress is not None and self._progress is not None and who.progress < self._progress
 
-    def _found_shared(self, who: Identity, now: float) -> bool:
+    def _found_shared(self, who: EngineIdentity, now: float) -> bool:
         if not self.shared:
             self._begun.append(now)
             if who.started_at is not None and who.started_at in self._former_starts:

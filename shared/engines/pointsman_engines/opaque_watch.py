@@ -8,10 +8,10 @@ from typing import Final
 
 from pointsman_contracts.timing import TIMES
 from pointsman_engines.client import EngineClient, EngineFailed, PageUnread
-from pointsman_engines.endpoint_watch import ANSWER_TIMEOUT_S, FACTS_RETRY_S, NO_LIST, EndpointWatch, Page
+from pointsman_engines.endpoint_watch import ANSWER_TIMEOUT_S, FACTS_RETRY_S, NO_LIST, EndpointWatch, LoadPage
 from pointsman_engines.models import UnreadableModels
 from pointsman_engines.page_time import LONGEST_ANSWER_S
-from pointsman_engines.reading import Identity, Reading
+from pointsman_engines.reading import EngineIdentity, Reading
 from pointsman_engines.status import OPAQUE, EngineFacts, EngineStatus
 
 DEFAULT_HEALTH: Final = "/health"
@@ -38,7 +38,7 @@ class OpaqueWatch(EndpointWatch):
         answer_timeout_s: float = ANSWER_TIMEOUT_S,
     ) -> None:
         super().__init__(client, on_status, answer_timeout_s)
-        self._health = Page(health or DEFAULT_HEALTH, answer_timeout_s)
+        self._health = LoadPage(health or DEFAULT_HEALTH, answer_timeout_s)
         self._chosen = health is not None
         self._interval_s = TIMES.report_s if interval_s is None else interval_s
         self._facts_due = 0.0
@@ -79,7 +79,7 @@ class OpaqueWatch(EndpointWatch):
             if self._chosen or error.status not in _NO_LIST_FOR_US:
                 raise
             await self._lists_models(error)
-            self._health = Page(FALLBACK_HEALTH, self._answer_timeout_s)
+            self._health = LoadPage(FALLBACK_HEALTH, self._answer_timeout_s)
 
     async def _lists_models(self, no_health: EngineFailed) -> None:
         """Many OpenAI-compatible servers have no health path, and all have this one."""
@@ -98,7 +98,7 @@ class OpaqueWatch(EndpointWatch):
             self._tell(replace(self.status, reason=reason))
 
     def _met(self) -> None:
-        self._meets(Identity())
+        self._meets(EngineIdentity())
         self._tell(replace(self.status, load_unknown="", reading=_NOTHING_TOLD, read_at_ms=time.time_ns() // 1_000_000))
 
     def _begun(self) -> None:

@@ -1,4 +1,4 @@
-"""One reading of an engine: its identity (`Identity`), its load (`Reading`) and its build (`CacheFacts`)."""
+"""One reading of an engine: its identity (`EngineIdentity`), its load (`Reading`) and its build (`CacheFacts`)."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -28,7 +28,7 @@ class ImplausibleMetrics(UnreadableMetrics):
     """A figure can't be true, so nothing is known of the load."""
 
 
-class Identity(NamedTuple):
+class EngineIdentity(NamedTuple):
     """The process that answered."""
 
     started_at: float | None = None
@@ -37,7 +37,7 @@ class Identity(NamedTuple):
     """A counter that goes back only when the engine restarts."""
 
 
-NOBODY: Final = Identity()
+NOBODY: Final = EngineIdentity()
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +53,7 @@ class Reading:
     max_loras: int = 0
     asleep: bool = False
     """Its weights are away until it is woken."""
-    identity: Identity = NOBODY
+    identity: EngineIdentity = NOBODY
     worked: int | None = None
     """Prompt tokens computed and tokens generated since the start; None when the engine doesn't count them."""
     doubt: str = ""
@@ -76,11 +76,13 @@ class CacheFacts:
     """Data-parallel ranks."""
 
 
-def identity(dialect: Dialect, exposition: Exposition) -> Identity:
+def identity(dialect: Dialect, exposition: Exposition) -> EngineIdentity:
     """The process that answered, also where its load can't be read. Raises UnreadableMetrics on a malformed sample."""
     counters = dialect.running if dialect.running_is_progress else _counter(dialect.progress)
     samples = _first(counters, exposition)
-    return Identity(_started_at(dialect, exposition), sum(sample.value for sample in samples) if samples else None)
+    return EngineIdentity(
+        _started_at(dialect, exposition), sum(sample.value for sample in samples) if samples else None
+    )
 
 
 def read(dialect: Dialect, exposition: Exposition, before: Reading | None = None) -> Reading:

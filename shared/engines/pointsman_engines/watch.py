@@ -17,13 +17,13 @@ from pointsman_engines.client import (
     PageUnread,
 )
 from pointsman_engines.dialect import ENGINES, Dialect, detect
-from pointsman_engines.endpoint_watch import ANSWER_TIMEOUT_S, FACTS_RETRY_S, EndpointWatch, Page
+from pointsman_engines.endpoint_watch import ANSWER_TIMEOUT_S, FACTS_RETRY_S, EndpointWatch, LoadPage
 from pointsman_engines.exposition import Exposition, UnreadableMetrics
 from pointsman_engines.logged_problem import LoggedProblem
 from pointsman_engines.models import UnreadableModels
 from pointsman_engines.pace import ReadingPace
 from pointsman_engines.page_time import LONGEST_ANSWER_S
-from pointsman_engines.reading import CacheFacts, Identity, MissingMetrics, Reading, identity, read, read_cache
+from pointsman_engines.reading import CacheFacts, EngineIdentity, MissingMetrics, Reading, identity, read, read_cache
 from pointsman_engines.status import OPAQUE, EngineFacts, EngineStatus, differs
 from pointsman_runtime.telling.logs import Log
 
@@ -56,8 +56,8 @@ class EngineWatch(EndpointWatch):
         super().__init__(client, on_status, answer_timeout_s)
         self._engine = engine
         self._pace = pace
-        self._metrics: Final = Page("/metrics", answer_timeout_s, tells_load=True)
-        self._health: Final = Page("/health", answer_timeout_s)
+        self._metrics: Final = LoadPage("/metrics", answer_timeout_s, tells_load=True)
+        self._health: Final = LoadPage("/health", answer_timeout_s)
         self._dialect: Dialect | None = None
         self._asks_for_some = True
         self._healthy = False
@@ -122,7 +122,7 @@ class EngineWatch(EndpointWatch):
             self._unread_since = asyncio.get_running_loop().time()
         super()._load_lost(reason, answers=answers)
 
-    async def _fetch(self) -> tuple[Identity, Reading | UnreadableMetrics]:
+    async def _fetch(self) -> tuple[EngineIdentity, Reading | UnreadableMetrics]:
         """The process that answered, and its load or why that can't be read. Raises UnreadableMetrics when not even the
         kind of the engine is known."""
         dialect = self._dialect
@@ -242,7 +242,7 @@ class EngineWatch(EndpointWatch):
             if not self.status.boot_id:
                 if not (facts.served.models or self._healthy):
                     continue  # anything may answer there
-                self._meets(Identity())
+                self._meets(EngineIdentity())
                 self._facts_wanted.clear()
             self.facts_problem = ""
             if not self._facts_wanted.is_set() and facts != self.status.facts:

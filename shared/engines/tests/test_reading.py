@@ -12,7 +12,7 @@ from pointsman_engines.exposition import Exposition, UnreadableMetrics
 from pointsman_engines.reading import (
     MOST_REQUESTS,
     CacheFacts,
-    Identity,
+    EngineIdentity,
     ImplausibleMetrics,
     MissingMetrics,
     Reading,
@@ -47,16 +47,18 @@ def looked_at(text: bytes) -> tuple[Dialect, Exposition]:
         (
             VLLM,
             "vllm",
-            Reading(7, 3, 0.6235, ("ada", "sql"), ("legal",), 2, identity=Identity(1.75e9, 15200.0), worked=15200),
+            Reading(
+                7, 3, 0.6235, ("ada", "sql"), ("legal",), 2, identity=EngineIdentity(1.75e9, 15200.0), worked=15200
+            ),
         ),
-        (VLLM_TWO_RANKS, "vllm", Reading(12, 3, 0.4, identity=Identity(None, 150.0), worked=150)),
+        (VLLM_TWO_RANKS, "vllm", Reading(12, 3, 0.4, identity=EngineIdentity(None, 150.0), worked=150)),
         (VLLM_OLD, "vllm", Reading(1, 0, 0.25)),
-        (SGLANG, "sglang", Reading(6, 11, 0.25, identity=Identity(None, 5000.0), worked=5000)),
+        (SGLANG, "sglang", Reading(6, 11, 0.25, identity=EngineIdentity(None, 5000.0), worked=5000)),
         (SGLANG_OLD, "sglang", Reading(3, 1, 0.25)),
-        (TRTLLM, "trtllm", Reading(9, 2, 0.5, identity=Identity(None, 15.0))),
-        (TRITON_TRT, "triton", Reading(4, 6, 0.75, identity=Identity(None, 77.0))),
-        (TRITON, "triton", Reading(0, 6, 0.0, identity=Identity(None, 42.0))),
-        (LLAMACPP, "llamacpp", Reading(2, 3, 0.0, identity=Identity(None, 5120.0), worked=6000)),
+        (TRTLLM, "trtllm", Reading(9, 2, 0.5, identity=EngineIdentity(None, 15.0))),
+        (TRITON_TRT, "triton", Reading(4, 6, 0.75, identity=EngineIdentity(None, 77.0))),
+        (TRITON, "triton", Reading(0, 6, 0.0, identity=EngineIdentity(None, 42.0))),
+        (LLAMACPP, "llamacpp", Reading(2, 3, 0.0, identity=EngineIdentity(None, 5120.0), worked=6000)),
     ],
     ids=["vllm", "vllm-two-ranks", "vllm-old", "sglang", "sglang-old", "trtllm", "triton-trtllm", "triton", "llamacpp"],
 )
@@ -151,7 +153,7 @@ def test_an_impossible_number_of_requests_leaves_the_load_unknown_but_the_proces
     dialect, exposition = looked_at(text)
     with pytest.raises(ImplausibleMetrics, match=f"vllm:num_requests_{name.decode()} is"):
         read(dialect, exposition)
-    assert identity(dialect, exposition) == Identity(1.75e9, 15200.0)
+    assert identity(dialect, exposition) == EngineIdentity(1.75e9, 15200.0)
 
 
 @pytest.mark.requirement("SIGNAL-3")

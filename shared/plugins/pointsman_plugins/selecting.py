@@ -49,7 +49,7 @@ _MOST_OPEN: Final = 65536
 """Requests that count as under way at most; the oldest is forgotten first."""
 
 
-class OpenRequests:
+class RequestsUnderWay:
     """The requests under way that this process has chosen a model for, by edge and request id."""
 
     def __init__(self) -> None:
@@ -92,7 +92,7 @@ class ModelStates:
         """The newest state of a pool; None before its first snapshot."""
         self.statistics: Final[Callable[[str], ModelStatistics | None]] = self._models.get
         """Statistics of a model's completions; None before the first ones."""
-        self.open: Final = OpenRequests()
+        self.open: Final = RequestsUnderWay()
 
     def model_changed(self, statistics: ModelStatistics) -> None:
         """Take statistics over unless newer ones are here."""

@@ -36,14 +36,14 @@ class BrokenAnswer(Exception):
         self.error = error
 
 
-class Document(NamedTuple):
+class AnswerDocument(NamedTuple):
     """A JSON object of an answer, and whether orjson writes it as it came."""
 
     fields: dict[str, JsonValue]
     strict: bool
 
 
-def document(body: bytes, *, begun: bool = False) -> Document:
+def document(body: bytes, *, begun: bool = False) -> AnswerDocument:
     """The body of a provider's answer, or the data of an event, read as clients read it. Raises BrokenAnswer when it
     isn't a JSON object, or is an error. `begun`: the API's own last event of a response that failed passes."""
     try:
@@ -55,7 +55,7 @@ def document(body: bytes, *, begun: bool = False) -> Document:
         raise BrokenAnswer(f"an error in place of an answer: {error.kind or error.status}", error)
     if not isinstance(value, dict):
         raise BrokenAnswer("not a JSON object")
-    return Document(cast("dict[str, JsonValue]", value), strict)
+    return AnswerDocument(cast("dict[str, JsonValue]", value), strict)
 
 
 def no_answer(fields: Mapping[str, JsonValue], lacks: str) -> BrokenAnswer:

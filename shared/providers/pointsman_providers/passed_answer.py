@@ -13,7 +13,7 @@ from pointsman_apis.texts import Answer, objects
 from pointsman_contracts.response import Usage
 from pointsman_core.json_members import edit_fields
 from pointsman_core.lenient_json import write
-from pointsman_providers.errors import BrokenAnswer, Document, document, no_answer
+from pointsman_providers.errors import AnswerDocument, BrokenAnswer, document, no_answer
 from pointsman_providers.exchange import ProviderQuestion, StreamReader
 from pointsman_providers.provider_events import ProviderEvents, Translator
 
@@ -57,7 +57,7 @@ class Passed:
         """As `Answer.stream`."""
         return _PassedStream(self)
 
-    def renamed(self, data: bytes, read: Document) -> bytes:
+    def renamed(self, data: bytes, read: AnswerDocument) -> bytes:
         """The JSON text with the name that the client used. Every other byte stays."""
         fields = read.fields
         edits: dict[str, bytes] = {}
@@ -123,7 +123,7 @@ class _PassedStream(Translator[StreamEvent]):
             data = write(read.fields, strict=read.strict)
         return event(data, each.name)
 
-    def _read(self, each: StreamEvent, data: bytes) -> Document:
+    def _read(self, each: StreamEvent, data: bytes) -> AnswerDocument:
         try:
             read = document(data, begun=self.begun)
         except BrokenAnswer as broken:

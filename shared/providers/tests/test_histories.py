@@ -1,6 +1,6 @@
 """A conversation begun with any model continues with any other: what is sent is held against the makers' schemas.
 
-`POINTSMAN_CONVERSATIONS=2000` has as many conversations generated; the default keeps the whole suite quick.
+`CONVERSATIONS=2000` has as many conversations generated; the default keeps the whole suite quick.
 """
 
 import json
@@ -19,7 +19,7 @@ from pointsman_providers.kinds import KINDS
 from pointsman_providers.testing import ask
 from pointsman_testing.makers import problems
 
-CONVERSATIONS: Final = int(os.environ.get("POINTSMAN_CONVERSATIONS", "60"))
+CONVERSATIONS: Final = int(os.environ.get("CONVERSATIONS", "60"))
 Message = dict[str, Any]
 Strategy = st.SearchStrategy[Any]
 

@@ -5,13 +5,13 @@ from typing import Any
 
 import pytest
 
-from pointsman_testing.unruly.asking import Asked
+from pointsman_testing.unruly.asking import ClientOutcome
 from pointsman_testing.unruly.cells import Cell, Place, cells, sample
-from pointsman_testing.unruly.engine import End, Work
+from pointsman_testing.unruly.engine import End, EngineWork
 from pointsman_testing.unruly.figures import figures, summed
 from pointsman_testing.unruly.ground import Records
 from pointsman_testing.unruly.laws import Evidence, broken, findings
-from pointsman_testing.unruly.rows import ROWS, Row
+from pointsman_testing.unruly.rows import ROWS, MisbehaviourRow
 
 PLACE = Place("frontend", 2, "whole")
 BAD, GOOD = PLACE.workers
@@ -19,20 +19,20 @@ ROW = {row.name: row for row in ROWS}
 DOCTOR = f" ✓ NATS is fine\n ! pool {PLACE.name}: 1 of 2 workers\n   serve; {BAD} ejected: 5 × 500\n"
 
 
-def asked(number: int, *, status: int = 200, took: float = 0.1, whole: bool = True) -> Asked:
+def asked(number: int, *, status: int = 200, took: float = 0.1, whole: bool = True) -> ClientOutcome:
     good = status == 200
-    return Asked(f"r{number}", 11.0, took, status, begun=good, whole=good and whole)
+    return ClientOutcome(f"r{number}", 11.0, took, status, begun=good, whole=good and whole)
 
 
-def done(number: int, began: float = 11.0, *, head: float | None = None, end: End = "done") -> Work:
-    return Work(f"r{number}", began, head, ended=began + 0.1, end=end)
+def done(number: int, began: float = 11.0, *, head: float | None = None, end: End = "done") -> EngineWork:
+    return EngineWork(f"r{number}", began, head, ended=began + 0.1, end=end)
 
 
 def evidence(
-    row: Row = ROW["status 500"],
-    clients: Sequence[Asked] = (),
-    at_bad: Sequence[Work] = (),
-    at_good: Sequence[Work] = (),
+    row: MisbehaviourRow = ROW["status 500"],
+    clients: Sequence[ClientOutcome] = (),
+    at_bad: Sequence[EngineWork] = (),
+    at_good: Sequence[EngineWork] = (),
     bad: int = 1,
     **more: Any,
 ) -> Evidence:
@@ -48,7 +48,7 @@ def laws(of: Evidence) -> list[str]:
 
 
 def test_evidence_of_a_gateway_that_does_all_well_breaks_nothing() -> None:
-    refused = [Work("r1", 11.0, ended=11.0, end="refused"), *(done(20 + n, began=15.0 + n) for n in range(3))]
+    refused = [EngineWork("r1", 11.0, ended=11.0, end="refused"), *(done(20 + n, began=15.0 + n) for n in range(3))]
     assert laws(evidence(clients=[asked(1), asked(2)], at_bad=refused, at_good=[done(1), done(2)])) == []
 
 
@@ -94,7 +94,7 @@ def test_work_that_a_signal_ends_and_a_third_start_break_l4() -> None:
     assert laws(evidence(row=row, clients=[asked(1)], at_bad=[aborted], doctor=told)) == ["L4"]
     assert laws(evidence(row=ROW["hangs before the head"], at_bad=[aborted], doctor=None)) == []
     assert laws(evidence(at_good=[aborted])) == ["L4"]
-    begun = Work("r1", 11.0, 11.1, 11.1, ended=13.0, end="aborted")
+    begun = EngineWork("r1", 11.0, 11.1, 11.1, ended=13.0, end="aborted")
     assert laws(evidence(row=ROW["trickles"], at_bad=[begun])) == ["L4"]
     assert laws(evidence(at_good=[done(1), done(1), done(1)])) == ["L4"]
     assert laws(evidence(at_good=[done(1), done(1)], at_bad=[done(1, end="refused")])) == []

@@ -11,7 +11,7 @@ FORGOTTEN_S: Final = 3.0
 """Schedulers renew verdicts once a second."""
 
 
-class Judged(NamedTuple):
+class JudgedWorkers(NamedTuple):
     """See `WorkerJudged`. `verdict` has an empty one where the worker is well."""
 
     pool: str
@@ -26,12 +26,12 @@ class VerdictTable:
         """Pool and scheduler → what it published last, and when."""
         self._current: Final[dict[str, dict[str, WorkerVerdict]]] = {}
 
-    def heard(self, verdicts: WorkerVerdicts, at: float) -> list[Judged]:
+    def heard(self, verdicts: WorkerVerdicts, at: float) -> list[JudgedWorkers]:
         """Take a scheduler's verdicts; returns the workers whose verdict changed."""
         self._heard[verdicts.pool, verdicts.source] = verdicts, at
         return self._merge(verdicts.pool)
 
-    def tick(self, at: float) -> list[Judged]:
+    def tick(self, at: float) -> list[JudgedWorkers]:
         """Forget verdicts that weren't renewed; returns the workers whose verdict changed."""
         old = [key for key, (_, heard) in self._heard.items() if at - heard > FORGOTTEN_S]
         for key in old:
@@ -45,19 +45,19 @@ class VerdictTable:
             return tuple(views)
         return tuple([_with(view, verdicts.get(view.worker)) for view in views])
 
-    def _merge(self, pool: str) -> list[Judged]:
+    def _merge(self, pool: str) -> list[JudgedWorkers]:
         before, now = self._current.get(pool, {}), dict[str, WorkerVerdict]()
         for (judged, _), (verdicts, _) in sorted(self._heard.items(), key=lambda each: each[0], reverse=True):
             if judged == pool:
                 now.update({each.worker: each for each in verdicts.verdicts})
         self._current[pool] = now
         changed = [
-            Judged(pool, verdict)
+            JudgedWorkers(pool, verdict)
             for worker, verdict in now.items()
             if worker not in before or _told(before[worker]) != _told(verdict)
         ]
         well = [
-            Judged(pool, each.model_copy(update={"verdict": "", "reason": ""}))
+            JudgedWorkers(pool, each.model_copy(update={"verdict": "", "reason": ""}))
             for name, each in before.items()
             if name not in now
         ]

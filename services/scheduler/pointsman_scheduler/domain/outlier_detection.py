@@ -29,7 +29,7 @@ found. `denied` and `missing` count only once a peer has answered the same reque
 the edge's own."""
 
 
-class Verdict(NamedTuple):
+class WorkerJudgement(NamedTuple):
     """Why a worker gets fewer requests than its load allows; fields as `pointsman_contracts.verdicts.WorkerVerdict`."""
 
     worker: Worker
@@ -199,23 +199,25 @@ class OutlierDetection:
         peers.ejected = ejected / max(1, len(workers))
         return peers
 
-    def verdicts(self, now: float) -> list[Verdict]:
+    def verdicts(self, now: float) -> list[WorkerJudgement]:
         """The workers that are unwell."""
-        found: list[Verdict] = []
+        found: list[WorkerJudgement] = []
         for worker in self._fleet.present:
             standing = worker.standing
             if standing.ejected:
-                found.append(Verdict(worker, "suspect" if standing.hung else "ejected", standing.reason))
+                found.append(WorkerJudgement(worker, "suspect" if standing.hung else "ejected", standing.reason))
             elif names := [name for name, until in worker.lacking.items() if until > now]:
                 told = ", ".join(sorted(names))
-                found.append(Verdict(worker, "lacking", f"it answers 404 for {told}, which its peers serve"))
+                found.append(WorkerJudgement(worker, "lacking", f"it answers 404 for {told}, which its peers serve"))
             elif worker in self._unanswered:
-                found.append(Verdict(worker, "failing", f"{self._unanswered[worker]}; its peers don't answer either"))
+                found.append(
+                    WorkerJudgement(worker, "failing", f"{self._unanswered[worker]}; its peers don't answer either")
+                )
             else:
                 good, bad = standing.tally.results(now)
                 if bad >= LEAST_FAILURES and bad >= FAILING_SHARE * (good + bad):
                     why = f"{bad} of its last {good + bad} requests failed, the last with: {standing.last}"
-                    found.append(Verdict(worker, "failing", f"{why}; its peers are no better"))
+                    found.append(WorkerJudgement(worker, "failing", f"{why}; its peers are no better"))
         return found
 
 

@@ -17,7 +17,7 @@ _PADDING: Final = "Tell me, in a few words, why the points of a railway are heat
 _numbers = itertools.count(1)
 
 
-class Asked(msgspec.Struct):
+class ClientOutcome(msgspec.Struct):
     """One request as its client saw it; times are of `time.monotonic()`."""
 
     request: str
@@ -39,7 +39,7 @@ class Clients:
     def __init__(
         self, http: aiohttp.ClientSession, door: str, model: str, *, stream: bool, rate: float, burst: int
     ) -> None:
-        self.asked: list[Asked] = []
+        self.asked: list[ClientOutcome] = []
         """In the order of sending."""
         self.tokens = 4
         self._http = http
@@ -80,7 +80,7 @@ class Clients:
             "max_tokens": self.tokens,
             "stream": self._stream,
         }
-        asked = Asked(request, time.monotonic())
+        asked = ClientOutcome(request, time.monotonic())
         self.asked.append(asked)
         try:
             async with (

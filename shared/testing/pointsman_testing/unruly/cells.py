@@ -4,7 +4,7 @@ import random
 from collections.abc import Iterator, Sequence
 from typing import Final, Literal, NamedTuple, get_args
 
-from pointsman_testing.unruly.rows import ROWS, Row
+from pointsman_testing.unruly.rows import ROWS, MisbehaviourRow
 
 Door = Literal["frontend", "envoy"]
 Form = Literal["whole", "stream"]
@@ -35,7 +35,7 @@ class Place(NamedTuple):
 class Cell(NamedTuple):
     """One row in one shape."""
 
-    row: Row
+    row: MisbehaviourRow
     place: Place
     bad: int
     """How many of the engines misbehave."""

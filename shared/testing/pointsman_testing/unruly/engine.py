@@ -25,7 +25,7 @@ End = Literal["", "done", "aborted", "refused", "cut"]
 the engine ended an answer that it had begun. Empty: at work."""
 
 
-class Work(msgspec.Struct):
+class EngineWork(msgspec.Struct):
     """One request as the engine saw it; times are of `time.monotonic()`."""
 
     request: str
@@ -55,7 +55,7 @@ class UnrulyEngine(FakeEngine):
     """Of the engine alone: prompts are read one after the other."""
     token_s: float = 0.01
     behaviour: Behaviour = GOOD
-    work: list[Work] = field(default_factory=list[Work])
+    work: list[EngineWork] = field(default_factory=list[EngineWork])
     """Every request of the API, in order."""
 
     def __post_init__(self) -> None:
@@ -222,7 +222,7 @@ class UnrulyEngine(FakeEngine):
     async def _work(self, request: Received) -> None:
         document: dict[str, Any] = json.loads(request.body)
         word = str(document["messages"][-1]["content"]).partition(" ")[0]
-        record = Work(word, time.monotonic())
+        record = EngineWork(word, time.monotonic())
         self.work.append(record)
         answering = asyncio.create_task(self._generate(request, record, document))
         leaving = asyncio.create_task(request.gone.wait())
@@ -239,7 +239,7 @@ class UnrulyEngine(FakeEngine):
         except (asyncio.CancelledError, ConnectionError):
             record.end = record.end or "aborted"
 
-    async def _generate(self, request: Received, record: Work, document: dict[str, Any]) -> None:
+    async def _generate(self, request: Received, record: EngineWork, document: dict[str, Any]) -> None:
         behaviour = self._behaviour_of_next()
         model, listed = str(document["model"]), behaviour.models
         if behaviour.status != 200 or (listed is not None and model not in listed):
@@ -277,7 +277,9 @@ class UnrulyEngine(FakeEngine):
             self._slots.release()
         record.end = record.end or "done"
 
-    async def _stream(self, request: Received, record: Work, model: str, tokens: int, behaviour: Behaviour) -> None:
+    async def _stream(
+        self, request: Received, record: EngineWork, model: str, tokens: int, behaviour: Behaviour
+    ) -> None:
         record.head = time.monotonic()
         await request.begin_stream()
         for number in range(tokens + 1):
@@ -299,7 +301,9 @@ class UnrulyEngine(FakeEngine):
     async def _event(self, request: Received, document: dict[str, Any]) -> None:
         await request.chunk(b"data: " + json.dumps(document).encode() + b"\n\n")
 
-    async def _document(self, request: Received, record: Work, model: str, tokens: int, behaviour: Behaviour) -> None:
+    async def _document(
+        self, request: Received, record: EngineWork, model: str, tokens: int, behaviour: Behaviour
+    ) -> None:
         await self._pass(tokens * self.token_s)
         self.generated_tokens += tokens
         message = {"role": "assistant", "content": "t " * tokens}
@@ -324,7 +328,7 @@ class UnrulyEngine(FakeEngine):
         await self._pass(behaviour.trickle_s)
         await request.write(body[half:])
 
-    async def _breaks_off(self, request: Received, record: Work, behaviour: Behaviour, place: str) -> bool:
+    async def _breaks_off(self, request: Received, record: EngineWork, behaviour: Behaviour, place: str) -> bool:
         """Hang or cut here, where the behaviour says so; True: the answer is over."""
         if behaviour.cut == place:
             record.end = "cut"

@@ -8,7 +8,7 @@ import msgspec
 from pointsman_testing.unruly.laws import LEARNT_S, MOVED_S, Evidence
 
 
-class Figures(msgspec.Struct, frozen=True):
+class CellFigures(msgspec.Struct, frozen=True):
     """What clients and engines of one cell saw."""
 
     system: str
@@ -32,7 +32,7 @@ class Figures(msgspec.Struct, frozen=True):
     """The laws, each once."""
 
 
-def figures(system: str, evidence: Evidence, broken: Sequence[str]) -> Figures:
+def figures(system: str, evidence: Evidence, broken: Sequence[str]) -> CellFigures:
     """Sum up a cell."""
     cell = evidence.cell
     during = [one for one in evidence.asked if evidence.bad_at <= one.sent < evidence.good_at]
@@ -40,7 +40,7 @@ def figures(system: str, evidence: Evidence, broken: Sequence[str]) -> Figures:
         name: sum(evidence.bad_at + LEARNT_S <= one.began < evidence.good_at for one in found)
         for name, found in evidence.work.items()
     }
-    return Figures(
+    return CellFigures(
         system=system,
         row=cell.row.name,
         place=cell.place.name,
@@ -70,7 +70,7 @@ class Sum(NamedTuple):
     broken: tuple[str, ...]
 
 
-def summed(of: Sequence[Figures]) -> Sum:
+def summed(of: Sequence[CellFigures]) -> Sum:
     """Sum up cells. Failures and shares are of those with a good engine; where all are bad, nothing can be saved."""
     some_good = [one for one in of if one.bad < one.engines]
     fair = sum(one.starts * one.bad / one.engines for one in some_good)

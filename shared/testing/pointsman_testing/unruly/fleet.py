@@ -19,11 +19,11 @@ from pointsman_testing.eventually import eventually
 from pointsman_testing.processes import READY_TIMEOUT_S, Processes, ServiceProcess
 from pointsman_testing.scripted_engine import Received, ScriptedEngine
 from pointsman_testing.unruly.behaviour import Behaviour
-from pointsman_testing.unruly.engine import UnrulyEngine, Work
+from pointsman_testing.unruly.engine import EngineWork, UnrulyEngine
 
 _BEHAVIOURS: Final = msgspec.json.Decoder(dict[str, Behaviour])
 _NAMES: Final = msgspec.json.Decoder(list[str])
-_WORK: Final = msgspec.json.Decoder(dict[str, list[Work]])
+_WORK: Final = msgspec.json.Decoder(dict[str, list[EngineWork]])
 
 
 class _Place(msgspec.Struct):
@@ -31,7 +31,7 @@ class _Place(msgspec.Struct):
     engines: dict[str, str]
 
 
-class Fleet(NamedTuple):
+class UnrulyFleet(NamedTuple):
     """The engines as a test sees them, by their names."""
 
     process: ServiceProcess
@@ -47,7 +47,7 @@ class Fleet(NamedTuple):
         """End these engines, and bring them back empty."""
         await self.send("POST", "/restart", msgspec.json.encode(list(names)))
 
-    async def work(self, names: Iterable[str]) -> dict[str, list[Work]]:
+    async def work(self, names: Iterable[str]) -> dict[str, list[EngineWork]]:
         """What these engines saw since this was asked last."""
         return _WORK.decode(await self.send("POST", "/work", msgspec.json.encode(list(names))))
 
@@ -60,7 +60,7 @@ class Fleet(NamedTuple):
             return said
 
 
-async def start_fleet(processes: Processes, http: aiohttp.ClientSession, engines: Mapping[str, str]) -> Fleet:
+async def start_fleet(processes: Processes, http: aiohttp.ClientSession, engines: Mapping[str, str]) -> UnrulyFleet:
     """Start engines with these names, each serving the model that stands beside its name."""
     process = processes.start_command(
         [sys.executable, "-m", __spec__.name if __spec__ else __name__, *(f"{n}={m}" for n, m in engines.items())]
@@ -74,7 +74,7 @@ async def start_fleet(processes: Processes, http: aiohttp.ClientSession, engines
         return msgspec.json.decode(line, type=_Place) if line else None
 
     found = await eventually(place, timeout=READY_TIMEOUT_S)
-    return Fleet(process, found.control, found.engines, http)
+    return UnrulyFleet(process, found.control, found.engines, http)
 
 
 class _Control:

@@ -6,7 +6,7 @@ from typing import NamedTuple, Protocol
 import aiohttp
 
 from pointsman_testing.unruly.cells import Place
-from pointsman_testing.unruly.fleet import Fleet
+from pointsman_testing.unruly.fleet import UnrulyFleet
 
 
 class Records(NamedTuple):
@@ -17,11 +17,11 @@ class Records(NamedTuple):
     ledger: Mapping[str, int]
 
 
-class Ground(Protocol):
+class TrialGround(Protocol):
     """A gateway, or another router, before engines that misbehave."""
 
     http: aiohttp.ClientSession
-    fleet: Fleet
+    fleet: UnrulyFleet
 
     def door(self, place: Place) -> str:
         """URL that the clients of this pool use."""

@@ -7,11 +7,11 @@ from typing import Final
 
 import msgspec
 
-from pointsman_testing.unruly.asking import PATIENCE_S, Asked
+from pointsman_testing.unruly.asking import PATIENCE_S, ClientOutcome
 from pointsman_testing.unruly.cells import Cell
-from pointsman_testing.unruly.engine import Work
+from pointsman_testing.unruly.engine import EngineWork
 from pointsman_testing.unruly.ground import Records
-from pointsman_testing.unruly.rows import GROUPS, ROWS, Kind
+from pointsman_testing.unruly.rows import GROUPS, ROWS, RowKind
 
 LAWS: Final[dict[str, str]] = {
     "L1": "No client sees an error while a good engine is there, except for answers already begun at the bad one.",
@@ -43,8 +43,8 @@ class Evidence(msgspec.Struct):
     cell: Cell
     bad_at: float
     good_at: float
-    asked: Sequence[Asked]
-    work: Mapping[str, Sequence[Work]]
+    asked: Sequence[ClientOutcome]
+    work: Mapping[str, Sequence[EngineWork]]
     """By engine."""
     back_s: float | None
     """How long after `good_at` the engines had their share again; None: not within `BACK_S`."""
@@ -105,12 +105,12 @@ def _served(evidence: Evidence) -> Iterator[str]:
         law = "L3" if cell.all_bad else "L1"
         yield f"{law}: {len(failed)} of {len(others)} clients failed; {_errors(failed)}"
     waited = [one for one in others if one.whole and one.took > MOVED_S and one.request not in begun_there]
-    if row.kind is Kind.FAILS and not cell.all_bad and waited:
+    if row.kind is RowKind.FAILS and not cell.all_bad and waited:
         longest = max(one.took for one in waited)
         yield f"L1: {len(waited)} of {len(others)} clients waited over {MOVED_S:g} s, the longest {longest:.1f} s"
 
 
-def _errors(asked: Sequence[Asked]) -> str:
+def _errors(asked: Sequence[ClientOutcome]) -> str:
     """The most frequent statuses and one example."""
     statuses = Counter(one.status for one in asked if not one.whole)
     example = next((one for one in asked if not one.whole), None)
@@ -121,7 +121,7 @@ def _errors(asked: Sequence[Asked]) -> str:
 def _share(evidence: Evidence) -> Iterator[str]:
     cell, row = evidence.cell, evidence.cell.row
     since, until = evidence.bad_at + LEARNT_S, evidence.good_at
-    if row.kind in (Kind.FAILS, Kind.LEAVES) and not cell.all_bad and until > since:
+    if row.kind in (RowKind.FAILS, RowKind.LEAVES) and not cell.all_bad and until > since:
         most = TRIALS_PER_S * (until - since) + 1
         for name in cell.bad_workers:
             got = sum(since <= work.began < until for work in evidence.work[name])
@@ -148,7 +148,7 @@ def _work(evidence: Evidence) -> Iterator[str]:
     good = [(name, work) for name, work in ended if name not in cell.bad_workers]
     if good:
         yield f"L4: {len(good)} requests aborted at good engines, e.g. {good[0][1].request} at {good[0][0]}"
-    if cell.row.kind is Kind.SLOW:
+    if cell.row.kind is RowKind.SLOW:
         begun = [
             (name, work)
             for name, work in ended

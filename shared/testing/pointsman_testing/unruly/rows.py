@@ -8,7 +8,7 @@ import msgspec
 from pointsman_testing.unruly.behaviour import GOOD, Behaviour
 
 
-class Kind(StrEnum):
+class RowKind(StrEnum):
     """Which of the laws a row is held to."""
 
     FAILS = "fails"
@@ -21,11 +21,11 @@ class Kind(StrEnum):
     """Requests are served as ever; something that it says is wrong."""
 
 
-class Row(msgspec.Struct, frozen=True):
+class MisbehaviourRow(msgspec.Struct, frozen=True):
     """One misbehaviour."""
 
     name: str
-    kind: Kind
+    kind: RowKind
     behaviour: Behaviour = GOOD
     told: str = ""
     """Regular expression: the reason beside the engine's name in a finding of `pointsman doctor`. Empty: none is
@@ -46,14 +46,14 @@ class Row(msgspec.Struct, frozen=True):
     @property
     def only_signals(self) -> bool:
         """Whether requests are served as by a good engine."""
-        return self.kind in (Kind.SERVES, Kind.LEAVES)
+        return self.kind in (RowKind.SERVES, RowKind.LEAVES)
 
 
-def _status(status: int, told: str = "", source: str = "") -> Row:
+def _status(status: int, told: str = "", source: str = "") -> MisbehaviourRow:
     behaviour = Behaviour(status=status)
-    return Row(
+    return MisbehaviourRow(
         f"status {status}",
-        Kind.FAILS,
+        RowKind.FAILS,
         behaviour,
         told=told or str(status),
         clients=status in (401, 403, 404),
@@ -62,8 +62,8 @@ def _status(status: int, told: str = "", source: str = "") -> Row:
     )
 
 
-def _page(name: str, behaviour: Behaviour, told: str, source: str = "") -> Row:
-    return Row(name, Kind.SERVES, behaviour, told, bad_s=5.0, source=source)
+def _page(name: str, behaviour: Behaviour, told: str, source: str = "") -> MisbehaviourRow:
+    return MisbehaviourRow(name, RowKind.SERVES, behaviour, told, bad_s=5.0, source=source)
 
 
 _NO_ANSWER: Final = r"first byte|no answer|answers nothing|stall|hang|hung|not answer|unanswered"
@@ -71,87 +71,115 @@ _CUT: Final = r"cut|clos|broke|reset|failed"
 _GONE: Final = r"unreach|refused|connect|not answer|silent"
 _LOAD: Final = r"metrics|load|gauge|sample|signal"
 
-GROUPS: Final[dict[str, tuple[Row, ...]]] = {
+GROUPS: Final[dict[str, tuple[MisbehaviourRow, ...]]] = {
     "answers errors at once": (
         _status(500, "500", "vllm-project/vllm #39863"),
         _status(503),
         _status(429),
         _status(529),
         _status(302),
-        Row("half of the requests get 500", Kind.FAILS, Behaviour(status=500, part=0.5), "500", passes=0.5),
+        MisbehaviourRow(
+            "half of the requests get 500", RowKind.FAILS, Behaviour(status=500, part=0.5), "500", passes=0.5
+        ),
     ),
     "refuses requests that its peers answer": (
         _status(401, "401|denied"),
         _status(403, "403|denied"),
         _status(404, "404", "vllm-project/aibrix #1095"),
-        Row(
-            "lists another model", Kind.FAILS, Behaviour(models=("other",)), "model|404|other", clients=True, passes=0.0
+        MisbehaviourRow(
+            "lists another model",
+            RowKind.FAILS,
+            Behaviour(models=("other",)),
+            "model|404|other",
+            clients=True,
+            passes=0.0,
         ),
-        Row("lists no model", Kind.FAILS, Behaviour(models=()), "model|404", clients=True, passes=0.0),
+        MisbehaviourRow("lists no model", RowKind.FAILS, Behaviour(models=()), "model|404", clients=True, passes=0.0),
     ),
     "takes requests and answers nothing": (
-        Row("hangs before the head", Kind.FAILS, Behaviour(hang="head"), _NO_ANSWER, source="vllm-project/vllm #39863"),
-        Row(
+        MisbehaviourRow(
+            "hangs before the head",
+            RowKind.FAILS,
+            Behaviour(hang="head"),
+            _NO_ANSWER,
+            source="vllm-project/vllm #39863",
+        ),
+        MisbehaviourRow(
             "hangs before the head and looks idle",
-            Kind.FAILS,
+            RowKind.FAILS,
             Behaviour(hang="head", running=0, waiting=0, kv_usage=0),
             _NO_ANSWER,
             source="vllm-project/vllm #2731",
         ),
-        Row(
+        MisbehaviourRow(
             "hangs before the head and looks full",
-            Kind.FAILS,
+            RowKind.FAILS,
             Behaviour(hang="head", running=64, waiting=60, kv_usage=1),
             _NO_ANSWER,
             source="llm-d/llm-d-router PR #2066",
         ),
-        Row("frozen", Kind.FAILS, Behaviour(frozen=True), rf"{_GONE}|{_NO_ANSWER}"),
+        MisbehaviourRow("frozen", RowKind.FAILS, Behaviour(frozen=True), rf"{_GONE}|{_NO_ANSWER}"),
     ),
     "stops within answers": (
-        Row("hangs after the head", Kind.FAILS, Behaviour(hang="body"), _NO_ANSWER),
-        Row("hangs after the first piece", Kind.FAILS, Behaviour(hang="event"), rf"{_NO_ANSWER}|progress|pause|silent"),
+        MisbehaviourRow("hangs after the head", RowKind.FAILS, Behaviour(hang="body"), _NO_ANSWER),
+        MisbehaviourRow(
+            "hangs after the first piece",
+            RowKind.FAILS,
+            Behaviour(hang="event"),
+            rf"{_NO_ANSWER}|progress|pause|silent",
+        ),
     ),
     "ends or refuses connections before any answer": (
-        Row("closes before the head", Kind.FAILS, Behaviour(cut="head"), _CUT, passes=0.0),
-        Row("resets before the head", Kind.FAILS, Behaviour(cut="head", reset=True), _CUT, passes=0.0),
-        Row("answers what isn't HTTP", Kind.FAILS, Behaviour(garbage=True), rf"{_CUT}|HTTP|answer", passes=0.0),
-        Row("process gone", Kind.FAILS, Behaviour(listens=False), _GONE, passes=0.0),
-        Row("accepts no connection", Kind.FAILS, Behaviour(accepts=False), rf"{_GONE}|{_NO_ANSWER}", passes=0.0),
+        MisbehaviourRow("closes before the head", RowKind.FAILS, Behaviour(cut="head"), _CUT, passes=0.0),
+        MisbehaviourRow("resets before the head", RowKind.FAILS, Behaviour(cut="head", reset=True), _CUT, passes=0.0),
+        MisbehaviourRow(
+            "answers what isn't HTTP", RowKind.FAILS, Behaviour(garbage=True), rf"{_CUT}|HTTP|answer", passes=0.0
+        ),
+        MisbehaviourRow("process gone", RowKind.FAILS, Behaviour(listens=False), _GONE, passes=0.0),
+        MisbehaviourRow(
+            "accepts no connection", RowKind.FAILS, Behaviour(accepts=False), rf"{_GONE}|{_NO_ANSWER}", passes=0.0
+        ),
     ),
     "ends connections within answers": (
-        Row("closes after the head", Kind.FAILS, Behaviour(cut="body"), _CUT, passes=0.0),
-        Row("closes after the first piece", Kind.FAILS, Behaviour(cut="event"), _CUT, passes=0.0),
-        Row("resets after the first piece", Kind.FAILS, Behaviour(cut="event", reset=True), _CUT, passes=0.0),
+        MisbehaviourRow("closes after the head", RowKind.FAILS, Behaviour(cut="body"), _CUT, passes=0.0),
+        MisbehaviourRow("closes after the first piece", RowKind.FAILS, Behaviour(cut="event"), _CUT, passes=0.0),
+        MisbehaviourRow(
+            "resets after the first piece", RowKind.FAILS, Behaviour(cut="event", reset=True), _CUT, passes=0.0
+        ),
     ),
     "ends idle connections": (
-        Row("closes idle connections", Kind.SERVES, Behaviour(idle_close_s=0.15), source="llm-d/llm-d #1564"),
-        Row(
+        MisbehaviourRow(
+            "closes idle connections", RowKind.SERVES, Behaviour(idle_close_s=0.15), source="llm-d/llm-d #1564"
+        ),
+        MisbehaviourRow(
             "resets idle connections",
-            Kind.SERVES,
+            RowKind.SERVES,
             Behaviour(idle_close_s=0.15, reset=True),
             source="kserve/kserve #5446",
         ),
     ),
     "is slow, or stands still for 3 s": (
-        Row(
+        MisbehaviourRow(
             "frozen for 3 s",
-            Kind.SLOW,
+            RowKind.SLOW,
             Behaviour(frozen=True),
             bad_s=3.0,
             tokens=100,
             source="vllm-project/vllm #24910",
         ),
-        Row("first byte 3 s late", Kind.SLOW, Behaviour(late_s=3.0)),
-        Row("trickles", Kind.SLOW, Behaviour(trickle_s=0.7)),
-        Row("reads a new connection after 1 s", Kind.SLOW, Behaviour(accept_s=1.0)),
+        MisbehaviourRow("first byte 3 s late", RowKind.SLOW, Behaviour(late_s=3.0)),
+        MisbehaviourRow("trickles", RowKind.SLOW, Behaviour(trickle_s=0.7)),
+        MisbehaviourRow("reads a new connection after 1 s", RowKind.SLOW, Behaviour(accept_s=1.0)),
     ),
     "restarts": (
-        Row("restarts empty", Kind.SERVES, bad_s=4.0, restart_s=10.0, source="llm-d/llm-d-router #2853"),
-        Row("restarts every 1.5 s", Kind.SERVES, restart_s=1.5),
+        MisbehaviourRow("restarts empty", RowKind.SERVES, bad_s=4.0, restart_s=10.0, source="llm-d/llm-d-router #2853"),
+        MisbehaviourRow("restarts every 1.5 s", RowKind.SERVES, restart_s=1.5),
     ),
     "isn't ready, and has work": (
-        Row("drains, with a pause in each stream", Kind.LEAVES, Behaviour(health=503, pause_s=6.5), "503|drain|ready"),
-        Row("health 500", Kind.LEAVES, Behaviour(health=500), "500|health|ready"),
+        MisbehaviourRow(
+            "drains, with a pause in each stream", RowKind.LEAVES, Behaviour(health=503, pause_s=6.5), "503|drain|ready"
+        ),
+        MisbehaviourRow("health 500", RowKind.LEAVES, Behaviour(health=500), "500|health|ready"),
     ),
     "has a health page that is late, missing or in doubt": (
         _page("health 404", Behaviour(health=404), ""),

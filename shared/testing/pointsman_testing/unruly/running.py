@@ -7,7 +7,7 @@ from typing import Final
 import msgspec
 
 from pointsman_testing.unruly.cells import Cell
-from pointsman_testing.unruly.ground import Ground
+from pointsman_testing.unruly.ground import TrialGround
 from pointsman_testing.unruly.laws import Evidence, broken
 from pointsman_testing.unruly.trial import SETTLED_S, settled, trial
 
@@ -15,7 +15,7 @@ TRIES: Final = 3
 """A cell whose laws break while a process of the gateway gets no CPU time is tried again, so often in all."""
 
 
-class Verdict(msgspec.Struct):
+class CellVerdict(msgspec.Struct):
     """How one cell ended."""
 
     cell: Cell
@@ -32,10 +32,10 @@ class Verdict(msgspec.Struct):
 
 
 async def run(
-    ground: Ground, cells: Sequence[Cell], at_once: int, tell: Callable[[Verdict], None] = lambda _: None
-) -> list[Verdict]:
+    ground: TrialGround, cells: Sequence[Cell], at_once: int, tell: Callable[[CellVerdict], None] = lambda _: None
+) -> list[CellVerdict]:
     """Try all these cells, so many at once, and `tell` of each as it ends."""
-    verdicts: list[Verdict] = []
+    verdicts: list[CellVerdict] = []
     turns = asyncio.Semaphore(at_once)
 
     async def one_after_the_other(mine: Sequence[Cell]) -> None:
@@ -52,13 +52,13 @@ async def run(
     return verdicts
 
 
-async def _judged(ground: Ground, cell: Cell) -> Verdict:
+async def _judged(ground: TrialGround, cell: Cell) -> CellVerdict:
     verdict = None
     for _ in range(TRIES):
         evidence = await trial(ground, cell)
         last = max(one.sent + one.took for one in evidence.asked)
         still = ground.stood_still(evidence.asked[0].sent, last)
-        verdict = Verdict(cell, broken(evidence), evidence, still)
+        verdict = CellVerdict(cell, broken(evidence), evidence, still)
         if evidence.back_s is None and not await settled(ground, cell):
             verdict.broken.append(f"L2: not even {SETTLED_S:g} s later")
         if verdict.decided:

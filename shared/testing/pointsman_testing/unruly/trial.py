@@ -8,8 +8,8 @@ from typing import Final
 from pointsman_testing.unruly.asking import Clients
 from pointsman_testing.unruly.behaviour import GOOD
 from pointsman_testing.unruly.cells import Cell, Place
-from pointsman_testing.unruly.engine import Work
-from pointsman_testing.unruly.ground import Ground
+from pointsman_testing.unruly.engine import EngineWork
+from pointsman_testing.unruly.ground import TrialGround
 from pointsman_testing.unruly.laws import BACK_S, Evidence
 
 RATES: Final[dict[int, float]] = {1: 8.0, 2: 10.0, 3: 12.0, 8: 20.0}
@@ -24,13 +24,13 @@ _LOOK_S: Final = 0.25
 _DOCTOR_AT_S: Final = 4.0
 
 
-async def trial(ground: Ground, cell: Cell) -> Evidence:
+async def trial(ground: TrialGround, cell: Cell) -> Evidence:
     """Try this cell; nothing else may use its pool meanwhile."""
     place = cell.place
     clients = _clients(ground, place)
     clients.tokens = cell.row.tokens
     await ground.fleet.work(place.workers)
-    work: dict[str, list[Work]] = {name: [] for name in place.workers}
+    work: dict[str, list[EngineWork]] = {name: [] for name in place.workers}
     clients.start()
     restarting: asyncio.Task[None] | None = None
     try:
@@ -59,20 +59,22 @@ async def trial(ground: Ground, cell: Cell) -> Evidence:
     return Evidence(cell, bad_at, good_at, clients.asked, work, back_s, await doctor, records)
 
 
-def _clients(ground: Ground, place: Place) -> Clients:
+def _clients(ground: TrialGround, place: Place) -> Clients:
     return Clients(
         ground.http, ground.door(place), place.name,
         stream=place.form == "stream", rate=RATES[place.engines], burst=place.engines,
     )  # fmt: skip
 
 
-async def _restart(ground: Ground, cell: Cell, every_s: float) -> None:
+async def _restart(ground: TrialGround, cell: Cell, every_s: float) -> None:
     while True:
         await ground.fleet.restart(cell.bad_workers)
         await asyncio.sleep(every_s)
 
 
-async def _until_back(ground: Ground, cell: Cell, good_at: float, work: dict[str, list[Work]]) -> float | None:
+async def _until_back(
+    ground: TrialGround, cell: Cell, good_at: float, work: dict[str, list[EngineWork]]
+) -> float | None:
     """Wait until the engines have their share again; returns after how long."""
     due = _PART_OF_SHARE * RATES[cell.place.engines] / cell.place.engines * _WINDOW_S
     while True:
@@ -87,17 +89,17 @@ async def _until_back(ground: Ground, cell: Cell, good_at: float, work: dict[str
         await asyncio.sleep(_LOOK_S)
 
 
-async def _collect(ground: Ground, cell: Cell, work: Mapping[str, list[Work]]) -> None:
+async def _collect(ground: TrialGround, cell: Cell, work: Mapping[str, list[EngineWork]]) -> None:
     """Add what the engines saw; a request that is still at work is told again later, instead of before."""
     for name, found in (await ground.fleet.work(cell.place.workers)).items():
         work[name][:] = [*(one for one in work[name] if one.end), *found]
 
 
-async def settled(ground: Ground, cell: Cell, within_s: float = SETTLED_S) -> bool:
+async def settled(ground: TrialGround, cell: Cell, within_s: float = SETTLED_S) -> bool:
     """Send a little traffic until every engine of the pool serves again, so that the next cell begins well."""
     place = cell.place
     clients = _clients(ground, place)
-    work: dict[str, list[Work]] = {name: [] for name in place.workers}
+    work: dict[str, list[EngineWork]] = {name: [] for name in place.workers}
     clients.start()
     try:
         until = time.monotonic() + within_s

@@ -24,7 +24,7 @@ from pointsman_testing.observer import Observer, observing
 from pointsman_testing.processes import Processes
 from pointsman_testing.stack import ServedPool, Stack, StackFactory
 from pointsman_testing.unruly.cells import Door, Place
-from pointsman_testing.unruly.fleet import Fleet, start_fleet
+from pointsman_testing.unruly.fleet import UnrulyFleet, start_fleet
 from pointsman_testing.unruly.ground import Records
 
 _RECORDED_S: Final = 15.0
@@ -39,13 +39,13 @@ class EnvoyOf(NamedTuple):
     document: Callable[[Address, Sequence[Address]], Mapping[str, Any]]
 
 
-class World:
-    """A running gateway and its engines; a `Ground`."""
+class UnrulyWorld:
+    """A running gateway and its engines; a `TrialGround`."""
 
     def __init__(
         self,
         stack: Stack,
-        fleet: Fleet,
+        fleet: UnrulyFleet,
         http: aiohttp.ClientSession,
         doors: Mapping[Door, str],
         attendance: Attendance,
@@ -107,7 +107,7 @@ class World:
 @asynccontextmanager
 async def gateway(
     factory: StackFactory, folder: Path, places: Iterable[Place], envoy: EnvoyOf | None
-) -> AsyncGenerator[World]:
+) -> AsyncGenerator[UnrulyWorld]:
     """A gateway with a pool for each of these places: those of clients behind Envoy have agents, the others' engines
     are read by the metrics-collector. `envoy`: None: without that door."""
     wanted = list(places)
@@ -153,7 +153,7 @@ async def gateway(
             doors["envoy"] = await start_envoy(processes, envoy.executable, envoy.document(there, engines), folder)
         attendance = await exits.enter_async_context(attending(stack.nats.url))
         observer = await exits.enter_async_context(observing(stack.nats.url))
-        world = World(stack, fleet, http, doors, attendance)
+        world = UnrulyWorld(stack, fleet, http, doors, attendance)
         await world.keep_records(observer)
         yield world
 
@@ -163,7 +163,7 @@ def _has_agents(place: Place) -> bool:
     return place.door == "envoy"
 
 
-def _pool(place: Place, fleet: Fleet) -> dict[str, Any]:
+def _pool(place: Place, fleet: UnrulyFleet) -> dict[str, Any]:
     if _has_agents(place):
         return {"models": [place.name]}
     engines = [{"url": fleet.urls[worker], "name": worker} for worker in place.workers]
