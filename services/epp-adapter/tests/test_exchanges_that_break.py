@@ -70,7 +70,7 @@ async def test_the_passed_part_of_a_stream_that_broke_off_is_charged_and_marked_
     (done,) = await picker.completed()
     assert (done.outcome, done.usage) == (
         "client_gone",
-        Usage(prompt_tokens=90, completion_tokens=3, estimated=True),
+        Usage(prompt_tokens=90, completion_tokens=3, estimated=True, cached_unknown=True),
     )
 
 
