@@ -119,11 +119,12 @@ async def test_a_worker_without_an_agent_is_silent_then_gone(
         seen.bus.publish(load, "agents", "w9")
         await eventually(lambda: state_of(snapshots, "agents") == "serving")
         await eventually(lambda: state_of(snapshots, "agents") == "silent")
-        assert snapshots[-1].saturation == 1.0
+        assert snapshots[-1].saturation == 0.0, "a silent worker gets requests, and its load is unknown, not full"
         await eventually(lambda: silences)
         assert silences[0].worker == "w9"
         assert [line["worker"] for line in collector.log_lines() if line.get("event") == "worker_silent"] == ["w9"]
         await eventually(lambda: snapshots[-1].workers == ())
+        assert snapshots[-1].saturation == 1.0
         assert 'worker="w9"' not in await exposed(collector)
 
 

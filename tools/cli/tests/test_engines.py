@@ -29,7 +29,7 @@ async def test_a_card_with_a_parent_is_an_adapter_and_v1_is_no_part_of_the_url()
         assert await ask([f"{engine.url}/v1/"], http, None) == [EngineModels(engine.url, ("llama",), ("sql",))]
 
 
-@pytest.mark.parametrize("metrics", [None, b"llamacpp:requests_processing 0\n", b"<html>"])
+@pytest.mark.parametrize("metrics", [None, b"unheard_of:requests_processing 0\n", b"<html>"])
 async def test_an_engine_without_metrics_that_are_known_is_opaque(metrics: bytes | None) -> None:
     async with await an_engine(b'{"data": [{"id": "llama"}]}', metrics) as engine, aiohttp.ClientSession() as http:
         (served,) = await ask([engine.url], http, None)
