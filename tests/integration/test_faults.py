@@ -215,16 +215,24 @@ async def test_a_dead_or_hung_engine_gets_no_more_requests(single: Stack, how: s
 
 
 @pytest.mark.requirement("ENGINE-2")
-async def test_all_engines_gone_means_503_and_the_first_one_back_serves_again(single: Stack) -> None:
+async def test_all_engines_gone_means_an_error_at_once_and_the_first_one_back_serves_again(single: Stack) -> None:
+    """Engines that every signal calls gone are tried nevertheless: the client hears what the attempts met."""
     async with traffic(single, 100) as running:
         await flowing(running)
         for engine in single.engines:
             engine.process.kill()
-        await eventually(lambda: running.statuses()[503] >= 50)
+        for engine in single.engines:
+            await eventually(single.state_is(engine, "unreachable", "silent"))
+        all_gone_at = running.now
+        await eventually(lambda: running.statuses(all_gone_at)[502] >= 50)
+        none_back_at = running.now
         await single.engines[1].restart()
         await flowing(running, 100)
         await single.engines[0].restart()
     assert set(running.statuses()) <= {200, 502, 503}
+    meanwhile = [end for end in running.ended if all_gone_at <= end.started and end.started + end.took < none_back_at]
+    assert all("engine_failed" in end.problem for end in meanwhile if end.status == 502)
+    assert 200 not in {end.status for end in meanwhile}
     assert all(end.retry_after for end in running.ended if end.status == 503)
 
 
