@@ -57,7 +57,8 @@ class Handlers:
 
     def completed(self, end: AnyEnd) -> None:
         """A request is over."""
-        self._standing.open.end((end.source, end.request_id))
+        if self._standing.open:
+            self._standing.open.end((end.source, end.request_id))
 
     def select(self, journey: Journey, hop: Hop[Journey]) -> Journey | Rejection:
         """Choose the model by the selector that the itinerary names; write it into target and body."""
@@ -84,7 +85,8 @@ class Handlers:
         if counter is None:
             counter = self._counts[key] = self._selected.labels(*key)
         counter.total += 1
-        self._standing.open.begin((journey.edge, journey.request_id), selected.model.name)
+        if selector.counts_requests:
+            self._standing.open.begin((journey.edge, journey.request_id), selected.model.name)
         target = selected.model.target
         changes = settled(journey, target, selected.model.block_tokens)
         changes["alternatives"] = tuple([candidate.target for candidate in selected.fallbacks])

@@ -56,6 +56,9 @@ class RequestsUnderWay:
         self._models: Final[dict[tuple[str, str], str]] = {}
         self._counts: Final[dict[str, int]] = {}
 
+    def __len__(self) -> int:
+        return len(self._models)
+
     def of(self, model: str) -> int:
         """How many requests a model has."""
         return self._counts.get(model, 0)
@@ -121,6 +124,8 @@ class StatePlugin(Plugin[ParamsT_co]):
 
     reads_pools: bool = False
     """Whether results depend on the state of pools, so that stale state is reported."""
+    reads_open_requests: bool = False
+    """Whether results depend on the requests under way, which are counted only then."""
 
 
 class ModelFilter(StatePlugin[ParamsT_co]):

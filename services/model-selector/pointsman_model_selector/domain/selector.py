@@ -102,6 +102,7 @@ class _Ranking:
             self.picker: Final = plugins.pickers.one(ranking.picker.spec)
         stateful: list[StatePlugin] = [*self.filters, *scorers]
         self.reads_pools: Final = any(plugin.reads_pools for plugin in stateful)
+        self.reads_open_requests: Final = any(plugin.reads_open_requests for plugin in stateful)
 
 
 class _SeededLate(Random):
@@ -141,6 +142,8 @@ class CompiledSelector:
             with within("rankings", ranking):
                 self._rankings[ranking] = _Ranking(ranking, how, self.candidates, plugins)
         self._first: Final = next(iter(self._rankings.values()))
+        self.counts_requests: Final = any(each.reads_open_requests for each in self._rankings.values())
+        """Whether its choices are counted as requests under way."""
         with within("choose"):
             self._chooser: Final = plugins.choosers.one(settings.choose.spec)
             for ranking in self._chooser.named():

@@ -126,6 +126,7 @@ class ActiveRequests(ModelScorer):
     those that it chose the model for, so that providers, which report no load, are counted, too."""
 
     type_name = "active-requests"
+    reads_open_requests = True
 
     def scores(self, question: ModelQuestion, candidates: Sequence[Candidate]) -> list[float]:
         open_requests = question.standing.open
