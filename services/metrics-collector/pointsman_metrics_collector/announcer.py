@@ -14,7 +14,7 @@ from pointsman_metrics_collector.domain.snapshot import snapshot
 from pointsman_metrics_collector.domain.verdicts import JudgedWorkers
 from pointsman_metrics_collector.domain.workers import Change, Joined, Left, Silent
 from pointsman_runtime.bus.bus import Bus
-from pointsman_runtime.bus.errors import BusError
+from pointsman_runtime.bus.errors import BusError, MessageTooLarge, PayloadTooLarge
 from pointsman_runtime.telling.counting import Counter
 from pointsman_runtime.telling.logs import Log
 
@@ -29,8 +29,8 @@ class MessageNumbers:
         self._unpublished = Counter(
             "pointsman_collector_unpublished", "Messages that the bus didn't take", ["type"], registry=registry
         )
-        self._unsent = False
-        """Whether the last event failed to be sent."""
+        self._too_large: set[str] = set()
+        """Types of which a message was too large to be sent."""
         self._source = bus.process.instance
         self._sequences: Count[tuple[str, str]] = Count()
 
@@ -124,18 +124,15 @@ class MessageNumbers:
         self._publish(event, pool)
 
     def _publish(self, message: Message, *route: str) -> None:
-        is_event = message.address.kind == "evt"
         try:
             self._bus.publish(message, *route)
         except BusError as error:
+            type_id = message.address.type_id
             self._unpublished.labels(type(message).__name__).inc()
-            # The runtime reports a lost bus; snapshots and statistics are published again later.
-            if is_event and not self._unsent:
-                self._unsent = True
-                _log.warning("event_not_sent", type=message.address.type_id, reason=str(error))
-        else:
-            if is_event:
-                self._unsent = False
+            # The runtime reports a lost bus, and holds events. Snapshots and statistics are published again later.
+            if isinstance(error, MessageTooLarge | PayloadTooLarge) and type_id not in self._too_large:
+                self._too_large.add(type_id)
+                _log.error("message_too_large", type=type_id, reason=str(error))
 
     def _next(self, what: str, name: str) -> int:
         self._sequences[what, name] += 1

@@ -24,7 +24,7 @@ from pointsman_metrics_collector.handlers import TICK_S, Handlers
 from pointsman_runtime.journey.journeys import Journeys
 from pointsman_runtime.service.configuration import Revision
 from pointsman_testing import eventually
-from pointsman_testing.buses import Buses
+from pointsman_testing.buses import Buses, apart
 
 STATIC = {"discovery": "static", "engines": ["http://e:1"]}
 CONFIG = load({"pools": {"p": {"models": ["m"]}, "empty": {"models": ["n"]}}})
@@ -311,25 +311,44 @@ async def test_silence_is_not_put_down_to_workers_while_the_bus_is_gone(buses: B
     assert collector.value("pointsman_worker_state", pool="p", worker="w1", state="silent") == 1
 
 
-async def test_messages_that_the_bus_does_not_take_are_counted_and_each_outage_logged_once(
+@pytest.mark.parametrize("buses", ["memory", "bundle"], indirect=True)
+async def test_events_wait_for_the_bus_and_snapshots_that_it_does_not_take_are_counted(buses: Buses) -> None:
+    """In memory only: a connection to a server that its own process closes gives up what it holds."""
+    made = await world(buses)
+    [collector] = made.collectors
+    collector.handlers.listed()
+    untaken = 0.0
+    for outage in (1, 2):
+        await collector.service.bus.hub.connection.close()
+        collector.register()
+        collector.deregister()
+        collector.ahead += 10.0
+        collector.handlers.tick()
+        before, untaken = untaken, collector.value("pointsman_collector_unpublished_total", type="PoolSnapshot") or 0.0
+        assert untaken > before
+        collector.service.bus.hub.connection.open()
+        await collector.service.bus.wait_connected()
+        await eventually(lambda outage=outage: len(made.changes) >= 2 * outage)
+    assert [type(change) for change in made.changes] == [WorkerJoined, WorkerLeft] * 2
+    assert [change.sequence for change in made.changes] == [1, 1, 2, 2]
+    for event in ("WorkerJoined", "WorkerLeft"):
+        assert collector.value("pointsman_collector_unpublished_total", type=event) is None
+
+
+@apart
+async def test_an_event_that_is_too_large_is_counted_and_its_type_logged_once(
     buses: Buses, caplog: pytest.LogCaptureFixture
 ) -> None:
     made = await world(buses)
     [collector] = made.collectors
     collector.handlers.listed()
-    for outage in (1, 2):
-        await collector.service.bus.hub.connection.close()
-        collector.register()
+    many = tuple(f"a-model-with-a-long-name-{number:060d}" for number in range(1000))
+    for times in (1, 2):
+        collector.handlers.registered(registration().model_copy(update={"models": many}))
         collector.deregister()
-        collector.handlers.tick()
-        for told_of in ("WorkerJoined", "WorkerLeft"):
-            assert collector.value("pointsman_collector_unpublished_total", type=told_of) == outage
-        assert caplog.text.count("event_not_sent") == outage
-        collector.service.bus.hub.connection.open()
-        await collector.service.bus.wait_connected()
-        collector.register()
-        collector.deregister()
-    assert (collector.value("pointsman_collector_unpublished_total", type="PoolSnapshot") or 0) > 0
+        assert collector.value("pointsman_collector_unpublished_total", type="WorkerJoined") == times
+    assert caplog.text.count("message_too_large") == 1
+    await eventually(lambda: [type(change) for change in made.changes] == [WorkerLeft] * 2)
 
 
 async def test_a_collector_that_has_found_nothing_yet_is_given_no_share_of_a_pool(buses: Buses) -> None:
