@@ -15,7 +15,7 @@ import pytest_asyncio
 from pointsman_cli import envoy
 from pointsman_testing.stack import StackFactory
 from pointsman_testing.unruly.cells import Cell, sample
-from pointsman_testing.unruly.running import run
+from pointsman_testing.unruly.running import CellVerdict, run
 from pointsman_testing.unruly.world import Address, EnvoyOf, UnrulyWorld, gateway
 
 pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.timeout(300)]
@@ -44,11 +44,22 @@ async def world(
         yield started
 
 
+def _wrong(verdicts: Sequence[CellVerdict]) -> dict[str, list[str]]:
+    """The broken laws of each cell that is decided."""
+    return {str(verdict.cell): verdict.broken for verdict in verdicts if verdict.broken and verdict.decided}
+
+
 @pytest.mark.requirement("UNRULY-1", "UNRULY-2", "UNRULY-3", "UNRULY-4", "UNRULY-5", "UNRULY-6")
 async def test_the_laws_hold_whatever_engines_do(world: UnrulyWorld, chosen: list[Cell]) -> None:
+    """A cell that breaks a law twice in a row is a break: cells are live, and a single one may be ill-timed. One cell
+    at most has this second trial."""
     verdicts = await run(world, chosen, AT_ONCE)
-    wrong = {str(verdict.cell): verdict.broken for verdict in verdicts if verdict.broken and verdict.decided}
-    assert not wrong, f"POINTSMAN_UNRULY_SEED={SEED}: {wrong}"
+    wrong = _wrong(verdicts)
+    first = dict(wrong)
+    if len(wrong) == 1:
+        again = await run(world, [verdict.cell for verdict in verdicts if str(verdict.cell) in wrong], 1)
+        wrong = _wrong(again)
+    assert not wrong, f"POINTSMAN_UNRULY_SEED={SEED}: {wrong}; at first: {first}"
     decided = sum(verdict.decided for verdict in verdicts)
     if decided < CELLS / 2:
         pytest.skip(f"the machine stood still: {decided} of {CELLS} cells are decided")

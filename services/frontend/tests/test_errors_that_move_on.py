@@ -3,6 +3,7 @@
 import asyncio
 import json
 from collections.abc import Awaitable, Callable
+from contextlib import AsyncExitStack
 
 import pytest
 
@@ -110,12 +111,22 @@ async def test_when_all_engines_say_the_same_the_client_gets_their_words(start_e
 
 
 @pytest.mark.parametrize("status", [401, 403])
-async def test_what_may_be_the_clients_error_asks_two_engines_at_most(start_edge: StartEdge, status: int) -> None:
+async def test_what_may_be_the_clients_error_asks_three_engines_at_most(start_edge: StartEdge, status: int) -> None:
     script = answering(status)
-    async with ScriptedEngine(script) as first, ScriptedEngine(script) as second, ScriptedEngine(script) as third:
-        edge = await start_edge(first.url, second.url, third.url)
+    async with AsyncExitStack() as stack:
+        engines = [await stack.enter_async_context(ScriptedEngine(script)) for _ in range(4)]
+        edge = await start_edge(*(engine.url for engine in engines))
         assert (await raw_request(edge.url, post(CHAT, BODY))).status == status
-        assert [len(each.received) for each in (first, second, third)] == [1, 1, 0]
+        assert [len(engine.received) for engine in engines] == [1, 1, 1, 0]
+
+
+async def test_an_engine_that_schedulers_find_unwell_is_the_last_to_be_asked(start_edge: StartEdge) -> None:
+    async with ScriptedEngine(answering(500)) as bad, ScriptedEngine() as unwell, ScriptedEngine() as good:
+        edge = await start_edge(bad.url, unwell.url, good.url)
+        view = WorkerView(worker="worker-2", url=unwell.url, verdict="ejected")
+        edge.hear(PoolSnapshot(pool="llama-8b", source="c", sequence=1, at_ms=1, workers=(view,)))
+        assert (await raw_request(edge.url, post(CHAT, BODY))).status == 200
+        assert [len(each.received) for each in (bad, unwell, good)] == [1, 0, 1]
 
 
 async def test_an_engines_error_says_more_than_a_refused_connection(start_edge: StartEdge) -> None:

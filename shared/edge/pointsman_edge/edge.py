@@ -2,7 +2,7 @@
 
 import asyncio
 import time
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Set
 from dataclasses import dataclass
 from typing import Final, Protocol
 
@@ -158,6 +158,11 @@ class Edge:
     def avoided(self, worker: str) -> bool:
         """Whether a worker failed lately."""
         return self.load.avoided(worker, time.monotonic())
+
+    def unwell(self, pool: str) -> Set[str]:
+        """The pool's workers that schedulers have a verdict against."""
+        snapshot = self.pools.get(pool)
+        return frozenset() if snapshot is None else {view.worker for view in snapshot.workers if view.verdict}
 
     def tick(self) -> None:
         """End the requests that take too long, and keep silent streams open."""

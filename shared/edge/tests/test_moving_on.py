@@ -6,6 +6,7 @@ from hypothesis import strategies as st
 
 from pointsman_edge.sending.moving_on import (
     DENIED,
+    DOUBTS,
     ERRORS,
     FAILED,
     LIMITED,
@@ -75,10 +76,12 @@ def test_a_busy_engine_and_a_refused_connection_count_as_no_start() -> None:
     assert tries.may_follow
 
 
-def test_a_doubt_about_the_client_is_settled_by_one_other_endpoint() -> None:
-    once = NO_TRIES.after(DENIED, 401)
-    assert once.may_follow
-    assert not once.after(MISSING, 404).may_follow
+def test_a_doubt_about_the_client_is_settled_by_two_other_endpoints() -> None:
+    tries = NO_TRIES
+    for outcome, status in [(DENIED, 401), (MISSING, 404), (DENIED, 403)][:DOUBTS]:
+        assert tries.may_follow
+        tries = tries.after(outcome, status)
+    assert not tries.may_follow
 
 
 def test_an_engines_own_words_say_more_than_silence_and_a_doubt_about_the_client() -> None:

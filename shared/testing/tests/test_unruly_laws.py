@@ -59,6 +59,38 @@ def test_an_error_breaks_l1_unless_the_answer_had_begun_at_the_bad_engine() -> N
     assert laws(evidence(clients=[cut], at_bad=[done(1, end="cut")])) == []
 
 
+@pytest.mark.parametrize(
+    ("name", "place", "bad", "errors"),
+    [
+        ("status 429", Place("envoy", 8, "whole"), 4, 2),
+        ("status 429", Place("envoy", 3, "whole"), 2, 0),
+        ("status 429", Place("envoy", 8, "whole"), 1, 0),
+        ("status 429", Place("frontend", 8, "whole"), 4, 0),
+        ("process gone", Place("frontend", 8, "whole"), 4, 0),
+        ("looks idle", Place("envoy", 8, "whole"), 4, 0),
+        ("status 500", Place("frontend", 3, "whole"), 2, 0),
+        ("status 500", Place("frontend", 8, "whole"), 4, 2),
+        ("lists another model", Place("frontend", 3, "stream"), 2, 0),
+        ("lists another model", Place("frontend", 8, "stream"), 4, 2),
+        ("answers what isn't HTTP", Place("frontend", 3, "whole"), 2, 2),
+        ("answers what isn't HTTP", Place("frontend", 3, "whole"), 1, 0),
+        ("restarts every 1.5 s", Place("frontend", 2, "whole"), 1, 0),
+    ],
+)
+def test_two_of_a_hundred_errors_break_l1_unless_all_tries_of_a_request_may_meet_bad_engines(
+    name: str, place: Place, bad: int, errors: int
+) -> None:
+    def of(failed: int) -> list[str]:
+        clients = [asked(number, status=502 if number < failed else 200) for number in range(100)]
+        found = evidence(ROW[name], clients, doctor=None)
+        found.cell = Cell(ROW[name], place, bad)
+        found.work = dict.fromkeys(place.workers, ())
+        return laws(found)
+
+    assert of(errors) == []
+    assert of(errors + 1) == ["L1"]
+
+
 def test_a_request_that_is_swallowed_for_long_breaks_l1_unless_its_answer_had_begun() -> None:
     late = asked(1, took=7.0)
     assert laws(evidence(clients=[late], at_bad=[done(1)])) == ["L1"]

@@ -101,18 +101,19 @@ class Forwarder:
             # A client that is gone needs no other answer.
             may_follow = tries.may_follow and not final(failure) and request.record.outcome is None
             moved = failure.outcome == STALLED
-            following = self._next(left, budget, free=moved) if may_follow else None
+            following = self._next(request.record.pool, left, budget, free=moved) if may_follow else None
             self._tell_failure(request.record, failure, following)
             if following is None and may_follow:
                 following = await self._decided_again(request, headers, budget)
         await self._give_up(request, answered, last)
 
-    def _next(self, left: list[ChosenEndpoint], budget: RetryBudget, *, free: bool) -> ChosenEndpoint | None:
-        """The endpoint to try next: the first one that hasn't failed lately; None when none is left, or the budget is
-        spent. `free`: a scheduler asked for it."""
+    def _next(self, pool: str, left: list[ChosenEndpoint], budget: RetryBudget, *, free: bool) -> ChosenEndpoint | None:
+        """The endpoint to try next: the first one that hasn't failed lately here and that schedulers find well; None
+        when none is left, or the budget is spent. `free`: a scheduler asked for it."""
         if not left:
             return None
-        following = next((each for each in left if not self._edge.avoided(each.worker)), left[0])
+        unwell = self._edge.unwell(pool)
+        following = min(left, key=lambda each: self._edge.avoided(each.worker) + (each.worker in unwell))
         if not (free or is_external(following) or budget.spend()):
             return None
         left.remove(following)

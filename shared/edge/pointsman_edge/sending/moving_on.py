@@ -2,8 +2,8 @@
 and providers alike.
 
 A status of 500 and above says as little about the request as a broken connection does, so another endpoint may answer.
-401, 403, and the 404 of a model, an adapter or the whole path may be the client's own error, or that of one engine: one
-other endpoint is asked, and its answer decides.
+401, 403, and the 404 of a model, an adapter or the whole path may be the client's own error, or that of some engines:
+it is the client's when as many endpoints as `DOUBTS` say so, or all that are left.
 """
 
 import re
@@ -23,6 +23,8 @@ STARTS: Final = 2
 one that refused the connection, or answered with an error, has not."""
 ERRORS: Final = 3
 """Endpoints that may answer one request with an error of their own: the request itself may be what breaks them."""
+DOUBTS: Final = 3
+"""Endpoints that may answer one request with an error that may be the client's own."""
 _BUSY: Final = 503
 _STARTING: Final = frozenset({FAILED, TIMEOUT, STALLED})
 _NAMES_MODEL: Final = re.compile(rb"model|adapter|lora", re.IGNORECASE)
@@ -72,7 +74,7 @@ class Tries(NamedTuple):
     @property
     def may_follow(self) -> bool:
         """Whether another endpoint may be asked."""
-        return self.started < STARTS and self.errors < ERRORS and self.doubted < 2
+        return self.started < STARTS and self.errors < ERRORS and self.doubted < DOUBTS
 
 
 NO_TRIES: Final = Tries()

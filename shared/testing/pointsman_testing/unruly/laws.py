@@ -36,6 +36,15 @@ PROMPT_S: Final = 5.0
 ROOM: Final = 0.05
 """Part of the requests by which ours may be behind a round-robin's: each counts which of them are served."""
 
+UNLUCKY: Final = 0.02
+"""Part of the clients that may see an error where as many engines go bad at once as a request may try: at least one."""
+NAMED: Final = 4
+"""Endpoints that a decision names, the most that Envoy tries."""
+ANSWERED: Final = 3
+"""Engines that may answer a request at the frontend with an error, other than that they are busy."""
+BEGUN: Final = 2
+"""Engines that may have begun a request: law L4."""
+
 
 class Evidence(msgspec.Struct):
     """All that one cell left behind; times are of `time.monotonic()`."""
@@ -78,6 +87,26 @@ def _excused(cell: Cell) -> frozenset[str]:
     return frozenset()
 
 
+def _tries(cell: Cell) -> int | None:
+    """How many engines that misbehave so may be asked for one request; None: every one."""
+    row, behaviour = cell.row, cell.row.behaviour
+    if row.kind is not RowKind.FAILS and row.restart_s is None:
+        return None
+    if cell.place.door == "envoy":
+        return NAMED
+    if row.restart_s is not None or behaviour.cut or behaviour.hang or behaviour.garbage or behaviour.frozen:
+        return BEGUN
+    answers_errors = behaviour.models is not None or behaviour.status not in (200, 429, 503, 529)
+    return ANSWERED if answers_errors else None
+
+
+def _unlucky(cell: Cell, asked: int) -> int:
+    """How many of so many clients may see an error, as each engine that their requests may try can be a bad one;
+    docs/failure-levels.md says so."""
+    tries = _tries(cell)
+    return 0 if cell.all_bad or tries is None or cell.bad < tries else max(1, int(UNLUCKY * asked))
+
+
 def _served(evidence: Evidence) -> Iterator[str]:
     cell, row = evidence.cell, evidence.cell.row
     during = [one for one in evidence.asked if evidence.bad_at <= one.sent < evidence.good_at]
@@ -101,7 +130,7 @@ def _served(evidence: Evidence) -> Iterator[str]:
     failed = [
         one for one, begun in zip(others, begun, strict=True) if not one.whole and not (begun and one.request in there)
     ]
-    if failed:
+    if len(failed) > _unlucky(cell, len(others)):
         law = "L3" if cell.all_bad else "L1"
         yield f"{law}: {len(failed)} of {len(others)} clients failed; {_errors(failed)}"
     waited = [one for one in others if one.whole and one.took > MOVED_S and one.request not in begun_there]
