@@ -364,7 +364,9 @@ class UnrulyEngine(FakeEngine):
         return self.behaviour
 
     async def _hang(self) -> None:
-        await self._changed.wait()
+        # Between the request's beginning and here it may have become good.
+        if self.behaviour.hang:
+            await self._changed.wait()
 
     async def _pass(self, seconds: float) -> None:
         """Compute for so long, and longer while nothing moves."""
