@@ -5,7 +5,7 @@ from collections.abc import Callable
 from typing import Final
 
 from pointsman_apis.api import Api
-from pointsman_apis.beginning import begins
+from pointsman_apis.beginning import says_something
 from pointsman_apis.streams import EventSplitter, lenient_document, without_mark
 from pointsman_edge.sending.error_shape import error_in_place, refusal_of
 from pointsman_edge.sending.moving_on import FAILED, failure_of
@@ -53,10 +53,13 @@ async def first_events(engine: Answering, begun: bytes, api: Api, thinking: Call
         if engine.complete:
             events += splitter.rest()
         for event in events:
-            error = error_in(lenient_document(event.data)) if event.data else None
+            if not event.data:
+                continue
+            document = lenient_document(event.data)
+            error = error_in(document)
             if error is not None:
                 raise _failed(api, error)
-            if begins(event):
+            if document is None or says_something(document):
                 return b"".join(held)
         if size > MOST_HELD:
             return b"".join(held)
