@@ -21,7 +21,7 @@ from benchmarks.envoy.aborts import adapter_address
 from benchmarks.envoy.requests import PATH, body
 from benchmarks.overhead.load import closed_loop
 from benchmarks.overhead.stack import Running, wait_for
-from pointsman_cli.envoy import document, executable
+from pointsman_cli.stack.envoy import document, executable
 from pointsman_testing import eventually
 from pointsman_testing.ports import free_port
 

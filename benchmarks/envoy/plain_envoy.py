@@ -10,7 +10,7 @@ from urllib.parse import urlsplit
 import yaml
 
 from benchmarks.overhead.stack import wait_for
-from pointsman_cli.envoy import executable
+from pointsman_cli.stack.envoy import executable
 from pointsman_testing.ports import free_port
 
 _TYPES: Final = "type.googleapis.com/envoy.extensions.filters"

@@ -23,7 +23,7 @@ import uvloop
 from benchmarks.machine import describe
 from benchmarks.unruly.other_routers import installed, router
 from benchmarks.unruly.table import LEGEND, table
-from pointsman_cli import envoy
+from pointsman_cli.stack import envoy
 from pointsman_testing.stack import StackFactory
 from pointsman_testing.unruly.cells import Cell, cells, sample
 from pointsman_testing.unruly.figures import CellFigures, figures

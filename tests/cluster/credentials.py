@@ -12,8 +12,8 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 from tests.cluster.kube import Installation
 
-from pointsman_cli import logins
-from pointsman_cli.permissions import AgentIdentity
+from pointsman_cli.keys import logins
+from pointsman_cli.keys.permissions import AgentIdentity
 
 ENGINES: Final = 4
 DAYS: Final = 30

@@ -20,8 +20,8 @@ import pytest
 import yaml
 
 from pointsman_bundle.main import GROUP, assembled
-from pointsman_cli import logins
-from pointsman_cli.permissions import AgentIdentity
+from pointsman_cli.keys import logins
+from pointsman_cli.keys.permissions import AgentIdentity
 from pointsman_contracts.parties import VIEWERS
 from pointsman_runtime.configuring.config_text import parse
 from pointsman_runtime.configuring.settings import ServiceSettings, load

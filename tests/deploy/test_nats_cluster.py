@@ -7,8 +7,9 @@ import pytest
 import yaml
 from nats.js.errors import Error as JetStreamError
 
-from pointsman_cli import bus, logins
-from pointsman_cli.stored_configuration import ConfigurationStore
+from pointsman_cli import bus
+from pointsman_cli.config.stored_configuration import ConfigurationStore
+from pointsman_cli.keys import logins
 from pointsman_cli.words import CommandError
 from pointsman_runtime.configuring.settings import ServiceSettings
 from pointsman_runtime.jetstream.stores import CONFIG_BUCKET

@@ -12,8 +12,8 @@ import yaml
 from nats.aio.client import Client
 from nats.errors import Error as NatsError
 
-from pointsman_cli import logins
-from pointsman_cli.permissions import AgentIdentity
+from pointsman_cli.keys import logins
+from pointsman_cli.keys.permissions import AgentIdentity
 from pointsman_contracts.subjects import inbox
 from pointsman_testing import Processes, eventually
 

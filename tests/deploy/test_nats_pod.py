@@ -10,8 +10,9 @@ from typing import Any
 import pytest
 import yaml
 
-from pointsman_cli import bus, logins
-from pointsman_cli.permissions import AgentIdentity
+from pointsman_cli import bus
+from pointsman_cli.keys import logins
+from pointsman_cli.keys.permissions import AgentIdentity
 from pointsman_runtime.configuring.settings import ServiceSettings
 from pointsman_testing import Processes, ServiceProcess, eventually
 from pointsman_testing.nats_pod import NatsPod

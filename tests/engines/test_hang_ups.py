@@ -12,7 +12,7 @@ import pytest_asyncio
 import yaml
 from pydantic import JsonValue
 
-from pointsman_cli import envoy
+from pointsman_cli.stack import envoy
 from pointsman_cli.words import CommandError
 from pointsman_testing import Processes, eventually
 from pointsman_testing.engine_stack import EngineStack

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 import pytest_asyncio
 
-from pointsman_cli import envoy
-from pointsman_cli.envoy_engines import Address
+from pointsman_cli.stack import envoy
+from pointsman_cli.stack.envoy_engines import Address
 from pointsman_testing import Processes
 from pointsman_testing.envoy_process import start_envoy as start_envoy_process
 from pointsman_testing.stack import Stack, StackFactory
@@ -45,7 +45,7 @@ async def start_envoy(module_processes: Processes, tmp_path_factory: pytest.Temp
     """`await start_envoy(adapter, engines, filters=[…], **how)`: the real Envoy; returns where it takes requests.
 
     Addresses are host and port; `filters` stand before the adapter's and `behind` after it, `how` is as
-    `pointsman_cli.envoy.document` says.
+    `pointsman_cli.stack.envoy.document` says.
     """
     executable = await asyncio.to_thread(envoy.executable)
 

@@ -17,12 +17,13 @@ from nats.js.errors import Error as JetStreamError
 from pydantic import JsonValue, SecretStr
 from rich.console import Console
 
-from pointsman_cli import api_keys, bus, logins, stored_keys
-from pointsman_cli.accounts import LOGINS
-from pointsman_cli.config_commands import history
-from pointsman_cli.doctor import doctor
-from pointsman_cli.explain import explain
-from pointsman_cli.permissions import AgentIdentity
+from pointsman_cli import bus
+from pointsman_cli.config.config_commands import history
+from pointsman_cli.doctor.doctor import doctor
+from pointsman_cli.explain.explain import explain
+from pointsman_cli.keys import api_keys, logins, stored_keys
+from pointsman_cli.keys.accounts import LOGINS
+from pointsman_cli.keys.permissions import AgentIdentity
 from pointsman_cli.words import CommandError
 from pointsman_contracts.api_key import ApiKey
 from pointsman_contracts.catalogue import MESSAGES

@@ -13,7 +13,7 @@ import pytest
 import pytest_asyncio
 from rich.console import Console
 
-from pointsman_cli.doctor import doctor
+from pointsman_cli.doctor.doctor import doctor
 from pointsman_contracts.pool import PoolSnapshot
 from pointsman_contracts.scheduling import RequestScheduled
 from pointsman_contracts.subjects import ANY

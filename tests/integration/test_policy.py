@@ -13,7 +13,7 @@ import pytest_asyncio
 import yaml
 from nats.aio.msg import Msg
 
-from pointsman_cli import api_keys, stored_keys
+from pointsman_cli.keys import api_keys, stored_keys
 from pointsman_contracts.api_key import ApiKey
 from pointsman_testing import eventually
 from pointsman_testing.answered import answered

@@ -12,7 +12,7 @@ from typing import Any, Final
 import pytest
 import pytest_asyncio
 
-from pointsman_cli import envoy
+from pointsman_cli.stack import envoy
 from pointsman_testing.stack import StackFactory
 from pointsman_testing.unruly.cells import Cell, sample
 from pointsman_testing.unruly.running import CellVerdict, run

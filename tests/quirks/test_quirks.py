@@ -12,7 +12,7 @@ import aiohttp
 import pytest
 import pytest_asyncio
 
-from pointsman_cli import envoy
+from pointsman_cli.stack import envoy
 from pointsman_contracts.response import ResponseCompleted
 from pointsman_contracts.subjects import ANY
 from pointsman_testing import Processes

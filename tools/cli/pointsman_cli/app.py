@@ -13,14 +13,14 @@ from pointsman_cli.command_line import NatsOption, print_error, secret
 from pointsman_cli.command_line import console as _console
 from pointsman_cli.command_line import run as _run
 from pointsman_cli.command_line import succeed as _succeed
-from pointsman_cli.config_app import config_app
-from pointsman_cli.engine_app import engines_app
-from pointsman_cli.import_app import import_app
-from pointsman_cli.key_app import keys_app
-from pointsman_cli.nats_app import nats_app
-from pointsman_cli.regret_app import regret
-from pointsman_cli.replay_app import replay
-from pointsman_cli.simulate_app import simulate
+from pointsman_cli.config.config_app import config_app
+from pointsman_cli.engines.engine_app import engines_app
+from pointsman_cli.flight.regret_app import regret
+from pointsman_cli.flight.replay_app import replay
+from pointsman_cli.flight.simulate_app import simulate
+from pointsman_cli.importing.import_app import import_app
+from pointsman_cli.keys.key_app import keys_app
+from pointsman_cli.keys.nats_app import nats_app
 from pointsman_cli.words import CommandError
 
 app = typer.Typer(
@@ -125,10 +125,10 @@ def up(
     run_dir: Annotated[Path, typer.Option(help="Logs and the server's store.")] = Path("run/up"),
 ) -> None:
     """Run a whole gateway on this machine until Ctrl-C."""
-    from pointsman_cli import plan
-    from pointsman_cli.engines import engine_tls
-    from pointsman_cli.stack import StackOptions
-    from pointsman_cli.up import up as run
+    from pointsman_cli.engines.engines import engine_tls
+    from pointsman_cli.stack import plan
+    from pointsman_cli.stack.stack import StackOptions
+    from pointsman_cli.stack.up import up as run
 
     options = StackOptions(
         run_dir=run_dir,
@@ -167,9 +167,9 @@ def demo(
 ) -> None:
     """Start a gateway, send mixed traffic, show which engine served what and why, and stop. Status 1 when a request
     failed."""
-    from pointsman_cli import plan
-    from pointsman_cli.demo import demo as run
-    from pointsman_cli.stack import StackOptions
+    from pointsman_cli.demo.demo import demo as run
+    from pointsman_cli.stack import plan
+    from pointsman_cli.stack.stack import StackOptions
 
     options = StackOptions(
         run_dir=run_dir,
@@ -198,8 +198,8 @@ def watch(
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object a line, for programs.")] = False,
 ) -> None:
     """Follow decisions and their outcomes on the bus."""
-    from pointsman_cli.events import EventSelection
-    from pointsman_cli.watch import watch as run
+    from pointsman_cli.explain.events import EventSelection
+    from pointsman_cli.explain.watch import watch as run
 
     with suppress(KeyboardInterrupt):  # which is how following ends
         _run(run(nats, EventSelection(pool, model, outcome), _console(), as_json=as_json))
@@ -220,8 +220,8 @@ def explain(
     dark: Annotated[bool, typer.Option("--dark", help="With --png: on a dark background.")] = False,
 ) -> None:
     """Explain one request from the stored events: why its endpoint was chosen, and why no other."""
-    from pointsman_cli.explain import Picture
-    from pointsman_cli.explain import explain as run
+    from pointsman_cli.explain.explain import Picture
+    from pointsman_cli.explain.explain import explain as run
 
     picture = None if png is None else Picture(png, dark)
     _run(run(nats, request_id, timedelta(minutes=since_minutes), _console(), as_json=as_json, picture=picture))
@@ -258,8 +258,8 @@ def usage(
     as_csv: Annotated[bool, typer.Option("--csv", help="Print CSV, for spreadsheets.")] = False,
 ) -> None:
     """Sum requests, tokens and cost of the usage ledger."""
-    from pointsman_cli.usage import query
-    from pointsman_cli.usage import usage as run
+    from pointsman_cli.explain.usage import query
+    from pointsman_cli.explain.usage import usage as run
 
     if as_json and as_csv:
         raise CommandError("--json and --csv exclude each other.", "Write one of them.")
@@ -288,11 +288,11 @@ def doctor(
     With --engine: a table of what the engine supports, what it is missing, and what differs from what the gateway
     expects. Status 1 when something differs."""
     if engine is not None:
-        from pointsman_cli import engine_check
+        from pointsman_cli.doctor import engine_check
 
         _succeed(engine_check.check(engine, model, secret(engine_key), _console()))
         return
-    from pointsman_cli.doctor import doctor as run
+    from pointsman_cli.doctor.doctor import doctor as run
 
     _succeed(run(nats, _console()))
 
@@ -311,8 +311,8 @@ def policy_test(
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON, for programs.")] = False,
 ) -> None:
     """Show what each stage would do to a request, without a gateway. Status 1 when it would be refused."""
-    from pointsman_cli.policy_trial import trial
-    from pointsman_cli.sample_request import read_sample
+    from pointsman_cli.policy.policy_trial import trial
+    from pointsman_cli.policy.sample_request import read_sample
 
     if not trial(config, read_sample(request, header or []), _console(), trusted=trusted, as_json=as_json):
         raise typer.Exit(1)
@@ -334,7 +334,7 @@ def policy_key(
 ) -> None:
     """Make an API key. Prints the key, shown only this once, and its entry for `api-key-auth`, which holds only its
     hash."""
-    from pointsman_cli import api_keys
+    from pointsman_cli.keys import api_keys
     from pointsman_contracts.api_key import ApiKey
 
     record = ApiKey(
@@ -342,7 +342,7 @@ def policy_key(
     )
     key, digest, entry = api_keys.made(record)
     if store:
-        from pointsman_cli import stored_keys
+        from pointsman_cli.keys import stored_keys
 
         async def keep() -> None:
             async with stored_keys.opened(nats) as keys:
@@ -355,7 +355,7 @@ def policy_key(
 @policy_app.command("revoke")
 def policy_revoke(name: Annotated[str, typer.Option("--id", help="The key's name.")], nats: NatsOption = None) -> None:
     """Take a stored API key back; it is refused from then on. As `pointsman keys revoke`."""
-    from pointsman_cli import key_commands
+    from pointsman_cli.keys import key_commands
 
     _run(key_commands.revoke(nats, name, _console()))
 

@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 import pytest
 from rich.console import Console
 
-from pointsman_cli import api_keys
+from pointsman_cli.keys import api_keys
 from pointsman_cli.words import CommandError
 from pointsman_contracts.api_key import ApiKey
 

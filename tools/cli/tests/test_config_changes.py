@@ -7,8 +7,8 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pointsman_cli.revisions import Replicas, behind
-from pointsman_cli.stored_configuration import find, previous
+from pointsman_cli.config.revisions import Replicas, behind
+from pointsman_cli.config.stored_configuration import find, previous
 from pointsman_cli.words import CommandError
 from pointsman_contracts.presence import ServicePresence
 from pointsman_contracts.timing import TIMES

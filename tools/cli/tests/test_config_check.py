@@ -5,7 +5,7 @@ from importlib.metadata import EntryPoint, EntryPoints
 import pytest
 
 import pointsman_plugins.registry
-from pointsman_cli import configuration
+from pointsman_cli.config import configuration
 
 
 def told(text: str) -> list[str]:

@@ -4,9 +4,9 @@ from dataclasses import replace
 
 import pytest
 
-from pointsman_cli.diagnosis import findings
-from pointsman_cli.facts import SILENT, Facts, Heard, NatsFacts, StreamFacts
-from pointsman_cli.finding import Level
+from pointsman_cli.doctor.diagnosis import findings
+from pointsman_cli.doctor.facts import SILENT, Facts, Heard, NatsFacts, StreamFacts
+from pointsman_cli.doctor.finding import Level
 from pointsman_contracts.pool import PoolDiscovery, PoolSnapshot, WorkerView
 from pointsman_contracts.presence import ServicePresence
 from pointsman_contracts.usage import LostSum

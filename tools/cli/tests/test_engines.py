@@ -3,8 +3,8 @@
 import aiohttp
 import pytest
 
-from pointsman_cli.configuration import written
-from pointsman_cli.engines import EngineModels, ask, configuration, pool_of
+from pointsman_cli.config.configuration import written
+from pointsman_cli.engines.engines import EngineModels, ask, configuration, pool_of
 from pointsman_cli.words import CommandError
 from pointsman_core.config import SchedulingProfile, load
 from pointsman_runtime.configuring.config_text import parse

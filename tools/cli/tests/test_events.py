@@ -14,8 +14,8 @@ from typer.testing import CliRunner
 
 from pointsman_cli import bus
 from pointsman_cli.app import app
-from pointsman_cli.events import EventSelection
-from pointsman_cli.explain import explain, story
+from pointsman_cli.explain.events import EventSelection
+from pointsman_cli.explain.explain import explain, story
 from pointsman_cli.words import CommandError
 from pointsman_contracts.journey import StageReport
 from pointsman_contracts.response import ResponseReviewed

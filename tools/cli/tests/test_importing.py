@@ -5,7 +5,7 @@ from typing import Any, cast
 import pytest
 import yaml
 
-from pointsman_cli import configuration
+from pointsman_cli.config import configuration
 from pointsman_cli.importing import litellm, llm_d, vllm_router
 from pointsman_cli.importing.imported import Imported
 from pointsman_cli.words import CommandError

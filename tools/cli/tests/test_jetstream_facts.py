@@ -8,7 +8,7 @@ import pytest
 from nats.js import JetStreamContext
 from nats.js.errors import ServerError
 
-from pointsman_cli import jetstream_facts
+from pointsman_cli.doctor import jetstream_facts
 from pointsman_runtime.jetstream.stores import EVENT_STREAM, PROBE_STREAM
 from pointsman_testing import NatsServer
 from pointsman_testing.nats_server import LocalNatsServer

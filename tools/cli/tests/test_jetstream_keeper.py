@@ -10,11 +10,11 @@ import aiohttp
 import nats
 import pytest
 
-from pointsman_cli import nats_server
-from pointsman_cli.jetstream_keeper import ROOM_BYTES, JetStreamKeeper, stuck
-from pointsman_cli.keeper import Keeper
-from pointsman_cli.run_folder import RunFolder
-from pointsman_cli.supervision import State
+from pointsman_cli.stack import nats_server
+from pointsman_cli.stack.jetstream_keeper import ROOM_BYTES, JetStreamKeeper, stuck
+from pointsman_cli.stack.keeper import Keeper
+from pointsman_cli.stack.run_folder import RunFolder
+from pointsman_cli.stack.supervision import State
 from pointsman_testing import eventually
 
 
@@ -90,8 +90,8 @@ async def test_jetstream_stays_as_it_is_until_the_disk_has_room(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     disk = Disk()
-    monkeypatch.setattr("pointsman_cli.jetstream_keeper.shutil.disk_usage", disk.usage)
-    monkeypatch.setattr("pointsman_cli.jetstream_keeper.LOOK_S", 0.01)
+    monkeypatch.setattr("pointsman_cli.stack.jetstream_keeper.shutil.disk_usage", disk.usage)
+    monkeypatch.setattr("pointsman_cli.stack.jetstream_keeper.LOOK_S", 0.01)
     async with running_server(tmp_path) as (keeper, _, folder), aiohttp.ClientSession() as http:
         server = Full(keeper.pid, keeper.url)
         jetstream = JetStreamKeeper(server, nats_server.config_file(folder), http)

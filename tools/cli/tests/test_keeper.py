@@ -10,10 +10,10 @@ from pathlib import Path
 import aiohttp
 import pytest
 
-from pointsman_cli.keeper import Keeper
-from pointsman_cli.plan import PORT, Kind, Plan
-from pointsman_cli.run_folder import RunFolder
-from pointsman_cli.supervision import State
+from pointsman_cli.stack.keeper import Keeper
+from pointsman_cli.stack.plan import PORT, Kind, Plan
+from pointsman_cli.stack.run_folder import RunFolder
+from pointsman_cli.stack.supervision import State
 from pointsman_testing import eventually
 
 FAKE = """

@@ -8,13 +8,13 @@ from pathlib import Path
 
 import pytest
 
-from pointsman_cli import leash
-from pointsman_cli.child import Child
+from pointsman_cli.stack import leash
+from pointsman_cli.stack.child import Child
 from pointsman_testing import eventually
 
 PARENT = """
 import asyncio, pathlib, sys
-from pointsman_cli.child import Child
+from pointsman_cli.stack.child import Child
 async def main():
     folder = pathlib.Path(sys.argv[1])
     child = await Child.start((sys.executable, "-c", "import time; time.sleep(600)"), {}, folder / "log")

@@ -2,8 +2,8 @@
 
 import pytest
 
-from pointsman_cli.engines import EngineModels
-from pointsman_cli.listed_engines import added, removed
+from pointsman_cli.engines.engines import EngineModels
+from pointsman_cli.engines.listed_engines import added, removed
 from pointsman_cli.words import CommandError
 from pointsman_core.config import Config
 from pointsman_runtime.configuring.config_text import parse

@@ -7,9 +7,9 @@ import pytest
 import yaml
 from typer.testing import CliRunner
 
-from pointsman_cli import accounts, logins
 from pointsman_cli.app import app
-from pointsman_cli.permissions import AgentIdentity, of_agent, of_service
+from pointsman_cli.keys import accounts, logins
+from pointsman_cli.keys.permissions import AgentIdentity, of_agent, of_service
 from pointsman_cli.words import CommandError
 from pointsman_contracts.parties import OWN_NAMES
 from pointsman_contracts.subjects import former_token, token

@@ -2,8 +2,8 @@
 
 import pytest
 
-from pointsman_cli.hindsight import ways
-from pointsman_cli.margins import margins
+from pointsman_cli.explain.hindsight import ways
+from pointsman_cli.explain.margins import margins
 from pointsman_contracts.regret import JudgedCandidate, JudgedChoice, JudgedRequest, RequestsJudged
 from pointsman_contracts.scheduling import CandidateColumns, ProfileRun
 from pointsman_delay.formula import BOUNDLESS, EngineFigures

@@ -5,7 +5,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from pointsman_cli.picture import draw
+from pointsman_cli.explain.picture import draw
 from pointsman_cli.words import CommandError
 from pointsman_contracts.regret import JudgedChoice, JudgedRequest
 from pointsman_contracts.response import ResponseCompleted

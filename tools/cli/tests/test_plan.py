@@ -5,18 +5,19 @@ from pathlib import Path
 
 import pytest
 
-from pointsman_cli import plan
-from pointsman_cli.plan import EngineUse, Ground, Kind
+from pointsman_cli.services import SERVICES
+from pointsman_cli.stack import plan
+from pointsman_cli.stack.plan import EngineUse, Ground, Kind
 from pointsman_cli.words import CommandError
 from pointsman_core.config import load
 
 GROUND = Ground({"POINTSMAN_NATS_URL": "nats://n"}, 8080, Path("state"))
-EVERY = dict.fromkeys(plan.SERVICES, 1)
+EVERY = dict.fromkeys(SERVICES, 1)
 
 
 def test_a_bundle_runs_every_service_and_the_agents_of_the_engines() -> None:
     [gateway] = plan.bundles(EVERY, GROUND, [EngineUse("http://e:8000", "p", "e1")], "secret")
-    assert gateway.command[1:] == gateway.services == (*plan.SERVICES, "worker-agent")
+    assert gateway.command[1:] == gateway.services == (*SERVICES, "worker-agent")
     assert json.loads(gateway.env["POINTSMAN_AGENTS"]) == [
         {"engine_url": "http://e:8000", "pool": "p", "worker": "e1", "engine_api_key": "secret"}
     ]
@@ -35,16 +36,16 @@ def test_replicas_over_the_bundles_are_processes_of_their_own() -> None:
 
 
 def test_every_replica_is_a_process_with_its_own_name() -> None:
-    counts = dict.fromkeys(plan.SERVICES, 1) | plan.replicas(["scheduler=2"])
+    counts = dict.fromkeys(SERVICES, 1) | plan.replicas(["scheduler=2"])
     plans = plan.services(counts, GROUND)
-    assert {each.name for each in plans} == {*plan.SERVICES} - {"scheduler"} | {"scheduler-1", "scheduler-2"}
-    assert len(plans) == len(plan.SERVICES) + 1
+    assert {each.name for each in plans} == {*SERVICES} - {"scheduler"} | {"scheduler-1", "scheduler-2"}
+    assert len(plans) == len(SERVICES) + 1
     assert [(each.name, each.port) for each in plans if each.kind is Kind.EDGE] == [("frontend", 8080)]
     assert all(each.env["POINTSMAN_NATS_URL"] == "nats://n" for each in plans)
 
 
 def test_a_stack_can_be_without_a_recorder() -> None:
-    counts = dict.fromkeys(plan.SERVICES, 1) | plan.replicas(["recorder=0"])
+    counts = dict.fromkeys(SERVICES, 1) | plan.replicas(["recorder=0"])
     assert "recorder" not in {each.name for each in plan.services(counts, GROUND)}
 
 

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from pointsman_cli.run_folder import RunFolder
+from pointsman_cli.stack.run_folder import RunFolder
 from pointsman_cli.words import CommandError
 
 

@@ -11,7 +11,8 @@ ROOT: Final = Path(__file__).resolve().parents[3]
 def test_a_check_of_a_configuration_loads_neither_bus_nor_server_nor_what_it_does_not_configure() -> None:
     dear = ("nats", "faststream", "aiohttp", "uvicorn", "fastapi", "grpc", "onnxruntime", "jwt", "jinja2", "tokenizers")
     code = (
-        "import sys; from pathlib import Path; from pointsman_cli import app, configuration; "
+        "import sys; from pathlib import Path; "
+        "from pointsman_cli import app; from pointsman_cli.config import configuration; "
         "document, problems = configuration.check(Path('pointsman.yaml').read_text()); "
         f"print(problems, [name for name in {dear} if name in sys.modules])"
     )

@@ -12,8 +12,8 @@ import pytest
 from nats.js.errors import KeyNotFoundError, NoKeysError
 from rich.console import Console
 
-from pointsman_cli import config_commands, stored_configuration
-from pointsman_cli.stored_configuration import ConfigurationStore
+from pointsman_cli.config import config_commands, stored_configuration
+from pointsman_cli.config.stored_configuration import ConfigurationStore
 from pointsman_cli.words import CommandError
 
 

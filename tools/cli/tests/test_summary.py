@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.console import Console
 
-from pointsman_cli.client import ClientAnswer
-from pointsman_cli.summary import Measures, percentile, summary
+from pointsman_cli.demo.client import ClientAnswer
+from pointsman_cli.demo.summary import Measures, percentile, summary
 from pointsman_contracts.response import ResponseCompleted, Usage
 
 

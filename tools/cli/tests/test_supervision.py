@@ -2,7 +2,7 @@
 
 import pytest
 
-from pointsman_cli.supervision import (
+from pointsman_cli.stack.supervision import (
     FIRST_DELAY_S,
     LONGEST_DELAY_S,
     SETTINGS_ARE_WRONG,

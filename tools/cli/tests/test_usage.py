@@ -3,8 +3,8 @@
 import pytest
 from rich.console import Console, RenderableType
 
-from pointsman_cli.outcome import cached, outcome
-from pointsman_cli.usage import notes, query, table, total
+from pointsman_cli.explain.outcome import cached, outcome
+from pointsman_cli.explain.usage import notes, query, table, total
 from pointsman_cli.words import CommandError
 from pointsman_contracts.identity import Identity
 from pointsman_contracts.journey import StageReport, Target

@@ -2,8 +2,14 @@
 
 import pytest
 
-from pointsman_cli.finding import Level
-from pointsman_cli.worker_findings import judged, other_models, reported_faults, seen_in, unknown_loads
+from pointsman_cli.doctor.finding import Level
+from pointsman_cli.doctor.worker_findings import (
+    judged,
+    other_models,
+    reported_faults,
+    seen_in,
+    unknown_loads,
+)
 from pointsman_contracts.pool import PoolSnapshot, WorkerView
 from pointsman_contracts.worker import WorkerFinding
 

@@ -2,7 +2,7 @@
 
 from typing import Any, cast
 
-from pointsman_cli.workload import Request, crowd, instructions
+from pointsman_cli.demo.workload import Request, crowd, instructions
 
 
 def _first(**options: Any) -> list[Request]:

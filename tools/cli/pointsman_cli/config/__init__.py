@@ -1,0 +1,1 @@
+"""Configuration: files, the stored revisions, and the reference."""

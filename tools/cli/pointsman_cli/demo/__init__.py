@@ -1,0 +1,1 @@
+"""`pointsman demo`: mixed traffic on a stack, and the measurements of it."""

@@ -1,0 +1,1 @@
+"""`pointsman doctor`: facts are collected, findings follow from them."""

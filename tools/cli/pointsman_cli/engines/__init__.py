@@ -1,0 +1,1 @@
+"""Engines that a command names: found, listed in pools, added and removed."""

@@ -1,0 +1,160 @@
+"""`pointsman engines add`, `remove` and `list`."""
+
+import asyncio
+import time
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from typing import Final
+
+import aiohttp
+from nats.aio.client import Client
+from nats.aio.msg import Msg
+from pydantic import ValidationError
+from rich.console import Console
+from rich.table import Table
+
+from pointsman_cli import bus
+from pointsman_cli.config import config_commands, configuration, stored_configuration
+from pointsman_cli.engines import engines, listed_engines
+from pointsman_cli.engines.listed_engines import Change
+from pointsman_cli.words import CommandError, counted
+from pointsman_contracts.pool import PoolSnapshot, WorkerView
+from pointsman_contracts.subjects import ANY, subject
+from pointsman_contracts.timing import TIMES
+from pointsman_core.config import Config
+from pointsman_core.worker_name import worker_name
+from pointsman_runtime.configuring.config_text import parse
+from pointsman_runtime.jetstream.stored_configuration import StoredRevision
+
+PATIENCE_S: Final = 10.0
+"""Seconds that an engine may take to serve once it is listed, and to leave once it isn't."""
+_LOOK_S: Final = 0.02
+
+
+class Workers:
+    """The workers of every pool, as the metrics-collectors publish them."""
+
+    def __init__(self) -> None:
+        self._pools: dict[tuple[str, str], PoolSnapshot] = {}
+
+    def heard(self, snapshot: PoolSnapshot) -> None:
+        """A snapshot arrived."""
+        self._pools[snapshot.pool, snapshot.source] = snapshot
+
+    def of(self, pool: str) -> dict[str, WorkerView]:
+        """The pool's workers by name."""
+        return {view.worker: view for each in self._pools.values() if each.pool == pool for view in each.workers}
+
+    def unreached(self, pool: str) -> dict[str, str]:
+        """Engines of the pool that never answered, with the reason."""
+        return {name: why for each in self._pools.values() if each.pool == pool for name, why in each.unreached.items()}
+
+    def pools(self) -> list[str]:
+        """Their names, sorted."""
+        return sorted({pool for pool, _ in self._pools})
+
+
+async def add(url: str | None, engine: str, pool: str | None, key: str | None, console: Console) -> bool:
+    """List an engine in the stored configuration, and wait until it serves. False when it doesn't in time."""
+    async with aiohttp.ClientSession() as http:
+        [served] = await engines.ask([engine], http, key)
+    worker = worker_name(served.url)
+    async with stored_configuration.opened(url) as store, _following(store.client) as workers:
+        current, config = await _current(store)
+        if any(view.url.rstrip("/") == served.url for name in workers.pools() for view in workers.of(name).values()):
+            raise CommandError(f"{served.url} is served already.", "`pointsman engines list` shows its pool.")
+        change = listed_engines.added(current.text, config, served, pool)
+        if not await _put(store, change, current, console):
+            return False
+        where = f"the pool {change.pool}{', which is new' if change.new else ''}"
+        began = time.monotonic()
+        while (view := workers.of(change.pool).get(worker)) is None or view.state != "serving":
+            if time.monotonic() - began >= PATIENCE_S:
+                why = workers.unreached(change.pool).get(worker) or (view.reason if view else "") or "it isn't read yet"
+                console.print(f"{served.url} is listed in {where}, but doesn't serve: {why}.", soft_wrap=True)
+                return False
+            await asyncio.sleep(_LOOK_S)
+        models = ", ".join((*served.models, *served.loras))
+        took = f"{time.monotonic() - began:.1f} s"
+        console.print(f"{served.url} serves {models} in {where}, after {took}.", soft_wrap=True)
+    return True
+
+
+async def remove(url: str | None, engine: str, console: Console) -> bool:
+    """Take an engine out of the stored configuration, and wait until no new request goes to it. False when it still
+    gets some."""
+    async with stored_configuration.opened(url) as store, _following(store.client) as workers:
+        current, config = await _current(store)
+        change = listed_engines.removed(current.text, config, engine.rstrip("/").removesuffix("/v1"))
+        gone = {entry.worker for entry in config.pools[change.pool].engines}
+        after = parse(change.text).pools.get(change.pool)
+        [worker] = gone - {entry.worker for entry in (after.engines if after is not None else ())}
+        if not await _put(store, change, current, console):
+            return False
+        if change.new:
+            console.print(f"The pool {change.pool} is removed with its last engine.", soft_wrap=True)
+            return True
+        began = time.monotonic()
+        while worker in workers.of(change.pool):
+            if time.monotonic() - began >= PATIENCE_S:
+                console.print(f"{engine} is still in the pool {change.pool}.", soft_wrap=True)
+                return False
+            await asyncio.sleep(_LOOK_S)
+        console.print(f"{engine} gets no new requests. Those that it has end in their own time.", soft_wrap=True)
+    return True
+
+
+async def table(url: str | None, console: Console) -> None:
+    """Print every engine with its pool, state and load."""
+    async with bus.connected(bus.settings(url), "pointsman engines") as client, _following(client) as workers:
+        columns = Table(box=None, padding=(0, 2, 0, 0), header_style="dim", pad_edge=False)
+        for name in ("pool", "engine", "state", "models"):
+            columns.add_column(name, overflow="fold")
+        for name in ("running", "waiting"):
+            columns.add_column(name, justify="right")
+        number = 0
+        for pool in workers.pools():
+            for view in workers.of(pool).values():
+                number += 1
+                state = f"{view.state}: {view.reason}" if view.reason else view.state
+                load = ("-", "-") if view.opaque else (str(view.running), str(view.waiting))
+                columns.add_row(pool, view.url, state, ", ".join((*view.models, *view.loras)), *load)
+            for worker, why in workers.unreached(pool).items():
+                number += 1
+                columns.add_row(pool, worker, f"unreachable: {why}", "", "-", "-")
+        if number:
+            console.print(columns)
+        console.print(f"{counted(number, 'engine')} in {counted(len(workers.pools()), 'pool')}.")
+
+
+async def _current(store: stored_configuration.ConfigurationStore) -> tuple[StoredRevision, Config]:
+    current = await store.current()
+    return current, parse(current.text)
+
+
+async def _put(
+    store: stored_configuration.ConfigurationStore, change: Change, current: StoredRevision, console: Console
+) -> bool:
+    document = configuration.checked(change.text, f"revision {current.revision} with this change", by_hand=False)
+    return await config_commands.put(store, document, f"The pool {change.pool}, changed,", console)
+
+
+@asynccontextmanager
+async def _following(client: Client) -> AsyncGenerator[Workers]:
+    """Receive snapshots for the length of a `with`; begins when every pool was heard."""
+    workers = Workers()
+
+    async def snapshot(message: Msg) -> None:
+        try:
+            workers.heard(PoolSnapshot.decode(message.data))
+        except ValidationError:
+            return  # another version's; `pointsman doctor` reports versions
+
+    subscription = await client.subscribe(subject(PoolSnapshot, ANY), cb=snapshot)  # pyright: ignore[reportUnknownMemberType] - nats-py
+    await client.flush()
+    await asyncio.sleep(1.2 * TIMES.snapshot_s)
+    await client.flush()
+    try:
+        yield workers
+    finally:
+        await subscription.unsubscribe()

@@ -1,0 +1,223 @@
+"""`pointsman explain`: what happened to one request, as a recorder or the stream of events has kept it."""
+
+import asyncio
+from collections.abc import AsyncIterator, Sequence
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Final, NamedTuple
+
+from nats.aio.client import Client
+from nats.errors import Error as NatsError
+from nats.js.api import AckPolicy, ConsumerConfig, DeliverPolicy
+from nats.js.errors import NotFoundError, ServiceUnavailableError
+from rich.console import Console, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from pointsman_cli import bus
+from pointsman_cli.explain import events, recordings
+from pointsman_cli.explain.hindsight import judgement
+from pointsman_cli.explain.margins import margins
+from pointsman_cli.explain.outcome import outcome, stages
+from pointsman_cli.explain.picture import draw
+from pointsman_cli.words import CommandError, counted
+from pointsman_contracts.journey import StageReport
+from pointsman_contracts.regret import RequestsJudged
+from pointsman_contracts.response import RequestAnswered, RequestRejected, ResponseCompleted, ResponseReviewed
+from pointsman_contracts.scheduling import ProfileRun, RequestScheduled
+from pointsman_contracts.story import Story, StoryQuery
+from pointsman_core import why
+from pointsman_core.request_events import Event, by_edge, read
+from pointsman_runtime.jetstream.stores import EVENT_STREAM
+
+_BATCH: Final = 500
+
+
+class Picture(NamedTuple):
+    """The picture of the decision that is asked for."""
+
+    path: Path
+    dark: bool
+
+
+async def explain(
+    url: str | None,
+    request_id: str,
+    since: timedelta,
+    console: Console,
+    *,
+    as_json: bool,
+    picture: Picture | None = None,
+) -> None:
+    """Print the story of a request, or draw it. CommandError when no stored event names it."""
+    async with bus.connected(bus.settings(url), "pointsman explain") as client:
+        found, judged = await _recorded(client, request_id)
+        # A recorder reads the stream too: what ended just now may be on its way to it.
+        if not found or any(not _over(told) for told in by_edge(found).values()):
+            found = await _kept(client, request_id, since) or found
+    if not found:
+        raise CommandError(
+            f"no recorder knows the request {request_id!r}, and no event of the last "
+            f"{counted(since // timedelta(minutes=1), 'minute')} names it.",
+            "The id is the `x-request-id` of the answer. --since looks further back in the stream of events.",
+        )
+    stories = by_edge(found)
+    if picture is not None:
+        edge, told = next(reversed(stories.items()))
+        mine = [request for event in judged for request in event.requests if request.edge == edge]
+        draw(picture.path, told, mine[-1] if mine else None, dark=picture.dark)
+        console.print(f"wrote {picture.path}", soft_wrap=True)
+        return
+    for edge, told in stories.items():
+        if len(stories) > 1 and not as_json:
+            console.print(Text(f"at {edge}, one of {len(stories)} edges that had a request with this id", "bold"))
+        for event in told:
+            if as_json:
+                console.print(events.as_json(event), soft_wrap=True, markup=False)
+            else:
+                console.print(*story(event), sep="\n", soft_wrap=True)
+        for event in judged:
+            if event.requests[0].edge != edge:
+                continue
+            if as_json:
+                console.print(events.as_json(event), soft_wrap=True, markup=False)
+            else:
+                console.print(*judgement(event), sep="\n", soft_wrap=True)
+
+
+def _over(told: Sequence[Event]) -> bool:
+    return any(isinstance(event, ResponseCompleted) for event in told)
+
+
+def story(event: Event) -> list[RenderableType]:
+    """One event, in full."""
+    head = events.as_line(event)
+    if isinstance(event, RequestScheduled):
+        return [head, *_decision(event)]
+    if isinstance(event, RequestAnswered | RequestRejected):
+        return [head, _trail(event.trail)]
+    if isinstance(event, ResponseCompleted):
+        return [head, *outcome(event)]
+    if isinstance(event, ResponseReviewed):
+        return [head, stages(event.stages)]
+    return [head]
+
+
+def _decision(event: RequestScheduled) -> list[RenderableType]:
+    waited = f"waited {event.queued_ms:,.1f} ms · " if event.queued_ms else ""
+    facts = (
+        f"  pool {event.pool} · {event.prompt_tokens:,} prompt tokens, {event.cached_tokens:,} believed cached"
+        f"{f' ({event.prefix})' if event.prefix else ''} · "
+        f"{waited}decided in {event.decided_us:.0f} µs by {event.source} · "
+        f"configuration {event.revision} · {event.level}"
+    )
+    parts: list[RenderableType] = [Text(facts, "dim"), _trail(event.trail)]
+    for run in event.runs:
+        use = "" if run.profile == event.primary else "  (not used)"
+        parts.append(Text(f"  profile {run.profile}{use}", "bold"))
+        if run.error is not None:
+            parts.append(Text(f"    failed: {run.error}", "red"))
+        else:
+            parts += [_verdicts(run), _columns(run)]
+            parts += [Text(f"    {words}", "dim") for words in margins(run)]
+    return parts
+
+
+def _verdicts(run: ProfileRun) -> RenderableType:
+    table = Table.grid(padding=(0, 2, 0, 0))
+    for verdict in why.verdicts(run):
+        style = "bold green" if verdict.words == "chosen" else "dim" if verdict.total is None else ""
+        table.add_row(f"    {verdict.worker}", _number(verdict.total), verdict.words, style=style)
+    if run.candidates.omitted:
+        table.add_row("    …", "", f"{run.candidates.omitted} more, none of them better")
+    return table
+
+
+def _columns(run: ProfileRun) -> RenderableType:
+    columns = run.candidates
+    table = Table(box=None, padding=(0, 2, 0, 0), header_style="dim", pad_edge=False)
+    table.add_column("    as seen", no_wrap=True)
+    for name in ("age", "running", "waiting", "KV", "cached"):
+        table.add_column(name, justify="right", no_wrap=True)
+    for scorer in columns.scores:
+        table.add_column(f"{scorer}\n×{run.weights.get(scorer, 1.0):g}", justify="right", no_wrap=True)
+    for row, worker in enumerate(columns.workers):
+        age = columns.ages_ms[row]
+        table.add_row(
+            f"    {worker} (own counts)" if worker in columns.opaque else f"    {worker}",
+            f"{age:.0f} ms" if age >= 0 else "none",
+            str(columns.running[row]),
+            str(columns.waiting[row]),
+            f"{columns.kv_usage[row]:.0%}",
+            f"{columns.matched_tokens[row]:,}",
+            *(_number(scores[row]) for scores in columns.scores.values()),
+        )
+    return table
+
+
+def _trail(trail: Sequence[StageReport]) -> Text:
+    steps = [
+        f"{report.stage} {report.took_ms:.1f} ms"
+        + (f" {report.outcome}" if report.outcome != "passed" else "")
+        + (f" ({report.note})" if report.note else "")
+        for report in trail
+    ]
+    return Text(f"  {' → '.join(steps)}" if steps else "  no stage reported", "dim")
+
+
+def _number(value: float | None) -> str:
+    return "-" if value is None else f"{value:.2f}"
+
+
+async def _recorded(client: Client, request_id: str) -> tuple[list[Event], list[RequestsJudged]]:
+    """The events that a recorder has stored for a request, and its judgements; empty when none answers."""
+    told = await recordings.ask(client, StoryQuery(request_id=request_id), Story)
+    kept = told.events if told is not None else ()
+    decoded = [read(each.type, each.body.encode()) for each in kept]
+    judged = [RequestsJudged.decode(each.body) for each in kept if each.type == RequestsJudged.address.type_id]
+    return [event for event in decoded if event is not None], judged
+
+
+async def _kept(client: Client, request_id: str, since: timedelta) -> list[Event]:
+    """See `_events`. Raises CommandError when the stream can't be read."""
+    try:
+        return [event async for event in _events(client, request_id, since)]
+    except (NotFoundError, ServiceUnavailableError) as error:
+        raise CommandError(
+            f"the stream {EVENT_STREAM} doesn't exist.", "`pointsman doctor` says what the server lacks."
+        ) from error
+    except (NatsError, TimeoutError) as error:
+        # A server doesn't answer requests that a login may not make.
+        reason = "no answer" if isinstance(error, TimeoutError) else str(error).removeprefix("nats: ")
+        raise CommandError(
+            f"the stream {EVENT_STREAM} can't be read: {reason}.",
+            "`pointsman doctor` says what the server or this login lacks.",
+        ) from error
+
+
+async def _events(client: Client, request_id: str, since: timedelta) -> AsyncIterator[Event]:
+    """Stored events of a request, oldest first. The stream has no index by request, so its recent part is read."""
+    js = client.jetstream(timeout=5.0)  # pyright: ignore[reportUnknownMemberType] - untyped in nats-py
+    subscription = await js.pull_subscribe(
+        events.ALL_EVENTS,
+        stream=EVENT_STREAM,
+        config=ConsumerConfig(
+            ack_policy=AckPolicy.NONE,
+            deliver_policy=DeliverPolicy.BY_START_TIME,
+            opt_start_time=datetime.now(UTC) - since,
+            inactive_threshold=30.0,
+            mem_storage=True,
+        ),
+    )
+    needle = request_id.encode()
+    pending = (await subscription.consumer_info()).num_pending or 0
+    while pending:
+        for message in await subscription.fetch(min(_BATCH, pending), timeout=5.0):
+            pending = message.metadata.num_pending
+            # Most events belong to other requests: searching the bytes costs a hundredth of decoding.
+            if needle in message.data:
+                event = events.decode(message)
+                if event is not None and event.request_id == request_id:
+                    yield event
+        await asyncio.sleep(0)
+    await subscription.unsubscribe()

@@ -1,0 +1,1 @@
+"""Flight logs: replayed, judged, and compared with other policies in virtual time."""

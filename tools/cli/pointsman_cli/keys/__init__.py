@@ -1,0 +1,1 @@
+"""API keys of clients, and the logins of services on NATS."""

@@ -1,0 +1,1 @@
+"""A whole gateway as processes: planned, started in order, kept alive, stopped."""
