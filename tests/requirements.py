@@ -14,7 +14,7 @@ REQUIREMENTS: Final[dict[str, str]] = {
     "JOURNEY-2": "A request for `auto` takes the journey through the model-selector to a concrete model.",
     "JOURNEY-3": "All five APIs are served to the official openai and anthropic clients, with typed errors and usage.",
     "STAGE-1": "SIGKILL or SIGSTOP of a stage that has a second replica fails no request.",
-    "STAGE-2": "With no other replica, requests wait until it is back; after decision_timeout they get 503.",
+    "STAGE-2": "With no other replica, requests wait until it is back; after silent_wait they get 503.",
     "BUS-1": "A restart of NATS makes requests late or 503; everything reconnects by itself and says so.",
     "BUS-2": "Without the bus the edge picks endpoints by itself where the profile allows it.",
     "BUS-3": "Each service has a login with just its subjects; an agent can't speak for another worker.",

@@ -38,7 +38,7 @@ async def second_replica(factory: StackFactory, rate: float, report: Report) -> 
 async def single_replica(factory: StackFactory, rate: float, report: Report) -> None:
     """The only replica, at a rate of its own."""
     del rate
-    async with factory.start(hop_budget=None) as stack:
+    async with factory.start(hop_budget=None, changes={"edge": {"silent_wait": "30s"}}) as stack:
         await without_a_second_replica(stack, report)
 
 

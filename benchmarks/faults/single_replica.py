@@ -1,5 +1,5 @@
 """The only replica of a stage is gone: requests wait for it, and none fails that isn't older than
-`edge.decision_timeout`."""
+`edge.silent_wait`."""
 
 import asyncio
 from typing import Final

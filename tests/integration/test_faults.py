@@ -148,14 +148,15 @@ async def test_without_a_second_replica_requests_wait_until_it_is_back(single: S
         else:
             victim.resume()
         await flowing(running, 40)
-    # None is older than `decision_timeout`, which is when it would get 503.
+    # None is older than `silent_wait`, which is when it would get 503.
     assert running.failed() == []
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def single(stacks: StackFactory) -> AsyncIterator[Stack]:
-    """One replica of everything, and a policy that forbids the edge to choose by itself."""
-    async with stacks.start(static="deny", hop_budget=None) as stack:
+    """One replica of everything, a policy that forbids the edge to choose by itself, and time to start a killed replica
+    again."""
+    async with stacks.start(static="deny", hop_budget=None, changes={"edge": {"silent_wait": "30s"}}) as stack:
         yield stack
 
 

@@ -274,7 +274,7 @@ async def test_an_edge_is_not_missing_what_its_requests_are_held_for(buses: Buse
     table, now = edge.heartbeat.table, asyncio.get_running_loop().time
     table.unreachable("preprocessor", None)
     assert stages(edge).missing(POLICY) is None
-    await eventually(lambda: not table.lately("preprocessor", None, 1.0, now()))
+    await eventually(lambda: table.hope("preprocessor", None, 1.0, 1.0, now()) <= 0)
     assert stages(edge).missing(POLICY) is None
     brief = compile_policy(load({"edge": {"decision_timeout": "1s"}}), 1)
     assert stages(edge).missing(brief) == UnusableStages("no live preprocessor", alone=False)

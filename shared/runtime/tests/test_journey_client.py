@@ -114,6 +114,32 @@ async def test_a_request_is_held_for_no_longer_than_a_decision_may_take(buses: B
     assert (client.held.total, len(client.held), len(edge.bus.replies)) == (1, 0, 0)
 
 
+# A stage of the same process hangs together with its edge.
+@pytest.mark.parametrize("buses", ["memory", "nats"], indirect=True)
+@pytest.mark.parametrize("returns", [False, True])
+async def test_a_request_waits_for_a_silent_stage_for_as_long_as_the_configuration_says(
+    buses: Buses, returns: bool
+) -> None:
+    edge, stage = buses.make("frontend"), buses.make("preprocessor")
+    seen: list[Hop[Request]] = []
+    stage.stage(Request, lambda request, hop: decide(request, hop) if request.attempt > 90 else seen.append(hop))
+    client = JourneyClient(edge)
+    await buses.meet()
+    edge.heartbeat.table.lost_after_s = 0.7
+    stage.heartbeat.stop()
+    silent_s = 30.0 if returns else 0.8
+    request = builders.preprocess_request()
+    waiting = asyncio.create_task(client.send(request, b"{}", hop_budget_s=0.05, silent_s=silent_s))
+    if returns:
+        await eventually(lambda: len(client.held) == 1)
+        await comes(buses, "preprocessor", "2")
+        assert isinstance(await waiting, Decision)
+    else:
+        with pytest.raises(NoListener):
+            await waiting
+    assert (len(client.held), len(edge.bus.replies)) == (0, 0)
+
+
 async def test_a_request_that_would_rather_fail_is_not_held(buses: Buses) -> None:
     edge, stage = buses.make("frontend"), buses.make("preprocessor")
     stage.stage(Request, decide)

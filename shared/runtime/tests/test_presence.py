@@ -167,15 +167,31 @@ def test_one_that_the_server_does_not_know_is_not_addressed_until_it_beats(world
     assert world.where(resent=True) == Direct("b")
 
 
-def test_one_that_was_heard_of_within_a_time_was_there_lately(world: World) -> None:
+def test_a_silent_replica_is_waited_for_briefly_and_one_that_said_goodbye_for_longer(world: World) -> None:
+    def hope(route: str | None = None, service: str = "scheduler") -> float:
+        return round(world.table.hope(service, route, 3.0, 30.0, world.now), 6)
+
     world.lives("a", routes=("small",))
     world.stops("a")
     world.passes(2)
-    assert world.table.lately("scheduler", "small", 3, world.now)
-    assert world.table.lately("scheduler", None, 3, world.now)
-    assert not world.table.lately("scheduler", "large", 3, world.now)
-    assert not world.table.lately("scheduler", "small", 1, world.now)
-    assert not world.table.lately("preprocessor", None, 3, world.now)
+    assert (hope("small"), hope(), hope("large"), hope(service="preprocessor")) == (1, 1, 0, 0)
+    world.passes(2)
+    assert hope() <= 0
+    world.lives("b", routes=("small",))
+    world.lives("b", ready=False, routes=("small",))
+    world.stops("b")
+    world.passes(2)
+    assert hope() == 28
+    world.passes(28)
+    assert hope() <= 0
+
+
+def test_a_replica_that_the_server_does_not_know_any_more_is_waited_for_as_one_that_left(world: World) -> None:
+    world.lives("a")
+    world.table.unreachable("scheduler", None)
+    world.stops("a")
+    world.passes(2)
+    assert round(world.table.hope("scheduler", None, 3.0, 30.0, world.now), 6) == 28
 
 
 def test_a_silent_one_is_remembered_as_long_as_the_server_may_deal_to_it(world: World) -> None:

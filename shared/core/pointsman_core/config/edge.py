@@ -47,8 +47,12 @@ class EdgeSettings(Section):
     request_timeout: PositiveDuration = 600.0
     """Longest time from accepting a request to the last byte of its answer; then 504."""
     decision_timeout: PositiveDuration = 30.0
-    """Longest time for a decision; then 503. It includes waiting in flow control, and waiting for a stage that has just
-    lost its only replica."""
+    """Longest time for a decision; then 503. It includes waiting in flow control, and waiting for a stage whose only
+    replica has been stopped in order and is started again."""
+    silent_wait: Duration = 3.0
+    """How long after the last heartbeat of a stage's only replica requests wait for it, where it fell silent without a
+    word: it hangs, or was killed. Then 503. Longer, up to `decision_timeout`: requests wait until a killed replica has
+    been started again."""
     hop_budget: PositiveDuration = 0.6
     """How long the edge waits for an answer from the stages before it sends the request again. A value above 1.5 s is
     also the time for which a silent stage without a second replica still gets requests."""

@@ -84,6 +84,7 @@ class BusStages:
             body,
             hop_budget_s=limits.hop_budget,
             timeout_s=limits.decision_timeout,
+            silent_s=limits.silent_wait,
             traceparent=traceparent,
             gives_up=self._decided_alone if policy.static.closed is None else None,
         )
@@ -129,18 +130,21 @@ class BusStages:
         if (reason := self._bus.missing) is not None:
             return UnusableStages(reason, alone=True)
         table, now = self._peers, asyncio.get_running_loop().time()
-        within_s = policy.limits.decision_timeout
         for stage in _ON_EVERY_JOURNEY:
             # Requests that are held for a stage which lived a moment ago are still served, only later.
-            if isinstance(table.where(stage, None, now, patient=True), NoInstance) and not (
-                self._client.waits_for(MissingStage(stage), within_s, now)
+            if isinstance(table.where(stage, None, now, patient=True), NoInstance) and not self._held_for(
+                stage, policy, now
             ):
                 return UnusableStages(f"no live {stage}", alone=self._reconnecting())
         if policy.config.pools and not self._scheduler_lives(None):
-            if policy.static.closed is not None and self._client.waits_for(MissingStage("scheduler"), within_s, now):
+            if policy.static.closed is not None and self._held_for("scheduler", policy, now):
                 return None
             return UnusableStages("no live scheduler", alone=True)
         return None
+
+    def _held_for(self, stage: str, policy: EdgePolicy, now: float) -> bool:
+        limits = policy.limits
+        return self._client.hope(MissingStage(stage), limits.silent_wait, limits.decision_timeout, now) > 0
 
     def _decided_alone(self, stage: str) -> bool:
         """Whether an edge that may decide alone does so while this stage is missing."""

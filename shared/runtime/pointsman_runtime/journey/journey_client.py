@@ -30,6 +30,8 @@ FIRST_STAGE: Final = "preprocessor"
 TRIES: Final = 6
 """How often a request is sent that gets no answer at all: one that ends every process that reads it must not go round
 for ever."""
+SILENT_S: Final = 3.0
+"""As `edge.silent_wait`."""
 PARKED_LOOK_S: Final = 0.1
 """How often an edge looks whether the instance that parked a request still lives."""
 
@@ -60,19 +62,21 @@ class JourneyClient:
         *,
         hop_budget_s: float = HOP_BUDGET_S,
         timeout_s: float = 30.0,
+        silent_s: float = SILENT_S,
         traceparent: str | None = None,
         gives_up: GivesUp | None = None,
     ) -> Settled:
         """Send a request and wait for its answer, at most `timeout_s` seconds and not past its own deadline.
 
         An answer must come within `hop_budget_s`, or a word that a stage has parked the request; otherwise it
-        is sent again, at growing intervals. While a stage on its way has no live replica, but had one within the last
-        `timeout_s` seconds, the request is held, unless `gives_up(stage)`.
+        is sent again, at growing intervals. While a stage on its way has no live replica, but had one that fell silent
+        less than `silent_s` seconds ago, or left less than `timeout_s` seconds ago, the request is held, unless
+        `gives_up(stage)`.
 
         Raises BusDisconnected, BusCongested, PayloadTooLarge, NoListener when there is no preprocessor, and NoReply.
         Cancelling forgets the request; an answer that still comes is counted as late.
         """
-        pending = _PendingRequest(self, request, body, hop_budget_s, timeout_s, traceparent, gives_up)
+        pending = _PendingRequest(self, request, body, hop_budget_s, timeout_s, silent_s, traceparent, gives_up)
         try:
             called = self._local.call(FIRST_STAGE, request, pending, traceparent, body, straight=True)
             if isinstance(called, Decision):
@@ -84,9 +88,9 @@ class JourneyClient:
             if pending.token:
                 pending.close()
 
-    def waits_for(self, place: MissingStage, within_s: float, now: float) -> bool:
-        """Whether a request is held while this stage has no live replica."""
-        return self.journeys.heartbeat.table.lately(place.service, place.route, within_s, now)
+    def hope(self, place: MissingStage, silent_s: float, timeout_s: float, now: float) -> float:
+        """Seconds for which a request is held while this stage has no live replica; at most 0: it isn't."""
+        return self.journeys.heartbeat.table.hope(place.service, place.route, silent_s, timeout_s, now)
 
     def _is_back(self, place: MissingStage, now: float) -> bool:
         where = self.journeys.heartbeat.table.where(place.service, place.route, now)
@@ -110,8 +114,10 @@ class _PendingRequest(Waiter):
         "_journeys",
         "_missed",
         "_outcome",
+        "_place",
         "_request",
         "_sent_to",
+        "_silent_s",
         "_started",
         "_table",
         "_timeout_s",
@@ -127,6 +133,7 @@ class _PendingRequest(Waiter):
         body: bytes,
         hop_budget_s: float,
         timeout_s: float,
+        silent_s: float,
         traceparent: str | None,
         gives_up: GivesUp | None,
     ) -> None:
@@ -136,6 +143,7 @@ class _PendingRequest(Waiter):
         self._body = body
         self._hop_budget_s = hop_budget_s
         self._timeout_s = timeout_s
+        self._silent_s = silent_s
         self._traceparent = traceparent
         self._gives_up = gives_up
 
@@ -161,6 +169,8 @@ class _PendingRequest(Waiter):
         self._held_until = 0.0
         self._missed: Rejection | NoListener | None = None
         """The end of the request unless the stage that it is held for comes back."""
+        self._place = MissingStage(FIRST_STAGE)
+        """That stage."""
         self._sent_to: str | None = None
         """Instance that the last try was addressed to; None when any of the group may have it."""
         return self._bus.replies.expect(self)
@@ -230,7 +240,11 @@ class _PendingRequest(Waiter):
         if now >= self._deadline:
             self._end(now)
         elif self._missed is not None:
-            self._bus.replies.extend(self, self._deadline)
+            left_s = self._hope(self._place, now)
+            if left_s > 0:
+                self._bus.replies.extend(self, min(now + left_s, self._deadline))
+            else:
+                self._end(now)
         elif self._holder is None:
             self._try_again(now)
         elif now < self._held_until and self._table.alive(*self._holder, now):
@@ -259,12 +273,17 @@ class _PendingRequest(Waiter):
         """Hold the request until the stage is back; False when it ends with `missed`."""
         if (self._gives_up is not None and self._gives_up(place.service)) or now >= self._deadline:
             return False
-        if not self._client.waits_for(place, self._timeout_s, now) or not self._client.held.hold(self, place, now):
+        left_s = self._hope(place, now)
+        if left_s <= 0 or not self._client.held.hold(self, place, now):
             return False
         self._missed = missed
+        self._place = place
         self._holder = None
-        self._bus.replies.extend(self, self._deadline)
+        self._bus.replies.extend(self, min(now + left_s, self._deadline))
         return True
+
+    def _hope(self, place: MissingStage, now: float) -> float:
+        return self._client.hope(place, self._silent_s, self._timeout_s, now)
 
     def _try_again(self, now: float) -> None:
         self._unanswered += 1

@@ -151,12 +151,20 @@ class PresenceTable:
         entry = self._services.get(service, {}).get(instance)
         return entry is not None and entry.heard >= self._time(now) - self._silent_after_s - self.slack_s
 
-    def lately(self, service: str, route: str | None, within_s: float, now: float) -> bool:
-        """Whether an instance for this route was heard within this many seconds, ready or not."""
-        since = self._time(now) - within_s
-        return any(
-            entry.heard >= since and (not entry.routes or route is None or route in entry.routes)
-            for entry in self._services.get(service, {}).values()
+    def hope(self, service: str, route: str | None, silent_s: float, leaving_s: float, now: float) -> float:
+        """Seconds for which a request may still wait for this stage while it has no live instance; at most 0: none.
+
+        An instance whose last word was that it leaves, or isn't ready yet, is being started again: `leaving_s` seconds
+        count from that word. One that fell silent without a word hangs or was killed: `silent_s` count.
+        """
+        time = self._time(now)
+        return max(
+            (
+                entry.heard + self.slack_s + (silent_s if entry.ready else leaving_s) - time
+                for entry in self._services.get(service, {}).values()
+                if not entry.routes or route is None or route in entry.routes
+            ),
+            default=0.0,
         )
 
     def silence(self, service: str, instance: str, now: float) -> float:
