@@ -29,6 +29,19 @@ class ChosenEndpoint(Part):
 
 
 @unchecked
+class PrefillLeg(Part):
+    """The engine that computes the prompt for the endpoint that answers."""
+
+    worker: str
+    url: str
+    """Base URL, as `ChosenEndpoint.url`."""
+    engine: str
+    """Kind of both engines, as `WorkerRegistration.engine`: it says how the KV cache gets from one to the other."""
+    bootstrap_port: int | None = None
+    """Port of the engine at which SGLang's two engines find each other; None: the default."""
+
+
+@unchecked
 class Decision(Message):
     """Where the request goes and what the edge changes and owes. Sent by the scheduler, or by the stage before it when
     a provider serves the model; read by the edge."""
@@ -68,6 +81,9 @@ class Decision(Message):
     """From this time on without a first byte the first endpoint is suspect: the time that the scheduler predicts, and a
     margin by what the pool's requests have shown. Of an answer that isn't streamed, until its end. None when it is
     unknown, or no other endpoint is named."""
+    prefill: PrefillLeg | None = None
+    """Another engine computes the prompt, and an edge that sends requests itself sends both legs. None: the endpoint
+    that answers computes it, or has a sidecar that reads the prefiller from the headers."""
 
 
 class DecisionFields(TypedDict):
@@ -94,6 +110,7 @@ class DecisionFields(TypedDict):
     prompt_tokens: int
     answers: int
     first_byte_within_ms: float | None
+    prefill: PrefillLeg | None
 
 
 class Rejection(Message):

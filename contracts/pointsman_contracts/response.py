@@ -93,6 +93,26 @@ class Attempt(Part):
 
 
 @unchecked
+class LegReport(Part):
+    """The part of a request's work that another engine did, or was to do, for the endpoint that answers."""
+
+    leg: str
+    """The part of the work, e.g. `prefill`."""
+    worker: str
+    outcome: str
+    """As `Attempt.outcome`; `useless`: it answered, but without what the endpoint that answers needs; `skipped`: it
+    wasn't asked; `lost`: it answered, but its KV cache didn't reach the endpoint that answers. After any of them but
+    `answered` that endpoint computes the prompt itself."""
+    status: int | None = None
+    began_ms: float = 0.0
+    """From receiving the request until this leg was sent."""
+    took_ms: float = 0.0
+    """Until its answer was complete."""
+    reason: str = ""
+    """Why the outcome isn't `answered`, in words without content of request or answer."""
+
+
+@unchecked
 class ResponseStarted(Message):
     """The first byte of a streamed answer arrived. For any other answer, `ResponseCompleted` reports beginning and end.
 
@@ -133,6 +153,9 @@ class AttemptFailed(Message):
     status: int | None = None
     next_worker: str | None = None
     """Where the edge sends it next; None when it gives up."""
+    leg: str = ""
+    """Empty for an endpoint that was to answer; otherwise the part of the work that the worker was to do, e.g.
+    `prefill`."""
 
 
 class RequestRejected(Message):
@@ -239,6 +262,8 @@ class ResponseCompleted(Message):
     stages: tuple[StageReport, ...] = ()
     """Reports of the stages that reviewed the response before the client had all of it, in order. `outcome` of each:
     `passed`, `replaced`, `blocked`, `skipped`, `failed`."""
+    legs: tuple[LegReport, ...] = ()
+    """The parts of the work that other engines did for the endpoint that answered."""
 
 
 class CompletedFields(TypedDict):
@@ -273,6 +298,7 @@ class CompletedFields(TypedDict):
     saved: Usage | None
     bytes_out: int
     stages: tuple[StageReport, ...]
+    legs: tuple[LegReport, ...]
 
 
 class AttemptFields(TypedDict):

@@ -121,6 +121,7 @@ class Chooser:
             "prompt_tokens": request.prompt_tokens,
             "answers": request.answers,
             "first_byte_within_ms": _within_ms(pool, outcome) if len(outcome.endpoints) > 1 else None,
+            "prefill": outcome.selection.prefill,
         }
         decision = new_part(Decision)
         set_fields(decision, fields)

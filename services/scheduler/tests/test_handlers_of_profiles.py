@@ -6,6 +6,7 @@ from collections import Counter
 import pytest
 
 from pointsman_contracts.journey import HeaderEdit
+from pointsman_contracts.response import AttemptFailed
 from pointsman_scheduler.testing import Bench, explained
 
 ROLES: dict[str, object] = {
@@ -99,6 +100,55 @@ def test_decode_first_asks_what_the_endpoint_that_answers_holds() -> None:
     prefill_first = split(prefill_when="prefix", first="prefill")
     runs = prefill_first.decide(prefill_first.prompt(family=1, blocks=20)).runs
     assert [run.profile for run in runs] == ["prefill", "decode"]
+
+
+def test_the_edge_gets_the_leg_that_it_sends_itself() -> None:
+    bench = split()
+    bench.join("p3", role="prefill", labels={"bootstrap_port": "8999"})
+    outcome = bench.decide(bench.prompt(family=1, blocks=20))
+    leg = outcome.selection.prefill
+    assert leg is not None
+    assert (leg.worker, leg.engine) == (outcome.holds[1].worker.name, "vllm")
+    assert leg.url == f"http://{leg.worker}:8000"
+    assert leg.bootstrap_port == (8999 if leg.worker == "p3" else None)
+
+
+def test_a_sidecar_and_engines_of_two_kinds_leave_the_legs_to_the_header() -> None:
+    bench = split(prefill_by="sidecar")
+    outcome = bench.decide(bench.prompt(family=1, blocks=20))
+    assert outcome.selection.prefill is None
+    assert headers(outcome.headers)["x-prefiller-host-port"]
+    mixed = Bench({"handler": "disaggregated", "profiles": ROLES})
+    mixed.join("p1", role="prefill", engine="sglang")
+    mixed.join("d1", role="decode")
+    assert mixed.decide(mixed.prompt(family=1, blocks=20)).selection.prefill is None
+
+
+def test_a_failed_leg_takes_the_prompt_back_to_the_endpoint_that_answers() -> None:
+    bench = split()
+    request = bench.prompt(family=1, blocks=20)
+    outcome = bench.decide(request)
+    decoder, prefiller = outcome.endpoints[0], outcome.holds[1].worker
+    assert (decoder.prefill_tokens, prefiller.prefill_tokens) == (0, 1280)
+    bench.pool.books.failed(
+        AttemptFailed(
+            request_id=request.request_id, source=request.edge, sequence=1, at_ms=0, pool="pool",
+            worker=prefiller.name, outcome="refused", leg="prefill",
+        ),
+        bench.now,
+    )  # fmt: skip
+    assert (decoder.prefill_tokens, prefiller.prefill_tokens, prefiller.open) == (1280, 0, 0)
+    again = bench.decide(bench.prompt(family=1, blocks=20))
+    assert again.holds[1].uncached_tokens == 1280
+
+
+def test_an_endpoint_that_waits_for_its_prompt_is_given_the_time_of_both_legs() -> None:
+    alone, split_up = split(prefill_when="prefix", first="decode"), split()
+    short = alone.decide(alone.request(prompt_tokens=1)).holds[0]
+    long = split_up.decide(split_up.request(prompt_tokens=20_000)).holds[0]
+    assert long.leg == ""
+    assert long.uncached_tokens == 0
+    assert long.predicted_ms > 10 * short.predicted_ms
 
 
 def test_without_a_decider_every_prompt_is_computed_elsewhere() -> None:

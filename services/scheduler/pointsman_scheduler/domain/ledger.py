@@ -122,7 +122,7 @@ class Ledger:
         if blocks is None:
             blocks = np.frombuffer(hold.blocks, dtype="<u8")
         self._index.write(worker.life, blocks, now, hold.key, hold.blocks_precise and worker.tells, matched)
-        self.outliers.put(hold, now)
+        self.outliers.put(hold, now, others)
         for notify in self._on_chosen:
             notify(hold, now)
 
@@ -157,9 +157,10 @@ class Ledger:
                     self.take_off(leg, now)
 
     def failed(self, event: AttemptFailed, now: float) -> None:
-        """An attempt to reach a worker failed; the edge retries at `next_worker`."""
+        """An attempt to reach a worker failed; the edge retries at `next_worker`. After a failed leg the endpoint that
+        answers does that part of the work itself."""
         worker = self._fleet.find(event.worker)
-        hold = self.of((event.source, event.request_id))
+        hold = self.of((event.source, event.request_id), event.leg)
         if hold is not None and hold.worker.name != event.worker:
             hold = None
         if worker is not None and event.boot_id in ("", worker.registration.boot_id):
@@ -168,6 +169,9 @@ class Ledger:
             for notify in self._on_failed:
                 notify(hold, now)
             self._move(hold, event.next_worker, now, stalled=event.outcome == "stalled")
+            answering = self.of(hold.request) if event.leg else None
+            if answering is not None and not answering.confirmed:
+                self._move(answering, answering.worker.name, now)
 
     def completed(
         self,

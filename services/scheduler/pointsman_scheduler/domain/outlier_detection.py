@@ -55,12 +55,19 @@ class OutlierDetection:
         self._unanswered: dict[Worker, str] = {}
         """Workers with overdue requests while no other one answers either, and for how long."""
 
-    def put(self, hold: Hold, now: float) -> None:
-        """The request was sent to its worker."""
+    def put(self, hold: Hold, now: float, others: Iterable[Hold] | None = None) -> None:
+        """The request was sent to its worker. `others`: its earlier reservations, for other parts of the work."""
         worker = hold.worker
         worker.sent_at = now
         if not hold.leg:
             self.patience.predict(hold)
+        elif hold.uncached_tokens and others:
+            # The endpoint that answers can't begin before this worker has computed the prompt.
+            self.patience.predict(hold)
+            for answering in others:
+                if not answering.leg:
+                    answering.predicted_ms += hold.predicted_ms
+            hold.predicted_ms = 0.0
         if worker.standing.ejected:
             worker.standing.tried(now)
             self._fleet.judge(worker)

@@ -6,7 +6,7 @@ from pointsman_contracts.journey import HeaderEdit, StageReport, Target
 from pointsman_contracts.message import new_part, set_fields
 from pointsman_contracts.money import NANOS
 from pointsman_contracts.reply import Answer, Decision, Rejection
-from pointsman_contracts.response import Attempt, AttemptFields, CompletedFields, ResponseCompleted, Usage
+from pointsman_contracts.response import Attempt, AttemptFields, CompletedFields, LegReport, ResponseCompleted, Usage
 from pointsman_core.refusal import Refusal
 from pointsman_edge.deciding.policy import EdgePolicy
 from pointsman_edge.taking_in.bodies import HeldBody
@@ -39,6 +39,7 @@ class RequestRecord:
     target: Target | None = None
     """Where the request was tried last."""
     attempts: tuple[Attempt, ...] = ()
+    legs: tuple[LegReport, ...] = ()
     decided_s = 0.0
     first_byte_at: float | None = None
     stream = False
@@ -215,6 +216,7 @@ class RequestRecord:
             "saved": None if answer is None else answer.saved,
             "bytes_out": self.bytes_out,
             "stages": self.stages,
+            "legs": self.legs,
         }
         event = new_part(ResponseCompleted)
         set_fields(event, fields)

@@ -5,6 +5,7 @@ from typing import Final, NamedTuple
 
 from msgspec import Struct
 
+from pointsman_contracts.reply import PrefillLeg
 from pointsman_core.refusal import Refusal
 from pointsman_plugins.scheduling.arrays import Floats, Ints
 from pointsman_plugins.scheduling.candidates import Candidates
@@ -82,3 +83,5 @@ class Selection(Struct, eq=False, gc=False):
     """Data-parallel rank inside the engine; None leaves it to the engine."""
     degraded: list[str] = []
     """Why the handler settled for less."""
+    prefill: PrefillLeg | None = None
+    """The leg that computes the prompt, where the edge sends it itself; None leaves it to a sidecar."""

@@ -1,8 +1,9 @@
-"""`disaggregated`: prompt and answer on different workers (protocol of llm-d-router's sidecar)."""
+"""`disaggregated`: prompt and answer on different workers."""
 
 from collections.abc import Collection, Mapping, Sequence
 from typing import ClassVar, Final, Literal
 
+from pointsman_contracts.reply import PrefillLeg
 from pointsman_plugins.plugin import Params, Reference
 from pointsman_plugins.scheduling.points import Decider, ProfileHandler, need_profile
 from pointsman_plugins.scheduling.request import ScheduleRequest
@@ -10,6 +11,8 @@ from pointsman_plugins.scheduling.run import Run, Selection
 
 PREFILL: Final = "prefill"
 ENCODE: Final = "encode"
+BOOTSTRAP_PORT: Final = "bootstrap_port"
+"""Label of an SGLang engine: the port at which the engine that answers finds it."""
 
 
 class DisaggregatedParams(Params):
@@ -26,6 +29,9 @@ class DisaggregatedParams(Params):
     """A decider; without one every prompt is computed elsewhere."""
     encode_when: Reference | None = None
     """A decider; without one everything is encoded elsewhere."""
+    prefill_by: Literal["edge", "sidecar"] = "edge"
+    """Who sends the prompt to its worker. `edge`: the frontend, where both workers are of one kind that it knows;
+    behind Envoy always a sidecar. `sidecar`: one before the endpoint that answers, which reads the header."""
 
 
 class Disaggregated(ProfileHandler[DisaggregatedParams]):
@@ -81,9 +87,23 @@ class Disaggregated(ProfileHandler[DisaggregatedParams]):
                 selection.degraded.append(f"no worker for {leg}: the endpoint that answers does it")
             elif run.chosen[0] != decode.chosen[0]:
                 selection.legs[leg] = run
-        if PREFILL in selection.legs:
+        prefill = selection.legs.get(PREFILL)
+        if prefill is not None:
             selection.prompt_leg = PREFILL
+            if self.params.prefill_by == "edge":
+                selection.prefill = _leg(prefill, decode)
         return selection
+
+
+def _leg(prefill: Run, decode: Run) -> PrefillLeg | None:
+    """The leg for an edge that sends it; None for two kinds of engines, which can't hand over a KV cache."""
+    one, other = (run.candidates.fleet.workers[run.chosen[0]].registration for run in (prefill, decode))
+    if one.engine != other.engine:
+        return None
+    port = one.labels.get(BOOTSTRAP_PORT, "")
+    return PrefillLeg(
+        worker=one.worker, url=one.url, engine=one.engine, bootstrap_port=int(port) if port.isdecimal() else None
+    )
 
 
 def _wanted(decider: Decider | None, request: ScheduleRequest, run: Run | None) -> bool:
