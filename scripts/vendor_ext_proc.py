@@ -1,4 +1,4 @@
-"""Writes the descriptors of ext_proc's messages anew, from the distribution xds-protos; see shared/ext-proc/README.md.
+"""Writes the descriptors of ext_proc's messages anew, from the distribution xds-protos; see epp-adapter's README.
 
 Run it where xds-protos is installed and this workspace is not.
 """
@@ -11,7 +11,10 @@ from envoy.service.ext_proc.v3 import external_processor_pb2
 from google.protobuf.descriptor import FileDescriptor
 from google.protobuf.descriptor_pb2 import FileDescriptorProto, FileDescriptorSet
 
-FILE = Path(__file__).resolve().parent.parent / "shared/ext-proc/pointsman_ext_proc/external_processor.binpb"
+FILE = (
+    Path(__file__).resolve().parent.parent
+    / "services/epp-adapter/pointsman_epp_adapter/adapters/external_processor.binpb"
+)
 
 
 def gather(file: FileDescriptor, found: dict[str, FileDescriptorProto]) -> None:

@@ -16,7 +16,8 @@ from pointsman_epp_adapter.main import EppAdapter
 from pointsman_epp_adapter.settings import EppAdapterSettings
 from pointsman_runtime.telling.telemetry import Tracing
 from pointsman_testing.ext_proc import ExtProcClient
-from pointsman_testing.fake_stages import FakeReviewers, FakeStages, PickerUnderTest, RecordedEvents, StartPicker
+from pointsman_testing.fake_stages import FakeReviewers, FakeStages, RecordedEvents
+from pointsman_testing.picker import PickerUnderTest, StartPicker
 
 CONFIG = {"pools": {"llama-8b": {"models": ["llama-8b"]}}}
 

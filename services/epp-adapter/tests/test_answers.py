@@ -16,7 +16,7 @@ from pointsman_edge.deciding.decider import StagesMissing
 from pointsman_epp_adapter.domain.answer import Answer
 from pointsman_testing import eventually
 from pointsman_testing.ext_proc import BUFFERED, FULL_DUPLEX, NONE, STREAMED, Exchange, Reply
-from pointsman_testing.fake_stages import PickerUnderTest, StartPicker
+from pointsman_testing.picker import PickerUnderTest, StartPicker
 
 BODY = b'{"model":"llama-8b","messages":[]}'
 ANSWER = b'{"model":"llama-8b","choices":[],"usage":{"prompt_tokens":7,"completion_tokens":5}}'

@@ -4,7 +4,7 @@ import pytest
 
 from pointsman_contracts.pool import PoolSnapshot, WorkerView
 from pointsman_testing.ext_proc import DESTINATION, FULL_DUPLEX, sent_on
-from pointsman_testing.fake_stages import PickerUnderTest, StartPicker
+from pointsman_testing.picker import PickerUnderTest, StartPicker
 
 SELECTION = "test-epp-endpoint-selection"
 SERVED = "x-conformance-test-served-endpoint"

@@ -11,7 +11,7 @@ from pointsman_contracts.presence import OpenRequestsQuery
 from pointsman_contracts.response import ResponseCompleted, Usage
 from pointsman_testing import eventually
 from pointsman_testing.ext_proc import BUFFERED, FULL_DUPLEX, NONE, Exchange
-from pointsman_testing.fake_stages import PickerUnderTest, StartPicker
+from pointsman_testing.picker import PickerUnderTest, StartPicker
 
 BODY = b'{"model":"llama-8b","messages":[]}'
 PHASES = ("headers", "half a body", "deciding", "sent on", "answering")

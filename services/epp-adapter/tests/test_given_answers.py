@@ -8,7 +8,7 @@ from pointsman_contracts.response import RequestAnswered, Usage
 from pointsman_contracts.response_stage import ResponseReview, TextEdit, Verdict
 from pointsman_testing import eventually
 from pointsman_testing.ext_proc import BUFFERED, FULL_DUPLEX, NONE, Reply
-from pointsman_testing.fake_stages import PickerUnderTest, StartPicker
+from pointsman_testing.picker import PickerUnderTest, StartPicker
 
 DELTA = b'data: {"model":"llama-8b","choices":[{"index":0,"delta":{"content":"%s"}}]}\n\n'
 EVENTS = DELTA % b"my " + DELTA % b"secret" + b"data: [DONE]\n\n"

@@ -18,7 +18,7 @@ from pointsman_contracts.presence import OpenRequestsQuery
 from pointsman_edge.deciding.decider import UnusableStages
 from pointsman_testing import eventually
 from pointsman_testing.ext_proc import LIMIT_S, ExtProcClient, health
-from pointsman_testing.fake_stages import PickerUnderTest, StartPicker
+from pointsman_testing.picker import PickerUnderTest, StartPicker
 
 SNAPSHOT = PoolSnapshot(
     pool="llama-8b", source="c", sequence=1, at_ms=1, workers=(WorkerView(worker="a", url="http://10.0.0.5:1"),)

@@ -5,8 +5,8 @@ import random
 import pytest
 
 from pointsman_epp_adapter.adapters import usual_messages, wire
+from pointsman_epp_adapter.adapters.ext_proc_messages import ProcessingRequest
 from pointsman_epp_adapter.domain.envoy_events import RequestHead
-from pointsman_ext_proc.messages import ProcessingRequest
 
 Headers = list[tuple[str, bytes]]
 

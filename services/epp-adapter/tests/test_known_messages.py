@@ -3,7 +3,7 @@
 import pytest
 
 from pointsman_testing.ext_proc import BUFFERED, CHAT
-from pointsman_testing.fake_stages import StartPicker
+from pointsman_testing.picker import StartPicker
 
 
 @pytest.mark.parametrize("extra", [{}, {"x-routing": "1", "cookie": "a=b"}])

@@ -7,7 +7,7 @@ import pytest
 
 from pointsman_contracts.pool import PoolSnapshot, WorkerView
 from pointsman_testing.ext_proc import BUFFERED, CHAT, DESTINATION, NONE, STREAMED, sent_on
-from pointsman_testing.fake_stages import StartPicker
+from pointsman_testing.picker import StartPicker
 
 
 async def test_models_are_listed_without_an_engine(start_picker: StartPicker) -> None:

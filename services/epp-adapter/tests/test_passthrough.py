@@ -7,7 +7,7 @@ import pytest
 
 from pointsman_contracts.journey import BodyEdit
 from pointsman_testing.ext_proc import BUFFERED, DESTINATION, NONE, sent_on
-from pointsman_testing.fake_stages import StartPicker
+from pointsman_testing.picker import StartPicker
 
 BOTH = "10.0.0.1:8000,10.0.0.2:8000"
 FORM = (

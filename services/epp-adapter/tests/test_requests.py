@@ -16,7 +16,7 @@ from pointsman_edge.deciding.decider import StagesMissing
 from pointsman_epp_adapter.domain.destination import SCORES
 from pointsman_testing import builders
 from pointsman_testing.ext_proc import BUFFERED, CHAT, DESTINATION, FULL_DUPLEX, NONE, STREAMED, sent_on
-from pointsman_testing.fake_stages import StartPicker
+from pointsman_testing.picker import StartPicker
 
 BOTH = "10.0.0.1:8000,10.0.0.2:8000"
 

@@ -17,7 +17,7 @@ from pointsman_epp_adapter.settings import EppAdapterSettings
 from pointsman_runtime.configuring.settings import SettingsError, load
 from pointsman_testing import eventually
 from pointsman_testing.ext_proc import ExtProcClient, health
-from pointsman_testing.fake_stages import StartPicker
+from pointsman_testing.picker import StartPicker
 
 CERTIFICATES = Path(__file__).with_name("certificates")
 VIEW = WorkerView(worker="a", url="http://10.0.0.5:1")

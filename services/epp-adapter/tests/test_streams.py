@@ -7,10 +7,10 @@ import asyncio
 
 import pytest
 
+from pointsman_epp_adapter.adapters.ext_proc_messages import ProcessingRequest
 from pointsman_epp_adapter.adapters.grpc_call import Call
 from pointsman_epp_adapter.adapters.stream import EnvoyGone, Stream
 from pointsman_epp_adapter.domain.envoys_answers import AnsweredByEnvoy
-from pointsman_ext_proc.messages import ProcessingRequest
 
 
 class FakePeer:

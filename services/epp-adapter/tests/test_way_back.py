@@ -11,7 +11,7 @@ from pointsman_contracts.response_stage import ResponseReview, TextEdit, Verdict
 from pointsman_edge.reviewing.reviewers import NoVerdict
 from pointsman_testing import eventually
 from pointsman_testing.ext_proc import BUFFERED, FULL_DUPLEX, NONE, STREAMED, Exchange
-from pointsman_testing.fake_stages import PickerUnderTest, StartPicker
+from pointsman_testing.picker import PickerUnderTest, StartPicker
 
 BODY = b'{"model":"llama-8b","messages":[]}'
 DOCUMENT = json.dumps({"id": "c", "choices": [{"index": 0, "message": {"content": "my secret"}}]}).encode()

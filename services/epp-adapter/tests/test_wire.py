@@ -10,9 +10,13 @@ import pytest
 
 from pointsman_epp_adapter.adapters import usual_messages, wire
 from pointsman_epp_adapter.adapters.answer_fields import ALL_DUPLEX
+from pointsman_epp_adapter.adapters.ext_proc_messages import (
+    DecodeError,
+    ProcessingRequest,
+    ProcessingResponse,
+)
 from pointsman_epp_adapter.domain.envoy_events import BodyMode
 from pointsman_epp_adapter.domain.mutation import HeaderChanges
-from pointsman_ext_proc.messages import DecodeError, ProcessingRequest, ProcessingResponse
 
 SIZES = (0, 1, 99, 100, 101, 127, 128, 129, 300, 16_383, 16_384, 70_000)
 _FILTER = "envoy.filters.http.ext_proc"

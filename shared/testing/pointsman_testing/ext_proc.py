@@ -14,7 +14,7 @@ import grpc
 import grpc.aio
 from grpc_health.v1 import health_pb2
 
-from pointsman_ext_proc.messages import ProcessingRequest, ProcessingResponse
+from pointsman_epp_adapter.adapters.ext_proc_messages import ProcessingRequest, ProcessingResponse
 
 LIMIT_S: Final = 30.0
 """No answer takes longer in a test."""

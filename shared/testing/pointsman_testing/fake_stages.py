@@ -11,13 +11,10 @@ from pointsman_contracts.message import Message
 from pointsman_contracts.pool import PoolSnapshot
 from pointsman_contracts.presence import OpenRequests, OpenRequestsQuery
 from pointsman_contracts.reply import Answer, ChosenEndpoint, Decision, Rejection
-from pointsman_contracts.response import ResponseCompleted
 from pointsman_contracts.response_stage import ResponseReview, Verdict
 from pointsman_contracts.verdicts import MovedRequests, MoveRequests
 from pointsman_runtime.bus.errors import BusError
 from pointsman_testing import builders
-from pointsman_testing.eventually import eventually
-from pointsman_testing.ext_proc import ExtProcClient
 
 M = TypeVar("M", bound=Message)
 Reply = Decision | Rejection | Answer
@@ -145,34 +142,3 @@ class EdgeUnderTest:
 
 StartEdge = Callable[..., Awaitable[EdgeUnderTest]]
 """`await start_edge(*engine_urls, config={…}, **settings)`."""
-
-
-@dataclass
-class PickerUnderTest:
-    """A running endpoint picker, a client of it, and everything around."""
-
-    client: ExtProcClient
-    target: str
-    """Host and port."""
-    stages: FakeStages
-    reviewers: FakeReviewers
-    events: RecordedEvents
-    hear: Callable[[PoolSnapshot | PromptTokens], None]
-    """Gives the edge a signal."""
-    ask_open: Callable[[OpenRequestsQuery], OpenRequests]
-    """Asks the edge which requests are open."""
-    stop: Callable[[], Awaitable[None]] = field(repr=False)
-    """The effect of SIGTERM on its gRPC side."""
-    metric: Callable[[str, dict[str, str]], float | None] = field(repr=False)
-    """The value of one of its metrics, by name and labels."""
-    health_port: int | None = None
-    """The port for health alone, where the settings ask for one."""
-
-    async def completed(self, count: int = 1) -> list[ResponseCompleted]:
-        """The completions, once this number has arrived."""
-        await eventually(lambda: len(self.events.of(ResponseCompleted)) >= count)
-        return self.events.of(ResponseCompleted)
-
-
-StartPicker = Callable[..., Awaitable[PickerUnderTest]]
-"""`await start_picker(*engine_urls, config={…}, **settings)`."""

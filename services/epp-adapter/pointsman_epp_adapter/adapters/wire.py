@@ -22,6 +22,11 @@ from pointsman_core.refusal import Refusal
 from pointsman_edge.sending.header_edits import edited_answer_headers
 from pointsman_epp_adapter.adapters import usual_messages
 from pointsman_epp_adapter.adapters.answer_fields import field, mutation, number, override, repeated_text, texts
+from pointsman_epp_adapter.adapters.ext_proc_messages import (
+    DecodeError,
+    ProcessingRequest,
+    ProcessingResponse,
+)
 from pointsman_epp_adapter.domain.destination import DESTINATION, SCORES
 from pointsman_epp_adapter.domain.envoy_events import (
     Body,
@@ -33,7 +38,6 @@ from pointsman_epp_adapter.domain.envoy_events import (
     Unknown,
 )
 from pointsman_epp_adapter.domain.mutation import Header, HeaderChanges
-from pointsman_ext_proc.messages import DecodeError, ProcessingRequest, ProcessingResponse
 
 SERVICE: Final = "envoy.service.ext_proc.v3.ExternalProcessor"
 METHOD: Final = b"/envoy.service.ext_proc.v3.ExternalProcessor/Process"

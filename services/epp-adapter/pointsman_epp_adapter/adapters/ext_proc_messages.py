@@ -20,7 +20,7 @@ _PACKAGE: Final = "envoy.service.ext_proc.v3"
 
 def _pool() -> DescriptorPool:
     pool = DescriptorPool()
-    data = files("pointsman_ext_proc").joinpath("external_processor.binpb").read_bytes()
+    data = files("pointsman_epp_adapter.adapters").joinpath("external_processor.binpb").read_bytes()
     # Each file stands behind those that it imports.
     for file in FileDescriptorSet.FromString(data).file:
         pool.Add(file)

@@ -1,6 +1,6 @@
 """The messages, against bytes of the wire."""
 
-from pointsman_ext_proc.messages import ProcessingRequest, ProcessingResponse
+from pointsman_epp_adapter.adapters.ext_proc_messages import ProcessingRequest, ProcessingResponse
 
 
 def test_envoys_messages_are_read_and_the_answers_to_it_written() -> None:

@@ -1,1 +1,0 @@
-"""The messages of Envoy's external processing filter."""
