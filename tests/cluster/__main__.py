@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Final
 
 from tests.cluster import credentials, kinds
-from tests.cluster.client import Client
+from tests.cluster.client import RATE, Client
 from tests.cluster.envoy import Envoy
 from tests.cluster.kube import CHART, CommandFailed, Installation, run
 from tests.cluster.steps import Steps
@@ -43,6 +43,7 @@ def main() -> int:
     parser.add_argument("--namespace", default="pointsman-test")
     parser.add_argument("--only", action="append", choices=SHAPES, help="values to install (repeatable; default: all)")
     parser.add_argument("--ready-s", type=float, default=90.0, help="seconds after which everything must be ready")
+    parser.add_argument("--rate", type=float, default=RATE, help="requests a second during each step")
     parser.add_argument("--parts", nargs="*", default=PARTS, metavar="PART", help=f"pods to delete: {', '.join(PARTS)}")
     parser.add_argument("--skip", nargs="*", default=(), choices=SKIPPABLE, help="steps to leave out")
     parser.add_argument("--quick", action="store_true", help="install and ask only; nothing is changed under load")
@@ -55,7 +56,7 @@ def main() -> int:
         sys.stdout.write(f"{nodes} nodes: only `dev` is installed, the others need {HOSTS} for their NATS servers.\n")
         chosen = ["dev"]
     installation = Installation(options.namespace, options.image_prefix, options.image_tag)
-    client, table = Client(installation), Table()
+    client, table = Client(installation, rate=options.rate), Table()
     made = kinds.apply_missing() if "complete" in chosen else []
     try:
         with tempfile.TemporaryDirectory() as folder:

@@ -11,13 +11,16 @@ from tests.cluster.kube import CommandFailed, Installation, run, within
 
 LOAD: Final = Path(__file__).with_name("load.py")
 RATE: Final = 8.0
+"""Requests a second, unless another rate is wanted."""
 
 
 class Sent:
-    """What became of the requests of a load, once it ended: how often each outcome came."""
+    """What became of the requests of a load, once it ended: as load.py prints it."""
 
     def __init__(self) -> None:
         self.outcomes: dict[str, int] = {}
+        self.late_s = 0.0
+        self.pressure: float | None = None
 
     @property
     def requests(self) -> int:
@@ -36,13 +39,16 @@ class Sent:
 
     def __str__(self) -> str:
         reasons = "; ".join(f"{count} {what}" for what, count in self.outcomes.items() if what != "ok")
-        return f"{self.failed} of {self.requests} failed" + (f" ({reasons})" if reasons else "")
+        failed = f"{self.failed} of {self.requests} failed" + (f" ({reasons})" if reasons else "")
+        waited = "unknown" if self.pressure is None else f"{self.pressure:.0%}"
+        return f"{failed}; CPU pressure {waited}, sent at most {self.late_s * 1000:.0f} ms late"
 
 
 class Client:
     """The pod. It sends to the frontend, or to another `address`."""
 
-    def __init__(self, installation: Installation, address: str | None = None) -> None:
+    def __init__(self, installation: Installation, address: str | None = None, rate: float = RATE) -> None:
+        self._rate = rate
         self.namespace = f"{installation.namespace}-clients"
         self._address = address
         self._installation = installation
@@ -50,7 +56,7 @@ class Client:
 
     def at(self, address: str) -> "Client":
         """The same pod, sending to another address."""
-        return Client(self._installation, address)
+        return Client(self._installation, address, self._rate)
 
     @property
     def address(self) -> str:
@@ -100,9 +106,9 @@ class Client:
 
     @contextlib.contextmanager
     def load(self, *, stream: bool = False) -> Generator[Sent]:
-        """Send requests for the length of a `with`, at RATE a second; the outcomes are there afterwards."""
+        """Send requests for the length of a `with`, at the rate; the outcomes are there afterwards."""
         sent = Sent()
-        words = [self.address, str(RATE), *(["stream"] if stream else [])]
+        words = [self.address, str(self._rate), *(["stream"] if stream else [])]
         command = [
             "kubectl",
             "-n",
@@ -123,4 +129,5 @@ class Client:
             output, _ = process.communicate(timeout=120)
         if process.returncode:
             raise CommandFailed(f"the client ended with {process.returncode}")
-        sent.outcomes = json.loads(output)
+        summary = json.loads(output)
+        sent.outcomes, sent.late_s, sent.pressure = summary["outcomes"], summary["late_s"], summary["pressure"]

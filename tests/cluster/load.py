@@ -1,5 +1,9 @@
 """Requests at a rate, each on a connection of its own, until standard input ends; then a summary as JSON.
 
+It has how often each outcome came, how late the latest request was sent (seconds), and the part of the time in which a
+program of the node waited for a CPU (null where the kernel doesn't count it). The latter two tell a fault of the
+gateway from a machine without CPU time.
+
 Runs in a pod with nothing but Python: `python load.py URL RATE [stream]`. A failure is one of
 - refused: no connection was made, so the request is nowhere and a client may send it again;
 - cut: the connection ended within the answer;
@@ -15,6 +19,7 @@ from collections import Counter
 TIMEOUT_S = 60
 CONNECT_S = 10
 MODEL = "llama-3.1-8b"
+PRESSURE = "/proc/pressure/cpu"
 
 
 async def ask(address: str, number: int, *, stream: bool, model: str = MODEL, request_id: str = "") -> str:
@@ -63,16 +68,31 @@ async def bounded(address: str, number: int, began: float, *, stream: bool) -> s
     return outcome
 
 
+def waited_s() -> float | None:
+    """How long any program of the node has waited for a CPU since the node's start, in seconds."""
+    try:
+        with open(PRESSURE) as file:  # noqa: PTH123 - pathlib takes longer to load than a request takes
+            some = file.readline()
+    except OSError:
+        return None
+    return int(some.rpartition("total=")[2]) / 1e6
+
+
 async def main(address: str, rate: float, *, stream: bool) -> None:
     """Send until standard input ends."""
     loop = asyncio.get_running_loop()
     ended = loop.run_in_executor(None, sys.stdin.read)
-    began = time.monotonic()
+    began, waited = time.monotonic(), waited_s()
+    late_s = 0.0
     tasks: list[asyncio.Task[str]] = []
     while not ended.done():
+        late_s = max(late_s, time.monotonic() - began - len(tasks) / rate)
         tasks.append(asyncio.create_task(bounded(address, len(tasks), began, stream=stream)))
         await asyncio.sleep(max(0.0, began + len(tasks) / rate - time.monotonic()))
-    sys.stdout.write(json.dumps(Counter(await asyncio.gather(*tasks))))
+    outcomes = Counter(await asyncio.gather(*tasks))
+    now = waited_s()
+    pressure = None if waited is None or now is None else (now - waited) / (time.monotonic() - began)
+    sys.stdout.write(json.dumps({"outcomes": outcomes, "late_s": late_s, "pressure": pressure}))
 
 
 if __name__ == "__main__":
