@@ -87,7 +87,7 @@ def test_every_member_is_a_source_and_in_the_dev_group() -> None:
     distributions = {member.project["name"] for member in MEMBERS}
     sources = WORKSPACE["tool"]["uv"]["sources"]
     assert {name for name, source in sources.items() if source == {"workspace": True}} == distributions
-    group = {entry for entry in WORKSPACE["dependency-groups"]["dev"] if isinstance(entry, str)}
+    group = {_normal(entry) for entry in WORKSPACE["dependency-groups"]["dev"] if isinstance(entry, str)}
     assert {entry for entry in group if entry.startswith("pointsman-")} == distributions
 
 

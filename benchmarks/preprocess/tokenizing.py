@@ -22,13 +22,13 @@ from pydantic import JsonValue
 
 from pointsman_apis.requests import parse
 from pointsman_contracts.journey import Journey, StageReport
+from pointsman_models.tokenization.prompt_tokenizer import Folder, PromptTokenizer, read_folder
 from pointsman_plugins.preprocessing import Incoming
 from pointsman_preprocessor.domain.model_tokenizers import ModelTokenizer
 from pointsman_preprocessor.domain.pipeline import depart, describe
 from pointsman_preprocessor.domain.request_headers import read_headers
 from pointsman_testing.builders import preprocess_request
 from pointsman_testing.tiny_tokenizer import write_tokenizer
-from pointsman_tokenization.prompt_tokenizer import Folder, PromptTokenizer, read_folder
 
 CHATS: Final = ((1_000, 3), (100_000, 51))
 TURN_BYTES: Final = 300

@@ -11,12 +11,12 @@ from aiohttp.test_utils import TestServer
 from pydantic import JsonValue
 
 from pointsman_core.config import ConfigError, load
-from pointsman_embedding.onnx_model import OnnxModel
 from pointsman_guard.adapters.reach import Reach
 from pointsman_guard.configuration import compile_all
 from pointsman_guard.domain.linear_model import LinearModel, trained
 from pointsman_guard.domain.policy import DetectorFailure, GuardPolicy, Judgement
 from pointsman_guard.training import main as train
+from pointsman_models.embedding.onnx_model import OnnxModel
 from pointsman_plugins.guarding import Checked, CheckedText, DetectorFailed, Finding
 from pointsman_testing.minilm import minilm
 from pointsman_testing.name_resolution import leads_to

@@ -14,6 +14,7 @@ from pointsman_contracts.identity import Identity
 from pointsman_contracts.journey import Journey, PreprocessRequest, StageReport
 from pointsman_contracts.reply import Answer, Rejection
 from pointsman_core.refusal import Refusal
+from pointsman_models.tokenization.failure import NotTokenized
 from pointsman_plugins.preprocessing import Incoming
 from pointsman_plugins.prompt import prompt_of
 from pointsman_preprocessor.domain.asker import ASKS_WHO, allowed_models_answer, asker
@@ -28,7 +29,6 @@ from pointsman_runtime.service.configuration import Configuration
 from pointsman_runtime.telling.counting import Counter
 from pointsman_runtime.telling.logs import Log
 from pointsman_runtime.telling.missing import Missing
-from pointsman_tokenization.failure import NotTokenized
 
 STAGE: Final = "preprocessor"
 TOO_MANY: Final = 429

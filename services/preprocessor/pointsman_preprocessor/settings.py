@@ -4,8 +4,8 @@ from pydantic import Field
 
 from pointsman_apis.requests import MAX_VALUES
 from pointsman_core.units import ByteSize
+from pointsman_models.tokenization.defaults import CACHE_BYTES
 from pointsman_runtime.configuring.settings import ServiceSettings
-from pointsman_tokenization.defaults import CACHE_BYTES
 
 
 class PreprocessorSettings(ServiceSettings):

@@ -4,9 +4,9 @@ from pathlib import Path
 from typing import Final
 
 from pointsman_core.config import ConfigError, Tokenizer
+from pointsman_models.tokenization.failure import NotTokenized
 from pointsman_preprocessor.domain.model_tokenizers import ModelTokenizer
 from pointsman_runtime.telling.logs import Log
-from pointsman_tokenization.failure import NotTokenized
 
 KEPT: Final = 32
 """Most tokenizers that are kept for later revisions; a large vocabulary takes 100 MB."""
@@ -39,7 +39,7 @@ class TokenizerFiles:
 
     def _read(self, section: Tokenizer, folder: Path) -> ModelTokenizer:
         # The libraries of tokenizers and templates take 0.1 s to load: only configurations that use one load them.
-        from pointsman_tokenization.prompt_tokenizer import PromptTokenizer, ServedTemplate, read_folder
+        from pointsman_models.tokenization.prompt_tokenizer import PromptTokenizer, ServedTemplate, read_folder
 
         served = ServedTemplate(
             template=None if section.chat_template is None else Path(section.chat_template).read_text(encoding="utf-8"),

@@ -19,6 +19,8 @@ from pointsman_contracts.journey import Journey, PreprocessRequest
 from pointsman_contracts.subjects import stage_subject
 from pointsman_core.config import Config, ConfigError, Tokenizer, load
 from pointsman_core.settled_target import salt
+from pointsman_models.tokenization.failure import NotTokenized
+from pointsman_models.tokenization.prompt_tokenizer import PromptTokenizer, read_folder
 from pointsman_plugins.preprocessing import ENGINE_SALT, IDENTITY, Incoming
 from pointsman_preprocessor.configuration import check, compile_pipeline
 from pointsman_preprocessor.domain.model_tokenizers import ModelTokenizers
@@ -32,8 +34,6 @@ from pointsman_runtime.service.configuration import Configuration
 from pointsman_testing import builders, eventually
 from pointsman_testing.buses import Buses
 from pointsman_testing.tiny_tokenizer import CHATML, INSTRUCTIONS, write_tokenizer
-from pointsman_tokenization.failure import NotTokenized
-from pointsman_tokenization.prompt_tokenizer import PromptTokenizer, read_folder
 
 CHAT: Final = "/v1/chat/completions"
 MESSAGES: Final[JsonValue] = [{"role": "user", "content": "Which track does the train take? " * 9}]

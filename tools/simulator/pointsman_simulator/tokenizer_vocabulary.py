@@ -5,10 +5,10 @@ from typing import Final
 
 import numpy as np
 
+from pointsman_models.tokenization.failure import NotTokenized
+from pointsman_models.tokenization.prompt_tokenizer import PromptTokenizer, read_folder
 from pointsman_simulator.tokens import WORDS, Tokens, generate
 from pointsman_simulator.vocabulary import BodyField, Vocabulary
-from pointsman_tokenization.failure import NotTokenized
-from pointsman_tokenization.prompt_tokenizer import PromptTokenizer, read_folder
 
 
 class TokenizerVocabulary(Vocabulary):

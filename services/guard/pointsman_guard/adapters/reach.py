@@ -13,7 +13,7 @@ from pointsman_plugins.guarding import DetectorFailed, TextEmbedder
 from pointsman_runtime.service import outbound
 
 if TYPE_CHECKING:
-    from pointsman_embedding.onnx_model import OnnxModel
+    from pointsman_models.embedding.onnx_model import OnnxModel
 
 LARGEST = 2**20
 """Most bytes of an answer that are read."""
@@ -73,7 +73,7 @@ class Reach:
     def embedder(self, folder: str) -> TextEmbedder:
         """The embedding model; see `Outside.embedder`."""
         try:
-            from pointsman_embedding.onnx_model import OnnxModel
+            from pointsman_models.embedding.onnx_model import OnnxModel
         except ImportError as error:
             raise ValueError(f"install pointsman-guard[onnx]: {error}") from error
         found = self._embedders.get(folder)

@@ -6,12 +6,12 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from pointsman_contracts.content import PromptTokens
 from pointsman_core.config import Config, Tokenizer
 from pointsman_core.model_tokenizer import tokenizer_of
+from pointsman_models.tokenization.failure import NotTokenized
 from pointsman_plugins.preprocessing import Incoming
 from pointsman_plugins.prompt import BYTES_PER_TOKEN, Prompt
-from pointsman_tokenization.failure import NotTokenized
 
 if TYPE_CHECKING:
-    from pointsman_tokenization.prompt_tokenizer import PromptTokenizer
+    from pointsman_models.tokenization.prompt_tokenizer import PromptTokenizer
 
 
 class ModelTokenizer(NamedTuple):

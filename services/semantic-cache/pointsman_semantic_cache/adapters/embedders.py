@@ -44,8 +44,8 @@ class OnnxEmbedder:
     def __init__(self, folder: Path) -> None:
         """Raises EmbedderUnavailable: the extra isn't installed, or the folder isn't a model's."""
         try:
-            from pointsman_embedding.model_folder import ModelUnusable
-            from pointsman_embedding.onnx_model import OnnxModel
+            from pointsman_models.embedding.model_folder import ModelUnusable
+            from pointsman_models.embedding.onnx_model import OnnxModel
         except ImportError as error:
             raise EmbedderUnavailable("install pointsman-semantic-cache[onnx]", str(error)) from error
         try:

@@ -16,8 +16,8 @@ class OnnxGate:
         """`label`: the model's for texts that mean the same. Raises GateUnavailable: the extra isn't installed, or the
         folder isn't a model's."""
         try:
-            from pointsman_embedding.model_folder import ModelUnusable
-            from pointsman_embedding.pair_model import ModelFailed, PairModel
+            from pointsman_models.embedding.model_folder import ModelUnusable
+            from pointsman_models.embedding.pair_model import ModelFailed, PairModel
         except ImportError as error:
             raise GateUnavailable("install pointsman-semantic-cache[onnx]", str(error)) from error
         try:

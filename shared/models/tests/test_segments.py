@@ -11,8 +11,8 @@ from tokenizers import AddedToken, Regex, Tokenizer, normalizers, pre_tokenizers
 from tokenizers.models import BPE, Unigram, WordPiece
 from tokenizers.trainers import BpeTrainer, UnigramTrainer, WordPieceTrainer
 
+from pointsman_models.tokenization.segments import SegmentEncoder, little_endian
 from pointsman_testing.tiny_tokenizer import SENTENCES, SPECIAL, tiny_tokenizer
-from pointsman_tokenization.segments import SegmentEncoder, little_endian
 
 MANY = 2**20
 UNKNOWN = "<unk>"

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from pointsman_embedding.model_folder import ModelUnusable
-from pointsman_embedding.pair_model import PairModel
+from pointsman_models.embedding.model_folder import ModelUnusable
+from pointsman_models.embedding.pair_model import PairModel
 from pointsman_testing.pair_models import LONGEST, cross_encoder, nli_model
 
 

@@ -11,8 +11,8 @@ import onnx
 import pytest
 from onnx import TensorProto, helper
 
-from pointsman_embedding.model_folder import ModelUnusable
-from pointsman_embedding.onnx_model import OnnxModel
+from pointsman_models.embedding.model_folder import ModelUnusable
+from pointsman_models.embedding.onnx_model import OnnxModel
 from pointsman_testing.minilm import minilm
 
 LONG = "word " * 300

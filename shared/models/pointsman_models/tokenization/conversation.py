@@ -9,9 +9,9 @@ import json
 from collections.abc import Sequence
 from typing import Final, cast
 
-from pointsman_tokenization.chat_template import Json
-from pointsman_tokenization.content_format import ContentFormat
-from pointsman_tokenization.failure import NotTokenized
+from pointsman_models.tokenization.chat_template import Json
+from pointsman_models.tokenization.content_format import ContentFormat
+from pointsman_models.tokenization.failure import NotTokenized
 
 _TEXTS: Final = {
     "text": "text",

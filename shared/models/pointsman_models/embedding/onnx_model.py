@@ -12,7 +12,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from pointsman_embedding.model_folder import ModelFolder
+from pointsman_models.embedding.model_folder import ModelFolder
 
 LONGEST: Final = 256
 """The model's input limit in tokens, when its folder has none (`max_seq_length` in `sentence_bert_config.json`)."""

@@ -8,12 +8,12 @@ from typing import Final, NamedTuple, cast
 
 from tokenizers import Tokenizer
 
-from pointsman_tokenization.chat_template import ChatTemplate, Json
-from pointsman_tokenization.content_format import ContentFormat
-from pointsman_tokenization.conversation import conversation, tool_list
-from pointsman_tokenization.defaults import CACHE_BYTES
-from pointsman_tokenization.failure import NotTokenized
-from pointsman_tokenization.segments import SegmentEncoder, little_endian
+from pointsman_models.tokenization.chat_template import ChatTemplate, Json
+from pointsman_models.tokenization.content_format import ContentFormat
+from pointsman_models.tokenization.conversation import conversation, tool_list
+from pointsman_models.tokenization.defaults import CACHE_BYTES
+from pointsman_models.tokenization.failure import NotTokenized
+from pointsman_models.tokenization.segments import SegmentEncoder, little_endian
 
 TOKEN_BYTES: Final = 4
 

@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 
+from pointsman_models.tokenization.chat_template import ChatTemplate
+from pointsman_models.tokenization.failure import NotTokenized
+from pointsman_models.tokenization.prompt_tokenizer import PromptTokenizer, ServedTemplate, read_folder
 from pointsman_testing.tiny_tokenizer import CHATML, HEADERS, INSTRUCTIONS, PARTS, write_tokenizer
-from pointsman_tokenization.chat_template import ChatTemplate
-from pointsman_tokenization.failure import NotTokenized
-from pointsman_tokenization.prompt_tokenizer import PromptTokenizer, ServedTemplate, read_folder
 
 WEATHER: dict[str, Any] = {
     "type": "function",

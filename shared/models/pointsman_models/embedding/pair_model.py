@@ -8,7 +8,7 @@ from typing import Final, cast
 
 import numpy as np
 
-from pointsman_embedding.model_folder import ModelFolder, ModelUnusable
+from pointsman_models.embedding.model_folder import ModelFolder, ModelUnusable
 
 LONGEST: Final = 256
 """The model's input limit in tokens of both texts, when its folder has none (`model_max_length` in

@@ -15,8 +15,8 @@ from jinja2.ext import Extension, loopcontrols
 from jinja2.parser import Parser
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 
-from pointsman_tokenization.content_format import ContentFormat, content_format_of
-from pointsman_tokenization.failure import NotTokenized
+from pointsman_models.tokenization.content_format import ContentFormat, content_format_of
+from pointsman_models.tokenization.failure import NotTokenized
 
 Json = dict[str, object]
 """A JSON object."""
