@@ -260,6 +260,7 @@ class AttemptLost(Record, frozen=True, tag=11):
     outcome: str
     status: int | None
     next_worker: str | None
+    leg: str = ""
 
 
 class RequestCompleted(Record, frozen=True, tag=12):

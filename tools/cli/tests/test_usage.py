@@ -8,7 +8,7 @@ from pointsman_cli.explain.usage import notes, query, table, total
 from pointsman_cli.words import CommandError
 from pointsman_contracts.identity import Identity
 from pointsman_contracts.journey import StageReport, Target
-from pointsman_contracts.response import Attempt, ResponseCompleted, Usage
+from pointsman_contracts.response import Attempt, LegReport, ResponseCompleted, Usage
 from pointsman_contracts.usage import LostSum, UsageQuery, UsageSum, UsageSums
 
 ROWS = (
@@ -71,6 +71,7 @@ def test_the_end_of_a_request_tells_attempts_stages_usage_and_cost() -> None:
         stream=True,
         status=200,
         outcome="ok",
+        legs=(LegReport(leg="prefill", worker="engine-0", outcome="lost", status=200, began_ms=1.6, took_ms=20),),
         attempts=(
             Attempt(worker="engine-1", outcome="failed", status=500, took_ms=3),
             Attempt(worker="engine-2", outcome="answered", status=200, took_ms=90),
@@ -90,6 +91,7 @@ def test_the_end_of_a_request_tells_attempts_stages_usage_and_cost() -> None:
         "streamed",
         "decided after 1.5 ms · first byte after 40.0 ms · ended after 95 ms",
         "1,200 prompt tokens (1,000 cached), 30 completion tokens (10 of them reasoning) of llama, estimated · $0.0125",
+        "prefill  engine-0  lost",
         "attempt 1  engine-1  failed    500",
         "guard  replaced  2.2 ms  an address  guard-1",
     ):

@@ -52,8 +52,10 @@ def _line(event: Event) -> str:
         case ResponseStarted():
             return f"{event.worker} sent the first byte after {event.ttft_ms:.1f} ms"
         case AttemptFailed():
-            onwards = f"next {event.next_worker}" if event.next_worker else "no endpoint is left"
             status = "" if event.status is None else f" with {event.status}"
+            if event.leg:
+                return f"{event.worker} {event.outcome}{status}; the endpoint that answers does the {event.leg}"
+            onwards = f"next {event.next_worker}" if event.next_worker else "no endpoint is left"
             return f"{event.worker} {event.outcome}{status}; {onwards}"
         case ResponseCompleted():
             return f"{event.source} ended it: {event.status} {event.outcome}"
@@ -141,6 +143,18 @@ def _end(event: ResponseCompleted) -> Document:
         }
         for attempt in event.attempts
     ]
+    legs: list[JsonValue] = [
+        {
+            "leg": leg.leg,
+            "worker": leg.worker,
+            "outcome": leg.outcome,
+            "status": leg.status,
+            "began_ms": leg.began_ms,
+            "took_ms": leg.took_ms,
+            "reason": leg.reason,
+        }
+        for leg in event.legs
+    ]
     return {
         "at_ms": event.at_ms,
         "status": event.status,
@@ -160,6 +174,7 @@ def _end(event: ResponseCompleted) -> Document:
         "served": event.served,
         "cost": None if event.cost_nanos is None else dollars(event.cost_nanos),
         "attempts": attempts,
+        "legs": legs,
     }
 
 
@@ -214,6 +229,11 @@ def _timeline(
     if end is not None:
         if end.decided_ms > at:
             span("bus and edge", end.decided_ms - at, "other")
+        for leg in end.legs:
+            # A leg beside the one that answers is part of the wait for the first token.
+            until = leg.began_ms + leg.took_ms
+            if leg.took_ms and until <= (end.duration_ms if end.ttft_ms is None else end.ttft_ms):
+                span(f"{leg.leg} on {leg.worker}", max(0.0, until - at), "engine")
         if end.ttft_ms is not None and end.ttft_ms >= at:
             span("until the first token", end.ttft_ms - at, "engine")
         if end.duration_ms > at:

@@ -238,6 +238,7 @@ function end(request) {
       ["Client", over.client],
       ["API", over.api ? `${over.api}${over.stream ? ", streamed" : ""}` : null],
     ]),
+    over.legs.length ? table(["Part", "Worker", "Outcome", "Status", "Began after", "Took", "Reason"], over.legs.map((leg) => [leg.leg, leg.worker, leg.outcome, leg.status === null ? "–" : String(leg.status), duration(leg.began_ms), duration(leg.took_ms), leg.reason]), [4, 5]) : null,
     over.attempts.length ? table(["Attempt", "Outcome", "Status", "Took", "Reason"], over.attempts.map((attempt) => [attempt.worker, attempt.outcome, attempt.status === null ? "–" : String(attempt.status), duration(attempt.took_ms), attempt.reason]), [3]) : null,
   );
 }

@@ -1,37 +1,36 @@
 """Sends a decided request to its endpoints, one after the other, until one answers."""
 
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from functools import lru_cache
 from typing import Final
 
 from pointsman_apis.errors import SERVER_ERROR
-from pointsman_contracts.journey import Target, retold
+from pointsman_contracts.journey import BodyEdit, Target
 from pointsman_contracts.reply import ChosenEndpoint
 from pointsman_core.refusal import Refusal
 from pointsman_edge.deciding.static_choice import EngineState, elsewhere
 from pointsman_edge.edge import Edge
-from pointsman_edge.sending.engine_tokens import token_edits
 from pointsman_edge.sending.error_shape import ErrorShape
 from pointsman_edge.sending.header_edits import edited_headers
 from pointsman_edge.sending.missing_path import MISSING as NO_PATH
 from pointsman_edge.sending.missing_path import MissingPath, is_json
 from pointsman_edge.sending.model_name import chosen_model, renaming
-from pointsman_edge.sending.moving_on import NO_TRIES, STALLED, Tries, weight
+from pointsman_edge.sending.moving_on import FAILED, NO_TRIES, STALLED, Tries, weight
 from pointsman_edge.sending.provider_book import ProviderRequestParts
 from pointsman_edge.sending.retry_budget import RetryBudget, RetryBudgets
 from pointsman_edge.sending.unasked_usage import Rewriting, without_unasked_usage
-from pointsman_edge.taking_in.bodies import edited_body
-from pointsman_edge.taking_in.request_headers import OF_ONE_POOL
 from pointsman_edge.telling.request_record import RequestRecord
 from pointsman_edge.telling.request_span import operation, server
 from pointsman_frontend.adapters.decoded_answer import DECODED, DecodedAnswer
-from pointsman_frontend.adapters.engine_client import Call, EngineClient, origin_of
+from pointsman_frontend.adapters.engine_call import engine_call
+from pointsman_frontend.adapters.engine_client import EngineClient
 from pointsman_frontend.adapters.engine_connection import AnswerCutOff, EndpointFailed
 from pointsman_frontend.adapters.first_words import beginning, whole_body
 from pointsman_frontend.adapters.http_turn import Headers
 from pointsman_frontend.adapters.kept_answer import checked, error_of, unanswered
 from pointsman_frontend.adapters.outgoing import Outgoing
+from pointsman_frontend.adapters.prefill_leg import PrefillLegs
 from pointsman_frontend.adapters.providers import Providers, final, is_external, refusal_of, told
 from pointsman_frontend.adapters.relay import (
     Answering,
@@ -42,7 +41,7 @@ from pointsman_frontend.adapters.relay import (
     relay_pieces,
     relay_stream,
 )
-from pointsman_frontend.domain.heads import ResponseHeaderRules, request_head
+from pointsman_frontend.domain.heads import ResponseHeaderRules
 from pointsman_runtime.telling.logs import Log
 from pointsman_runtime.telling.telemetry import NO_SPAN, Span
 
@@ -50,6 +49,7 @@ _log = Log("engines")
 
 
 _ERROR: Final = 400
+_WRONG_REQUEST: Final = (400, 422)
 _JSON: Final = (b"content-type", b"application/json")
 _EVENTS: Final = (b"content-type", b"text/event-stream; charset=utf-8")
 _LEVEL: Final = b"x-pointsman-level"
@@ -69,6 +69,7 @@ class Forwarder:
         self._providers = providers
         self.budgets: Final = RetryBudgets()
         self._rules = ResponseHeaderRules()
+        self._legs: Final = PrefillLegs(edge, engines)
 
     async def forward(self, request: Outgoing) -> None:
         """Have the request answered. Raises Refusal when no endpoint does."""
@@ -159,6 +160,27 @@ class Forwarder:
         self, request: Outgoing, endpoint: ChosenEndpoint, tries: Tries, *, others: bool
     ) -> EndpointFailed | None:
         """Have one endpoint answer; the failure when it didn't. `others`: whether another one can be asked."""
+        if request.decision.prefill is None or not endpoint.url:
+            return await self._try(request, endpoint, tries, others=others)
+        try:
+            request.record.worker = endpoint.worker
+            carried = await self._legs.carry(request, endpoint)
+            failure = await self._try(request, endpoint, tries, others=others, carried=carried)
+            if failure is not None and carried and self._legs.lost(request, endpoint, failure):
+                failure = await self._try(request, endpoint, tries, others=others)
+            return failure
+        finally:
+            self._legs.ended(request)
+
+    async def _try(
+        self,
+        request: Outgoing,
+        endpoint: ChosenEndpoint,
+        tries: Tries,
+        *,
+        others: bool,
+        carried: Sequence[BodyEdit] = (),
+    ) -> EndpointFailed | None:
         record, worker = request.record, endpoint.worker
         record.worker = worker
         if endpoint.target is not None:
@@ -173,10 +195,14 @@ class Forwarder:
         problem: str | None = "aborted"
         try:
             try:
-                call = _call(request, endpoint, span.traceparent, movable=others and not tries.started)
+                movable = (others and not tries.started) or self._legs.waited_for(request)
+                call = engine_call(request, endpoint, span.traceparent, carried, movable=movable)
                 engine = await self._engines.send(call, request.record.policy.engine)
                 try:
                     answer = engine if engine.status < _ERROR else await checked(engine, others=others)
+                    if carried and engine.status in _WRONG_REQUEST:
+                        # The other engine took it: what it carried over may be wrong.
+                        raise EndpointFailed(FAILED, f"answered {engine.status}", engine.status)
                     await self._relay(request, endpoint, answer, sent_at)
                 finally:
                     self._engines.release(engine)
@@ -254,7 +280,8 @@ class Forwarder:
                     *(header for header in headers if header[0] != b"content-type"),
                     _EVENTS if stream else _JSON,
                 ]
-            headers += _stamps(decision.level, endpoint.worker if self._tell_endpoint else None)
+            level = record.level if record.legs else decision.level
+            headers += _stamps(level, endpoint.worker if self._tell_endpoint else None)
             target = endpoint.target or decision.target
             name = renaming(target.model, decision.model)
             if name is not None:
@@ -346,33 +373,3 @@ def _stamps(level: str, worker: str | None) -> Headers:
     """The edge's own headers of an engine's answer."""
     level_header = (_LEVEL, level.encode("ascii", "replace"))
     return [level_header] if worker is None else [level_header, (_ENDPOINT, worker.encode("ascii", "replace"))]
-
-
-def _call(request: Outgoing, endpoint: ChosenEndpoint, traceparent: str | None, *, movable: bool) -> Call:
-    decision, record, headers, other = request.decision, request.record, request.headers, endpoint.target
-    edits, held = decision.body, record.held
-    body = b"" if held is None else held.current
-    if other is not None:
-        retold_headers = edited_headers(headers, retold(decision.headers, other))
-        headers = [header for header in retold_headers if header[0] not in OF_ONE_POOL]
-        body = edited_body(body, edits, other.model)
-    else:
-        if held is not None and held.tokens is not None:
-            edits = token_edits(record.policy.config, decision.target, record.api, body, edits, held.tokens)
-        if edits:
-            body = edited_body(body, edits, None)
-    origin = origin_of(endpoint.url)
-    head = request_head(
-        method=request.method.encode("ascii"),
-        target=origin.path + request.target,
-        host=origin.host_header,
-        length=len(body),
-        headers=headers,
-        request_id=record.request_id,
-        traceparent=traceparent,
-    )
-    tls = None
-    if origin.tls:
-        pool = record.policy.config.pools.get((other or decision.target).pool or "")
-        tls = None if pool is None else pool.tls
-    return Call(record.request_id, endpoint.worker, endpoint.url, head, body, tls, movable)

@@ -49,7 +49,7 @@ async def checked(engine: EngineConnection, *, others: bool) -> KeptAnswer | Eng
     outcome = failure_of(status)
     if outcome is None and status not in NO_PATH:
         return engine
-    body = await _body(engine, WITHIN_S if others else None)
+    body = await whole_answer(engine, WITHIN_S if others else None)
     answer = None if body is None else KeptAnswer(status, engine.headers, body)
     if outcome is None and body is not None and (says_nothing(body) or (status == _NOT_FOUND and names_model(body))):
         outcome = MISSING
@@ -58,8 +58,8 @@ async def checked(engine: EngineConnection, *, others: bool) -> KeptAnswer | Eng
     raise AnsweredError(outcome or MISSING, status, answer)
 
 
-async def _body(engine: EngineConnection, within_s: float | None) -> bytes | None:
-    """The body; None if it is too long, late, or cut off."""
+async def whole_answer(engine: EngineConnection, within_s: float | None, most: int = WHOLE) -> bytes | None:
+    """The body; None if it is longer than `most` bytes, late, or cut off."""
     pieces: list[bytes] = []
     size = 0
     try:
@@ -67,7 +67,7 @@ async def _body(engine: EngineConnection, within_s: float | None) -> bytes | Non
             while data := await engine.read():
                 pieces.append(data)
                 size += len(data)
-                if size > WHOLE:
+                if size > most:
                     return None
     except (TimeoutError, AnswerCutOff):
         return None

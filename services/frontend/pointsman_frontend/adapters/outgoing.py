@@ -4,6 +4,7 @@ from collections.abc import Awaitable, Callable
 
 import msgspec
 
+from pointsman_contracts.journey import BodyEdit
 from pointsman_contracts.reply import Decision
 from pointsman_edge.telling.request_record import RequestRecord
 from pointsman_frontend.adapters.http_turn import Headers
@@ -27,3 +28,6 @@ class Outgoing(msgspec.Struct):
     """Called when an endpoint sends something before its answer says something."""
     decide_again: Callable[[], Awaitable[Decision | None]] | None = None
     """Asks for another decision; None when there is none."""
+    carried: tuple[BodyEdit, ...] | None = None
+    """The changes of the body by which an endpoint fetches the prompt's KV cache from another engine; empty where it
+    computes the prompt itself, None before that is known."""

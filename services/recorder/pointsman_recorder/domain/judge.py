@@ -103,6 +103,7 @@ class _Started(TypedDict):
 
 class _Failed(_Started):
     next_worker: NotRequired[str]
+    leg: NotRequired[str]
 
 
 class _Usage(TypedDict):
@@ -232,8 +233,8 @@ class Judge:
 
     def _failed(self, event: _Failed) -> None:
         pool, key = self._pools.get(event["pool"]), (event["source"], event["request_id"])
-        if pool is None:
-            return
+        if pool is None or event.get("leg"):
+            return  # the endpoint that answers stays
         decision = pool.open.get(key)
         if decision is not None and decision.runs:
             pool.unjudged["moved"] += 1

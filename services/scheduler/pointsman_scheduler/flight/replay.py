@@ -239,7 +239,7 @@ class FlightReplay:
         event = AttemptFailed.model_construct(
             request_id=record.request_id, source=record.edge, sequence=0, at_ms=0, pool=self.pool.pool,
             worker=record.worker, boot_id=record.boot_id, outcome=record.outcome, status=record.status,
-            next_worker=record.next_worker,
+            next_worker=record.next_worker, leg=record.leg,
         )  # fmt: skip
         self.pool.books.failed(event, record.at)
         return ""

@@ -167,7 +167,7 @@ class RecordMaker:
     def failed(self, event: AttemptFailed, now: float) -> Record:
         return records.AttemptLost(
             now, event.source, self.id(event.request_id), event.worker, event.boot_id, event.outcome, event.status,
-            event.next_worker,
+            event.next_worker, event.leg,
         )  # fmt: skip
 
     def peer(self, scheduler: str, requests: Sequence[PeerRequest], now: float) -> Record:

@@ -13,6 +13,7 @@ from pointsman_contracts.message import Message
 from pointsman_contracts.reply import Answer, Rejection
 from pointsman_contracts.response import (
     AttemptFailed,
+    LegReport,
     RequestAnswered,
     RequestRejected,
     ResponseCompleted,
@@ -87,6 +88,24 @@ class EventPublisher:
                 outcome=attempt.outcome,
                 status=attempt.status,
                 next_worker=next_worker,
+            ),
+            record.pool,
+        )
+
+    def leg_failed(self, record: RequestRecord, report: LegReport, boot_id: str) -> None:
+        """Another engine was to do a part of the work, and failed."""
+        self._send(
+            AttemptFailed(
+                request_id=record.request_id,
+                source=self._source,
+                sequence=next(self._numbers[AttemptFailed, record.pool]),
+                at_ms=_unix_ms(),
+                pool=record.pool,
+                worker=report.worker,
+                boot_id=boot_id,
+                outcome=report.outcome,
+                status=report.status,
+                leg=report.leg,
             ),
             record.pool,
         )

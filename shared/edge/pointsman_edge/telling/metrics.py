@@ -30,6 +30,8 @@ class EdgeMetrics(Collector):
         """Connections closed before they brought a request, by reason."""
         self.failed_attempts: Counter[str] = Counter()
         """Attempts that an endpoint didn't answer, by outcome."""
+        self.prefill_legs: Counter[str] = Counter()
+        """Prompts that another engine was to compute, by outcome of that leg."""
         self._dropped_edits: Counter[str] = Counter()
         self._exhausted: Counter[str] = Counter()
         self.unsettled = 0
@@ -94,6 +96,12 @@ class EdgeMetrics(Collector):
             "pointsman_edge_failed_attempts",
             "Attempts that an endpoint didn't answer",
             self.failed_attempts,
+        )
+        yield _by(
+            "outcome",
+            "pointsman_edge_prefill_legs",
+            "Prompts that another engine was to compute for the one that answers",
+            self.prefill_legs,
         )
         yield _by(
             "reason",

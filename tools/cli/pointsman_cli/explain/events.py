@@ -90,7 +90,10 @@ def as_line(event: Event) -> Text:
             line.append(f"  {event.reason}")
         case AttemptFailed():
             line.append(f"{event.worker} {event.outcome}", "yellow")
-            line.append(f"  next {event.next_worker}" if event.next_worker else "  no endpoint left")
+            if event.leg:
+                line.append(f"  the endpoint that answers does the {event.leg}")
+            else:
+                line.append(f"  next {event.next_worker}" if event.next_worker else "  no endpoint left")
         case ResponseStarted():
             line.append(f"{event.worker} first byte after {event.ttft_ms:.0f} ms")
     return line

@@ -15,6 +15,8 @@ def outcome(event: ResponseCompleted) -> list[RenderableType]:
     """The lines below the event's own line."""
     lines = [_who(event), _used(event)]
     parts: list[RenderableType] = [Text(f"  {line}", "dim") for line in lines if line]
+    if event.legs:
+        parts.append(_legs(event))
     if event.attempts:
         parts.append(_attempts(event))
     if event.stages:
@@ -59,6 +61,18 @@ def _used(event: ResponseCompleted) -> str:
 def cached(usage: Usage) -> str:
     """Prompt tokens that came from a cache, or that nothing was reported of them."""
     return "unknown" if usage.cached_unknown else f"{usage.cached_tokens:,}"
+
+
+def _legs(event: ResponseCompleted) -> Table:
+    """The parts of the work that other engines did, before the attempts of those that answer."""
+    table = Table.grid(padding=(0, 2, 0, 0))
+    for leg in event.legs:
+        status = "" if leg.status is None else str(leg.status)
+        took = f"{leg.took_ms:.0f} ms"
+        table.add_row(
+            f"    {leg.leg}", leg.worker, leg.outcome, status, took, f"after {leg.began_ms:.0f} ms", leg.reason
+        )
+    return table
 
 
 def _attempts(event: ResponseCompleted) -> Table:

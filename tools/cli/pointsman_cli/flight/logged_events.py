@@ -82,6 +82,8 @@ class _Telling:
                 return self._of(ResponseStarted, record, self._wall(record.at))
             case records.AttemptLost() as record:
                 moved = {} if record.next_worker is None else {"next_worker": record.next_worker}
+                if record.leg:
+                    moved["leg"] = record.leg
                 return self._of(AttemptFailed, record, self._wall(record.at), **moved)
             case records.RequestCompleted() as record:
                 tokens = record.output_tokens

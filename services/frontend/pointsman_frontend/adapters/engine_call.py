@@ -1,0 +1,49 @@
+"""Writes a request for one endpoint."""
+
+from collections.abc import Sequence
+
+from pointsman_contracts.journey import BodyEdit, retold
+from pointsman_contracts.reply import ChosenEndpoint
+from pointsman_edge.sending.engine_tokens import token_edits
+from pointsman_edge.sending.header_edits import edited_headers
+from pointsman_edge.taking_in.bodies import edited_body
+from pointsman_edge.taking_in.request_headers import OF_ONE_POOL
+from pointsman_frontend.adapters.engine_client import Call, origin_of
+from pointsman_frontend.adapters.outgoing import Outgoing
+from pointsman_frontend.domain.heads import request_head
+
+
+def engine_call(
+    request: Outgoing, endpoint: ChosenEndpoint, traceparent: str | None, more: Sequence[BodyEdit], *, movable: bool
+) -> Call:
+    """The call. `more`: changes of the body after the decision's; `movable` as `Call.movable`. Raises EndpointFailed
+    for a URL that leads nowhere."""
+    decision, record, headers, other = request.decision, request.record, request.headers, endpoint.target
+    edits, held = decision.body, record.held
+    body = b"" if held is None else held.current
+    if other is not None:
+        retold_headers = edited_headers(headers, retold(decision.headers, other))
+        headers = [header for header in retold_headers if header[0] not in OF_ONE_POOL]
+        body = edited_body(body, (*edits, *more), other.model)
+    else:
+        if held is not None and held.tokens is not None:
+            edits = token_edits(record.policy.config, decision.target, record.api, body, edits, held.tokens)
+        if more:
+            edits = (*edits, *more)
+        if edits:
+            body = edited_body(body, edits, None)
+    origin = origin_of(endpoint.url)
+    head = request_head(
+        method=request.method.encode("ascii"),
+        target=origin.path + request.target,
+        host=origin.host_header,
+        length=len(body),
+        headers=headers,
+        request_id=record.request_id,
+        traceparent=traceparent,
+    )
+    tls = None
+    if origin.tls:
+        pool = record.policy.config.pools.get((other or decision.target).pool or "")
+        tls = None if pool is None else pool.tls
+    return Call(record.request_id, endpoint.worker, endpoint.url, head, body, tls, movable)

@@ -1,0 +1,247 @@
+"""Has another engine compute the prompt before, or while, the endpoint that answers gets the request.
+
+Whatever goes wrong with it, that endpoint computes the prompt itself, once.
+"""
+
+import asyncio
+import time
+from dataclasses import replace
+from typing import Final, cast
+from urllib.parse import urlsplit
+
+import orjson
+
+from pointsman_contracts.journey import BodyEdit
+from pointsman_contracts.reply import ChosenEndpoint, PrefillLeg
+from pointsman_contracts.response import LegReport
+from pointsman_edge.edge import Edge
+from pointsman_edge.sending.moving_on import FAILED, STALLED, failure_of
+from pointsman_engines.transfers import (
+    TRANSFERS,
+    Document,
+    Leg,
+    NothingCarried,
+    begin,
+    decode_body,
+    prefill_body,
+    unsuited,
+)
+from pointsman_frontend.adapters.engine_call import engine_call
+from pointsman_frontend.adapters.engine_client import EngineClient
+from pointsman_frontend.adapters.engine_connection import EndpointFailed
+from pointsman_frontend.adapters.kept_answer import whole_answer
+from pointsman_frontend.adapters.outgoing import Outgoing
+from pointsman_runtime.telling.logs import Log
+
+PREFILL: Final = "prefill"
+ANSWERED: Final = "answered"
+USELESS: Final = "useless"
+SKIPPED: Final = "skipped"
+LOST: Final = "lost"
+PAUSE_S: Final = 5.0
+"""Two engines that couldn't hand a prompt over aren't asked to for this long: each try costs its prompt twice."""
+MOST_BYTES: Final = 2**24
+"""Of the prefill leg's answer; TensorRT-LLM's has the tokens of the prompt."""
+PART_OF_TIME: Final = 0.5
+"""Of the time that the request has left: the rest is for an endpoint that must compute the prompt after all."""
+_CLIENT_ERROR: Final = 400
+_BUSY: Final = 503
+_FOR_SIDECARS: Final = frozenset({b"x-prefiller-host-port", b"x-encoder-hosts-ports"})
+
+_log = Log("engines")
+
+
+class PrefillLegs:
+    """The first legs of requests whose prompt is computed elsewhere."""
+
+    def __init__(self, edge: Edge, engines: EngineClient) -> None:
+        self._edge: Final = edge
+        self._engines: Final = engines
+        self._counts: Final = edge.metrics.prefill_legs
+        self._paused: Final[dict[tuple[str, str], float]] = {}
+        """Pairs of workers, until when they aren't asked; monotonic."""
+        self._beside: Final[dict[str, asyncio.Task[None]]] = {}
+        """Legs that run beside the one that answers, by request."""
+
+    async def carry(self, request: Outgoing, endpoint: ChosenEndpoint) -> tuple[BodyEdit, ...]:
+        """The changes of the body for the endpoint that answers; empty where it computes the prompt itself. The leg is
+        sent once a request: another endpoint gets what it left only if no other one had it."""
+        # They are for a sidecar, whose work this edge does.
+        request.headers = [header for header in request.headers if header[0] not in _FOR_SIDECARS]
+        if request.carried is None:
+            request.carried = await self._begin(request, endpoint)
+        return request.carried
+
+    def lost(self, request: Outgoing, endpoint: ChosenEndpoint, failure: EndpointFailed) -> bool:
+        """The attempt of an endpoint that was to fetch the prompt failed. True when that may be the reason: the same
+        endpoint is asked again, and computes the prompt."""
+        prefill = request.decision.prefill
+        if prefill is None or failure.outcome == "refused":
+            return False  # no endpoint has the prompt yet: the next one may fetch it
+        request.carried = ()
+        beside = self._beside.pop(request.record.request_id, None)
+        if beside is not None and not beside.cancel() and failure.outcome == STALLED:
+            return True  # the report of the leg that failed says why
+        stalled = beside is not None and failure.outcome == STALLED
+        if not stalled and (failure.outcome != FAILED or failure.status in (None, _BUSY)):
+            return False
+        self._report_lost(request, prefill, endpoint, failure)
+        return True
+
+    def waited_for(self, request: Outgoing) -> bool:
+        """Whether the endpoint that answers waits for a leg that may yet fail."""
+        return request.record.request_id in self._beside
+
+    def ended(self, request: Outgoing) -> None:
+        """The request is over, or its client gone: a leg that still runs is cut off, which makes its engine stop."""
+        beside = self._beside.pop(request.record.request_id, None)
+        if beside is None:
+            return
+        if beside.cancel() and request.record.outcome == "ok" and request.decision.prefill is not None:
+            # The answer shows that the prompt came over.
+            self._report(request, request.decision.prefill, ANSWERED, "")
+
+    async def _begin(self, request: Outgoing, endpoint: ChosenEndpoint) -> tuple[BodyEdit, ...]:
+        prefill, record = request.decision.prefill, request.record
+        if prefill is None or prefill.worker == endpoint.worker or prefill.engine not in TRANSFERS:
+            return ()
+        leg = begin(prefill.engine, record.api.name, _host(prefill.url), prefill.bootstrap_port)
+        why = self._why_not(request, prefill, endpoint) if leg is not None else f"no such leg for {record.api.name}"
+        if why or leg is None:
+            self._report(request, prefill, SKIPPED, why)
+            return ()
+        if TRANSFERS[prefill.engine].together:
+            task = asyncio.create_task(self._run_beside(request, prefill, endpoint, leg))
+            self._beside[record.request_id] = task
+            return decode_body(prefill.engine, leg)
+        began = time.monotonic()
+        try:
+            answer = await self._run(request, prefill, leg)
+            carried = decode_body(prefill.engine, leg, answer)
+        except EndpointFailed as failure:
+            self._failed(request, prefill, failure, began)
+            return ()
+        except NothingCarried as error:
+            self._pause(prefill.worker, "", record.request_id, str(error))
+            self._report(request, prefill, USELESS, str(error), began, status=200)
+            return ()
+        self._report(request, prefill, ANSWERED, "", began, status=200)
+        return carried
+
+    def _why_not(self, request: Outgoing, prefill: PrefillLeg, endpoint: ChosenEndpoint) -> str:
+        """Why the leg isn't sent; empty when it is."""
+        now = time.monotonic()
+        for pair in ((prefill.worker, ""), (prefill.worker, endpoint.worker)):
+            if self._paused.get(pair, 0.0) > now:
+                return "the engines couldn't hand a prompt over lately"
+        if self._edge.avoided(prefill.worker):
+            return "it failed lately"
+        try:
+            document: object = orjson.loads(request.record.body)
+        except orjson.JSONDecodeError:
+            return "the body isn't JSON"
+        if not isinstance(document, dict):
+            return "the body isn't a JSON object"
+        return unsuited(prefill.engine, cast("Document", document))
+
+    async def _run(self, request: Outgoing, prefill: PrefillLeg, leg: Leg) -> bytes:
+        """Send the leg and read its answer. Raises EndpointFailed; a client's error is one without judgement."""
+        record, limits = request.record, request.record.policy.engine
+        left_s = record.received_at + record.policy.limits.request_timeout - time.monotonic()
+        within_s = max(0.0, left_s * PART_OF_TIME)
+        load = self._edge.load
+        place = ChosenEndpoint(worker=prefill.worker, url=prefill.url)
+        edits = prefill_body(prefill.engine, leg)
+        call = engine_call(request, place, record.traceparent, edits, movable=True)
+        load.began(prefill.worker)
+        try:
+            shorter = replace(limits, first_byte_s=min(limits.first_byte_s, within_s))
+            engine = await self._engines.send(call, shorter)
+            try:
+                body = await whole_answer(engine, within_s, MOST_BYTES)
+                if engine.status >= _CLIENT_ERROR:
+                    outcome = failure_of(engine.status) or USELESS
+                    raise EndpointFailed(outcome, f"answered {engine.status}", engine.status)
+            finally:
+                self._engines.release(engine)
+        finally:
+            load.ended(prefill.worker)
+        if body is None:
+            raise EndpointFailed(FAILED, "its answer was too long, late, or broke off")
+        return body
+
+    async def _run_beside(self, request: Outgoing, prefill: PrefillLeg, endpoint: ChosenEndpoint, leg: Leg) -> None:
+        began = time.monotonic()
+        try:
+            await self._run(request, prefill, leg)
+        except EndpointFailed as failure:
+            self._failed(request, prefill, failure, began)
+            # It waits for a prompt that doesn't come.
+            self._engines.leave(endpoint.worker, (request.record.request_id,), "the prefill leg failed")
+        else:
+            self._report(request, prefill, ANSWERED, "", began, status=200)
+
+    def _failed(self, request: Outgoing, prefill: PrefillLeg, failure: EndpointFailed, began: float) -> None:
+        record = request.record
+        report = self._report(request, prefill, failure.outcome, failure.detail, began, status=failure.status)
+        if failure.outcome == USELESS:
+            return  # the request's own fault: the endpoint that answers says so
+        self._edge.events.leg_failed(record, report, self._edge.boot_of(record.pool, prefill.worker))
+        if self._edge.load.failed(prefill.worker, time.monotonic()):
+            _log.warning(
+                "prefill_failed",
+                request_id=record.request_id,
+                worker=prefill.worker,
+                outcome=failure.outcome,
+                reason=failure.detail,
+            )
+
+    def _pause(self, worker: str, endpoint: str, request_id: str, reason: str) -> None:
+        now = time.monotonic()
+        if self._paused.get((worker, endpoint), 0.0) + PAUSE_S < now:
+            _log.warning(
+                "prompt_not_handed_over", request_id=request_id, worker=worker, endpoint=endpoint, reason=reason
+            )
+        self._paused[worker, endpoint] = now + PAUSE_S
+
+    def _report_lost(
+        self, request: Outgoing, prefill: PrefillLeg, endpoint: ChosenEndpoint, failure: EndpointFailed
+    ) -> None:
+        """The endpoint that answers couldn't use the prompt: the leg's report says so now."""
+        record, reason = request.record, f"the endpoint that answers {failure.detail}"
+        self._pause(prefill.worker, endpoint.worker, record.request_id, reason)
+        self._counts[LOST] += 1
+        changed = {"outcome": LOST, "reason": reason}
+        record.legs = tuple([each.model_copy(update=changed) for each in record.legs])
+        record.level = "degraded"
+
+    def _report(
+        self,
+        request: Outgoing,
+        prefill: PrefillLeg,
+        outcome: str,
+        reason: str,
+        began: float | None = None,
+        *,
+        status: int | None = None,
+    ) -> LegReport:
+        now, record = time.monotonic(), request.record
+        began = now if began is None else began
+        report = LegReport(
+            leg=PREFILL,
+            worker=prefill.worker,
+            outcome=outcome,
+            status=status,
+            began_ms=round((began - record.received_at) * 1000.0, 3),
+            took_ms=round((now - began) * 1000.0, 3),
+            reason=reason,
+        )
+        self._counts[outcome] += 1
+        record.legs = (*record.legs, report)
+        if outcome not in (ANSWERED, SKIPPED):
+            record.level = "degraded"
+        return report
+
+
+def _host(url: str) -> str:
+    return urlsplit(url).hostname or ""
