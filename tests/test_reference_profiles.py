@@ -16,14 +16,14 @@ from pointsman_contracts.model import ModelStatistics
 from pointsman_contracts.pool import PoolSnapshot
 from pointsman_contracts.reply import REPLY, Answer, Decision, Parked, Rejection
 from pointsman_contracts.subjects import ANY, stage_subject
+from pointsman_hosting.configuration import Configuration
+from pointsman_journey.hop import Hop
 from pointsman_model_selector import handlers as selecting
 from pointsman_model_selector.configuration import compile_all
 from pointsman_preprocessor import handlers as preprocessing
 from pointsman_preprocessor.configuration import compile_pipeline
 from pointsman_profile_picker import handlers as picking
 from pointsman_profile_picker.configuration import compile_routing
-from pointsman_runtime.journey.hop import Hop
-from pointsman_runtime.service.configuration import Configuration
 from pointsman_testing import builders, eventually
 from pointsman_testing.buses import Buses
 

@@ -19,9 +19,9 @@ import uvloop
 from pointsman_contracts.journey import Journey, RequestFacts, StageReport, Target
 from pointsman_contracts.presence import OpenRequestsQuery
 from pointsman_contracts.subjects import subject
+from pointsman_journey.journeys import Journeys
 from pointsman_runtime.bus.bus import Bus
 from pointsman_runtime.bus.connection import Connection
-from pointsman_runtime.journey.journeys import Journeys
 from pointsman_runtime.telling.process import Process
 from pointsman_testing import eventually
 from pointsman_testing.builders import journey, unix_ms

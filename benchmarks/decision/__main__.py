@@ -26,11 +26,11 @@ from pointsman_contracts.journey import Journey, RequestFacts, Target
 from pointsman_contracts.reply import Decision, Parked, Rejection
 from pointsman_contracts.response import Attempt, ResponseCompleted, ResponseStarted, Usage
 from pointsman_contracts.worker import WorkerLoad
+from pointsman_hosting.configuration import Configuration
+from pointsman_journey.hop import Hop
+from pointsman_journey.journeys import Journeys
 from pointsman_plugins.scheduling.request import RequestKey, ScheduleRequest
 from pointsman_runtime.bus.bus import Bus
-from pointsman_runtime.journey.hop import Hop
-from pointsman_runtime.journey.journeys import Journeys
-from pointsman_runtime.service.configuration import Configuration
 from pointsman_runtime.telling.process import Process
 from pointsman_scheduler.announcer import DecisionPublisher
 from pointsman_scheduler.binding import Binding, Chooser

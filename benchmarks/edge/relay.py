@@ -20,7 +20,7 @@ from pointsman_frontend.adapters.gathered_writes import GatheredWrites
 from pointsman_frontend.adapters.http_connection import bounded
 from pointsman_frontend.adapters.http_turn import Headers, Turn, id_headers
 from pointsman_frontend.domain.heads import ResponseHeaderRules, request_head
-from pointsman_runtime.service.http_server import HttpServer
+from pointsman_hosting.http_server import HttpServer
 
 LIMITS: Final = EngineLimits(1.0, 300.0, 60.0)
 JSON: Final = [(b"content-type", b"application/json")]

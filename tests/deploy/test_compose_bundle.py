@@ -12,8 +12,8 @@ import yaml
 
 from pointsman_bundle.main import GROUP, assembled
 from pointsman_contracts.parties import VIEWERS
+from pointsman_hosting.program import Program
 from pointsman_runtime.configuring.settings import ServiceSettings
-from pointsman_runtime.service.program import Program
 
 ROOT = Path(__file__).resolve().parents[2]
 Object = dict[str, Any]

@@ -23,9 +23,9 @@ from pointsman_bundle.main import GROUP, assembled
 from pointsman_cli.keys import logins
 from pointsman_cli.keys.permissions import AgentIdentity
 from pointsman_contracts.parties import VIEWERS
+from pointsman_hosting.program import Program
 from pointsman_runtime.configuring.config_text import parse
 from pointsman_runtime.configuring.settings import ServiceSettings, load
-from pointsman_runtime.service.program import Program
 
 ROOT = Path(__file__).resolve().parents[2]
 OVERLAYS = ("dev", "production", "complete", "bundle")

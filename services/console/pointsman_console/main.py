@@ -16,10 +16,10 @@ from pointsman_console.adapters.stream import Streams
 from pointsman_console.adapters.window import window
 from pointsman_console.domain.sessions import BrowserSession, OneTimeToken, Sessions
 from pointsman_console.settings import ConsoleSettings
-from pointsman_runtime.service.host import run
-from pointsman_runtime.service.http_server import HttpServer
-from pointsman_runtime.service.program import Program
-from pointsman_runtime.service.service import Service
+from pointsman_hosting.host import run
+from pointsman_hosting.http_server import HttpServer
+from pointsman_hosting.program import Program
+from pointsman_hosting.service import Service
 
 
 class BrowserServer(HttpServer):

@@ -8,7 +8,7 @@ import pytest
 
 from pointsman_console.adapters.door import COOKIE
 from pointsman_console.adapters.pages import PAGES
-from pointsman_runtime.service.host import EXIT_SETTINGS
+from pointsman_hosting.host import EXIT_SETTINGS
 from pointsman_testing import Processes, eventually
 from pointsman_testing.console_scene import TOKEN, ConsoleScene
 

@@ -11,9 +11,9 @@ from pointsman_epp_adapter.adapters.grpc_server import GrpcServer
 from pointsman_epp_adapter.adapters.processor import Processor
 from pointsman_epp_adapter.domain.protocol_headers import OWNED
 from pointsman_epp_adapter.settings import EppAdapterSettings
-from pointsman_runtime.service.host import run
-from pointsman_runtime.service.program import Program
-from pointsman_runtime.service.service import Service
+from pointsman_hosting.host import run
+from pointsman_hosting.program import Program
+from pointsman_hosting.service import Service
 
 
 class EppAdapter:

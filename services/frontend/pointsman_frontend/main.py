@@ -15,11 +15,11 @@ from pointsman_frontend.adapters.http_connection import bounded
 from pointsman_frontend.adapters.provider_client import ProviderClient
 from pointsman_frontend.adapters.providers import Providers
 from pointsman_frontend.settings import FrontendSettings
-from pointsman_runtime.service.health import HealthApp
-from pointsman_runtime.service.host import run
-from pointsman_runtime.service.http_server import HttpServer
-from pointsman_runtime.service.program import Program
-from pointsman_runtime.service.service import Service
+from pointsman_hosting.health import HealthApp
+from pointsman_hosting.host import run
+from pointsman_hosting.http_server import HttpServer
+from pointsman_hosting.program import Program
+from pointsman_hosting.service import Service
 
 
 class Frontend:

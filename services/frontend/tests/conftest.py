@@ -13,8 +13,8 @@ from pointsman_edge.deciding.policy import compile_policy
 from pointsman_edge.edge import TICK_S, Surroundings
 from pointsman_frontend.main import Frontend
 from pointsman_frontend.settings import FrontendSettings
-from pointsman_runtime.service.health import HealthApp, Readiness
-from pointsman_runtime.service.http_server import HttpServer
+from pointsman_hosting.health import HealthApp, Readiness
+from pointsman_hosting.http_server import HttpServer
 from pointsman_runtime.telling.telemetry import Tracing
 from pointsman_testing import eventually
 from pointsman_testing.fake_stages import EdgeUnderTest, FakeReviewers, FakeStages, RecordedEvents, StartEdge

@@ -16,12 +16,12 @@ from pointsman_contracts.reply import ChosenEndpoint, Decision
 from pointsman_contracts.response import ResponseCompleted, ResponseStarted
 from pointsman_contracts.subjects import ANY, subject
 from pointsman_frontend.settings import FrontendSettings
+from pointsman_journey.hop import Hop
+from pointsman_journey.journeys import Journeys
 from pointsman_runtime.bus.bus import Bus
 from pointsman_runtime.bus.connection import Connection
 from pointsman_runtime.configuring.settings import SettingsError, load
 from pointsman_runtime.jetstream.stores import EVENT_STREAM
-from pointsman_runtime.journey.hop import Hop
-from pointsman_runtime.journey.journeys import Journeys
 from pointsman_runtime.telling.process import Process
 from pointsman_testing import NatsServer, Processes, ServiceProcess, builders, eventually
 from pointsman_testing.observer import observing

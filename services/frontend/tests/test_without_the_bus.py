@@ -18,12 +18,12 @@ from pointsman_edge.deciding.policy import EdgePolicy, compile_policy
 from pointsman_edge.deciding.static_choice import Closed
 from pointsman_edge.telling.event_publisher import EventPublisher
 from pointsman_edge.telling.request_record import RequestRecord
+from pointsman_journey.hop import Hop
+from pointsman_journey.journey_client import JourneyClient, Settled
+from pointsman_journey.journeys import Journeys
 from pointsman_runtime.bus.bus import Bus
 from pointsman_runtime.bus.connection import Connection
 from pointsman_runtime.bus.errors import BusError, MessageTooLarge
-from pointsman_runtime.journey.hop import Hop
-from pointsman_runtime.journey.journey_client import JourneyClient, Settled
-from pointsman_runtime.journey.journeys import Journeys
 from pointsman_runtime.telling.process import Process
 from pointsman_testing import NatsServer, builders, eventually
 from pointsman_testing.buses import Buses

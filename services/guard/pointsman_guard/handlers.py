@@ -23,11 +23,11 @@ from pointsman_guard.domain.policy import NOTHING, GuardPolicy, Judgement
 from pointsman_guard.domain.prompt import GuardedPrompt
 from pointsman_guard.domain.redaction import redacted
 from pointsman_guard.metrics import GuardMetrics
+from pointsman_hosting.configuration import Configuration
+from pointsman_journey.content_client import ContentClient, ContentGone
+from pointsman_journey.hop import Hop
 from pointsman_plugins.guarding import Checked, CheckedText
 from pointsman_runtime.bus.errors import BusError
-from pointsman_runtime.journey.content_client import ContentClient, ContentGone
-from pointsman_runtime.journey.hop import Hop
-from pointsman_runtime.service.configuration import Configuration
 from pointsman_runtime.telling.logs import Log
 from pointsman_runtime.telling.missing import Missing
 from pointsman_runtime.telling.process import Process

@@ -11,10 +11,10 @@ from pointsman_guard.domain.policy import GuardPolicy
 from pointsman_guard.handlers import Handlers
 from pointsman_guard.metrics import GuardMetrics
 from pointsman_guard.settings import GuardSettings
-from pointsman_runtime.journey.content_client import ContentClient
-from pointsman_runtime.service.host import run
-from pointsman_runtime.service.program import Program
-from pointsman_runtime.service.service import Service
+from pointsman_hosting.host import run
+from pointsman_hosting.program import Program
+from pointsman_hosting.service import Service
+from pointsman_journey.content_client import ContentClient
 
 
 def build(service: Service[GuardSettings]) -> None:

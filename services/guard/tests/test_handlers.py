@@ -19,10 +19,10 @@ from pointsman_guard.aside import Aside
 from pointsman_guard.configuration import compile_all
 from pointsman_guard.handlers import PARK_AFTER_S, RESTORE, Handlers
 from pointsman_guard.metrics import GuardMetrics
+from pointsman_hosting.configuration import Configuration
+from pointsman_journey.content_client import ContentClient
+from pointsman_journey.hop import Hop
 from pointsman_plugins.guarding import DetectorFailed, TextEmbedder
-from pointsman_runtime.journey.content_client import ContentClient
-from pointsman_runtime.journey.hop import Hop
-from pointsman_runtime.service.configuration import Configuration
 from pointsman_runtime.telling.process import Process
 from pointsman_testing import builders, eventually
 from pointsman_testing.buses import Buses

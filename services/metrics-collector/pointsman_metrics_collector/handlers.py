@@ -11,6 +11,8 @@ from pointsman_contracts.timing import SNAPSHOT_GAP_S, TIMES
 from pointsman_contracts.verdicts import WorkerVerdicts
 from pointsman_contracts.worker import WorkerAnnouncement, WorkerLoad, WorkerRegistration
 from pointsman_engines.pace import ReportPace
+from pointsman_hosting.configuration import Revision
+from pointsman_journey.heartbeat import Heartbeat
 from pointsman_metrics_collector.announcer import MessageNumbers
 from pointsman_metrics_collector.domain.engines import Key, ScrapedEngine, listed_engines
 from pointsman_metrics_collector.domain.finding import EngineSource
@@ -20,8 +22,6 @@ from pointsman_metrics_collector.domain.verdicts import JudgedWorkers, VerdictTa
 from pointsman_metrics_collector.domain.workers import Change, WorkerTable
 from pointsman_runtime.bus.bus import Bus
 from pointsman_runtime.jetstream.listening import ListeningClock
-from pointsman_runtime.journey.heartbeat import Heartbeat
-from pointsman_runtime.service.configuration import Revision
 
 TICK_S: Final = 0.05
 STATISTICS_MIN_GAP_S: Final = 1.0

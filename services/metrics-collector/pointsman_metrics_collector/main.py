@@ -10,6 +10,9 @@ from pointsman_contracts.verdicts import WorkerVerdicts
 from pointsman_contracts.worker import WorkerLoad
 from pointsman_engines.client import engine_session
 from pointsman_engines.engine_metrics import EngineMetrics
+from pointsman_hosting.host import run
+from pointsman_hosting.program import Program
+from pointsman_hosting.service import Service
 from pointsman_metrics_collector.adapters.endpoint_files import EndpointFiles
 from pointsman_metrics_collector.adapters.engine_speakers import EngineSpeakers
 from pointsman_metrics_collector.adapters.kubernetes.cluster import Cluster
@@ -23,9 +26,6 @@ from pointsman_metrics_collector.handlers import TICK_S, Handlers
 from pointsman_metrics_collector.settings import MetricsCollectorSettings
 from pointsman_runtime.jetstream.stores import POOLS_BUCKET
 from pointsman_runtime.jetstream.worker_registry import WorkerRegistry
-from pointsman_runtime.service.host import run
-from pointsman_runtime.service.program import Program
-from pointsman_runtime.service.service import Service
 
 if TYPE_CHECKING:
     from pointsman_metrics_collector.adapters.kubernetes.api import KubernetesApi

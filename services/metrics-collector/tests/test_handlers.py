@@ -15,14 +15,14 @@ from pointsman_contracts.subjects import ANY
 from pointsman_contracts.worker import WorkerJoined, WorkerLeft, WorkerLoad, WorkerRegistration, WorkerSilent
 from pointsman_core.config import load
 from pointsman_engines.report import ReportedWorker
+from pointsman_hosting.configuration import Revision
+from pointsman_journey.journeys import Journeys
 from pointsman_metrics_collector.adapters.pool_metrics import WorkerMetrics
 from pointsman_metrics_collector.adapters.response_metrics import ResponseMetrics
 from pointsman_metrics_collector.announcer import MessageNumbers
 from pointsman_metrics_collector.domain.engines import ScrapedEngine
 from pointsman_metrics_collector.domain.finding import EngineSource
 from pointsman_metrics_collector.handlers import TICK_S, Handlers
-from pointsman_runtime.journey.journeys import Journeys
-from pointsman_runtime.service.configuration import Revision
 from pointsman_testing import eventually
 from pointsman_testing.buses import Buses, apart
 

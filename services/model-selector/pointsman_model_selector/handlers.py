@@ -13,10 +13,10 @@ from pointsman_contracts.pool import PoolSnapshot
 from pointsman_contracts.reply import Rejection
 from pointsman_core.refusal import Refusal
 from pointsman_core.settled_target import settled
+from pointsman_hosting.configuration import Configuration
+from pointsman_journey.hop import Hop
 from pointsman_model_selector.domain.selector import CompiledSelector
 from pointsman_plugins.selecting import ModelQuestion, ModelStates
-from pointsman_runtime.journey.hop import Hop
-from pointsman_runtime.service.configuration import Configuration
 from pointsman_runtime.telling.counting import Count, Counter, Histogram
 
 _PLUGIN_BUCKETS: Final = (1e-6, 5e-6, 2e-5, 1e-4, 5e-4, 2e-3, 1e-2, 1e-1)

@@ -6,12 +6,12 @@ from pointsman_contracts.model import ModelStatistics
 from pointsman_contracts.pool import PoolSnapshot
 from pointsman_contracts.response import ResponseCompleted
 from pointsman_contracts.subjects import ANY
+from pointsman_hosting.host import run
+from pointsman_hosting.program import Program
+from pointsman_hosting.service import Service
 from pointsman_model_selector.configuration import compile_all
 from pointsman_model_selector.handlers import Handlers
 from pointsman_model_selector.settings import ModelSelectorSettings
-from pointsman_runtime.service.host import run
-from pointsman_runtime.service.program import Program
-from pointsman_runtime.service.service import Service
 
 
 def build(service: Service[ModelSelectorSettings]) -> None:

@@ -14,6 +14,9 @@ from pointsman_contracts.identity import Identity
 from pointsman_contracts.journey import Journey, PreprocessRequest, StageReport
 from pointsman_contracts.reply import Answer, Rejection
 from pointsman_core.refusal import Refusal
+from pointsman_hosting.configuration import Configuration
+from pointsman_journey.content_client import ContentGone, ContentUnusable
+from pointsman_journey.hop import Hop
 from pointsman_models.tokenization.failure import NotTokenized
 from pointsman_plugins.preprocessing import Incoming
 from pointsman_plugins.prompt import prompt_of
@@ -23,9 +26,6 @@ from pointsman_preprocessor.domain.pipeline import Pipeline, depart, processor_r
 from pointsman_preprocessor.domain.request_headers import read_headers
 from pointsman_preprocessor.verdict_metrics import VerdictMetrics
 from pointsman_runtime.bus.errors import BusError
-from pointsman_runtime.journey.content_client import ContentGone, ContentUnusable
-from pointsman_runtime.journey.hop import Hop
-from pointsman_runtime.service.configuration import Configuration
 from pointsman_runtime.telling.counting import Counter
 from pointsman_runtime.telling.logs import Log
 from pointsman_runtime.telling.missing import Missing

@@ -4,6 +4,10 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 
 from pointsman_contracts.journey import PreprocessRequest
+from pointsman_hosting.host import run
+from pointsman_hosting.program import Program
+from pointsman_hosting.service import Service
+from pointsman_journey.content_client import ContentClient
 from pointsman_plugins.preprocessing import Ports
 from pointsman_preprocessor.adapters.cluster_rules import ClusterRules
 from pointsman_preprocessor.adapters.limits import SharedLimits
@@ -14,10 +18,6 @@ from pointsman_preprocessor.handlers import Handlers, bounded
 from pointsman_preprocessor.settings import PreprocessorSettings
 from pointsman_preprocessor.tokenizer_files import TokenizerFiles
 from pointsman_runtime.jetstream.stores import POOLS_BUCKET
-from pointsman_runtime.journey.content_client import ContentClient
-from pointsman_runtime.service.host import run
-from pointsman_runtime.service.program import Program
-from pointsman_runtime.service.service import Service
 
 
 def build(service: Service[PreprocessorSettings]) -> None:

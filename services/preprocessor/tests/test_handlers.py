@@ -14,13 +14,13 @@ from pointsman_contracts.reply import Answer, Decision, Parked, Rejection, read_
 from pointsman_contracts.subjects import stage_subject
 from pointsman_core.config import Config
 from pointsman_core.refusal import Refusal
+from pointsman_hosting.configuration import Configuration
+from pointsman_journey.hop import Hop
+from pointsman_journey.journeys import Journeys
 from pointsman_plugins.preprocessing import Incoming, RequestProcessor
 from pointsman_preprocessor.configuration import compile_pipeline
 from pointsman_preprocessor.domain.pipeline import Pipeline, registry
 from pointsman_preprocessor.handlers import Handlers
-from pointsman_runtime.journey.hop import Hop
-from pointsman_runtime.journey.journeys import Journeys
-from pointsman_runtime.service.configuration import Configuration
 from pointsman_testing import builders, eventually
 from pointsman_testing.buses import Buses
 

@@ -19,6 +19,9 @@ from pointsman_contracts.journey import Journey, PreprocessRequest
 from pointsman_contracts.subjects import stage_subject
 from pointsman_core.config import Config, ConfigError, Tokenizer, load
 from pointsman_core.settled_target import salt
+from pointsman_hosting.configuration import Configuration
+from pointsman_journey.hop import Hop
+from pointsman_journey.journeys import Journeys
 from pointsman_models.tokenization.failure import NotTokenized
 from pointsman_models.tokenization.prompt_tokenizer import PromptTokenizer, read_folder
 from pointsman_plugins.preprocessing import ENGINE_SALT, IDENTITY, Incoming
@@ -28,9 +31,6 @@ from pointsman_preprocessor.domain.pipeline import chain, describe
 from pointsman_preprocessor.domain.request_headers import read_headers
 from pointsman_preprocessor.handlers import Handlers
 from pointsman_preprocessor.tokenizer_files import TokenizerFiles
-from pointsman_runtime.journey.hop import Hop
-from pointsman_runtime.journey.journeys import Journeys
-from pointsman_runtime.service.configuration import Configuration
 from pointsman_testing import builders, eventually
 from pointsman_testing.buses import Buses
 from pointsman_testing.tiny_tokenizer import CHATML, INSTRUCTIONS, write_tokenizer

@@ -11,10 +11,10 @@ from pointsman_contracts.reply import Rejection
 from pointsman_core.permission import allowed_models
 from pointsman_core.refusal import Refusal
 from pointsman_core.settled_target import settled
+from pointsman_hosting.configuration import Configuration
+from pointsman_journey.hop import Hop
 from pointsman_plugins.picking import PickError, PoolStates
 from pointsman_profile_picker.domain.route import Routing
-from pointsman_runtime.journey.hop import Hop
-from pointsman_runtime.service.configuration import Configuration
 from pointsman_runtime.telling.counting import Count, Counter
 from pointsman_runtime.telling.logs import Log
 

@@ -3,12 +3,12 @@
 from pointsman_contracts.journey import Journey
 from pointsman_contracts.pool import PoolSnapshot
 from pointsman_contracts.subjects import ANY
+from pointsman_hosting.host import run
+from pointsman_hosting.program import Program
+from pointsman_hosting.service import Service
 from pointsman_profile_picker.configuration import compile_routing
 from pointsman_profile_picker.handlers import Handlers
 from pointsman_profile_picker.settings import ProfilePickerSettings
-from pointsman_runtime.service.host import run
-from pointsman_runtime.service.program import Program
-from pointsman_runtime.service.service import Service
 
 
 def build(service: Service[ProfilePickerSettings]) -> None:

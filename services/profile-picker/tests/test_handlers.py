@@ -9,11 +9,11 @@ from pointsman_contracts.journey import Journey, RequestFacts
 from pointsman_contracts.pool import PoolSnapshot
 from pointsman_contracts.reply import REPLY, Rejection, Reply
 from pointsman_contracts.subjects import ANY
+from pointsman_hosting.configuration import Configuration
+from pointsman_journey.hop import Hop
+from pointsman_journey.journeys import Journeys
 from pointsman_profile_picker.configuration import compile_routing
 from pointsman_profile_picker.handlers import Handlers
-from pointsman_runtime.journey.hop import Hop
-from pointsman_runtime.journey.journeys import Journeys
-from pointsman_runtime.service.configuration import Configuration
 from pointsman_testing import builders, eventually
 from pointsman_testing.buses import Buses
 

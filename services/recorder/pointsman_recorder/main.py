@@ -5,6 +5,9 @@ import os
 from pointsman_contracts.regret import RegretQuery
 from pointsman_contracts.story import StoryQuery
 from pointsman_contracts.usage import UsageQuery
+from pointsman_hosting.host import run
+from pointsman_hosting.program import Program
+from pointsman_hosting.service import Service
 from pointsman_recorder.adapters.database import Database
 from pointsman_recorder.adapters.event_feed import EventFeed
 from pointsman_recorder.adapters.judging import Judging
@@ -14,9 +17,6 @@ from pointsman_recorder.adapters.store import EventStore, StoreBounds
 from pointsman_recorder.handlers import Handlers
 from pointsman_recorder.recording import Recording
 from pointsman_recorder.settings import RecorderSettings
-from pointsman_runtime.service.host import run
-from pointsman_runtime.service.program import Program
-from pointsman_runtime.service.service import Service
 
 
 def build(service: Service[RecorderSettings]) -> None:

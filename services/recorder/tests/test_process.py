@@ -18,8 +18,8 @@ from pointsman_contracts.scheduling import CandidateColumns, ProfileRun, Request
 from pointsman_contracts.story import Story, StoryQuery
 from pointsman_contracts.subjects import subject
 from pointsman_contracts.usage import UsageQuery, UsageRecord, UsageSum, UsageSums
+from pointsman_hosting.host import EXIT_FAILED
 from pointsman_runtime.bus.errors import NoListener, NoReply
-from pointsman_runtime.service.host import EXIT_FAILED
 from pointsman_testing import NatsServer, Processes, ServiceProcess, builders, eventually
 from pointsman_testing.builders import unix_ms
 from pointsman_testing.observer import Observer, observing

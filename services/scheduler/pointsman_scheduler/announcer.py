@@ -12,12 +12,12 @@ from pointsman_contracts.journey import Journey, Target
 from pointsman_contracts.message import Message
 from pointsman_contracts.peers import NO_BLOCKS, Blocks, PeerReservations, PeerUnbound, write_reservations
 from pointsman_contracts.scheduling import RequestScheduled, Reservations
+from pointsman_journey.heartbeat import Heartbeat
+from pointsman_journey.hop import Hop
 from pointsman_plugins.scheduling.request import RequestKey
 from pointsman_plugins.scheduling.worker import Hold
 from pointsman_runtime.bus.bus import Bus
 from pointsman_runtime.bus.errors import BusError, MessageTooLarge
-from pointsman_runtime.journey.heartbeat import Heartbeat
-from pointsman_runtime.journey.hop import Hop
 from pointsman_runtime.telling.logs import Log
 from pointsman_scheduler.domain.late_binding import Binder, Bound, Unbound
 from pointsman_scheduler.domain.outcome import Scheduled

@@ -15,9 +15,9 @@ from pointsman_contracts.journey import Journey, Target
 from pointsman_contracts.message import new_part, set_fields
 from pointsman_contracts.reply import Decision, DecisionFields, Parked, Rejection
 from pointsman_core.refusal import Refusal
+from pointsman_hosting.configuration import Configuration, Revision
+from pointsman_journey.hop import Hop
 from pointsman_plugins.scheduling.request import RequestKey, ScheduleRequest
-from pointsman_runtime.journey.hop import Hop
-from pointsman_runtime.service.configuration import Configuration, Revision
 from pointsman_runtime.telling.logs import Log
 from pointsman_scheduler.announcer import DecisionPublisher
 from pointsman_scheduler.domain.late_binding import TELL_AGAIN_MS, Bound

@@ -8,9 +8,9 @@ from typing import Final, NamedTuple
 
 from pointsman_contracts.journey import Journey
 from pointsman_contracts.reply import Decision, Parked, Rejection
+from pointsman_journey.heartbeat import Heartbeat
+from pointsman_journey.hop import Hop
 from pointsman_plugins.scheduling.request import RequestKey
-from pointsman_runtime.journey.heartbeat import Heartbeat
-from pointsman_runtime.journey.hop import Hop
 from pointsman_runtime.telling.logs import Log
 from pointsman_scheduler.binding import Binding
 from pointsman_scheduler.domain.flow_control import (

@@ -8,7 +8,7 @@ from pointsman_contracts.ends import AnyEnd
 from pointsman_contracts.peers import AnyReservations, AnyUnbound
 from pointsman_contracts.response import AttemptFailed, ResponseStarted
 from pointsman_contracts.worker import WorkerLoad, WorkerRegistration
-from pointsman_runtime.service.configuration import Revision
+from pointsman_hosting.configuration import Revision
 from pointsman_scheduler.domain.late_binding import PeerRequest
 from pointsman_scheduler.domain.ledger import Disproved
 from pointsman_scheduler.domain.policy import Policy

@@ -13,10 +13,10 @@ from pointsman_contracts.scheduling import Reservations, SchedulerStateQuery
 from pointsman_contracts.subjects import ANY
 from pointsman_contracts.timing import TIMES
 from pointsman_contracts.worker import WorkerLoad
+from pointsman_hosting.host import run
+from pointsman_hosting.program import Program
+from pointsman_hosting.service import Service
 from pointsman_runtime.jetstream.worker_registry import TICK_S, WorkerRegistry
-from pointsman_runtime.service.host import run
-from pointsman_runtime.service.program import Program
-from pointsman_runtime.service.service import Service
 from pointsman_scheduler.announcer import DecisionPublisher
 from pointsman_scheduler.binding import Binding, Chooser
 from pointsman_scheduler.configuration import compile_policies

@@ -10,10 +10,10 @@ from pydantic import ValidationError
 
 from pointsman_contracts.presence import OpenRequests, OpenRequestsQuery
 from pointsman_contracts.services import EDGES
+from pointsman_journey.heartbeat import Heartbeat
 from pointsman_plugins.scheduling.worker import Hold
 from pointsman_runtime.bus.bus import Bus
 from pointsman_runtime.bus.errors import BusError, NoListener
-from pointsman_runtime.journey.heartbeat import Heartbeat
 from pointsman_runtime.telling.lag import LAG
 from pointsman_runtime.telling.logs import Log
 from pointsman_scheduler.announcer import DecisionPublisher

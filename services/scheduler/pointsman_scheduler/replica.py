@@ -9,10 +9,10 @@ from pydantic import ValidationError
 
 from pointsman_contracts.peers import AnyReservations
 from pointsman_contracts.scheduling import SchedulerState, SchedulerStateQuery
+from pointsman_journey.heartbeat import Heartbeat
 from pointsman_runtime.bus.bus import Bus
 from pointsman_runtime.bus.cancellation import end_all
 from pointsman_runtime.bus.errors import BusError
-from pointsman_runtime.journey.heartbeat import Heartbeat
 from pointsman_runtime.telling.logs import Log
 from pointsman_scheduler.domain.pool import PoolScheduler
 from pointsman_scheduler.domain.pools import Pools

@@ -8,9 +8,9 @@ from prometheus_client import CollectorRegistry
 from pointsman_contracts.journey import JOURNEY_LIMIT, Target
 from pointsman_contracts.scheduling import RequestScheduled, Reservations
 from pointsman_contracts.subjects import ANY
+from pointsman_journey.journeys import Journeys
 from pointsman_plugins.scheduling.run import Removed
 from pointsman_runtime.bus.bus import Bus
-from pointsman_runtime.journey.journeys import Journeys
 from pointsman_runtime.telling.process import Process
 from pointsman_scheduler.announcer import DecisionPublisher
 from pointsman_scheduler.domain.pools import Pools

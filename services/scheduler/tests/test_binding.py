@@ -14,9 +14,9 @@ from pointsman_contracts.response import ResponseCompleted, ResponseStarted
 from pointsman_contracts.scheduling import RequestScheduled, Reservations
 from pointsman_contracts.subjects import ANY
 from pointsman_contracts.worker import WorkerLoad, WorkerRegistration
+from pointsman_hosting.configuration import Configuration
+from pointsman_journey.journeys import Journeys
 from pointsman_runtime.bus.bus import Bus
-from pointsman_runtime.journey.journeys import Journeys
-from pointsman_runtime.service.configuration import Configuration
 from pointsman_runtime.telling.process import Process
 from pointsman_scheduler.announcer import DecisionPublisher
 from pointsman_scheduler.binding import Binding, Chooser

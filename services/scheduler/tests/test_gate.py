@@ -14,12 +14,12 @@ from pointsman_contracts.journey import Journey, RequestFacts, Target
 from pointsman_contracts.reply import Decision, Parked, Rejection
 from pointsman_contracts.response import ResponseCompleted
 from pointsman_contracts.worker import WorkerLoad, WorkerRegistration
+from pointsman_hosting.configuration import Configuration
+from pointsman_journey.hop import Outcome
+from pointsman_journey.journeys import Journeys
 from pointsman_plugins.scheduling.fleet import Fleet
 from pointsman_plugins.scheduling.request import ScheduleRequest
 from pointsman_runtime.bus.bus import Bus
-from pointsman_runtime.journey.hop import Outcome
-from pointsman_runtime.journey.journeys import Journeys
-from pointsman_runtime.service.configuration import Configuration
 from pointsman_runtime.telling.process import Process
 from pointsman_scheduler import gate
 from pointsman_scheduler.announcer import DecisionPublisher

@@ -11,7 +11,7 @@ from prometheus_client import CollectorRegistry
 from pointsman_contracts.kv import KvChange, WorkerKvEvents, WorkerKvQuery, WorkerKvState
 from pointsman_contracts.subjects import ANY, subject
 from pointsman_contracts.worker import WorkerRegistration
-from pointsman_runtime.journey.journeys import Journeys
+from pointsman_journey.journeys import Journeys
 from pointsman_scheduler.domain.pools import Pools
 from pointsman_scheduler.kv_listener import KvListener
 from pointsman_testing import eventually

@@ -19,11 +19,11 @@ from pointsman_contracts.response import AttemptFailed, ResponseCompleted, Respo
 from pointsman_contracts.scheduling import RequestScheduled, Reservations
 from pointsman_contracts.subjects import ANY, kv_key, subject
 from pointsman_contracts.worker import WorkerAnnouncement, WorkerLoad, WorkerRegistration
+from pointsman_journey.journeys import Journeys
+from pointsman_journey.presence import NoInstance
 from pointsman_runtime.bus.bus import Bus
 from pointsman_runtime.bus.connection import Connection
 from pointsman_runtime.bus.errors import BusError
-from pointsman_runtime.journey.journeys import Journeys
-from pointsman_runtime.journey.presence import NoInstance
 from pointsman_runtime.telling.process import Process
 from pointsman_testing import builders, eventually
 from pointsman_testing.eventually import PATIENCE_S

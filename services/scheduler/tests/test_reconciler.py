@@ -13,9 +13,9 @@ from pointsman_contracts.reply import Rejection
 from pointsman_contracts.scheduling import ReservationChange, Reservations
 from pointsman_contracts.subjects import ANY, subject
 from pointsman_contracts.worker import WorkerLoad, WorkerRegistration
+from pointsman_journey.hop import Hop
+from pointsman_journey.journeys import Journeys
 from pointsman_runtime.bus.bus import Bus
-from pointsman_runtime.journey.hop import Hop
-from pointsman_runtime.journey.journeys import Journeys
 from pointsman_runtime.telling.process import Process
 from pointsman_scheduler import reconciler as module
 from pointsman_scheduler.announcer import DecisionPublisher

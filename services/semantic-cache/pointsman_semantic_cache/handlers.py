@@ -7,7 +7,7 @@ from pointsman_contracts.cache import CachePurge, CachePurged
 from pointsman_contracts.journey import AFTER, Journey
 from pointsman_contracts.response_stage import ResponseReview, Verdict
 from pointsman_core.config import DEFAULT_CACHE, WORDS, Cache
-from pointsman_runtime.journey.hop import Hop
+from pointsman_journey.hop import Hop
 from pointsman_runtime.telling.logs import Log
 from pointsman_semantic_cache.domain import memo as memos
 from pointsman_semantic_cache.domain.entry import PASSED, UNCHECKED, CacheEntry, model_of, place_of

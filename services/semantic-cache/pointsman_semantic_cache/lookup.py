@@ -10,10 +10,10 @@ from pointsman_contracts.identity import plan_of
 from pointsman_contracts.journey import HeaderEdit, Journey, JourneyChanges, Stage
 from pointsman_contracts.reply import Answer
 from pointsman_core.config import DEFAULT_CACHE, WORDS, Cache, Embeddings
+from pointsman_journey.content_client import ContentGone, ContentUnusable
+from pointsman_journey.hop import Hop
+from pointsman_journey.routing_slip import in_shadow
 from pointsman_runtime.bus.errors import BusError
-from pointsman_runtime.journey.content_client import ContentGone, ContentUnusable
-from pointsman_runtime.journey.hop import Hop
-from pointsman_runtime.journey.routing_slip import in_shadow
 from pointsman_semantic_cache.domain import memo as memos
 from pointsman_semantic_cache.domain.asked import CacheQuestion, asked
 from pointsman_semantic_cache.domain.embedding import EmbedderUnavailable

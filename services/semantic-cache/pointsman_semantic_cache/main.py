@@ -7,10 +7,10 @@ from typing import Final
 from pointsman_contracts.cache import CachePurge
 from pointsman_contracts.journey import Journey
 from pointsman_core.config import WORDS, Config
-from pointsman_runtime.journey.content_client import ContentClient
-from pointsman_runtime.service.host import run
-from pointsman_runtime.service.program import Program
-from pointsman_runtime.service.service import Service
+from pointsman_hosting.host import run
+from pointsman_hosting.program import Program
+from pointsman_hosting.service import Service
+from pointsman_journey.content_client import ContentClient
 from pointsman_runtime.telling.logs import Log
 from pointsman_runtime.telling.missing import Missing
 from pointsman_semantic_cache.adapters.embedders import Embedders

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from pointsman_core.config import Cache, Embeddings, GateSettings
-from pointsman_runtime.service.configuration import Configuration
+from pointsman_hosting.configuration import Configuration
 from pointsman_runtime.telling.missing import Missing
 from pointsman_semantic_cache.domain.embedding import Embedder
 from pointsman_semantic_cache.domain.model_gate import ModelGate

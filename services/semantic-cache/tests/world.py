@@ -11,8 +11,8 @@ from pointsman_contracts.journey import AnswerUse, Journey, RequestFacts, Stage,
 from pointsman_contracts.reply import Answer
 from pointsman_contracts.response import Usage
 from pointsman_contracts.response_stage import ResponseReview
-from pointsman_runtime.journey.hop import Outcome
-from pointsman_runtime.service.configuration import Configuration
+from pointsman_hosting.configuration import Configuration
+from pointsman_journey.hop import Outcome
 from pointsman_runtime.telling.logs import Log
 from pointsman_runtime.telling.missing import Missing
 from pointsman_semantic_cache.adapters.embedders import Embedders

@@ -4,7 +4,7 @@ import zmq.asyncio
 
 from pointsman_contracts.kv import WorkerKvQuery
 from pointsman_engines.speaker import EngineSpeaker
-from pointsman_runtime.service.service import Service
+from pointsman_hosting.service import Service
 from pointsman_worker_agent.adapters.kv_subscriber import KvSubscriber
 from pointsman_worker_agent.domain.kv_endpoints import KvEndpoints
 from pointsman_worker_agent.kv_metrics import KvMetrics

@@ -4,9 +4,9 @@ import aiohttp
 
 from pointsman_engines.engine_metrics import EngineMetrics
 from pointsman_engines.speaker import EngineSpeaker
-from pointsman_runtime.service.host import run
-from pointsman_runtime.service.program import Program
-from pointsman_runtime.service.service import Service
+from pointsman_hosting.host import run
+from pointsman_hosting.program import Program
+from pointsman_hosting.service import Service
 from pointsman_worker_agent.handlers import Handlers
 from pointsman_worker_agent.name_claimer import TURN_S, NameClaimer
 from pointsman_worker_agent.settings import WorkerAgentSettings

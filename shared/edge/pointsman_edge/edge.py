@@ -30,11 +30,11 @@ from pointsman_edge.telling.event_publisher import EventBus, EventPublisher
 from pointsman_edge.telling.metrics import EdgeMetrics
 from pointsman_edge.telling.request_record import RequestRecord
 from pointsman_edge.telling.stored_responses import StoredResponses
+from pointsman_hosting.configuration import Configuration
+from pointsman_hosting.rollout import Rollout
+from pointsman_hosting.service import Service
+from pointsman_journey.journey_client import JourneyClient
 from pointsman_runtime.configuring.settings import ServiceSettings
-from pointsman_runtime.journey.journey_client import JourneyClient
-from pointsman_runtime.service.configuration import Configuration
-from pointsman_runtime.service.rollout import Rollout
-from pointsman_runtime.service.service import Service
 from pointsman_runtime.telling.logs import Log
 from pointsman_runtime.telling.telemetry import Tracing
 

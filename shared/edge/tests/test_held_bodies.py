@@ -7,8 +7,8 @@ import pytest
 from pointsman_contracts.content import ContentEdits, ContentQuery, PromptTokens
 from pointsman_contracts.journey import BodyEdit
 from pointsman_edge.taking_in.bodies import HeldBodies
+from pointsman_journey.content_client import ContentClient, ContentGone
 from pointsman_runtime.bus.errors import NoListener
-from pointsman_runtime.journey.content_client import ContentClient, ContentGone
 from pointsman_testing.buses import Buses
 
 BODY = b'{"model": "m", "messages": [{"role": "user", "content": "two\\nlines"}]}\n'

@@ -11,7 +11,7 @@ from pointsman_contracts.journey import Stage
 from pointsman_contracts.response_stage import ResponseReview, Verdict
 from pointsman_contracts.subjects import subject
 from pointsman_edge.reviewing.reviewers import NoVerdict, StageReviewers
-from pointsman_runtime.journey.review_stage import Reviewer
+from pointsman_journey.review_stage import Reviewer
 from pointsman_testing import builders, eventually
 from pointsman_testing.buses import Buses, apart
 

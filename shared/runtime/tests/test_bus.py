@@ -14,10 +14,10 @@ from pointsman_contracts.reply import REPLY, Decision, Parked, Rejection, Reply
 from pointsman_contracts.response import ResponseStarted
 from pointsman_contracts.subjects import ANY, direct_subject, stage_subject, subject
 from pointsman_contracts.timing import TIMES
+from pointsman_journey.hop import Hop, Outcome
+from pointsman_journey.journeys import Journeys
 from pointsman_runtime.bus.errors import MessageTooLarge, NoListener, NoReply, PayloadTooLarge
 from pointsman_runtime.bus.message_headers import deadline_ms
-from pointsman_runtime.journey.hop import Hop, Outcome
-from pointsman_runtime.journey.journeys import Journeys
 from pointsman_runtime.telling.lag import MOST_SLACK_S
 from pointsman_runtime.telling.tallies import Tally
 from pointsman_testing import builders, eventually

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from pointsman_runtime.journey.hop_budget import budget_of
+from pointsman_journey.hop_budget import budget_of
 from pointsman_runtime.telling.lag import (
     HALF_LIFE_S,
     MOST_SLACK_S,

@@ -8,12 +8,12 @@ import pytest
 
 from pointsman_contracts.journey import Journey, PreprocessRequest
 from pointsman_contracts.services import STAGES
+from pointsman_journey.hop import Hop, Onward, Outcome, Reply
+from pointsman_journey.journeys import Journeys
+from pointsman_journey.process_stages import ProcessStages
 from pointsman_runtime.bus.bus import Bus
 from pointsman_runtime.bus.hub import Hub
 from pointsman_runtime.bus.link import Link
-from pointsman_runtime.journey.hop import Hop, Onward, Outcome, Reply
-from pointsman_runtime.journey.journeys import Journeys
-from pointsman_runtime.journey.process_stages import ProcessStages
 from pointsman_runtime.telling.process import Process
 from pointsman_testing.eventually import PATIENCE_S, eventually
 

@@ -63,7 +63,7 @@ def _server() -> tuple[ForkServerContext, dict[str, EntryPoint]]:
     """The process that forks, and the scripts of this environment: a member's own tests have few of them."""
     scripts = {each.name: each for each in entry_points(group="console_scripts") if each.name in _FORKED}
     context = multiprocessing.get_context("forkserver")
-    modules = ["pointsman_runtime.service.host", *(each.module for each in scripts.values())]
+    modules = ["pointsman_hosting.host", *(each.module for each in scripts.values())]
     context.set_forkserver_preload([*modules, "pointsman_testing.frozen_heap"])
     return context, scripts
 

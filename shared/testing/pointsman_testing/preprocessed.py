@@ -11,13 +11,13 @@ from dataclasses import dataclass, field
 from pointsman_contracts.journey import Journey
 from pointsman_contracts.reply import Decision, Rejection
 from pointsman_contracts.response import ResponseCompleted, Usage
+from pointsman_journey.hop import Hop
+from pointsman_journey.hop_budget import HOP_BUDGET_S
+from pointsman_journey.journey_client import JourneyClient
+from pointsman_journey.journeys import Journeys
 from pointsman_runtime.bus.bus import Bus
 from pointsman_runtime.bus.connection import Connection
 from pointsman_runtime.bus.errors import BusError
-from pointsman_runtime.journey.hop import Hop
-from pointsman_runtime.journey.hop_budget import HOP_BUDGET_S
-from pointsman_runtime.journey.journey_client import JourneyClient
-from pointsman_runtime.journey.journeys import Journeys
 from pointsman_runtime.telling.process import Process
 from pointsman_testing import builders
 from pointsman_testing.eventually import eventually

@@ -10,9 +10,9 @@ from typing import Final, cast
 from pydantic import JsonValue
 
 from pointsman_bundle.settings import BundleSettings
+from pointsman_hosting.host import EXIT_SETTINGS, run_all
+from pointsman_hosting.program import Member, Program
 from pointsman_runtime.configuring.settings import ServiceSettings, SettingsError, load
-from pointsman_runtime.service.host import EXIT_SETTINGS, run_all
-from pointsman_runtime.service.program import Member, Program
 
 GROUP: Final = "pointsman.services"
 """Entry points of the services that are installed: `Program`s by name."""

@@ -34,7 +34,7 @@ from pointsman_frontend.adapters.outgoing import Outgoing
 from pointsman_frontend.adapters.relay import ResponseWriter
 from pointsman_frontend.adapters.reviewed_writer import ReviewedWriter
 from pointsman_frontend.domain.cors import answered, preflight
-from pointsman_runtime.service.health import HealthApp
+from pointsman_hosting.health import HealthApp
 
 COMMENTS_AFTER_S: Final = 0.5
 """Comments of an endpoint before its answer let the head of the stream leave only after this long: until then an error

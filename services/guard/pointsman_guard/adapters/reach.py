@@ -9,8 +9,8 @@ import aiohttp
 import orjson
 from pydantic import JsonValue
 
+from pointsman_hosting import outbound
 from pointsman_plugins.guarding import DetectorFailed, TextEmbedder
-from pointsman_runtime.service import outbound
 
 if TYPE_CHECKING:
     from pointsman_models.embedding.onnx_model import OnnxModel

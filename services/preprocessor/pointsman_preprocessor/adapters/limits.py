@@ -10,6 +10,8 @@ from pointsman_contracts.limit_asks import InnerAsks, read_asks
 from pointsman_contracts.limits import LIMITS_BUCKET, LimitAsks, LimitHandOver, LimitReleases
 from pointsman_contracts.response import ResponseCompleted
 from pointsman_contracts.subjects import ANY
+from pointsman_hosting.configuration import Revision
+from pointsman_hosting.service import Service
 from pointsman_preprocessor.adapters.budgets import Budgets
 from pointsman_preprocessor.adapters.ends_reader import EndsReader
 from pointsman_preprocessor.adapters.limit_metrics import LimitMetrics
@@ -20,8 +22,6 @@ from pointsman_preprocessor.plugins.budget import Budget
 from pointsman_preprocessor.plugins.limit import Limit, ask_together
 from pointsman_preprocessor.plugins.token_limits import TokenLimit
 from pointsman_preprocessor.settings import PreprocessorSettings
-from pointsman_runtime.service.configuration import Revision
-from pointsman_runtime.service.service import Service
 
 TICK_S: Final = 0.1
 SWEEP_S: Final = 1.0

@@ -7,9 +7,9 @@ from typing import Final
 
 import aiohttp
 
+from pointsman_hosting import outbound
 from pointsman_preprocessor.domain.key_sets import KeySet, KeySets, parse_key_set, prepare
 from pointsman_runtime.bus.cancellation import end_all
-from pointsman_runtime.service import outbound
 from pointsman_runtime.telling.logs import Log
 
 TIMEOUT_S: Final = 5.0

@@ -29,6 +29,7 @@ from pointsman_contracts.limits import (
     LimitWindow,
 )
 from pointsman_contracts.services import EDGES
+from pointsman_journey.heartbeat import Heartbeat
 from pointsman_plugins.preprocessing import Answered, Unavailable
 from pointsman_preprocessor.adapters.keeper_questions import KeeperQuestions
 from pointsman_preprocessor.adapters.limit_metrics import LimitMetrics
@@ -39,7 +40,6 @@ from pointsman_preprocessor.domain.limits.output_lengths import OutputLengths
 from pointsman_preprocessor.domain.limits.token_cost import TokenCost
 from pointsman_runtime.bus.bus import Bus
 from pointsman_runtime.bus.errors import BusError, NoListener, NoReply
-from pointsman_runtime.journey.heartbeat import Heartbeat
 from pointsman_runtime.telling.logs import Log
 
 GIVE_UP_S: Final = 0.8

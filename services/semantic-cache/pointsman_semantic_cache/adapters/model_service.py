@@ -6,7 +6,7 @@ from typing import Final, NamedTuple
 import aiohttp
 import orjson
 
-from pointsman_runtime.service import outbound
+from pointsman_hosting import outbound
 from pointsman_semantic_cache.adapters.references import ReferenceMissing, secret
 
 

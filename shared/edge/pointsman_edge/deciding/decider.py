@@ -15,11 +15,11 @@ from pointsman_core.refusal import Refusal
 from pointsman_edge.deciding.policy import EdgePolicy
 from pointsman_edge.deciding.requested_model import asked_model
 from pointsman_edge.deciding.static_choice import Closed, Eligible, EngineState, choose
+from pointsman_journey.held_requests import MissingStage
+from pointsman_journey.journey_client import FIRST_STAGE, JourneyClient, Settled
+from pointsman_journey.journeys import Journeys
+from pointsman_journey.presence import NoInstance
 from pointsman_runtime.bus.errors import BusCongested, BusDisconnected, BusError, NoListener, NoReply
-from pointsman_runtime.journey.held_requests import MissingStage
-from pointsman_runtime.journey.journey_client import FIRST_STAGE, JourneyClient, Settled
-from pointsman_runtime.journey.journeys import Journeys
-from pointsman_runtime.journey.presence import NoInstance
 
 RECONNECTING_S: Final = 5.0
 """Seconds after the bus came back in which a stage without a live instance is assumed to reconnect. They include the

@@ -9,11 +9,11 @@ from pointsman_contracts.journey import Stage
 from pointsman_contracts.message import Message
 from pointsman_contracts.reply import STAGE_UNAVAILABLE
 from pointsman_contracts.response_stage import NO_VERDICT, ResponseReview, Verdict
+from pointsman_journey.journeys import Journeys
 from pointsman_runtime.bus import message_headers
 from pointsman_runtime.bus.addresses import Addresses
 from pointsman_runtime.bus.errors import BusError, PayloadTooLarge
 from pointsman_runtime.bus.replies import FutureWaiter, ReplyTable
-from pointsman_runtime.journey.journeys import Journeys
 from pointsman_runtime.telling.logs import Log
 from pointsman_runtime.telling.missing import Missing
 from pointsman_runtime.telling.tallies import Tally
