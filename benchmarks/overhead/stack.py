@@ -73,14 +73,15 @@ def gateway(extra: tuple[str, ...] = (), tokens: int = 16, *, recorder: bool = F
 
 
 @contextmanager
-def started(options: Sequence[str], folder: Path) -> Generator[dict[str, Any]]:
-    """`pointsman up` with these options, gone afterwards; yields its state file's content once it is ready."""
+def started(options: Sequence[str], folder: Path, command: Path | None = None) -> Generator[dict[str, Any]]:
+    """`pointsman up` with these options, gone afterwards; yields its state file's content once it is ready. `command`:
+    the one of another environment."""
     log = folder / "up.log"
     # What a console costs is measured by benchmarks/console.
     own = ["--no-console", "--run-dir", str(folder / "run")]
-    command = [script("pointsman"), "up", "--port", "0", "--nats-port", "0", *own, *options]
+    up = [str(command or script("pointsman")), "up", "--port", "0", "--nats-port", "0", *own, *options]
     with log.open("wb") as output:
-        process = subprocess.Popen(command, stdout=output, stderr=output, env={**os.environ, "NO_COLOR": "1"})
+        process = subprocess.Popen(up, stdout=output, stderr=output, env={**os.environ, "NO_COLOR": "1"})
     try:
         state_file = folder / "run" / "state.json"
         wait_for(state_file, process, log)

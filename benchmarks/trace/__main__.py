@@ -1,16 +1,16 @@
 """The functions and files of the product that one warm request touches, and the interpreter's work for it.
 
 `python -m benchmarks.trace [--model auto] [--policy] [--envoy] [--recorder] [--flight] [--separate] [--bundles 2]
-[--connections 32] [--functions]`: starts one bundle as `pointsman up` does, with a model selector (`auto.yaml` of
-`benchmarks.overhead`), warms it, counts every call while it serves further requests one after the other, and prints
-the product functions that were called for each of them, and the files that these are in. Calls of comprehensions and
-nested functions count for the function around them. The calls of an equally long time without requests, those of
-timers, are subtracted. `--policy`: with the configuration and the requests of `benchmarks.policy`, which has no bars
-here. `--envoy`: through Envoy and the epp-adapter. `--recorder`: with a recorder, whose calls are then in the
-figures. `--flight`: with a flight log of every pool. `--separate`: a process for each service. `--bundles`: so many
-bundles; what the others do for a request is then in the figures. `--connections`: so many requests at a time, which
-shows work that grows with them; their number then shares the work of a turn of the event loop. The bars are those of
-one bundle and one connection.
+[--connections 32] [--stream] [--functions]`: starts one bundle as `pointsman up` does, with a model selector
+(`auto.yaml` of `benchmarks.overhead`), warms it, counts every call while it serves further requests one after the
+other, and prints the product functions that were called for each of them, and the files that these are in. Calls of
+comprehensions and nested functions count for the function around them. The calls of an equally long time without
+requests, those of timers, are subtracted. `--policy`: with the configuration and the requests of `benchmarks.policy`,
+which has no bars here. `--envoy`: through Envoy and the epp-adapter. `--recorder`: with a recorder, whose calls are
+then in the figures. `--flight`: with a flight log of every pool. `--separate`: a process for each service. `--bundles`:
+so many bundles; what the others do for a request is then in the figures. `--connections`: so many requests at a time,
+which shows work that grows with them; their number then shares the work of a turn of the event loop. The bars are those
+of one bundle and one connection.
 
 Beside calls it counts opcodes and calls into C, those of libraries too, in every thread. The counts hardly change from
 run to run, whatever else the machine does, so they show a change of some percent that times don't.
@@ -102,9 +102,9 @@ Load = Callable[[str, float], Coroutine[None, None, Samples]]
 """Sends requests to a URL for a number of seconds."""
 
 
-def plain(model: str, file: Path, connections: int) -> tuple[Path, Load]:
+def plain(model: str, file: Path, connections: int, *, stream: bool) -> tuple[Path, Load]:
     """The configuration in `file`, and requests that name the model."""
-    body = Case(1, stream=False, model=model).body()
+    body = Case(1, stream=stream, model=model).body()
     return file, lambda url, seconds: closed_loop(url, body, connections, seconds)
 
 
@@ -135,6 +135,7 @@ def traced(
     flight: bool,
     separate: bool,
     bundles: int,
+    stream: bool,
 ) -> tuple[int, dict[str, Work]]:
     """Requests that were served, and the work for them of each process, by its name; without a model those of `policy`.
     `envoy`: they come through an Envoy. `separate`: each service is a process; without it there are `bundles`."""
@@ -145,7 +146,7 @@ def traced(
         config, load = (
             policy(Path(folder), connections)
             if model is None
-            else plain(model, recording(Path(folder)) if flight else AUTO, connections)
+            else plain(model, recording(Path(folder)) if flight else AUTO, connections, stream=stream)
         )
         shape = ("--separate",) if separate else ("--replicas", f"frontend={bundles}")
         options = ("--config", str(config), *(("--envoy",) if envoy else ()), *shape)
@@ -199,6 +200,7 @@ def main() -> int:
     parser.add_argument("--separate", action="store_true", help="with a process for each service")
     parser.add_argument("--bundles", type=int, default=1, help="so many bundles")
     parser.add_argument("--connections", type=int, default=1, help="so many requests at a time")
+    parser.add_argument("--stream", action="store_true", help="ask for streamed answers, which have no bars here")
     parser.add_argument("--seconds", type=float, default=TRACED_S, help="for which requests are counted")
     parser.add_argument("--functions", action="store_true", help="print each function with its calls and opcodes")
     arguments = parser.parse_args()
@@ -212,6 +214,7 @@ def main() -> int:
         flight=arguments.flight,
         separate=arguments.separate,
         bundles=arguments.bundles,
+        stream=arguments.stream,
     )
     work = Work(Counter(), Counter(), Counter())
     for own in processes.values():

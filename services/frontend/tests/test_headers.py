@@ -177,14 +177,14 @@ def test_an_engines_own_headers_stop_at_the_edge() -> None:
         (b"x-llm-d-z", b"1"), (b"x-prefiller-host-port", b"1"), (b"x-other", b"1"),
     ]  # fmt: skip
     passed = [(b"content-type", b"application/json"), (b"x-other", b"1")]
-    assert ResponseHeaderRules().pass_on(sent) == (passed, b"application/json")
+    assert ResponseHeaderRules().pass_on(sent) == (passed, b"application/json", b"")
 
 
 def test_of_several_content_types_of_an_answer_the_last_one_counts() -> None:
     rules = ResponseHeaderRules()
     for second in (b"text/event-stream", b"text/plain"):
         assert rules.pass_on([(b"content-type", b"a/b"), (b"content-type", second), (b"x", b"y")])[1] == second
-    assert rules.pass_on([(b"x", b"y")]) == ([(b"x", b"y")], b"")
+    assert rules.pass_on([(b"x", b"y")]) == ([(b"x", b"y")], b"", b"")
 
 
 def test_a_flood_of_names_in_answers_is_not_remembered() -> None:

@@ -5,7 +5,7 @@ https://html.spec.whatwg.org/multipage/server-sent-events.html
 
 import codecs
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Final, cast
 
 import orjson
@@ -19,7 +19,8 @@ Document = dict[str, object]
 HELD: Final = 2**20
 """An event longer than this many bytes passes in pieces."""
 _END: Final = re.compile(rb"\r\n\r\n|\n\n|\n\r\n|\r\r")
-_ENDS: Final = (b"\n\n", b"\n\r\n", b"\r\r")
+_BETWEEN: Final = b"\n\n"
+_ENDS: Final = (_BETWEEN, b"\n\r\n", b"\r\r")
 _SPLIT: Final = 2
 """Bytes of an end that may have arrived before the rest of it."""
 _DONE_DATA: Final = b"[DONE]"
@@ -40,11 +41,12 @@ class StreamEvent:
 
     def __init__(self, raw: bytes) -> None:
         self.raw = raw
-        lines = raw.splitlines()
-        values = [line[5:].removeprefix(b" ") for line in lines if line.startswith(b"data:")]
-        self._beside = lines if len(values) != 1 or len(lines) != 2 or lines[1] else None
-        self.data = b"\n".join(values)
+        self._beside: list[bytes] | None = None
+        """Its lines, where it has more than one of data."""
+        self.data = raw[6:-2]
         """Its data; empty where it has none."""
+        if not raw.startswith(b"data: ") or b"\n" in self.data or b"\r" in raw or not raw.endswith(_BETWEEN):
+            self._read_lines(raw)
         self._document: Document | None = None
         self._parsed = False
         self.strict = True
@@ -52,6 +54,12 @@ class StreamEvent:
         self.changed = False
         """The document isn't what came any more."""
         self._readable: bool | None = None
+
+    def _read_lines(self, raw: bytes) -> None:
+        lines = raw.splitlines()
+        values = [line[5:].removeprefix(b" ") for line in lines if line.startswith(b"data:")]
+        self._beside = lines if len(values) != 1 or len(lines) != 2 or lines[1] else None
+        self.data = b"\n".join(values)
 
     @property
     def name(self) -> str:
@@ -174,20 +182,25 @@ class EventSplitter:
 
     def feed(self, data: bytes) -> list[StreamEvent]:
         """The events that are complete with the next bytes."""
+        return list(self.each(data))
+
+    def each(self, data: bytes, *, last: bool = False) -> Iterator[StreamEvent]:
+        """The events that are complete with the next bytes, cut one by one: a reader of the first one doesn't pay for
+        the others. With `last` the stream ends with these bytes."""
         whole = self._whole.feed(data)
-        events: list[StreamEvent] = []
         start = 0
         if not self._begun and whole:
             self._begun = True
             # A byte order mark may come first, and isn't part of the first event.
             start = len(codecs.BOM_UTF8) if whole.startswith(codecs.BOM_UTF8) else 0
         for end in _END.finditer(whole, start):
-            events.append(StreamEvent(whole[start : end.end()]))
+            yield StreamEvent(whole[start : end.end()])
             start = end.end()
         if start < len(whole):
             # An empty line of another kind follows the end of the last event.
-            events.append(StreamEvent(whole[start:]))
-        return events
+            yield StreamEvent(whole[start:])
+        if last:
+            yield from self.rest()
 
     def rest(self) -> list[StreamEvent]:
         """The event that the stream ends within; none where it ends with a whole event."""

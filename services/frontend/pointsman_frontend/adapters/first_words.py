@@ -19,6 +19,9 @@ from pointsman_providers.reported_error import ProviderError, error_in
 _ERROR: Final = 400
 MOST_HELD: Final = 65536
 """Bytes that say nothing; a stream that has more of them passes as it is."""
+_ERROR_NAME: Final = b'"error"'
+_FAILED_NAME: Final = b'"failed"'
+"""Every error that `error_in` finds has one of them."""
 _JSON: Final = [(b"content-type", b"application/json")]
 
 
@@ -49,15 +52,12 @@ async def first_events(engine: Answering, begun: bytes, api: Api, thinking: Call
     while data:
         held.append(data)
         size += len(data)
-        events = splitter.feed(data)
-        if engine.complete:
-            events += splitter.rest()
-        for event in events:
+        for event in splitter.each(data, last=engine.complete):
             if not event.data:
                 continue
             document = lenient_document(event.data)
-            error = error_in(document)
-            if error is not None:
+            # A search in the bytes is all that an answer costs.
+            if (_ERROR_NAME in event.data or _FAILED_NAME in event.data) and (error := error_in(document)):
                 raise _failed(api, error)
             if document is None or says_something(document):
                 return b"".join(held)

@@ -265,9 +265,10 @@ class Forwarder:
     ) -> None:
         """Pass an answer on. `sent_at`: when its attempt began; None for a failed attempt, which is recorded."""
         record, decision, client = request.record, request.decision, request.client
-        if self._rules.encoding(engine.headers) in DECODED:
+        headers, content_type, encoding = self._rules.pass_on(engine.headers)
+        if encoding in DECODED:
             engine = DecodedAnswer(engine)
-        headers, content_type = self._rules.pass_on(engine.headers)
+            headers, content_type, _ = self._rules.pass_on(engine.headers)
         outcome: str | None = "answered"
         try:
             begun, stream = await beginning(engine, record.api, content_type, request.thinking)

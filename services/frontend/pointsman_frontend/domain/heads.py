@@ -105,17 +105,14 @@ class ResponseHeaderRules:
         self._known: dict[tuple[bytes, ...], tuple[list[bool], int | None, int | None]] = {}
         """By names: which of them pass, and which of them is the content type, and the content encoding."""
 
-    def pass_on(self, headers: list[tuple[bytes, bytes]]) -> tuple[list[tuple[bytes, bytes]], bytes]:
-        """The (lower-case) headers for the client, in order, and the content type, empty without one."""
+    def pass_on(self, headers: list[tuple[bytes, bytes]]) -> tuple[list[tuple[bytes, bytes]], bytes, bytes]:
+        """The (lower-case) headers for the client, in order, the content type, and the content encoding; both empty
+        where the answer has none."""
         names = tuple(map(_NAME, headers))
-        passes, kind_at, _ = self._known.get(names) or self._learn(names)
-        return list(compress(headers, passes)), b"" if kind_at is None else headers[kind_at][1]
-
-    def encoding(self, headers: list[tuple[bytes, bytes]]) -> bytes:
-        """The content encoding of an answer; empty without one."""
-        names = tuple(map(_NAME, headers))
-        at = (self._known.get(names) or self._learn(names))[2]
-        return b"" if at is None else headers[at][1].strip().lower()
+        passes, kind_at, encoding_at = self._known.get(names) or self._learn(names)
+        kind = b"" if kind_at is None else headers[kind_at][1]
+        encoding = b"" if encoding_at is None else headers[encoding_at][1].strip().lower()
+        return list(compress(headers, passes)), kind, encoding
 
     def _learn(self, names: tuple[bytes, ...]) -> tuple[list[bool], int | None, int | None]:
         passes = [name not in HOP_BY_HOP and name not in _OURS and not internal(name) for name in names]
