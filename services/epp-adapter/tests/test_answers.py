@@ -40,6 +40,37 @@ async def answering(
     return exchange
 
 
+@pytest.mark.parametrize(
+    ("report", "outcome", "level", "judged"),
+    [
+        ('{"leg":"prefill","worker":"","outcome":"answered","status":200,"took_ms":12.5}', "answered", "full", 0),
+        ('{"leg":"prefill","worker":"other","outcome":"refused","reason":"no connection"}', "refused", "degraded", 1),
+        ('{"leg":"prefill","worker":"","outcome":"lost","reason":"answered 500"}', "lost", "degraded", 0),
+        ("nonsense", None, "full", 0),
+        (None, None, "full", 0),
+    ],
+)
+async def test_a_sidecars_report_of_the_prompts_leg_is_published(
+    start_picker: StartPicker, report: str | None, outcome: str | None, level: str, judged: int
+) -> None:
+    picker = await start_picker()
+    picker.stages.changes = {"headers": (HeaderEdit(name="x-prefiller-host-port", value="10.0.0.2:8000"),)}
+    exchange = await answering(picker)
+    told = {} if report is None else {"x-pointsman-prefill-leg": report}
+    await exchange.response(upstream="10.0.0.1:8000", headers={"content-type": "application/json", **told})
+    head = await exchange.reply()
+    assert ("x-pointsman-prefill-leg" in head.removed) is (report is not None)
+    assert head.set["x-pointsman-level"] == level
+    await exchange.body(ANSWER, of="response")
+    await exchange.reply()
+    (done,) = await picker.completed()
+    assert [leg.outcome for leg in done.legs] == ([] if outcome is None else [outcome])
+    assert [leg.worker for leg in done.legs] == ([] if outcome is None else ["10.0.0.2:8000"])
+    assert done.level == level
+    failed = [each for each in picker.events.of(AttemptFailed) if each.leg == "prefill"]
+    assert len(failed) == judged
+
+
 @pytest.mark.requirement("S1-28", "S1-30")
 async def test_a_document_passes_and_its_usage_is_reported(start_picker: StartPicker) -> None:
     picker = await start_picker()

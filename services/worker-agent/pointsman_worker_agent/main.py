@@ -1,5 +1,8 @@
 """Wiring of the worker-agent."""
 
+import argparse
+import os
+
 import aiohttp
 
 from pointsman_engines.engine_metrics import EngineMetrics
@@ -31,6 +34,12 @@ def build(service: Service[WorkerAgentSettings]) -> None:
 
         tell_kv_events(service, speaker, endpoints)
 
+    if settings.pd_sidecar is not None:
+        # A web server, for the few agents that are one.
+        from pointsman_worker_agent.pd_wiring import serve_pd
+
+        serve_pd(service, speaker, settings.pd_sidecar)
+
     names = NameClaimer(service.bus, speaker)
     service.events.on_connected(names.claim)
     service.every(TURN_S, names.turn)
@@ -45,4 +54,9 @@ PROGRAM = Program("worker-agent", WorkerAgentSettings, build)
 
 def main() -> int:
     """Run the service; returns its exit code."""
+    parser = argparse.ArgumentParser(prog="pointsman-worker-agent", description="Speaks for one engine.")
+    parser.add_argument("--pd-sidecar", metavar="HOST:PORT", help="as POINTSMAN_PD_SIDECAR")
+    sidecar: str | None = parser.parse_args().pd_sidecar
+    if sidecar is not None:
+        os.environ["POINTSMAN_PD_SIDECAR"] = sidecar
     return run(PROGRAM)

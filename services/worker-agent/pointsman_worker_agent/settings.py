@@ -63,6 +63,16 @@ class WorkerAgentSettings(ServiceSettings):
     kv_block_tokens: int = Field(default=64, ge=1, le=4096)
     """Tokens in a prefix block: `block_tokens` of the pool. A multiple of the engine's block size."""
 
+    pd_sidecar: str | None = None
+    """`host:port` at which the agent is the sidecar of an engine that answers requests whose prompt another one
+    computes; also the option `--pd-sidecar`. Edges reach the engine there: it is the address of `advertise_url`."""
+    pd_prefillers: tuple[str, ...] = ()
+    """Hosts that requests may name as their prefiller; a JSON list in the environment, empty for any."""
+    pd_bootstrap_port: int | None = Field(default=None, ge=1, le=65535)
+    """Port at which SGLang's prefillers are found (`--disaggregation-bootstrap-port`); None for its default, 8998."""
+    pd_prefill_timeout_s: float = Field(default=60.0, gt=0)
+    """Seconds that the prefiller may take before the engine computes the prompt itself."""
+
     drain_timeout_s: float = Field(default=60.0, gt=0)
     """Seconds that the engine's open requests may take after SIGTERM before its registration is removed."""
 
@@ -88,6 +98,19 @@ class WorkerAgentSettings(ServiceSettings):
         if value is not None and not value.startswith(("tcp://", "ipc://")):
             raise ValueError(f"{value!r}: a ZeroMQ endpoint must begin with tcp:// or ipc://")
         return value
+
+    @field_validator("pd_sidecar")
+    @classmethod
+    def _is_an_address(cls, value: str | None) -> str | None:
+        if value is not None and not value.rpartition(":")[2].isdecimal():
+            raise ValueError(f"{value!r}: an address to listen at is host:port, e.g. 0.0.0.0:8000")
+        return value
+
+    @model_validator(mode="after")
+    def _sidecar_is_advertised(self) -> Self:
+        if self.pd_sidecar is not None and self.advertise_url is None:
+            raise ValueError("advertise_url: pd_sidecar needs it, because edges must reach the sidecar, not the engine")
+        return self
 
     @model_validator(mode="after")
     def _idle_is_slower_than_busy(self) -> Self:

@@ -21,10 +21,19 @@ from pointsman_contracts.journey import BodyEdit
 Document = Mapping[str, JsonValue]
 Edits = tuple[BodyEdit, ...]
 
+PREFILL: Final = "prefill"
+ANSWERED: Final = "answered"
+USELESS: Final = "useless"
+SKIPPED: Final = "skipped"
+LOST: Final = "lost"
+"""Outcomes of the first leg, as `pointsman_contracts.response.LegReport`, beside those of any attempt."""
+INTENDED: Final = frozenset({ANSWERED, SKIPPED})
+"""After any other one the request took longer than it should have."""
 CHAT: Final = "chat.completions"
 COMPLETIONS: Final = "completions"
 BOOTSTRAP_PORT: Final = 8998
 """SGLang's default."""
+PAUSE_S: Final = 5.0
 _DICE: Final = SystemRandom()
 _ROOMS: Final = 2**63
 _NOT_OF_THE_PROMPT: Final = (
@@ -37,6 +46,25 @@ _TRTLLM_IDS: Final = 2**42, 2**63
 
 class NothingCarried(Exception):
     """The answer of the first leg lacks what the second one needs; the text says what."""
+
+
+class Pauses:
+    """Pairs of engines that couldn't hand a prompt over. They aren't asked to for a while: each try costs the prompt
+    twice. Times are monotonic seconds."""
+
+    def __init__(self) -> None:
+        self._until: dict[tuple[str, str], float] = {}
+
+    def last(self, prefill: str, decode: str, now: float) -> bool:
+        """Whether these two are left alone at the moment."""
+        until = self._until
+        return bool(until) and max(until.get((prefill, ""), 0.0), until.get((prefill, decode), 0.0)) > now
+
+    def begin(self, prefill: str, decode: str, now: float) -> bool:
+        """Leave them alone from now on; an empty `decode`: the first one with any other. True where that is news."""
+        news = self._until.get((prefill, decode), 0.0) + PAUSE_S < now
+        self._until[prefill, decode] = now + PAUSE_S
+        return news
 
 
 class Leg(NamedTuple):

@@ -31,6 +31,7 @@ from pointsman_epp_adapter.domain.envoy_events import Body, BodyMode, ResponseHe
 from pointsman_epp_adapter.domain.envoys_answers import FAILED as SERVER_ERRORS
 from pointsman_epp_adapter.domain.envoys_answers import unanswered
 from pointsman_epp_adapter.domain.mutation import Header, HeaderChanges, answered, client_headers, header_changes
+from pointsman_epp_adapter.domain.prefill_report import INTENDED, JUDGED, leg_report, prefiller
 from pointsman_epp_adapter.domain.protocol_headers import served
 
 _NAME: Final = itemgetter(0)
@@ -70,6 +71,7 @@ class EngineAnswer(AwaitedAnswer):
         self._level = decision.level.encode("ascii", "replace")
         self._review = review
         self._counted = counted
+        self._prefiller = prefiller(decision.headers)
         self._answer: Answer | None = None
         self._waiting = b""
         """The end of a document in full duplex: it leaves with Envoy's next message, which says that it is the end."""
@@ -120,6 +122,8 @@ class EngineAnswer(AwaitedAnswer):
             if answer.status in MISSING:
                 answer.rewriting = MissingPath(answer.status, record.api, self._asked, answer.rewriting)
         self._tell_served(head.served)
+        if self._prefiller:
+            self._take_leg(self._prefiller, head)
         self._judge(answer.status)
         if self._envoy.settings.conformance_headers:
             self._tests = [served(head)]
@@ -260,6 +264,20 @@ class EngineAnswer(AwaitedAnswer):
         self._edge.load.ended(self._worker)
         self._worker = self._record.worker = worker
         self._edge.load.began(worker)
+
+    def _take_leg(self, address: str, head: ResponseHead) -> None:
+        """The sidecar's report of the leg that was to compute the prompt."""
+        record, edge = self._record, self._edge
+        leg = leg_report(head.headers, self._envoy.worker_at(address) or address, record.decided_s)
+        if leg is None:
+            return
+        record.legs = (leg,)
+        edge.metrics.prefill_legs[leg.outcome] += 1
+        if leg.outcome in INTENDED:
+            return
+        record.level, self._level = "degraded", b"degraded"
+        if leg.outcome in JUDGED:
+            edge.events.leg_failed(record, leg, edge.boot_of(record.pool, leg.worker))
 
     async def _answered_by_envoy(self, head: ResponseHead, stream: Stream) -> None:
         """Raises Refusal if no endpoint answered; the answer of a filter or a route passes unchanged."""

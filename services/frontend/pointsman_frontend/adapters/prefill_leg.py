@@ -17,10 +17,17 @@ from pointsman_contracts.response import LegReport
 from pointsman_edge.edge import Edge
 from pointsman_edge.sending.moving_on import FAILED, STALLED, failure_of
 from pointsman_engines.transfers import (
+    ANSWERED,
+    INTENDED,
+    LOST,
+    PREFILL,
+    SKIPPED,
     TRANSFERS,
+    USELESS,
     Document,
     Leg,
     NothingCarried,
+    Pauses,
     begin,
     decode_body,
     prefill_body,
@@ -33,13 +40,6 @@ from pointsman_frontend.adapters.kept_answer import whole_answer
 from pointsman_frontend.adapters.outgoing import Outgoing
 from pointsman_runtime.telling.logs import Log
 
-PREFILL: Final = "prefill"
-ANSWERED: Final = "answered"
-USELESS: Final = "useless"
-SKIPPED: Final = "skipped"
-LOST: Final = "lost"
-PAUSE_S: Final = 5.0
-"""Two engines that couldn't hand a prompt over aren't asked to for this long: each try costs its prompt twice."""
 MOST_BYTES: Final = 2**24
 """Of the prefill leg's answer; TensorRT-LLM's has the tokens of the prompt."""
 PART_OF_TIME: Final = 0.5
@@ -58,8 +58,7 @@ class PrefillLegs:
         self._edge: Final = edge
         self._engines: Final = engines
         self._counts: Final = edge.metrics.prefill_legs
-        self._paused: Final[dict[tuple[str, str], float]] = {}
-        """Pairs of workers, until when they aren't asked; monotonic."""
+        self._pauses: Final = Pauses()
         self._beside: Final[dict[str, asyncio.Task[None]]] = {}
         """Legs that run beside the one that answers, by request."""
 
@@ -130,10 +129,8 @@ class PrefillLegs:
 
     def _why_not(self, request: Outgoing, prefill: PrefillLeg, endpoint: ChosenEndpoint) -> str:
         """Why the leg isn't sent; empty when it is."""
-        now = time.monotonic()
-        for pair in ((prefill.worker, ""), (prefill.worker, endpoint.worker)):
-            if self._paused.get(pair, 0.0) > now:
-                return "the engines couldn't hand a prompt over lately"
+        if self._pauses.last(prefill.worker, endpoint.worker, time.monotonic()):
+            return "the engines couldn't hand a prompt over lately"
         if self._edge.avoided(prefill.worker):
             return "it failed lately"
         try:
@@ -197,12 +194,10 @@ class PrefillLegs:
             )
 
     def _pause(self, worker: str, endpoint: str, request_id: str, reason: str) -> None:
-        now = time.monotonic()
-        if self._paused.get((worker, endpoint), 0.0) + PAUSE_S < now:
+        if self._pauses.begin(worker, endpoint, time.monotonic()):
             _log.warning(
                 "prompt_not_handed_over", request_id=request_id, worker=worker, endpoint=endpoint, reason=reason
             )
-        self._paused[worker, endpoint] = now + PAUSE_S
 
     def _report_lost(
         self, request: Outgoing, prefill: PrefillLeg, endpoint: ChosenEndpoint, failure: EndpointFailed
@@ -238,7 +233,7 @@ class PrefillLegs:
         )
         self._counts[outcome] += 1
         record.legs = (*record.legs, report)
-        if outcome not in (ANSWERED, SKIPPED):
+        if outcome not in INTENDED:
             record.level = "degraded"
         return report
 

@@ -1,0 +1,39 @@
+"""The report of a sidecar about the leg that was to compute the prompt."""
+
+from collections.abc import Iterable
+from typing import Final
+
+from pydantic import ValidationError
+
+from pointsman_contracts.journey import HeaderEdit
+from pointsman_contracts.response import LegReport
+from pointsman_epp_adapter.domain.mutation import Header
+
+REPORT: Final = b"x-pointsman-prefill-leg"
+"""Written by `pointsman-worker-agent --pd-sidecar`: a `LegReport` without its worker."""
+INTENDED: Final = frozenset({"answered", "skipped"})
+"""After any other outcome the request took longer than it should have."""
+JUDGED: Final = frozenset({"refused", "failed", "timeout", "limited", "denied", "missing"})
+"""Outcomes that count against the engine."""
+_PREFILLER: Final = "x-prefiller-host-port"
+
+
+def prefiller(edits: Iterable[HeaderEdit]) -> str:
+    """The address of the engine that is to compute the prompt; empty where the endpoint that answers does."""
+    for edit in edits:
+        if edit.name == _PREFILLER:
+            return (edit.value or "").partition(",")[0]
+    return ""
+
+
+def leg_report(headers: Iterable[Header], worker: str, decided_s: float) -> LegReport | None:
+    """The report in an answer's headers; None without one that can be read. It begins when the request was decided."""
+    for name, value in headers:
+        if name == REPORT:
+            try:
+                told = LegReport.model_validate_json(value).model_dump()
+            except ValidationError:
+                return None
+            began_ms = round(decided_s * 1000.0, 3)
+            return LegReport.model_validate(told | {"worker": worker, "began_ms": began_ms})
+    return None

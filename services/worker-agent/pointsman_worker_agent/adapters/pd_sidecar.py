@@ -1,0 +1,307 @@
+"""A proxy before the engine that answers, in the place of llm-d's routing sidecar: a request that names a prefiller has
+its prompt computed there first, or at the same time. Everything else passes as it is."""
+
+import asyncio
+import re
+import time
+from collections import Counter
+from collections.abc import AsyncIterator, Callable, Collection
+from typing import Final, cast
+
+import aiohttp
+import orjson
+from aiohttp import web
+
+from pointsman_apis.beginning import says_something
+from pointsman_apis.streams import EventSplitter, lenient_document
+from pointsman_contracts.journey import BodyEdit
+from pointsman_contracts.response import LegReport
+from pointsman_core.header_names import HOP_BY_HOP
+from pointsman_core.json_members import edit_fields
+from pointsman_engines.transfers import (
+    ANSWERED,
+    LOST,
+    PREFILL,
+    SKIPPED,
+    TRANSFERS,
+    USELESS,
+    Document,
+    Edits,
+    Leg,
+    NothingCarried,
+    Pauses,
+    begin,
+    decode_body,
+    prefill_body,
+    unsuited,
+)
+from pointsman_runtime.telling.logs import Log
+
+PREFILLER: Final = "x-prefiller-host-port"
+REPORT: Final = "x-pointsman-prefill-leg"
+"""Of an answer: the `LegReport` as JSON, without the worker's name, for the epp-adapter. It removes the header."""
+_ORDERS: Final = frozenset({PREFILLER, "x-encoder-hosts-ports", "x-kv-cache-source-host-port"})
+_OF_PATH: Final = {
+    "/v1/chat/completions": "chat.completions",
+    "/v1/completions": "completions",
+    "/v1/messages": "messages",
+    "/v1/responses": "responses",
+}
+_PLACE: Final = re.compile(r"(\[[0-9a-fA-F:.]+\]|[A-Za-z0-9._-]+):([0-9]{1,5})")
+_RETRIED: Final = frozenset({400, 422, 500})
+"""Answers to a request with a transfer that may be about the transfer."""
+_MOST_HELD: Final = 65536
+"""Bytes of a stream that may come before its first word."""
+_CHUNK: Final = 65536
+
+_log = Log("pd_sidecar")
+
+
+class LegFailed(Exception):
+    """The first leg has no answer: `outcome` and `status` as in `LegReport`."""
+
+    def __init__(self, outcome: str, reason: str, status: int | None = None) -> None:
+        super().__init__(reason)
+        self.outcome = outcome
+        self.status = status
+
+
+class TransferLost(Exception):
+    """The engine that answers couldn't use the first leg."""
+
+
+class PdSidecar:
+    """Serves `app`. The session is its own."""
+
+    def __init__(
+        self,
+        engine_url: str,
+        kind: Callable[[], str],
+        *,
+        allowed: Collection[str] = (),
+        bootstrap_port: int | None = None,
+        prefill_timeout_s: float = 60.0,
+        connect_timeout_s: float = 5.0,
+    ) -> None:
+        """`engine_url`: of the engine that answers; `kind`: of both, as `WorkerRegistration.engine`; `allowed`: hosts
+        of prefillers, empty for any; `bootstrap_port`: of SGLang's prefillers, None for its default."""
+        self._engine_url: Final = engine_url.rstrip("/")
+        self._kind: Final = kind
+        self._allowed: Final = frozenset(allowed)
+        self._bootstrap_port: Final = bootstrap_port
+        self._prefill_timeout_s: Final = prefill_timeout_s
+        self._pauses: Final = Pauses()
+        self.outcomes: Final = Counter[str]()
+        self._session: Final = aiohttp.ClientSession(
+            auto_decompress=False,
+            connector=aiohttp.TCPConnector(limit=0, keepalive_timeout=4.0),
+            timeout=aiohttp.ClientTimeout(total=None, sock_connect=connect_timeout_s),
+        )
+        self.app: Final = web.Application(client_max_size=0)
+        self.app.router.add_route("*", "/{path:.*}", self._serve)
+
+    async def close(self) -> None:
+        """Close every connection."""
+        await self._session.close()
+
+    async def _serve(self, request: web.Request) -> web.StreamResponse:
+        prefiller = request.headers.get(PREFILLER, "").partition(",")[0].strip()
+        api = _OF_PATH.get(request.path)
+        if not prefiller or api is None or request.method != "POST":
+            return await self._pass(request, request.content if request.can_read_body else None)
+        place = _PLACE.fullmatch(prefiller)
+        if place is None or (self._allowed and place[1] not in self._allowed):
+            return web.json_response(
+                {"error": {"message": f"{PREFILLER} names no prefiller that may be asked.", "type": "forbidden"}},
+                status=403,
+            )
+        return await self._split(request, await request.read(), prefiller, place[1].strip("[]"), api)
+
+    async def _split(
+        self, request: web.Request, body: bytes, prefiller: str, host: str, api: str
+    ) -> web.StreamResponse:
+        kind, began = self._kind(), time.monotonic()
+        leg = begin(kind, api, host, self._bootstrap_port)
+        why = self._why_not(kind, leg, prefiller, body)
+        if why or leg is None:
+            return await self._pass(request, body, self._report(SKIPPED, began, reason=why))
+        if TRANSFERS[kind].together:
+            return await self._together(request, body, prefiller, kind, leg)
+        try:
+            carried = decode_body(kind, leg, await self._prefill(request, body, prefiller, kind, leg))
+        except LegFailed as failure:
+            report = self._report(failure.outcome, began, status=failure.status, reason=str(failure))
+            if failure.outcome != USELESS:
+                self._pause(prefiller, str(failure))
+            return await self._pass(request, body, report)
+        except NothingCarried as error:
+            self._pause(prefiller, str(error))
+            return await self._pass(request, body, self._report(USELESS, began, status=200, reason=str(error)))
+        report = self._report(ANSWERED, began, status=200)
+        try:
+            return await self._pass(request, _edited(body, carried), report, carried=True)
+        except TransferLost as lost:
+            self._pause(prefiller, str(lost))
+            self.outcomes[LOST] += 1
+            lost_report = report.model_copy(update={"outcome": LOST, "reason": str(lost)})
+            return await self._pass(request, body, lost_report)
+
+    async def _together(
+        self, request: web.Request, body: bytes, prefiller: str, kind: str, leg: Leg
+    ) -> web.StreamResponse:
+        began = time.monotonic()
+        loop = asyncio.get_running_loop()
+        first = loop.create_task(self._prefill(request, body, prefiller, kind, leg))
+        second = loop.create_task(self._ask(request, _edited(body, decode_body(kind, leg))))
+        try:
+            await asyncio.wait((first, second), return_when=asyncio.FIRST_COMPLETED)
+            failure = first.exception() if first.done() else None
+            if failure is None:
+                try:
+                    answer = await second
+                    begun = await self._begun(answer, carried=True)
+                except TransferLost as lost:
+                    return await self._pass(request, body, self._report(LOST, began, reason=str(lost)))
+                return await self._relay(request, answer, begun, self._report(ANSWERED, began, status=200))
+        finally:
+            for task in (first, second):
+                task.cancel()
+        outcome, status = (failure.outcome, failure.status) if isinstance(failure, LegFailed) else ("failed", None)
+        self._pause(prefiller, str(failure))
+        return await self._pass(request, body, self._report(outcome, began, status=status, reason=str(failure)))
+
+    def _why_not(self, kind: str, leg: Leg | None, prefiller: str, body: bytes) -> str:
+        if leg is None:
+            return f"engines of kind {kind!r} can't share such requests"
+        if self._pauses.last(prefiller, "", time.monotonic()):
+            return "the engines couldn't hand a prompt over lately"
+        try:
+            document: object = orjson.loads(body)
+        except orjson.JSONDecodeError:
+            return "the body isn't JSON"
+        return unsuited(kind, cast("Document", document)) if isinstance(document, dict) else "the body isn't an object"
+
+    async def _prefill(self, request: web.Request, body: bytes, prefiller: str, kind: str, leg: Leg) -> bytes:
+        """The answer of the first leg. Raises LegFailed."""
+        url = f"http://{prefiller}{request.rel_url}"
+        try:
+            async with (
+                asyncio.timeout(self._prefill_timeout_s),
+                self._session.post(
+                    url, data=_edited(body, prefill_body(kind, leg)), headers=_passed(request), allow_redirects=False
+                ) as answer,
+            ):
+                read = await answer.read()
+        except TimeoutError:
+            raise LegFailed("timeout", f"no answer within {self._prefill_timeout_s:g} s") from None
+        except aiohttp.ClientConnectorError as error:
+            raise LegFailed("refused", error.strerror or "no connection") from None
+        except aiohttp.ClientError as error:
+            raise LegFailed("failed", type(error).__name__) from None
+        if answer.status >= 300:
+            own = answer.status in (400, 404, 413, 422)
+            raise LegFailed(USELESS if own else "failed", f"answered {answer.status}", answer.status)
+        return read
+
+    async def _ask(self, request: web.Request, body: bytes | aiohttp.StreamReader | None) -> aiohttp.ClientResponse:
+        return await self._session.request(
+            request.method,
+            f"{self._engine_url}{request.rel_url}",
+            data=body,
+            headers=_passed(request),
+            allow_redirects=False,
+        )
+
+    async def _pass(
+        self,
+        request: web.Request,
+        body: bytes | aiohttp.StreamReader | None,
+        report: LegReport | None = None,
+        *,
+        carried: bool = False,
+    ) -> web.StreamResponse:
+        """The engine's answer. Raises TransferLost where it was `carried` a prompt and can't use it."""
+        try:
+            answer = await self._ask(request, body)
+        except aiohttp.ClientError as error:
+            _log.warning("engine_unreachable", error=type(error).__name__)
+            text = "The engine behind this sidecar could not be reached."
+            return web.json_response({"error": {"message": text, "type": "server_error"}}, status=503)
+        return await self._relay(request, answer, await self._begun(answer, carried=carried), report)
+
+    async def _begun(self, answer: aiohttp.ClientResponse, *, carried: bool) -> bytes:
+        """The bytes of an answer up to its first word, where it may yet turn out that the prompt was lost."""
+        if not carried:
+            return b""
+        if answer.status in _RETRIED:
+            answer.close()
+            raise TransferLost(f"the endpoint that answers answered {answer.status}")
+        if not answer.content_type.startswith("text/event-stream"):
+            return b""
+        splitter, held = EventSplitter(), b""
+        async for data in _pieces(answer):
+            held += data
+            for event in splitter.feed(data):
+                document = lenient_document(event.data) if event.data else {}
+                if document is not None and "error" in document:
+                    answer.close()
+                    raise TransferLost("the endpoint that answers began with an error")
+                if event.data and (document is None or says_something(document)):
+                    return held
+            if len(held) > _MOST_HELD:
+                break
+        return held
+
+    async def _relay(
+        self, request: web.Request, answer: aiohttp.ClientResponse, begun: bytes, report: LegReport | None
+    ) -> web.StreamResponse:
+        response = web.StreamResponse(status=answer.status, reason=answer.reason)
+        for name, value in answer.headers.items():
+            if name.lower() not in HOP_BY_HOP:
+                response.headers.add(name, value)
+        if report is not None:
+            response.headers[REPORT] = report.model_dump_json(exclude_defaults=True)
+        try:
+            await response.prepare(request)
+            if begun:
+                await response.write(begun)
+            async for data in _pieces(answer):
+                await response.write(data)
+            await response.write_eof()
+        except aiohttp.ClientError:
+            # A cut answer must not look like a whole one.
+            if request.transport is not None:
+                request.transport.abort()
+        finally:
+            # A client that is gone makes the engine stop.
+            answer.close()
+        return response
+
+    def _pause(self, prefiller: str, reason: str) -> None:
+        if self._pauses.begin(prefiller, "", time.monotonic()):
+            _log.warning("prompt_not_handed_over", prefiller=prefiller, reason=reason)
+
+    def _report(self, outcome: str, began: float, *, status: int | None = None, reason: str = "") -> LegReport:
+        self.outcomes[outcome] += 1
+        took_ms = round((time.monotonic() - began) * 1000.0, 3)
+        return LegReport(leg=PREFILL, worker="", outcome=outcome, status=status, took_ms=took_ms, reason=reason)
+
+
+async def _pieces(answer: aiohttp.ClientResponse) -> AsyncIterator[bytes]:
+    while data := await answer.content.readany():
+        yield data
+
+
+def _edited(body: bytes, edits: Edits) -> bytes:
+    changes: dict[str, bytes | None] = {each.field: _json(each) for each in edits}
+    return edit_fields(body, changes)
+
+
+def _json(edit: BodyEdit) -> bytes | None:
+    return None if edit.remove else orjson.dumps(edit.value)
+
+
+def _passed(request: web.Request) -> list[tuple[str, str]]:
+    """The headers for an engine."""
+    dropped = HOP_BY_HOP | _ORDERS | {"content-length", "host"}
+    return [(name, value) for name, value in request.headers.items() if name.lower() not in dropped]
