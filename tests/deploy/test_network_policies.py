@@ -183,3 +183,25 @@ def test_the_documented_installation_lets_the_gateway_in() -> None:
     namespace, *pairs = shlex.split(command)[3:]
     assert namespace == gateway["metadata"]["namespace"]
     assert _matches(peer["namespaceSelector"], dict(pair.split("=") for pair in pairs))
+
+
+@pytest.mark.parametrize(("former", "present"), [("production", "bundle"), ("bundle", "production")])
+def test_pods_of_the_former_shape_keep_what_they_may_until_they_have_ended(former: str, present: str) -> None:
+    """The upgrade writes the policies of the new shape at once, and nodes send connections to the former's pods for a
+    moment yet. Their requests in hand ask engines to the end."""
+    before, after = _by_name(_rendered(former)), _by_name(_rendered(present))
+    for pod, labels in _labels(_rendered(former)).items():
+        assert {*_that_know(before, labels)} <= {*_that_know(after, labels)}, pod
+
+
+def _by_name(objects: list[Object]) -> dict[str, Object]:
+    return {each["metadata"]["name"]: each["spec"] for each in objects if each["kind"] == "NetworkPolicy"}
+
+
+def _that_know(policies: dict[str, Object], labels: dict[str, str]) -> list[tuple[str, str]]:
+    """Policies by name that are for a pod, and those that let it reach others."""
+    found = [(name, "pod") for name, policy in policies.items() if _matches(policy["podSelector"], labels)]
+    for name, policy in policies.items():
+        peers = [peer for rule in policy.get("ingress", []) for peer in rule.get("from", [])]
+        found += [(name, "peer") for peer in peers if "podSelector" in peer and _matches(peer["podSelector"], labels)]
+    return found

@@ -238,6 +238,8 @@ class Host:
         _log.info("stopping")
         for service in self.services:
             service.refuse_work()
+        if self._listening and not self._failed:
+            await asyncio.sleep(self.settings.linger_s)
         # The edges' connections end first, all at once, while the stages that they need still answer.
         await asyncio.gather(*(server.stop() for server in self._listening))
         await asyncio.gather(*(service.end() for service in self.services if service.name in EDGES))

@@ -9,7 +9,7 @@ from pointsman_hosting.program import Program
 from pointsman_hosting.service import Service
 from pointsman_runtime.configuring.settings import ServiceSettings
 from pointsman_runtime.telling.process import Process
-from pointsman_testing import NatsServer
+from pointsman_testing import NatsServer, eventually
 
 
 @pytest.mark.parametrize(
@@ -67,6 +67,25 @@ async def test_the_edges_of_a_process_end_at_the_same_time(nats_server: NatsServ
     assert await running == 0
 
 
+async def test_a_client_that_a_balancer_still_sends_to_an_ending_process_finds_it(nats_server: NatsServer) -> None:
+    """A pod that is deleted by force gets SIGTERM before the nodes hear that it is gone."""
+    settings = ServiceSettings(nats_url=nats_server.url, instance="gateway", linger_s=1)
+    host = Host(Process("bundle", settings.instance, "0"), settings)
+    door = Door()
+
+    def build(service: Service[ServiceSettings]) -> None:
+        service.serve(door)
+
+    host.add(Program("frontend", ServiceSettings, build, "pointsman-hosting").member(settings))
+    running = asyncio.ensure_future(host.run())
+    await door.open.wait()
+    host.stop()
+    await eventually(lambda: bool(host.readiness().reasons()))
+    assert not door.stopping.is_set()
+    assert await running == 0
+    assert door.stopping.is_set()
+
+
 async def test_of_several_agents_in_a_process_each_has_its_say_whether_it_is_ready(nats_server: NatsServer) -> None:
     settings = ServiceSettings(nats_url=nats_server.url, instance="gateway")
     host = Host(Process("bundle", settings.instance, "0"), settings)
@@ -80,3 +99,24 @@ async def test_of_several_agents_in_a_process_each_has_its_say_whether_it_is_rea
     assert len(reasons) == 2
     assert "engine: no answer" in reasons["worker-agent gateway"]
     assert "engine" not in reasons["worker-agent gateway-2"]
+
+
+async def test_a_process_ends_while_the_server_of_its_bus_does_not_answer(nats_server: NatsServer) -> None:
+    """Without an end of its own it would wait until the cluster kills it."""
+    settings = ServiceSettings(nats_url=nats_server.url, instance="gateway")
+    host = Host(Process("bundle", settings.instance, "0"), settings)
+    door = Door()
+
+    def build(service: Service[ServiceSettings]) -> None:
+        service.serve(door)
+
+    host.add(Program("frontend", ServiceSettings, build, "pointsman-hosting").member(settings))
+    running = asyncio.ensure_future(host.run())
+    await door.open.wait()
+    nats_server.pause()
+    try:
+        host.stop()
+        async with asyncio.timeout(30):
+            assert await running == 0
+    finally:
+        nats_server.resume()

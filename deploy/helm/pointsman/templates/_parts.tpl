@@ -177,16 +177,14 @@ secret: {secretName: pointsman-nats-tls, items: [{key: ca.crt, path: ca.crt}]}
 {{- mergeOverwrite $bundle (dict "members" $bundle.services "image" "bundle" "command" $command "env" (mergeOverwrite $env $bundle.env)) | toYaml }}
 {{- end }}
 
-{{/* Names of the pods in which services run, as a list: {root, services}. */}}
+{{/* Names of the pods in which services run, as a list: {root, services}. Those of the other shape are among them: they
+     still serve while they end, after an upgrade to this one. */}}
 {{- define "pointsman.pods" -}}
 {{- $found := list }}
 {{- range .services }}
-{{- $bundled := has . $.root.Values.bundle.services }}
-{{- if $bundled }}
-{{- $found = append $found "pointsman-gateway" }}
-{{- end }}
-{{- if or (not $bundled) $.root.Values.bundle.beside }}
 {{- $found = append $found (printf "pointsman-%s" .) }}
+{{- if or (empty $.root.Values.bundle.services) (has . $.root.Values.bundle.services) }}
+{{- $found = append $found "pointsman-gateway" }}
 {{- end }}
 {{- end }}
 {{- uniq $found | join ", " }}

@@ -116,6 +116,9 @@ class ServiceSettings(BaseSettings):
 
     drain_timeout_s: float = Field(default=10.0, gt=0)
     """How long the work in hand may take after SIGTERM."""
+    linger_s: float = Field(default=0.0, ge=0)
+    """How long after SIGTERM a process that listens for clients still takes their connections, so that balancers that
+    don't know of its end yet find it. Then the work in hand ends."""
 
     @field_validator("nats_url")
     @classmethod
