@@ -8,7 +8,7 @@ import shutil
 from pathlib import Path
 from typing import Final
 
-from pointsman_scheduler.recorded_traffic import RandomTraffic, RecordedBench
+from pointsman_testing.recorded_traffic import RandomTraffic, RecordedBench
 
 FOLDER: Final = Path(__file__).resolve().parents[1] / "tests" / "golden" / "flight"
 SEED: Final = 2

@@ -42,9 +42,9 @@ from pointsman_scheduler.handlers import Handlers
 from pointsman_scheduler.metrics import SchedulerMetrics
 from pointsman_scheduler.plugins import registries
 from pointsman_scheduler.replica import Replica
-from pointsman_scheduler.testing import BLOCK_TOKENS, LIFE, Bench
 from pointsman_testing import builders
 from pointsman_testing.memory_nats import MemoryNats
+from pointsman_testing.scheduler_bench import BLOCK_TOKENS, LIFE, Bench
 
 OPEN: Final = 200
 UNANSWERED: Final = 20

@@ -15,10 +15,10 @@ from pointsman_runtime.telling.process import Process
 from pointsman_scheduler.announcer import DecisionPublisher
 from pointsman_scheduler.domain.pools import Pools
 from pointsman_scheduler.metrics import SchedulerMetrics
-from pointsman_scheduler.testing import Bench
 from pointsman_testing import builders, eventually
 from pointsman_testing.buses import RecordedHop
 from pointsman_testing.memory_nats import MemoryNats
+from pointsman_testing.scheduler_bench import Bench
 
 TARGET = Target(model="llama-8b", pool="llama")
 

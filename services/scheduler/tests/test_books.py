@@ -18,7 +18,7 @@ from pointsman_plugins.scheduling.request import RequestKey
 from pointsman_scheduler.domain.ledger import ASK_AGAIN_S, SURPLUS_AFTER_S
 from pointsman_scheduler.metrics import SchedulerMetrics
 from pointsman_scheduler.plugins.producers.delay import DelayPrediction
-from pointsman_scheduler.testing import Bench
+from pointsman_testing.scheduler_bench import Bench
 
 WORKERS: tuple[str, ...] = ("w0", "w1", "w2")
 EDGES = ("edge-1", "edge-2")

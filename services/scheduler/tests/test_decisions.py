@@ -21,7 +21,7 @@ from pointsman_scheduler.domain.policy import compile_policy
 from pointsman_scheduler.plugins import HANDLERS, SCORERS, registries
 from pointsman_scheduler.plugins.scorers import load
 from pointsman_scheduler.scheduled_event import explain, to_json
-from pointsman_scheduler.testing import Bench, explained
+from pointsman_testing.scheduler_bench import Bench, explained
 
 NAMES = [f"w{number}" for number in range(8)]
 

@@ -27,7 +27,7 @@ from pointsman_plugins.scheduling.worker import Hold
 from pointsman_scheduler.domain.outcome import Scheduled
 from pointsman_scheduler.domain.policy import compile_policy
 from pointsman_scheduler.plugins import registries
-from pointsman_scheduler.testing import Bench
+from pointsman_testing.scheduler_bench import Bench
 
 calls: list[str] = []
 

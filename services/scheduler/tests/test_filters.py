@@ -2,7 +2,7 @@
 
 import pytest
 
-from pointsman_scheduler.testing import Bench, explained
+from pointsman_testing.scheduler_bench import Bench, explained
 
 LONG = {"use": "context-length", "label": "lengths"}
 

@@ -4,7 +4,7 @@ from pointsman_contracts.fleet import FleetQuery, FleetView
 from pointsman_scheduler.domain.flow_control import Figures
 from pointsman_scheduler.domain.pools import Pools
 from pointsman_scheduler.fleet_view import FleetViews
-from pointsman_scheduler.testing import Bench
+from pointsman_testing.scheduler_bench import Bench
 
 
 def seen(bench: Bench, queued: int = 0) -> FleetView:

@@ -7,7 +7,7 @@ import pytest
 from pointsman_flight.records import PolicyDefined, Record, Swept, WorkerRemoved
 from pointsman_scheduler.flight.backlog import AT_ONCE, MANY_BYTES, TOO_SLOW, Backlog, Drained
 from pointsman_scheduler.flight.outcomes import recorded
-from pointsman_scheduler.testing import Bench
+from pointsman_testing.scheduler_bench import Bench
 
 GOOD = Swept(1.0, more=False)
 BAD = WorkerRemoved(1.0, "a lone surrogate: \ud800")

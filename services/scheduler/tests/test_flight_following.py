@@ -10,7 +10,7 @@ from pointsman_flight.reader import open_log
 from pointsman_flight.records import Decided
 from pointsman_scheduler.flight.following import FollowingReplay, why_other
 from pointsman_scheduler.plugins import registries
-from pointsman_scheduler.recorded_traffic import POLICIES, RandomTraffic, RecordedBench
+from pointsman_testing.recorded_traffic import POLICIES, RandomTraffic, RecordedBench
 
 LEAST_LOADED: dict[str, object] = {"scorers": [{"use": "queue"}, {"use": "running"}], "picker": "max-score"}
 

@@ -24,8 +24,8 @@ from pointsman_scheduler.flight.metrics import FlightMetrics
 from pointsman_scheduler.flight.recorder import RETRY_S, FlightRecorder
 from pointsman_scheduler.flight.segments import SegmentLog
 from pointsman_scheduler.flight.tap import TAPPED
-from pointsman_scheduler.recorded_traffic import RandomTraffic, replayed
-from pointsman_scheduler.testing import LIFE, Bench
+from pointsman_testing.recorded_traffic import RandomTraffic, replayed
+from pointsman_testing.scheduler_bench import LIFE, Bench
 
 READ_ONLY = {
     "pool": {"decide", "look_at", "known_bad"},

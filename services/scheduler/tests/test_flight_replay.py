@@ -17,7 +17,7 @@ from pointsman_scheduler.domain.pool import PoolScheduler
 from pointsman_scheduler.domain.prefix_index import PrefixIndex
 from pointsman_scheduler.flight.replay import FlightReplay
 from pointsman_scheduler.plugins import registries
-from pointsman_scheduler.recorded_traffic import POLICIES, RandomTraffic, RecordedBench, replayed
+from pointsman_testing.recorded_traffic import POLICIES, RandomTraffic, RecordedBench, replayed
 
 
 def flown(directory: Path, policy: int, seed: int, steps: int, segments: int = 1, *, hash_ids: bool = False) -> None:
@@ -155,7 +155,7 @@ def test_another_order_of_hashing_changes_nothing(tmp_path: Path) -> None:
     flown(tmp_path, 0, seed=6, steps=1000, segments=2)
     (folder,) = [path for path in tmp_path.iterdir() if path.is_dir()]
     code = (
-        "import sys; from pathlib import Path; from pointsman_scheduler.recorded_traffic import replayed; "
+        "import sys; from pathlib import Path; from pointsman_testing.recorded_traffic import replayed; "
         "print(replayed(Path(sys.argv[1])))"
     )
     for seed in ("1", "2"):

@@ -21,7 +21,7 @@ from pointsman_plugins.scheduling.run import Selection
 from pointsman_scheduler.domain.outcome import Scheduled
 from pointsman_scheduler.domain.policy import Policy, compile_policy
 from pointsman_scheduler.plugins import PRE_REQUESTS, SCORERS, registries
-from pointsman_scheduler.testing import Bench, explained
+from pointsman_testing.scheduler_bench import Bench, explained
 
 PACKAGE: Final = Path(pointsman_scheduler.__file__).parent
 NUMBER: Final = Key("number", str)

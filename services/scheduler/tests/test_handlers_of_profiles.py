@@ -7,7 +7,7 @@ import pytest
 
 from pointsman_contracts.journey import HeaderEdit
 from pointsman_contracts.response import AttemptFailed
-from pointsman_scheduler.testing import Bench, explained
+from pointsman_testing.scheduler_bench import Bench, explained
 
 ROLES: dict[str, object] = {
     "decode": {"filters": ["healthy", {"use": "role", "role": "decode"}], "scorers": ["queue"]},

@@ -10,7 +10,7 @@ from pointsman_scheduler.domain.late_binding import Because, Bound, PeerRequest
 from pointsman_scheduler.domain.late_binding.peers import Peers
 from pointsman_scheduler.domain.outcome import Postponed, Scheduled
 from pointsman_scheduler.plugins.producers.delay import DelayPrediction
-from pointsman_scheduler.testing import Bench
+from pointsman_testing.scheduler_bench import Bench
 
 PREFILL_MS, TOKEN_MS = 15.0, 0.02
 NO_BLOCKS: Blocks = np.zeros(0, dtype=np.uint64)

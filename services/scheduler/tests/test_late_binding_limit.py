@@ -13,7 +13,7 @@ from pointsman_plugins.scheduling.request import RequestKey, ScheduleRequest
 from pointsman_scheduler.domain.late_binding import Because
 from pointsman_scheduler.domain.outcome import Postponed, Scheduled
 from pointsman_scheduler.plugins.producers.delay import DelayPrediction
-from pointsman_scheduler.testing import Bench
+from pointsman_testing.scheduler_bench import Bench
 
 PREFILL_MS, TOKEN_MS = 15.0, 0.02
 SLOWDOWN = 1.5

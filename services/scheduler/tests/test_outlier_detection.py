@@ -10,7 +10,7 @@ from pointsman_plugins.scheduling.request import ScheduleRequest
 from pointsman_plugins.scheduling.worker import Worker
 from pointsman_scheduler.domain.outlier_detection import Overdue
 from pointsman_scheduler.domain.patience import LEAST_S
-from pointsman_scheduler.testing import Bench
+from pointsman_testing.scheduler_bench import Bench
 
 TTFT_S = 0.05
 AT_RANDOM = {"scorers": [{"use": "least-delay"}], "picker": "random"}

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from pointsman_plugins.scheduling.arrays import FEW
 from pointsman_plugins.scheduling.dice import Dice
 from pointsman_scheduler.plugins.pickers.ranking import best
-from pointsman_scheduler.testing import Bench
+from pointsman_testing.scheduler_bench import Bench
 
 
 def picking(picker: object, *loads: int) -> Bench:

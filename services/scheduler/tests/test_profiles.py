@@ -17,7 +17,7 @@ from pointsman_scheduler.domain.policies import PolicyBook
 from pointsman_scheduler.domain.policy import compile_policy
 from pointsman_scheduler.plugins import registries
 from pointsman_scheduler.plugins.pickers.ranking import MaxScore
-from pointsman_scheduler.testing import Bench
+from pointsman_testing.scheduler_bench import Bench
 
 
 @pytest.mark.requirement("S2-6", "S2-27")

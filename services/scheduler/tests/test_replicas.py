@@ -13,7 +13,7 @@ from pointsman_plugins.scheduling.request import RequestKey
 from pointsman_plugins.scheduling.worker import HoldKey
 from pointsman_scheduler.domain import state as parts
 from pointsman_scheduler.domain.state import part_of, take_prefixes, take_reservations
-from pointsman_scheduler.testing import Bench
+from pointsman_testing.scheduler_bench import Bench
 
 WORKERS = ("w0", "w1", "w2")
 BY_LOAD = {

@@ -7,7 +7,7 @@ import pytest
 from pointsman_contracts.peers import PeerReservations, read_reservations, write_reservations
 from pointsman_contracts.scheduling import ReservationChange, Reservations
 from pointsman_plugins.scheduling.worker import Hold
-from pointsman_scheduler.testing import Bench
+from pointsman_testing.scheduler_bench import Bench
 
 
 @pytest.mark.parametrize("op", ["reserve", "confirm", "release", "retract"])

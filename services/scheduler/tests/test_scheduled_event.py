@@ -7,8 +7,8 @@ import pytest
 from pointsman_contracts.journey import StageReport, Target
 from pointsman_contracts.scheduling import RequestScheduled
 from pointsman_scheduler.scheduled_event import ScheduledEvent, written
-from pointsman_scheduler.testing import Bench
 from pointsman_testing import builders
+from pointsman_testing.scheduler_bench import Bench
 
 
 @pytest.mark.parametrize("shown", [256, 3])

@@ -22,7 +22,7 @@ from pointsman_scheduler.plugins.filters.narrowing import SloHeadroom, SloHeadro
 from pointsman_scheduler.plugins.producers.latency import PREDICTED_ITL_MS, PREDICTED_TTFT_MS
 from pointsman_scheduler.plugins.scorers.latency import PredictedLatency, PredictedLatencyParams
 from pointsman_scheduler.plugins.scorers.load import QueueLength, fewest_first
-from pointsman_scheduler.testing import Bench
+from pointsman_testing.scheduler_bench import Bench
 
 
 def by(*scorers: object) -> Bench:

@@ -19,9 +19,9 @@ from pointsman_plugins.scheduling.request import ScheduleRequest
 from pointsman_recorder.domain.judge import Judge
 from pointsman_recorder.domain.regret_sums import regret_rows
 from pointsman_scheduler.domain.outcome import Postponed, Scheduled
-from pointsman_scheduler.recorded_traffic import RecordedBench
 from pointsman_scheduler.scheduled_event import ScheduledEvent, written
 from pointsman_testing import builders
+from pointsman_testing.recorded_traffic import RecordedBench
 
 SETTINGS: Final[dict[str, object]] = {
     "handler": {"use": "shadow", "primary": "default"},

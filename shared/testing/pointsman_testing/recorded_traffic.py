@@ -27,7 +27,7 @@ from pointsman_scheduler.flight.replay import FlightReplay
 from pointsman_scheduler.flight.segments import Beginning, Packed, SegmentLog
 from pointsman_scheduler.flight.tap import Tap
 from pointsman_scheduler.plugins import registries
-from pointsman_scheduler.testing import LIFE, Bench
+from pointsman_testing.scheduler_bench import LIFE, Bench
 
 _PASS_S: Final = 0.015
 _TOKEN_S: Final = 20e-6
