@@ -7,7 +7,7 @@ from prometheus_client.core import CounterMetricFamily, Metric
 from prometheus_client.registry import Collector
 
 from pointsman_engines.speaker import EngineSpeaker
-from pointsman_runtime.service.service import Service
+from pointsman_hosting.service import Service
 from pointsman_runtime.telling.logs import Log
 from pointsman_worker_agent.adapters.pd_sidecar import PdSidecar
 from pointsman_worker_agent.settings import WorkerAgentSettings
