@@ -4,14 +4,19 @@
 one, half, all of them} x {frontend, Envoy} x {whole answers, streams}. `--cells 40 --seed 7` tries a sample, `--only
 'status 5|hang'` rows by their names, `--place f3w` pools by theirs. `--systems` names what is tried: pointsman, a
 plain round-robin, and vllm-router with the policy round_robin, where it is installed.
+
+`--results FILE` adds the figures of each decided cell to a file, one JSON object a line. `--resume FILE` does so too,
+and leaves out the cells that the file has: the whole matrix can be tried in pieces. The table at the end is of all that
+the file has then.
 """
 
 import argparse
 import asyncio
 import random
 import re
+import signal
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -32,6 +37,7 @@ from pointsman_testing.unruly.running import CellVerdict, run
 from pointsman_testing.unruly.world import Address, EnvoyOf, gateway
 
 OURS: Final = "pointsman"
+_STOPPED: Final = 128 + signal.SIGTERM
 
 SAMPLE: Final = Path(__file__).resolve().parents[2] / "pointsman.yaml"
 
@@ -55,15 +61,16 @@ def chosen(options: argparse.Namespace) -> list[Cell]:
 class Report:
     """Prints each cell as it ends, and keeps its figures."""
 
-    def __init__(self, cells: int, file: Path | None) -> None:
-        self.found: list[CellFigures] = []
+    def __init__(self, file: Path | None, found: Iterable[CellFigures]) -> None:
+        self.found = list(found)
+        """With those that the file had."""
         self.failed = 0
-        self._cells = cells
+        self.undecided = 0
         self._file = file
 
-    def begin(self, system: str) -> None:
-        """The cells that follow are this system's."""
-        self._system, self._number = system, 0
+    def begin(self, system: str, cells: int) -> None:
+        """So many cells of this system follow."""
+        self._system, self._number, self._cells = system, 0, cells
 
     def tell(self, verdict: CellVerdict) -> None:
         self._number += 1
@@ -72,6 +79,7 @@ class Report:
         for each in verdict.broken:
             print(f"               {each}", flush=True)
         if not verdict.decided:
+            self.undecided += 1
             return
         self.failed += bool(verdict.broken) and self._system == OURS
         found = figures(_column(self._system, verdict.cell), verdict.evidence, verdict.broken)
@@ -85,11 +93,30 @@ def _column(system: str, cell: Cell) -> str:
     return f"{OURS}, {cell.place.door}" if system == OURS else system
 
 
+def read(file: Path) -> list[CellFigures]:
+    """The results in a file; none where it doesn't exist. A last line that was half written is left out."""
+    lines = file.read_bytes().split(b"\n")[:-1] if file.exists() else []
+    return [msgspec.json.decode(line, type=CellFigures) for line in lines]
+
+
+def left(system: str, wanted: Sequence[Cell], found: Iterable[CellFigures]) -> list[Cell]:
+    """The cells that have no result yet."""
+    done = {(one.system, one.row, one.place, one.bad) for one in found}
+    return [cell for cell in wanted if (_column(system, cell), cell.row.name, cell.place.name, cell.bad) not in done]
+
+
 async def measure(systems: Sequence[str], wanted: Sequence[Cell], at_once: int, report: Report) -> None:
-    """Try these cells on each system."""
-    places = list(dict.fromkeys(cell.place for cell in wanted))
+    """Try these cells on each system. SIGTERM cancels it, as SIGINT does, so that no process is left behind."""
+    task = asyncio.current_task()
+    assert task is not None
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        asyncio.get_running_loop().add_signal_handler(number, task.cancel)
     for system in systems:
-        report.begin(system)
+        cells = left(system, wanted, report.found)
+        if not cells:
+            continue
+        places = list(dict.fromkeys(cell.place for cell in cells))
+        report.begin(system, len(cells))
         with TemporaryDirectory() as name:
             folder = Path(name)
             if system == OURS:
@@ -100,7 +127,7 @@ async def measure(systems: Sequence[str], wanted: Sequence[Cell], at_once: int, 
             else:
                 ground = router(system, places, folder)
             async with ground as there:
-                await run(there, wanted, at_once, report.tell)
+                await run(there, cells, at_once, report.tell)
 
 
 def main() -> int:
@@ -113,20 +140,26 @@ def main() -> int:
     parser.add_argument("--at-once", type=int, default=6, help="cells that run at the same time")
     parser.add_argument("--systems", nargs="+", default=[OURS, *installed()], choices=[OURS, *installed()])
     parser.add_argument("--results", type=Path, help="add the figures of each cell to this file, as JSON lines")
+    parser.add_argument("--resume", type=Path, help="the same, and leave out the cells that the file has")
     parser.add_argument("--table", choices=["rows", "groups"], help="only print this table of the results in that file")
     options = parser.parse_args()
     if options.table:
-        lines = options.results.read_bytes().splitlines()
-        found = [msgspec.json.decode(line, type=CellFigures) for line in lines]
+        found = read(options.resume or options.results)
         print("\n".join(table(found, grouped=options.table == "groups")))
         return 0
     wanted = chosen(options)
-    print(f"{describe()}\n{len(wanted)} cells, seed {options.seed}")
-    report = Report(len(wanted), options.results)
-    uvloop.run(measure(options.systems, wanted, options.at_once, report))
+    report = Report(options.resume or options.results, read(options.resume) if options.resume else ())
+    print(f"{describe()}\n{len(wanted)} cells, seed {options.seed}; results so far: {len(report.found)}", flush=True)
+    stopped = False
+    try:
+        uvloop.run(measure(options.systems, wanted, options.at_once, report))
+    except (asyncio.CancelledError, KeyboardInterrupt):
+        stopped = True
     print(f"\n{LEGEND}")
     print("\n".join(table(report.found)))
-    return 1 if report.failed else 0
+    if report.undecided:
+        print(f"\n{report.undecided} cells are undecided: the machine stood still.")
+    return _STOPPED if stopped else 1 if report.failed else 0
 
 
 if __name__ == "__main__":

@@ -41,6 +41,7 @@ class PeerChange(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
     session: str | None = None
     rank: int | None = None
     streamed: bool = True
+    media: bool = False
 
 
 class PeerUnbound(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):

@@ -129,6 +129,8 @@ class ReservationChange(Part):
     """As `RequestFacts.blocks_precise`."""
     streamed: bool = True
     """Whether the client asked for a stream. Any other response is reported only at its end."""
+    media: bool = False
+    """Whether the prompt has images, sound, video or files: nothing tells how long these take."""
 
 
 class UnboundRequest(Part):

@@ -127,8 +127,8 @@ class WorkerLoad(Message):
     """Why the figures below are unknown, in words; empty when they are known. They are 0 then and `age_ms` is an hour
     or more, so that a reader that doesn't know this field counts the requests that it has sent."""
     worked_tokens: int | None = None
-    """The engine's own counters of computed prompt tokens and generated tokens, added up; they stand while it does
-    nothing, and go back with a restart. None when it has none."""
+    """The engine's own counters of steps or tokens, added up: they move with each step, stand while it does nothing,
+    and go back with a restart. None when it has none that move before a request ends."""
     running: int = 0
     """Sequences in the running batch."""
     waiting: int = 0

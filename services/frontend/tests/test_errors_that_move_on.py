@@ -273,8 +273,8 @@ async def test_a_move_that_a_scheduler_asks_for_needs_no_budget(
     async def swallow(request: Received) -> None:
         await request.gone.wait()
 
-    def spent(budget: RetryBudget) -> bool:
-        del budget
+    def spent(budget: RetryBudget, now: float) -> bool:
+        del budget, now
         return False
 
     monkeypatch.setattr(RetryBudget, "spend", spent)

@@ -22,11 +22,14 @@ class Engines:
     with a status, or not at all. As edges do, a failed attempt goes on to the next endpoint of its decision, each at
     most once."""
 
-    def __init__(self, count: int, *, stream: bool = True) -> None:
+    def __init__(self, count: int, *, stream: bool = True, counters: bool = True) -> None:
+        """`counters`: whether engines report work: it moves while they answer."""
         self.bench = Bench(AT_RANDOM)
         self.names = [f"e{number}" for number in range(count)]
         self.bench.join(*self.names)
         self.stream = stream
+        self.counters = counters
+        self._worked = dict.fromkeys(self.names, 0)
         self.bad: dict[str, int] = {}
         """Engine → the status that it answers at once; 0: it doesn't answer."""
         self.sent: list[tuple[float, str]] = []
@@ -36,7 +39,7 @@ class Engines:
         self.moved: list[str] = []
         """Requests that left an engine, by id."""
         self._due: list[tuple[float, ScheduleRequest, str]] = []
-        self._fallbacks: dict[str, list[str]] = {}
+        self.fallbacks: dict[str, list[str]] = {}
         self._swept_at = self.bench.now
 
     def worker(self, name: str) -> Worker:
@@ -56,7 +59,7 @@ class Engines:
         request = self.bench.request(stream=self.stream, **facts)
         outcome = self.bench.decide(request, seed=len(self.sent))
         first, *fallbacks = [worker.name for worker in outcome.endpoints]
-        self._fallbacks[request.request_id] = fallbacks
+        self.fallbacks[request.request_id] = fallbacks
         self._send(request, first)
 
     def _send(self, request: ScheduleRequest, name: str) -> None:
@@ -68,7 +71,7 @@ class Engines:
             self._fail(request, name, outcome="limited" if status in (429, 529) else "failed", status=status)
 
     def _fail(self, request: ScheduleRequest, name: str, **facts: object) -> None:
-        left = self._fallbacks[request.request_id]
+        left = self.fallbacks[request.request_id]
         following = left.pop(0) if left else None
         self.bench.fail(request.request_id, name, following, **facts)
         if following is not None:
@@ -89,7 +92,8 @@ class Engines:
                 books.started(request.key, name, TTFT_S * 1000, self.bench.now)
             books.completed(request.key, self.bench.now, True, 10, 100.0, name)
         for name in self.names:
-            self.bench.hear(name)
+            self._worked[name] += self.bad.get(name) is None
+            self.bench.hear(name, running=1, worked_tokens=self._worked[name] if self.counters else None)
         if self.bench.now - self._swept_at >= 1.0:
             self._swept_at = self.bench.now
             self.sweep()
@@ -155,6 +159,18 @@ def test_an_engine_that_does_not_answer_gets_trials_and_what_it_holds_moves_once
     assert engines.share(since)["e0"] >= 0.5 * 100 / count
 
 
+def test_an_engine_that_shows_nothing_and_answers_nothing_is_left_later() -> None:
+    engines = Engines(2, stream=False, counters=False)
+    engines.run(5.0)
+    engines.bad = {"e0": 0}
+    engines.run(9.0)
+    assert not engines.worker("e0").standing.hung
+    engines.run(4.0)
+    assert engines.worker("e0").standing.hung
+    assert engines.failed == 0
+    assert len(set(engines.moved)) == len(engines.moved) > 0
+
+
 def test_a_long_prompt_has_as_long_as_the_model_predicts_for_it() -> None:
     engines = Engines(2)
     engines.run(5.0)
@@ -173,7 +189,7 @@ def test_a_long_prompt_has_as_long_as_the_model_predicts_for_it() -> None:
 
 
 def test_nothing_is_judged_while_no_engine_answers() -> None:
-    engines = Engines(3)
+    engines = Engines(3, counters=False)
     engines.run(5.0)
     engines.bad = dict.fromkeys(engines.names, 0)
     engines.run(10.0)
@@ -217,6 +233,86 @@ def test_a_pause_of_all_requests_for_three_seconds_moves_no_answer_that_takes_si
             if bench.pool.books.of(request.key) is not None and bench.now >= 1000.0 + took_s:
                 bench.pool.books.completed(request.key, bench.now, ok=True)
     assert not bench.pool.fleet.ejected
+
+
+@pytest.mark.parametrize("counters", [True, False])
+def test_a_long_answer_after_short_ones_is_started_once(counters: bool) -> None:
+    engines = Engines(3, stream=False, counters=counters)
+    engines.run(10.0)
+    long = engines.bench.request(request_id="long", stream=False)
+    home = engines.bench.chosen(long)
+    for _ in range(12):
+        engines.run(5.0, rate=1.0)
+        assert engines.moved == []
+        assert not engines.bench.pool.fleet.ejected
+    engines.bench.pool.books.completed(long.key, engines.bench.now, True, 3000, 60_000.0, home)
+    engines.run(5.0)
+    assert not engines.bench.pool.fleet.ejected
+
+
+def test_the_first_bytes_after_many_images_may_be_late_while_the_engine_works() -> None:
+    engines = Engines(2)
+    engines.run(10.0)
+    images = engines.bench.request(request_id="images", features=("vision",))
+    home, other = (worker.name for worker in engines.bench.decide(images).endpoints)
+    engines.fallbacks["images"] = [other]
+    for number in range(20):
+        engines.bench.now += 0.5
+        engines.bench.hear(home, running=1, worked_tokens=10_000 + number)
+        engines.bench.hear(other)
+        engines.bench.serve(engines.bench.request(workers=(other,)))
+        assert engines.sweep() == []
+    for _ in range(12):
+        engines.bench.now += 0.5
+        engines.bench.hear(home, running=1, worked_tokens=10_020)
+        engines.bench.hear(other)
+        engines.bench.serve(engines.bench.request(workers=(other,)))
+        engines.sweep()
+    assert engines.moved == ["images"]
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    takes_s=st.lists(st.floats(0.05, 40.0), min_size=1, max_size=12),
+    counters=st.booleans(),
+    limit=st.sampled_from([None, 8000]),
+    stall_at_s=st.floats(0.0, 10.0),
+    gap_s=st.floats(0.05, 3.0),
+)
+def test_no_whole_answer_is_started_twice_while_engines_work(
+    takes_s: list[float], counters: bool, limit: int | None, stall_at_s: float, gap_s: float
+) -> None:
+    """Answers take as long as they take, after short ones; the pages of one engine stand still for 3 s; engines
+    without counters answer at least one request in 8 s."""
+    engines = Engines(3, stream=False, counters=counters)
+    engines.run(5.0)
+    bench, books = engines.bench, engines.bench.pool.books
+    began = bench.now
+    due: list[tuple[float, ScheduleRequest, str]] = []
+    left = list(takes_s)
+    worked = 10_000
+    next_at = next_short_at = began
+    while due or left:
+        bench.now += 0.25
+        worked += 1
+        if left and bench.now >= next_at:
+            request = bench.request(stream=False, max_output_tokens=limit)
+            due.append((bench.now + left.pop(), request, bench.chosen(request, seed=len(left))))
+            next_at = bench.now + gap_s
+        if not counters and bench.now >= next_short_at:
+            next_short_at = bench.now + 8.0
+            for name in engines.names:
+                request = bench.request(stream=False, workers=(name,))
+                due.append((bench.now + 0.1, request, bench.chosen(request)))
+        for at, request, name in [each for each in due if each[0] <= bench.now]:
+            due.remove((at, request, name))
+            books.completed(request.key, bench.now, True, 100, 1.0, name)
+        for name in engines.names:
+            if name == "e0" and stall_at_s <= bench.now - began < stall_at_s + 3.0:
+                continue
+            bench.hear(name, running=1, worked_tokens=worked if counters else None)
+        assert engines.sweep() == []
+        assert not bench.pool.fleet.ejected
 
 
 def test_a_request_is_moved_once_and_its_second_engine_may_take_its_time() -> None:
@@ -329,7 +425,7 @@ def test_the_gateways_own_exhaustion_ejects_no_engine() -> None:
     assert not bench.pool.fleet.ejected
 
 
-def test_a_trial_goes_to_an_engine_that_scores_would_not_choose_and_names_fallbacks() -> None:
+def test_a_trial_goes_to_an_engine_that_scores_would_not_choose_and_namesfallbacks() -> None:
     engines = Engines(3)
     engines.bad = {"e0": 500}
     engines.run(3.0)

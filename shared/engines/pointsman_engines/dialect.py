@@ -61,7 +61,7 @@ class Dialect:
     progress: bytes = b""
     """A counter that every request moves, without `_total`. It goes back only when the engine restarts."""
     worked: tuple[bytes, ...] = ()
-    """Counters of computed prompt tokens and generated tokens, without `_total`."""
+    """Counters that together move with each step of the engine, not only when a request ends; without `_total`."""
     awake: Metric | None = None
     """1 while the engine serves; 0 while its weights are away: it accepts requests then and answers none."""
     running_is_progress: bool = False
@@ -113,7 +113,8 @@ DIALECTS: Final[tuple[tuple[bytes, Dialect], ...]] = (
             kv_blocks=(Metric(b"sglang:num_pages"), Label(b"sglang:cache_config_info", "num_pages")),
             rank="dp_rank",
             progress=b"sglang:prompt_tokens",
-            worked=(b"sglang:prompt_tokens", b"sglang:generation_tokens"),
+            # Its other counters of tokens move when a request ends. Older servers have none that moves before.
+            worked=(b"sglang:realtime_tokens",),
         ),
     ),
     (
@@ -126,7 +127,6 @@ DIALECTS: Final[tuple[tuple[bytes, Dialect], ...]] = (
             block_tokens=(Metric(b"trtllm_kv_cache_tokens_per_block"),),
             kv_blocks=(Metric(b"trtllm_kv_cache_max_blocks"),),
             progress=b"trtllm_request_success",
-            worked=(b"trtllm_prompt_tokens", b"trtllm_generation_tokens"),
         ),
     ),
     (
@@ -138,7 +138,8 @@ DIALECTS: Final[tuple[tuple[bytes, Dialect], ...]] = (
             # Only older servers report it.
             kv_usage=(Metric(b"llamacpp:kv_cache_usage_ratio"),),
             progress=b"llamacpp:prompt_tokens",
-            worked=(b"llamacpp:prompt_tokens", b"llamacpp:tokens_predicted"),
+            # Its counters of tokens move when a prompt, or an answer, is complete.
+            worked=(b"llamacpp:n_decode",),
         ),
     ),
     (

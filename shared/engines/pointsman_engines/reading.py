@@ -55,7 +55,7 @@ class Reading:
     """Its weights are away until it is woken."""
     identity: EngineIdentity = NOBODY
     worked: int | None = None
-    """Prompt tokens computed and tokens generated since the start; None when the engine doesn't count them."""
+    """Counters that move with each step, added up; None when the engine doesn't report all of them."""
     doubt: str = ""
     """A figure that can't be true and is taken as not reported, in words; empty when there is none."""
 
@@ -174,9 +174,11 @@ def _kv_usage(dialect: Dialect, exposition: Exposition) -> tuple[float, str]:
 
 
 def _worked(dialect: Dialect, exposition: Exposition) -> int | None:
-    found = [sample.value for counter in dialect.worked for sample in _first(_counter(counter), exposition)]
-    total = sum(found)
-    return int(total) if found and 0 <= total < MOST_WORK else None
+    found = [_first(_counter(counter), exposition) for counter in dialect.worked]
+    if not found or not all(found):
+        return None  # without one of them, the others may stand while the engine works
+    total = sum(sample.value for samples in found for sample in samples)
+    return int(total) if 0 <= total < MOST_WORK else None
 
 
 def _counter(name: bytes) -> tuple[Metric, ...]:

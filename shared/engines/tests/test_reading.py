@@ -48,17 +48,17 @@ def looked_at(text: bytes) -> tuple[Dialect, Exposition]:
             VLLM,
             "vllm",
             Reading(
-                7, 3, 0.6235, ("ada", "sql"), ("legal",), 2, identity=EngineIdentity(1.75e9, 15200.0), worked=15200
+                7, 3, 0.6235, ("ada", "sql"), ("legal",), 2, identity=EngineIdentity(1.75e9, 15200.0)
             ),
         ),
-        (VLLM_TWO_RANKS, "vllm", Reading(12, 3, 0.4, identity=EngineIdentity(None, 150.0), worked=150)),
+        (VLLM_TWO_RANKS, "vllm", Reading(12, 3, 0.4, identity=EngineIdentity(None, 150.0))),
         (VLLM_OLD, "vllm", Reading(1, 0, 0.25)),
-        (SGLANG, "sglang", Reading(6, 11, 0.25, identity=EngineIdentity(None, 5000.0), worked=5000)),
+        (SGLANG, "sglang", Reading(6, 11, 0.25, identity=EngineIdentity(None, 5000.0))),
         (SGLANG_OLD, "sglang", Reading(3, 1, 0.25)),
         (TRTLLM, "trtllm", Reading(9, 2, 0.5, identity=EngineIdentity(None, 15.0))),
         (TRITON_TRT, "triton", Reading(4, 6, 0.75, identity=EngineIdentity(None, 77.0))),
         (TRITON, "triton", Reading(0, 6, 0.0, identity=EngineIdentity(None, 42.0))),
-        (LLAMACPP, "llamacpp", Reading(2, 3, 0.0, identity=EngineIdentity(None, 5120.0), worked=6000)),
+        (LLAMACPP, "llamacpp", Reading(2, 3, 0.0, identity=EngineIdentity(None, 5120.0), worked=None)),
     ],
     ids=["vllm", "vllm-two-ranks", "vllm-old", "sglang", "sglang-old", "trtllm", "triton-trtllm", "triton", "llamacpp"],
 )
@@ -187,3 +187,7 @@ def test_a_malformed_number_is_an_error_rather_than_a_zero() -> None:
 def test_the_counters_own_start_stands_in_for_the_process_start() -> None:
     dialect, exposition = looked_at(VLLM.replace(b"process_start_time_seconds 1.75e+09\n", b""))
     assert identity(dialect, exposition).started_at == 1750000030.1234567
+
+
+def test_work_is_unknown_where_a_counter_of_it_is_missing() -> None:
+    assert read(*looked_at(VLLM)).worked is None

@@ -305,6 +305,7 @@ class PeerChanged(Record, frozen=True, tag=13):
     streamed: bool
     counted: bool
     """Whether the change was applied; otherwise it was late or about an unknown worker."""
+    media: bool = False
 
 
 class PeerWaiting(Record, frozen=True, tag=14):

@@ -105,7 +105,7 @@ class Forwarder:
             following = self._next(request.record.pool, left, budget, free=moved) if may_follow else None
             self._tell_failure(request.record, failure, following)
             if following is None and may_follow:
-                following = await self._decided_again(request, headers, budget)
+                following = await self._decided_again(request, headers, budget, left)
         await self._give_up(request, answered, last)
 
     def _next(self, pool: str, left: list[ChosenEndpoint], budget: RetryBudget, *, free: bool) -> ChosenEndpoint | None:
@@ -115,29 +115,33 @@ class Forwarder:
             return None
         unwell = self._edge.unwell(pool)
         following = min(left, key=lambda each: self._edge.avoided(each.worker) + (each.worker in unwell))
-        if not (free or is_external(following) or budget.spend()):
+        if not (free or is_external(following) or budget.spend(time.monotonic())):
             return None
         left.remove(following)
         return following
 
-    async def _decided_again(self, request: Outgoing, headers: Headers, budget: RetryBudget) -> ChosenEndpoint | None:
+    async def _decided_again(
+        self, request: Outgoing, headers: Headers, budget: RetryBudget, left: list[ChosenEndpoint]
+    ) -> ChosenEndpoint | None:
         """An endpoint of a new decision, for a request whose endpoints have all failed while its pool has others.
-        `headers`: for engines, without a decision's."""
+        `headers`: for engines, without a decision's. `left`: gets its further endpoints."""
         tried = {attempt.worker for attempt in request.record.attempts}
         snapshot = self._edge.pools.get(request.record.pool)
         if request.decide_again is None or snapshot is None or all(view.worker in tried for view in snapshot.workers):
             return None
         decide_again, request.decide_again = request.decide_again, None
-        if not budget.spend():
+        if not budget.spend(time.monotonic()):
             return None
         decision = await decide_again()
         if decision is None:
             return None
-        following = next((each for each in decision.endpoints if each.worker not in tried), None)
-        if following is not None:
-            request.decision = decision
-            request.headers = edited_headers(headers, decision.headers, self._edge.metrics.drop_header_edit)
-        return following
+        untried = [each for each in decision.endpoints if each.worker not in tried]
+        if not untried:
+            return None
+        request.decision = decision
+        request.headers = edited_headers(headers, decision.headers, self._edge.metrics.drop_header_edit)
+        left += untried[1:]
+        return untried[0]
 
     async def _give_up(self, request: Outgoing, endpoint: ChosenEndpoint, failure: EndpointFailed | None) -> None:
         """No endpoint answered: pass the engine's own error on. Raises Refusal if there is none."""

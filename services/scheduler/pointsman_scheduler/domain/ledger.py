@@ -36,7 +36,7 @@ SURPLUS_AFTER_S: Final = 2.0
 ASK_AGAIN_S: Final = 5.0
 _RESERVED: Final = attrgetter(
     "attempt", "prompt_tokens", "uncached_tokens", "output_tokens", "block_tokens", "blocks", "blocks_precise", "lora",
-    "session", "rank", "streamed",
+    "session", "rank", "streamed", "media",
 )  # fmt: skip
 """Of a change, in the order of the last fields that `Hold` has of its caller."""
 
@@ -214,9 +214,9 @@ class Ledger:
                 elif ending == "unsure":
                     self.outliers.unsure(hold, now)
             if ok:
+                hold.answer_tokens = output_tokens
                 if not ending and not hold.leg:
                     self.outliers.ended(hold, now, begun=hold.confirmed)
-                hold.answer_tokens = output_tokens
                 for notify in self._on_completed:
                     notify(hold, now, output_tokens, duration_ms)
             self.take_off(hold, now, answered=ok)

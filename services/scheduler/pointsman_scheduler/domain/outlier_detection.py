@@ -11,7 +11,14 @@ from pointsman_contracts.timing import TIMES
 from pointsman_plugins.scheduling.fleet import Fleet
 from pointsman_plugins.scheduling.outliers import LEAST_FAILURES, Peers
 from pointsman_plugins.scheduling.worker import NEVER, Hold, Worker
-from pointsman_scheduler.domain.patience import LEAST_S, LEAST_SUSPECT_S, Patience
+from pointsman_scheduler.domain.patience import (
+    LEAST_S,
+    LEAST_SILENT_S,
+    LEAST_STANDING_S,
+    LEAST_SUSPECT_S,
+    Patience,
+    expected,
+)
 
 LACKING_S: Final = 10.0
 """How long a worker gets no requests for a model or adapter that it answered 404 for, while its peers served it."""
@@ -19,6 +26,8 @@ LOOK_S: Final = 0.5
 """Between two looks for requests that wait too long."""
 FAILING_SHARE: Final = 0.2
 """A worker that fails this part of its requests is named, though it keeps its share because its peers are no better."""
+LEAST_UNANSWERED: Final = 3
+"""Requests that wait at a worker that shows nothing, and aren't certainly late, before they make it suspect."""
 ASKED_TO_MOVE: Final = 3
 """How often an edge is asked to move a request: a question may get lost, and an edge may know no other endpoint."""
 
@@ -84,12 +93,14 @@ class OutlierDetection:
             if not hold.streamed:
                 self.patience.learn(hold, now)
             return
+        hold.worker.answered_at = now
         standing = hold.worker.standing
         if standing.cuts and standing.answer(now, hold.at, whole=True):
             self._fleet.judge(hold.worker)
 
     def _answered(self, hold: Hold, now: float, *, whole: bool) -> None:
         worker = hold.worker
+        worker.answered_at = now
         if hold.at > worker.answered_sent:
             worker.answered_sent = hold.at
         standing = worker.standing
@@ -153,40 +164,72 @@ class OutlierDetection:
         if now - self._looked_at < LOOK_S:
             return []
         self._looked_at = now
-        usual, suspect = self.patience.look()
+        self.patience.look()
         self._unanswered = {}
         found: dict[Worker, list[Hold]] = {}
         for hold in holds:
             if hold.confirmed or hold.leg:
                 continue
-            waited = now - hold.at - slack_s
-            worker = hold.worker
-            if worker.standing.hung:
-                late = waited > LEAST_SUSPECT_S and waited * 1000.0 > hold.predicted_ms * suspect[hold.streamed]
-            else:
-                late = waited > LEAST_S and waited * 1000.0 > hold.predicted_ms * usual[hold.streamed]
-            if late and worker.present:
-                found.setdefault(worker, []).append(hold)
-        return [each for worker, late in found.items() if (each := self._judge_waiting(worker, late, now)) is not None]
+            if self.patience.late(hold, now - hold.at - slack_s) and hold.worker.present:
+                found.setdefault(hold.worker, []).append(hold)
+        return [
+            each
+            for worker, late in found.items()
+            if (each := self._judge_waiting(worker, late, now, slack_s)) is not None
+        ]
 
-    def _judge_waiting(self, worker: Worker, late: list[Hold], now: float) -> Overdue | None:
-        latest = max((each.answered_sent for each in self._fleet.present if each is not worker), default=NEVER)
-        latest = max(latest, worker.answered_sent)
+    def _judge_waiting(self, worker: Worker, late: list[Hold], now: float, slack_s: float) -> Overdue | None:
         stands = self._stands(worker, now)
+        late = self._unanswered_by(worker, late, now - slack_s, stands=stands)
+        if not late:
+            return None
+        peers = max((each.answered_sent for each in self._fleet.present if each is not worker), default=NEVER)
+        due: list[Hold] = []
         for hold in late:
-            if not hold.stalled and (hold.at <= latest or stands):
-                self._stall(hold, now)
+            if _judged_alone(hold):
+                overdue = hold.at <= max(peers, worker.answered_sent) or stands
+            else:
+                overdue = hold.at <= peers or worker.standing.hung
+            if hold.stalled or overdue:
+                due.append(hold)
+                if not hold.stalled:
+                    self._stall(hold, now)
         if not worker.standing.ejected:
             oldest = min(late, key=attrgetter("at"))
             self._unanswered[worker] = _waited(oldest, now)
         unwell = [each for each in self._fleet.present if each.standing.ejected or each.standing.failing]
         well = len(self._fleet.present) - len(unwell) - (worker not in unwell)
-        leaving = [hold for hold in late if hold.stalled and not hold.moved and hold.asked_to_move < ASKED_TO_MOVE]
+        leaving = [hold for hold in due if not hold.moved and hold.asked_to_move < ASKED_TO_MOVE]
         if not well or not leaving:
             return None
         for hold in leaving:
             hold.asked_to_move += 1
         return Overdue(worker, leaving, tuple(sorted([each.name for each in unwell if each is not worker])))
+
+    def _unanswered_by(self, worker: Worker, late: list[Hold], now: float, *, stands: bool) -> list[Hold]:
+        """Those of a worker's late requests that it hasn't begun to answer, as far as can be seen. `stands`: whether
+        its counters do.
+
+        Nothing is seen of a whole answer before its end, and nothing tells how long media take. While the worker shows
+        any progress, such a request isn't unanswered; later, it depends on what is known of it and of its worker."""
+        found: list[Hold] = []
+        unsure: list[Hold] = []
+        hung = worker.standing.hung
+        progress = max(worker.answered_at, worker.worked_at if worker.worked is not None else NEVER)
+        for hold in late:
+            quiet_s = now - max(progress, hold.at)
+            if _judged_alone(hold):
+                found.append(hold)
+            elif self.patience.certainly_late(hold, now - hold.at):
+                if quiet_s > (LEAST_SUSPECT_S if hung else LEAST_S):
+                    found.append(hold)
+            elif stands and quiet_s > LEAST_STANDING_S:
+                found.append(hold)
+            elif quiet_s > LEAST_SILENT_S:
+                unsure.append(hold)
+        if found or hung or len(unsure) >= LEAST_UNANSWERED:
+            found += unsure
+        return found
 
     def _stands(self, worker: Worker, now: float) -> bool:
         """Whether the worker's own counters show that it computes nothing."""
@@ -228,5 +271,12 @@ class OutlierDetection:
         return found
 
 
+def _judged_alone(hold: Hold) -> bool:
+    """Whether its time to the first byte is known well enough to need no other sign of its worker."""
+    return hold.streamed and not hold.media
+
+
 def _waited(hold: Hold, now: float) -> str:
-    return f"no answer within {now - hold.at:.1f} s, predicted {hold.predicted_ms / 1000:.2f} s"
+    expected_ms = expected(hold)
+    told = "" if expected_ms is None else f", predicted {expected_ms / 1000:.2f} s"
+    return f"no answer within {now - hold.at:.1f} s{told}"

@@ -1,8 +1,12 @@
 """How long a request may wait for its answer before its worker is suspect.
 
 The measure is the delay model's prediction when the request was sent: the passes that its prompt and those ahead of it
-fill at that worker, and for an answer that comes as a whole, its decode steps too. The pool then learns by which factor
-times exceed predictions, so the limit follows the pool where the model is new or wrong, or where there is none.
+fill at that worker, and for an answer that comes as a whole, as many decode steps as the client allows. The pool then
+learns by which factor times exceed predictions for the answers that came, so the limit follows the pool where the model
+is new or wrong, or where there is none.
+
+Some times can't be predicted: to the end of a whole answer without a limit, and to the first token after media. Such a
+request is never `certainly_late`.
 """
 
 import math
@@ -13,12 +17,13 @@ from pointsman_delay.pass_model import PassModel
 from pointsman_plugins.scheduling.worker import Hold
 
 _BATCH_TOKENS: Final = 8192
-_OUTPUT_TOKENS: Final = 200.0
-"""Both stand for what the delay model learns, where a policy has none."""
+"""Stands for what the delay model learns, where a policy has none."""
 _PRIOR_DEVIATION: Final = 1.0
 _PRIOR_WEIGHT: Final = 2.0
 """Of the logarithm of observed over predicted, before anything was observed: a factor of 20 is no surprise."""
 _GAIN: Final = 0.02
+_LEAST_EXCESS: Final = -3.0
+"""Engines may report far more tokens than they generated: such an answer seems to have come in no time."""
 _LEAST_DEVIATION: Final = 0.5
 DEVIATIONS: Final = 3.0
 """A request is overdue when the logarithm of its factor is this many standard deviations above the mean."""
@@ -28,6 +33,10 @@ LEAST_S: Final = 2.0
 """No request is overdue earlier: an engine may pause for a collection of garbage or to capture a graph."""
 LEAST_SUSPECT_S: Final = 1.0
 """The same at a worker that is suspect already."""
+LEAST_STANDING_S: Final = 4.0
+"""How long a worker's counters stand before a request there counts as unanswered that isn't certainly late."""
+LEAST_SILENT_S: Final = 10.0
+"""The same for a worker that shows nothing of what it does."""
 _KNOWN_AFTER: Final = 20.0
 """Observations before a limit is told to edges."""
 
@@ -53,7 +62,7 @@ class Excess:
 
     def learn(self, observed_ms: float, predicted_ms: float) -> None:
         """One more observation."""
-        excess = math.log(max(1.0, observed_ms) / predicted_ms)
+        excess = max(_LEAST_EXCESS, math.log(max(1.0, observed_ms) / predicted_ms))
         self.count += 1.0
         gain = max(_GAIN, 1.0 / self.count)
         self.mean += gain * (excess - self.mean)
@@ -80,28 +89,29 @@ class Patience:
         """As of the last `look`."""
 
     def predict(self, hold: Hold) -> None:
-        """Note how long the request will take to its first byte, or to its end where no first byte is reported. Its
-        worker's books have it already."""
+        """Note how long the request will take to its first token, and for each further one. Its worker's books have it
+        already."""
         worker, forecast = hold.worker, self.forecast
         if forecast is None:
-            rates, budget, speed, output = self._prior, _BATCH_TOKENS, 1.0, _OUTPUT_TOKENS
+            rates, budget, speed = self._prior, _BATCH_TOKENS, 1.0
         else:
             best = forecast.best
-            rates, budget, output = best.model.rates, best.batch_tokens, best.expected_output
+            rates, budget = best.model.rates, best.batch_tokens
             speed = best.speed_of(worker.life)
         ahead = max(1, worker.prefill_tokens)
         step = rates.decode + rates.batch * worker.open + rates.growth * worker.context_tokens
-        passes = ahead // budget + 1
-        if not hold.streamed:
-            most = hold.output_tokens
-            passes += min(output, most) if most else output
-        hold.predicted_ms = max(1.0, (rates.passes_ms(ahead, budget) + passes * step) * speed)
+        hold.predicted_ms = max(1.0, (rates.passes_ms(ahead, budget) + (ahead // budget + 1) * step) * speed)
+        hold.step_ms = step * speed
 
     def learn(self, hold: Hold, now: float) -> None:
         """Its first byte came, or its end where no first byte is reported."""
-        if hold.predicted_ms:
-            excess = self._streams if hold.streamed else self._wholes
-            excess.learn((now - hold.at) * 1000.0, hold.predicted_ms)
+        if not hold.predicted_ms or hold.media:
+            return
+        if hold.streamed:
+            self._streams.learn((now - hold.at) * 1000.0, hold.predicted_ms)
+        elif hold.answer_tokens is not None:
+            expected_ms = hold.predicted_ms + hold.answer_tokens * hold.step_ms
+            self._wholes.learn((now - hold.at) * 1000.0, expected_ms)
 
     def look(self) -> Limits:
         """Bring `limits` up to date."""
@@ -109,12 +119,29 @@ class Patience:
         return self.limits
 
     def within_ms(self, hold: Hold) -> float | None:
-        """How long the request may take to its first byte, or to its end where no first byte is reported; None while
-        too little was observed. By the last `look`."""
+        """How long the request may take to its first byte, or to its end where no first byte is reported; None where
+        that can't be predicted, or while too little was observed. By the last `look`."""
         excess = self._streams if hold.streamed else self._wholes
-        if excess.count < _KNOWN_AFTER:
+        expected_ms = expected(hold)
+        if expected_ms is None or excess.count < _KNOWN_AFTER:
             return None
-        return round(max(LEAST_S * 1000.0, hold.predicted_ms * self.limits.usual[hold.streamed]), 1)
+        return round(max(LEAST_S * 1000.0, expected_ms * self.limits.usual[hold.streamed]), 1)
+
+    def late(self, hold: Hold, waited_s: float) -> bool:
+        """Whether the request waits for far longer than its first token should take. By the last `look`."""
+        suspect = hold.worker.standing.hung
+        if waited_s <= (LEAST_SUSPECT_S if suspect else LEAST_S):
+            return False
+        return waited_s * 1000.0 > hold.predicted_ms * self._factor(hold)
+
+    def certainly_late(self, hold: Hold, waited_s: float) -> bool:
+        """Whether the request waits for far longer than all that its worker has to do until something of it is seen."""
+        expected_ms = expected(hold)
+        return expected_ms is not None and waited_s * 1000.0 > expected_ms * self._factor(hold)
+
+    def _factor(self, hold: Hold) -> float:
+        limits = self.limits
+        return (limits.suspect if hold.worker.standing.hung else limits.usual)[hold.streamed]
 
     def _current(self) -> Limits:
         wholes, streams = self._wholes, self._streams
@@ -122,3 +149,13 @@ class Patience:
             (wholes.factor(DEVIATIONS), streams.factor(DEVIATIONS)),
             (wholes.factor(DEVIATIONS_SUSPECT), streams.factor(DEVIATIONS_SUSPECT)),
         )
+
+
+def expected(hold: Hold) -> float | None:
+    """Milliseconds to its first byte, or to its longest end where no first byte is reported; None where nothing tells
+    how long that takes: its prompt has media, or its answer comes as a whole and has no limit."""
+    if hold.media:
+        return None
+    if hold.streamed:
+        return hold.predicted_ms
+    return hold.predicted_ms + hold.output_tokens * hold.step_ms if hold.output_tokens else None

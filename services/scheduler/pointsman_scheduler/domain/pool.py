@@ -32,6 +32,8 @@ from pointsman_scheduler.domain.prefix_index import PrefixIndex
 
 WAIT_FOR_STREAM_S: Final = 2.0
 """How long the trial of a worker that doesn't answer waits for a request with a stream."""
+_MEDIA: Final = frozenset(("vision", "audio", "video", "file"))
+"""Features that parts of a prompt other than text need."""
 _REASONS: Final = 3
 """Different reasons that one error lists."""
 
@@ -320,7 +322,7 @@ class PoolScheduler:
                 request.request_id, worker, now, leg, request.edge, self.scheduler, request.attempt, tokens,
                 max(0, tokens - matched) if leg == selection.prompt_leg else 0, request.max_output_tokens or 0,
                 request.block_tokens, packed, request.blocks_precise, request.lora, request.session, selection.rank,
-                request.stream,
+                request.stream, bool(request.features) and not _MEDIA.isdisjoint(request.features),
             )  # fmt: skip
             books.put(hold, now, blocks, matched // request.block_tokens if as_matched else 0)
             as_matched = False  # a reservation may take memory from what other workers hold

@@ -259,7 +259,7 @@ class FlightReplay:
             leg=record.leg, attempt=record.attempt, lora=record.lora, session=record.session, rank=record.rank,
             prompt_tokens=record.prompt_tokens, uncached_tokens=record.uncached_tokens,
             output_tokens=record.output_tokens, block_tokens=record.block_tokens, blocks=record.blocks,
-            blocks_precise=record.blocks_precise, streamed=record.streamed,
+            blocks_precise=record.blocks_precise, streamed=record.streamed, media=record.media,
         )  # fmt: skip
         return _differs("counted", record.counted, self.pool.books.apply(change, record.scheduler, record.at))
 

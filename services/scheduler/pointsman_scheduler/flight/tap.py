@@ -206,7 +206,7 @@ def _applying(inner: Apply, maker: RecordMaker) -> Apply:
                 CHANGED, now, scheduler, change.op, request_id, change.worker, change.boot_id, change.edge, change.leg,
                 change.attempt, change.lora, session, change.rank, change.prompt_tokens, change.uncached_tokens,
                 change.output_tokens, change.block_tokens, len(blocks) // HASH_BYTES, change.blocks_precise,
-                change.streamed, counted,
+                change.streamed, counted, change.media,
             )
         )  # fmt: skip
         if len(inputs) >= AT_ONCE or len(hashes) >= MANY_BYTES:

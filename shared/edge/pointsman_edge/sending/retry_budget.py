@@ -1,28 +1,40 @@
-"""How many extra attempts an edge may make in a pool, so that retries don't multiply an overload."""
+"""How many extra attempts an edge may make in a pool, so that retries don't multiply an overload.
+
+As in Finagle's retry budget
+(https://twitter.github.io/finagle/docs/com/twitter/finagle/service/RetryBudget$.html): each request earns a part of an
+attempt, and time earns some more. Without the second, trials of ejected engines would use up the budget of a pool with
+few requests.
+"""
 
 from typing import Final
 
 RATIO: Final = 0.1
 """Attempts earned by each request: at most 10 % of the request rate."""
+PER_S: Final = 10.0
+"""Attempts earned by each second."""
 BURST: Final = 200.0
 """Attempts that may be saved: the requests that one dying engine leaves behind at once."""
 
 
 class RetryBudget:
-    """One pool's: a token bucket that requests fill and further attempts empty."""
+    """One pool's: a token bucket that requests and time fill and further attempts empty."""
 
-    def __init__(self, ratio: float = RATIO, burst: float = BURST) -> None:
+    def __init__(self, ratio: float = RATIO, per_s: float = PER_S, burst: float = BURST) -> None:
         self._ratio = ratio
+        self._per_s = per_s
         self._burst = burst
         self._saved = burst
+        self._spent_at: float | None = None
         self.requests = 0
         """Requests that arrived since the last attempt was asked for."""
         self.refused = 0
         """Attempts that the budget had no room for."""
 
-    def spend(self) -> bool:
-        """Whether one more attempt may be made; takes it from the budget."""
-        self._saved = min(self._burst, self._saved + self._ratio * self.requests)
+    def spend(self, now: float) -> bool:
+        """Whether one more attempt may be made; takes it from the budget. `now`: monotonic seconds."""
+        passed_s = 0.0 if self._spent_at is None else now - self._spent_at
+        self._spent_at = now
+        self._saved = min(self._burst, self._saved + self._ratio * self.requests + self._per_s * passed_s)
         self.requests = 0
         if self._saved < 1.0:
             self.refused += 1

@@ -66,13 +66,17 @@ class Hold(Struct, eq=False):
     """Data-parallel rank inside the engine; None when the engine chooses."""
     streamed: bool = True
     """Whether the client asked for a stream: progress of any other answer isn't visible before its end."""
+    media: bool = False
+    """Whether the prompt has images, sound, video or files: nothing tells how long these take."""
     confirmed: bool = False
     """The first byte of the answer came."""
     answer_tokens: int | None = None
     """Tokens of the whole answer; None until it is complete, or when its edge didn't report them."""
     asked_at: float = NEVER
     predicted_ms: float = 0.0
-    """To the first byte, or to the end of an answer that isn't streamed; 0 for a part of the work."""
+    """To the first token; 0 for a part of the work."""
+    step_ms: float = 0.0
+    """Predicted for each further token."""
     stalled: bool = False
     """It has waited for far longer than predicted, and counted as a failure of its worker."""
     moved: bool = False
@@ -109,6 +113,7 @@ class Hold(Struct, eq=False):
             self.session,
             self.rank,
             self.streamed,
+            self.media,
         )
 
 
@@ -121,6 +126,7 @@ class Worker:
 
     __slots__ = (
         "address",
+        "answered_at",
         "answered_sent",
         "capacity_tokens",
         "context_tokens",
@@ -176,13 +182,15 @@ class Worker:
         self.standing = Standing()
         self.sent_at = NEVER
         """When a request was last sent to it."""
+        self.answered_at = NEVER
+        """When it last began, or ended, an answer."""
         self.answered_sent = NEVER
         """When the last of the requests was sent that it has begun to answer."""
         self.lacking: dict[str, float] = {}
         """Models and adapters that it answers 404 for though its peers serve them, and until when it gets no requests
         for them."""
         self.worked: int | None = None
-        """Tokens that the engine has computed, as it reports; None when it doesn't."""
+        """Its engine's counter of work as last reported; None when it has none that moves with each step."""
         self.worked_at = NEVER
         """When that number last changed, or the engine was empty."""
         self.open = 0

@@ -304,8 +304,9 @@ class UnrulyEngine(FakeEngine):
     async def _document(
         self, request: Received, record: EngineWork, model: str, tokens: int, behaviour: Behaviour
     ) -> None:
-        await self._pass(tokens * self.token_s)
-        self.generated_tokens += tokens
+        for _ in range(tokens):
+            await self._pass(self.token_s)
+            self.generated_tokens += 1
         message = {"role": "assistant", "content": "t " * tokens}
         choice = {"index": 0, "message": message, "finish_reason": "stop"}
         usage = self._usage(request, tokens)

@@ -30,6 +30,8 @@ class CellFigures(msgspec.Struct, frozen=True):
     back_s: float | None
     broken: tuple[str, ...]
     """The laws, each once."""
+    why: tuple[str, ...] = ()
+    """Each broken law, with the figures that show it."""
 
 
 def figures(system: str, evidence: Evidence, broken: Sequence[str]) -> CellFigures:
@@ -53,6 +55,7 @@ def figures(system: str, evidence: Evidence, broken: Sequence[str]) -> CellFigur
         bad_starts=sum(starts[name] for name in cell.bad_workers),
         back_s=evidence.back_s,
         broken=tuple(sorted({words[:2] for words in broken})),
+        why=tuple(broken),
     )
 
 

@@ -14,7 +14,7 @@ from pointsman_testing.unruly.laws import BACK_S, Evidence
 
 RATES: Final[dict[int, float]] = {1: 8.0, 2: 10.0, 3: 12.0, 8: 20.0}
 """Requests a second by the engines of the pool."""
-WARM_S: Final = 2.0
+WARM_S: Final = 1.0
 SETTLED_S: Final = 75.0
 """An engine that is good, and isn't used for longer, is lost; a circuit breaker may stay open for a minute."""
 _WINDOW_S: Final = 2.5
