@@ -47,9 +47,7 @@ def looked_at(text: bytes) -> tuple[Dialect, Exposition]:
         (
             VLLM,
             "vllm",
-            Reading(
-                7, 3, 0.6235, ("ada", "sql"), ("legal",), 2, identity=EngineIdentity(1.75e9, 15200.0)
-            ),
+            Reading(7, 3, 0.6235, ("ada", "sql"), ("legal",), 2, identity=EngineIdentity(1.75e9, 15200.0)),
         ),
         (VLLM_TWO_RANKS, "vllm", Reading(12, 3, 0.4, identity=EngineIdentity(None, 150.0))),
         (VLLM_OLD, "vllm", Reading(1, 0, 0.25)),
