@@ -24,9 +24,9 @@ from benchmarks.machine import describe
 from pointsman_apis.requests import parse
 from pointsman_contracts.limits import LimitShard
 from pointsman_contracts.response import Usage
+from pointsman_limits.domain.limits.lease import TAKEN_S
+from pointsman_limits.domain.limits.sharding import shard_of
 from pointsman_plugins.prompt import prompt_of
-from pointsman_preprocessor.domain.limits.lease import TAKEN_S
-from pointsman_preprocessor.domain.limits.sharding import shard_of
 from pointsman_testing import Processes
 from pointsman_testing.nats_server import LocalNatsServer
 from pointsman_testing.observer import observing

@@ -9,7 +9,7 @@ import pytest
 
 from pointsman_contracts.limits import LimitShard
 from pointsman_contracts.response import Usage
-from pointsman_preprocessor.domain.limits.sharding import shard_of
+from pointsman_limits.domain.limits.sharding import shard_of
 from pointsman_testing import Processes, eventually
 from pointsman_testing.answered import answered
 from pointsman_testing.nats_server import NatsServer

@@ -17,11 +17,11 @@ from pointsman_core.refusal import Refusal
 from pointsman_hosting.configuration import Configuration
 from pointsman_journey.content_client import ContentGone, ContentUnusable
 from pointsman_journey.hop import Hop
+from pointsman_limits.domain.limits.limiter import Limiter, OwnBook
 from pointsman_models.tokenization.failure import NotTokenized
 from pointsman_plugins.preprocessing import Incoming
 from pointsman_plugins.prompt import prompt_of
 from pointsman_preprocessor.domain.asker import ASKS_WHO, allowed_models_answer, asker
-from pointsman_preprocessor.domain.limits.limiter import Limiter, OwnBook
 from pointsman_preprocessor.domain.pipeline import Pipeline, depart, processor_reports
 from pointsman_preprocessor.domain.request_headers import read_headers
 from pointsman_preprocessor.verdict_metrics import VerdictMetrics

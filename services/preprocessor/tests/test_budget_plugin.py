@@ -14,12 +14,12 @@ from pointsman_contracts.money import NANOS
 from pointsman_core.budget_amount import Amount, amount, amounts
 from pointsman_core.config import ConfigError, load
 from pointsman_core.refusal import Refusal
+from pointsman_limits.domain.budgets.account import day_of
+from pointsman_limits.domain.budgets.scope import BudgetScopes
+from pointsman_limits.domain.budgets.spending import spending
+from pointsman_limits.domain.limits.limiter import OwnBook
 from pointsman_plugins.preprocessing import IDENTITY, Incoming, Ports
 from pointsman_preprocessor.configuration import compile_pipeline
-from pointsman_preprocessor.domain.budgets.account import day_of
-from pointsman_preprocessor.domain.budgets.scope import BudgetScopes
-from pointsman_preprocessor.domain.budgets.spending import spending
-from pointsman_preprocessor.domain.limits.limiter import OwnBook
 from pointsman_preprocessor.domain.pipeline import Pipeline
 from pointsman_preprocessor.domain.request_headers import read_headers
 from pointsman_testing import builders

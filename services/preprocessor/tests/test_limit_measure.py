@@ -3,7 +3,7 @@
 import pytest
 
 from pointsman_contracts.limits import LimitWindow
-from pointsman_preprocessor.domain.limits.counter import counter_of, window_name
+from pointsman_limits.domain.limits.counter import counter_of, window_name
 from pointsman_preprocessor.plugins.limit import describe
 
 IMAGES = LimitWindow(unit="tokens", measure="images", amount=3, period_s=60)

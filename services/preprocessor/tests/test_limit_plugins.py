@@ -16,13 +16,13 @@ from pointsman_contracts.response import Usage
 from pointsman_core.config import ConfigError, load
 from pointsman_core.rate import Rate, rate, rates
 from pointsman_core.refusal import Refusal
+from pointsman_limits.domain.limits.limiter import OwnBook
+from pointsman_limits.domain.limits.output_lengths import OutputLengths
+from pointsman_limits.domain.limits.token_cost import TokenCost
+from pointsman_limits.domain.limits.told import duration
 from pointsman_plugins.preprocessing import IDENTITY, Incoming, Ports, Unavailable
 from pointsman_preprocessor.configuration import check, compile_pipeline
 from pointsman_preprocessor.domain.api_keys import KeyFacts, KeyStore, stored_key
-from pointsman_preprocessor.domain.limits.limiter import OwnBook
-from pointsman_preprocessor.domain.limits.output_lengths import OutputLengths
-from pointsman_preprocessor.domain.limits.token_cost import TokenCost
-from pointsman_preprocessor.domain.limits.told import duration
 from pointsman_preprocessor.domain.pipeline import Pipeline
 from pointsman_preprocessor.domain.request_headers import read_headers
 from pointsman_preprocessor.plugins.limit import GRACE_MS

@@ -17,12 +17,12 @@ from pointsman_contracts.limit_asks import InnerAsks, read_asks
 from pointsman_contracts.limits import LimitAsks, LimitReleases, LimitVerdicts
 from pointsman_core.config import load
 from pointsman_core.refusal import Refusal
+from pointsman_limits.domain.limits.sharding import keeper_of, shard_of
+from pointsman_limits.keepers.limit_metrics import LimitMetrics
+from pointsman_limits.keepers.shard_keeper import ShardKeeper
+from pointsman_limits.keepers.shared_limiter import SharedLimiter
 from pointsman_plugins.preprocessing import IDENTITY, Incoming, Ports
-from pointsman_preprocessor.adapters.limit_metrics import LimitMetrics
-from pointsman_preprocessor.adapters.shard_keeper import ShardKeeper
-from pointsman_preprocessor.adapters.shared_limiter import SharedLimiter
 from pointsman_preprocessor.configuration import compile_pipeline
-from pointsman_preprocessor.domain.limits.sharding import keeper_of, shard_of
 from pointsman_preprocessor.domain.pipeline import Pipeline
 from pointsman_preprocessor.domain.request_headers import read_headers
 from pointsman_preprocessor.plugins.limit import Limit, ask_together
@@ -121,7 +121,7 @@ class Pair:
 
 @pytest.fixture
 async def pair(buses: Buses, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Pair]:
-    monkeypatch.setattr("pointsman_preprocessor.adapters.shared_limiter.GIVE_UP_S", PATIENCE_S)
+    monkeypatch.setattr("pointsman_limits.keepers.shared_limiter.GIVE_UP_S", PATIENCE_S)
     store = FakeBucket()
     nodes = {node.keeper.me: node for node in [Node(buses, name, store) for name in "ab"]}
     await buses.meet()

@@ -12,11 +12,11 @@ from pointsman_contracts.response import ResponseCompleted
 from pointsman_contracts.subjects import ANY
 from pointsman_hosting.configuration import Revision
 from pointsman_hosting.service import Service
-from pointsman_preprocessor.adapters.budgets import Budgets
-from pointsman_preprocessor.adapters.ends_reader import EndsReader
-from pointsman_preprocessor.adapters.limit_metrics import LimitMetrics
-from pointsman_preprocessor.adapters.shard_keeper import ShardKeeper
-from pointsman_preprocessor.adapters.shared_limiter import SharedLimiter
+from pointsman_limits.keepers.budgets import Budgets
+from pointsman_limits.keepers.ends_reader import EndsReader
+from pointsman_limits.keepers.limit_metrics import LimitMetrics
+from pointsman_limits.keepers.shard_keeper import ShardKeeper
+from pointsman_limits.keepers.shared_limiter import SharedLimiter
 from pointsman_preprocessor.domain.pipeline import Pipeline
 from pointsman_preprocessor.plugins.budget import Budget
 from pointsman_preprocessor.plugins.limit import Limit, ask_together

@@ -16,12 +16,12 @@ from pointsman_core.permission import allowed_models, may_use
 from pointsman_core.plugins import PluginError, unknown
 from pointsman_core.prices import FREE, Price, dearest, prices
 from pointsman_core.refusal import Refusal
+from pointsman_limits.domain.budgets.scope import MODEL, BudgetScopeName, BudgetScopes
+from pointsman_limits.domain.budgets.told import WARNING, refusal, tell
+from pointsman_limits.domain.limits.limiter import Limiter, OwnBook
+from pointsman_limits.domain.limits.output_lengths import answer_length
 from pointsman_plugins.plugin import Params
 from pointsman_plugins.preprocessing import IDENTITY, Incoming, Ports, RequestProcessor, Unavailable
-from pointsman_preprocessor.domain.budgets.scope import MODEL, BudgetScopeName, BudgetScopes
-from pointsman_preprocessor.domain.budgets.told import WARNING, refusal, tell
-from pointsman_preprocessor.domain.limits.limiter import Limiter, OwnBook
-from pointsman_preprocessor.domain.limits.output_lengths import answer_length
 from pointsman_preprocessor.plugins.limit import GRACE_MS
 
 ANY_MODEL: Final = "*"

@@ -11,12 +11,12 @@ from typing_extensions import TypeVar
 from pointsman_contracts.limit_asks import InnerAsk, InnerVerdict
 from pointsman_contracts.limits import LimitWindow
 from pointsman_core.refusal import Refusal
+from pointsman_limits.domain.limits.limiter import Elsewhere, Limiter, OwnBook
+from pointsman_limits.domain.limits.scope import ScopeName, Scopes
+from pointsman_limits.domain.limits.told import tell
 from pointsman_plugins.plugin import Params
 from pointsman_plugins.preprocessing import IDENTITY, Incoming, Ports, RequestProcessor
 from pointsman_preprocessor.domain.chain import Step
-from pointsman_preprocessor.domain.limits.limiter import Elsewhere, Limiter, OwnBook
-from pointsman_preprocessor.domain.limits.scope import ScopeName, Scopes
-from pointsman_preprocessor.domain.limits.told import tell
 
 GRACE_MS: Final = 5_000
 """Milliseconds after a request's deadline: by then its end was reported, or its edge is gone."""

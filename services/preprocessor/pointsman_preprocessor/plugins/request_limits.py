@@ -7,8 +7,8 @@ from pydantic import Field, JsonValue, model_validator
 from pointsman_contracts.limit_asks import known_window
 from pointsman_contracts.limits import LimitWindow
 from pointsman_core.rate import Rate, Rates, rates
+from pointsman_limits.domain.limits.scope import OF_IDENTITY
 from pointsman_plugins.preprocessing import Incoming
-from pointsman_preprocessor.domain.limits.scope import OF_IDENTITY
 from pointsman_preprocessor.plugins.limit import Limit, LimitParams
 
 SENT_AGAIN_MS: Final = 5_000

@@ -11,9 +11,9 @@ from pointsman_contracts.limit_asks import InnerAsk, InnerVerdict, known_window
 from pointsman_contracts.limits import LimitWindow
 from pointsman_contracts.response import Usage
 from pointsman_core.rate import Rate, Rates
+from pointsman_limits.domain.limits.output_lengths import answer_length
+from pointsman_limits.domain.limits.token_cost import TokenCost
 from pointsman_plugins.preprocessing import IDENTITY, Incoming
-from pointsman_preprocessor.domain.limits.output_lengths import answer_length
-from pointsman_preprocessor.domain.limits.token_cost import TokenCost
 from pointsman_preprocessor.plugins.limit import Limit, LimitParams
 from pointsman_preprocessor.plugins.request_limits import amounts, without_identity
 

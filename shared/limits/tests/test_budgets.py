@@ -14,14 +14,14 @@ from pointsman_contracts.limit_asks import InnerVerdict
 from pointsman_contracts.limits import SHARDS, BudgetAsk, BudgetReached, BudgetWindow, LimitAsk
 from pointsman_contracts.response import ResponseCompleted, Usage
 from pointsman_contracts.subjects import ANY
+from pointsman_limits.domain.budgets.scope import BudgetScopes
+from pointsman_limits.domain.limits.book import Book
+from pointsman_limits.keepers.budgets import Budgets
+from pointsman_limits.keepers.ends_reader import End
+from pointsman_limits.keepers.limit_metrics import LimitMetrics
+from pointsman_limits.keepers.shard_keeper import ShardKeeper
+from pointsman_limits.keepers.shared_limiter import SharedLimiter
 from pointsman_plugins.preprocessing import Unavailable
-from pointsman_preprocessor.adapters.budgets import Budgets
-from pointsman_preprocessor.adapters.ends_reader import End
-from pointsman_preprocessor.adapters.limit_metrics import LimitMetrics
-from pointsman_preprocessor.adapters.shard_keeper import ShardKeeper
-from pointsman_preprocessor.adapters.shared_limiter import SharedLimiter
-from pointsman_preprocessor.domain.budgets.scope import BudgetScopes
-from pointsman_preprocessor.domain.limits.book import Book
 from pointsman_testing import builders, eventually
 from pointsman_testing.buses import Buses
 from pointsman_testing.fake_bucket import FakeBucket
@@ -193,7 +193,7 @@ async def test_the_spending_of_a_keeper_killed_before_its_first_snapshot_is_read
 async def test_without_a_saved_place_nothing_is_admitted_that_costs_money(
     buses: Buses, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("pointsman_preprocessor.adapters.shared_limiter.GIVE_UP_S", 0.02)
+    monkeypatch.setattr("pointsman_limits.keepers.shared_limiter.GIVE_UP_S", 0.02)
     store = FakeBucket()
     store.broken = True
     node = Node(buses, "p-1", store, Stream())

@@ -6,7 +6,7 @@ from math import inf
 
 from pointsman_contracts.limit_asks import InnerStanding
 from pointsman_contracts.limits import CounterState, LimitWindow
-from pointsman_preprocessor.domain.limits.usage_window import UsageWindow
+from pointsman_limits.domain.limits.usage_window import UsageWindow
 
 
 @lru_cache(maxsize=1024)

@@ -13,7 +13,7 @@ from pointsman_contracts.limits import (
     ReservationState,
 )
 from pointsman_core.budget_amount import period
-from pointsman_preprocessor.domain.budgets.account import DAY_S, Account, day_of, first_day
+from pointsman_limits.domain.budgets.account import DAY_S, Account, day_of, first_day
 
 MOST_ACCOUNTS: Final = 8192
 """Most scopes of a shard. Further scopes share one account for each budget."""

@@ -9,12 +9,12 @@ from typing import Final, Protocol
 from pointsman_contracts.limits import BudgetReached
 from pointsman_contracts.money import NANOS, dollars
 from pointsman_core.budget_amount import period
-from pointsman_preprocessor.adapters.ends_reader import UNREADABLE, End
-from pointsman_preprocessor.adapters.limit_metrics import LimitMetrics
-from pointsman_preprocessor.adapters.shard_keeper import ShardKeeper
-from pointsman_preprocessor.domain.budgets.ledger import BudgetLedger
-from pointsman_preprocessor.domain.budgets.scope import BudgetScopes
-from pointsman_preprocessor.domain.budgets.spending import Spending, spending
+from pointsman_limits.domain.budgets.ledger import BudgetLedger
+from pointsman_limits.domain.budgets.scope import BudgetScopes
+from pointsman_limits.domain.budgets.spending import Spending, spending
+from pointsman_limits.keepers.ends_reader import UNREADABLE, End
+from pointsman_limits.keepers.limit_metrics import LimitMetrics
+from pointsman_limits.keepers.shard_keeper import ShardKeeper
 from pointsman_runtime.bus.backoff import full_jitter
 from pointsman_runtime.bus.bus import Bus
 from pointsman_runtime.bus.errors import BusError

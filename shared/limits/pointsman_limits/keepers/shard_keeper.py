@@ -17,11 +17,11 @@ from pointsman_contracts.limit_asks import InnerKept, read_kept, write_limits
 from pointsman_contracts.limits import SHARDS, LimitHandOver, LimitKept, LimitShard
 from pointsman_contracts.subjects import ANY
 from pointsman_journey.heartbeat import Heartbeat
-from pointsman_preprocessor.adapters.keeper_ranks import KeeperRanks
-from pointsman_preprocessor.adapters.limit_metrics import LimitMetrics
-from pointsman_preprocessor.adapters.shard_snapshots import ShardSnapshots, SnapshotStore
-from pointsman_preprocessor.domain.limits.book import Book
-from pointsman_preprocessor.domain.limits.keeping import Keeping
+from pointsman_limits.domain.limits.book import Book
+from pointsman_limits.domain.limits.keeping import Keeping
+from pointsman_limits.keepers.keeper_ranks import KeeperRanks
+from pointsman_limits.keepers.limit_metrics import LimitMetrics
+from pointsman_limits.keepers.shard_snapshots import ShardSnapshots, SnapshotStore
 from pointsman_runtime.bus.bus import Bus
 from pointsman_runtime.bus.errors import BusError, NoListener
 from pointsman_runtime.telling.logs import Log

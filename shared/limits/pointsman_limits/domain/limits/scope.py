@@ -8,8 +8,8 @@ from pydantic import AfterValidator
 
 from pointsman_contracts.identity import person
 from pointsman_core.plugins import unknown
+from pointsman_limits.domain.limits.sharding import shard_of
 from pointsman_plugins.preprocessing import IDENTITY, Incoming
-from pointsman_preprocessor.domain.limits.sharding import shard_of
 
 _TENANT: Final = "tenant"
 OF_IDENTITY: Final = (_TENANT, "subject", "plan")

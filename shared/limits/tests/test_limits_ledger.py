@@ -11,8 +11,8 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from pointsman_contracts.limit_asks import InnerVerdict
 from pointsman_contracts.limits import LimitAsk, LimitShard, LimitWindow
-from pointsman_preprocessor.domain.limits.book import MOST_COUNTERS, OVERFLOW, Book
-from pointsman_preprocessor.domain.limits.usage_window import SLOTS, UsageWindow
+from pointsman_limits.domain.limits.book import MOST_COUNTERS, OVERFLOW, Book
+from pointsman_limits.domain.limits.usage_window import SLOTS, UsageWindow
 
 MINUTE = LimitWindow(unit="tokens", amount=1000, period_s=60)
 DAY = LimitWindow(unit="tokens", amount=5000, period_s=86400)

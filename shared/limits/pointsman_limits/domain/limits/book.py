@@ -12,9 +12,9 @@ import msgspec
 
 from pointsman_contracts.limit_asks import AnyAsk, InnerVerdict
 from pointsman_contracts.limits import ChargeState, LimitShard, LimitWindow
-from pointsman_preprocessor.domain.budgets.ledger import BudgetLedger
-from pointsman_preprocessor.domain.limits.counter import UseCounter, counter_of, window_name
-from pointsman_preprocessor.domain.limits.journal import Granted
+from pointsman_limits.domain.budgets.ledger import BudgetLedger
+from pointsman_limits.domain.limits.counter import UseCounter, counter_of, window_name
+from pointsman_limits.domain.limits.journal import Granted
 
 MOST_COUNTERS: Final = 8192
 """Most scopes of a shard. Further scopes share one count for each limit, so that invented header values can't fill the

@@ -5,9 +5,9 @@ from typing import Final
 
 from pointsman_contracts.limit_asks import AnyAsk, InnerAsk, InnerGrant, InnerKept, InnerVerdict
 from pointsman_contracts.limits import LimitKept, LimitShard
-from pointsman_preprocessor.domain.limits.book import Book
-from pointsman_preprocessor.domain.limits.journal import Granted, Journal
-from pointsman_preprocessor.domain.limits.lease import Leases
+from pointsman_limits.domain.limits.book import Book
+from pointsman_limits.domain.limits.journal import Granted, Journal
+from pointsman_limits.domain.limits.lease import Leases
 
 UNKNOWN_S: Final = 1.0
 """Maximum time between the last snapshot of a keeper that died and its death."""

@@ -14,8 +14,8 @@ from pydantic import ValidationError
 
 from pointsman_contracts.limits import SHARDS, LimitShard
 from pointsman_contracts.subjects import kv_key
-from pointsman_preprocessor.adapters.limit_metrics import LimitMetrics
-from pointsman_preprocessor.domain.limits.keeping import Keeping
+from pointsman_limits.domain.limits.keeping import Keeping
+from pointsman_limits.keepers.limit_metrics import LimitMetrics
 from pointsman_runtime.jetstream.errors import jetstream_words
 from pointsman_runtime.jetstream.watched_keys import Entry
 from pointsman_runtime.telling.logs import Log

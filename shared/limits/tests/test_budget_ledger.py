@@ -10,9 +10,9 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from pointsman_contracts.limit_asks import InnerVerdict
 from pointsman_contracts.limits import BudgetAsk, BudgetWindow, LimitAsk, LimitShard
-from pointsman_preprocessor.domain.budgets.account import DAY_S, Account, day_of, first_day, next_month
-from pointsman_preprocessor.domain.budgets.ledger import MOST_ACCOUNTS, OVERFLOW
-from pointsman_preprocessor.domain.limits.book import Book
+from pointsman_limits.domain.budgets.account import DAY_S, Account, day_of, first_day, next_month
+from pointsman_limits.domain.budgets.ledger import MOST_ACCOUNTS, OVERFLOW
+from pointsman_limits.domain.limits.book import Book
 
 NOW = datetime(2026, 11, 23, 7, 0, tzinfo=UTC).timestamp()
 TODAY = day_of(NOW)

@@ -7,7 +7,7 @@ import orjson
 from pydantic import JsonValue
 
 from pointsman_contracts.money import nanos
-from pointsman_preprocessor.domain.budgets.account import day_of
+from pointsman_limits.domain.budgets.account import day_of
 
 
 class Spending(NamedTuple):

@@ -26,14 +26,14 @@ from pointsman_contracts.limits import (
 )
 from pointsman_contracts.response import ResponseCompleted, Usage
 from pointsman_contracts.subjects import ANY
+from pointsman_limits.domain.limits.book import Book
+from pointsman_limits.domain.limits.lease import TAKEN_S
+from pointsman_limits.domain.limits.sharding import keeper_of
+from pointsman_limits.domain.limits.token_cost import TokenCost
+from pointsman_limits.keepers.limit_metrics import LimitMetrics
+from pointsman_limits.keepers.shard_keeper import ShardKeeper
+from pointsman_limits.keepers.shared_limiter import SharedLimiter
 from pointsman_plugins.preprocessing import Unavailable
-from pointsman_preprocessor.adapters.limit_metrics import LimitMetrics
-from pointsman_preprocessor.adapters.shard_keeper import ShardKeeper
-from pointsman_preprocessor.adapters.shared_limiter import SharedLimiter
-from pointsman_preprocessor.domain.limits.book import Book
-from pointsman_preprocessor.domain.limits.lease import TAKEN_S
-from pointsman_preprocessor.domain.limits.sharding import keeper_of
-from pointsman_preprocessor.domain.limits.token_cost import TokenCost
 from pointsman_testing import builders, eventually
 from pointsman_testing.buses import Buses
 from pointsman_testing.eventually import PATIENCE_S
@@ -207,7 +207,7 @@ class World:
 @pytest.fixture
 async def world(buses: Buses, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[World]:
     # No request of a test gives up because its machine is busy.
-    monkeypatch.setattr("pointsman_preprocessor.adapters.shared_limiter.GIVE_UP_S", PATIENCE_S)
+    monkeypatch.setattr("pointsman_limits.keepers.shared_limiter.GIVE_UP_S", PATIENCE_S)
     made = World(buses)
     yield made
     for node in made.nodes.values():
@@ -436,7 +436,7 @@ async def test_requests_wait_for_a_keeper_that_is_stopped_until_its_shards_are_t
 async def test_while_no_keeper_can_be_asked_a_limit_is_unavailable_and_counts_its_share_alone(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("pointsman_preprocessor.adapters.shared_limiter.GIVE_UP_S", 0.05)
+    monkeypatch.setattr("pointsman_limits.keepers.shared_limiter.GIVE_UP_S", 0.05)
     await world.add("a", "b")
     keeper, [other] = world.keeper(), world.others()
     await keeper.ask("r", 100)
@@ -500,7 +500,7 @@ async def test_stored_counts_that_couldnt_be_read_in_time_are_not_overwritten(
     await first.keeper.close()
     await world.kill(first)
     world.store.listing = False
-    monkeypatch.setattr("pointsman_preprocessor.adapters.shard_snapshots.LISTED_S", 0.0)
+    monkeypatch.setattr("pointsman_limits.keepers.shard_snapshots.LISTED_S", 0.0)
     [second] = await world.add("b")
     assert (await second.ask("s", 300)).outcome == "admitted", "counts began at nothing"
     await eventually(lambda: second.metric("pointsman_limit_shard_moves_total", how="lost") == 1)
@@ -515,7 +515,7 @@ async def test_stored_counts_that_couldnt_be_read_in_time_are_not_overwritten(
 async def test_scopes_without_room_for_a_count_of_their_own_are_counted_and_logged_once(
     world: World, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr("pointsman_preprocessor.domain.limits.book.MOST_COUNTERS", 1)
+    monkeypatch.setattr("pointsman_limits.domain.limits.book.MOST_COUNTERS", 1)
     nodes = await world.add("a", "b")
     for scope in ("own", "shared", "shared", "shared too"):
         for node in nodes:
@@ -527,7 +527,7 @@ async def test_scopes_without_room_for_a_count_of_their_own_are_counted_and_logg
 
 
 async def test_the_open_reservations_of_a_dead_edge_are_returned(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("pointsman_preprocessor.adapters.shared_limiter.EDGE_GONE_S", 0.1)
+    monkeypatch.setattr("pointsman_limits.keepers.shared_limiter.EDGE_GONE_S", 0.1)
     [node] = await world.add("a")
     me = world.edge.process.instance
     for number in range(2):

@@ -5,9 +5,9 @@ from collections.abc import Awaitable, Callable, Generator, Iterable
 from typing import Final
 
 from pointsman_contracts.limit_asks import AnyAsk, InnerAsk, InnerVerdict
+from pointsman_limits.domain.limits.book import Book
+from pointsman_limits.domain.limits.output_lengths import OutputLengths
 from pointsman_plugins.preprocessing import Answered
-from pointsman_preprocessor.domain.limits.book import Book
-from pointsman_preprocessor.domain.limits.output_lengths import OutputLengths
 
 
 class Elsewhere(Awaitable[InnerVerdict]):

@@ -7,7 +7,7 @@ from pydantic import AfterValidator, JsonValue
 
 from pointsman_contracts.identity import LONGEST_NAME
 from pointsman_core.plugins import unknown
-from pointsman_preprocessor.domain.limits.sharding import shard_of
+from pointsman_limits.domain.limits.sharding import shard_of
 
 OF_IDENTITY: Final = ("tenant", "key", "subject", "plan")
 MODEL: Final = "model"

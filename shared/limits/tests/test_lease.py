@@ -17,9 +17,9 @@ from hypothesis.stateful import (
 
 from pointsman_contracts.limit_asks import InnerKept
 from pointsman_contracts.limits import LimitAsk, LimitKept, LimitShard, LimitWindow
-from pointsman_preprocessor.adapters.keeper_questions import ASKED_S
-from pointsman_preprocessor.domain.limits.keeping import Keeping
-from pointsman_preprocessor.domain.limits.lease import LEASE_S, TAKEN_S
+from pointsman_limits.domain.limits.keeping import Keeping
+from pointsman_limits.domain.limits.lease import LEASE_S, TAKEN_S
+from pointsman_limits.keepers.keeper_questions import ASKED_S
 
 BEGAN: Final = 1_000_000.0
 SHARDS: Final = 2

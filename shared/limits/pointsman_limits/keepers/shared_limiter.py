@@ -30,14 +30,14 @@ from pointsman_contracts.limits import (
 )
 from pointsman_contracts.services import EDGES
 from pointsman_journey.heartbeat import Heartbeat
+from pointsman_limits.domain.limits.book import MOST_COUNTERS, Book
+from pointsman_limits.domain.limits.limiter import Elsewhere, Limiter
+from pointsman_limits.domain.limits.output_lengths import OutputLengths
+from pointsman_limits.domain.limits.token_cost import TokenCost
+from pointsman_limits.keepers.keeper_questions import KeeperQuestions
+from pointsman_limits.keepers.limit_metrics import LimitMetrics
+from pointsman_limits.keepers.shard_keeper import ShardKeeper
 from pointsman_plugins.preprocessing import Answered, Unavailable
-from pointsman_preprocessor.adapters.keeper_questions import KeeperQuestions
-from pointsman_preprocessor.adapters.limit_metrics import LimitMetrics
-from pointsman_preprocessor.adapters.shard_keeper import ShardKeeper
-from pointsman_preprocessor.domain.limits.book import MOST_COUNTERS, Book
-from pointsman_preprocessor.domain.limits.limiter import Elsewhere, Limiter
-from pointsman_preprocessor.domain.limits.output_lengths import OutputLengths
-from pointsman_preprocessor.domain.limits.token_cost import TokenCost
 from pointsman_runtime.bus.bus import Bus
 from pointsman_runtime.bus.errors import BusError, NoListener, NoReply
 from pointsman_runtime.telling.logs import Log

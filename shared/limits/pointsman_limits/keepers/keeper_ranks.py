@@ -6,7 +6,7 @@ from typing import Final
 from pointsman_contracts.limits import SHARDS, LimitAsks
 from pointsman_contracts.timing import TIMES
 from pointsman_journey.heartbeat import Heartbeat
-from pointsman_preprocessor.domain.limits.sharding import keeper_of
+from pointsman_limits.domain.limits.sharding import keeper_of
 from pointsman_runtime.bus.bus import Bus
 from pointsman_runtime.bus.errors import BusError, NoListener, NoReply
 

@@ -1,0 +1,1 @@
+"""Limits and budgets that all replicas of a gateway count together."""

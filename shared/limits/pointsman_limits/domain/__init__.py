@@ -1,0 +1,1 @@
+"""Counters, books, leases and budgets. Values in, values out; time is an argument."""
