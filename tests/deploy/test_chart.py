@@ -122,6 +122,13 @@ def test_a_hook_checks_the_configuration_before_a_change_and_another_is_the_test
     assert doctor["kind"] == "Pod"
 
 
+def test_the_test_has_cpu_of_its_own_on_a_busy_node(template: Template) -> None:
+    """With the few of the operator's waiting pod it took longer than Helm waits."""
+    [doctor] = template({"checkConfiguration": False}, hooks=True)
+    [container] = doctor["spec"]["containers"]
+    assert container["resources"]["requests"]["cpu"] == "100m"
+
+
 def test_the_check_needs_nothing_that_the_chart_installs(template: Template) -> None:
     """It runs before the first of its objects is there."""
     [job] = [each for each in template({"image": {"pullSecrets": ["registry"]}}, hooks=True) if each["kind"] == "Job"]

@@ -5,9 +5,11 @@
 
 import asyncio
 import socket
+import ssl
 import threading
 from collections.abc import AsyncGenerator, Callable, Iterator
 from contextlib import asynccontextmanager, closing, suppress
+from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -16,11 +18,14 @@ from hypothesis import strategies as st
 from pointsman_runtime.bus.backoff import CAP_S, OUTSTANDING_PINGS, full_jitter
 from pointsman_runtime.bus.connection import Connection
 from pointsman_runtime.bus.errors import BusCongested, BusDisconnected
+from pointsman_runtime.bus.lasting_client import LastingClient
 from pointsman_runtime.bus.outbox import UNSENT_LIMIT
 from pointsman_runtime.configuring.settings import NatsLogin
 from pointsman_runtime.telling.lag import LagMeter
 from pointsman_testing import NatsServer, eventually
 from pointsman_testing.nats_server import LocalNatsServer
+
+CERTIFICATE = Path(__file__).resolve().parents[3] / "services/epp-adapter/tests/certificates/first.crt"
 
 
 @asynccontextmanager
@@ -254,6 +259,24 @@ async def test_closing_while_nothing_answers_ends_at_once() -> None:
     await eventually(lambda: "refused" in connection.reason)
     async with asyncio.timeout(30):
         await connection.close()
+
+
+async def test_closing_does_not_wait_for_the_farewell_of_a_tls_server_that_is_gone() -> None:
+    """asyncio would wait for it for half a minute, and the cluster kills the pod meanwhile."""
+    files = f'cert_file: "{CERTIFICATE}", key_file: "{CERTIFICATE.with_suffix(".key")}"'
+    server = LocalNatsServer(f"tls {{ {files} }}")
+    server.start()
+    context = ssl.create_default_context(cafile=str(CERTIFICATE))
+    context.check_hostname = False
+    try:
+        client = LastingClient()
+        await client.connect(server.url, tls=context)  # pyright: ignore[reportUnknownMemberType] - untyped in nats-py
+        server.pause()
+        async with asyncio.timeout(20):
+            await client.close()
+    finally:
+        server.resume()
+        server.close()
 
 
 async def test_the_first_try_does_not_wait_and_the_server_may_come_later() -> None:

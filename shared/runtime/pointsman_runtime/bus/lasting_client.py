@@ -5,12 +5,16 @@ a login that was taken back for a moment, and on errors that it doesn't expect w
 # pyright: reportPrivateUsage=false
 
 import asyncio
+from typing import Final
 
 from nats.aio.client import Client, Srv
 from nats.aio.transport import TcpTransport
 from nats.errors import Error as NatsError
 
 from pointsman_runtime.bus.backoff import CAP_S
+
+FAREWELL_S: Final = 1.0
+"""How long the end of a connection may take before it is cut."""
 
 
 class LastingClient(Client):
@@ -27,6 +31,19 @@ class LastingClient(Client):
             # As asyncio's own `start_tls` does, and nats-py doesn't. Without it the protocol wants to go on after the
             # end of what it reads, which TLS can't, and asyncio logs a warning. Its stubs leave both out.
             writer._protocol._over_ssl = True  # type: ignore[attr-defined]
+
+    async def _close(self, status: int, do_cbs: bool = True) -> None:
+        # TLS says goodbye and waits for the answer, which a server that is gone never gives: half a minute in asyncio.
+        leaving = asyncio.get_running_loop().call_later(FAREWELL_S, self._abort_transport)
+        try:
+            await super()._close(status, do_cbs)
+        finally:
+            leaving.cancel()
+
+    def _abort_transport(self) -> None:
+        writer = self._transport._io_writer if isinstance(self._transport, TcpTransport) else None
+        if writer is not None:
+            writer.transport.abort()
 
     def _close_transport(self) -> None:
         # nats-py leaves the one whose handshake failed to the garbage collector.
