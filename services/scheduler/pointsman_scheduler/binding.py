@@ -257,7 +257,8 @@ def _request(journey: Journey, target: Target, queued_s: float) -> ScheduleReque
 
 def _within_ms(pool: PoolScheduler, outcome: Scheduled) -> float | None:
     hold = outcome.holds[0] if outcome.holds else None
-    return None if hold is None or hold.leg else pool.outliers.patience.within_ms(hold)
+    # Envoy can't send a stream elsewhere that has no first byte yet, and frontends are told when to move a request.
+    return None if hold is None or hold.leg or hold.streamed else pool.outliers.within_ms(hold)
 
 
 def _seed(request_id: str) -> int:

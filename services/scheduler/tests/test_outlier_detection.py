@@ -171,6 +171,17 @@ def test_an_engine_that_shows_nothing_and_answers_nothing_is_left_later() -> Non
     assert len(set(engines.moved)) == len(engines.moved) > 0
 
 
+def test_no_second_worker_is_tried_beside_the_first_while_none_answers() -> None:
+    engines = Engines(3, stream=False, counters=False)
+    engines.run(5.0, max_output_tokens=10)
+    detection = engines.bench.pool.outliers
+    (hold,) = engines.bench.decide(engines.bench.request(stream=False, max_output_tokens=10)).holds
+    assert detection.within_ms(hold) is not None
+    engines.bad = dict.fromkeys(engines.names, 0)
+    engines.run(8.0, max_output_tokens=10)
+    assert detection.within_ms(hold) is None
+
+
 def test_a_long_prompt_has_as_long_as_the_model_predicts_for_it() -> None:
     engines = Engines(2)
     engines.run(5.0)

@@ -1,6 +1,7 @@
 """An unruly engine does what its behaviour says, and counts what was asked of it."""
 
 import asyncio
+import contextlib
 import json
 from collections.abc import AsyncIterator
 
@@ -100,7 +101,14 @@ async def test_connections_misbehave_too(engine: UnrulyEngine, http: aiohttp.Cli
     await engine.behave(Behaviour(listens=False))
     with pytest.raises(aiohttp.ClientConnectorError):
         await page(http, engine, "/health")
+    await engine.behave(GOOD)
+    reader, writer = await asyncio.open_connection("127.0.0.1", engine.port)
+    writer.write(b"GET /health HTTP/1.1\r\n\r\n")
+    await reader.readuntil(b"\r\n\r\n")
     await engine.behave(Behaviour(accepts=False))
+    with contextlib.suppress(ConnectionError):
+        await reader.read()  # an idle connection ends
+    writer.close()
     with pytest.raises(TimeoutError):
         async with http.get(engine.url + "/health", timeout=BRIEF):
             pass

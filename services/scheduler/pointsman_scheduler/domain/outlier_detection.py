@@ -249,6 +249,13 @@ class OutlierDetection:
         peers.ejected = ejected / max(1, len(workers))
         return peers
 
+    def within_ms(self, hold: Hold) -> float | None:
+        """After how many milliseconds without an answer the request may be tried at a second worker, beside the first
+        one; None where that isn't known, or where no other worker is known to answer: it would only double the load."""
+        unwell = len(self._fleet.ejected) + len(self._unanswered)
+        other = len(self._fleet.present) - unwell - (not hold.worker.standing.ejected)
+        return self.patience.within_ms(hold) if other > 0 else None
+
     def verdicts(self, now: float) -> list[WorkerJudgement]:
         """The workers that are unwell."""
         found: list[WorkerJudgement] = []

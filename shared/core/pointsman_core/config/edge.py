@@ -58,8 +58,10 @@ class EdgeSettings(Section):
     also the time for which a silent stage without a second replica still gets requests."""
     first_byte_timeout: PositiveDuration = 300.0
     """How long one endpoint may take to its first byte; then the next endpoint is tried."""
-    connect_timeout: PositiveDuration = 1.0
-    """How long connecting to an endpoint may take; then the next endpoint is tried."""
+    connect_timeout: PositiveDuration = 2.0
+    """How long connecting to an endpoint may take; then the next endpoint is tried. A system sends the first packet of
+    a connection again after 1 s (RFC 6298), so a shorter time gives an engine up for one lost packet, as when many
+    connections come at once."""
     stream_idle_timeout: PositiveDuration = 60.0
     """How long an answer may pause between two bytes; then it is cut off with an error."""
     keep_alive: Duration = 15.0

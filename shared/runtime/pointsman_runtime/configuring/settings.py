@@ -98,6 +98,10 @@ class ServiceSettings(BaseSettings):
     """How much the event stream keeps; the oldest go first."""
     events_replicas: int = Field(default=1, ge=1, le=5)
     """Copies of the event stream; 3 in a cluster of three servers."""
+    events_known_s: float | None = Field(default=None, gt=0.1)
+    """How long the event stream recognizes an event that is sent again, in seconds; used when this process makes the
+    stream. Longer than a cluster is without a leader; the servers keep the ids of so long in memory, about 200 bytes
+    each. None: 60 where the stream has several copies, else 5."""
     events_kept: int = Field(default=100_000, ge=1)
     """Events that this process holds while the bus is away or the stream takes none, and 64 MiB of them; over that the
     oldest are lost, and counted."""

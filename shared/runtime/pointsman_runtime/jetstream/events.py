@@ -36,10 +36,14 @@ PENDING: Final = 4096
 """Messages that may wait for one handler."""
 LOOK_S: Final = 4.0
 """How often, at most, a service looks whether the stream of events is still there."""
-_TWICE_WITHIN_S: Final = 5.0
+_KNOWN_S: Final = 5.0
 """Seconds within which the server recognizes an event that is published again. It keeps the ids of these seconds in
 memory. With those of two minutes, its garbage collection takes more CPU time than all its messages at 4,000
 requests/s. Readers recognize a later repetition by its id."""
+_KNOWN_IN_CLUSTER_S: Final = 60.0
+"""The same where the stream has several copies. A new leader may store what the former one left when publishers have
+already begun to send it again: after as long as the stream had no leader. Elections take some seconds, restarts of most
+servers longer."""
 
 M = TypeVar("M", bound=Message)
 
@@ -184,7 +188,7 @@ class Events:
                     max_age=settings.events_max_age_s,
                     max_bytes=settings.events_max_bytes,
                     num_replicas=settings.events_replicas,
-                    duplicate_window=min(_TWICE_WITHIN_S, settings.events_max_age_s),
+                    duplicate_window=min(_known_s(settings), settings.events_max_age_s),
                     allow_direct=True,
                 )
             )
@@ -315,3 +319,9 @@ async def try_until_done(
             await asyncio.sleep(random.uniform(0.5, 1.0) * again_after_s)
         else:
             return True
+
+
+def _known_s(settings: EventServer) -> float:
+    if settings.events_known_s is not None:
+        return settings.events_known_s
+    return _KNOWN_IN_CLUSTER_S if settings.events_replicas > 1 else _KNOWN_S

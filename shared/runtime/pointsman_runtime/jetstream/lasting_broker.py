@@ -40,6 +40,11 @@ class EventServer(Protocol):
         """Copies of the stream."""
         ...
 
+    @property
+    def events_known_s(self) -> float | None:
+        """How long the stream recognizes an event that is sent again; None for the default."""
+        ...
+
     def nats_tls(self) -> ssl.SSLContext | None:
         """A TLS context; None for a plain connection."""
         ...

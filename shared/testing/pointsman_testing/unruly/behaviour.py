@@ -39,7 +39,8 @@ class Behaviour(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_de
     listens: bool = True
     """False: the process is gone. Its connections end, and new ones are refused."""
     accepts: bool = True
-    """False: new connections are established only as far as the kernel does it, which holds a few of them."""
+    """False: idle connections end, and new ones are established only as far as the kernel does it, which holds a few of
+    them."""
     accept_s: float = 0.0
     """Until a new connection is read from."""
     idle_close_s: float | None = None

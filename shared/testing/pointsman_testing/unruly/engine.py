@@ -62,6 +62,8 @@ class UnrulyEngine(FakeEngine):
         super().__post_init__()
         self.started_at = time.time()
         self.models = {"object": "list", "data": [{"id": self.model, "object": "model", "max_model_len": 131072}]}
+        self._idle: set[asyncio.StreamWriter] = set()
+        """Of connections between two requests."""
         self._slots = asyncio.Semaphore(self.slots)
         self._prefill = asyncio.Lock()
         self._changed = asyncio.Event()
@@ -119,6 +121,8 @@ class UnrulyEngine(FakeEngine):
             self._accepting = asyncio.create_task(self._accept(listening))
         elif not self.behaviour.accepts:
             self._stop_accepting()
+            for writer in self._idle:
+                writer.transport.abort()
             listening.listen(0)
 
     def _stop_accepting(self) -> None:
@@ -138,12 +142,19 @@ class UnrulyEngine(FakeEngine):
         await super()._serve(reader, writer)
 
     async def _head(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, *, first: bool) -> bytes:
+        if not first:
+            if not self.behaviour.accepts:
+                self._end(writer)
+                raise ConnectionResetError
+            self._idle.add(writer)
         try:
             async with asyncio.timeout(None if first else self.behaviour.idle_close_s):
                 return await super()._head(reader, writer, first=first)
         except TimeoutError:
             self._end(writer)
             raise ConnectionResetError from None
+        finally:
+            self._idle.discard(writer)
 
     def _end(self, writer: asyncio.StreamWriter) -> None:
         if self.behaviour.reset:

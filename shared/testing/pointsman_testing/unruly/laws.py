@@ -101,8 +101,8 @@ def _tries(cell: Cell) -> int | None:
 
 
 def _unlucky(cell: Cell, asked: int) -> int:
-    """How many of so many clients may see an error, as each engine that their requests may try can be a bad one;
-    docs/failure-levels.md says so."""
+    """How many of so many clients may see an error, or wait for long, as each engine that their requests may try can be
+    a bad one; docs/failure-levels.md says so."""
     tries = _tries(cell)
     return 0 if cell.all_bad or tries is None or cell.bad < tries else max(1, int(UNLUCKY * asked))
 
@@ -134,7 +134,7 @@ def _served(evidence: Evidence) -> Iterator[str]:
         law = "L3" if cell.all_bad else "L1"
         yield f"{law}: {len(failed)} of {len(others)} clients failed; {_errors(failed)}"
     waited = [one for one in others if one.whole and one.took > MOVED_S and one.request not in begun_there]
-    if row.kind is RowKind.FAILS and not cell.all_bad and waited:
+    if row.kind is RowKind.FAILS and not cell.all_bad and len(waited) > _unlucky(cell, len(others)):
         longest = max(one.took for one in waited)
         yield f"L1: {len(waited)} of {len(others)} clients waited over {MOVED_S:g} s, the longest {longest:.1f} s"
 
@@ -164,7 +164,7 @@ def _share(evidence: Evidence) -> Iterator[str]:
 def _work(evidence: Evidence) -> Iterator[str]:
     cell = evidence.cell
     every = [(name, work) for name, all_of_it in evidence.work.items() for work in all_of_it]
-    starts = Counter(work.request for _, work in every if work.started)
+    starts = Counter(work.request for name, work in every if work.started and not _swallowed(cell, name, work))
     often = {request: count for request, count in starts.items() if count > 2}
     if often:
         yield f"L4: {len(often)} requests started more than twice, e.g. {next(iter(often.items()))}"
@@ -185,6 +185,13 @@ def _work(evidence: Evidence) -> Iterator[str]:
         ]
         if begun:
             yield f"L4: {len(begun)} begun answers aborted at a slow engine, e.g. {begun[0][1].request}"
+
+
+def _swallowed(cell: Cell, name: str, work: EngineWork) -> bool:
+    """Whether Envoy tried a request again elsewhere that a bad engine had swallowed. It knows no verdict on the engine
+    that it tries next, and lets both go on: the first answer wins. docs/failure-levels.md says so."""
+    hangs = cell.row.behaviour.hang == "head" or cell.row.behaviour.frozen
+    return cell.place.door == "envoy" and hangs and name in cell.bad_workers and work.head is None
 
 
 def _records(evidence: Evidence) -> Iterator[str]:
