@@ -78,9 +78,9 @@ class Decision(Message):
     answers: int = Field(default=1, ge=1)
     """As `RequestFacts.answers`."""
     first_byte_within_ms: float | None = None
-    """From this time on without an answer that isn't streamed the first endpoint is suspect, and another one may be tried
-    beside it: the time that the scheduler predicts for the longest answer, and a margin by what the pool's requests have
-    shown. None when it is unknown, or no other endpoint is known to answer."""
+    """From this time on without an answer that isn't streamed the first endpoint is suspect, and another one may be
+    tried beside it: the time that the scheduler predicts for the longest answer, and a margin by what the pool's
+    requests have shown. None when it is unknown, or no other endpoint is known to answer."""
     prefill: PrefillLeg | None = None
     """Another engine computes the prompt, and an edge that sends requests itself sends both legs. None: the endpoint
     that answers computes it, or has a sidecar that reads the prefiller from the headers."""
