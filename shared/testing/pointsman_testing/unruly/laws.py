@@ -11,7 +11,7 @@ from pointsman_testing.unruly.asking import PATIENCE_S, ClientOutcome
 from pointsman_testing.unruly.cells import Cell
 from pointsman_testing.unruly.engine import EngineWork
 from pointsman_testing.unruly.ground import Records
-from pointsman_testing.unruly.rows import GROUPS, ROWS, RowKind
+from pointsman_testing.unruly.rows import GROUPS, RowKind
 
 LAWS: Final[dict[str, str]] = {
     "L1": "No client sees an error while a good engine is there, except for answers already begun at the bad one.",
@@ -65,10 +65,6 @@ class Evidence(msgspec.Struct):
 
 WITHIN_ANSWERS: Final = GROUPS["stops within answers"]
 """Behind Envoy, an answer that stops without an end isn't noticed before `edge.stream_idle_timeout`."""
-UNANSWERED: Final = tuple(
-    row for row in ROWS if row.name.startswith("hangs before the head") or row.name == "accepts no connection"
-)
-"""An only engine has no peers whose answers show that it should have answered."""
 
 
 def broken(evidence: Evidence) -> list[str]:
@@ -82,8 +78,6 @@ def _excused(cell: Cell) -> frozenset[str]:
     """The laws that aren't kept in this cell yet; docs/failure-levels.md says so."""
     if cell.place.door == "envoy" and cell.row in WITHIN_ANSWERS:
         return frozenset({"L2", "L6"})
-    if cell.place.engines == 1 and cell.row in UNANSWERED:
-        return frozenset({"L6"})
     return frozenset()
 
 
@@ -94,7 +88,8 @@ def _tries(cell: Cell) -> int | None:
         return None
     if cell.place.door == "envoy":
         return NAMED
-    if row.restart_s is not None or behaviour.cut or behaviour.hang or behaviour.garbage or behaviour.frozen:
+    swallows = behaviour.hang or behaviour.frozen or not behaviour.accepts
+    if row.restart_s is not None or behaviour.cut or behaviour.garbage or swallows:
         return BEGUN
     answers_errors = behaviour.models is not None or behaviour.status not in (200, 429, 503, 529)
     return ANSWERED if answers_errors else None

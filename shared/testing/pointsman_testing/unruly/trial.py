@@ -10,7 +10,7 @@ from pointsman_testing.unruly.behaviour import GOOD
 from pointsman_testing.unruly.cells import Cell, Place
 from pointsman_testing.unruly.engine import EngineWork
 from pointsman_testing.unruly.ground import TrialGround
-from pointsman_testing.unruly.laws import BACK_S, Evidence
+from pointsman_testing.unruly.laws import BACK_S, LEARNT_S, Evidence
 
 RATES: Final[dict[int, float]] = {1: 8.0, 2: 10.0, 3: 12.0, 8: 20.0}
 """Requests a second by the engines of the pool."""
@@ -21,7 +21,6 @@ _WINDOW_S: Final = 2.5
 _PART_OF_SHARE: Final = 0.25
 """An engine that gets this part of an equal share, or more, has its share again."""
 _LOOK_S: Final = 0.25
-_DOCTOR_AT_S: Final = 4.0
 
 
 async def trial(ground: TrialGround, cell: Cell) -> Evidence:
@@ -39,7 +38,7 @@ async def trial(ground: TrialGround, cell: Cell) -> Evidence:
         await ground.fleet.behave(dict.fromkeys(cell.bad_workers, cell.row.behaviour))
         if cell.row.restart_s is not None:
             restarting = asyncio.create_task(_restart(ground, cell, cell.row.restart_s))
-        await asyncio.sleep(min(cell.row.bad_s, _DOCTOR_AT_S))
+        await asyncio.sleep(min(cell.row.bad_s, LEARNT_S))
         doctor = asyncio.create_task(ground.doctor())
         await asyncio.sleep(bad_at + cell.row.bad_s - time.monotonic())
         if cell.row.told:
