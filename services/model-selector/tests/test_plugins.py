@@ -299,3 +299,21 @@ def test_signals_that_come_late_change_nothing() -> None:
     assert pool is not None
     assert model is not None
     assert (pool.saturation, model.requests) == (0.5, 5)
+
+
+def test_a_filter_of_others_keeps_the_models_that_one_of_them_keeps() -> None:
+    group, capable, any_of = TYPES.filters.build(
+        [
+            Spec("group", "group", {}),
+            Spec("capable", "capable", {}),
+            Spec("any-of", "any-of", {"of": ["group", "capable"]}),
+        ]
+    )
+    assert [each.called_by_another for each in (group, capable, any_of)] == [True, True, False]
+    asked = question(request("auto/best", features=["vision"]))
+    for model in MODELS.values():
+        objections = [each.objection(asked, model) for each in (group, capable)]
+        if None in objections:
+            assert any_of.objection(asked, model) is None
+        else:
+            assert any_of.objection(asked, model) == "; ".join(map(str, objections))

@@ -60,6 +60,8 @@ class Plugin(ABC, Generic[ParamsT_co]):
     produces: tuple[Key[object], ...] = ()
     reads_headers: tuple[str, ...] = ()
     """Names of the request headers that this plugin reads, in lower case: a flight log has no others."""
+    called_by_another: bool = False
+    """Another plugin of its list refers to it: it runs where that one calls it, and not by itself."""
 
     def __init_subclass__(cls) -> None:
         super().__init_subclass__()
@@ -80,14 +82,20 @@ class Plugin(ABC, Generic[ParamsT_co]):
         ValueError refuses the configuration with its text."""
 
     def refer(self, name: str, wanted: type[OtherT]) -> OtherT:
-        """The instance that a parameter of type `Reference` names. PluginError when it isn't of the extension point
-        `wanted`."""
+        """The instance that a parameter of type `Reference` names; this plugin then reads what that one reads.
+        PluginError when it isn't of the extension point `wanted`."""
         found = self._others[name]
         if not isinstance(found, wanted):
             raise PluginError(
                 f"{self.name!r} refers to {name!r}, which is a {found.type_name}, not a {wanted.__name__}"
             )
+        self.consumes = (*self.consumes, *found.consumes)
+        self.reads_headers = (*self.reads_headers, *found.reads_headers)
         return found
+
+    def referred(self) -> tuple["Plugin", ...]:
+        """The instances that its parameters name."""
+        return tuple([self._others[name] for name in references(self.params)])
 
 
 def references(params: Params) -> list[str]:

@@ -1,7 +1,7 @@
 """The plugin types of one extension point, and instances of them in the order in which they need each other."""
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cache
 from importlib.metadata import entry_points
 from typing import Final, Generic, TypeVar, cast
@@ -69,11 +69,18 @@ class Registry(Generic[P]):
             raise PluginError(f"{spec.name!r}: {unknown('plugin', reference, ())}")
         return self._made(spec, plugin, params, {})
 
-    def build(self, specs: Sequence[Spec], others: Mapping[str, Plugin] | None = None) -> list[P]:
-        """Build the instances in the given order; referenced ones first, wherever they stand.
+    def build(
+        self,
+        specs: Sequence[Spec],
+        others: Mapping[str, Plugin] | None = None,
+        keep: Callable[[Spec, P], P] | None = None,
+    ) -> list[P]:
+        """Build the instances in the given order; referenced ones first, wherever they stand. Those that another one of
+        the list refers to have `called_by_another`.
 
-        `others` are instances that exist already and may be referred to. PluginError for every type and parameter that
-        is wrong; then on a duplicate name, an unknown reference, or a cycle of references, which is named.
+        `others` are instances that exist already and may be referred to. `keep` may return an earlier instance in place
+        of a new one. PluginError for every type and parameter that is wrong; then on a duplicate name, an unknown
+        reference, or a cycle of references, which is named.
         """
         resolved: dict[str, tuple[Spec, type[P], Params]] = {}
         places: dict[str, int] = {}
@@ -103,10 +110,15 @@ class Registry(Generic[P]):
                     words = f"{name!r}: " + unknown("plugin", reference, (*resolved, *available))
                     raise PluginError(words, (places[name],))
             with within(places[name]):
-                built[name] = available[name] = self._made(spec, plugin, params, available)
+                made = self._made(spec, plugin, params, available)
+                built[name] = available[name] = made if keep is None else keep(spec, made)
 
+        called: set[str] = set()
         for spec in specs:
             build(spec.name, ())
+            called.update(references(resolved[spec.name][2]))
+        for name, instance in built.items():
+            instance.called_by_another = name in called
         return [built[spec.name] for spec in specs]
 
     def _made(self, spec: Spec, plugin: type[P], params: Params, others: Mapping[str, Plugin]) -> P:

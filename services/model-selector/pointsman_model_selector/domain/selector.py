@@ -89,18 +89,20 @@ class _Ranking:
     ) -> None:
         self.name: Final = name
         with within("filters"):
-            self.filters: Final = plugins.filters.build([use.spec for use in ranking.filters])
+            filters = plugins.filters.build([use.spec for use in ranking.filters])
+            self.filters: Final = [each for each in filters if not each.called_by_another]
         with within("scorers"):
             scorers = plugins.scorers.build([use.spec for use in ranking.scorers])
             for position, scorer in enumerate(scorers):
                 with within(position):
                     scorer.bind(candidates)
-        self.scorers: Final = list(zip(scorers, (use.weight for use in ranking.scorers), strict=True))
+        weighed = zip(scorers, (use.weight for use in ranking.scorers), strict=True)
+        self.scorers: Final = [(each, weight) for each, weight in weighed if not each.called_by_another]
         self.remarking: Final = [each for each in scorers if type(each).remark is not ModelScorer.remark]
         """Scorers that may have a remark."""
         with within("picker"):
             self.picker: Final = plugins.pickers.one(ranking.picker.spec)
-        stateful: list[StatePlugin] = [*self.filters, *scorers]
+        stateful: list[StatePlugin] = [*filters, *scorers]
         self.reads_pools: Final = any(plugin.reads_pools for plugin in stateful)
         self.reads_open_requests: Final = any(plugin.reads_open_requests for plugin in stateful)
 

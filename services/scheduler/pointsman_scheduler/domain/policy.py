@@ -76,19 +76,20 @@ class Instances:
     and with it the state that it has learnt."""
 
     def __init__(self) -> None:
-        self._kept: dict[tuple[str, str, str, str], Plugin] = {}
+        self._kept: dict[tuple[str, str, str, str, tuple[int, ...]], Plugin] = {}
 
     def build(
         self, place: str, registry: Registry[P], specs: Sequence[Spec], others: Mapping[str, Plugin] | None = None
     ) -> list[P]:
         """As `Registry.build`; `place` distinguishes lists of the same policy."""
-        built = registry.build(specs, others)
-        for position, (spec, plugin) in enumerate(zip(specs, built, strict=True)):
-            key = (place, spec.use, spec.name, repr(sorted(spec.params.items())))
+
+        def keep(spec: Spec, plugin: P) -> P:
+            referred = tuple(map(id, plugin.referred()))  # all kept, so that their ids stay theirs
+            key = (place, spec.use, spec.name, repr(sorted(spec.params.items())), referred)
             kept = self._kept.setdefault(key, plugin)
-            if isinstance(kept, registry.point):
-                built[position] = kept
-        return built
+            return kept if isinstance(kept, registry.point) else plugin
+
+        return registry.build(specs, others, keep)
 
     def one(self, place: str, registry: Registry[P], spec: Spec, others: Mapping[str, Plugin] | None = None) -> P:
         """A single instance, which stands in no list."""
@@ -117,7 +118,7 @@ def _compile(name: str, settings: SchedulingPolicy, registries: PolicyRegistries
     profiles: dict[str, CompiledProfile] = {}
     for profile, written in settings.profiles.items():
         with within("profiles", profile):
-            profiles[profile] = _profile(profile, written, registries, kept)
+            profiles[profile] = _profile(profile, written, registries, kept, known)
     pre_specs = [use.spec for use in settings.pre_request]
     pre_specs += [Spec(use, use, {}) for use in handler.pre_request if use not in {spec.use for spec in pre_specs}]
     with within("pre-request"):
@@ -127,7 +128,7 @@ def _compile(name: str, settings: SchedulingPolicy, registries: PolicyRegistries
 
     consumers: list[Plugin] = [*deciders, handler, *pre_requests, *observers]
     for profile in profiles.values():
-        consumers += [*profile.filters, *profile.scorers, profile.picker]
+        consumers += [*profile.filters, *profile.scorers, profile.picker, *profile.called]
     producers = _producers(settings, registries, kept, consumers)
     check_dataflow([*producers, *consumers], [MATCHED_TOKENS])
     with within("flow_control"):
@@ -151,15 +152,31 @@ def _compile(name: str, settings: SchedulingPolicy, registries: PolicyRegistries
     )
 
 
-def _profile(name: str, settings: SchedulingProfile, registries: PolicyRegistries, kept: Instances) -> CompiledProfile:
+def _profile(
+    name: str,
+    settings: SchedulingProfile,
+    registries: PolicyRegistries,
+    kept: Instances,
+    deciders: Mapping[str, Plugin],
+) -> CompiledProfile:
     with within("filters"):
-        filters = kept.build(name, registries.filters, [use.spec for use in settings.filters])
+        filters = kept.build(name, registries.filters, [use.spec for use in settings.filters], deciders)
     with within("scorers"):
-        scorers = kept.build(name, registries.scorers, [use.spec for use in settings.scorers])
+        scorers = kept.build(name, registries.scorers, [use.spec for use in settings.scorers], deciders)
     with within("picker"):
         picker = kept.one(name, registries.pickers, settings.picker.spec)
-    weights = [use.weight for use in settings.scorers]
-    return CompiledProfile(name, filters, list(zip(scorers, weights, strict=True)), picker)
+    weighed = [
+        (scorer, use.weight)
+        for scorer, use in zip(scorers, settings.scorers, strict=True)
+        if not scorer.called_by_another
+    ]
+    return CompiledProfile(
+        name,
+        [each for each in filters if not each.called_by_another],
+        weighed,
+        picker,
+        [each for each in (*filters, *scorers) if each.called_by_another],
+    )
 
 
 def _producers(

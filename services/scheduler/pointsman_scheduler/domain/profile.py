@@ -8,6 +8,7 @@ from typing import Final, get_args
 
 import numpy as np
 
+from pointsman_plugins.plugin import Plugin
 from pointsman_plugins.scheduling.arrays import FEW, Floats, Scores
 from pointsman_plugins.scheduling.candidates import Candidates
 from pointsman_plugins.scheduling.points import Filter, Picker, Scorer, Wish
@@ -23,9 +24,16 @@ class CompiledProfile:
     """Built once for each policy; `run` for each request."""
 
     def __init__(
-        self, name: str, filters: Sequence[Filter], scorers: Sequence[tuple[Scorer, float]], picker: Picker
+        self,
+        name: str,
+        filters: Sequence[Filter],
+        scorers: Sequence[tuple[Scorer, float]],
+        picker: Picker,
+        called: Sequence[Plugin] = (),
     ) -> None:
+        """`called`: filters and scorers that run only where others of them call them."""
         self.name: Final = name
+        self.called: Final = tuple(called)
         self.filters: Final = tuple(filters)
         self.scorers: Final = tuple(scorer for scorer, _ in scorers)
         self.picker: Final = picker

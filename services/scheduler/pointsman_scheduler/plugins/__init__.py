@@ -15,8 +15,10 @@ from pointsman_plugins.scheduling.points import (
     Scorer,
 )
 from pointsman_scheduler.domain.policy import PolicyRegistries
+from pointsman_scheduler.plugins.deciders.asked import HasHeader, PromptLength
 from pointsman_scheduler.plugins.deciders.prefill import Always, Multimodal, Prefix
 from pointsman_scheduler.plugins.filters.asked import LoraCapable, Serves, SessionFilter, Subset
+from pointsman_scheduler.plugins.filters.composed import AllOf, AnyOf, ByCondition, DryRun, FallbackOf
 from pointsman_scheduler.plugins.filters.context_length import ContextLength
 from pointsman_scheduler.plugins.filters.healthy import HealthyWorkers
 from pointsman_scheduler.plugins.filters.narrowing import PrefixAffinity, SloHeadroom
@@ -41,12 +43,13 @@ from pointsman_scheduler.plugins.producers.latency import LatencyPrediction
 from pointsman_scheduler.plugins.producers.session import Session
 from pointsman_scheduler.plugins.scorers.affinity import LoraAffinity, SessionScorer
 from pointsman_scheduler.plugins.scorers.books import ActiveRequests, NoHitLru, TokenLoad
+from pointsman_scheduler.plugins.scorers.composed import GreatestOf, LeastOf, ScoreByCondition
 from pointsman_scheduler.plugins.scorers.cost import DynamoCost, LeastDelay, PrefixCache
 from pointsman_scheduler.plugins.scorers.latency import PredictedLatency
 from pointsman_scheduler.plugins.scorers.load import KvUtilization, LoadAware, QueueLength, Running
 
 PRODUCERS: Final[tuple[type[Producer], ...]] = (Session, LatencyPrediction, DelayPrediction, ActiveBlocks)
-DECIDERS: Final[tuple[type[Decider], ...]] = (Prefix, Always, Multimodal)
+DECIDERS: Final[tuple[type[Decider], ...]] = (Prefix, Always, Multimodal, PromptLength, HasHeader)
 HANDLERS: Final[tuple[type[ProfileHandler], ...]] = (
     SingleHandler,
     Disaggregated,
@@ -66,6 +69,11 @@ FILTERS: Final[tuple[type[Filter], ...]] = (
     SessionFilter,
     PrefixAffinity,
     SloHeadroom,
+    AnyOf,
+    AllOf,
+    FallbackOf,
+    ByCondition,
+    DryRun,
 )
 SCORERS: Final[tuple[type[Scorer], ...]] = (
     QueueLength,
@@ -81,6 +89,9 @@ SCORERS: Final[tuple[type[Scorer], ...]] = (
     PredictedLatency,
     LeastDelay,
     DynamoCost,
+    LeastOf,
+    GreatestOf,
+    ScoreByCondition,
 )
 PICKERS: Final[tuple[type[Picker], ...]] = (MaxScore, Random, WeightedRandom, TopK, PowerOfTwo, RoundRobinPicker)
 PRE_REQUESTS: Final[tuple[type[PreRequest], ...]] = (DestinationHeader, EndpointScores, PrefillHeader, RankHeader)
