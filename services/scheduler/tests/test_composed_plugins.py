@@ -10,7 +10,7 @@ from pointsman_core.config import SchedulingPolicy
 from pointsman_core.plugins import PluginError
 from pointsman_scheduler.domain.policy import Instances, compile_policy
 from pointsman_scheduler.plugins import registries
-from pointsman_scheduler.testing import Bench, explained
+from pointsman_testing.scheduler_bench import Bench, explained
 
 NAMES: Final = ("a", "b", "c", "d")
 LABELS: Final = {"a": "one", "b": "two", "c": "three", "d": "four"}

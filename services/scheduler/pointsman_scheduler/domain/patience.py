@@ -14,7 +14,7 @@ from typing import Final, NamedTuple
 
 from pointsman_delay import PassSizeSearch
 from pointsman_delay.pass_model import PassModel
-from pointsman_plugins.scheduling.worker import Hold
+from pointsman_plugins.scheduling.worker import NEVER, Hold
 
 _BATCH_TOKENS: Final = 8192
 """Stands for what the delay model learns, where a policy has none."""
@@ -37,6 +37,9 @@ LEAST_STANDING_S: Final = 4.0
 """How long a worker's counters stand before a request there counts as unanswered that isn't certainly late."""
 LEAST_SILENT_S: Final = 10.0
 """The same for a worker that shows nothing of what it does."""
+_SETTLED: Final = 500
+_PAUSE_S: Final = 0.02
+"""Once `_SETTLED` times were learnt from, one in this time is enough, as in `PassModel`."""
 _KNOWN_AFTER: Final = 20.0
 """Observations before a limit is told to edges."""
 
@@ -52,9 +55,10 @@ class Limits(NamedTuple):
 class Excess:
     """Mean and deviation of the logarithm of observed over predicted times."""
 
-    __slots__ = ("count", "mean", "square")
+    __slots__ = ("count", "learnt_at", "mean", "square")
 
     def __init__(self) -> None:
+        self.learnt_at = NEVER
         self.count = _PRIOR_WEIGHT
         self.mean = 0.0
         self.square = _PRIOR_DEVIATION**2
@@ -100,18 +104,26 @@ class Patience:
             speed = best.speed_of(worker.life)
         ahead = max(1, worker.prefill_tokens)
         step = rates.decode + rates.batch * worker.open + rates.growth * worker.context_tokens
-        hold.predicted_ms = max(1.0, (rates.passes_ms(ahead, budget) + (ahead // budget + 1) * step) * speed)
+        if ahead < budget:
+            took = rates.prefill + ahead * (rates.linear + rates.square * ahead) + step
+        else:
+            took = rates.passes_ms(ahead, budget) + (ahead // budget + 1) * step
+        took *= speed
+        hold.predicted_ms = max(1.0, took)
         hold.step_ms = step * speed
 
     def learn(self, hold: Hold, now: float) -> None:
         """Its first byte came, or its end where no first byte is reported."""
         if not hold.predicted_ms or hold.media:
             return
+        excess = self._streams if hold.streamed else self._wholes
+        if excess.count > _SETTLED and now - excess.learnt_at < _PAUSE_S:
+            return
+        excess.learnt_at = now
         if hold.streamed:
-            self._streams.learn((now - hold.at) * 1000.0, hold.predicted_ms)
+            excess.learn((now - hold.at) * 1000.0, hold.predicted_ms)
         elif hold.answer_tokens is not None:
-            expected_ms = hold.predicted_ms + hold.answer_tokens * hold.step_ms
-            self._wholes.learn((now - hold.at) * 1000.0, expected_ms)
+            excess.learn((now - hold.at) * 1000.0, hold.predicted_ms + hold.answer_tokens * hold.step_ms)
 
     def look(self) -> Limits:
         """Bring `limits` up to date."""

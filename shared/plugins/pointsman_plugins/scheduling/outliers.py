@@ -51,7 +51,8 @@ class Tally:
 
     def count(self, now: float, *, good: int = 0, bad: int = 0) -> None:
         """Add results. A negative number takes back what was counted before."""
-        self._roll(now)
+        if now // HALF_S != self.half:
+            self._roll(now)
         self.good += good
         self.bad += bad
 
