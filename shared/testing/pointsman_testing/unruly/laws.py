@@ -33,6 +33,8 @@ NOTICED_S: Final = 0.5
 """An engine's first byte may pass the abort of its request on the way."""
 PROMPT_S: Final = 5.0
 """With all engines bad alike, an error that an engine gives at once reaches the client within this time."""
+UNREACHED_S: Final = 10.0
+"""The same where no engine says anything: connecting to each may take `edge.connect_timeout`."""
 ROOM: Final = 0.05
 """Part of the requests by which ours may be behind a round-robin's: each counts which of them are served."""
 
@@ -110,9 +112,10 @@ def _served(evidence: Evidence) -> Iterator[str]:
         due = 0.0 if row.restart_s is not None else row.passes - ROOM
         if share < due:
             yield f"L3: {share:.0%} of {len(during)} served, round-robin {row.passes:.0%}; {_errors(during)}"
-        late = [one for one in during if not one.whole and one.took > PROMPT_S]
+        within_s = PROMPT_S if row.behaviour.accepts else UNREACHED_S
+        late = [one for one in during if not one.whole and one.took > within_s]
         if late:
-            yield f"L3: {len(late)} of {len(during)} errors took over {PROMPT_S:g} s; {_errors(late)}"
+            yield f"L3: {len(late)} of {len(during)} errors took over {within_s:g} s; {_errors(late)}"
         others = [one for one in evidence.asked if one not in during and one.sent < evidence.bad_at - 0.5]
     else:
         others = evidence.asked
