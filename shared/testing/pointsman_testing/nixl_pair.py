@@ -6,6 +6,7 @@ import json
 from types import TracebackType
 from typing import Self, cast
 
+from pointsman_testing.fake_engine import FakeEngine
 from pointsman_testing.scripted_engine import Received, ScriptedEngine
 
 Document = dict[str, object]
@@ -21,9 +22,10 @@ WORDS = ("The", " answer", ".")
 class NixlPair:
     """`async with NixlPair() as pair:` listens at `pair.prefill.url` and `pair.decode.url`."""
 
-    def __init__(self) -> None:
-        self.prefill = ScriptedEngine(self.compute)
-        self.decode = ScriptedEngine(self.answer)
+    def __init__(self, model: str = "llama-8b") -> None:
+        models: Document = {"data": [{"id": model, "max_model_len": 4096}]}
+        self.prefill: ScriptedEngine = FakeEngine(models=models, pages=dict.fromkeys(LIMITS, self.compute))
+        self.decode: ScriptedEngine = FakeEngine(models=models, pages=dict.fromkeys(LIMITS, self.answer))
         self.held: dict[str, Document] = {}
         """Blocks of prompts that no engine has read, by the id of their request."""
         self.transfers = 0

@@ -43,12 +43,17 @@ class RealEngine(EngineProcess):
         environment: Path | None = None,
         model: Path | None = None,
         options: Sequence[str] = (),
+        env: Mapping[str, str] | None = None,
+        role: str = "both",
         url: str | None = None,
     ) -> None:
+        """`env`: beside `ENVIRONMENT`; `role`: as `WorkerRegistration.role`."""
         super().__init__(name, processes, folder, 1.0, served=POOL)
         self._environment = environment
         self._model = model
         self._options = list(options)
+        self._env = {**ENVIRONMENT, **(env or {})}
+        self.role = role
         self._fixed_url = url
         # vLLM binds such an endpoint; to `tcp://127.0.0.1:…` it would connect.
         self._kv = tuple(f"ipc://{folder / name}.{which}" for which in ("kv", "replay"))
@@ -89,7 +94,7 @@ class RealEngine(EngineProcess):
             "--max-loras", "2", "--max-lora-rank", "8", "--enable-auto-tool-choice", "--tool-call-parser", "hermes",
             "--kv-events-config", json.dumps(events), *self._options,
         ]  # fmt: skip
-        self.process = self._processes.start_command(command, env=ENVIRONMENT)
+        self.process = self._processes.start_command(command, env=self._env)
         self._running = True
         await self.wait_healthy()
 
@@ -122,6 +127,7 @@ class RealEngine(EngineProcess):
                 "POINTSMAN_ENGINE_URL": self.url,
                 "POINTSMAN_POOL": POOL.pool,
                 "POINTSMAN_WORKER": self.name,
+                "POINTSMAN_ROLE": self.role,
                 **told,
             },
         )

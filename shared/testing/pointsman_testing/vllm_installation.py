@@ -15,6 +15,7 @@ TORCH: Final = {
     "0.32.0": ("torch==2.13.0",),
     "0.12.0.post2": ("torch==2.9.0", "triton==3.5.0", "torchvision==0.24.0", "torchaudio==2.9.0"),
 }
+NIXL: Final = "1.5.1"
 # Releases of before have no upper bound on what changed since.
 OLDER: Final = {"0.12.0.post2": ("transformers<5", "setuptools<80")}
 
@@ -44,6 +45,14 @@ def vllm(version: str) -> Path:
     )  # fmt: skip
     _rename(folder, version)
     (folder / "complete").touch()
+    return folder
+
+
+def with_nixl(folder: Path) -> Path:
+    """The environment with NIXL, by which two engines hand a prompt's KV cache over. Raises NotInstallable."""
+    if not (folder / "nixl").exists():
+        _run([str(UV), "pip", "install", "--quiet", "--python", str(folder / "bin/python"), f"nixl=={NIXL}"])
+        (folder / "nixl").touch()
     return folder
 
 

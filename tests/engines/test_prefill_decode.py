@@ -1,0 +1,264 @@
+"""One vLLM computes prompts and another one answers, over NIXL: what the client gets is what one engine gives."""
+
+import asyncio
+import time
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Final
+
+import aiohttp
+import pytest
+import pytest_asyncio
+from pydantic import JsonValue
+
+from pointsman_contracts.response import ResponseCompleted
+from pointsman_testing import Processes, eventually
+from pointsman_testing.engine_stack import EngineStack, gateway_before
+from pointsman_testing.observer import Observer, observing
+from pointsman_testing.ports import free_port
+from pointsman_testing.real_engine import MODEL, POOL, RealEngine
+from pointsman_testing.vllm_installation import NotInstallable, with_nixl
+
+pytestmark = [
+    pytest.mark.fleet,
+    pytest.mark.ours,
+    pytest.mark.asyncio(loop_scope="session"),
+    pytest.mark.timeout(2400),
+]
+
+REQUESTS: Final = 40
+AT_ONCE: Final = 4
+PROMPT_WORDS: Final = 300
+FREED_S: Final = 1.0
+CHAT: Final = "/v1/chat/completions"
+TRANSFERS: Final = "vllm:nixl_xfer_time_seconds_count"
+RUNNING: Final = ("vllm:num_requests_running", "vllm:num_requests_waiting")
+SCHEDULING: Final[dict[str, JsonValue]] = {
+    "default": {
+        "handler": "disaggregated",
+        "profiles": {
+            "decode": {"filters": ["healthy", {"use": "role", "role": "decode"}], "scorers": ["queue"]},
+            "prefill": {"filters": ["healthy", {"use": "role", "role": "prefill"}], "scorers": ["queue"]},
+        },
+    }
+}
+
+
+def engine(name: str, role: str, environment: Path, model: Path, processes: Processes) -> RealEngine:
+    kv = '{"kv_connector":"NixlConnector","kv_role":"%s","kv_buffer_device":"cpu"}'
+    return RealEngine(
+        name,
+        processes,
+        model.parent,
+        environment=environment,
+        model=model,
+        options=("--kv-transfer-config", kv % ("kv_producer" if role == "prefill" else "kv_consumer")),
+        env={
+            "VLLM_NIXL_SIDE_CHANNEL_HOST": "127.0.0.1",
+            "VLLM_NIXL_SIDE_CHANNEL_PORT": str(free_port()),
+            "UCX_TLS": "tcp,self,sm",
+        },
+        role=role,
+    )
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="session")
+async def pair(environment: Path, model: Path, processes: Processes) -> AsyncIterator[tuple[RealEngine, RealEngine]]:
+    """The engine that computes prompts, and the one that answers."""
+    try:
+        with_nixl(environment)
+    except NotInstallable as error:
+        pytest.skip(f"NIXL can't be installed here: {error}")
+    folder = model.parent / "pair"
+    folder.mkdir()
+    engines = (
+        engine("engine-1", "prefill", environment, model, processes),
+        engine("engine-2", "decode", environment, model, processes),
+    )
+    await asyncio.gather(*(each.start() for each in engines))
+    yield engines
+    for each in engines:
+        each.kill()
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="session")
+async def split(pair: tuple[RealEngine, RealEngine], model: Path, processes: Processes) -> AsyncIterator[EngineStack]:
+    """A gateway that sends every prompt to the one and every answer's part to the other."""
+    folder = model.parent / "pair"
+    async with gateway_before(pair, MODEL, model, processes, folder, {"scheduling": SCHEDULING}) as stack:
+        yield stack
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="session")
+async def heard(split: EngineStack) -> AsyncIterator[Observer]:
+    async with observing(split.nats.url) as observer:
+        yield observer
+
+
+def prompt(number: int) -> str:
+    """A prompt that no other one begins like."""
+    return f"Request {number}: " + " ".join(f"word{(number * 31 + place) % 977}" for place in range(PROMPT_WORDS))
+
+
+def chat(number: int, **more: JsonValue) -> dict[str, JsonValue]:
+    return {
+        "model": MODEL,
+        "messages": [{"role": "user", "content": prompt(number)}],
+        "max_tokens": 24,
+        "temperature": 0,
+        **more,
+    }
+
+
+async def ask(http: aiohttp.ClientSession, url: str, path: str, body: dict[str, JsonValue]) -> dict[str, JsonValue]:
+    async with http.post(url + path, json=body) as answer:
+        assert answer.status == 200, await answer.text()
+        document: dict[str, JsonValue] = await answer.json()
+        return document
+
+
+def text_of(document: dict[str, JsonValue]) -> JsonValue:
+    choice = document["choices"][0]  # pyright: ignore - an answer of vLLM
+    return choice["message"]["content"]  # pyright: ignore - as above
+
+
+def counted(document: dict[str, JsonValue]) -> tuple[JsonValue, JsonValue]:
+    usage = document["usage"]
+    assert isinstance(usage, dict)
+    return usage["prompt_tokens"], usage["completion_tokens"]
+
+
+async def occupied(pair: tuple[RealEngine, RealEngine]) -> float:
+    return sum([await each.metric(name) for each in pair for name in RUNNING])
+
+
+async def test_answers_are_those_of_one_engine_and_every_prompt_is_transferred(
+    split: EngineStack,
+    pair: tuple[RealEngine, RealEngine],
+    http: aiohttp.ClientSession,
+    heard: Observer,
+    measured: dict[str, JsonValue],
+) -> None:
+    ends = heard.listen(ResponseCompleted, POOL.pool)
+    before = await pair[1].metric(TRANSFERS)
+    room = asyncio.Semaphore(AT_ONCE)
+
+    async def one(number: int) -> dict[str, JsonValue]:
+        async with room:
+            return await ask(http, split.door, CHAT, chat(number))
+
+    answers = await asyncio.gather(*(one(number) for number in range(REQUESTS)))
+    transfers = await pair[1].metric(TRANSFERS) - before
+    alone = [await ask(http, pair[0].url, CHAT, chat(number)) for number in range(REQUESTS)]
+    await eventually(lambda: len(ends) >= REQUESTS)
+    texts = [(text_of(one), text_of(other)) for one, other in zip(answers, alone, strict=True)]
+    equal = sum(one == other for one, other in texts)
+    legs = [leg for end in ends for leg in end.legs]
+    measured["prefill-decode"] = {
+        "requests": REQUESTS,
+        "equal texts": equal,
+        "transfers": transfers,
+        "legs answered": sum(leg.outcome == "answered" for leg in legs),
+        "prefill leg, ms (median)": sorted(leg.took_ms for leg in legs)[len(legs) // 2],
+    }
+    assert equal == REQUESTS
+    assert transfers == REQUESTS
+    assert [(leg.worker, leg.outcome) for leg in legs] == [("engine-1", "answered")] * REQUESTS
+    assert {(end.worker, end.status, end.level) for end in ends} == {("engine-2", 200, "full")}
+    used = [(end.usage.prompt_tokens, end.usage.completion_tokens) for end in ends if end.usage is not None]
+    told = [counted(answer) for answer in answers]
+    assert sorted(used) == sorted(told) == sorted(map(counted, alone))
+
+
+async def test_every_api_is_served_by_two_engines_whole_and_streamed(
+    split: EngineStack, pair: tuple[RealEngine, RealEngine], http: aiohttp.ClientSession
+) -> None:
+    bodies: dict[str, dict[str, JsonValue]] = {
+        CHAT: {**chat(1001, logprobs=True, top_logprobs=2), "min_tokens": 5},
+        "/v1/completions": {"model": MODEL, "prompt": prompt(1002), "max_tokens": 8, "temperature": 0, "logprobs": 2},
+        "/v1/messages": {
+            "model": MODEL,
+            "messages": [{"role": "user", "content": prompt(1003)}],
+            "max_tokens": 8,
+            "temperature": 0,
+        },
+        "/v1/responses": {"model": MODEL, "input": prompt(1004), "max_output_tokens": 8, "temperature": 0},
+    }
+    for path, body in bodies.items():
+        before = await pair[1].metric(TRANSFERS)
+        await ask(http, split.door, path, body)
+        streamed = {**body, "stream": True}
+        async with http.post(split.door + path, json=streamed) as answer:
+            text = await answer.text()
+            assert answer.status == 200, text
+            assert "error" not in text
+        # The second one finds the blocks in the cache of the engine that answers: nothing is left to pull.
+        assert await pair[1].metric(TRANSFERS) >= before + 1, path
+
+
+async def test_what_two_engines_cannot_share_is_served_by_one(
+    split: EngineStack, pair: tuple[RealEngine, RealEngine], http: aiohttp.ClientSession
+) -> None:
+    before = await pair[1].metric(TRANSFERS)
+    document = await ask(http, split.door, CHAT, chat(2001, n=2, temperature=1))
+    choices = document["choices"]
+    assert isinstance(choices, list)
+    assert len(choices) == 2
+    form: JsonValue = {"type": "json_schema", "json_schema": {"name": "a", "schema": {"type": "object"}}}
+    await ask(http, split.door, CHAT, chat(2002, response_format=form))
+    assert await pair[1].metric(TRANSFERS) == before + 1
+
+
+@pytest.mark.parametrize("tokens", [1, 3000], ids=["in the prompt", "in the answer"])
+async def test_a_client_that_hangs_up_frees_both_engines(
+    split: EngineStack,
+    pair: tuple[RealEngine, RealEngine],
+    http: aiohttp.ClientSession,
+    measured: dict[str, JsonValue],
+    tokens: int,
+) -> None:
+    body = chat(3000 + tokens, max_tokens=tokens)
+    body["messages"] = [{"role": "user", "content": prompt(3000 + tokens) * (4 if tokens == 1 else 1)}]
+    request = asyncio.create_task(http.post(split.door + CHAT, json=body))
+
+    async def busy() -> bool:
+        return await occupied(pair) > 0
+
+    await eventually(busy, timeout=60)
+    request.cancel()
+    began = time.monotonic()
+    await asyncio.wait([request])
+    while await occupied(pair):
+        assert time.monotonic() - began < 30, "still busy"
+    took_s = time.monotonic() - began
+    measured[f"prefill-decode hang-up {'prompt' if tokens == 1 else 'answer'}"] = round(took_s, 3)
+
+
+async def test_a_prefiller_that_is_killed_under_load_fails_no_request(
+    split: EngineStack,
+    pair: tuple[RealEngine, RealEngine],
+    http: aiohttp.ClientSession,
+    heard: Observer,
+    measured: dict[str, JsonValue],
+) -> None:
+    ends = heard.listen(ResponseCompleted, POOL.pool)
+    room = asyncio.Semaphore(AT_ONCE)
+    done = 0
+
+    async def one(number: int) -> None:
+        nonlocal done
+        async with room:
+            await ask(http, split.door, CHAT, chat(4000 + number))
+            done += 1
+            if done == REQUESTS // 4:
+                pair[0].kill()
+
+    await asyncio.gather(*(one(number) for number in range(REQUESTS)))
+    await eventually(lambda: len(ends) >= REQUESTS)
+    assert {end.status for end in ends} == {200}
+    outcomes = [leg.outcome for end in ends for leg in end.legs]
+    measured["prefill-decode prefiller killed"] = {
+        "requests": REQUESTS,
+        "failed": sum(end.status != 200 for end in ends),
+        **{outcome: outcomes.count(outcome) for outcome in sorted(set(outcomes))},
+    }
