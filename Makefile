@@ -50,9 +50,9 @@ test-engines: environment ## Run the suite for engines on a real vLLM for CPUs (
 test-cluster: environment ## Install each shape in a real Kubernetes cluster and change, kill and scale it under load
 	$(RUN)/python -m tests.cluster $(ARGS)
 
-check: check-lock check-format check-lint check-imports check-contracts check-deploy check-types ## Format, lint, types, import rules, generated files, lock file
+check: check-lock check-format check-lint check-imports check-structure check-contracts check-deploy check-types ## Format, lint, types, import rules, figures of the structure, generated files, lock file
 
-.PHONY: check-lock check-format check-lint check-imports check-contracts check-deploy check-types
+.PHONY: check-lock check-format check-lint check-imports check-structure check-contracts check-deploy check-types
 check-lock: $(UV)
 	$(UV) lock --check
 check-format: environment
@@ -61,6 +61,8 @@ check-lint: environment
 	$(RUN)/ruff check
 check-imports: environment
 	$(RUN)/lint-imports
+check-structure: environment
+	$(RUN)/python scripts/structure.py
 check-contracts: environment
 	$(RUN)/python -m pointsman_contracts export --check
 	$(RUN)/python -m pointsman_contracts compat

@@ -122,7 +122,7 @@ class Handlers:
         apart = self._aside.of(checked)
         began = time.perf_counter()
         judgement = policy.judge_soon(checked, prompt.unreadable, apart=apart)
-        asked = _Asked(body, prompt, journey, hop, policy, began)
+        asked = _Asked(body=body, prompt=prompt, journey=journey, hop=hop, policy=policy, began=began)
         if isinstance(judgement, Judgement):
             return self._ruled(asked, judgement)
         return self._judged_slowly(asked, judgement, parks=policy.waits or apart is not None)

@@ -60,7 +60,14 @@ def build(service: Service[SchedulerSettings]) -> None:
     handlers = Handlers(pools, gate, replica, metrics)
     mover = RequestMover(service.bus, metrics)
     reconciler = Reconciler(
-        service.bus, service.heartbeat, pools, gate, announcer, metrics, VerdictPublisher(service.bus), mover
+        bus=service.bus,
+        heartbeat=service.heartbeat,
+        pools=pools,
+        gate=gate,
+        announcer=announcer,
+        metrics=metrics,
+        verdicts=VerdictPublisher(service.bus),
+        mover=mover,
     )
     views = FleetViews(
         service.process.instance, pools, lambda pool: configuration.current.compiled.get(pool), gate.figures

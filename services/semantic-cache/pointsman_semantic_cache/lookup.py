@@ -192,7 +192,9 @@ class Lookup:
             return self._without("store", problem, memo)
         close = [each for each in near if self._young_enough(each.entry)]
         try:
-            found = await judge(around, self._name, cache.gate, question.turn, meaning, close)
+            found = await judge(
+                around=around, name=self._name, gate=cache.gate, question=question.turn, meaning=meaning, near=close
+            )
         except GateUnavailable as problem:
             return self._without("gate", problem, memo)
         for reason in found.refused:

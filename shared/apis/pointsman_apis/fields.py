@@ -181,7 +181,14 @@ class FieldReader:
             readable.append(reads)
         limit = next((name for name in self._output_limits if document.get(name) is not None), None)
         wide = len(document) > FIELDS_LIMIT
-        shape = Shape(tuple(rules), tuple(readable), tuple(texts), tuple(nested), limit, wide)
+        shape = Shape(
+            rules=tuple(rules),
+            readable=tuple(readable),
+            texts=tuple(texts),
+            nested=tuple(nested),
+            limit=limit,
+            wide=wide,
+        )
         if not wide and max(map(len, document), default=0) <= _LONGEST_NAME:
             # Names come from clients; a flood of new ones must not stay.
             if len(self._shapes) >= _SHAPES:

@@ -258,15 +258,15 @@ class DelayEstimator:
         usual, output, weight = self._ahead, self._output, self.first_token_weight
         ahead = max(LEAST_AHEAD, usual)
         return ask(
-            now,
-            prompt,
-            output if max_output is None or max_output > output else max_output,
-            output,
-            self.batch_tokens,
-            weight,
-            ahead,
-            weight * (ahead - min(least_queued, usual)),
-            self._rates,
+            now=now,
+            prompt=prompt,
+            output=output if max_output is None or max_output > output else max_output,
+            others=output,
+            budget=self.batch_tokens,
+            first_token=weight,
+            ahead=ahead,
+            spared=weight * (ahead - min(least_queued, usual)),
+            rates=self._rates,
         )
 
     def earlier_uses(self, prefix: int) -> float:

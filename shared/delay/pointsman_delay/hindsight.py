@@ -76,7 +76,17 @@ class Scale(NamedTuple):
 def costs_us(candidates: Sequence[EngineThen], at: float, prompt: int, output: int, scale: Scale) -> list[int]:
     """The cost of each candidate, in microseconds."""
     rates, others, budget, weight = scale
-    terms = ask(at, float(prompt), float(output), others, budget, weight, 0.0, 0.0, rates)
+    terms = ask(
+        now=at,
+        prompt=float(prompt),
+        output=float(output),
+        others=others,
+        budget=budget,
+        first_token=weight,
+        ahead=0.0,
+        spared=0.0,
+        rates=rates,
+    )
     held = [float(prompt - each.uncached) for each in candidates]
     came = [weight * each.came for each in candidates]
     if len(candidates) <= FEW:
@@ -229,7 +239,9 @@ class Hindsight(Generic[K]):
             came = self._came(worker, opened.at, opened.first or opened.at)
             candidates.append(EngineThen(worker, opened.prompt - held, came, turned_out))
         costs = costs_us(candidates, opened.at, opened.prompt, opened.output, scale)
-        return JudgedDecision(key, opened.at, opened.prompt, opened.output, candidates, costs)
+        return JudgedDecision(
+            key=key, at=opened.at, prompt=opened.prompt, output=opened.output, candidates=candidates, costs_us=costs
+        )
 
     def _sweep(self) -> None:
         """Forget requests whose end didn't come, and arrivals that no open decision counts."""

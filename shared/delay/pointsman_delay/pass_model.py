@@ -103,7 +103,15 @@ class PassModel:
         # requests would pile up on one of many idle engines.
         self.weights[BATCH] = max(self.weights[BATCH], LEAST_BATCH_SHARE * self.weights[DECODE])
         prefill, linear, square, pairs, decode, batch, growth = self.weights.tolist()
-        self.rates = Rates(prefill, linear * 1e-3, square * 1e-6, pairs * 1e-6, decode, batch, growth * 1e-6)
+        self.rates = Rates(
+            prefill=prefill,
+            linear=linear * 1e-3,
+            square=square * 1e-6,
+            pairs=pairs * 1e-6,
+            decode=decode,
+            batch=batch,
+            growth=growth * 1e-6,
+        )
         """Another object whenever anything was learnt."""
 
     @property

@@ -75,7 +75,7 @@ class EngineShadow:
         if self.busy and self.pass_end < now and not self._reporting:
             self.advance(now)
         uncached = prompt - hit
-        request = Sent(told, now, prompt, hit, uncached, uncached)
+        request = Sent(told=told, sent=now, prompt=prompt, hit=hit, uncached=uncached, left=uncached)
         self.queue.append(request)
         self.queued += 1
         self.queued_prompt += prompt

@@ -112,7 +112,12 @@ class Edge:
         """The newest snapshot of each pool."""
         self.decider: Final = Decider(around.stages, self.pools, self.load, options.own_worker)
         self.models: Final = ModelCatalogue(
-            around.instance, around.policy, self.pools, options.headers, options.trusted, self.decider
+            edge=around.instance,
+            policy=around.policy,
+            pools=self.pools,
+            headers=options.headers,
+            trusted=options.trusted,
+            decider=self.decider,
         )
         self.providers: Final = ProviderBook(Credentials())
         self.response_stages: Final = ResponseStages(around.instance, around.reviewers, self.bodies, self.events)

@@ -76,7 +76,16 @@ class JourneyClient:
         Raises BusDisconnected, BusCongested, PayloadTooLarge, NoListener when there is no preprocessor, and NoReply.
         Cancelling forgets the request; an answer that still comes is counted as late.
         """
-        pending = _PendingRequest(self, request, body, hop_budget_s, timeout_s, silent_s, traceparent, gives_up)
+        pending = _PendingRequest(
+            client=self,
+            request=request,
+            body=body,
+            hop_budget_s=hop_budget_s,
+            timeout_s=timeout_s,
+            silent_s=silent_s,
+            traceparent=traceparent,
+            gives_up=gives_up,
+        )
         try:
             called = self._local.call(FIRST_STAGE, request, pending, traceparent, body, straight=True)
             if isinstance(called, Decision):

@@ -88,7 +88,14 @@ class Journeys:
         service = self.process.service
         route = tuple(ANY for _ in STAGES[service].route) if service in STAGES else ()
         runner = StageRunner(
-            self, self.bus, self.tracing, self.local.stages, message, handler, pending=pending, concurrency=concurrency
+            onward=self,
+            bus=self.bus,
+            tracing=self.tracing,
+            stages=self.local.stages,
+            message=message,
+            handler=handler,
+            pending=pending,
+            concurrency=concurrency,
         )
         self._stages.append(
             (stage_subject(service, *route), direct_subject(service, self.process.instance, *route), runner)

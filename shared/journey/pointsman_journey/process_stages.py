@@ -203,7 +203,17 @@ class ProcessStages:
             return False
         if stage.mailbox.busy:
             inbox = reply_to if isinstance(reply_to, str) else reply_to.inbox()
-            return stage.mailbox.hand(Delivery("", inbox, b"", b"", message, body, traceparent))
+            return stage.mailbox.hand(
+                Delivery(
+                    subject="",
+                    reply=inbox,
+                    headers=b"",
+                    payload=b"",
+                    message=message,
+                    body=body,
+                    traceparent=traceparent,
+                )
+            )
         return stage.run(message, body, reply_to, traceparent, straight=straight) or True
 
     def call_reviewer(

@@ -50,12 +50,20 @@ def unanswered(journey: Journey, sender: str) -> Rejection:
     """The answer to the edge when no live replica could take the next stage."""
     stage = journey.itinerary[0].service
     text = f"No live instance of {stage}; try again shortly."
-    return _rejection(journey, sender, 503, STAGE_UNAVAILABLE, text, RETRY_AFTER_S, missing=stage)
+    return _rejection(
+        journey=journey,
+        sender=sender,
+        status=503,
+        code=STAGE_UNAVAILABLE,
+        message=text,
+        retry_after_s=RETRY_AFTER_S,
+        missing=stage,
+    )
 
 
 def failed(journey: Journey, sender: str, status: int, code: str, message: str) -> Rejection:
     """The answer to the edge when the next stage let the request down and may not be skipped."""
-    return _rejection(journey, sender, status, code, message, None)
+    return _rejection(journey=journey, sender=sender, status=status, code=code, message=message, retry_after_s=None)
 
 
 def astray(journey: Journey, sender: str) -> Rejection:
@@ -65,7 +73,9 @@ def astray(journey: Journey, sender: str) -> Rejection:
         text = f"The profile sends this request to {service}, but its model has no pool."
     else:
         text = "The profile's itinerary ended without a decision; its last stage must be the scheduler."
-    return _rejection(journey, sender, 500, "itinerary_invalid", text, None)
+    return _rejection(
+        journey=journey, sender=sender, status=500, code="itinerary_invalid", message=text, retry_after_s=None
+    )
 
 
 def _rejection(

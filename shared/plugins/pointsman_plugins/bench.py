@@ -76,7 +76,19 @@ def journey(model: str = "model", **facts: object) -> Journey:
 def model(name: str, **facts: object) -> Candidate:
     """A model for a filter or scorer of models: free, of quality 0.5 and without limits, except for `facts`."""
     target = Target(model=name, pool=name)
-    plain = Candidate(name, target, 64, 0.0, 0.0, 0.5, None, frozenset(), frozenset(), frozenset(), "")
+    plain = Candidate(
+        name=name,
+        target=target,
+        block_tokens=64,
+        input_cost=0.0,
+        output_cost=0.0,
+        quality=0.5,
+        context=None,
+        features=frozenset(),
+        apis=frozenset(),
+        groups=frozenset(),
+        strengths="",
+    )
     return plain._replace(**facts)
 
 

@@ -83,12 +83,12 @@ def read_error(document: object, status: int | None = None) -> ProviderError:
         message, param = _invalid(cast("list[object]", fields["detail"]))
     more = {name: value for name, value in inner.items() if name not in _KNOWN and value is not None}
     return ProviderError(
-        status or _status(inner) or _status(fields) or next(filter(None, map(status_of, names)), 502),
-        kind,
-        _name(inner.get("type")),
-        message[:LONGEST_MESSAGE],
-        param if isinstance(param, str) else None,
-        more if len(str(more)) <= _LONGEST_DETAILS else {},
+        status=status or _status(inner) or _status(fields) or next(filter(None, map(status_of, names)), 502),
+        kind=kind,
+        type=_name(inner.get("type")),
+        message=message[:LONGEST_MESSAGE],
+        param=param if isinstance(param, str) else None,
+        more=more if len(str(more)) <= _LONGEST_DETAILS else {},
     )
 
 

@@ -52,4 +52,12 @@ def _resolved(name: str, provider: Provider) -> Resolved:
     headers = kind.client_headers if provider.client_headers is None else provider.client_headers
     query = kind.client_query if provider.client_query is None else provider.client_query
     client = ClientParts(headers, query)
-    return Resolved(name, kind, url.rstrip("/"), kind.format(provider), provider.credential, provider, client)
+    return Resolved(
+        name=name,
+        kind=kind,
+        url=url.rstrip("/"),
+        format=kind.format(provider),
+        credential=provider.credential,
+        settings=provider,
+        client=client,
+    )

@@ -26,7 +26,14 @@ def ask(api: str = "chat.completions", /, **fields: JsonValue) -> ProviderQuesti
     body: dict[str, JsonValue] = {"model": "model-9"}
     if api in ("chat.completions", "messages"):
         body["messages"] = [USER]
-    return ProviderQuestion(api, orjson.dumps(body | fields), "model-9", "large", "req-1", 1_700_000_000)
+    return ProviderQuestion(
+        api=api,
+        body=orjson.dumps(body | fields),
+        model="model-9",
+        asked="large",
+        request_id="req-1",
+        now_s=1_700_000_000,
+    )
 
 
 def in_pieces(stream: StreamReader, data: bytes, cuts: list[int]) -> bytes:

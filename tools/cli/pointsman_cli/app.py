@@ -264,7 +264,7 @@ def usage(
     if as_json and as_csv:
         raise CommandError("--json and --csv exclude each other.", "Write one of them.")
     form = "json" if as_json else "csv" if as_csv else "table"
-    _run(run(nats, query(by, since, until, tenant, model, key), _console(), form))
+    _run(run(nats, query(by=by, since=since, until=until, tenant=tenant, model=model, key=key), _console(), form))
 
 
 app.command()(simulate)

@@ -211,7 +211,14 @@ def parse_response(body: bytes, vocabulary: Vocabulary) -> Generation:
     call = forced_call(request.tools, request.tool_choice)
     form = (request.text or {}).get("format")
     said = arguments(request.tools, call) or document(cast("Json", form) if isinstance(form, dict) else None)
-    asked = _one_choice("responses", request.model, prompt, request.max_output_tokens, bool(request.stream), call)
+    asked = _one_choice(
+        surface="responses",
+        model=request.model,
+        prompt=prompt,
+        limit=request.max_output_tokens,
+        stream=bool(request.stream),
+        call=call,
+    )
     return replace(asked, document=said)
 
 
@@ -222,7 +229,14 @@ def parse_messages(body: bytes, vocabulary: Vocabulary) -> Generation:
     messages = [message.model_dump(exclude_none=True) for message in request.messages]
     prompt = _chat(vocabulary, [*system, *messages], request.field)
     call = forced_call(request.tools, request.tool_choice)
-    asked = _one_choice("messages", request.model, prompt, request.max_tokens, bool(request.stream), call)
+    asked = _one_choice(
+        surface="messages",
+        model=request.model,
+        prompt=prompt,
+        limit=request.max_tokens,
+        stream=bool(request.stream),
+        call=call,
+    )
     return replace(asked, document=arguments(request.tools, call))
 
 

@@ -161,12 +161,12 @@ def _run(name: str, seed: int, place: int) -> Summary:
 
 def _scheduler(settings: SchedulingPolicy, setting: Setting, seed: int) -> RoutingPolicy:
     return SchedulerPolicy(
-        setting.workers,
-        settings,
-        setting.engine,
-        seed,
-        setting.loras,
-        setting.kv_blocks or None,
+        workers=setting.workers,
+        settings=settings,
+        engine=setting.engine,
+        seed=seed,
+        loras=setting.loras,
+        kv_blocks=setting.kv_blocks or None,
         kv_events=setting.kv_events,
         schedulers=setting.schedulers,
         peer_lag_ms=setting.lags.peer,

@@ -198,14 +198,14 @@ class SimulatedFleet:
                 prompt_blocks = request.blocks[: request.prompt_tokens // self._block_size]
                 worker = policy.choose(
                     Arrival(
-                        index,
-                        now,
-                        request.prompt_tokens,
-                        prompt_blocks,
-                        load,
-                        request.lora,
-                        request.max_tokens,
-                        request.streamed,
+                        request=index,
+                        at=now,
+                        prompt_tokens=request.prompt_tokens,
+                        blocks=prompt_blocks,
+                        load=load,
+                        lora=request.lora,
+                        max_tokens=request.max_tokens,
+                        streamed=request.streamed,
                     )
                 )
                 if worker is None:

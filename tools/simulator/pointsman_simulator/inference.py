@@ -226,7 +226,14 @@ class Inference:
         root = weights.root if salt is None else f"{weights.root}\0{salt}"
         blocks = name_blocks(root, tokens, self._driver.engine.config.block_size)
         output_tokens = max(1, len(tokens) - prompt_tokens)
-        sequence = Sequence(uuid.uuid4().hex, prompt_tokens, output_tokens, blocks, lora, weights.model)
+        sequence = Sequence(
+            request_id=uuid.uuid4().hex,
+            prompt_tokens=prompt_tokens,
+            output_tokens=output_tokens,
+            blocks=blocks,
+            lora=lora,
+            model=weights.model,
+        )
         try:
             stream = self._driver.submit(sequence)
         except ValueError as error:

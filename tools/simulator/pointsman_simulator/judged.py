@@ -101,4 +101,6 @@ class JudgedPolicy:
     def _decided(self, arrival: Arrival, worker: int, at: float) -> None:
         self._chosen[arrival.request] = worker
         matched = [blocks * self._block_size for blocks in self._index.match(arrival.blocks)]
-        self._hindsight.decided(arrival.request, at, arrival.prompt_tokens, self._names, matched, self._names[worker])
+        self._hindsight.decided(
+            arrival.request, at, arrival.prompt_tokens, self._names, matched=matched, chosen=self._names[worker]
+        )

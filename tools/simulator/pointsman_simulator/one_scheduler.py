@@ -137,17 +137,17 @@ class OneScheduler:
         self._told_at = now
         return [
             PeerRequest(
-                binder.worker_of(each),
-                round(each.uncached),
-                each.prompt,
-                each.request.priority,
-                each.latest,
-                each.request.edge,
-                each.request.request_id,
-                each.since,
-                each.request.max_output_tokens,
-                each.request.block_tokens,
-                each.request.blocks.tobytes(),
+                worker=binder.worker_of(each),
+                uncached=round(each.uncached),
+                prompt=each.prompt,
+                priority=each.request.priority,
+                latest=each.latest,
+                edge=each.request.edge,
+                request_id=each.request.request_id,
+                since=each.since,
+                max_output=each.request.max_output_tokens,
+                block_tokens=each.request.block_tokens,
+                blocks=each.request.blocks.tobytes(),
             )
             for each in binder.waiting
         ]

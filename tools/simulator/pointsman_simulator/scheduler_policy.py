@@ -44,7 +44,14 @@ class SchedulerPolicy:
         adapters, blocks = tuple(loras), kv_blocks or [engine.num_blocks] * workers
         self._block_tokens = engine.block_size
         self.schedulers: Final = [
-            OneScheduler(f"scheduler-{number}", blocks, settings, engine, adapters, kv_events)
+            OneScheduler(
+                name=f"scheduler-{number}",
+                kv_blocks=blocks,
+                settings=settings,
+                engine=engine,
+                loras=adapters,
+                kv_events=kv_events,
+            )
             for number in range(schedulers)
         ]
         self._seed = seed

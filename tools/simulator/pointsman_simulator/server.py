@@ -60,7 +60,14 @@ class SimulatedEngine:
         self._driver = RealTimeEngine(self._core, self._observe)
         self._headers = {"x-simulated-engine": config.name} if config.name else {}
         vocabulary = Vocabulary() if config.tokenizer is None else _tokenizer(config.tokenizer)
-        self._inference = Inference(config.model, self._driver, self._metrics, self._headers, vocabulary, self._book)
+        self._inference = Inference(
+            config=config.model,
+            driver=self._driver,
+            metrics=self._metrics,
+            headers=self._headers,
+            vocabulary=vocabulary,
+            book=self._book,
+        )
         self._runner = web.AppRunner(
             self._application(), handler_cancellation=True, access_log=None, shutdown_timeout=1.0
         )

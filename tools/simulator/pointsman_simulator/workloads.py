@@ -132,7 +132,16 @@ def adapters(shop: _Workshop) -> list[TraceRequest]:
         prompt = system[1] + shop.length(300, 1.0, 8_000)
         at = shop.any_time()
         answer = shop.length(150, 0.7, 2_000)
-        requests.append(shop.request(at, system, shop.text(), prompt, answer, f"adapter-{adapter}"))
+        requests.append(
+            shop.request(
+                at=at,
+                shared=system,
+                own=shop.text(),
+                prompt_tokens=prompt,
+                output_tokens=answer,
+                lora=f"adapter-{adapter}",
+            )
+        )
     return requests
 
 

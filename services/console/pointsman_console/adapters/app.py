@@ -136,7 +136,12 @@ def application(answers: Answers, streams: Streams, *, https: bool, lasts_s: flo
         endpoint: Text = "",
         reason: Text = "",
     ) -> Response:
-        return following(request, answers.decisions(DecisionFilter(pool, model, tenant, level, endpoint, reason)))
+        return following(
+            request,
+            answers.decisions(
+                DecisionFilter(pool=pool, model=model, tenant=tenant, level=level, endpoint=endpoint, reason=reason)
+            ),
+        )
 
     @app.get("/api/decision")
     async def decision(id: Text = "", trace: Text = "") -> Response:  # noqa: A002 - as in the address

@@ -70,10 +70,19 @@ def _counted(counter: CounterState, use: ProcessorUse | None, now: float) -> Sta
         used = max(0.0, counter.due - now) / each_s if each_s else 0.0
         # The rate at which it is counted is in the count itself.
         amount = period_s / each_s if each_s else None
-        return Standing(counter.limit, measure or unit, scope, _words(period_s), used, amount)
+        return Standing(
+            limit=counter.limit, unit=measure or unit, scope=scope, period=_words(period_s), used=used, amount=amount
+        )
     oldest = int(now / (period_s / SLOTS)) - SLOTS if period_s else 0
     used = sum(tokens for place, tokens in enumerate(counter.slots, start=counter.first_slot) if place > oldest)
-    return Standing(counter.limit, measure or unit, scope, _words(period_s), used, _amount(use, period_s))
+    return Standing(
+        limit=counter.limit,
+        unit=measure or unit,
+        scope=scope,
+        period=_words(period_s),
+        used=used,
+        amount=_amount(use, period_s),
+    )
 
 
 def _open(shard: LimitShard, uses: Mapping[str, ProcessorUse]) -> Iterator[Standing]:
@@ -87,7 +96,7 @@ def _open(shard: LimitShard, uses: Mapping[str, ProcessorUse]) -> Iterator[Stand
         use = uses.get(limit)
         amount = None if use is None else use.spec.params.get("limit")
         known = float(amount) if isinstance(amount, int | float) else None
-        yield Standing(limit, "open requests", _scope(text, use), "", count, known)
+        yield Standing(limit=limit, unit="open requests", scope=_scope(text, use), period="", used=count, amount=known)
 
 
 def _spent(limit: str, text: str, days: Mapping[int, int], use: ProcessorUse | None, now: float) -> Iterator[Standing]:
@@ -96,7 +105,12 @@ def _spent(limit: str, text: str, days: Mapping[int, int], use: ProcessorUse | N
         first = today - each.days + 1 if each.days is not None else _first_of_month(now)
         spent = sum(nanos for day, nanos in days.items() if day >= first)
         yield Standing(
-            limit, "dollars", _scope(text, use), each.period, float(dollars(spent)), float(dollars(each.nanos))
+            limit=limit,
+            unit="dollars",
+            scope=_scope(text, use),
+            period=each.period,
+            used=float(dollars(spent)),
+            amount=float(dollars(each.nanos)),
         )
 
 

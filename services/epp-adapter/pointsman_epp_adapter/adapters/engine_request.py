@@ -86,7 +86,9 @@ def messages(
     """The messages that tell Envoy where to send the request, and how to change its headers. `body` is for the engine:
     the client's own object if nothing in it changes. `mode`: how Envoy is to send the answer, as `answer_mode`."""
     names, kept = head.names, tuple(map(_NAME, headers.engine))
-    own, removed = _own(envoy, record, decision, found, head, requested, body=whole.data)
+    own, removed = _own(
+        envoy=envoy, record=record, decision=decision, found=found, head=head, requested=requested, body=whole.data
+    )
     own_names = tuple(map(_NAME, own))
     new = None if head.end or (whole.buffered and body is whole.data) else body
     if new is not None:
@@ -94,9 +96,13 @@ def messages(
     request_id, there, level, buffered = record.request_id.encode("ascii"), tuple(found), decision.level, whole.buffered
     size = len(request_id)
     message = (
-        request_id.join(_known(size, there, level, names, kept, own_names, buffered=buffered))
+        request_id.join(
+            _known(id_size=size, found=there, level=level, sent=names, kept=kept, own=own_names, buffered=buffered)
+        )
         if size >= SHORTEST_ID
-        else _message(request_id, there, level, names, kept, own_names, buffered=buffered)
+        else _message(
+            request_id=request_id, found=there, level=level, sent=names, kept=kept, own=own_names, buffered=buffered
+        )
     )
     if mode is not head.response_mode:
         message += ALL_DUPLEX
@@ -158,7 +164,9 @@ def _known(
 ) -> list[bytes]:
     """As `_message`, between the places of the request's id."""
     blank = blank_id(id_size)
-    return _message(blank, found, level, sent, kept, own, buffered=buffered).split(blank)
+    return _message(request_id=blank, found=found, level=level, sent=sent, kept=kept, own=own, buffered=buffered).split(
+        blank
+    )
 
 
 def _message(

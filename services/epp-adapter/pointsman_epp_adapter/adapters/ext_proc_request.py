@@ -121,15 +121,37 @@ class ExtProcRequest(EdgeRequest):
         chosen = engine_request.chosen(envoy, record, decision, head)
         body = record.body
         tokens = None if record.held is None else record.held.tokens
-        edits = token_edits(policy.config, decision.target, record.api, body, decision.body, tokens)
+        edits = token_edits(
+            config=policy.config, target=decision.target, api=record.api, body=body, edits=decision.body, tokens=tokens
+        )
         body = edited_body(body, edits, None)
         mode = engine_request.answer_mode(self._stream, head, whole, body, record.api)
         requested = self.requested
-        messages = engine_request.messages(envoy, record, decision, chosen, head, headers, requested, whole, body, mode)
+        messages = engine_request.messages(
+            envoy=envoy,
+            record=record,
+            decision=decision,
+            found=chosen,
+            head=head,
+            headers=headers,
+            requested=requested,
+            whole=whole,
+            body=body,
+            mode=mode,
+        )
         await self._tell(whole, messages)
         review = self.edge.response_stages.begin(self, decision) if self._sees_answer else None
         counted = envoy.settings.stream_usage or policy.counts_tokens
-        return EngineAnswer(envoy, record, mode, decision, chosen, asked, review, counted=counted)
+        return EngineAnswer(
+            envoy=envoy,
+            record=record,
+            mode=mode,
+            decision=decision,
+            chosen=chosen,
+            asked=asked,
+            review=review,
+            counted=counted,
+        )
 
     async def _to_provider(
         self, decision: Decision, whole: WholeBody, headers: ClientHeaders, asked: str

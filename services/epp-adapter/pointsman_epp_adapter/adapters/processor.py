@@ -64,7 +64,14 @@ class Processor:
         refusal = self._refusal_of(asked)
         if refusal is None and (asked.route is None or self._unread(asked)):
             return None
-        return ExtProcRequest(self._envoy, stream, head, asked.method, asked.route or NOWHERE, refusal)
+        return ExtProcRequest(
+            envoy=self._envoy,
+            stream=stream,
+            head=head,
+            method=asked.method,
+            requested=asked.route or NOWHERE,
+            refusal=refusal,
+        )
 
     async def _serve(self, stream: Stream, head: Event) -> None:
         if isinstance(head, ResponseHead):

@@ -27,7 +27,14 @@ def engine_call(
         body = edited_body(body, (*edits, *more), other.model)
     else:
         if held is not None and held.tokens is not None:
-            edits = token_edits(record.policy.config, decision.target, record.api, body, edits, held.tokens)
+            edits = token_edits(
+                config=record.policy.config,
+                target=decision.target,
+                api=record.api,
+                body=body,
+                edits=edits,
+                tokens=held.tokens,
+            )
         if more:
             edits = (*edits, *more)
         if edits:
@@ -46,4 +53,12 @@ def engine_call(
     if origin.tls:
         pool = record.policy.config.pools.get((other or decision.target).pool or "")
         tls = None if pool is None else pool.tls
-    return Call(record.request_id, endpoint.worker, endpoint.url, head, body, tls, movable)
+    return Call(
+        request_id=record.request_id,
+        worker=endpoint.worker,
+        url=endpoint.url,
+        head=head,
+        body=body,
+        tls=tls,
+        movable=movable,
+    )

@@ -295,7 +295,9 @@ class Forwarder:
             error = None
             if stream:
                 name = without_unasked_usage(decision.body, name)
-                error = await relay_stream(engine, client, headers, usage, name, record.api, begun)
+                error = await relay_stream(
+                    engine=engine, client=client, headers=headers, usage=usage, name=name, api=record.api, begun=begun
+                )
             elif engine.status >= _ERROR:
                 rewriting: Rewriting = ErrorShape(engine.status, record.api, name)
                 if engine.status in NO_PATH:
@@ -303,14 +305,21 @@ class Forwarder:
                         engine.status, record.api, decision.model, rewriting, anyway=not is_json(headers)
                     )
                 headers = [*(header for header in headers if header[0] != b"content-type"), _JSON]
-                await relay_document(engine, client, headers, usage, rewriting, await gathered(engine, begun))
+                await relay_document(
+                    engine=engine,
+                    client=client,
+                    headers=headers,
+                    usage=usage,
+                    name=rewriting,
+                    body=await gathered(engine, begun),
+                )
             elif record.api.passed and not is_json(headers):
                 # Sounds and texts of APIs that pass as they are aren't waited for: clients play or show them as they
                 # come.
                 await relay_pieces(engine, client, headers, usage, begun)
             else:
                 body = await whole_body(engine, begun, record.api)
-                await relay_document(engine, client, headers, usage, name, body)
+                await relay_document(engine=engine, client=client, headers=headers, usage=usage, name=name, body=body)
             if error is None:
                 record.end("ok" if engine.status < 500 else "engine_error", engine.status)
             else:

@@ -151,7 +151,7 @@ async def relay_document(
     if passing is None:
         await _relay_large(engine, client, headers, usage, body)
     else:
-        await _relay_renamed(engine, client, headers, usage, body, passing)
+        await _relay_renamed(engine=engine, client=client, headers=headers, usage=usage, begun=body, name=passing)
 
 
 async def gathered(engine: Answering, begun: bytes) -> bytes:

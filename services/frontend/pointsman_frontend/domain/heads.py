@@ -60,7 +60,9 @@ def _parsed(url: bytes) -> RequestTarget:
         if route.api.passed and parsed.query:
             # The APIs that are read know no query.
             sent += b"?" + parsed.query
-    target = RequestTarget(path, raw_path, route, sent, parsed.query or b"", escaped)
+    target = RequestTarget(
+        path=path, raw_path=raw_path, route=route, sent=sent, query=parsed.query or b"", escaped=escaped
+    )
     if len(url) <= _SHORT:
         if len(_seen) >= _KEPT:
             # Targets come from clients; a flood of new ones must not stay.

@@ -20,23 +20,23 @@ def candidates_of(config: Config, names: tuple[str, ...]) -> tuple[Candidate, ..
         price = known.get(name, FREE)
         found.append(
             Candidate(
-                name,
-                Target(
+                name=name,
+                target=Target(
                     model=served.name,
                     pool=served.pool,
                     provider=served.provider,
                     lora=served.lora,
                     base=served.base,
                 ),
-                None if served.pool is None else config.pools[served.pool].block_tokens,
-                price.input / NANOS,
-                price.output / NANOS,
-                model.quality,
-                model.context,
-                frozenset(model.features),
-                frozenset(model.apis),
-                frozenset(model.groups),
-                model.strengths,
+                block_tokens=None if served.pool is None else config.pools[served.pool].block_tokens,
+                input_cost=price.input / NANOS,
+                output_cost=price.output / NANOS,
+                quality=model.quality,
+                context=model.context,
+                features=frozenset(model.features),
+                apis=frozenset(model.apis),
+                groups=frozenset(model.groups),
+                strengths=model.strengths,
             )
         )
     return tuple(found)

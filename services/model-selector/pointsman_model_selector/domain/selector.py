@@ -177,13 +177,13 @@ class CompiledSelector:
             done()
         chosen = order[0]
         return Selected(
-            left[chosen],
-            tuple([left[position] for position in order[1 : 1 + self._fallbacks]]),
-            ranking.name,
-            totals[chosen],
-            out,
-            self._old_pools(question) if ranking.reads_pools else (),
-            self._remarks(ranking, question) if ranking.remarking else (),
+            model=left[chosen],
+            fallbacks=tuple([left[position] for position in order[1 : 1 + self._fallbacks]]),
+            ranking=ranking.name,
+            total=totals[chosen],
+            out=out,
+            old_pools=self._old_pools(question) if ranking.reads_pools else (),
+            remarks=self._remarks(ranking, question) if ranking.remarking else (),
         )
 
     def _filter(

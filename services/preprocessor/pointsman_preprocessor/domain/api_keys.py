@@ -40,7 +40,15 @@ class KeyFacts(Params):
         limits: dict[str, JsonValue] = {
             name: list(value) if isinstance(value, tuple) else value for name, value in self.limits.items()
         }
-        return Grant(self.tenant, self.subject or self.id, self.plan, self.scopes, self.models, limits, self.id)
+        return Grant(
+            tenant=self.tenant,
+            subject=self.subject or self.id,
+            plan=self.plan,
+            scopes=self.scopes,
+            models=self.models,
+            limits=limits,
+            key=self.id,
+        )
 
     def problem(self, now_ms: int) -> str | None:
         """Why the key isn't valid now, for the client; None when it is."""

@@ -115,7 +115,9 @@ class Chain:
                 began = clock()
                 continue
             if waiting is not None:
-                return self._resume(step, incoming, began, before, waiting, left)
+                return self._resume(
+                    step=step, incoming=incoming, began=began, before=before, waiting=waiting, left=left
+                )
             # A step begins where the one before it ends.
             ended = clock()
             if before is not None:

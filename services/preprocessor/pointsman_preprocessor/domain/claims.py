@@ -34,12 +34,12 @@ def grant_of(claims: Mapping[str, JsonValue], names: ClaimNames, tenant: str) ->
         # 7 and "7" would be one tenant.
         raise ValueError(f"the claim {names.tenant} isn't a text")  # noqa: TRY004 - a client's value, not a type of ours
     return Grant(
-        _text(claims, names.tenant) or tenant,
-        _text(claims, names.subject),
-        _text(claims, names.plan),
-        _words(_at(claims, names.scopes), names.scopes),
-        None if models is None else _words(models, names.models),
-        limits or {},
+        tenant=_text(claims, names.tenant) or tenant,
+        subject=_text(claims, names.subject),
+        plan=_text(claims, names.plan),
+        scopes=_words(_at(claims, names.scopes), names.scopes),
+        models=None if models is None else _words(models, names.models),
+        limits=limits or {},
     )
 
 

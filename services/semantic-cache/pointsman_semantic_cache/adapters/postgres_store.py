@@ -171,6 +171,7 @@ def _entry(row: Any) -> CacheEntry:  # an asyncpg.Record, whose columns have any
         meaning = Meaning(row["context"], row["embedder"], vector, decode_signature(row["signature"]))
     usage = None if row["usage"] is None else Usage.model_validate_json(row["usage"])
     return CacheEntry(
-        row["key"], row["body"], row["content_type"], row["status"], row["named"], row["verdict"], usage,
-        row["kept_ms"], row["expires_ms"], meaning,
+        key=row["key"], body=row["body"], content_type=row["content_type"], status=row["status"],
+        named=row["named"], verdict=row["verdict"], usage=usage, kept_ms=row["kept_ms"],
+        expires_ms=row["expires_ms"], meaning=meaning,
     )  # fmt: skip

@@ -105,13 +105,13 @@ class Decoder:
             raise MalformedBatch("BlockStored: parent_block_hash isn't a hash")
         return [
             BlocksStored(
-                hashes,
-                parent,
-                cast("list[int]", tokens),
-                size,
-                lora if isinstance(lora, str) else None,
-                cast("list[object]", extra) if isinstance(extra, list) else None,
-                group,
+                hashes=hashes,
+                parent=parent,
+                tokens=cast("list[int]", tokens),
+                block_size=size,
+                lora=lora if isinstance(lora, str) else None,
+                extra=cast("list[object]", extra) if isinstance(extra, list) else None,
+                group=group,
             )
         ]
 

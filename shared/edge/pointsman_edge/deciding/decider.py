@@ -262,13 +262,13 @@ class Decider:
             )
         model = asked_model(policy.config, request, body)
         choice = choose(
-            policy.config,
-            policy.static,
-            self._pools,
-            model,
-            EngineState(self._load.open_on, self._avoided),
-            next(self._turns),
-            Eligible.by(request.headers),
+            config=policy.config,
+            policy=policy.static,
+            pools=self._pools,
+            model=model,
+            engines=EngineState(self._load.open_on, self._avoided),
+            turn=next(self._turns),
+            eligible=Eligible.by(request.headers),
         )
         return Decision(
             request_id=request.request_id,

@@ -49,7 +49,14 @@ def compile_policy(config: Config, revision: int) -> EdgePolicy:
     )
     counts_tokens = any(use.use in _COUNTING and use.mode != "off" for use in config.preprocessing)
     return EdgePolicy(
-        revision, config, edge, engine, static_policy(config), postprocessing, Prices(config), counts_tokens
+        revision=revision,
+        config=config,
+        limits=edge,
+        engine=engine,
+        static=static_policy(config),
+        postprocessing=postprocessing,
+        prices=Prices(config),
+        counts_tokens=counts_tokens,
     )
 
 

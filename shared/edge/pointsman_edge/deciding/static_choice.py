@@ -156,7 +156,14 @@ def choose(
     `turn` counts choices; it spreads requests over engines that are otherwise equal, and deals the shares of a rewrite.
     """
     rewritten = policy.rewrites.of(model, str(turn), None, {})
-    target = _target(config, policy, pools, model if rewritten is None else rewritten.model, model, eligible)
+    target = _target(
+        config=config,
+        policy=policy,
+        pools=pools,
+        model=model if rewritten is None else rewritten.model,
+        asked=model,
+        eligible=eligible,
+    )
     edits = (BodyEdit(field="model", value=target.model),) if target.model != model else ()
     if target.provider is not None:
         if eligible.worker not in (None, target.provider):

@@ -251,7 +251,18 @@ class AnswerReview:
     ) -> None:
         """Ask the stage and apply its verdict. If it fails and may be skipped, nothing changes. Raises Withheld."""
         outcome = "answered" if code is None else "rejected"
-        question = review.question(self._edge, Shown(self._status, self._headers, texts, body, last, outcome, code))
+        question = review.question(
+            self._edge,
+            Shown(
+                status=self._status,
+                headers=self._headers,
+                texts=texts,
+                body=body,
+                last=last,
+                outcome=outcome,
+                code=code,
+            ),
+        )
         began = time.perf_counter()
         try:
             verdict = await self._reviewers.ask(review.stage, question, self._record.traceparent)

@@ -225,13 +225,13 @@ class HeaderRules:
         used = [0 if use & _TRUSTED and not trusted else use for use, _ in uses]
         told = [bool(use & _STAGES) for use in used]
         shape = _Shape(
-            sum(map(len, names)),
-            tuple(told),
-            tuple(compress(map(_VALUE, uses), told)),
-            tuple([bool(use & _ENGINE) for use in used]),
-            names.index(b"connection") if b"connection" in names else None,
-            names.index(b"content-length") if b"content-length" in names else None,
-            next((at for at, use in enumerate(used) if use & _TRACE), None),
+            size=sum(map(len, names)),
+            told=tuple(told),
+            keys=tuple(compress(map(_VALUE, uses), told)),
+            forwarded=tuple([bool(use & _ENGINE) for use in used]),
+            connection_at=names.index(b"connection") if b"connection" in names else None,
+            length_at=names.index(b"content-length") if b"content-length" in names else None,
+            trace_at=next((at for at, use in enumerate(used) if use & _TRACE), None),
             plain=_RARE.isdisjoint(names),
         )
         # Names come from clients; a flood of new ones must not stay.
@@ -313,14 +313,14 @@ def _sorted(
     length = values.get(b"content-length")
     encoding = values.get(b"content-encoding")
     return ClientHeaders(
-        stages,
-        engine,
-        stages.get("content-type"),
-        int(length) if length is not None and length.isdigit() else None,
-        traceparent,
-        None if encoding is None else encoding.decode("utf-8", "replace"),
-        stages.get("x-forwarded-for"),
-        stages.get("x-routing-request", "").lower() == "true",
+        stages=stages,
+        engine=engine,
+        content_type=stages.get("content-type"),
+        content_length=int(length) if length is not None and length.isdigit() else None,
+        traceparent=traceparent,
+        content_encoding=None if encoding is None else encoding.decode("utf-8", "replace"),
+        forwarded_for=stages.get("x-forwarded-for"),
+        routing=stages.get("x-routing-request", "").lower() == "true",
     )
 
 

@@ -155,12 +155,12 @@ class RequestRecord:
         usage = self.usage or (tail.usage() if tail is not None else None)
         if decision is not None and (usage is None or self.outcome != "ok" or doubtful(usage)):
             usage = settled(
-                self.api,
-                self.outcome or "",
-                self.status,
-                tail,
-                usage,
-                decision.prompt_tokens,
+                api=self.api,
+                outcome=self.outcome or "",
+                status=self.status,
+                tail=tail,
+                reported=usage,
+                prompt_tokens=decision.prompt_tokens,
                 sent=self.worker is not None,
             )
         self.usage = usage

@@ -143,7 +143,15 @@ class Bus:
         `keep="latest"` hands over only the newest message of each subject when the handler falls behind;
         `keep="all"` drops the newest over `pending`. Drops are counted by subscription.
         """
-        self._listen(message, (message,), message.decode, handler, route, keep, pending)
+        self._listen(
+            message=message,
+            kinds=(message,),
+            read=message.decode,
+            handler=handler,
+            route=route,
+            keep=keep,
+            pending=pending,
+        )
 
     def listen_read(
         self, message: type[M], head: type[H], read: Read[M | H], handler: Callable[[M | H], None], *route: str
@@ -174,7 +182,7 @@ class Bus:
         pending: int = 16384,
     ) -> None:
         tally = self.new_tally(message.address.type_id)
-        listener = Listener(self.link, self.tallies, tally, kinds, read, handler)
+        listener = Listener(link=self.link, tallies=self.tallies, tally=tally, kinds=kinds, read=read, handler=handler)
         to = subject(message, *route)
         # No other process subscribes to a route that names this instance.
         exclusive = self.process.instance in route

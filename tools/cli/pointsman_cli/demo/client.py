@@ -75,15 +75,15 @@ async def send(door: str, request: Request, http: aiohttp.ClientSession) -> Clie
     first = reading.first_token_at
     details = reading.usage.get("prompt_tokens_details")
     return ClientAnswer(
-        request.kind,
-        status,
-        "".join(reading.text),
-        first - began if first is not None and request.streamed else None,
-        time.perf_counter() - began,
-        _count(reading.usage, "prompt_tokens"),
-        _count(cast("dict[str, object]", details), "cached_tokens") if isinstance(details, dict) else 0,
-        _count(reading.usage, "completion_tokens"),
-        reading.problem,
+        kind=request.kind,
+        status=status,
+        text="".join(reading.text),
+        first_token_s=first - began if first is not None and request.streamed else None,
+        took_s=time.perf_counter() - began,
+        prompt_tokens=_count(reading.usage, "prompt_tokens"),
+        cached_tokens=_count(cast("dict[str, object]", details), "cached_tokens") if isinstance(details, dict) else 0,
+        completion_tokens=_count(reading.usage, "completion_tokens"),
+        problem=reading.problem,
     )
 
 

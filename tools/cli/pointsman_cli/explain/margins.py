@@ -54,7 +54,7 @@ def _way(run: ProfileRun, row: int, margin: float, scorer: str) -> str | None:
     for signal, formula, said in _SIGNALS:
         values = signal(columns)
         if len(set(values)) > 1 and _matches(formula, values, scores):
-            return _fewer(run, row, scorer, values, formula, said)
+            return _fewer(run=run, row=row, scorer=scorer, values=values, formula=formula, said=said)
     needed = score + margin / weight
     if needed > 1.0 + _EXACT:
         return None

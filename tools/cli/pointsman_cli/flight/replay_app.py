@@ -44,6 +44,8 @@ def replay(
 
     if policy is not None and config is not None:
         raise CommandError("--policy and --config exclude each other.", "Write one of them.")
-    wanted = ReplayArguments(tuple(logs), policy, config, _share(allow), junit, show, as_json)
+    wanted = ReplayArguments(
+        logs=tuple(logs), policy=policy, config=config, allow=_share(allow), junit=junit, show=show, as_json=as_json
+    )
     if not run(wanted, console()):
         raise typer.Exit(1)

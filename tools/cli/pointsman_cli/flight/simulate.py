@@ -30,13 +30,13 @@ def simulate(options: ReplayOptions, console: Console) -> None:
     with progress() as bar:
         task = bar.add_task("simulating", total=1.0)
         results = compare(
-            replay.trace,
-            replay.policies,
-            replay.setting,
-            options.seeds,
-            options.processes,
-            show,
-            lambda share: bar.update(task, completed=share),
+            trace=replay.trace,
+            policies=replay.policies,
+            setting=replay.setting,
+            seeds=options.seeds,
+            processes=options.processes,
+            done=show,
+            progressed=lambda share: bar.update(task, completed=share),
         )
     if options.seeds > 1:
         print(*(report.ranges(compared) for compared in results), sep="\n")

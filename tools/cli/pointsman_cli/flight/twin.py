@@ -57,7 +57,15 @@ def twin(options: TwinOptions, console: Console) -> bool:
         console.print(f"\n{report.verdict(made)}\n", style=style, highlight=False, markup=False, soft_wrap=True)
         policies = options.policies or _all(made, tuple(configured))
         with _reported() as told:
-            figures = compare_policies(made, policies, configured, change, options.seeds, options.processes, told)
+            figures = compare_policies(
+                twin=made,
+                policies=policies,
+                configured=configured,
+                change=change,
+                seeds=options.seeds,
+                processes=options.processes,
+                progress=told,
+            )
     except (ValueError, LogError, OSError) as error:
         raise CommandError(str(error), "The options: pointsman simulate --help") from error
     console.print(report.comparison(figures, change), highlight=False, markup=False, soft_wrap=True)

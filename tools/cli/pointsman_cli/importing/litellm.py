@@ -168,9 +168,29 @@ class _Reader:
         embeds = info.get("mode") == "embedding"
         if prefix in _ENGINES:
             pool = self._pool(name, served_as, str(params.get("api_base") or ""), where)
-            return None if pool is None else _Deployment(name, served_as, pool, None, _whole(weight), cost, embeds)
+            return (
+                None
+                if pool is None
+                else _Deployment(
+                    name=name,
+                    served_as=served_as,
+                    pool=pool,
+                    provider=None,
+                    weight=_whole(weight),
+                    cost=cost,
+                    embeds=embeds,
+                )
+            )
         provider = self._provider(prefix, params, where)
-        return _Deployment(name, served_as, None, provider, _whole(weight), cost, embeds)
+        return _Deployment(
+            name=name,
+            served_as=served_as,
+            pool=None,
+            provider=provider,
+            weight=_whole(weight),
+            cost=cost,
+            embeds=embeds,
+        )
 
     def _pool(self, name: str, served_as: str, url: str, where: str) -> str | None:
         if not url:

@@ -100,7 +100,7 @@ async def walk(config: Config, sample: SampleRequest, *, trusted: bool = False) 
             return Walk([*rows, *unsettled(config, picked.profile)], error, identity, None)
         journey = journey.changed(**settled(journey, serving.target, None))
     profile = config.profiles[picked.profile]
-    return await _stages(config, sample, journey, profile, rows, identity)
+    return await _stages(config=config, sample=sample, journey=journey, profile=profile, rows=rows, identity=identity)
 
 
 def _edge(sample: SampleRequest, *, trusted: bool) -> tuple[Headers, Row]:

@@ -198,14 +198,14 @@ def figures(runs: Mapping[str, Sequence[Anew]], arrived: Floats) -> list[PolicyF
         p99 = float(np.mean([np.quantile(run.ttft, 0.99) for run in own]))
         found.append(
             PolicyFigures(
-                name,
-                _interval(mean_of(name, "ttft"), ttft),
-                _interval(p99, np.array(p99s)),
-                _interval(mean_of(name, "e2e"), e2e),
-                float(np.mean([run.reuse for run in own])),
-                _interval(mean_of(name, "ttft") / mean_of(reference, "ttft") - 1.0, ttft / base_ttft - 1.0),
-                _interval(mean_of(name, "e2e") / mean_of(reference, "e2e") - 1.0, e2e / base_e2e - 1.0),
-                tuple(other for other in runs if other != name and _tied(ttft, drawn_means[other][0])),
+                policy=name,
+                ttft_mean=_interval(mean_of(name, "ttft"), ttft),
+                ttft_p99=_interval(p99, np.array(p99s)),
+                e2e_mean=_interval(mean_of(name, "e2e"), e2e),
+                reuse=float(np.mean([run.reuse for run in own])),
+                ttft_change=_interval(mean_of(name, "ttft") / mean_of(reference, "ttft") - 1.0, ttft / base_ttft - 1.0),
+                e2e_change=_interval(mean_of(name, "e2e") / mean_of(reference, "e2e") - 1.0, e2e / base_e2e - 1.0),
+                ttft_ties=tuple(other for other in runs if other != name and _tied(ttft, drawn_means[other][0])),
             )
         )
     return found

@@ -94,14 +94,14 @@ def build(recording: RecordedPool, seeds: int, processes: int, progress: Progres
         )
     over_time = slices(recorded, _predicted(recorded, run, whole.path, 0)["TTFT"], recorded.ttft, _SLICES)
     return Twin(
-        recording,
-        recorded,
-        whole,
-        tuple(checks),
-        tuple(changes),
-        tuple(Slice(*each) for each in over_time),
-        verdict(recording, checks, changes, Clock(recording.began_unix_ms)),
-        anew,
+        recording=recording,
+        recorded=recorded,
+        fit=whole,
+        checks=tuple(checks),
+        changes=tuple(changes),
+        slices=tuple(Slice(*each) for each in over_time),
+        verdict=verdict(recording, checks, changes, Clock(recording.began_unix_ms)),
+        seeds=anew,
     )
 
 

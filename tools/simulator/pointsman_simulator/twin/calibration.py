@@ -100,7 +100,16 @@ def compared(
         for name, share in _QUANTILES.items():
             values = [float(np.quantile(run, share)) for run in runs]
             exact = float(np.quantile(observed[known], share))
-            figures.append(Figure(of, name, exact, float(np.mean(values)), scatter_ms, _chance(values)))
+            figures.append(
+                Figure(
+                    of=of,
+                    name=name,
+                    recorded=exact,
+                    predicted=float(np.mean(values)),
+                    scatter_ms=scatter_ms,
+                    chance_ms=_chance(values),
+                )
+            )
     return Comparison(how, count, tuple(figures))
 
 

@@ -55,7 +55,14 @@ def speed_changes(recorded: RecordedTraffic, run: Followed, ways: Floats) -> lis
             rows = np.flatnonzero((engines == engine) & np.isfinite(ratios))
             times = recorded.sent[rows]
             own = [
-                SpeedChange(engine, float(times[place]), float(np.exp(size)), of, before, after)
+                SpeedChange(
+                    engine=engine,
+                    at_ms=float(times[place]),
+                    factor=float(np.exp(size)),
+                    of=of,
+                    before=before,
+                    after=after,
+                )
                 for place, size, before, after in _steps(ratios[rows])
             ]
             found += own

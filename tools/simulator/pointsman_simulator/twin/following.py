@@ -63,13 +63,13 @@ def traffic(recording: RecordedPool, *, answers: bool = False) -> RecordedTraffi
     return RecordedTraffic(
         requests=tuple(
             TraceRequest(
-                each.arrived_ms,
-                max(1, each.prompt_tokens),
-                each.output_tokens or min(usual, each.max_tokens or usual),
-                names,
-                each.lora,
-                each.max_tokens,
-                each.streamed,
+                arrival_ms=each.arrived_ms,
+                prompt_tokens=max(1, each.prompt_tokens),
+                output_tokens=each.output_tokens or min(usual, each.max_tokens or usual),
+                blocks=names,
+                lora=each.lora,
+                max_tokens=each.max_tokens,
+                streamed=each.streamed,
             )
             for each, names in zip(requests, blocks, strict=True)
         ),

@@ -110,7 +110,9 @@ class Cluster:
         for name, (pool, where) in self._pools.items():
             before = self._findings.get(name)
             known = self._known.setdefault(name, set())
-            finding = find(name, pool, where, namespace, self._look, before, known)
+            finding = find(
+                name=name, pool=pool, where=where, namespace=namespace, look=self._look, before=before, known=known
+            )
             if finding is not None and (before is None or _differ(before, finding)):
                 self._findings[name] = finding
                 self._on_finding(name, finding)

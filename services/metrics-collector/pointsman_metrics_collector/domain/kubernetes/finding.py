@@ -61,7 +61,7 @@ def find(
         problems.append(found.problem)
         if found.objects is not None:
             answered = True
-            engines = pod_engines(name, pool, where, ports, found.objects, known)
+            engines = pod_engines(pool_name=name, pool=pool, where=where, ports=ports, pods=found.objects, known=known)
     problem = "; ".join(dict.fromkeys(filter(None, problems)))
     if before is None and not answered and not problem:
         return None

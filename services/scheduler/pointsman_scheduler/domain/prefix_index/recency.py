@@ -200,14 +200,14 @@ class Recency:
         """A copy that later changes leave as it is: about 10 ns a block."""
         oldest = self._oldest_run
         return FrozenRecency(
-            self.held.copy(),
-            self._next,
-            self.logged,
-            self._oldest.copy(),
-            None if oldest is None else (oldest.stamp, oldest.at),
-            _frozen(self._cleaned),
-            _frozen(self._rest),
-            (self.ranked, self._cleaning, self._sealed),
+            held=self.held.copy(),
+            newest=self._next,
+            logged=self.logged,
+            oldest=self._oldest.copy(),
+            oldest_run=None if oldest is None else (oldest.stamp, oldest.at),
+            cleaned=_frozen(self._cleaned),
+            rest=_frozen(self._rest),
+            flags=(self.ranked, self._cleaning, self._sealed),
         )
 
     def promise(self) -> Promise:

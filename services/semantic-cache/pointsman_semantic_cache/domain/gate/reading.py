@@ -84,19 +84,19 @@ class _Reader:
         if len(set(self._persons)) > 1:
             self._marks.append(hashed(f"persons {self._persons}"))
         return Signature(
-            self._language,
-            self._negations,
-            tuple(self._numbers),
-            frozenset(self._units),
-            frozenset(self._poles),
-            tuple(self._stems),
-            tuple(self._groups),
-            tuple(self._marks),
-            frozenset(self._governed),
-            frozenset(self._said),
-            frozenset(self._always),
-            self._ended,
-            tuple(foreign),
+            language=self._language,
+            negations=self._negations,
+            numbers=tuple(self._numbers),
+            units=frozenset(self._units),
+            poles=frozenset(self._poles),
+            words=tuple(self._stems),
+            synonyms=tuple(self._groups),
+            marks=tuple(self._marks),
+            governed=frozenset(self._governed),
+            said=frozenset(self._said),
+            always=frozenset(self._always),
+            ended=self._ended,
+            foreign=tuple(foreign),
         )
 
     def _take(self, token: Token, word: str) -> None:

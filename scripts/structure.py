@@ -1,0 +1,170 @@
+"""Figures of how the product is written, and a ceiling for each, so that it can only fall.
+
+`python scripts/structure.py [--list pairs|calls|words|methods]`: prints the figures, or all places of one. Exit code 1
+when a figure is above its ceiling. A change that lowers a figure lowers its ceiling too.
+
+- pairs: pairs of record classes that share three quarters of the smaller one's fields. One fact, written twice.
+- calls: calls with more than five positional arguments. Two of one type can be swapped, and no checker sees it.
+- words: of the methods that another file calls, the share whose name is one word, in percent. It can't be searched for.
+- methods: names of methods that six classes or more define. A reader without an IDE doesn't know which is called.
+"""
+
+import argparse
+import ast
+import sys
+from collections import defaultdict
+from collections.abc import Iterator
+from itertools import combinations
+from pathlib import Path
+from typing import Final, NamedTuple
+
+ROOT: Final = Path(__file__).resolve().parents[1]
+HOMES: Final = ("contracts", "shared", "services", "tools")
+FIELDS: Final = 5
+"""A record class with fewer fields shares them by chance."""
+SHARED: Final = 0.75
+ARGUMENTS: Final = 5
+CLASSES: Final = 6
+VARIADIC: Final = frozenset({"add_row", "attrgetter", "create_subprocess_exec"})
+"""Functions of libraries that take any number of arguments of one meaning; the product's own are found."""
+
+CEILINGS: Final = {"pairs": 0, "calls": 0, "words": 0, "methods": 0}
+"""Of today. The aims are 25 pairs, 0 calls, 45 percent of one word and 40 methods."""
+
+ALIKE: Final[dict[frozenset[str], str]] = {}
+"""Pairs of classes that may be alike, and why; they aren't counted."""
+
+
+class Source(NamedTuple):
+    """One file of the product."""
+
+    file: str
+    tree: ast.Module
+
+
+class Figures(NamedTuple):
+    """The places of each figure, and how many there could be."""
+
+    pairs: list[str]
+    calls: list[str]
+    words: list[str]
+    methods: list[str]
+    called: int
+    """Methods that another file calls."""
+
+    @property
+    def values(self) -> dict[str, int]:
+        """The figures by name; `words` in percent, rounded up."""
+        share = -(-100 * len(self.words) // self.called) if self.called else 0
+        return {"pairs": len(self.pairs), "calls": len(self.calls), "words": share, "methods": len(self.methods)}
+
+
+def product(root: Path) -> Iterator[Source]:
+    """The files that ship: neither tests nor what only tests use."""
+    for home in HOMES:
+        for path in sorted((root / home).rglob("*.py")):
+            place = path.relative_to(root)
+            if "tests" not in place.parts and "pointsman_testing" not in place.parts:
+                yield Source(place.as_posix(), ast.parse(path.read_text(encoding="utf-8")))
+
+
+def measure(sources: list[Source]) -> Figures:
+    """All figures of these files."""
+    called, words = _words(sources)
+    return Figures(list(_pairs(sources)), list(_calls(sources)), words, list(_methods(sources)), called)
+
+
+def _classes(sources: list[Source]) -> Iterator[tuple[str, ast.ClassDef]]:
+    for source in sources:
+        for node in ast.walk(source.tree):
+            if isinstance(node, ast.ClassDef):
+                yield source.file, node
+
+
+def _fields(node: ast.ClassDef) -> frozenset[str]:
+    return frozenset(
+        line.target.id
+        for line in node.body
+        if isinstance(line, ast.AnnAssign)
+        and isinstance(line.target, ast.Name)
+        and not ast.unparse(line.annotation).startswith(("ClassVar", "Final"))
+    )
+
+
+def _pairs(sources: list[Source]) -> Iterator[str]:
+    records = [(file, node.name, fields) for file, node in _classes(sources) if len(fields := _fields(node)) >= FIELDS]
+    for (file, name, fields), (other_file, other, others) in combinations(records, 2):
+        share = len(fields & others) / min(len(fields), len(others))
+        if share >= SHARED and frozenset((name, other)) not in ALIKE:
+            yield f"{file} {name} = {other_file} {other} ({share:.0%} of {min(len(fields), len(others))})"
+
+
+def _calls(sources: list[Source]) -> Iterator[str]:
+    nodes = [(source.file, node) for source in sources for node in ast.walk(source.tree)]
+    functions = [node for _, node in nodes if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)]
+    variadic = VARIADIC | {function.name for function in functions if function.args.vararg is not None}
+    for file, node in nodes:
+        if isinstance(node, ast.Call) and len(node.args) > ARGUMENTS:
+            called = ast.unparse(node.func)
+            if called.rpartition(".")[2] not in variadic:
+                yield f"{file}:{node.lineno} {called}: {len(node.args)}"
+
+
+def _definitions(node: ast.ClassDef) -> Iterator[ast.FunctionDef | ast.AsyncFunctionDef]:
+    for line in node.body:
+        if isinstance(line, ast.FunctionDef | ast.AsyncFunctionDef) and not line.name.startswith("__"):
+            yield line
+
+
+def _words(sources: list[Source]) -> tuple[int, list[str]]:
+    defined: defaultdict[str, list[tuple[str, str]]] = defaultdict(list)
+    for file, node in _classes(sources):
+        for method in _definitions(node):
+            if not method.name.startswith("_"):
+                defined[method.name].append((file, node.name))
+    callers: defaultdict[str, set[str]] = defaultdict(set)
+    for source in sources:
+        for node in ast.walk(source.tree):
+            if isinstance(node, ast.Attribute):
+                callers[node.attr].add(source.file)
+    called = 0
+    words: list[str] = []
+    for name, places in sorted(defined.items()):
+        for file, owner in places:
+            if callers[name] - {file}:
+                called += 1
+                if "_" not in name:
+                    words.append(f"{file} {owner}.{name}")
+    return called, words
+
+
+def _methods(sources: list[Source]) -> Iterator[str]:
+    owners: defaultdict[str, int] = defaultdict(int)
+    for _, node in _classes(sources):
+        for name in {method.name for method in _definitions(node)}:
+            owners[name] += 1
+    for name, count in sorted(owners.items(), key=lambda each: (-each[1], each[0])):
+        if count >= CLASSES:
+            yield f"{name}: {count} classes"
+
+
+def main() -> int:
+    """Print; returns the exit code."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--list", choices=list(CEILINGS), help="print the places of one figure")
+    asked: str | None = parser.parse_args().list
+    figures = measure(list(product(ROOT)))
+    if asked is not None:
+        sys.stdout.write("\n".join(getattr(figures, asked)) + "\n")
+        return 0
+    above = False
+    for name, value in figures.values.items():
+        ceiling = CEILINGS[name]
+        note = "" if value == ceiling else " (lower the ceiling)" if value < ceiling else " ABOVE the ceiling"
+        sys.stdout.write(f"{name}: {value}, ceiling {ceiling}{note}\n")
+        above = above or value > ceiling
+    return int(above)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
