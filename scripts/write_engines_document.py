@@ -80,12 +80,7 @@ figures say what a busy machine leaves of a prediction, differ from run to run, 
 PREFILL_AND_DECODE: Final = """
 ## Prefill and decode on two engines
 
-Not run: between two engines vLLM for CPUs has no connector that works without a sidecar. With the profile handler
-`disaggregated` the gateway sends one request, to the engine that decodes, with its body as it came and with the address
-of the one that computes the prompt in `x-prefiller-host-port`. llm-d's routing sidecar before the decoding engine reads
-that header and does what vLLM's own proxy example does: a request with `max_tokens` 1 and `kv_transfer_params` to the
-first engine, then the request with the `kv_transfer_params` of that answer to the second. The rank of a data-parallel
-engine goes in `x-data-parallel-rank`, which vLLM reads.
+The suite runs two vLLM servers with NIXL: see [prefill-decode.md](prefill-decode.md).
 """
 
 

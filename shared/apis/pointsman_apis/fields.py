@@ -76,6 +76,24 @@ TEXT_OR_TEXTS: Final = _with_items("a string or an array", (str, list), TEXT)
 
 Fields = Mapping[str, Expected]
 
+
+def _ours(name: str, value: JsonValue) -> None:
+    """Refuse a transfer between engines. These members name hosts that an engine connects to, and blocks of its cache,
+    which may be another client's; two requests with one room end SGLang's scheduler (sgl-project/sglang #40125)."""
+    if isinstance(value, dict) and name == "kv_transfer_params":
+        # Other connectors read members of their own from it, e.g. tags.
+        value = next((key for key in value if key.startswith(("remote_", "do_remote_"))), None)
+    if value is not None:
+        raise Refusal(
+            400,
+            f"'{name}' says how engines hand a prompt over, which the gateway decides; leave it out.",
+            param=name,
+            code="unsupported_parameter",
+        )
+
+
+_OURS: Final = Expected("nothing", (str, bool, int, float, dict, list), _ours)
+
 COMMON: Final[Fields] = {
     "model": TEXT,
     "stream": FLAG,
@@ -85,6 +103,11 @@ COMMON: Final[Fields] = {
     "user": TEXT,
     "metadata": OBJECT,
     "cache_salt": TEXT,
+    "kv_transfer_params": Expected("an object", (dict,), _ours),
+    "disaggregated_params": _OURS,
+    "bootstrap_host": _OURS,
+    "bootstrap_port": _OURS,
+    "bootstrap_room": _OURS,
 }
 """Members of every API that generates text."""
 TOOLS: Final[Fields] = {"tools": OBJECTS, "tool_choice": TEXT_OR_OBJECT, "parallel_tool_calls": FLAG}

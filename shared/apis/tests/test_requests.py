@@ -421,3 +421,38 @@ def outcome_of(api: str, change: dict[str, JsonValue]) -> StructuredBody | Refus
 def test_no_refusal_of_broken_json_repeats_what_people_wrote() -> None:
     canary = "canary-7c1f"
     assert canary not in raw_refusal(f'{{"model": "m", "messages": [{{"role": "{canary}'.encode()).message
+
+
+@pytest.mark.parametrize(
+    ("member", "value", "refused"),
+    [
+        ("kv_transfer_params", {"do_remote_prefill": True, "remote_block_ids": [[1]], "remote_host": "10.0.0.1"}, True),
+        ("kv_transfer_params", {"remote_engine_id": "x"}, True),
+        ("kv_transfer_params", {"lmcache.tag.user": "a"}, False),
+        ("kv_transfer_params", None, False),
+        ("disaggregated_params", {"request_type": "generation_only"}, True),
+        ("bootstrap_host", "10.0.0.1", True),
+        ("bootstrap_room", 7, True),
+        ("bootstrap_room", None, False),
+    ],
+)
+@pytest.mark.parametrize(
+    ("path", "prompt"),
+    [
+        ("/v1/chat/completions", {"messages": [{"role": "user", "content": "x"}]}),
+        ("/v1/completions", {"prompt": "x"}),
+        ("/v1/messages", {"messages": [{"role": "user", "content": "x"}], "max_tokens": 5}),
+        ("/v1/responses", {"input": "x"}),
+    ],
+)
+def test_a_client_does_not_decide_where_engines_fetch_prompts_from(
+    path: str, prompt: dict[str, object], member: str, value: object, refused: bool
+) -> None:
+    body = orjson.dumps({"model": "m", **prompt, member: value})
+    for _ in range(2):  # the second one is of a shape that is known
+        if refused:
+            with pytest.raises(Refusal) as raised:
+                parse(path, body)
+            assert (raised.value.status, raised.value.param) == (400, member)
+        else:
+            parse(path, body)

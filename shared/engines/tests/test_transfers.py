@@ -100,6 +100,13 @@ def test_a_first_token_that_ends_the_answer_leaves_it_to_one_engine() -> None:
         decode_body("trtllm", LEG, json.dumps(answer).encode())
 
 
+def test_the_id_that_a_context_server_answers_with_counts() -> None:
+    params = {"ctx_request_id": 1, "disagg_request_id": 77}
+    answer = {"choices": [{"finish_reason": "not_finished", "disaggregated_params": params}]}
+    [edit] = decode_body("trtllm", LEG, json.dumps(answer).encode())
+    assert edit.value == {"ctx_request_id": 1, "disagg_request_id": 77, "request_type": "generation_only"}
+
+
 def test_members_that_a_release_does_not_know_are_not_sent_to_it() -> None:
     choice = {"finish_reason": "length", "disaggregated_params": {"ctx_request_id": 1, "first_gen_tokens": [7]}}
     answer = json.dumps({"choices": [choice], "usage": {}, "prompt_token_ids": [1, 2]}).encode()
