@@ -1,9 +1,8 @@
 """`RequestScheduled`, encoded directly from the columns that a decision was made by: every candidate, the filter that
 removed it, and the scores of the others."""
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import lru_cache
-from itertools import chain
 from operator import attrgetter, itemgetter
 from typing import Final, TypeAlias
 
@@ -22,13 +21,11 @@ from pointsman_scheduler.domain.policy import Policy
 
 CANDIDATES_SHOWN: Final = 256
 """Most candidates of one run in an event; further ones are counted. Fewer when the event would be too large."""
-FEW: Final = 12
-"""Up to this many workers, lists cost less than numpy's calls."""
+LISTED: Final = 12
+"""Up to this many workers are written from lists, which cost less than numpy's calls."""
 _DIGITS: Final = 4
 _SCALE: Final = 10.0**_DIGITS
 """Rounds as numpy does; Python's `round` with digits differs."""
-_SCALED: Final = _SCALE.__mul__
-_UNSCALED: Final = _SCALE.__rtruediv__
 _SUMS_KEPT: Final = 64
 _NAME: Final = attrgetter("name")
 _DUMPS: Final = orjson.dumps
@@ -113,12 +110,12 @@ def explain(outcome: Scheduled, shown: int = CANDIDATES_SHOWN) -> list[Fields]:
     """All runs, as `ProfileRun`, with at most `shown` candidates of each; the best are kept."""
     sight = outcome.sight
     names = sight.names
-    few = len(names) <= min(FEW, shown)
+    few = len(names) <= min(LISTED, shown)
     runs: list[Fields] = []
     for run in outcome.runs:
         fields: Fields = {
             "profile": run.profile,
-            "chosen": [*map(names.__getitem__, run.chosen)],
+            "chosen": [names[row] for row in run.chosen],
             "error": run.error,
             "weights": run.weights,
             "candidates": _few(run, sight) if few else _many(run, sight, shown),
@@ -170,8 +167,8 @@ def _few(run: Run, sight: Sight) -> Fields:
     if run.scores is None:
         kv_usage = _rounded(kv_usage)
     elif rows is None:
-        # All in one pass, which the columns share.
-        *columns, totals, kv_usage = zip(*(_rounded_one_by_one((*run.scores, kv_usage)),) * len(heard), strict=True)
+        *columns, totals = [_rounded(column) for column in run.scores]
+        kv_usage = _rounded(kv_usage)
     else:
         count, places = len(heard), _whole(rows)
         *columns, totals = [_in_place(_rounded(column), places, count) for column in run.scores]
@@ -179,8 +176,7 @@ def _few(run: Run, sight: Sight) -> Fields:
     if NEVER in heard:
         ages_ms = [-1.0 if at == NEVER else round((now - at) * 10_000.0) / 10.0 for at in heard]
     else:
-        tenths = map(round, map((10_000.0).__mul__, map(now.__sub__, heard)))
-        ages_ms = [*map((10.0).__rtruediv__, tenths)]
+        ages_ms = [round((now - at) * 10_000.0) / 10.0 for at in heard]
     return {
         "workers": sight.names,
         "ages_ms": ages_ms,
@@ -196,14 +192,9 @@ def _few(run: Run, sight: Sight) -> Fields:
     }
 
 
-def _rounded(column: Iterable[float]) -> list[float]:
+def _rounded(column: Sequence[float]) -> list[float]:
     """To `_DIGITS`."""
-    return [*_rounded_one_by_one((column,))]
-
-
-def _rounded_one_by_one(columns: Iterable[Iterable[float]]) -> Iterator[float]:
-    """The values of all columns, to `_DIGITS`, by calls that cost less than a loop."""
-    return map(_UNSCALED, map(round, map(_SCALED, chain.from_iterable(columns))))
+    return [round(value * _SCALE) / _SCALE for value in column]
 
 
 def _in_place(column: Sequence[float], places: Sequence[int], count: int) -> list[float | None]:

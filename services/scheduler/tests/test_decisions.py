@@ -416,7 +416,7 @@ def test_a_few_candidates_are_explained_as_many_are(monkeypatch: pytest.MonkeyPa
         outcome = bench.decide(bench.prompt(family=number % 3, blocks=10), seed=number)
         with monkeypatch.context() as patch:
             by_numbers = to_json({"runs": explain(outcome)})
-            patch.setattr(scheduled_event, "FEW", 0)
+            patch.setattr(scheduled_event, "LISTED", 0)
             assert to_json({"runs": explain(outcome)}) == by_numbers
 
 

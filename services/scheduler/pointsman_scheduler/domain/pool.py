@@ -198,7 +198,7 @@ class PoolScheduler:
         for each in policy.pre_requests:
             headers += each.prepare(request, selection)
         chosen = primary.chosen
-        endpoints = [*map(workers.__getitem__, chosen)]
+        endpoints = [workers[row] for row in chosen]
         worker = endpoints[0]
         cached_tokens = min(request.prompt_tokens, int(matched.item(chosen[0])))
         holds = self._reserve(request, now, selection, sight, former)

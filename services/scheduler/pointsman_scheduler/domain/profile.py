@@ -1,9 +1,8 @@
 """One scheduling profile: filters, then weighted scorers, then one picker."""
 
 from collections.abc import Sequence
-from itertools import repeat
 from math import isnan
-from operator import add, attrgetter, mul
+from operator import attrgetter
 from typing import Final, get_args
 
 import numpy as np
@@ -93,21 +92,21 @@ class CompiledProfile:
         for scorer, wish, weight in self._weighed:
             if wish is not None and getattr(request, wish) is None:
                 column = [1.0] * count
-                totals = [*map(add, totals, repeat(weight))]
+                totals = [total + weight for total in totals]
             else:
                 column = scorer.score(request, candidates)
                 if not isinstance(column, list) or len(column) != count:
                     column = _listed(column, count)
                 if not scorer.bounded and (min(column) < 0.0 or max(column) > 1.0):
                     clamp = True
-                totals = [*map(add, totals, map(mul, repeat(weight), column))]
+                totals = [total + weight * value for total, value in zip(totals, column)]  # noqa: B905 - as long
             table.append(column)
         # Neither `min` nor `max` finds NaN for sure.
         if clamp or isnan(sum(totals)):
             table = [[_clamped(value) for value in column] for column in table]
             totals = [0.0] * count
             for (_, _, weight), column in zip(self._weighed, table, strict=True):
-                totals = [*map(add, totals, map(mul, repeat(weight), column))]
+                totals = [total + weight * value for total, value in zip(totals, column)]  # noqa: B905 - as long
         table.append(totals)
         return table
 

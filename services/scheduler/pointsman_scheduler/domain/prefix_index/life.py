@@ -13,7 +13,7 @@ import numpy as np
 from pointsman_plugins.scheduling.arrays import Blocks, Bools, Floats
 from pointsman_scheduler.domain.prefix_index.recency import Recency
 
-FEW: Final = 16
+FILLED_SINGLY: Final = 16
 """Up to this many workers are compared one by one."""
 MASKS_KEPT: Final = 65536
 
@@ -204,7 +204,7 @@ class Masks:
         if lives == self._laid_out and len(self._column_of) == self._columns:
             matched.fill(held)
             return
-        if lives.bit_count() <= FEW:
+        if lives.bit_count() <= FILLED_SINGLY:
             while lives:
                 bit = lives & -lives
                 matched[self._column_of[bit]] = held

@@ -10,7 +10,7 @@ from typing import Final, NamedTuple
 from msgspec import Struct
 
 SLACK: Final = 4096
-FEW: Final = 64
+JOINED: Final = 64
 """A use of this many blocks or fewer joins the last run if both have the same time."""
 
 
@@ -120,7 +120,7 @@ class Recency:
             runs
             and (last := runs[-1]).at == at
             and not self._sealed
-            and count <= FEW
+            and count <= JOINED
             and last.stamp not in map(stamps.get, blocks)
         ):
             last.blocks.extend(blocks)
@@ -132,7 +132,7 @@ class Recency:
         stamps.update(dict.fromkeys(blocks, stamp))
         self.logged = logged = self.logged + count
         if self._cleaning or logged > 2 * len(stamps) + self._slack:
-            self._clean(2 * count + FEW)
+            self._clean(2 * count + JOINED)
 
     def discard(self, block: int) -> bool:
         """Remove one. Returns whether it was in."""
