@@ -13,7 +13,9 @@ which shows work that grows with them; their number then shares the work of a tu
 of one bundle and one connection.
 
 Beside calls it counts opcodes and calls into C, those of libraries too, in every thread. The counts hardly change from
-run to run, whatever else the machine does, so they show a change of some percent that times don't.
+run to run, whatever else the machine does, so they show a change of some percent that times don't. Opcodes aren't time:
+a loop that moves into calls of C can have fewer of them and take longer. So before it counts, it prints the CPU time of
+the processes for each request, of as many seconds without tracing; `benchmarks.paired` compares two versions by it.
 """
 
 import argparse
@@ -34,6 +36,7 @@ import uvloop
 import yaml
 
 from benchmarks.overhead.__main__ import AUTO, PATH, Case
+from benchmarks.overhead.cpu import Meter
 from benchmarks.overhead.load import Samples, closed_loop
 from benchmarks.overhead.stack import MODEL, gateway
 from benchmarks.policy.__main__ import loop as policy_loop
@@ -136,8 +139,9 @@ def traced(
     separate: bool,
     bundles: int,
     stream: bool,
-) -> tuple[int, dict[str, Work]]:
-    """Requests that were served, and the work for them of each process, by its name; without a model those of `policy`.
+) -> tuple[int, dict[str, Work], dict[str, float]]:
+    """Requests that were served, the work for them of each process, by its name, and its CPU microseconds for a request
+    while nothing is counted. Without a model the requests are those of `policy`.
     `envoy`: they come through an Envoy. `separate`: each service is a process; without it there are `bundles`."""
     with TemporaryDirectory(prefix="pointsman-trace-") as folder:
         calls = Path(folder) / "calls"
@@ -156,6 +160,11 @@ def traced(
             uvloop.run(load(url, WARM_S))
             if recorder:
                 time.sleep(SETTLES_S)  # what it still has to read is of these requests
+            meter = Meter(pids)
+            timed = len(uvloop.run(load(url, seconds)).latencies)
+            if recorder:
+                time.sleep(SETTLES_S)
+            cpu_us = {name: 1e6 * used / timed for name, used in meter.read().items()}
             switch(pids)
             served = uvloop.run(load(url, seconds))
             if recorder:
@@ -165,7 +174,7 @@ def traced(
             switch(pids)
             time.sleep(seconds)
             idle = stopped(pids, calls)
-            return len(served.latencies), {name: work[name].without(idle[name]) for name in work}
+            return len(served.latencies), {name: work[name].without(idle[name]) for name in work}, cpu_us
 
 
 def switch(pids: Mapping[str, int]) -> None:
@@ -205,7 +214,7 @@ def main() -> int:
     parser.add_argument("--functions", action="store_true", help="print each function with its calls and opcodes")
     arguments = parser.parse_args()
     model = None if arguments.policy else arguments.model
-    requests, processes = traced(
+    requests, processes, cpu_us = traced(
         model,
         arguments.seconds,
         arguments.connections,
@@ -250,11 +259,12 @@ def main() -> int:
             print(f"{homes[home]:>9} {opcodes / requests:>9,.0f} {spent['C calls'][home] / requests:>9,.0f}  {home}")
     opcodes, c_calls = (counts.total() / requests for counts in spent.values())
     print(f"{len(each):>9} {opcodes:>9,.0f} {c_calls:>9,.0f}  in all")
+    print(f"{sum(cpu_us.values()):>9,.0f} µs of CPU for each request, without tracing")
     if len(processes) > 1:
-        print(f"{'':>9} {'opcodes':>9} {'C calls':>9}  by process")
+        print(f"{'CPU µs':>9} {'opcodes':>9} {'C calls':>9}  by process")
         for name, own in processes.items():
             opcodes, c_calls = (counts.total() / requests for counts in (own.opcodes, own.c_calls))
-            print(f"{'':>9} {opcodes:>9,.0f} {c_calls:>9,.0f}  {name}")
+            print(f"{cpu_us[name]:>9,.0f} {opcodes:>9,.0f} {c_calls:>9,.0f}  {name}")
     met = [len(each) <= FUNCTIONS_BAR, len(files) <= FILES_BAR]
     for what, figure, bar in (("functions", len(each), FUNCTIONS_BAR), ("files", len(files), FILES_BAR)):
         print(
