@@ -32,6 +32,8 @@ class Engines:
         self._worked = dict.fromkeys(self.names, 0)
         self.bad: dict[str, int] = {}
         """Engine → the status that it answers at once; 0: it doesn't answer."""
+        self.part = 1.0
+        """Part of the requests that bad engines fail."""
         self.sent: list[tuple[float, str]] = []
         """When, and to which engine requests were sent."""
         self.failed = 0
@@ -64,7 +66,7 @@ class Engines:
 
     def _send(self, request: ScheduleRequest, name: str) -> None:
         self.sent.append((self.bench.now, name))
-        status = self.bad.get(name)
+        status = self.bad.get(name) if len(self.sent) * self.part % 1.0 < self.part else None
         if status is None:
             self._due.append((self.bench.now + TTFT_S, request, name))
         elif status:
@@ -157,6 +159,18 @@ def test_an_engine_that_does_not_answer_gets_trials_and_what_it_holds_moves_once
     since = engines.bench.now
     engines.run(5.0)
     assert engines.share(since)["e0"] >= 0.5 * 100 / count
+
+
+def test_engines_that_fail_half_of_their_requests_do_not_hide_each_other() -> None:
+    engines = Engines(3)
+    engines.run(5.0)
+    engines.part = 0.5
+    engines.bad = {"e0": 500, "e1": 500}
+    engines.run(5.0)
+    since = engines.bench.now
+    engines.run(5.0)
+    assert engines.share(since)["e2"] >= 80
+    assert engines.failed == 0
 
 
 def test_an_engine_that_shows_nothing_and_answers_nothing_is_left_later() -> None:

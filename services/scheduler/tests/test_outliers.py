@@ -15,7 +15,7 @@ from pointsman_plugins.scheduling.outliers import (
     Tally,
 )
 
-GOOD_PEERS = Peers(good=100)
+GOOD_PEERS = Peers([0.0])
 
 
 def failing(count: int, *, answers: int = 0, peers: Peers = GOOD_PEERS, apart: float = 0.1) -> Standing:
@@ -68,14 +68,14 @@ def test_a_share_of_failures_that_peers_do_not_have_ejects_a_worker() -> None:
 def test_a_worker_that_fails_in_part_stays_in_while_its_peers_fail_as_often(bad: int, failures: int) -> None:
     standing = Standing()
     standing.tally.count(0.0, good=round(failures * (100 - bad) / bad), bad=failures)
-    assert not standing.judge("failed 500", Peers(good=100 - bad, bad=bad), 0.0)
+    assert not standing.judge("failed 500", Peers([bad / 100]), 0.0)
 
 
 def test_a_worker_that_fails_in_part_stays_in_while_half_of_the_pool_is_out() -> None:
     standing = Standing()
     standing.tally.count(0.0, good=5, bad=5)
-    assert not standing.judge("failed 500", Peers(good=100, ejected=0.5), 0.0)
-    assert standing.judge("failed 500", Peers(good=100, ejected=0.4), 0.0)
+    assert not standing.judge("failed 500", Peers([0.0], ejected=0.5), 0.0)
+    assert standing.judge("failed 500", Peers([0.0], ejected=0.4), 0.0)
 
 
 @pytest.mark.parametrize("hung", [False, True])

@@ -244,8 +244,8 @@ class OutlierDetection:
                 ejected += 1
             elif each is not worker:
                 good, bad = each.standing.tally.results(now)
-                peers.good += good
-                peers.bad += bad
+                if good + bad:
+                    peers.shares.append(bad / (good + bad))
         peers.ejected = ejected / max(1, len(workers))
         return peers
 

@@ -8,6 +8,7 @@ an outlier, too: `eject` with `hung`.
 """
 
 from dataclasses import dataclass, field
+from statistics import median_low
 from typing import Final
 
 _NEVER: Final = float("-inf")
@@ -75,16 +76,16 @@ class Tally:
 class Peers:
     """The workers that one is compared with: those of its pool that aren't ejected."""
 
-    good: int = 0
-    bad: int = 0
+    shares: list[float] = field(default_factory=list[float])
+    """Failures among the results of each that has any."""
     ejected: float = 0.0
     """Part of all workers that is ejected."""
 
     @property
     def share(self) -> float | None:
-        """Their failures among their results; None without results."""
-        total = self.good + self.bad
-        return self.bad / total if total else None
+        """The median of their shares, of two the lower one, so that workers that fail don't hide each other while as
+        many do well; None without results."""
+        return median_low(self.shares) if self.shares else None
 
 
 @dataclass(slots=True)
