@@ -58,11 +58,10 @@ async def test_a_sidecars_report_of_the_prompts_leg_is_published(
     exchange = await answering(picker)
     told = {} if report is None else {"x-pointsman-prefill-leg": report}
     await exchange.response(upstream="10.0.0.1:8000", headers={"content-type": "application/json", **told})
-    head = await exchange.reply()
+    await exchange.body(ANSWER, of="response")
+    head, _ = await exchange.replies(2)
     assert ("x-pointsman-prefill-leg" in head.removed) is (report is not None)
     assert head.set["x-pointsman-level"] == level
-    await exchange.body(ANSWER, of="response")
-    await exchange.reply()
     (done,) = await picker.completed()
     assert [leg.outcome for leg in done.legs] == ([] if outcome is None else [outcome])
     assert [leg.worker for leg in done.legs] == ([] if outcome is None else ["10.0.0.2:8000"])
@@ -77,10 +76,9 @@ async def test_a_document_passes_and_its_usage_is_reported(start_picker: StartPi
     exchange = await answering(picker)
     assert picker.ask_open(OpenRequestsQuery(request_ids=("mine", "other"))).request_ids == ("mine",)
     await exchange.response(upstream="10.0.0.1:8000")
-    head = await exchange.reply()
-    assert (head.set["x-request-id"], head.set["x-pointsman-level"], head.mode) == ("mine", "full", None)
     await exchange.body(ANSWER, of="response")
-    piece = await exchange.reply()
+    head, piece = await exchange.replies(2)
+    assert (head.set["x-request-id"], head.set["x-pointsman-level"], head.mode) == ("mine", "full", None)
     assert (piece.body, piece.end) == (ANSWER, True)
     (done,) = await picker.completed()
     assert (done.outcome, done.status, done.worker, done.stream, done.bytes_out) == (
@@ -105,6 +103,7 @@ async def test_the_stages_response_headers_reach_the_client(start_picker: StartP
     }
     exchange = await answering(picker)
     await exchange.response(headers={"server-timing": "app;dur=1"})
+    await exchange.body(ANSWER, of="response")
     head = await exchange.reply()
     assert head.set["x-ratelimit-remaining-requests"] == "7"
     assert head.removed == {"server-timing"}
@@ -137,8 +136,8 @@ async def test_a_stream_in_full_duplex_passes_event_by_event_with_the_name_that_
     picker.stages.changes = {"model": "llama-8b", "target": Target(model="served-8b", pool="llama-8b")}
     exchange = await answering(picker)
     await exchange.response(headers=STREAM)
-    await exchange.reply()
     await exchange.body(EVENT + EVENT[:20], end=False, of="response")
+    await exchange.reply()
     assert (await exchange.reply()).body == EVENT.replace(b"served", b"llama")
     await exchange.body(EVENT[20:] + USAGE, end=False, of="response")
     assert (await exchange.reply()).body == (EVENT + USAGE).replace(b"served", b"llama")
@@ -188,16 +187,14 @@ async def test_a_document_of_a_known_length_leaves_in_one_piece_with_its_end(
     picker = await start_picker()
     exchange = await answering(picker)
     await exchange.response(headers={"content-length": str(len(ANSWER))})
-    assert (await exchange.reply()).kind == "response_headers"
     await exchange.body(ANSWER[:20], of="response", end=False)
-    assert (await exchange.reply()).body == ANSWER[:20]
     await exchange.body(ANSWER[20:], of="response", end=False)
     if ends_by == "trailers":
         await exchange.trailers("response")
     else:
         await exchange.body(b"", of="response")
-    piece = await exchange.reply()
-    assert (piece.body, piece.end) == (ANSWER[20:], ends_by != "trailers")
+    head, piece = await exchange.replies(2)
+    assert (head.kind, piece.body, piece.end) == ("response_headers", ANSWER, ends_by != "trailers")
     assert (await picker.completed())[0].bytes_out == len(ANSWER)
 
 
@@ -224,9 +221,9 @@ async def test_a_document_is_asked_for_at_once_where_envoy_heeds_it(name: str, s
     head, sent_on = await exchange.replies(2)
     assert (head.mode, sent_on.body, sent_on.end) == (wanted, body, True)
     await exchange.response(upstream="10.0.0.1:8000")
-    assert (await exchange.reply()).kind == "response_headers"
     await exchange.body(ANSWER, of="response")
-    piece = await exchange.reply()
+    head, piece = await exchange.replies(2)
+    assert head.kind == "response_headers"
     assert (piece.body, piece.end) == ((None, False) if wanted is None else (ANSWER, True))
     (done,) = await picker.completed()
     assert (done.outcome, done.bytes_out) == ("ok", len(ANSWER))
@@ -449,8 +446,8 @@ async def test_an_engines_own_error_is_the_clients(start_picker: StartPicker) ->
     picker = await start_picker()
     exchange = await answering(picker)
     await exchange.response(500)
-    assert (await exchange.reply()).kind == "response_headers"
     await exchange.body(b'{"error":{}}', of="response")
+    assert (await exchange.reply()).kind == "response_headers"
     assert (await exchange.reply()).body == b'{"error":{}}'
     assert (await picker.completed())[0].outcome == "engine_error"
 
@@ -459,10 +456,10 @@ async def test_an_answer_with_trailers_ends_with_them(start_picker: StartPicker)
     picker = await start_picker()
     exchange = await answering(picker)
     await exchange.response()
-    await exchange.reply()
     await exchange.body(ANSWER, end=False, of="response")
-    assert not (await exchange.reply()).end
     await exchange.trailers("response")
+    head, piece = await exchange.replies(2)
+    assert (head.kind, piece.body, piece.end) == ("response_headers", ANSWER, False)
     assert (await exchange.reply()).kind == "response_trailers"
     assert (await picker.completed())[0].outcome == "ok"
 
@@ -493,8 +490,8 @@ async def test_a_large_piece_leaves_in_pieces_that_envoy_takes(start_picker: Sta
     picker = await start_picker()
     exchange = await answering(picker)
     await exchange.response()
+    await exchange.body(b'{"choices":[]' + b" " * 149_986 + b"}", of="response")
     await exchange.reply()
-    await exchange.body(b"x" * 150_000, of="response")
     pieces = await exchange.replies(3)
     assert [len(piece.body or b"") for piece in pieces] == [62_000, 62_000, 26_000]
     assert [piece.end for piece in pieces] == [False, False, True]

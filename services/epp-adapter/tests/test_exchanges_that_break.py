@@ -30,9 +30,8 @@ async def up_to(phase: str, picker: PickerUnderTest, number: int = 1) -> Exchang
         await exchange.replies(2)
     if phase == "answering":
         await exchange.response(headers={"content-type": "text/event-stream"})
-        await exchange.reply()
         await exchange.body(b"data: 1\n\n", end=False, of="response")
-        await exchange.reply()
+        await exchange.replies(2)
     return exchange
 
 
@@ -62,10 +61,9 @@ async def test_the_passed_part_of_a_stream_that_broke_off_is_charged_and_marked_
     picker.stages.changes = {"prompt_tokens": 90}
     exchange = await up_to("sent on", picker)
     await exchange.response(headers={"content-type": "text/event-stream"})
-    await exchange.reply()
     for _ in range(3):
         await exchange.body(b'data: {"choices":[{"index":0,"delta":{"content":" a"}}]}\n\n', end=False, of="response")
-        await exchange.reply()
+    await exchange.replies(4)
     exchange.reset()
     (done,) = await picker.completed()
     assert (done.outcome, done.usage) == (
@@ -158,8 +156,8 @@ async def test_a_stop_lets_what_is_open_end_and_takes_nothing_new(start_picker: 
     late = picker.client.open()
     await eventually(lambda: late.call.done() or not stopping.done())
     await exchange.response()
+    await exchange.body(b'{"choices":[]}', of="response")
     await exchange.reply()
-    await exchange.body(b"{}", of="response")
     assert (await exchange.reply()).end
     await stopping
     assert [each.outcome for each in await picker.completed()] == ["ok"]

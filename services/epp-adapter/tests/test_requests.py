@@ -209,9 +209,9 @@ async def test_a_rewrite_is_sent_on_and_the_client_gets_the_name_it_asked_for(st
     ((_, asked, _),) = picker.stages.asked
     assert json.loads(asked)["model"] == "canary"
     await exchange.response()
-    assert (await exchange.reply()).removed == {"content-length"}
     await exchange.body(b'{"model":"ca', end=False, of="response")
     await exchange.body(b'nary"}', of="response")
+    assert (await exchange.reply()).removed == {"content-length"}
     assert (await exchange.reply()).body == b'{"model":"llama-8b"}'
 
 
@@ -325,7 +325,7 @@ async def test_while_the_stages_are_missing_the_edge_decides_alone_and_says_so(s
     heads = [(await sent_on(exchange))[0] for exchange in exchanges]
     assert {head.metadata["pointsman"]["worker"] for head in heads} == {"a", "b"}, "own requests are counted"
     assert {head.metadata["pointsman"]["level"] for head in heads} == {"static"}
-    await exchanges[0].response()
+    await exchanges[0].response(204, end=True)
     assert (await exchanges[0].reply()).set["x-pointsman-level"] == "static"
 
 

@@ -32,6 +32,13 @@ def missing_end(api: Api, end: bytes, *, broken: bool = False) -> bytes | None:
     return b""
 
 
+def whole_event(last: bytes) -> bytes:
+    """The last bytes of a stream, with the empty line that may be missing at its end."""
+    if not last or last.endswith((b"\n\n", b"\r\r", b"\n\r\n")):
+        return last
+    return last + (b"\n" if last.endswith(b"\n") else b"\n\n")
+
+
 def _of_choices(end: bytes, unknown: bytes | None) -> bytes | None:
     """Of a stream of choices; `unknown` for one that has none: it is an engine's own."""
     documents = _documents(end)

@@ -1,48 +1,55 @@
-"""The answer of an engine, and which of the endpoints gave it."""
+"""The answer of an engine."""
 
 import time
-from collections.abc import Sequence
-from functools import lru_cache
-from operator import itemgetter
 from typing import Final
 
 from pointsman_apis.errors import SERVER_ERROR
 from pointsman_contracts.reply import Decision
 from pointsman_core.refusal import Refusal
 from pointsman_edge.reviewing.answer_review import AnswerReview
-from pointsman_edge.sending.error_shape import ErrorShape, error_in_place, refusal_of
+from pointsman_edge.sending.encoded_answer import BadEncoding
+from pointsman_edge.sending.error_shape import ErrorShape, refusal_of
+from pointsman_edge.sending.first_events import InPlaceOfAnswer
 from pointsman_edge.sending.header_edits import edited_answer_headers
 from pointsman_edge.sending.missing_path import MISSING, MissingPath, is_json
 from pointsman_edge.sending.model_name import chosen_model, renaming
 from pointsman_edge.sending.moving_on import FAILED, failure_of
 from pointsman_edge.sending.unasked_usage import without_unasked_usage
-from pointsman_edge.taking_in.request_headers import internal
 from pointsman_edge.telling.request_record import RequestRecord
 from pointsman_epp_adapter.adapters import wire
-from pointsman_epp_adapter.adapters.answer_fields import SHORTEST_ID, blank_id
+from pointsman_epp_adapter.adapters.answer_head import OwnHeaders, passing
 from pointsman_epp_adapter.adapters.awaited_answer import AwaitedAnswer
+from pointsman_epp_adapter.adapters.duplex_answer import DuplexAnswer
+from pointsman_epp_adapter.adapters.engine_attempts import EngineAttempts
 from pointsman_epp_adapter.adapters.envoy_edge import EnvoyEdge
 from pointsman_epp_adapter.adapters.reviewed_answer import ReviewedAnswer
 from pointsman_epp_adapter.adapters.stream import Stream
 from pointsman_epp_adapter.adapters.wire import CONTINUE
 from pointsman_epp_adapter.domain.answer import BUFFERED, Answer
-from pointsman_epp_adapter.domain.destination import Destination, served_by
+from pointsman_epp_adapter.domain.destination import Destination
 from pointsman_epp_adapter.domain.envoy_events import Body, BodyMode, ResponseHead
 from pointsman_epp_adapter.domain.envoys_answers import FAILED as SERVER_ERRORS
-from pointsman_epp_adapter.domain.envoys_answers import unanswered
-from pointsman_epp_adapter.domain.mutation import Header, HeaderChanges, answered, client_headers, header_changes
-from pointsman_epp_adapter.domain.prefill_report import INTENDED, JUDGED, leg_report, prefiller
+from pointsman_epp_adapter.domain.mutation import Header, HeaderChanges, client_headers, header_changes
+from pointsman_epp_adapter.domain.opening import Opening, SaidNothing
+from pointsman_epp_adapter.domain.prefill_report import prefiller
 from pointsman_epp_adapter.domain.protocol_headers import served
+from pointsman_providers.errors import CUT_OFF
+from pointsman_providers.reported_error import ProviderError
 
-_NAME: Final = itemgetter(0)
-_OK: Final = 200
 _ERROR: Final = 400
+_EVENTS: Final = (b"content-type", b"text/event-stream; charset=utf-8")
+_JSON: Final = (b"content-type", b"application/json")
 _UNSEEN: Final = "the response passed unread; whether it was complete is unknown"
 _CUT_SHORT: Final = (
     "trailers ended a response of unknown length that was held here; it needs response_body_mode FULL_DUPLEX_STREAMED"
 )
-_NO_ANSWER: Final = "no answer, or an error; Envoy doesn't report which"
 _BROKEN: Final = "Envoy closed the stream before the response ended: the client left, or the engine broke off"
+
+
+def rewritten(decision: Decision, asked: str) -> bool:
+    """Whether a stream has something that the client, who `asked` for this model, must not see."""
+    name = renaming(decision.target.model, asked)
+    return name is not None or without_unasked_usage(decision.body, None) is not None
 
 
 class EngineAnswer(AwaitedAnswer):
@@ -63,7 +70,6 @@ class EngineAnswer(AwaitedAnswer):
         """`mode`: how Envoy sends answers; `chosen`: at least one; `asked`: the model's name for the client; `counted`:
         Envoy shows streams here for their usage alone, too."""
         super().__init__(envoy, record, mode)
-        self._chosen = chosen
         self._asked = asked
         self._name = renaming(decision.target.model, asked)
         self._model = [] if self._name is None else chosen_model(record.policy.prices, decision.target, asked)
@@ -73,6 +79,10 @@ class EngineAnswer(AwaitedAnswer):
         self._counted = counted
         self._prefiller = prefiller(decision.headers)
         self._answer: Answer | None = None
+        self._opening: Opening | None = None
+        """Holds the beginning of the answer; None once it has said something."""
+        self._waiting_head: ResponseHead | None = None
+        """The head, in full duplex as long as it is held."""
         self._waiting = b""
         """The end of a document in full duplex: it leaves with Envoy's next message, which says that it is the end."""
         self._told = mode
@@ -80,22 +90,19 @@ class EngineAnswer(AwaitedAnswer):
         self._seen = mode is not BodyMode.NONE
         """Whether Envoy shows the end of the answer."""
         self._started = False
-        self._judged = False
-        """The answer is an error, and its attempt is recorded as a failed one."""
-        self._tests: list[Header] = []
-        """Headers that a conformance test wants in the answer."""
-        self._sent_at = time.monotonic()
-        self._worker = record.worker = chosen[0].worker
-        self._edge.load.began(self._worker)
+        self._relabelled: list[Header] = []
+        self._further: list[Header] = []
+        """Headers of this answer beside those of every one."""
+        self._attempts = EngineAttempts(envoy, record, chosen)
 
     def close(self) -> None:
         """As `AwaitedAnswer.close`."""
-        record, answer = self._record, self._answer
-        self._edge.load.ended(self._worker)
+        record, answer, attempts = self._record, self._answer, self._attempts
+        attempts.close()
         if answer is None:
             if record.outcome is None:
                 # Or the engine broke off: its head may never have left Envoy.
-                record.attempted(self._worker, "cut_off", None, self._took())
+                attempts.ended(None, cut_off=True)
             return
         if record.outcome is None:
             if self._seen:
@@ -104,47 +111,58 @@ class EngineAnswer(AwaitedAnswer):
                 self._ended(_UNSEEN)
         record.bytes_out = answer.bytes if self._reviewed is None else self._reviewed.bytes_out
         record.tail = answer.tail
-        broken = record.outcome == "client_gone"
-        if (self._started or broken) and not self._judged:
-            record.attempted(self._worker, "cut_off" if broken else "answered", answer.status, self._took())
+        if record.outcome == "cut_off":
+            self._edge.load.failed(attempts.worker, time.monotonic())
+        broken = record.outcome in ("client_gone", "cut_off")
+        if self._started or broken:
+            attempts.ended(answer.status, cut_off=broken)
 
     async def _head(self, head: ResponseHead, stream: Stream) -> None:
         record = self._record
         if head.envoys_own:
-            await self._answered_by_envoy(head, stream)
+            if head.status >= SERVER_ERRORS:
+                raise self._attempts.unanswered(head.status)
+            # The answer of a filter or a route passes unchanged.
+            await self._refused_by_envoy(head, stream)
             return
         answer = self._answer = Answer(head.headers, record.api, self._name)
         record.stream = answer.stream
-        if answer.stream:
-            answer.rewriting = without_unasked_usage(self._edits, self._name)
-        elif answer.status >= _ERROR and is_json(head.headers):
-            answer.rewriting = ErrorShape(answer.status, record.api, self._name)
-            if answer.status in MISSING:
-                answer.rewriting = MissingPath(answer.status, record.api, self._asked, answer.rewriting)
-        self._tell_served(head.served)
-        if self._prefiller:
-            self._take_leg(self._prefiller, head)
-        self._judge(answer.status)
+        self._attempts.tell_served(head.served)
+        if self._prefiller and self._attempts.take_leg(self._prefiller, head):
+            record.level, self._level = "degraded", b"degraded"
+        self._attempts.judge(answer.status)
         if self._envoy.settings.conformance_headers:
-            self._tests = [served(head)]
+            self._further = [served(head)]
+        if head.end or self._mode is not BodyMode.FULL_DUPLEX_STREAMED:
+            await self._begin(head, answer, stream)
+            return
+        self._way = DuplexAnswer(stream)
+        if answer.status >= _ERROR or (record.api.passed and not answer.stream and not is_json(head.headers)):
+            self._begin_duplex(head, answer, self._way)
+        else:
+            self._opening, self._waiting_head = Opening(answer, record.api), head
+
+    async def _begin(self, head: ResponseHead, answer: Answer, stream: Stream) -> None:
+        """Let the head leave."""
+        self._prepare(head, answer)
         mode = None if head.end else self._wanted(answer)
         self._told = self._mode if mode is None else mode
         if head.end or not self._seen:
             self._first_byte()
-        if self._review is not None:
-            await self._begin_review(self._review, head, answer, mode, stream)
+        if self._told is BodyMode.BUFFERED and answer.status < _ERROR:
+            self._opening = Opening(answer, self._record.api)
+        review = self._review
+        if review is None:
+            if head.end:
+                self._ended()
+            gone = self._gone(answer)
+            await stream.write(passing(head.headers, self._own_headers(), self._record.answer_headers, mode, gone))
             return
-        if head.end:
-            self._ended()
-        await stream.write(self._told_head(head, answer, mode))
-
-    async def _begin_review(
-        self, review: AnswerReview, head: ResponseHead, answer: Answer, mode: BodyMode | None, stream: Stream
-    ) -> None:
-        changed = answer.rewriting is not None or review.blocks
-        headers = client_headers(head.headers, self._own(), changed=changed and not head.end)
+        headers = self._for_review(head, answer, review)
         if review.blocks and not head.end:
-            self._reviewed = ReviewedAnswer(review, self._record, stream, mode or self._mode, self._ended)
+            self._reviewed = ReviewedAnswer(
+                review=review, record=self._record, stream=stream, mode=self._told, ended=self._ended, way=None
+            )
             await self._reviewed.begin(answer.status, head.headers, headers)
             return
         review.begin(answer.status, headers)
@@ -155,51 +173,178 @@ class EngineAnswer(AwaitedAnswer):
         headers = edited_answer_headers(headers, self._record.answer_headers)
         await stream.write(wire.response_head(header_changes(head.headers, headers), mode))
 
+    def _begin_duplex(self, head: ResponseHead, answer: Answer, way: DuplexAnswer) -> None:
+        """Let the head leave with the next bytes, or have it wait for the stages."""
+        self._prepare(head, answer)
+        review = self._review
+        if review is None:
+            edits = self._record.answer_headers
+            way.begin(passing(head.headers, self._own_headers(), edits, None, self._gone(answer)))
+            return
+        headers = self._for_review(head, answer, review)
+        if review.blocks:
+            self._reviewed = ReviewedAnswer(
+                review=review, record=self._record, stream=way.stream, mode=self._mode, ended=self._ended, way=way
+            )
+            self._reviewed.expect(answer.status, head.headers, headers)
+            return
+        review.begin(answer.status, headers)
+        headers = edited_answer_headers(headers, self._record.answer_headers)
+        way.begin(wire.response_head(header_changes(head.headers, headers), None))
+
+    def _prepare(self, head: ResponseHead, answer: Answer) -> None:
+        """What the answer is, is known, or taken from its label."""
+        record = self._record
+        if record.stream is not answer.stream:
+            self._further.append(_EVENTS if answer.stream else _JSON)
+        record.stream = answer.stream
+        if answer.stream:
+            answer.rewriting = without_unasked_usage(self._edits, self._name)
+        elif answer.status >= _ERROR and is_json(head.headers):
+            answer.rewriting = ErrorShape(answer.status, record.api, self._name)
+            if answer.status in MISSING:
+                answer.rewriting = MissingPath(answer.status, record.api, self._asked, answer.rewriting)
+
+    def _for_review(self, head: ResponseHead, answer: Answer, review: AnswerReview) -> list[Header]:
+        gone = [*self._gone(answer), *(["content-length"] if review.blocks and not head.end else ())]
+        without = {name.encode("ascii") for name in gone}
+        kept = [each for each in head.headers if each[0] not in without]
+        return client_headers(kept, self._own(), changed=False)
+
+    def _gone(self, answer: Answer) -> tuple[str, ...]:
+        """Headers that don't hold for the body that the client gets."""
+        if answer.encoded:
+            return ("content-length", "content-encoding")
+        changes = answer.rewriting is not None or answer.shortened or (answer.stream and self._seen)
+        return ("content-length",) if changes else ()
+
     async def _body(self, piece: Body, stream: Stream) -> None:
         answer = self._answer
         if answer is None:
             return
         self._seen = True
-        if not self._started:
-            self._first_byte()
-        duplex = self._mode is BodyMode.FULL_DUPLEX_STREAMED
         # A whole body that has trailers isn't marked as the last piece.
         last = piece.end or (self._told is BodyMode.BUFFERED and answer.whole_with(piece.data))
-        if last and self._told is BodyMode.BUFFERED and not answer.bytes and answer.status == _OK:
-            self._check(answer, piece.data)
-        data = answer.feed(piece.data, end=last)
-        if self._reviewed is not None:
+        data = self._decoded(answer, piece.data)
+        if self._opening is not None:
+            found = self._opened(self._opening, answer, data, last=last or self._told is BodyMode.BUFFERED)
+            if found is None:
+                self._thinking()
+                return
+            data = found
+        if not self._started:
+            self._first_byte()
+        data = answer.feed(data, end=last)
+        if answer.cut_off:
+            await self._cut_off(answer, data, stream, end=piece.end)
+        elif self._reviewed is not None:
             await self._reviewed.piece(data, last=last, end=piece.end)
-            return
+        else:
+            await self._out(answer, data, piece, stream, last=last)
+
+    async def _out(self, answer: Answer, data: bytes, piece: Body, stream: Stream, *, last: bool) -> None:
         if self._review is not None:
             self._review.left(data)
         if last:
             self._ended()
-        if duplex:
+        if self._way is not None:
             data = self._waiting + data
             if answer.is_whole and not piece.end:
                 self._waiting = data
             elif data or piece.end:
                 self._waiting = b""
-                await stream.write_body(data, of_request=False, end=piece.end)
+                await self._way.write(data, end=piece.end)
+        elif self._relabelled:
+            await stream.write(wire.response_piece(data, HeaderChanges(self._relabelled, [])))
         elif data is piece.data:
             await stream.write(CONTINUE["response_body"])
         else:
             await stream.write(wire.response_piece(data))
 
-    def _check(self, answer: Answer, body: bytes) -> None:
-        """Raises Refusal for an error in place of a whole answer: its head hasn't left."""
-        error = None if answer.stream else error_in_place(self._record.api, body)
-        if error is not None:
-            refusal = refusal_of(error)
-            self._record.end("engine_error", refusal.status, refusal.detail, refusal.told_code)
-            raise refusal
+    def _opened(self, opening: Opening, answer: Answer, data: bytes, *, last: bool) -> bytes | None:
+        """The bytes that go on, once the head does; None while both are held. Raises Refusal for an error in place of
+        the answer, whose head hasn't left."""
+        try:
+            found = opening.feed(data, last=last)
+        except InPlaceOfAnswer as failed:
+            raise self._in_place(failed.error) from None
+        except SaidNothing:
+            raise self._in_place(None) from None
+        if found is not None:
+            self._opening = None
+            head, self._waiting_head = self._waiting_head, None
+            if head is not None and self._way is not None:
+                self._begin_duplex(head, answer, self._way)
+            elif self._told is BodyMode.BUFFERED and answer.stream is not self._record.stream:
+                self._relabel(answer)
+        return found
+
+    def _relabel(self, answer: Answer) -> None:
+        """The buffered body isn't what its head says, which Envoy still holds."""
+        label = _EVENTS if answer.stream else _JSON
+        self._record.stream = answer.stream
+        answer.rewriting = without_unasked_usage(self._edits, self._name) if answer.stream else self._name
+        self._relabelled.append(label)
+        if self._reviewed is not None:
+            self._reviewed.relabel(label[1])
+
+    def _may_begin(self) -> bool:
+        """As `AwaitedAnswer._may_begin`."""
+        opening, head, answer = self._opening, self._waiting_head, self._answer
+        if opening is not None and head is not None and answer is not None and self._way is not None:
+            opening.given_up = True
+            self._waiting_head = None
+            self._begin_duplex(head, answer, self._way)
+        return self._reviewed is None or self._reviewed.let_head_out()
+
+    def _decoded(self, answer: Answer, data: bytes) -> bytes:
+        try:
+            return answer.decoded(data)
+        except BadEncoding as bad:
+            refusal = self._incomplete()
+            self._record.end("cut_off", refusal.status, str(bad), CUT_OFF)
+            raise refusal from None
+
+    async def _cut_off(self, answer: Answer, data: bytes, stream: Stream, *, end: bool) -> None:
+        """End a stream whose last bytes `data` are, in the words of its API. Raises Refusal while none of it has
+        left."""
+        refusal, reviewed, way = self._incomplete(), self._reviewed, self._way
+        self._record.end("cut_off", answer.status, "the stream ended early", CUT_OFF)
+        event = self._record.api.error_event(refusal)
+        if reviewed is not None:
+            if way is not None and data:
+                await reviewed.piece(data, last=False, end=False)
+            if not await reviewed.fail(event, last=end):
+                raise refusal
+        elif way is not None:
+            await way.write(data + event, end=end)
+        else:
+            await stream.write(wire.response_piece(data + event))
+
+    def _incomplete(self) -> Refusal:
+        message = f"The engine stopped before its answer was complete; request id {self._record.request_id}."
+        return Refusal(502, message, type=SERVER_ERROR, code=CUT_OFF)
+
+    def _in_place(self, error: ProviderError | None) -> Refusal:
+        """The client's error where the engine sent an error, or nothing, with status 200. Envoy asks no other endpoint
+        any more: it has an answer."""
+        refusal = self._incomplete() if error is None else refusal_of(error)
+        self._attempts.failed(FAILED if error is None else failure_of(error.status) or FAILED, refusal.status)
+        ended = "ok" if refusal.status < SERVER_ERRORS else "engine_error"
+        self._record.end(ended, refusal.status, refusal.detail, refusal.told_code)
+        return refusal
 
     async def _rest(self, stream: Stream) -> None:
         """As `AwaitedAnswer._rest`."""
-        if self._answer is not None:
-            data = self._answer.feed(b"", end=True)
-            if self._mode is not BodyMode.FULL_DUPLEX_STREAMED:
+        answer, way = self._answer, self._way
+        if answer is not None:
+            data = b""
+            if self._opening is not None and way is not None:
+                data = self._opened(self._opening, answer, b"", last=True) or b""
+            data = answer.feed(data, end=True)
+            if answer.cut_off and way is not None:
+                await self._cut_off(answer, data, stream, end=False)
+            elif way is None:
                 if data or self._reviewed is not None:
                     message = "The engine's response ended with trailers, which this proxy can't forward."
                     self._record.end("engine_error", 502, _CUT_SHORT)
@@ -207,7 +352,7 @@ class EngineAnswer(AwaitedAnswer):
             elif self._reviewed is not None:
                 await self._reviewed.piece(data, last=True, end=False)
             elif data := self._waiting + data:
-                await stream.write_body(data, of_request=False, end=False)
+                await way.write(data, end=False)
         self._ended()
 
     def _wanted(self, answer: Answer) -> BodyMode | None:
@@ -220,7 +365,7 @@ class EngineAnswer(AwaitedAnswer):
         elif (
             answer.stream
             and answer.rewriting is None
-            and not self._counted
+            and not (self._counted or answer.encoded)
             and not (review is not None and review.keeps)
         ):
             wanted = BodyMode.NONE
@@ -232,113 +377,24 @@ class EngineAnswer(AwaitedAnswer):
             self._seen = False
         return None if wanted is self._mode else wanted
 
-    def _told_head(self, head: ResponseHead, answer: Answer, mode: BodyMode | None) -> bytes:
-        """The message that lets the headers of the answer pass."""
-        names, changed = tuple(map(_NAME, head.headers)), answer.rewriting is not None
-        request_id, edits = self._record.request_id.encode("ascii"), self._record.answer_headers
-        if edits or self._tests or len(request_id) < SHORTEST_ID:
-            changes = HeaderChanges(self._own(), _removed(names, changed=changed))
-            return wire.response_head(answered(changes, edits, frozenset(names)), mode)
-        level = self._level
-        return request_id.join(_known(len(request_id), level, tuple(self._model), names, mode, changed=changed))
+    def _own_headers(self) -> OwnHeaders:
+        return OwnHeaders(self._record.request_id.encode("ascii"), self._level, self._model, self._further)
 
     def _own(self) -> list[Header]:
-        return [*_ours(self._record.request_id.encode("ascii"), self._level, self._model), *self._tests]
+        """As `AwaitedAnswer._own`."""
+        return self._own_headers().all()
 
     def _first_byte(self) -> None:
         self._started = True
         now = self._record.first_byte_at = time.monotonic()
         if self._record.stream:
-            self._edge.events.started(self._record, self._worker, now - self._sent_at)
-
-    def _tell_served(self, address: str) -> None:
-        """Record the endpoints before the one that answered as failed: Envoy tries them in order."""
-        index = served_by(self._chosen, address)
-        if index == 0:
-            return
-        following = [*self._chosen[1:], None]
-        for failed, then in zip(self._chosen[:index], following, strict=False):
-            self._failed(failed, then)
-        # Beyond the list Envoy chose by itself.
-        worker = (self._envoy.worker_at(address) or address) if index is None else self._chosen[index].worker
-        self._edge.load.ended(self._worker)
-        self._worker = self._record.worker = worker
-        self._edge.load.began(worker)
-
-    def _take_leg(self, address: str, head: ResponseHead) -> None:
-        """The sidecar's report of the leg that was to compute the prompt."""
-        record, edge = self._record, self._edge
-        leg = leg_report(head.headers, self._envoy.worker_at(address) or address, record.decided_s)
-        if leg is None:
-            return
-        record.legs = (leg,)
-        edge.metrics.prefill_legs[leg.outcome] += 1
-        if leg.outcome in INTENDED:
-            return
-        record.level, self._level = "degraded", b"degraded"
-        if leg.outcome in JUDGED:
-            edge.events.leg_failed(record, leg, edge.boot_of(record.pool, leg.worker))
-
-    async def _answered_by_envoy(self, head: ResponseHead, stream: Stream) -> None:
-        """Raises Refusal if no endpoint answered; the answer of a filter or a route passes unchanged."""
-        record = self._record
-        if head.status < SERVER_ERRORS:
-            await self._refused_by_envoy(head, stream)
-            return
-        # Envoy doesn't report how many endpoints it tried; its retry policy may allow only two.
-        self._failed(self._chosen[0], self._chosen[1] if len(self._chosen) > 1 else None)
-        refusal = unanswered(head.status)
-        record.end("timeout" if refusal.status == 504 else "engine_error", refusal.status, refusal.message)
-        raise refusal
-
-    def _judge(self, status: int) -> None:
-        """An error that no other endpoint did better than reaches the client, and counts against its engine. Whether a
-        404 is about a model isn't known before its body."""
-        outcome = failure_of(status)
-        if outcome is not None:
-            self._judged = True
-            self._record_failure(self._worker, outcome, status, None)
-
-    def _failed(self, failed: Destination, following: Destination | None) -> None:
-        self._record_failure(failed.worker, FAILED, None, following)
-
-    def _record_failure(self, worker: str, outcome: str, status: int | None, following: Destination | None) -> None:
-        record, edge = self._record, self._edge
-        reason = _NO_ANSWER if status is None else f"answered {status}"
-        record.attempted(worker, outcome, status, self._took(), reason=reason)
-        edge.metrics.failed_attempts[outcome] += 1
-        edge.load.failed(worker, time.monotonic())
-        edge.events.attempt_failed(record, edge.boot_of(record.pool, worker), following.worker if following else None)
+            self._edge.events.started(self._record, self._attempts.worker, now - self._attempts.sent_at)
 
     def _ended(self, reason: str = "") -> None:
-        status = self._answer.status if self._answer else 0
+        answer = self._answer
+        status = answer.status if answer else 0
+        if answer is not None and answer.error is not None:
+            kind = answer.error.kind
+            self._record.end("cut_off", status, f"the stream ended with an error: {kind or answer.error.status}", kind)
+            return
         self._record.end("ok" if status < 500 else "engine_error", status, reason)
-
-    def _took(self) -> float:
-        return time.monotonic() - self._sent_at
-
-
-@lru_cache(maxsize=256)
-def _known(
-    id_size: int,
-    level: bytes,
-    model: tuple[Header, ...],
-    names: tuple[bytes, ...],
-    mode: BodyMode | None,
-    *,
-    changed: bool,
-) -> list[bytes]:
-    """The message that lets headers with these names pass, between the places of the request's id."""
-    blank = blank_id(id_size)
-    changes = HeaderChanges(_ours(blank, level, model), _removed(names, changed=changed))
-    return wire.response_head(changes, mode).split(blank)
-
-
-def _ours(request_id: bytes, level: bytes, model: Sequence[Header]) -> list[Header]:
-    return [(b"x-request-id", request_id), (b"x-pointsman-level", level), *model]
-
-
-def _removed(names: tuple[bytes, ...], *, changed: bool) -> list[str]:
-    """`changed`: the body isn't as long as the engine said."""
-    removed = [name.decode("ascii", "replace") for name in sorted({*names}) if internal(name)]
-    return [*removed, "content-length"] if changed else removed

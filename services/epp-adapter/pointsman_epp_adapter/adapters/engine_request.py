@@ -60,13 +60,13 @@ def chosen(envoy: EnvoyEdge, record: RequestRecord, decision: Decision, head: Re
     return found[:1] if envoy.settings.dynamo_headers else found
 
 
-def answer_mode(stream: Stream, head: RequestHead, whole: WholeBody, body: bytes, api: Api) -> BodyMode:
-    """How Envoy sends the answer to `body`. Headers and body of a document come at once, in full duplex, where Envoy
-    lets the adapter choose; a stream would cost CPU time for every piece of it, and so would a long list of
-    embeddings."""
+def answer_mode(stream: Stream, head: RequestHead, whole: WholeBody, body: bytes, api: Api, *, seen: bool) -> BodyMode:
+    """How Envoy sends the answer to `body`. Headers and body come at once, in full duplex, where Envoy lets the adapter
+    choose: those of a document, and those of a stream that this edge has to see (`seen`). Any other stream would cost
+    CPU time for every piece of it, and so would a long list of embeddings."""
     mode = head.response_mode
-    document = api.generates and not api.passed and _STREAMS.search(body) is None
-    if stream.heeds_modes and document and not (whole.buffered or head.end) and mode is BodyMode.STREAMED:
+    read = api.generates and not api.passed and (seen or _STREAMS.search(body) is None)
+    if stream.heeds_modes and read and not (whole.buffered or head.end) and mode is BodyMode.STREAMED:
         return BodyMode.FULL_DUPLEX_STREAMED
     return mode
 

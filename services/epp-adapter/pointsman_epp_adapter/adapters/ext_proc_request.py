@@ -18,7 +18,7 @@ from pointsman_edge.taking_in.request_headers import ClientHeaders
 from pointsman_edge.telling.request_record import CLIENT_GONE
 from pointsman_epp_adapter.adapters import engine_request, wire
 from pointsman_epp_adapter.adapters.awaited_answer import AwaitedAnswer
-from pointsman_epp_adapter.adapters.engine_answer import EngineAnswer
+from pointsman_epp_adapter.adapters.engine_answer import EngineAnswer, rewritten
 from pointsman_epp_adapter.adapters.envoy_edge import EnvoyEdge
 from pointsman_epp_adapter.adapters.provider_answer import ProviderAnswer
 from pointsman_epp_adapter.adapters.stream import EnvoyGone, ProtocolViolation, Stream, WholeBody
@@ -98,6 +98,11 @@ class ExtProcRequest(EdgeRequest):
         headers = edited_answer_headers(headers, record.answer_headers)
         await self._stream.write(wire.answer(status, headers, body, record.request_id, details))
 
+    def keep_alive(self, now: float) -> None:
+        """As `EdgeRequest.keep_alive`."""
+        if self._answer is not None:
+            self._answer.keep_alive(now)
+
     async def interrupted(self, interruption: BaseException) -> None:
         """As `EdgeRequest.interrupted`."""
         if isinstance(interruption, ProtocolViolation):
@@ -125,7 +130,11 @@ class ExtProcRequest(EdgeRequest):
             config=policy.config, target=decision.target, api=record.api, body=body, edits=decision.body, tokens=tokens
         )
         body = edited_body(body, edits, None)
-        mode = engine_request.answer_mode(self._stream, head, whole, body, record.api)
+        review = self.edge.response_stages.begin(self, decision) if self._sees_answer else None
+        counted = envoy.settings.stream_usage or policy.counts_tokens
+        reviewed = review is not None and (review.blocks or review.keeps)
+        seen = counted or reviewed or rewritten(decision, asked)
+        mode = engine_request.answer_mode(self._stream, head, whole, body, record.api, seen=seen)
         requested = self.requested
         messages = engine_request.messages(
             envoy=envoy,
@@ -140,8 +149,6 @@ class ExtProcRequest(EdgeRequest):
             mode=mode,
         )
         await self._tell(whole, messages)
-        review = self.edge.response_stages.begin(self, decision) if self._sees_answer else None
-        counted = envoy.settings.stream_usage or policy.counts_tokens
         return EngineAnswer(
             envoy=envoy,
             record=record,

@@ -127,6 +127,14 @@ class Call:
             while not self.closed and self._peer.backed_up(self.stream_id):
                 await self._peer.progress()
 
+    def offer(self, *messages: bytes) -> bool:
+        """Send messages unless the client is gone, or takes none at the moment. Whether they were sent."""
+        if self.closed or self._peer.backed_up(self.stream_id):
+            return False
+        pieces = [part for message in messages for part in (len(message).to_bytes(_PREFIX, "big"), message)]
+        self._peer.send(self, b"".join(pieces))
+        return True
+
     def received(self, data: bytes, *, end: bool) -> None:
         """Bytes of the call's body have come."""
         if data:

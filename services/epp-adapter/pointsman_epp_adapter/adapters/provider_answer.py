@@ -5,10 +5,12 @@ from typing import Final
 
 from pointsman_core.refusal import Refusal
 from pointsman_edge.reviewing.answer_review import AnswerReview
+from pointsman_edge.sending.encoded_answer import ENCODINGS, BadEncoding, Decoder
 from pointsman_edge.sending.model_name import chosen_model
 from pointsman_edge.telling.request_record import RequestRecord
 from pointsman_epp_adapter.adapters import wire
 from pointsman_epp_adapter.adapters.awaited_answer import AwaitedAnswer
+from pointsman_epp_adapter.adapters.duplex_answer import DuplexAnswer
 from pointsman_epp_adapter.adapters.envoy_edge import EnvoyEdge
 from pointsman_epp_adapter.adapters.provider_request import ProviderRequest
 from pointsman_epp_adapter.adapters.reviewed_answer import ReviewedAnswer
@@ -52,6 +54,8 @@ class ProviderAnswer(AwaitedAnswer):
         self._named: dict[str, str] = {}
         """The headers of its answer."""
         self._told = ProviderLimits()
+        self._decoder: Decoder | None = None
+        """Undoes an encoding that the provider wasn't asked for."""
         self._started = False
         self._failed = ""
         self._sent_at = time.monotonic()
@@ -97,13 +101,19 @@ class ProviderAnswer(AwaitedAnswer):
         if head.end:
             raise self._broken("the response is empty")
         self._kind = named.get("content-type", "")
+        if named.get("content-encoding", "").strip().lower().encode("latin-1") in ENCODINGS:
+            self._decoder = Decoder()
         streamed = is_stream(self._kind, b"")
         self._record.stream = streamed
         kind = _EVENTS if streamed else b"application/json"
         mode = self._mode
         if not self._duplex:
             mode = BodyMode.STREAMED if streamed and not self._review.needs_all else BodyMode.BUFFERED
-        self._reviewed = ReviewedAnswer(self._review, self._record, stream, mode, self._ended)
+        if self._duplex:
+            self._way = DuplexAnswer(stream)
+        self._reviewed = ReviewedAnswer(
+            review=self._review, record=self._record, stream=stream, mode=mode, ended=self._ended, way=self._way
+        )
         await self._reviewed.begin(self._status, head.headers, [(b"content-type", kind), *self._own()])
 
     async def _body(self, piece: Body, stream: Stream) -> None:
@@ -123,12 +133,14 @@ class ProviderAnswer(AwaitedAnswer):
             now = self._record.first_byte_at = time.monotonic()
             self._edge.events.started(self._record, self._provider.name, now - self._sent_at)
         try:
-            data = self._translated(data, last=last)
+            data = self._translated(self._decoded(data), last=last)
         except BrokenAnswer as broken:
             refusal = self._broken(str(broken), broken.error)
             if not await reviewed.fail(self._record.api.error_event(refusal), last=last):
                 raise refusal from None
             return
+        if not (data or last):
+            self._thinking()
         self._tail.feed(data)
         await reviewed.piece(data, last=last, end=end)
 
@@ -146,6 +158,13 @@ class ProviderAnswer(AwaitedAnswer):
                 "trailers ended a response that was held here; it needs response_body_mode FULL_DUPLEX_STREAMED"
             )
         self._ended()
+
+    def _decoded(self, data: bytes) -> bytes:
+        """Raises BrokenAnswer."""
+        try:
+            return data if self._decoder is None else self._decoder.feed(data)
+        except BadEncoding as bad:
+            raise BrokenAnswer(str(bad)) from None
 
     def _translated(self, data: bytes, *, last: bool) -> bytes:
         """The bytes that the client can have now. Raises BrokenAnswer."""
@@ -197,6 +216,10 @@ class ProviderAnswer(AwaitedAnswer):
             refusal.retry_after_s = self._told.retry_after_s
         self._record.end("cut_off", refusal.status, why, refusal.told_code)
         return refusal
+
+    def _may_begin(self) -> bool:
+        """As `AwaitedAnswer._may_begin`."""
+        return self._reviewed is not None and self._reviewed.let_head_out()
 
     @property
     def _begun(self) -> bool:

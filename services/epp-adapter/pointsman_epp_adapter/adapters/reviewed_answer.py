@@ -6,6 +6,7 @@ from pointsman_edge.reviewing.answer_review import AnswerReview, Withheld
 from pointsman_edge.sending.header_edits import edited_answer_headers
 from pointsman_edge.telling.request_record import RequestRecord
 from pointsman_epp_adapter.adapters import wire
+from pointsman_epp_adapter.adapters.duplex_answer import DuplexAnswer
 from pointsman_epp_adapter.adapters.stream import Stream
 from pointsman_epp_adapter.domain.envoy_events import BodyMode
 from pointsman_epp_adapter.domain.mutation import Header, header_changes
@@ -16,20 +17,26 @@ class ReviewedAnswer:
     API, and later pieces are dropped."""
 
     def __init__(
-        self, review: AnswerReview, record: RequestRecord, stream: Stream, mode: BodyMode, ended: Callable[[], None]
+        self,
+        review: AnswerReview,
+        record: RequestRecord,
+        stream: Stream,
+        mode: BodyMode,
+        ended: Callable[[], None],
+        way: DuplexAnswer | None,
     ) -> None:
         """`mode`: how Envoy sends the body; `ended` is called before Envoy gets the end of the answer, after which it
-        may close the stream."""
+        may close the stream; `way`: the answer's in full duplex."""
         self._review = review
         self._record = record
         self._stream = stream
         self._mode = mode
         self._ended = ended
-        self._duplex = mode is BodyMode.FULL_DUPLEX_STREAMED
+        self._way = way
         self._status = 0
         self._told: list[Header] = []
         """The headers as Envoy has them."""
-        self._head_waits = self._duplex
+        self._head_waits = way is not None
         self.bytes_out = 0
         self._cut = False
         self.withholds = False
@@ -37,13 +44,24 @@ class ReviewedAnswer:
 
     async def begin(self, status: int, sent: list[Header], headers: list[Header]) -> None:
         """The head: `sent` by the engine, `headers` for the client. In full duplex its answer waits for the stages."""
-        self._status, self._told = status, sent
-        self._review.begin(status, headers)
-        if not self._duplex:
+        self.expect(status, sent, headers)
+        if self._way is None:
             changes = header_changes(sent, self._headers())
             self._told = self._headers()
             await self._stream.write(wire.response_head(changes, self._mode))
             self._review.headers_left = self._mode is not BodyMode.BUFFERED
+
+    def expect(self, status: int, sent: list[Header], headers: list[Header]) -> None:
+        """As `begin`, of an answer in full duplex."""
+        self._status, self._told = status, sent
+        self._review.begin(status, headers)
+
+    def let_head_out(self) -> bool:
+        """Have the head leave with the next bytes, whatever they are. False where it has no way of its own."""
+        if self._way is None or self._cut:
+            return False
+        self._begin_way(self._way)
+        return True
 
     def relabel(self, content_type: bytes) -> None:
         """The answer has another content type than its head said; the headers haven't left."""
@@ -65,7 +83,7 @@ class ReviewedAnswer:
         if not self._record.stream or self._head_waits or (self._mode is BodyMode.BUFFERED and not self.bytes_out):
             return False
         self._cut = True
-        self.withholds = not self._duplex and not last
+        self.withholds = self._way is None and not last
         await self._out(event, last=False, end=True)
         return True
 
@@ -80,7 +98,7 @@ class ReviewedAnswer:
         out: list[bytes] = []
         try:
             async for data in passed:
-                if self._duplex:
+                if self._way is not None:
                     await self._out(data, last=False, end=False)
                 else:
                     out.append(data)  # a piece has one answer
@@ -89,7 +107,7 @@ class ReviewedAnswer:
                 raise
             self._cut = True
             # In full duplex the answer ends with this; otherwise every further piece wants an answer.
-            self.withholds = not self._duplex and not end
+            self.withholds = self._way is None and not end
             self._record.end("blocked", self._status, withheld.message, withheld.told_code)
             out.append(self._review.filtered() if withheld.blocked else self._record.api.error_event(withheld))
             end = True
@@ -102,17 +120,21 @@ class ReviewedAnswer:
             self._ended()
         if data:
             self._review.left(data)
-        if not self._duplex:
+        way = self._way
+        if way is None:
             changes = header_changes(self._told, self._headers()) if self._mode is BodyMode.BUFFERED else None
             await self._stream.write(wire.response_piece(data, changes))
             return
         if not data and not end:
             return
+        self._begin_way(way)
+        await way.write(data, end=end)
+
+    def _begin_way(self, way: DuplexAnswer) -> None:
         if self._head_waits:
             self._head_waits = False
             self._review.headers_left = True
-            await self._stream.write(wire.response_head(header_changes(self._told, self._headers()), None))
-        await self._stream.write_body(data, of_request=False, end=end)
+            way.begin(wire.response_head(header_changes(self._told, self._headers()), None))
 
     def _headers(self) -> list[Header]:
         return edited_answer_headers(self._review.headers, self._record.answer_headers)

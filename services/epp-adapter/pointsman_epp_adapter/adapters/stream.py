@@ -56,6 +56,10 @@ class Stream:
         """Answer."""
         return self._call.write(message)
 
+    def offer(self, *messages: bytes) -> bool:
+        """Answer at once; False where Envoy takes nothing at the moment, or is gone."""
+        return self._call.offer(*messages)
+
     async def write_all(self, messages: Iterable[bytes]) -> None:
         """Answer with several messages, small ones together. The others wait while Envoy takes none."""
         held: list[bytes] = []

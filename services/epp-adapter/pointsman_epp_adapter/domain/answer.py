@@ -3,14 +3,19 @@
 from typing import Final
 
 from pointsman_apis.api import Api
+from pointsman_apis.stream_ends import missing_end, whole_event
 from pointsman_apis.streams import WholeEvents
+from pointsman_edge.sending.encoded_answer import ENCODINGS, Decoder
+from pointsman_edge.sending.error_shape import shaped_events
 from pointsman_edge.sending.unasked_usage import Rewriting
+from pointsman_providers.reported_error import ProviderError
 
 BUFFERED: Final = 2**19
 """A document that announces at most so many bytes comes in one piece; Envoy's buffer takes 1 MiB by default."""
 HELD: Final = 2**23
 """A longer document keeps the model's name that the engine wrote: putting another in needs the whole of it."""
 _STREAM: Final = b"text/event-stream"
+_ERROR_MEMBER: Final = b'"error"'
 
 Header = tuple[bytes, bytes]
 
@@ -19,19 +24,39 @@ class Answer:
     """One answer, from its headers on."""
 
     def __init__(self, headers: list[Header], api: Api, rewriting: Rewriting | None) -> None:
-        """`rewriting` None: every byte stays."""
+        """`rewriting` None: the body isn't changed."""
         by_name = dict(headers)
         status = by_name.get(b":status", b"0")
         self.status = int(status) if status.isdigit() else 0
-        self.stream = by_name.get(b"content-type", b"").lower().startswith(_STREAM)
+        self.content_type = by_name.get(b"content-type", b"")
+        self.stream = self.content_type.lower().startswith(_STREAM)
+        """Whether it is a stream of events: by its label, until its first bytes tell."""
+        encoding = by_name.get(b"content-encoding")
+        self._decoder = Decoder() if encoding is not None and encoding.strip().lower() in ENCODINGS else None
         length = by_name.get(b"content-length", b"")
-        self.length = int(length) if length.isdigit() else None
+        self.length = int(length) if length.isdigit() and self._decoder is None else None
         self.rewriting = rewriting
         self.bytes = 0
         self.tail = api.usage()
         """Reads the usage of the answer."""
-        self._events = WholeEvents() if self.stream else None
+        self.error: ProviderError | None = None
+        """The error that a stream ended with."""
+        self.shortened = False
+        """The client gets less of a document than the engine sent."""
+        self.cut_off = False
+        """A stream has ended, and something of the answer is missing."""
+        self._api = api
+        self._events = WholeEvents()
         self._held: list[bytes] = []
+
+    @property
+    def encoded(self) -> bool:
+        """Whether the engine encoded the body; the client gets it decoded."""
+        return self._decoder is not None
+
+    def decoded(self, data: bytes) -> bytes:
+        """The next bytes without the engine's encoding. Raises BadEncoding."""
+        return data if self._decoder is None else self._decoder.feed(data)
 
     def whole_with(self, data: bytes) -> bool:
         """Whether the answer has its announced length after `data`."""
@@ -43,14 +68,13 @@ class Answer:
         return self.length is not None and self.bytes >= self.length
 
     def feed(self, data: bytes, *, end: bool) -> bytes:
-        """The next piece; returns what the client gets in its place."""
+        """The next decoded bytes; returns what the client gets in their place."""
         self.bytes += len(data)
         self.tail.feed(data)
+        if self.stream:
+            return self._pass_events(data, end=end)
         if self.rewriting is None:
             return data
-        if self._events is not None:
-            whole = self._events.feed(data)
-            return self.rewriting.put(whole + self._events.rest() if end else whole)
         self._held.append(data)
         if not end and self.bytes <= HELD:
             return b""
@@ -60,3 +84,16 @@ class Answer:
             self.rewriting = None
             return body
         return self.rewriting.put(body)
+
+    def _pass_events(self, data: bytes, *, end: bool) -> bytes:
+        """Whole events, errors among them in the API's shape; at the end with the mark that the engine left out."""
+        whole = self._events.feed(data)
+        if end:
+            whole = whole_event(whole + self._events.rest())
+        if _ERROR_MEMBER in whole:
+            whole, self.error = shaped_events(self._api, whole, self.error)
+        if end and self.error is None:
+            lacks = missing_end(self._api, self.tail.end)
+            self.cut_off = lacks is None
+            whole += lacks or b""
+        return whole if self.rewriting is None else self.rewriting.put(whole)

@@ -5,23 +5,18 @@ from collections.abc import Callable
 from typing import Final
 
 from pointsman_apis.api import Api
-from pointsman_apis.beginning import says_something
-from pointsman_apis.streams import EventSplitter, lenient_document, without_mark
+from pointsman_apis.streams import without_mark
 from pointsman_edge.sending.error_shape import error_in_place, refusal_of
+from pointsman_edge.sending.first_events import FirstEvents, InPlaceOfAnswer
 from pointsman_edge.sending.moving_on import FAILED, failure_of
 from pointsman_frontend.adapters.engine_connection import AnswerCutOff, EndpointFailed
 from pointsman_frontend.adapters.kept_answer import AnsweredError, KeptAnswer
 from pointsman_frontend.adapters.relay import WHOLE, Answering, gathered
 from pointsman_frontend.adapters.relay import is_stream as labelled_stream
 from pointsman_providers.exchange import FIRST_BYTES, first_bytes, is_stream
-from pointsman_providers.reported_error import ProviderError, error_in
+from pointsman_providers.reported_error import ProviderError
 
 _ERROR: Final = 400
-MOST_HELD: Final = 65536
-"""Bytes that say nothing; a stream that has more of them passes as it is."""
-_ERROR_NAME: Final = b'"error"'
-_FAILED_NAME: Final = b'"failed"'
-"""Every error that `error_in` finds has one of them."""
 _JSON: Final = [(b"content-type", b"application/json")]
 
 
@@ -45,23 +40,16 @@ async def beginning(
 async def first_events(engine: Answering, begun: bytes, api: Api, thinking: Callable[[], None]) -> bytes:
     """The bytes of a stream up to its first event that says something. `begun`: those that were read. Raises
     EndpointFailed for a stream that ends before, or with an error."""
-    splitter = EventSplitter()
+    first = FirstEvents()
     held: list[bytes] = []
-    size = 0
     data = begun or await _read(engine)
     while data:
         held.append(data)
-        size += len(data)
-        for event in splitter.each(data, last=engine.complete):
-            if not event.data:
-                continue
-            document = lenient_document(event.data)
-            # A search in the bytes is all that an answer costs.
-            if (_ERROR_NAME in event.data or _FAILED_NAME in event.data) and (error := error_in(document)):
-                raise _failed(api, error)
-            if document is None or says_something(document):
-                return b"".join(held)
-        if size > MOST_HELD:
+        try:
+            says = first.feed(data, last=engine.complete)
+        except InPlaceOfAnswer as failed:
+            raise _failed(api, failed.error) from None
+        if says:
             return b"".join(held)
         thinking()
         data = await _read(engine)

@@ -11,6 +11,7 @@ from pointsman_contracts.reply import ChosenEndpoint
 from pointsman_core.refusal import Refusal
 from pointsman_edge.deciding.static_choice import EngineState, elsewhere
 from pointsman_edge.edge import Edge
+from pointsman_edge.sending.encoded_answer import ENCODINGS
 from pointsman_edge.sending.error_shape import ErrorShape
 from pointsman_edge.sending.header_edits import edited_headers
 from pointsman_edge.sending.missing_path import MISSING as NO_PATH
@@ -22,7 +23,7 @@ from pointsman_edge.sending.retry_budget import RetryBudget, RetryBudgets
 from pointsman_edge.sending.unasked_usage import Rewriting, without_unasked_usage
 from pointsman_edge.telling.request_record import RequestRecord
 from pointsman_edge.telling.request_span import operation, server
-from pointsman_frontend.adapters.decoded_answer import DECODED, DecodedAnswer
+from pointsman_frontend.adapters.decoded_answer import DecodedAnswer
 from pointsman_frontend.adapters.engine_call import engine_call
 from pointsman_frontend.adapters.engine_client import EngineClient
 from pointsman_frontend.adapters.engine_connection import AnswerCutOff, EndpointFailed
@@ -270,7 +271,7 @@ class Forwarder:
         """Pass an answer on. `sent_at`: when its attempt began; None for a failed attempt, which is recorded."""
         record, decision, client = request.record, request.decision, request.client
         headers, content_type, encoding = self._rules.pass_on(engine.headers)
-        if encoding in DECODED:
+        if encoding in ENCODINGS:
             engine = DecodedAnswer(engine)
             headers, content_type, _ = self._rules.pass_on(engine.headers)
         outcome: str | None = "answered"

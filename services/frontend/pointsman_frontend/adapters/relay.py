@@ -4,7 +4,7 @@ from typing import Final, Protocol
 
 from pointsman_apis.api import Api
 from pointsman_apis.errors import SERVER_ERROR
-from pointsman_apis.stream_ends import missing_end
+from pointsman_apis.stream_ends import missing_end, whole_event
 from pointsman_apis.streams import WholeEvents
 from pointsman_apis.usage import UsageTail
 from pointsman_core.refusal import Refusal
@@ -116,7 +116,7 @@ async def relay_stream(
                 raise
             events.rest()
             break
-    last = _whole_event(last + events.rest())
+    last = whole_event(last + events.rest())
     lacks = b"" if error is not None else missing_end(api, usage.end)
     if lacks:
         last += lacks
@@ -126,13 +126,6 @@ async def relay_stream(
         raise AnswerCutOff("the stream ended early")
     await client.end(last)
     return error
-
-
-def _whole_event(last: bytes) -> bytes:
-    """The last event, with the empty line that may be missing at the end of a stream."""
-    if not last or last.endswith((b"\n\n", b"\r\r", b"\n\r\n")):
-        return last
-    return last + (b"\n" if last.endswith(b"\n") else b"\n\n")
 
 
 async def relay_document(

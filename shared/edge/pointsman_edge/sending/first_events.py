@@ -1,0 +1,46 @@
+"""The first events of an engine's stream, until one says something: an error before that has a status of its own."""
+
+from typing import Final
+
+from pointsman_apis.beginning import says_something
+from pointsman_apis.streams import EventSplitter, lenient_document
+from pointsman_providers.reported_error import ProviderError, error_in
+
+MOST_HELD: Final = 65536
+"""Bytes that say nothing; a stream that has more of them passes as it is."""
+_ERROR_NAME: Final = b'"error"'
+_FAILED_NAME: Final = b'"failed"'
+"""Every error that `error_in` finds has one of them."""
+
+
+class InPlaceOfAnswer(Exception):
+    """An error came in place of an answer, with status 200."""
+
+    def __init__(self, error: ProviderError) -> None:
+        super().__init__(error.message)
+        self.error: Final = error
+
+
+class FirstEvents:
+    """Reads one stream from its first byte."""
+
+    __slots__ = ("_size", "_splitter")
+
+    def __init__(self) -> None:
+        self._splitter = EventSplitter()
+        self._size = 0
+
+    def feed(self, data: bytes, *, last: bool) -> bool:
+        """Take the next bytes. Returns whether the stream has said something by then, or is too long to be held. Raises
+        InPlaceOfAnswer."""
+        self._size += len(data)
+        for event in self._splitter.each(data, last=last):
+            if not event.data:
+                continue
+            document = lenient_document(event.data)
+            # A search in the bytes is all that an answer costs.
+            if (_ERROR_NAME in event.data or _FAILED_NAME in event.data) and (error := error_in(document)):
+                raise InPlaceOfAnswer(error)
+            if document is None or says_something(document):
+                return True
+        return self._size > MOST_HELD
