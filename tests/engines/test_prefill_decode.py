@@ -16,7 +16,7 @@ from pointsman_testing import Processes, eventually
 from pointsman_testing.engine_stack import EngineStack, gateway_before
 from pointsman_testing.observer import Observer, observing
 from pointsman_testing.ports import free_port
-from pointsman_testing.real_engine import MODEL, POOL, RealEngine
+from pointsman_testing.real_engine import BLOCK, MODEL, POOL, RealEngine
 from pointsman_testing.vllm_installation import NotInstallable, with_nixl
 
 pytestmark = [
@@ -28,10 +28,12 @@ pytestmark = [
 
 REQUESTS: Final = 40
 AT_ONCE: Final = 4
-PROMPT_WORDS: Final = 300
+PROMPT_WORDS: Final = 60
 FREED_S: Final = 1.0
 CHAT: Final = "/v1/chat/completions"
 TRANSFERS: Final = "vllm:nixl_xfer_time_seconds_count"
+COMPUTED: Final = "vllm:prompt_tokens_by_source_total"
+"""By `source`: `local_compute` is what the engine computed itself."""
 RUNNING: Final = ("vllm:num_requests_running", "vllm:num_requests_waiting")
 SCHEDULING: Final[dict[str, JsonValue]] = {
     "default": {
@@ -57,6 +59,8 @@ def engine(name: str, role: str, environment: Path, model: Path, processes: Proc
             "VLLM_NIXL_SIDE_CHANNEL_HOST": "127.0.0.1",
             "VLLM_NIXL_SIDE_CHANNEL_PORT": str(free_port()),
             "UCX_TLS": "tcp,self,sm",
+            # A step waits for its turn on a busy machine; an engine that gives up dies.
+            "VLLM_EXECUTE_MODEL_TIMEOUT_SECONDS": "3000",
         },
         role=role,
     )
@@ -104,7 +108,7 @@ def chat(number: int, **more: JsonValue) -> dict[str, JsonValue]:
     return {
         "model": MODEL,
         "messages": [{"role": "user", "content": prompt(number)}],
-        "max_tokens": 24,
+        "max_tokens": 12,
         "temperature": 0,
         **more,
     }
@@ -128,6 +132,14 @@ def counted(document: dict[str, JsonValue]) -> tuple[JsonValue, JsonValue]:
     return usage["prompt_tokens"], usage["completion_tokens"]
 
 
+async def computed(engine: RealEngine) -> float:
+    """Prompt tokens that the engine has computed itself."""
+    async with aiohttp.ClientSession() as http, http.get(f"{engine.url}/metrics") as answer:
+        text = await answer.text()
+    lines = [line for line in text.splitlines() if line.startswith(COMPUTED) and 'source="local_compute"' in line]
+    return sum(float(line.rpartition(" ")[2]) for line in lines)
+
+
 async def occupied(pair: tuple[RealEngine, RealEngine]) -> float:
     return sum([await each.metric(name) for each in pair for name in RUNNING])
 
@@ -140,7 +152,7 @@ async def test_answers_are_those_of_one_engine_and_every_prompt_is_transferred(
     measured: dict[str, JsonValue],
 ) -> None:
     ends = heard.listen(ResponseCompleted, POOL.pool)
-    before = await pair[1].metric(TRANSFERS)
+    before, computed_before = await pair[1].metric(TRANSFERS), await computed(pair[1])
     room = asyncio.Semaphore(AT_ONCE)
 
     async def one(number: int) -> dict[str, JsonValue]:
@@ -149,6 +161,7 @@ async def test_answers_are_those_of_one_engine_and_every_prompt_is_transferred(
 
     answers = await asyncio.gather(*(one(number) for number in range(REQUESTS)))
     transfers = await pair[1].metric(TRANSFERS) - before
+    computed_there = await computed(pair[1]) - computed_before
     alone = [await ask(http, pair[0].url, CHAT, chat(number)) for number in range(REQUESTS)]
     await eventually(lambda: len(ends) >= REQUESTS)
     texts = [(text_of(one), text_of(other)) for one, other in zip(answers, alone, strict=True)]
@@ -158,11 +171,13 @@ async def test_answers_are_those_of_one_engine_and_every_prompt_is_transferred(
         "requests": REQUESTS,
         "equal texts": equal,
         "transfers": transfers,
+        "prompt tokens computed by the engine that answers": computed_there,
         "legs answered": sum(leg.outcome == "answered" for leg in legs),
         "prefill leg, ms (median)": sorted(leg.took_ms for leg in legs)[len(legs) // 2],
     }
     assert equal == REQUESTS
     assert transfers == REQUESTS
+    assert computed_there <= REQUESTS * BLOCK
     assert [(leg.worker, leg.outcome) for leg in legs] == [("engine-1", "answered")] * REQUESTS
     assert {(end.worker, end.status, end.level) for end in ends} == {("engine-2", 200, "full")}
     used = [(end.usage.prompt_tokens, end.usage.completion_tokens) for end in ends if end.usage is not None]
@@ -218,7 +233,7 @@ async def test_a_client_that_hangs_up_frees_both_engines(
     tokens: int,
 ) -> None:
     body = chat(3000 + tokens, max_tokens=tokens)
-    body["messages"] = [{"role": "user", "content": prompt(3000 + tokens) * (4 if tokens == 1 else 1)}]
+    body["messages"] = [{"role": "user", "content": prompt(3000 + tokens) * (8 if tokens == 1 else 1)}]
     request = asyncio.create_task(http.post(split.door + CHAT, json=body))
 
     async def busy() -> bool:

@@ -14,7 +14,7 @@ from pointsman_testing.stack import EngineProcess, ServedPool
 BLOCK: Final = 32
 """Tokens; vLLM on CPUs has no smaller one."""
 CACHE_GIB: Final = 1
-START_S: Final = 600.0
+START_S: Final = 1200.0
 MODEL: Final = "tiny"
 POOL: Final = ServedPool("tiny", (MODEL,), ())
 
