@@ -18,6 +18,7 @@ import signal
 import sys
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
+from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, Final
@@ -31,7 +32,7 @@ from benchmarks.unruly.table import LEGEND, table
 from pointsman_cli.stack import envoy
 from pointsman_testing.stack import StackFactory
 from pointsman_testing.unruly.cells import Cell, cells, sample
-from pointsman_testing.unruly.figures import CellFigures, figures
+from pointsman_testing.unruly.figures import CellFigures, figures, read_figures, untried
 from pointsman_testing.unruly.ground import TrialGround
 from pointsman_testing.unruly.running import CellVerdict, run
 from pointsman_testing.unruly.world import Address, EnvoyOf, gateway
@@ -93,18 +94,6 @@ def _column(system: str, cell: Cell) -> str:
     return f"{OURS}, {cell.place.door}" if system == OURS else system
 
 
-def read(file: Path) -> list[CellFigures]:
-    """The results in a file; none where it doesn't exist. A last line that was half written is left out."""
-    lines = file.read_bytes().split(b"\n")[:-1] if file.exists() else []
-    return [msgspec.json.decode(line, type=CellFigures) for line in lines]
-
-
-def left(system: str, wanted: Sequence[Cell], found: Iterable[CellFigures]) -> list[Cell]:
-    """The cells that have no result yet."""
-    done = {(one.system, one.row, one.place, one.bad) for one in found}
-    return [cell for cell in wanted if (_column(system, cell), cell.row.name, cell.place.name, cell.bad) not in done]
-
-
 async def measure(systems: Sequence[str], wanted: Sequence[Cell], at_once: int, report: Report) -> None:
     """Try these cells on each system. SIGTERM cancels it, as SIGINT does, so that no process is left behind."""
     task = asyncio.current_task()
@@ -112,7 +101,7 @@ async def measure(systems: Sequence[str], wanted: Sequence[Cell], at_once: int, 
     for number in (signal.SIGTERM, signal.SIGHUP):
         asyncio.get_running_loop().add_signal_handler(number, task.cancel)
     for system in systems:
-        cells = left(system, wanted, report.found)
+        cells = untried(wanted, partial(_column, system), report.found)
         if not cells:
             continue
         places = list(dict.fromkeys(cell.place for cell in cells))
@@ -144,11 +133,11 @@ def main() -> int:
     parser.add_argument("--table", choices=["rows", "groups"], help="only print this table of the results in that file")
     options = parser.parse_args()
     if options.table:
-        found = read(options.resume or options.results)
+        found = read_figures(options.resume or options.results)
         print("\n".join(table(found, grouped=options.table == "groups")))
         return 0
     wanted = chosen(options)
-    report = Report(options.resume or options.results, read(options.resume) if options.resume else ())
+    report = Report(options.resume or options.results, read_figures(options.resume) if options.resume else ())
     print(f"{describe()}\n{len(wanted)} cells, seed {options.seed}; results so far: {len(report.found)}", flush=True)
     stopped = False
     try:

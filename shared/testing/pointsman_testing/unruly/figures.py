@@ -1,10 +1,12 @@
 """The figures of one cell, for tables."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
 from typing import NamedTuple
 
 import msgspec
 
+from pointsman_testing.unruly.cells import Cell
 from pointsman_testing.unruly.laws import LEARNT_S, MOVED_S, Evidence
 
 
@@ -57,6 +59,19 @@ def figures(system: str, evidence: Evidence, broken: Sequence[str]) -> CellFigur
         broken=tuple(sorted({words[:2] for words in broken})),
         why=tuple(broken),
     )
+
+
+def read_figures(file: Path) -> list[CellFigures]:
+    """The results in a file of JSON lines; none where it doesn't exist. A last line that was half written is left
+    out."""
+    lines = file.read_bytes().split(b"\n")[:-1] if file.exists() else []
+    return [msgspec.json.decode(line, type=CellFigures) for line in lines]
+
+
+def untried(wanted: Sequence[Cell], system: Callable[[Cell], str], found: Iterable[CellFigures]) -> list[Cell]:
+    """The cells that have no result yet. `system`: the name that a cell's result has for what is tried."""
+    done = {(one.system, one.row, one.place, one.bad) for one in found}
+    return [cell for cell in wanted if (system(cell), cell.row.name, cell.place.name, cell.bad) not in done]
 
 
 class Sum(NamedTuple):
