@@ -6,7 +6,8 @@ import json
 
 import pytest
 
-from pointsman_contracts.journey import HeaderEdit
+from pointsman_contracts.journey import HeaderEdit, Target
+from pointsman_contracts.pool import PoolSnapshot, WorkerView
 from pointsman_contracts.reply import PrefillLeg
 from pointsman_contracts.response import AttemptFailed, LegReport, ResponseCompleted, ResponseStarted
 from pointsman_testing import eventually
@@ -256,6 +257,23 @@ async def test_a_prompt_that_no_engine_has_fetched_goes_to_the_next_one(start_ed
         assert (await ask(edge)).status == 200
     assert (pair.transfers, pair.computed, len(pair.prefill.received)) == (1, 0, 1)
     assert (await end_of(edge)).worker == "worker-2"
+
+
+async def test_another_model_never_gets_the_prompt_of_the_first(start_edge: StartEdge) -> None:
+    async with NixlPair() as pair, NixlPair() as gone, ScriptedEngine() as other:
+        await gone.decode.stop()
+        config: dict[str, object] = {"pools": {"llama-8b": {"models": ["llama-8b"]}, "qwen": {"models": ["qwen"]}}}
+        edge = await start_edge(gone.decode.url, config=config)
+        view = WorkerView(worker="q", url=other.url, models=("qwen",))
+        edge.hear(PoolSnapshot(pool="qwen", source="c", sequence=1, at_ms=0, workers=(view,), models=("qwen",)))
+        edge.stages.changes = {
+            "prefill": PrefillLeg(worker="prefiller", url=pair.prefill.url, engine="vllm"),
+            "alternatives": (Target(model="qwen", pool="qwen"),),
+        }
+        assert (await ask(edge)).status == 200
+    [sent] = other.received
+    assert json.loads(sent.body)["model"] == "qwen"
+    assert b"kv_transfer_params" not in sent.body
 
 
 async def test_a_prompt_that_an_engine_may_have_fetched_is_computed_by_the_next_one(start_edge: StartEdge) -> None:

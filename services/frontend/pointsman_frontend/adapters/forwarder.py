@@ -165,7 +165,8 @@ class Forwarder:
         self, request: Outgoing, endpoint: ChosenEndpoint, tries: Tries, *, others: bool
     ) -> EndpointFailed | None:
         """Have one endpoint answer; the failure when it didn't. `others`: whether another one can be asked."""
-        if request.decision.prefill is None or not endpoint.url:
+        if request.decision.prefill is None or not endpoint.url or endpoint.target is not None:
+            # Another model can't use the prompt of this one.
             return await self._try(request, endpoint, tries, others=others)
         try:
             request.record.worker = endpoint.worker
