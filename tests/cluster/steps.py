@@ -154,13 +154,10 @@ class Steps:
         """Frontends and engines, up and down."""
 
         def scale() -> None:
-            for kind, name, counts in (
-                ("deployment", self._edge(), (4, 2)),
-                ("statefulset", "pointsman-engine", (credentials.ENGINES, 2)),
-            ):
-                if not self._in.objects(kind, "--field-selector", f"metadata.name={name}"):
-                    continue
-                for count in counts:
+            for kind, name in (("deployment", self._edge()), ("statefulset", "pointsman-engine")):
+                found = self._in.objects(kind, "--field-selector", f"metadata.name={name}")
+                # Back to the number of the values: Helm refuses to change one that another wrote.
+                for count in [count for each in found for count in (credentials.ENGINES, each["spec"]["replicas"])]:
                     self._in.kubectl("scale", kind, name, f"--replicas={count}")
                     self._in.wait_ready(WAIT_S)
                     time.sleep(SETTLE_S)
