@@ -14,7 +14,7 @@ from pydantic import JsonValue
 from pointsman_contracts.journey import BodyEdit, HeaderEdit, Journey, PreprocessRequest, Target
 from pointsman_contracts.model import ModelStatistics
 from pointsman_contracts.pool import PoolSnapshot
-from pointsman_contracts.reply import REPLY, Answer, Decision, Parked, Rejection
+from pointsman_contracts.reply import Answer, Decision, Parked, Rejection, read_reply
 from pointsman_contracts.subjects import ANY, stage_subject
 from pointsman_hosting.configuration import Configuration
 from pointsman_journey.hop import Hop
@@ -60,9 +60,7 @@ class Gateway:
         buses.make("scheduler").stage(Journey, self._keep)
         for stage in stages:
             buses.make(stage).stage(Journey, lambda journey, hop: hop.advance())
-        self.edge.bus.link.subscribe(
-            INBOX, lambda _s, _r, _h, payload: self.answers.append(REPLY.validate_json(payload))
-        )
+        self.edge.bus.link.subscribe(INBOX, lambda _s, _r, _h, payload: self.answers.append(read_reply(payload)))
 
     def _keep(self, journey: Journey, hop: Hop[Journey]) -> None:
         del hop

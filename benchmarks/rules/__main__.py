@@ -98,9 +98,7 @@ def main() -> int:
     def stage() -> Journey:
         picked = sample.pick(asked, pools, 1.0)
         serving = sample.serving(asked.wanted, pools)
-        return asked.model_copy(
-            update={"profile": picked.profile, **settled(asked, serving.target, serving.block_tokens)}
-        )
+        return asked.changed(profile=picked.profile, **settled(asked, serving.target, serving.block_tokens))
 
     measure("stage, sample rules", stage, STAGE_BAR_US)
     return 0 if all(kept) else 1

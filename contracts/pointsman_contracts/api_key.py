@@ -2,14 +2,14 @@
 
 from typing import ClassVar, Final, Literal
 
-from pydantic import Field
+from msgspec import field
 
-from pointsman_contracts.message import Address, Message
+from pointsman_contracts.message import Address, Message, always
 
 KEYS_BUCKET: Final = "pm-keys"
 
 
-class ApiKey(Message):
+class ApiKey(Message, frozen=True, kw_only=True):
     """Whose an API key is; the key itself is nowhere.
 
     Value of key `<SHA-256 of the key, 64 hexadecimal digits>` in bucket `pm-keys`, sent by the operator, read by
@@ -18,27 +18,27 @@ class ApiKey(Message):
 
     address: ClassVar[Address] = Address("kv", "api", "key", route=("sha256",), bucket=KEYS_BUCKET)
 
-    id: str = ""
+    id: str = always("")
     """Name of the key, in trails and logs."""
     tenant: str
-    subject: str = ""
+    subject: str = always("")
     """Default: `id`."""
-    plan: str = ""
-    scopes: tuple[str, ...] = ()
+    plan: str = always("")
+    scopes: tuple[str, ...] = always(())
     models: tuple[str, ...] | None = None
     """Names, patterns (`llama-*`) or `group:<group>`; None: all."""
-    limits: dict[str, str | float] = Field(default_factory=dict[str, str | float])
+    limits: dict[str, str | float] = field(default_factory=dict[str, str | float])
     """Name → value, for limits that take their value from the identity."""
     expires_ms: int | None = None
     """Unix milliseconds from which on the key is refused."""
-    disabled: bool = False
-    note: str = ""
+    disabled: bool = always(False)
+    note: str = always("")
     """For the operator."""
     created_ms: int | None = None
     """Unix milliseconds at which it was made."""
 
 
-class ApiKeyChanged(Message):
+class ApiKeyChanged(Message, frozen=True, kw_only=True):
     """A stored API key was made or revoked. Published by the operator's tools; for any reader. Neither the key nor its
     hash is in it."""
 
@@ -52,10 +52,10 @@ class ApiKeyChanged(Message):
     action: Literal["created", "revoked"]
     id: str
     tenant: str
-    subject: str = ""
-    plan: str = ""
-    scopes: tuple[str, ...] = ()
+    subject: str = always("")
+    plan: str = always("")
+    scopes: tuple[str, ...] = always(())
     models: tuple[str, ...] | None = None
-    limits: dict[str, str | float] = Field(default_factory=dict[str, str | float])
+    limits: dict[str, str | float] = field(default_factory=dict[str, str | float])
     expires_ms: int | None = None
-    note: str = ""
+    note: str = always("")

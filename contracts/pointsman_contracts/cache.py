@@ -5,7 +5,7 @@ from typing import ClassVar
 from pointsman_contracts.message import Address, Message
 
 
-class CachePurge(Message):
+class CachePurge(Message, frozen=True, kw_only=True):
     """Asks for cached answers to be forgotten. Sent by tools; every replica of the semantic-cache answers with
     `CachePurged`."""
 
@@ -17,7 +17,7 @@ class CachePurge(Message):
     """Name of one cache; None: all."""
 
 
-class CachePurged(Message):
+class CachePurged(Message, frozen=True, kw_only=True):
     """The answer to `CachePurge`."""
 
     address: ClassVar[Address] = Address("ctl", "cache", "purged", route=("inbox",))

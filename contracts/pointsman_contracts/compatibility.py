@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import cast
 
-from pydantic import JsonValue
+from pointsman_contracts.message import JsonValue
 
 Schema = Mapping[str, JsonValue]
 
@@ -108,6 +108,8 @@ def _signature(schema: Schema, root: Schema) -> JsonValue:
     own: dict[str, JsonValue] = {
         key: value for key, value in schema.items() if key not in nested and key not in _ANNOTATIONS
     }
+    if isinstance(choices := own.get("enum"), list):
+        own["enum"] = sorted(choices, key=str)  # their order means nothing
     own["variants"] = [str(_resolve(variant, root).get("type", "")) for variant in _variants(schema)]
     own["open"] = isinstance(schema.get("additionalProperties"), Mapping)
     return own

@@ -6,27 +6,25 @@ What travels through the stages are facts; content goes from the edge to the sta
 from typing import ClassVar
 
 from pointsman_contracts.journey import BodyEdit
-from pointsman_contracts.message import Address, Message, unchecked
+from pointsman_contracts.message import Address, Blob, Message, always
 
 
-@unchecked
-class ContentQuery(Message):
+class ContentQuery(Message, frozen=True, kw_only=True):
     """Asks an edge for the body of a request that it holds. Sent by stages that need the text; answered with
     `Content`."""
 
     address: ClassVar[Address] = Address("ctl", "edge", "content", route=("edge",))
 
     request_id: str
-    original: bool = False
+    original: bool = always(False)
     """As the client sent it, without `ContentEdits`."""
-    offset: int = 0
+    offset: int = always(0)
     """Bytes of the body to leave out."""
     at_most: int | None = None
     """Bytes of the body that the answer may have; None: all of them, in one message."""
 
 
-@unchecked
-class Content(Message):
+class Content(Message, frozen=True, kw_only=True):
     """The answer to `ContentQuery`.
 
     On the wire: this document on one line, a newline, then the raw body.
@@ -35,14 +33,14 @@ class Content(Message):
     address: ClassVar[Address] = Address("ctl", "edge", "content-answer", route=("inbox",))
 
     request_id: str
-    held: bool = True
+    held: bool = always(True)
     """False when the request isn't open at this edge (any more); no body follows then. An edge holds it until the last
     stage on the way back has answered, those after the last byte included."""
     size: int | None = None
     """Length of the whole body in bytes, where a part of it was asked for."""
 
 
-class PromptTokens(Message):
+class PromptTokens(Message, frozen=True, kw_only=True):
     """The tokens of a prompt, for the edge that holds its body, so that they are counted once. The edge passes them to
     engines of pools with `send_tokens`, and to clients that only asked for the route. Sent by the preprocessor before
     it forwards the journey; without a reply."""
@@ -52,11 +50,11 @@ class PromptTokens(Message):
     request_id: str
     model: str
     """The model whose tokenizer it was."""
-    ids: bytes
+    ids: Blob
     """Token ids, little-endian, 4 bytes each."""
 
 
-class ContentEdits(Message):
+class ContentEdits(Message, frozen=True, kw_only=True):
     """Has an edge change a request's body before it goes to an engine or provider: `Journey.body` for values that may
     not travel through the stages. Sent by a stage before it lets the journey go on; answered with `ContentEdited`.
 
@@ -70,11 +68,11 @@ class ContentEdits(Message):
     edits: tuple[BodyEdit, ...]
 
 
-class ContentEdited(Message):
+class ContentEdited(Message, frozen=True, kw_only=True):
     """The answer to `ContentEdits`: what the request's engine gets is changed from now on."""
 
     address: ClassVar[Address] = Address("ctl", "edge", "content-edited", route=("inbox",))
 
     request_id: str
-    held: bool = True
+    held: bool = always(True)
     """As `Content.held`."""

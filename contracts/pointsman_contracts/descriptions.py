@@ -8,32 +8,23 @@ import inspect
 import sys
 from functools import cache
 from itertools import pairwise
+from typing import Final
 
+from msgspec import Struct
 from pydantic import BaseModel
-from pydantic.json_schema import GenerateJsonSchema, JsonSchemaValue
-from pydantic_core.core_schema import ModelSchema
+
+_BASES: Final = (BaseModel, Struct)
 
 
-def descriptions(model: type[BaseModel]) -> dict[str, str]:
-    """Field → what is written below it, there or in the class that it is inherited from. Models of a module alone."""
+def descriptions(model: type[BaseModel | Struct]) -> dict[str, str]:
+    """Field → what is written below it, there or in the class that it is inherited from.
+    Classes at the top level of a module alone."""
     found: dict[str, str] = {}
     for base in reversed(model.__mro__):
-        if base is not BaseModel and issubclass(base, BaseModel):
+        if base not in _BASES and issubclass(base, _BASES):
             # A field that is declared again without words has none.
-            found |= _classes(base.__module__)[base.__name__]
+            found |= _classes(base.__module__).get(base.__name__, {})
     return {name: words for name, words in found.items() if words}
-
-
-class Described(GenerateJsonSchema):
-    """Schemas in which each property has its description."""
-
-    def model_schema(self, schema: ModelSchema) -> JsonSchemaValue:
-        """As pydantic's, with descriptions."""
-        document = super().model_schema(schema)
-        for name, words in descriptions(schema["cls"]).items():
-            if name in document.get("properties", ()):
-                document["properties"][name]["description"] = words
-        return document
 
 
 @cache

@@ -5,7 +5,7 @@ from typing import ClassVar
 from pointsman_contracts.message import Address, Message, Part
 
 
-class LostEvents(Part):
+class LostEvents(Part, frozen=True, kw_only=True):
     """Events of one subject and one publisher."""
 
     subject: str
@@ -34,7 +34,7 @@ class LostEvents(Part):
         )
 
 
-class EventsLost(Message):
+class EventsLost(Message, frozen=True, kw_only=True):
     """A process gave up events that the stream `PM_EVENTS` didn't take: it could hold no more of them, or the server
     refused them. Published by any service, as an event, once the stream takes events again; for any reader."""
 

@@ -5,33 +5,22 @@
 
 import json
 from pathlib import Path
-from typing import Final
-
-from pydantic import JsonValue, TypeAdapter
+from typing import Final, get_args
 
 from pointsman_contracts.catalogue import MESSAGES
-from pointsman_contracts.descriptions import Described
 from pointsman_contracts.journey import JOURNEY_LIMIT, Journey
-from pointsman_contracts.message import Message
-from pointsman_contracts.reply import REPLY
+from pointsman_contracts.json_schema import schema
+from pointsman_contracts.message import JsonValue, Message
+from pointsman_contracts.reply import Reply
 from pointsman_contracts.services import STAGES
 from pointsman_contracts.subjects import ROOT
 
 ASYNCAPI_FILE: Final = "asyncapi/pointsman.json"
-_OBJECT: Final[TypeAdapter[dict[str, JsonValue]]] = TypeAdapter(dict[str, JsonValue])
 
 
 def schema_file(message: type[Message]) -> str:
     """Path of a message's schema, relative to the contracts folder."""
     return f"schemas/{message.address.type_id}.json"
-
-
-def schema(message: type[Message]) -> dict[str, JsonValue]:
-    """The JSON Schema of one message, with `$id` set to its type id."""
-    body = _OBJECT.validate_python(
-        message.model_json_schema(schema_generator=Described, ref_template="#/$defs/{model}")
-    )
-    return {"$schema": "https://json-schema.org/draft/2020-12/schema", "$id": message.address.type_id, **body}
 
 
 def documents() -> dict[str, str]:
@@ -139,7 +128,7 @@ _ROUTE: Final = {
     "inbox": "Private inbox of the edge.",
 }
 
-_REPLIES: Final = {variant["$ref"].rsplit("/", 1)[-1] for variant in REPLY.json_schema()["oneOf"]}
+_REPLIES: Final = get_args(Reply)
 
 
 def _channels(message: type[Message]) -> list[tuple[str, str, tuple[str, ...]]]:
@@ -155,7 +144,7 @@ def _channels(message: type[Message]) -> list[tuple[str, str, tuple[str, ...]]]:
             for stage in STAGES.values()
             if Journey.address.type_id in stage.reads
         ]
-    if message.__name__ in _REPLIES or address.route == ("inbox",):
+    if message in _REPLIES or address.route == ("inbox",):
         return [(f"reply.{address.name}", "{inbox}", ("inbox",))]
     if address.bucket:
         return [

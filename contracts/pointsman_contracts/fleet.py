@@ -2,12 +2,12 @@
 
 from typing import ClassVar
 
-from pydantic import Field
+from msgspec import field
 
-from pointsman_contracts.message import Address, Message
+from pointsman_contracts.message import Address, Message, always
 
 
-class FleetQuery(Message):
+class FleetQuery(Message, frozen=True, kw_only=True):
     """Asks a scheduler what it knows about the engines of a pool beyond their reports. Sent by the console while a page
     shows it, every few seconds; answered with `FleetView`."""
 
@@ -16,7 +16,7 @@ class FleetQuery(Message):
     pool: str
 
 
-class FleetView(Message):
+class FleetView(Message, frozen=True, kw_only=True):
     """The answer to `FleetQuery`. Columns: entry `i` of each belongs to `workers[i]`."""
 
     address: ClassVar[Address] = Address("ctl", "scheduler", "fleet-answer", route=("inbox",))
@@ -24,21 +24,21 @@ class FleetView(Message):
     scheduler: str
     """Instance that answers."""
     pool: str
-    workers: tuple[str, ...] = ()
-    open: tuple[int, ...] = ()
+    workers: tuple[str, ...] = always(())
+    open: tuple[int, ...] = always(())
     """Requests on the scheduler's books."""
-    prefix_blocks: tuple[int, ...] = ()
+    prefix_blocks: tuple[int, ...] = always(())
     """Prefix blocks that the worker's KV cache is believed to hold."""
-    speeds: tuple[float, ...] = ()
+    speeds: tuple[float, ...] = always(())
     """Learnt duration of the worker's passes divided by the pool's: 2.0 is half as fast. Empty without a policy that
     learns it."""
-    ignored: dict[str, str] = Field(default_factory=dict[str, str])
+    ignored: dict[str, str] = field(default_factory=dict[str, str])
     """Worker → why decisions leave it out, e.g. `silent for 2.1 s`, `ejected: 3 of its last 3 requests failed, ...`."""
-    block_tokens: int = 0
+    block_tokens: int = always(0)
     """Tokens in a prefix block."""
-    queued: int = 0
+    queued: int = always(0)
     """Requests that wait in flow control."""
-    unbound: int = 0
+    unbound: int = always(0)
     """Requests that wait for the engine that suits them best."""
     prefill_tokens_s: float | None = None
     """Learnt speed of the pool: prompt tokens that one engine computes in a second; None before it is trusted."""

@@ -3,9 +3,9 @@
 from collections.abc import Mapping
 from typing import Final, Self
 
-from pydantic import JsonValue, ValidationError
+import msgspec
 
-from pointsman_contracts.message import Part
+from pointsman_contracts.message import JsonValue, Part, always
 
 GUARDED: Final = "guard"
 """The attribute of a request (`RequestFacts.attributes`) in which a guard says what it found. A stage that keeps
@@ -13,18 +13,18 @@ something of the request or its answer, as a cache does, keeps `epoch` with it: 
 anew. What has `restores` must not be kept at all, because the answer has the client's own data in it."""
 
 
-class Guarded(Part):
+class Guarded(Part, frozen=True, kw_only=True):
     """The value of that attribute. Of several guards the last one's, with the categories of all."""
 
     policy: str
     """The guard's policy."""
     epoch: str
     """Identifies all guard policies together, for prompts and answers. It changes whenever a verdict may change."""
-    verdict: str = "passed"
+    verdict: str = always("passed")
     """`passed`, `flagged`, or `redacted`: the engine gets placeholders. What is blocked goes no further."""
-    categories: tuple[str, ...] = ()
+    categories: tuple[str, ...] = always(())
     """Category of the finding, e.g. `pii.card`."""
-    restores: bool = False
+    restores: bool = always(False)
     """On the way back the originals are put in again."""
 
     @classmethod
@@ -32,6 +32,6 @@ class Guarded(Part):
         """From `RequestFacts.attributes`; None when no guard has seen the request."""
         value = attributes.get(GUARDED)
         try:
-            return None if value is None else cls.model_validate(value)
-        except ValidationError:
+            return None if value is None else msgspec.convert(value, cls, strict=False)
+        except msgspec.ValidationError:
             return None

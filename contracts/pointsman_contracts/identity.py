@@ -3,9 +3,7 @@
 from collections.abc import Mapping
 from typing import Final, Self
 
-from pydantic import JsonValue
-
-from pointsman_contracts.message import Part, unchecked
+from pointsman_contracts.message import JsonValue, Part, always
 
 IDENTITY: Final = "identity"
 """The attribute of a request (`RequestFacts.attributes`) that identifies its sender. Absent without authentication.
@@ -17,15 +15,14 @@ LONGEST_NAME: Final = 256
 """Longest tenant, subject or plan that is published, in characters."""
 
 
-@unchecked
-class Identity(Part):
+class Identity(Part, frozen=True, kw_only=True):
     """The client of a request, without anything that proves it."""
 
-    tenant: str = ""
-    subject: str = ""
+    tenant: str = always("")
+    subject: str = always("")
     """The user or key within the tenant, by name."""
-    plan: str = ""
-    key: str = ""
+    plan: str = always("")
+    key: str = always("")
     """Name of the API key; empty for other credentials."""
 
     @classmethod

@@ -5,18 +5,18 @@ hashes and identifiers, never prompt text, and is at most `JOURNEY_LIMIT` bytes.
 """
 
 from collections.abc import Iterable, Mapping
-from typing import ClassVar, Final, Self, TypedDict, Unpack
+from typing import Annotated, ClassVar, Final, Self, TypedDict, Unpack
 
-from pydantic import Field, JsonValue
+from msgspec import Meta, field
+from msgspec.structs import replace
 
-from pointsman_contracts.message import Address, Message, Part, new_part, set_fields, unchecked
+from pointsman_contracts.message import NO_BYTES, Address, Blob, JsonValue, Message, Part, always
 
 JOURNEY_LIMIT: Final = 65536
 """Largest encoded message of the itinerary and largest event, in bytes; enforced where it is published."""
 
 
-@unchecked
-class PreprocessRequest(Message):
+class PreprocessRequest(Message, frozen=True, kw_only=True):
     """An HTTP request as the edge received it. Sent by an edge, read by the preprocessor.
 
     On the wire: this document on one line, a newline, then the raw body.
@@ -28,7 +28,7 @@ class PreprocessRequest(Message):
     """Unique among the open requests of its edge; the client's `x-request-id` or one that the edge made."""
     edge: str
     """Instance of the edge that waits for the decision."""
-    attempt: int = 1
+    attempt: int = always(1)
     """2 when the edge resends a journey that got no reply."""
     received_ms: int
     """Unix milliseconds at which the edge had the whole request."""
@@ -41,9 +41,9 @@ class PreprocessRequest(Message):
     """Without the query string, e.g. `/v1/chat/completions`."""
     model: str | None = None
     """The model of the request, where the edge knows it and the body doesn't name it."""
-    headers: dict[str, str] = Field(default_factory=dict[str, str])
+    headers: dict[str, str] = field(default_factory=dict[str, str])
     """Lower-case names; hop-by-hop headers and untrusted `x-gateway-*` and `x-pointsman-*` are gone."""
-    client: str = ""
+    client: str = always("")
     """Address of the peer."""
     body_bytes: int | None = None
     """Set when the body is too large for a message of the bus and none follows: its length. The preprocessor asks the
@@ -51,7 +51,7 @@ class PreprocessRequest(Message):
 
     def changed(self, **changes: Unpack["RequestChanges"]) -> Self:
         """A copy with these fields changed. Raises TypeError for an unknown field."""
-        return self.with_fields(changes)
+        return replace(self, **changes)
 
 
 class RequestChanges(TypedDict, total=False):
@@ -62,59 +62,57 @@ class RequestChanges(TypedDict, total=False):
     body_bytes: int | None
 
 
-@unchecked
-class BlockChain(Part):
+class BlockChain(Part, frozen=True, kw_only=True):
     """The blocks of a prompt in one block size."""
 
     block_tokens: int
-    blocks: bytes
+    blocks: Blob
     """As `RequestFacts.blocks`."""
 
 
-@unchecked
-class RequestFacts(Part):
+class RequestFacts(Part, frozen=True, kw_only=True):
     """Facts about a request, found by the preprocessor. They never contain prompt text."""
 
     api: str
     """`chat.completions`, `completions`, `embeddings`, `responses` or `messages`; of what passes as it is, the name of
     its API, e.g. `rerank` or `audio.transcriptions`."""
-    path: str = ""
+    path: str = always("")
     """Path of the HTTP request, without the query string."""
-    stream: bool = False
-    body_bytes: int = 0
-    prompt_tokens: int = 0
+    stream: bool = always(False)
+    body_bytes: int = always(0)
+    prompt_tokens: int = always(0)
     """Length of the prompt in tokens: exact when a tokenizer is configured, otherwise estimated."""
-    tokens_exact: bool = False
+    tokens_exact: bool = always(False)
     max_output_tokens: int | None = None
     """The client's limit on each answer; None when it set none."""
-    answers: int = Field(default=1, ge=1)
+    answers: Annotated[int, Meta(ge=1)] = always(1)
     """How many answers the engine generates: `n` or `best_of`, for each prompt. They share the prompt."""
-    block_tokens: int = 64
+    block_tokens: int = always(64)
     """Tokens in each block of `blocks`."""
-    blocks: bytes = b""
+    blocks: Blob = always(NO_BYTES)
     """Chained 64-bit hashes of the full prompt blocks, little-endian, 8 bytes each, first block first.
     At most 4,096; a longer prompt is described by its first 4,096 blocks. Salted by tenant, and by model and
     adapter once the target is settled (`pointsman_core.settled_target.salted`)."""
-    blocks_precise: bool = False
+    blocks_precise: bool = always(False)
     """Whether engines' KV events use the same names for these blocks: hashes of token ids, with no salt that engines
     don't know. Otherwise holders are inferred from earlier routing decisions."""
-    other_chains: tuple[BlockChain, ...] = ()
+    other_chains: tuple[BlockChain, ...] = always(())
     """The same for the block sizes of the other pools that may be chosen; empty once the target is settled."""
-    fingerprint: bytes = b""
+    fingerprint: Blob = always(NO_BYTES)
     """Hash of everything that decides the response except the model (`pointsman_core.fingerprint`), set where a profile
     has a cache. Any later stage that changes the body, other than the model, must clear it."""
-    features: tuple[str, ...] = ()
+    features: tuple[str, ...] = always(())
     """Features that the request needs of a model, e.g. `tools`, `vision`, `json`."""
-    headers: dict[str, str] = Field(default_factory=dict[str, str])
+    headers: dict[str, str] = field(default_factory=dict[str, str])
     """Request headers that rules and plugins may read; credentials and cookies are gone."""
-    fields: dict[str, JsonValue] = Field(default_factory=dict[str, JsonValue])
+    fields: dict[str, JsonValue] = field(default_factory=dict[str, JsonValue])
     """Numbers, booleans and short identifiers of the body's top level that rules may read."""
-    attributes: dict[str, JsonValue] = Field(default_factory=dict[str, JsonValue])
+    attributes: dict[str, JsonValue] = field(default_factory=dict[str, JsonValue])
     """Values that preprocessing plugins produced, by attribute key."""
     session: str | None = None
-    priority: int = 0
+    priority: int = always(0)
     """Higher goes first; negative may be shed."""
-    fairness_id: str = ""
+    fairness_id: str = always("")
     """The flow that this request shares capacity in; empty is the default flow."""
     slo_ttft_ms: float | None = None
     slo_itl_ms: float | None = None
@@ -129,27 +127,25 @@ class RequestFacts(Part):
         if block_tokens == self.block_tokens and not self.other_chains:
             return self
         chains = {chain.block_tokens: chain.blocks for chain in self.other_chains} | {self.block_tokens: self.blocks}
-        blocks = chains.get(block_tokens, b"")
+        blocks = chains.get(block_tokens, NO_BYTES)
         return self.changed(block_tokens=block_tokens, blocks=blocks, other_chains=())
 
-    def of_target(self, blocks: bytes) -> "RequestFacts":
+    def of_target(self, blocks: Blob) -> "RequestFacts":
         """The facts with the target's own blocks."""
-        facts = new_part(RequestFacts)
-        set_fields(facts, {**self.__dict__, "blocks": blocks, "other_chains": ()})
-        return facts
+        return replace(self, blocks=blocks, other_chains=())
 
     def changed(self, **changes: Unpack["FactsChanges"]) -> Self:
         """A copy with these fields changed. Raises TypeError for an unknown field."""
-        return self.with_fields(changes)
+        return replace(self, **changes)
 
 
 class FactsChanges(TypedDict, total=False):
     """The fields of `RequestFacts` that stages change."""
 
     block_tokens: int
-    blocks: bytes
+    blocks: Blob
     other_chains: tuple[BlockChain, ...]
-    fingerprint: bytes
+    fingerprint: Blob
     attributes: dict[str, JsonValue]
 
 
@@ -157,34 +153,34 @@ AFTER: Final = "after"
 """Mode of a stage that reviews a response after the client has all of it."""
 
 
-class AnswerUse(Part):
+class AnswerUse(Part, frozen=True, kw_only=True):
     """When a stage reviews a response, and which part of it the stage gets."""
 
-    mode: str = AFTER
+    mode: str = always(AFTER)
     """`buffer`: the whole response, before the client has any of it. `window`: each piece of a stream before the client
     has it. `after`: when the client has everything."""
-    content: str = "none"
+    content: str = always("none")
     """`none`: facts. `text`: the texts. `body`: the bytes that the client gets."""
-    window: int = 512
+    window: int = always(512)
     """Characters of text that make up a window."""
-    overlap: int = 64
+    overlap: int = always(64)
     """Characters at a window's end that are shown again with the next one, and held back until then."""
-    sentences: bool = False
+    sentences: bool = always(False)
     """A window may end early, from half its size on, where a sentence does."""
 
 
-class Stage(Part):
+class Stage(Part, frozen=True, kw_only=True):
     """One entry of an itinerary."""
 
     service: str
     """Name of the service, e.g. `model-selector`."""
     policy: str | None = None
     """Named instance inside that service, e.g. `cheap`."""
-    mode: str = "enforce"
+    mode: str = always("enforce")
     """`shadow`: the stage's decision is only reported; the request continues as if the stage were absent."""
     timeout_ms: int | None = None
     """How long the stage may take; None leaves it to the deadline."""
-    on_error: str = "deny"
+    on_error: str = always("deny")
     """For a stage that has no replica, fails or times out. `allow`: skip it. `deny`: reject the request. `degrade`: the
     stage does what it still can; skip it if it can't be reached."""
     answer: AnswerUse | None = None
@@ -194,27 +190,26 @@ class Stage(Part):
 
     def noted(self, memo: str | None) -> Self:
         """The same entry with another memo."""
-        return self.with_fields({"memo": memo})
+        return replace(self, memo=memo)
 
 
-@unchecked
-class StageReport(Part):
+class StageReport(Part, frozen=True, kw_only=True):
     """The outcome of one stage for a request, for the decision event."""
 
     stage: str
     """The service's name; of a processor `preprocessor/<instance>`."""
     instance: str
-    outcome: str = "passed"
+    outcome: str = always("passed")
     """`passed`, `skipped` (it failed and `on_error` isn't `deny`), `degraded` (it did what it still could), `rejected`,
     `answered`. Of a stage in shadow: `shadow_passed`, `shadow_rejected`, `shadow_answered`."""
-    took_ms: float = 0.0
+    took_ms: float = always(0.0)
     """Milliseconds inside the stage, without the bus."""
     note: str | None = None
     """Why, in words without prompt text, e.g. the rule that matched."""
 
     def changed(self, **changes: Unpack["ReportChanges"]) -> Self:
         """A copy with these fields changed. Raises TypeError for an unknown field."""
-        return self.with_fields(changes)
+        return replace(self, **changes)
 
 
 class ReportChanges(TypedDict, total=False):
@@ -225,7 +220,7 @@ class ReportChanges(TypedDict, total=False):
     note: str | None
 
 
-class Target(Part):
+class Target(Part, frozen=True, kw_only=True):
     """The model of a request, and the pool or provider that serves it."""
 
     model: str
@@ -239,13 +234,13 @@ class Target(Part):
     """The adapter's base model; None when it is unknown."""
 
 
-class BodyEdit(Part):
+class BodyEdit(Part, frozen=True, kw_only=True):
     """A change of one top-level field of the body; every other byte stays as it is."""
 
     field: str
     value: JsonValue = None
-    remove: bool = False
-    unasked: bool = False
+    remove: bool = always(False)
+    unasked: bool = always(False)
     """The client didn't ask for what the engine adds to its response because of this edit: the edge removes it."""
 
 
@@ -255,8 +250,7 @@ def edited(document: Mapping[str, object], edits: Iterable[BodyEdit]) -> dict[st
     return {**document} | {edit.field: None if edit.remove else edit.value for edit in edits if not edit.unasked}
 
 
-@unchecked
-class HeaderEdit(Part):
+class HeaderEdit(Part, frozen=True, kw_only=True):
     """A header to set, or to remove when `value` is None."""
 
     name: str
@@ -276,8 +270,7 @@ def retold(edits: tuple[HeaderEdit, ...], target: Target) -> tuple[HeaderEdit, .
     )
 
 
-@unchecked
-class Journey(Message):
+class Journey(Message, frozen=True, kw_only=True):
     """A request on its way through the stages (routing slip). Sent and read by stages.
 
     Its subject is that of the stage at `itinerary[0]`; see `subjects.stage_subject`.
@@ -287,7 +280,7 @@ class Journey(Message):
 
     request_id: str
     edge: str
-    attempt: int = 1
+    attempt: int = always(1)
     received_ms: int
     deadline_ms: int
     revision: int
@@ -298,23 +291,23 @@ class Journey(Message):
     """The model that a rewrite rule put in its place; None without a rewrite."""
     target: Target | None = None
     """Set by the stage that settles the model."""
-    alternatives: tuple[Target, ...] = ()
+    alternatives: tuple[Target, ...] = always(())
     """Other models to try, in order, when the target fails before the first byte."""
     profile: str | None = None
     """Set by the profile-picker, once."""
-    itinerary: tuple[Stage, ...] = ()
+    itinerary: tuple[Stage, ...] = always(())
     """Stages still to come; the first one is the receiver."""
-    response: tuple[Stage, ...] = ()
+    response: tuple[Stage, ...] = always(())
     """Stages that the edge runs on the way back."""
-    headers: tuple[HeaderEdit, ...] = ()
-    body: tuple[BodyEdit, ...] = ()
-    answer_headers: tuple[HeaderEdit, ...] = ()
+    headers: tuple[HeaderEdit, ...] = always(())
+    body: tuple[BodyEdit, ...] = always(())
+    answer_headers: tuple[HeaderEdit, ...] = always(())
     """Changes of the answer's headers, errors included; the edge makes them last."""
-    level: str = "full"
+    level: str = always("full")
     """`full`, or `degraded` when a stage decided although it missed something."""
-    reasons: tuple[str, ...] = ()
+    reasons: tuple[str, ...] = always(())
     """Why the level isn't `full`."""
-    trail: tuple[StageReport, ...] = ()
+    trail: tuple[StageReport, ...] = always(())
 
     @property
     def wanted(self) -> str:
@@ -323,7 +316,7 @@ class Journey(Message):
 
     def changed(self, **changes: Unpack["JourneyChanges"]) -> Self:
         """A copy with these fields changed. Raises TypeError for an unknown field."""
-        return self.with_fields(changes)
+        return replace(self, **changes)
 
 
 class JourneyChanges(TypedDict, total=False):

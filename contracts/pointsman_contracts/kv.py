@@ -6,23 +6,23 @@ Blocks are named as in `RequestFacts.blocks` of a request whose prompt is token 
 No token leaves the agent.
 """
 
-from typing import ClassVar
+from typing import Annotated, ClassVar
 
-from pydantic import Field
+from msgspec import Meta
 
-from pointsman_contracts.message import Address, Message, Part
+from pointsman_contracts.message import NO_BYTES, Address, Blob, Message, Part, always
 
 
-class KvChange(Part):
+class KvChange(Part, frozen=True, kw_only=True):
     """Blocks that came into a cache, or left it."""
 
     op: str
     """`stored`, `removed`, or `cleared` (all of them left)."""
-    blocks: bytes = b""
+    blocks: Blob = always(NO_BYTES)
     """Hashes, little-endian, 8 bytes each; a run of one prompt in its order where it is one."""
 
 
-class WorkerKvEvents(Message):
+class WorkerKvEvents(Message, frozen=True, kw_only=True):
     """Changes of a worker's KV cache since the last message. Published by its agent, and without changes at
     least every 400 ms, so that a lost last message is missed. Read by schedulers."""
 
@@ -39,25 +39,25 @@ class WorkerKvEvents(Message):
     at_ms: int
     block_tokens: int
     """Tokens in one of these blocks."""
-    changes: tuple[KvChange, ...] = ()
+    changes: tuple[KvChange, ...] = always(())
 
 
-class WorkerKvQuery(Message):
+class WorkerKvQuery(Message, frozen=True, kw_only=True):
     """Asks an agent for changes that were missed. Sent by schedulers; answered with `WorkerKvState`."""
 
     address: ClassVar[Address] = Address("ctl", "worker", "kv-query", route=("pool", "worker"))
 
-    since: int = 0
+    since: int = always(0)
     """The last sequence known; 0 asks for everything held."""
-    agent: str = ""
+    agent: str = always("")
     """Who counted `since`."""
-    offset: int = 0
+    offset: int = always(0)
     """Blocks of the snapshot `as_of` that the asker has already."""
     as_of: int | None = None
     """Sequence of the snapshot to go on with; None for a new one."""
 
 
-class WorkerKvState(Message):
+class WorkerKvState(Message, frozen=True, kw_only=True):
     """The answer to `WorkerKvQuery`: the missed changes where they are still at hand, else a part of everything."""
 
     address: ClassVar[Address] = Address("ctl", "worker", "kv-state", route=("inbox",))
@@ -66,12 +66,12 @@ class WorkerKvState(Message):
     agent: str
     sequence: int
     """The number that the receiver has reached with this answer (for a snapshot: with all its parts)."""
-    changes: tuple[KvChange, ...] = ()
+    changes: tuple[KvChange, ...] = always(())
     """After `since`, in order; empty when this is a snapshot."""
-    snapshot: bool = False
+    snapshot: bool = always(False)
     """Whether `held` replaces what is known."""
-    held: bytes = b""
+    held: Blob = always(NO_BYTES)
     """Blocks of the snapshot from `offset` on, as `KvChange.blocks`."""
-    offset: int = 0
-    total: int = Field(default=0, ge=0)
+    offset: int = always(0)
+    total: Annotated[int, Meta(ge=0)] = always(0)
     """Blocks of the whole snapshot."""

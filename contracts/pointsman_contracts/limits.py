@@ -6,26 +6,26 @@ requests in one message. With a single preprocessor none of these messages is se
 
 from typing import ClassVar, Literal
 
-from pydantic import Field
+from msgspec import field
 
-from pointsman_contracts.message import Address, Message, Part, unchecked
+from pointsman_contracts.message import Address, Message, Part, always
 
 SHARDS = 64
 """Parts that all counters are cut into; more than there will be preprocessors."""
 LIMITS_BUCKET = "pm-limits"
 
 
-class LimitWindow(Part):
+class LimitWindow(Part, frozen=True, kw_only=True):
     """One count that a request is held against."""
 
     unit: Literal["requests", "tokens", "concurrency"]
     amount: float
     """The most that is admitted: in `period_s`, or at the same time for `concurrency`."""
-    period_s: float = 0.0
+    period_s: float = always(0.0)
     """Seconds; 0 for `concurrency`, which counts open requests."""
-    burst: float = 0.0
+    burst: float = always(0.0)
     """For `requests`: how many may come at once."""
-    measure: str = ""
+    measure: str = always("")
     """What is counted, if it is neither requests nor tokens: a plural such as `images`. `unit` then only states how:
     `requests` by arrivals, `tokens` by what was used in the period, `concurrency` by what is open."""
 
@@ -35,7 +35,7 @@ class LimitWindow(Part):
         return self.measure or ("requests" if self.unit == "concurrency" else self.unit)
 
 
-class BudgetWindow(Part):
+class BudgetWindow(Part, frozen=True, kw_only=True):
     """How much money may be spent in a period of whole days (UTC)."""
 
     amount: int
@@ -44,12 +44,11 @@ class BudgetWindow(Part):
     """Number of days, today included; None: the calendar month."""
     soft: int | None = None
     """Nano-dollars from which on a warning is given."""
-    hard: bool = True
+    hard: bool = always(True)
     """Whether requests are refused that exceed the amount."""
 
 
-@unchecked
-class BudgetAsk(Part):
+class BudgetAsk(Part, frozen=True, kw_only=True):
     """The largest cost of a request, for one budget."""
 
     windows: tuple[BudgetWindow, ...]
@@ -59,28 +58,27 @@ class BudgetAsk(Part):
     """Nano-dollars that it may cost: reserved until its end is known."""
 
 
-@unchecked
-class LimitAsk(Part):
+class LimitAsk(Part, frozen=True, kw_only=True):
     """A request before one limit."""
 
     edge: str
     request_id: str
-    attempt: int = 1
+    attempt: int = always(1)
     """From 2 on the request was sent again: what was counted isn't counted twice."""
     limit: str
     """Name of the limit, as configured."""
     shard: int
-    scope: str = ""
+    scope: str = always("")
     """Whose count it is: the values of the limit's scopes, in order. Values of headers are hashed."""
     windows: tuple[LimitWindow, ...]
     """All of them admit the request, or none counts it."""
-    cost: float = 1.0
+    cost: float = always(1.0)
     """Provisional count: 1 for a request, or the expected tokens."""
-    risk: float = 0.0
+    risk: float = always(0.0)
     """Tokens that it may use beyond `cost`."""
-    reactive: bool = False
+    reactive: bool = always(False)
     """Nothing is counted before it is known; the request is admitted while something is left."""
-    kept: bool = False
+    kept: bool = always(False)
     """It stays counted when another limit refuses the request."""
     until_ms: int
     """Unix milliseconds after which the request can't be open any more."""
@@ -93,7 +91,7 @@ class LimitAsk(Part):
     admitted; otherwise its verdict is `elsewhere`. A keeper of an earlier version counts it in any case."""
 
 
-class LimitAsks(Message):
+class LimitAsks(Message, frozen=True, kw_only=True):
     """Requests before limits that another preprocessor keeps. Sent by preprocessors; answered with `LimitVerdicts`."""
 
     address: ClassVar[Address] = Address("ctl", "limits", "ask", route=("keeper",))
@@ -101,8 +99,7 @@ class LimitAsks(Message):
     asks: tuple[LimitAsk, ...]
 
 
-@unchecked
-class WindowStanding(Part):
+class WindowStanding(Part, frozen=True, kw_only=True):
     """The remaining amount of a window after the request."""
 
     remaining: float
@@ -110,8 +107,7 @@ class WindowStanding(Part):
     """Seconds until nothing is counted in it, if nothing is added."""
 
 
-@unchecked
-class BudgetStanding(Part):
+class BudgetStanding(Part, frozen=True, kw_only=True):
     """State of a budget before the request, in the window that has the least left."""
 
     window: int
@@ -123,12 +119,11 @@ class BudgetStanding(Part):
     reset_ms: int
     """Unix milliseconds of the midnight (UTC) at which enough for the request leaves the window, or all of it where
     nothing is refused."""
-    soft: bool = False
+    soft: bool = always(False)
     """Whether the warning's amount is reached."""
 
 
-@unchecked
-class LimitVerdict(Part):
+class LimitVerdict(Part, frozen=True, kw_only=True):
     """The verdict of a limit about a request."""
 
     outcome: Literal["admitted", "refused", "elsewhere"]
@@ -145,7 +140,7 @@ class LimitVerdict(Part):
     """Set for a budget, instead of `standings`, `window` and `retry_s`."""
 
 
-class LimitVerdicts(Message):
+class LimitVerdicts(Message, frozen=True, kw_only=True):
     """The answer to `LimitAsks`, in the same order."""
 
     address: ClassVar[Address] = Address("ctl", "limits", "verdicts", route=("inbox",))
@@ -153,7 +148,7 @@ class LimitVerdicts(Message):
     verdicts: tuple[LimitVerdict, ...]
 
 
-class LimitRelease(Part):
+class LimitRelease(Part, frozen=True, kw_only=True):
     """A request that another limit refused: it counts as if it had never come."""
 
     edge: str
@@ -162,7 +157,7 @@ class LimitRelease(Part):
     shard: int
 
 
-class LimitReleases(Message):
+class LimitReleases(Message, frozen=True, kw_only=True):
     """Takes back what a keeper counted. Sent by the preprocessor that had asked."""
 
     address: ClassVar[Address] = Address("ctl", "limits", "release", route=("keeper",))
@@ -170,8 +165,7 @@ class LimitReleases(Message):
     releases: tuple[LimitRelease, ...]
 
 
-@unchecked
-class LimitGrant(Part):
+class LimitGrant(Part, frozen=True, kw_only=True):
     """A request that a keeper admitted."""
 
     number: int
@@ -181,8 +175,7 @@ class LimitGrant(Part):
     ask: LimitAsk
 
 
-@unchecked
-class LimitKept(Message):
+class LimitKept(Message, frozen=True, kw_only=True):
     """The shards that a preprocessor keeps, and the requests that it admitted since its last message. Sent by
     preprocessors to all of them, the sender included: receiving its own message proves that the others have received
     it, or will before its next one."""
@@ -206,32 +199,30 @@ class LimitKept(Message):
     """Recent grants of other preprocessors, for one that has just started; by the sender's clock."""
 
 
-@unchecked
-class CounterState(Part):
+class CounterState(Part, frozen=True, kw_only=True):
     """One count."""
 
     window: str
     """Unit and period, e.g. `tokens/60`, and the measure if there is one: `tokens/60/images`."""
     limit: str
-    scope: str = ""
+    scope: str = always("")
     due: float | None = None
     """For `requests`: the theoretical arrival time, unix seconds."""
     each_s: float | None = None
     """For `requests`: seconds between two of them, at the rate by which `due` was counted."""
-    first_slot: int = 0
+    first_slot: int = always(0)
     """For `tokens`: number of the oldest slot, each a 60th of the period, from the epoch."""
-    slots: tuple[float, ...] = ()
+    slots: tuple[float, ...] = always(())
     """For `tokens`: what was used in each."""
 
 
-@unchecked
-class ChargeState(Part):
+class ChargeState(Part, frozen=True, kw_only=True):
     """A request that is counted and hasn't ended."""
 
     edge: str
     request_id: str
     limit: str
-    scope: str = ""
+    scope: str = always("")
     windows: tuple[str, ...]
     """As `CounterState.window`."""
     cost: float
@@ -239,36 +230,36 @@ class ChargeState(Part):
     """When it was counted, unix seconds."""
     until: float
     """When it can't be open any more, unix seconds."""
-    kept: bool = False
-    risk: float = 0.0
+    kept: bool = always(False)
+    risk: float = always(0.0)
     """As `LimitAsk.risk`."""
 
 
-class AccountState(Part):
+class AccountState(Part, frozen=True, kw_only=True):
     """Spending from one budget by one scope."""
 
     limit: str
-    scope: str = ""
+    scope: str = always("")
     days: dict[int, int]
     """Days since 1970-01-01 (UTC) → nano-dollars of requests that ended on that day."""
-    told: tuple[str, ...] = ()
+    told: tuple[str, ...] = always(())
     """Warnings that were published: level, window and the window's first day."""
 
 
-class ReservationState(Part):
+class ReservationState(Part, frozen=True, kw_only=True):
     """Money that a request holds that hasn't ended."""
 
     edge: str
     request_id: str
     limit: str
-    scope: str = ""
+    scope: str = always("")
     amount: int
     """Nano-dollars."""
     until: float
     """When it can't be open any more, unix seconds."""
 
 
-class LimitShard(Message):
+class LimitShard(Message, frozen=True, kw_only=True):
     """Everything that is counted in a shard. Value of its number in the bucket `pm-limits`, written by its keeper
     twice a second while it changes; and the answer to `LimitHandOver`."""
 
@@ -277,22 +268,22 @@ class LimitShard(Message):
     shard: int
     keeper: str
     """Instance that keeps it; empty when it was given up."""
-    epoch: int = 0
+    epoch: int = always(0)
     """How often its keeper has changed."""
-    granted: int = 0
+    granted: int = always(0)
     """The number of the last `LimitGrant` in it."""
     at_ms: int
-    counters: tuple[CounterState, ...] = ()
-    charges: tuple[ChargeState, ...] = ()
-    accounts: tuple[AccountState, ...] = ()
-    reservations: tuple[ReservationState, ...] = ()
+    counters: tuple[CounterState, ...] = always(())
+    charges: tuple[ChargeState, ...] = always(())
+    accounts: tuple[AccountState, ...] = always(())
+    reservations: tuple[ReservationState, ...] = always(())
     spent_to: int | None = None
     """The last message of the stream `PM_EVENTS` whose cost is in `accounts`; None where there is no budget."""
-    spent_in: str = ""
+    spent_in: str = always("")
     """When that stream was made: a stream that was made anew numbers its messages from 1."""
 
 
-class LimitHandOver(Message):
+class LimitHandOver(Message, frozen=True, kw_only=True):
     """Asks a keeper for a shard that now is another's. Sent by preprocessors; answered with `LimitShard`, after which
     the asker keeps it."""
 
@@ -303,7 +294,7 @@ class LimitHandOver(Message):
     """Instance that will keep it."""
 
 
-class BudgetReached(Message):
+class BudgetReached(Message, frozen=True, kw_only=True):
     """A budget's warning amount, or its whole amount, is reached: once for each window and period. Published by the
     preprocessor that keeps the count; for any reader."""
 
@@ -318,7 +309,7 @@ class BudgetReached(Message):
     """Name of the budget, as configured."""
     level: Literal["soft", "hard"]
     """`soft`: the warning's amount; `hard`: the whole amount."""
-    scope: dict[str, str] = Field(default_factory=dict[str, str])
+    scope: dict[str, str] = field(default_factory=dict[str, str])
     """Whose budget it is: `tenant`, `key`, `subject`, `plan`, `model`, those of them that it is counted by."""
     period: str
     """`d`, `7d`, `month`, ..."""

@@ -1,12 +1,38 @@
 """The base of every message on the bus and the address that names its subject."""
 
-from collections.abc import Mapping
-from types import FunctionType
-from typing import TYPE_CHECKING, ClassVar, Final, Literal, NamedTuple, Self, TypeVar, cast
+import operator
+from collections.abc import Callable, Mapping
+from functools import cache
+from itertools import repeat
+from typing import (
+    TYPE_CHECKING,
+    Any,
+    ClassVar,
+    Final,
+    Literal,
+    NamedTuple,
+    Self,
+    SupportsIndex,
+    TypeAlias,
+    TypeVar,
+    cast,
+)
 
-from pydantic import BaseModel, ConfigDict
+import msgspec
+
+from pointsman_contracts.packed_bytes import pack, unpack
+
+if TYPE_CHECKING:
+    import pydantic
+
+    JsonValue: TypeAlias = pydantic.JsonValue
+else:
+    JsonValue = Any
+    """Any value of a JSON document: msgspec reads it without a type."""
 
 Kind = Literal["rpc", "evt", "rec", "sig", "ctl", "kv"]
+T = TypeVar("T")
+P = TypeVar("P", bound="Part")
 
 
 class Address(NamedTuple):
@@ -29,95 +55,114 @@ class Address(NamedTuple):
         return f"{self.domain}.{self.name}.v{self.version}"
 
 
-new_part: Final = object.__new__
-"""A part without fields, of the class that is given."""
-# Called as it is, it sets the fields in half the time of `object.__setattr__`.
-set_fields: Final = vars(BaseModel)["__dict__"].__set__
-"""Gives a new part its fields, as a dictionary of all of them in their order. Nothing is validated."""
-_EMPTY_SLOTS: Final = frozenset({"__pydantic_extra__", "__pydantic_private__"})
+class Blob(bytes):
+    """Bytes in a message; they travel as URL-safe base64."""
 
 
-class Part(BaseModel):
-    """A value inside a message. Frozen; unknown fields are ignored so that newer senders can be read.
+NO_BYTES: Final = cast("Blob", b"")
+"""Travels as an empty text. It is plain bytes, for msgspec writes no default of another class into a schema."""
 
-    `bytes` travel as URL-safe base64.
+
+class MalformedMessage(ValueError):
+    """A document isn't the message that it should be. The text has nothing of the document's values."""
+
+    def __init__(self, name: str, problem: str, where: str = "") -> None:
+        super().__init__(f"{name}: {problem}{f' at {where}' if where else ''}")
+        self.problem = problem
+        """e.g. ``Expected `int`, got `str` ``."""
+        self.where = where
+        """Path of the faulty value, e.g. `request.blocks`; empty for the document itself."""
+
+    @classmethod
+    def of(cls, name: str, error: Exception) -> Self:
+        """From an error of msgspec or `unpack`."""
+        problem, _, path = str(error).partition(" - at `")
+        if problem.startswith("Invalid "):
+            problem = problem.partition(" '")[0]  # the value follows
+        return cls(name, problem, path.removesuffix("`").removeprefix("$").removeprefix("."))
+
+
+def always(default: T) -> T:
+    """A default that is written to the wire too. A field whose default is given plainly is left out while it has that
+    value, as every field that is None."""
+    return msgspec.field(default_factory=repeat(default).__next__)
+
+
+class Part(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
+    """A value inside a message. Unknown fields are ignored so that newer senders can be read.
+
+    A constructor takes the values as they are; types are checked where a document is read.
     """
 
-    model_config = ConfigDict(
-        frozen=True,
-        extra="ignore",
-        ser_json_bytes="base64",
-        val_json_bytes="base64",
-    )
 
-    def with_fields(self, changes: Mapping[str, object]) -> Self:
-        """A copy with other values in some fields, which aren't validated. Raises TypeError for a field that the class
-        doesn't have. Takes a third of the time of `model_copy`; subclasses type the changes."""
-        own = self.__dict__
-        fields = {**own, **changes}
-        if len(fields) != len(own):
-            unknown = ", ".join(sorted(fields.keys() - own.keys()))
-            raise TypeError(f"{type(self).__name__} has no field {unknown}")
-        made = new_part(type(self))
-        set_fields(made, fields)
-        return made
-
-    if not TYPE_CHECKING:  # as pydantic's own, it would hide misspelt names from the type checker
-
-        def __getattr__(self, name: str) -> object:
-            # A part that the product builds sets its fields alone. Pydantic's other three slots stay empty, and read as
-            # those of a part without extra and private attributes: no message is encoded by which fields were set.
-            if name == "__pydantic_fields_set__":
-                return set[str]()
-            return None if name in _EMPTY_SLOTS else super().__getattr__(name)
-
-
-P = TypeVar("P", bound=type[Part])
-_ABSENT: Final = object()
-
-
-def unchecked(kind: P) -> P:
-    """Make the constructor of a part take its values as they are: the product builds such parts for every request, with
-    values whose types the type checker has seen. Names are checked, and decoding validates as ever.
-
-    The time to build falls to about half. As in `dataclasses`, the constructor is written as text and compiled.
-    """
-    names: dict[str, object] = {"_set_fields": set_fields, "_ABSENT": _ABSENT}
-    parameters, values = list[str](), list[str]()
-    for name, field in kind.model_fields.items():
-        default, value = "", name
-        if field.default_factory is not None:
-            names[f"_{name}_factory"] = field.default_factory
-            default, value = "=_ABSENT", f"_{name}_factory() if {name} is _ABSENT else {name}"
-        elif not field.is_required():
-            names[f"_{name}_default"] = field.default
-            default = f"=_{name}_default"
-        parameters.append(f"{name}{default}")
-        values.append(f"'{name}': {value}")
-    text = f"""def __init__(self, *, {", ".join(parameters)}):
-    _set_fields(self, {{{", ".join(values)}}})
-"""
-    exec(text, names)  # noqa: S102 - the text consists of names of fields
-    constructor = cast("FunctionType", names["__init__"])
-    constructor.__qualname__ = f"{kind.__qualname__}.__init__"
-    # By this mark pydantic knows that decoding needn't call it.
-    vars(constructor)["__pydantic_base_init__"] = True
-    type.__setattr__(kind, "__init__", constructor)
-    return kind
-
-
-class Message(Part):
+class Message(Part, frozen=True):
     """A whole message. A concrete message declares its `address`."""
 
     address: ClassVar[Address]
 
     def encode(self) -> bytes:
         """The JSON document, without fields that are None (absent and None mean the same on the wire)."""
-        return self.__pydantic_serializer__.to_json(self, exclude_none=True)
+        return write(self)
 
     @classmethod
     def decode(cls, data: bytes | bytearray | memoryview | str) -> Self:
-        """Parse a JSON document. Raises `pydantic.ValidationError` when it isn't one of these messages."""
-        if isinstance(data, memoryview):
-            data = data.tobytes()
-        return cls.__pydantic_validator__.validate_json(data)
+        """Parse a JSON document. Raises MalformedMessage when it isn't one of these messages."""
+        try:
+            return _decoder(cls)(data)
+        except (ValueError, RecursionError) as error:  # the latter for a value that nests too deep
+            raise MalformedMessage.of(cls.__name__, error) from None
+
+
+def read_part(kind: type[P], document: bytes | str) -> P:
+    """A part alone, from its JSON document. Raises MalformedMessage."""
+    try:
+        return _decoder(kind)(document)
+    except (ValueError, RecursionError) as error:
+        raise MalformedMessage.of(kind.__name__, error) from None
+
+
+def read_fields(kind: type[P], fields: Mapping[str, object]) -> P:
+    """The part with these fields, which are read as those of a document. Raises MalformedMessage."""
+    try:
+        return msgspec.convert(fields, kind, strict=False, dec_hook=to_blob)
+    except (ValueError, RecursionError) as error:
+        raise MalformedMessage.of(kind.__name__, error) from None
+
+
+def fields_of(part: Part) -> dict[str, JsonValue]:
+    """The document that `encode` writes, as values of Python."""
+    return cast("dict[str, JsonValue]", msgspec.to_builtins(part, enc_hook=_plain))
+
+
+def to_blob(kind: type, value: object) -> object:
+    """A value of a field of bytes, for msgspec. Raises ValueError when the text isn't base64."""
+    if isinstance(value, str):
+        return kind(unpack(value))
+    if isinstance(value, bytes):
+        return kind(value)
+    raise ValueError("Expected base64")
+
+
+def _plain(value: object) -> object:
+    """Bytes as text, and numbers of numpy, e.g. a rank that a plugin chose, as those of Python."""
+    match value:
+        case bytes():
+            return pack(value)
+        case float():
+            return float(value)
+        case str():
+            return str(value)
+        case SupportsIndex():
+            return operator.index(value)
+        case _:
+            raise TypeError(f"a message can't have a {type(value).__name__}")
+
+
+@cache
+def _decoder(kind: type[T]) -> Callable[[bytes | bytearray | memoryview | str], T]:
+    # Stages in other languages may send a number in a string.
+    return msgspec.json.Decoder(kind, strict=False, dec_hook=to_blob).decode
+
+
+write: Final = msgspec.json.Encoder(enc_hook=_plain).encode
+"""The JSON document of a part or a message."""

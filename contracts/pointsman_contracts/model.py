@@ -2,10 +2,10 @@
 
 from typing import ClassVar
 
-from pointsman_contracts.message import Address, Message
+from pointsman_contracts.message import Address, Message, always
 
 
-class ModelStatistics(Message):
+class ModelStatistics(Message, frozen=True, kw_only=True):
     """How one model has been doing. Published by the metrics-collector on change and at least every five seconds.
 
     Read by the model-selector. Latest wins. Times and rates are of the last `window_s` seconds.
@@ -19,10 +19,10 @@ class ModelStatistics(Message):
     """Metrics-collector instance."""
     sequence: int
     at_ms: int
-    window_s: float = 300.0
-    requests: int = 0
+    window_s: float = always(300.0)
+    requests: int = always(0)
     """Requests that ended in the window."""
-    errors: int = 0
+    errors: int = always(0)
     """Those of them that ended because the engine or provider failed (5xx, no connection, timeout, cut off)."""
     ttft_ms: float | None = None
     """Mean time to first token; None without an answer in the window."""

@@ -3,8 +3,7 @@
 import binascii
 from typing import Final
 
-_FROM_URLS: Final = bytes.maketrans(b"-_+/", b"+/!!")
-"""To the alphabet of `binascii`, where `!` is none of base64."""
+_FROM_URLS: Final = bytes.maketrans(b"-_", b"+/")
 _TO_URLS: Final = bytes.maketrans(b"+/", b"-_")
 
 
@@ -14,8 +13,11 @@ def pack(value: bytes) -> str:
 
 
 def unpack(text: str) -> bytes:
-    """The bytes of a text. ValueError unless `pack` writes them so: the message's own reader knows more."""
+    """The bytes of a text; senders may use the other alphabet and leave the padding out. ValueError when it isn't
+    base64."""
     standard = text.encode().translate(_FROM_URLS)
+    if odd := len(standard) % 4:
+        standard += b"=" * (4 - odd)
     value = binascii.a2b_base64(standard, strict_mode=True)
     if binascii.b2a_base64(value, newline=False) != standard:
         raise ValueError("not all bits of the last character are used")

@@ -2,56 +2,56 @@
 
 from typing import ClassVar
 
-from pydantic import Field
+from msgspec import field
 
-from pointsman_contracts.message import Address, Message, Part
+from pointsman_contracts.message import Address, Message, Part, always
 from pointsman_contracts.worker import WorkerFinding
 
 
-class WorkerView(Part):
+class WorkerView(Part, frozen=True, kw_only=True):
     """One worker as the metrics-collector sees it."""
 
     worker: str
     url: str
-    boot_id: str = ""
-    state: str = "serving"
+    boot_id: str = always("")
+    state: str = always("serving")
     """As `WorkerLoad.state`, or `silent` (no load report for 1.2 s)."""
-    reason: str = ""
+    reason: str = always("")
     """Why it doesn't serve, in words; empty when it serves, drains or is silent."""
-    models: tuple[str, ...] = ()
-    loras: tuple[str, ...] = ()
-    running: int = 0
-    waiting: int = 0
-    kv_usage: float = 0.0
-    age_ms: float = -1.0
+    models: tuple[str, ...] = always(())
+    loras: tuple[str, ...] = always(())
+    running: int = always(0)
+    waiting: int = always(0)
+    kv_usage: float = always(0.0)
+    age_ms: float = always(-1.0)
     """Age of the last load report at `at_ms`; -1 when there was none."""
-    opaque: bool = False
+    opaque: bool = always(False)
     """It reports no load: `running`, `waiting` and `kv_usage` are 0 because they are unknown, and schedulers use their
     own counts."""
-    load_unknown: str = ""
+    load_unknown: str = always("")
     """Why the figures of an engine that should report them are unknown, in words; `opaque` is True then. Empty when
     they are known."""
-    findings: tuple[WorkerFinding, ...] = ()
+    findings: tuple[WorkerFinding, ...] = always(())
     """Faults of the worker that an operator must mend."""
-    verdict: str = ""
+    verdict: str = always("")
     """What schedulers find by its answers, as `WorkerVerdict.verdict`: `ejected`, `suspect`, `failing`, `lacking`;
     empty: it is well."""
-    verdict_reason: str = ""
+    verdict_reason: str = always("")
     """As `WorkerVerdict.reason`."""
 
 
-class PoolDiscovery(Part):
+class PoolDiscovery(Part, frozen=True, kw_only=True):
     """How the endpoints of a pool are found, where that is neither agents nor the configuration."""
 
     kind: str
     """`kubernetes` or `file`."""
-    problem: str = ""
+    problem: str = always("")
     """Why `endpoints` may be old or incomplete; empty otherwise."""
-    endpoints: int = 0
+    endpoints: int = always(0)
     """How many were found."""
 
 
-class PoolSnapshot(Message):
+class PoolSnapshot(Message, frozen=True, kw_only=True):
     """A pool at one moment. Published by the metrics-collector on change and at least once a second.
 
     Read by the profile-picker and the model-selector (saturation), and by edges (models, and endpoints to
@@ -65,38 +65,38 @@ class PoolSnapshot(Message):
     """Metrics-collector instance."""
     sequence: int
     at_ms: int
-    workers: tuple[WorkerView, ...] = ()
-    saturation: float = 0.0
+    workers: tuple[WorkerView, ...] = always(())
+    saturation: float = always(0.0)
     """Mean over serving workers of max(waiting/5, kv_usage/0.8), each at most 1; beyond 1, the least of these values.
     So 1.0 or more only when each worker is full; also 1.0 with no worker. Workers with an unknown load don't count, nor
     do those that get trial requests only."""
-    models: tuple[str, ...] = ()
+    models: tuple[str, ...] = always(())
     """Models and adapters that at least one serving worker serves; while none serves, those of workers that aren't
     ready or are silent."""
-    unreached: dict[str, str] = Field(default_factory=dict[str, str])
+    unreached: dict[str, str] = field(default_factory=dict[str, str])
     """Engines that the pool names and that have never answered, by worker → why."""
     discovery: PoolDiscovery | None = None
     """None for a pool of agents or of engines that the configuration lists."""
 
 
-class WeightedModel(Part):
+class WeightedModel(Part, frozen=True, kw_only=True):
     """One target of a rewrite."""
 
     model: str
     weight: float
 
 
-class PoolRewrite(Part):
+class PoolRewrite(Part, frozen=True, kw_only=True):
     """An InferenceModelRewrite's rule: requests for these models are served by others."""
 
     source: str
     """Name of the InferenceModelRewrite, for notes and metrics."""
-    match: tuple[str, ...] = ()
+    match: tuple[str, ...] = always(())
     """Exact names; empty for every model of the pool."""
     to: tuple[WeightedModel, ...]
 
 
-class PoolRules(Message):
+class PoolRules(Message, frozen=True, kw_only=True):
     """Rules for a pool from the cluster's InferenceObjectives and InferenceModelRewrites.
 
     Value of key `<pool>` (a subject token) in bucket `pm-pools`, published by the metrics-collector that answers for
@@ -106,7 +106,7 @@ class PoolRules(Message):
     address: ClassVar[Address] = Address("kv", "pool", "rules", route=("pool",), bucket="pm-pools")
 
     pool: str
-    objectives: dict[str, int] = Field(default_factory=dict[str, int])
+    objectives: dict[str, int] = field(default_factory=dict[str, int])
     """InferenceObjective by name → its priority."""
-    rewrites: tuple[PoolRewrite, ...] = ()
+    rewrites: tuple[PoolRewrite, ...] = always(())
     """In the order in which they apply."""

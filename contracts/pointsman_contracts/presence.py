@@ -2,10 +2,10 @@
 
 from typing import ClassVar
 
-from pointsman_contracts.message import Address, Message
+from pointsman_contracts.message import Address, Message, always
 
 
-class ServicePresence(Message):
+class ServicePresence(Message, frozen=True, kw_only=True):
     """A heartbeat from the loop that does the work, five times a second. Read by every forwarder.
 
     An instance not heard of for 600 ms is silent: forwarders go around it.
@@ -19,20 +19,20 @@ class ServicePresence(Message):
     at_ms: int
     version: str
     """Version of the software."""
-    ready: bool = True
+    ready: bool = always(True)
     """False while starting and draining: forwarders don't address it."""
-    revision: int = 0
+    revision: int = always(0)
     """Configuration revision that it runs."""
-    routes: tuple[str, ...] = ()
+    routes: tuple[str, ...] = always(())
     """Route tokens (pools) that it serves; empty when it serves all."""
-    contracts: tuple[int, int] = (1, 1)
+    contracts: tuple[int, int] = always((1, 1))
     """Oldest and newest generation of the contracts that it speaks. A process that shares none with another one doesn't
     become ready beside it, and gets no messages."""
     descriptors: int | None = None
     """How many files and connections its process may have open at a time; None: it doesn't say."""
 
 
-class OpenRequestsQuery(Message):
+class OpenRequestsQuery(Message, frozen=True, kw_only=True):
     """Asks an edge which of these requests are still open. Sent by schedulers before they release an old
     reservation that wasn't settled; answered with `OpenRequests`."""
 
@@ -41,7 +41,7 @@ class OpenRequestsQuery(Message):
     request_ids: tuple[str, ...]
 
 
-class OpenRequests(Message):
+class OpenRequests(Message, frozen=True, kw_only=True):
     """The answer to `OpenRequestsQuery`: the subset that is open."""
 
     address: ClassVar[Address] = Address("ctl", "edge", "open-requests-answer", route=("inbox",))

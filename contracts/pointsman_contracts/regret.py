@@ -2,12 +2,12 @@
 
 from typing import ClassVar
 
-from pydantic import Field
+from msgspec import field
 
-from pointsman_contracts.message import Address, Message, Part
+from pointsman_contracts.message import Address, Message, Part, always
 
 
-class JudgedCandidate(Part):
+class JudgedCandidate(Part, frozen=True, kw_only=True):
     """One engine at the moment of a decision, as it turned out."""
 
     worker: str
@@ -21,7 +21,7 @@ class JudgedCandidate(Part):
     """Its state, in the order that docs/regret.md gives."""
 
 
-class JudgedChoice(Part):
+class JudgedChoice(Part, frozen=True, kw_only=True):
     """The choice of one scheduling profile for a request."""
 
     profile: str
@@ -29,16 +29,16 @@ class JudgedChoice(Part):
     cost_us: int
     regret_us: int
     """`cost_us` less the least cost of any candidate that passed the profile's filters."""
-    reason: str = ""
+    reason: str = always("")
     """Why another worker was chosen than the best: `scorer:<name>`, `picker`, `tie`, `late-binding`. Empty when none
     would have cost less."""
-    filter: str = ""
+    filter: str = always("")
     """The filter that removed the cheapest worker of all, where that would have cost less than any that passed."""
-    filtered_us: int = 0
+    filtered_us: int = always(0)
     """How much less."""
 
 
-class JudgedRequest(Part):
+class JudgedRequest(Part, frozen=True, kw_only=True):
     """One request that has ended, with the costs of the engines that it could have gone to."""
 
     request_id: str
@@ -48,15 +48,15 @@ class JudgedRequest(Part):
     prompt_tokens: int
     output_tokens: int
     """The real length of its answer."""
-    costs_us: dict[str, int] = Field(default_factory=dict[str, int])
+    costs_us: dict[str, int] = field(default_factory=dict[str, int])
     """Worker → cost, cheapest first: the 16 cheapest, and those chosen."""
-    candidates: tuple[JudgedCandidate, ...] = ()
+    candidates: tuple[JudgedCandidate, ...] = always(())
     """The chosen worker, and after it the cheapest other one that passed the filters."""
-    choices: tuple[JudgedChoice, ...] = ()
+    choices: tuple[JudgedChoice, ...] = always(())
     """The profile whose choice was used, then the others: shadows."""
 
 
-class RequestsJudged(Message):
+class RequestsJudged(Message, frozen=True, kw_only=True):
     """The regret of some requests of a pool. Published by the recorder about once a second; for any reader. Costs of
     one message are by the same rates."""
 
@@ -78,19 +78,19 @@ class RequestsJudged(Message):
     batch_tokens: float
     """Prompt tokens that one pass computes."""
     first_token_weight: float
-    requests: tuple[JudgedRequest, ...] = ()
-    unjudged: dict[str, int] = Field(default_factory=dict[str, int])
+    requests: tuple[JudgedRequest, ...] = always(())
+    unjudged: dict[str, int] = field(default_factory=dict[str, int])
     """Why requests weren't judged → how many since the last event: `model` (the pass model isn't trusted yet),
     `unanswered` (no complete answer), `moved` (an engine failed), `split` (several engines did a part each), `unseen`
     (its decision wasn't seen)."""
 
 
-class RegretQuery(Message):
+class RegretQuery(Message, frozen=True, kw_only=True):
     """Asks for sums of regret. Sent by tools; answered by a recorder that judges with `RegretSums`."""
 
     address: ClassVar[Address] = Address("ctl", "regret", "sums")
 
-    by: tuple[str, ...] = ("pool", "profile", "reason")
+    by: tuple[str, ...] = always(("pool", "profile", "reason"))
     """Dimensions of the rows: `pool`, `hour`, `profile`, `reason`."""
     since: str | None = None
     """First hour (UTC), as `2026-03-01T00`; a day means its first hour."""
@@ -100,7 +100,7 @@ class RegretQuery(Message):
     profile: str | None = None
 
 
-class RegretSum(Part):
+class RegretSum(Part, frozen=True, kw_only=True):
     """The choices of one row, summed. A dimension that wasn't asked for is None."""
 
     pool: str | None = None
@@ -110,16 +110,16 @@ class RegretSum(Part):
     """Scheduling profile that chose: the one that was used, or a shadow."""
     reason: str | None = None
     """As `JudgedChoice.reason`; `filter:<name>` for what a filter cost."""
-    requests: int = 0
+    requests: int = always(0)
     """Choices that were judged. A row of a filter has those of other rows once more."""
-    judged: int = 0
+    judged: int = always(0)
     """`requests` without those of filters."""
-    regret_us: int = 0
-    cost_us: int = 0
+    regret_us: int = always(0)
+    cost_us: int = always(0)
     """Regret of the workers that were chosen."""
 
 
-class RegretSums(Message):
+class RegretSums(Message, frozen=True, kw_only=True):
     """The answer to `RegretQuery`."""
 
     address: ClassVar[Address] = Address("ctl", "regret", "sums-answer", route=("inbox",))
@@ -128,9 +128,9 @@ class RegretSums(Message):
     """Instance that answers."""
     judging: bool
     """Whether it judges requests now."""
-    rows: tuple[RegretSum, ...] = ()
+    rows: tuple[RegretSum, ...] = always(())
     """By pool, hour, profile, reason."""
-    more: bool = False
+    more: bool = always(False)
     """Rows are missing, because there are more than a message takes."""
-    behind: int = 0
+    behind: int = always(0)
     """Events that the recorder hasn't read yet."""

@@ -1,12 +1,12 @@
 """Events of a request after its decision. Published by edges."""
 
-from typing import ClassVar, Final, TypedDict
+from typing import Annotated, ClassVar, Final
 
-from pydantic import Field
+from msgspec import Meta
 
 from pointsman_contracts.identity import Identity
 from pointsman_contracts.journey import StageReport, Target
-from pointsman_contracts.message import Address, Message, Part, unchecked
+from pointsman_contracts.message import Address, Message, Part, always
 
 MOST_TOKENS: Final = 2**53
 """No request uses more: a larger number is a mistake, and one that not every reader of JSON keeps (RFC 8259, section
@@ -23,54 +23,39 @@ def token_count(value: object) -> int | None:
     return round(value) if type(value) is float and 0.0 <= value <= MOST_TOKENS else None
 
 
-@unchecked
-class SpecialTokens(Part):
+class SpecialTokens(Part, frozen=True, kw_only=True):
     """Tokens of a request that providers price otherwise than those of texts: parts of the counts of its `Usage`."""
 
-    cache_write: int = 0
+    cache_write: int = always(0)
     """Prompt tokens that a provider's cache keeps from now on."""
-    cache_write_1h: int = 0
+    cache_write_1h: int = always(0)
     """Part of `cache_write` that it keeps for an hour."""
-    audio_prompt: int = 0
-    audio_completion: int = 0
-    image_prompt: int = 0
-    image_completion: int = 0
-    tier: str = ""
+    audio_prompt: int = always(0)
+    audio_completion: int = always(0)
+    image_prompt: int = always(0)
+    image_completion: int = always(0)
+    tier: str = always("")
     """The service tier that the provider reports beside them, e.g. `priority` or `batch`."""
 
 
-@unchecked
-class Usage(Part):
+class Usage(Part, frozen=True, kw_only=True):
     """Tokens that the engine or provider reported, or that the edge estimates where it didn't."""
 
-    prompt_tokens: int = 0
-    completion_tokens: int = 0
-    cached_tokens: int = 0
+    prompt_tokens: int = always(0)
+    completion_tokens: int = always(0)
+    cached_tokens: int = always(0)
     """Part of `prompt_tokens` that came from the engine's KV cache."""
-    reasoning_tokens: int = 0
+    reasoning_tokens: int = always(0)
     """Part of `completion_tokens`."""
-    estimated: bool = False
+    estimated: bool = always(False)
     """Neither engine nor provider reported all of it, e.g. because the client left early: the edge counted it."""
     special: SpecialTokens | None = None
     """None when there are none, as in most requests."""
-    cached_unknown: bool = False
+    cached_unknown: bool = always(False)
     """Nothing was reported of cached tokens: `cached_tokens` is 0 because it is unknown."""
 
 
-class UsageFields(TypedDict):
-    """All fields of `Usage` in their order, for `set_fields`."""
-
-    prompt_tokens: int
-    completion_tokens: int
-    cached_tokens: int
-    reasoning_tokens: int
-    estimated: bool
-    special: SpecialTokens | None
-    cached_unknown: bool
-
-
-@unchecked
-class Attempt(Part):
+class Attempt(Part, frozen=True, kw_only=True):
     """One try to reach an endpoint."""
 
     worker: str
@@ -81,10 +66,10 @@ class Attempt(Part):
     or adapter, 404 or 405 for the whole path), `stalled` (a scheduler moved the request: no first byte for far longer
     than predicted), `unsupported` (the provider doesn't support a field)."""
     status: int | None = None
-    took_ms: float = 0.0
+    took_ms: float = always(0.0)
     target: Target | None = None
     """The model that was tried, where it isn't the decision's target."""
-    reason: str = ""
+    reason: str = always("")
     """Why the endpoint didn't answer, in words without content of request or answer."""
     limited_until_ms: int | None = None
     """Until when the provider asks for no more requests, unix milliseconds."""
@@ -92,8 +77,7 @@ class Attempt(Part):
     """Part of the provider's request or token quota that is left, in [0,1]."""
 
 
-@unchecked
-class LegReport(Part):
+class LegReport(Part, frozen=True, kw_only=True):
     """The part of a request's work that another engine did, or was to do, for the endpoint that answers."""
 
     leg: str
@@ -104,16 +88,15 @@ class LegReport(Part):
     wasn't asked; `lost`: it answered, but its KV cache didn't reach the endpoint that answers. After any of them but
     `answered` that endpoint computes the prompt itself."""
     status: int | None = None
-    began_ms: float = 0.0
+    began_ms: float = always(0.0)
     """From receiving the request until this leg was sent."""
-    took_ms: float = 0.0
+    took_ms: float = always(0.0)
     """Until its answer was complete."""
-    reason: str = ""
+    reason: str = always("")
     """Why the outcome isn't `answered`, in words without content of request or answer."""
 
 
-@unchecked
-class ResponseStarted(Message):
+class ResponseStarted(Message, frozen=True, kw_only=True):
     """The first byte of a streamed answer arrived. For any other answer, `ResponseCompleted` reports beginning and end.
 
     Published by the edge. Schedulers confirm the reservation; any other reader may follow.
@@ -129,12 +112,12 @@ class ResponseStarted(Message):
     at_ms: int
     pool: str
     worker: str
-    attempt: int = 1
+    attempt: int = always(1)
     ttft_ms: float
     """From sending to the endpoint until the first byte of the answer's body."""
 
 
-class AttemptFailed(Message):
+class AttemptFailed(Message, frozen=True, kw_only=True):
     """An endpoint didn't answer; the edge goes on to the next one, if there is one. Published by the edge.
     Schedulers take the reservation and its prefix entries back and judge the endpoint by it; any other reader may
     follow."""
@@ -147,18 +130,18 @@ class AttemptFailed(Message):
     at_ms: int
     pool: str
     worker: str
-    boot_id: str = ""
+    boot_id: str = always("")
     outcome: str
     """As `Attempt.outcome`."""
     status: int | None = None
     next_worker: str | None = None
     """Where the edge sends it next; None when it gives up."""
-    leg: str = ""
+    leg: str = always("")
     """Empty for an endpoint that was to answer; otherwise the part of the work that the worker was to do, e.g.
     `prefill`."""
 
 
-class RequestRejected(Message):
+class RequestRejected(Message, frozen=True, kw_only=True):
     """A request ended before any endpoint was tried. Published by the edge; for any reader."""
 
     address: ClassVar[Address] = Address("evt", "request", "rejected", route=("stage",))
@@ -179,10 +162,10 @@ class RequestRejected(Message):
     profile: str | None = None
     identity: Identity | None = None
     """None when no stage determined it."""
-    trail: tuple[StageReport, ...] = ()
+    trail: tuple[StageReport, ...] = always(())
 
 
-class RequestAnswered(Message):
+class RequestAnswered(Message, frozen=True, kw_only=True):
     """A stage ended a request with an answer of its own, e.g. a cached one. Published by the edge; for any reader."""
 
     address: ClassVar[Address] = Address("evt", "request", "answered", route=("stage",))
@@ -199,13 +182,12 @@ class RequestAnswered(Message):
     profile: str | None = None
     target: Target | None = None
     """The model that would have been asked."""
-    level: str = "full"
-    reasons: tuple[str, ...] = ()
-    trail: tuple[StageReport, ...] = ()
+    level: str = always("full")
+    reasons: tuple[str, ...] = always(())
+    trail: tuple[StageReport, ...] = always(())
 
 
-@unchecked
-class ResponseCompleted(Message):
+class ResponseCompleted(Message, frozen=True, kw_only=True):
     """How a request ended: exactly one for every request that an edge accepted, whatever happened.
 
     Published by the edge; read by schedulers (releases the reservation), the metrics-collector, usage and audit.
@@ -226,25 +208,25 @@ class ResponseCompleted(Message):
     target: Target | None = None
     """Who answered, or was tried last."""
     profile: str | None = None
-    api: str = ""
-    stream: bool = False
+    api: str = always("")
+    stream: bool = always(False)
     status: int
     """HTTP status that the client got; 499 when it was gone before one could be sent."""
     outcome: str
     """`ok`, `rejected`, `client_gone`, `engine_error`, `cut_off`, `timeout`, `shutdown`, `blocked` (a stage on the way
     back didn't let the answer pass), `routed` (only the route was asked for; nothing was generated)."""
-    reason: str = ""
-    level: str = "full"
-    attempts: tuple[Attempt, ...] = ()
-    decided_ms: float = 0.0
+    reason: str = always("")
+    level: str = always("full")
+    attempts: tuple[Attempt, ...] = always(())
+    decided_ms: float = always(0.0)
     """From receiving the request to having the decision."""
     ttft_ms: float | None = None
     """From receiving the request to the first byte of the answer's body."""
-    duration_ms: float = 0.0
+    duration_ms: float = always(0.0)
     """From receiving the request to its end."""
     usage: Usage | None = None
     """None when no model was at work for the client."""
-    answers: int = Field(default=1, ge=1)
+    answers: Annotated[int, Meta(ge=1)] = always(1)
     """How many answers `usage` is of, as `RequestFacts.answers`: what teaches how long one gets divides by it."""
     identity: Identity | None = None
     """None when no stage determined it."""
@@ -258,64 +240,15 @@ class ResponseCompleted(Message):
     """The stage that answered without asking a model."""
     saved: Usage | None = None
     """Usage that a model would have had for that response; not part of `usage`."""
-    bytes_out: int = 0
-    stages: tuple[StageReport, ...] = ()
+    bytes_out: int = always(0)
+    stages: tuple[StageReport, ...] = always(())
     """Reports of the stages that reviewed the response before the client had all of it, in order. `outcome` of each:
     `passed`, `replaced`, `blocked`, `skipped`, `failed`."""
-    legs: tuple[LegReport, ...] = ()
+    legs: tuple[LegReport, ...] = always(())
     """The parts of the work that other engines did for the endpoint that answered."""
 
 
-class CompletedFields(TypedDict):
-    """All fields of `ResponseCompleted` in their order, for `set_fields`."""
-
-    request_id: str
-    source: str
-    sequence: int
-    at_ms: int
-    pool: str
-    worker: str | None
-    model: str | None
-    target: Target | None
-    profile: str | None
-    api: str
-    stream: bool
-    status: int
-    outcome: str
-    reason: str
-    level: str
-    attempts: tuple[Attempt, ...]
-    decided_ms: float
-    ttft_ms: float | None
-    duration_ms: float
-    usage: Usage | None
-    answers: int
-    identity: Identity | None
-    served: str | None
-    cost: float | None
-    cost_nanos: int | None
-    answered_by: str | None
-    saved: Usage | None
-    bytes_out: int
-    stages: tuple[StageReport, ...]
-    legs: tuple[LegReport, ...]
-
-
-class AttemptFields(TypedDict):
-    """All fields of `Attempt` in their order, for `set_fields`."""
-
-    worker: str
-    outcome: str
-    status: int | None
-    took_ms: float
-    target: Target | None
-    reason: str
-    limited_until_ms: int | None
-    remaining: float | None
-
-
-@unchecked
-class ResponseReviewed(Message):
+class ResponseReviewed(Message, frozen=True, kw_only=True):
     """Reports of the stages that reviewed a response after its last byte. One event for each request with such stages,
     published by the edge when the last stage has replied or timed out. Read by recorders and auditors."""
 

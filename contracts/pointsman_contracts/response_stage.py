@@ -5,17 +5,16 @@ It gets as much of the answer as its declaration says (`AnswerUse`), and facts o
 doesn't come along.
 """
 
-from typing import ClassVar, Final, Literal
+from typing import Annotated, ClassVar, Final, Literal
 
-from pydantic import Field
+from msgspec import Meta, field
 
 from pointsman_contracts.journey import BodyEdit, HeaderEdit, StageReport, Target
-from pointsman_contracts.message import Address, Message, Part, unchecked
+from pointsman_contracts.message import Address, Blob, Message, Part, always
 from pointsman_contracts.response import Usage
 
 
-@unchecked
-class AnswerText(Part):
+class AnswerText(Part, frozen=True, kw_only=True):
     """A text of the answer: the whole text, or the part that the client doesn't have yet."""
 
     part: str
@@ -26,15 +25,14 @@ class AnswerText(Part):
     text: str
 
 
-class TextEdit(Part):
+class TextEdit(Part, frozen=True, kw_only=True):
     """The text that the client gets in place of one that a stage reviewed."""
 
     part: str
     text: str
 
 
-@unchecked
-class ResponseReview(Message):
+class ResponseReview(Message, frozen=True, kw_only=True):
     """An answer, or a window of one, on its way to the client. Sent by an edge, read by a response stage."""
 
     address: ClassVar[Address] = Address("rpc", "response", "review", route=("stage",))
@@ -51,68 +49,67 @@ class ResponseReview(Message):
     mode: str
     """`buffer`: the whole answer, before the client has any of it. `window`: a piece of a stream, before the client has
     it. `after`: the client has everything."""
-    number: int = 1
+    number: int = always(1)
     """Counts what the stage is asked about this answer from 1."""
-    last: bool = True
+    last: bool = always(True)
     """Nothing follows."""
-    api: str = ""
+    api: str = always("")
     """As `RequestFacts.api`."""
-    stream: bool = False
+    stream: bool = always(False)
     status: int
     """HTTP status of the answer; 499 when the client was gone before there was one."""
-    outcome: str = "answered"
+    outcome: str = always("answered")
     """`answered`, `rejected` (the gateway's own error), or in mode `after` as `ResponseCompleted.outcome`."""
     code: str | None = None
     """Code of the gateway's own error."""
     profile: str | None = None
     """None when the request ended before one was picked."""
-    plan: str = ""
+    plan: str = always("")
     """The client's, as in `Identity.plan`; empty when no stage determined it."""
     model: str | None = None
     """The model that the client asked for, as far as it is known."""
     target: Target | None = None
-    headers: dict[str, str] = Field(default_factory=dict[str, str])
+    headers: dict[str, str] = field(default_factory=dict[str, str])
     """Headers of the answer, by lower-case name."""
-    texts: tuple[AnswerText, ...] = ()
+    texts: tuple[AnswerText, ...] = always(())
     """For `content: text`."""
-    body: bytes | None = None
+    body: Blob | None = None
     """For `content: body`: the answer as the client gets it, events of a stream included."""
-    truncated: bool = False
+    truncated: bool = always(False)
     """The answer is too large to be sent along: `texts` and `body` are missing."""
     usage: Usage | None = None
     """In mode `after`, if it was reported."""
-    stages: tuple[StageReport, ...] = ()
+    stages: tuple[StageReport, ...] = always(())
     """In mode `after`: what the stages before this one said, as in `ResponseCompleted.stages`; a stage that was asked
     in that mode too is `blocked` or `replaced` by what it would have done."""
     memo: str | None = None
     """As `Stage.memo`."""
 
 
-@unchecked
-class Verdict(Message):
+class Verdict(Message, frozen=True, kw_only=True):
     """A stage's verdict about a response, or a part of it. Sent by the stage to the inbox of the edge."""
 
     address: ClassVar[Address] = Address("rpc", "response", "verdict", route=("inbox",))
 
-    kind: Literal["verdict"] = "verdict"
+    kind: Literal["verdict"] = always("verdict")
     request_id: str
-    action: Literal["pass", "replace", "block"] = "pass"
+    action: Literal["pass", "replace", "block"] = always("pass")
     """`replace`: the client gets `texts`. `block`: the client gets neither this part nor any later one. In mode
     `after` only `note` counts."""
-    texts: tuple[TextEdit, ...] = ()
+    texts: tuple[TextEdit, ...] = always(())
     """Texts that aren't named pass."""
-    fields: tuple[BodyEdit, ...] = ()
+    fields: tuple[BodyEdit, ...] = always(())
     """Fields of the top level of the answer's JSON to set, add or remove, unless it blocks; of a stream, in each event
     that leaves from now on. Every other field stays as it is."""
-    headers: tuple[HeaderEdit, ...] = ()
+    headers: tuple[HeaderEdit, ...] = always(())
     """Changes of the answer's headers; they count while none is out: in the first window at the latest."""
-    status: int = Field(default=403, ge=400, le=599)
+    status: Annotated[int, Meta(ge=400, le=599)] = always(403)
     """For `block`, while no byte is out."""
-    code: str = "content_filter"
+    code: str = always("content_filter")
     """For `block`: OpenAI's error code."""
-    message: str = "The answer was withheld."
+    message: str = always("The answer was withheld.")
     """For `block`: for the client. Never repeats the answer's text."""
-    instance: str = ""
+    instance: str = always("")
     """Who answered, for the trail."""
     note: str | None = None
     """Why, in words without text of the answer; shown in `ResponseCompleted.stages` and `ResponseReviewed.stages`."""

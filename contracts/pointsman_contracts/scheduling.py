@@ -2,55 +2,55 @@
 
 from typing import ClassVar
 
-from pydantic import Field
+from msgspec import field
 
 from pointsman_contracts.journey import StageReport, Target
-from pointsman_contracts.message import Address, Message, Part
+from pointsman_contracts.message import NO_BYTES, Address, Blob, Message, Part, always
 
 
-class CandidateColumns(Part):
+class CandidateColumns(Part, frozen=True, kw_only=True):
     """All candidates of one profile run as columns: entry `i` of each belongs to `workers[i]`."""
 
-    workers: tuple[str, ...] = ()
-    ages_ms: tuple[float, ...] = ()
+    workers: tuple[str, ...] = always(())
+    ages_ms: tuple[float, ...] = always(())
     """Age of each worker's load report when the decision was made; -1 when there was none."""
-    running: tuple[int, ...] = ()
-    waiting: tuple[int, ...] = ()
-    kv_usage: tuple[float, ...] = ()
-    matched_tokens: tuple[int, ...] = ()
+    running: tuple[int, ...] = always(())
+    waiting: tuple[int, ...] = always(())
+    kv_usage: tuple[float, ...] = always(())
+    matched_tokens: tuple[int, ...] = always(())
     """Prompt tokens believed to be in the worker's KV cache."""
-    scores: dict[str, tuple[float | None, ...]] = Field(default_factory=dict[str, tuple[float | None, ...]])
+    scores: dict[str, tuple[float | None, ...]] = field(default_factory=dict[str, tuple[float | None, ...]])
     """Scorer instance → unweighted score in [0,1]; None for a candidate that a filter removed."""
-    totals: tuple[float | None, ...] = ()
+    totals: tuple[float | None, ...] = always(())
     """Weighted sums; None for a candidate that a filter removed."""
-    filtered: dict[str, str] = Field(default_factory=dict[str, str])
+    filtered: dict[str, str] = field(default_factory=dict[str, str])
     """Worker → `<filter>: <reason>`."""
-    opaque: tuple[str, ...] = ()
+    opaque: tuple[str, ...] = always(())
     """Workers that report no load: their figures are the schedulers' own counts of open requests."""
-    omitted: int = 0
+    omitted: int = always(0)
     """Candidates left out because the event would have exceeded its size limit; the best are kept."""
 
 
-class ProfileRun(Part):
+class ProfileRun(Part, frozen=True, kw_only=True):
     """One run of a scheduling profile."""
 
     profile: str
     """Scheduling profile, e.g. `default`, `prefill`, `shadow`."""
-    chosen: tuple[str, ...] = ()
+    chosen: tuple[str, ...] = always(())
     """Workers in order of preference; empty when the run failed."""
     error: str | None = None
-    weights: dict[str, float] = Field(default_factory=dict[str, float])
-    candidates: CandidateColumns = CandidateColumns()
+    weights: dict[str, float] = field(default_factory=dict[str, float])
+    candidates: CandidateColumns = always(CandidateColumns())
 
 
-class RequestScheduled(Message):
+class RequestScheduled(Message, frozen=True, kw_only=True):
     """A decision with everything that led to it. Published by the scheduler, or by the stage before it when a provider
     serves the model: without runs, in the pool `-`. Read by recorders and auditors."""
 
     address: ClassVar[Address] = Address("evt", "request", "scheduled", route=("pool",))
 
     request_id: str
-    attempt: int = 1
+    attempt: int = always(1)
     source: str
     """Instance that decided."""
     sequence: int
@@ -70,35 +70,35 @@ class RequestScheduled(Message):
     """Workers in the order in which the edge tries them."""
     reason: str
     """Why the first endpoint won, in one line."""
-    legs: dict[str, str] = Field(default_factory=dict[str, str])
+    legs: dict[str, str] = field(default_factory=dict[str, str])
     """Other workers that do a part of the work, by the name of that part, e.g. `prefill`."""
-    stream: bool = True
+    stream: bool = always(True)
     """Whether the client asked for a stream: the first byte of any other response is reported only at its end."""
-    prompt_tokens: int = 0
-    cached_tokens: int = 0
+    prompt_tokens: int = always(0)
+    cached_tokens: int = always(0)
     """Prompt tokens believed cached on the chosen endpoint."""
-    prefix: str = ""
+    prefix: str = always("")
     """The source of `cached_tokens`. `precise`: the engine's KV events. `approximate`: earlier routing decisions. Empty
     for a prompt without blocks."""
-    queued_ms: float = 0.0
+    queued_ms: float = always(0.0)
     """Time in flow control."""
-    unbound_ms: float = 0.0
+    unbound_ms: float = always(0.0)
     """Time that it waited after that for the engine that suits it best."""
-    bound_because: str = ""
+    bound_because: str = always("")
     """Why that wait ended; empty for a request that didn't wait so."""
-    decided_us: float = 0.0
+    decided_us: float = always(0.0)
     """Microseconds that the decision took."""
     revision: int
-    policy_hash: str = ""
+    policy_hash: str = always("")
     """Hash of the scheduling policy that decided; equal hashes decide alike."""
-    seed: int = 0
+    seed: int = always(0)
     """Seed of the tie-breaker for this decision."""
-    level: str = "full"
-    reasons: tuple[str, ...] = ()
-    trail: tuple[StageReport, ...] = ()
+    level: str = always("full")
+    reasons: tuple[str, ...] = always(())
+    trail: tuple[StageReport, ...] = always(())
 
 
-class ReservationChange(Part):
+class ReservationChange(Part, frozen=True, kw_only=True):
     """One request put on, or taken off, the books of a worker. Idempotent by edge, request id and leg."""
 
     op: str
@@ -123,7 +123,7 @@ class ReservationChange(Part):
     output_tokens: int = 0
     """Expected output tokens."""
     block_tokens: int = 64
-    blocks: bytes = b""
+    blocks: Blob = NO_BYTES
     """Prefix blocks of the prompt, salted by model, adapter and tenant; as `RequestFacts.blocks`."""
     blocks_precise: bool = False
     """As `RequestFacts.blocks_precise`."""
@@ -133,7 +133,7 @@ class ReservationChange(Part):
     """Whether the prompt has images, sound, video or files: nothing tells how long these take."""
 
 
-class UnboundRequest(Part):
+class UnboundRequest(Part, frozen=True, kw_only=True):
     """A request that waits at a scheduler for the engine that suits it best."""
 
     worker: str
@@ -149,11 +149,11 @@ class UnboundRequest(Part):
     waited_ms: int = 0
     max_output_tokens: int | None = None
     block_tokens: int = 64
-    blocks: bytes = b""
+    blocks: Blob = NO_BYTES
     """Prefix blocks of the prompt, as `RequestFacts.blocks`: only in the first message that has this request."""
 
 
-class Reservations(Message):
+class Reservations(Message, frozen=True, kw_only=True):
     """The reservations of one scheduler in one tick. Published by schedulers, read by their replicas."""
 
     address: ClassVar[Address] = Address("sig", "scheduler", "reservation", route=("pool",))
@@ -169,7 +169,7 @@ class Reservations(Message):
     pass; None when nothing about them has changed."""
 
 
-class SchedulerStateQuery(Message):
+class SchedulerStateQuery(Message, frozen=True, kw_only=True):
     """Asks a scheduler for a part of what it knows. Sent by a scheduler that joins, or that missed a message of this
     one; answered with `SchedulerState`. Parts may be asked for while the state goes on changing: what changes is
     told by the usual messages, and all of them may be applied in any order."""
@@ -179,38 +179,38 @@ class SchedulerStateQuery(Message):
     pool: str
     worker: str | None = None
     """None asks for reservations; otherwise for the prefix entries of this worker."""
-    own: bool = False
+    own: bool = always(False)
     """Only reservations that the one asked has made itself."""
-    after: str = ""
+    after: str = always("")
     """Reservations of request ids greater than this, in their order."""
-    offset: int = 0
+    offset: int = always(0)
     """Prefix entries to leave out, from the most recently used on."""
 
 
-class OpenReservation(Part):
+class OpenReservation(Part, frozen=True, kw_only=True):
     """A reservation on the books."""
 
     change: ReservationChange
     """As it was made."""
     scheduler: str
     """Who made it."""
-    confirmed: bool = False
+    confirmed: bool = always(False)
     """Whether the first byte of the answer came."""
 
 
-class SchedulerState(Message):
+class SchedulerState(Message, frozen=True, kw_only=True):
     """The answer to `SchedulerStateQuery`: a part that fits into one message."""
 
     address: ClassVar[Address] = Address("ctl", "scheduler", "state-answer", route=("inbox",))
 
-    reservations: tuple[OpenReservation, ...] = ()
-    boot_id: str = ""
+    reservations: tuple[OpenReservation, ...] = always(())
+    boot_id: str = always("")
     """The worker's life that the prefix entries belong to."""
-    blocks: bytes = b""
+    blocks: Blob = always(NO_BYTES)
     """Hashes of prefix blocks, little-endian, 8 bytes each, most recently used first."""
-    ages: bytes = b""
+    ages: Blob = always(NO_BYTES)
     """Seconds since the last use of each: IEEE 754 single precision, little-endian."""
-    stored: bytes = b""
+    stored: Blob = always(NO_BYTES)
     """One byte for each: 1 when the engine reported it, 0 when it was predicted."""
-    more: bool = False
+    more: bool = always(False)
     """Whether there are further parts."""

@@ -2,10 +2,10 @@
 
 from typing import ClassVar
 
-from pointsman_contracts.message import Address, Message, Part
+from pointsman_contracts.message import Address, Message, Part, always
 
 
-class StoryQuery(Message):
+class StoryQuery(Message, frozen=True, kw_only=True):
     """Asks what happened to a request. Sent by tools; answered by a recorder with `Story`."""
 
     address: ClassVar[Address] = Address("ctl", "request", "story")
@@ -16,7 +16,7 @@ class StoryQuery(Message):
     it. Known of those whose events carried it, which are sampled."""
 
 
-class KeptEvent(Part):
+class KeptEvent(Part, frozen=True, kw_only=True):
     """One event as it was published."""
 
     type: str
@@ -25,16 +25,16 @@ class KeptEvent(Part):
     """The JSON document."""
 
 
-class Story(Message):
+class Story(Message, frozen=True, kw_only=True):
     """The answer to `StoryQuery`."""
 
     address: ClassVar[Address] = Address("ctl", "request", "story-answer", route=("inbox",))
 
     recorder: str
     """Instance that answers."""
-    events: tuple[KeptEvent, ...] = ()
+    events: tuple[KeptEvent, ...] = always(())
     """In the order in which they were stored. A client that used the id several times has all of its requests here."""
-    more: bool = False
+    more: bool = always(False)
     """The oldest are missing, because there are more than a message takes."""
-    behind: int = 0
+    behind: int = always(0)
     """Events that the recorder hasn't read yet."""

@@ -2,24 +2,24 @@
 
 from typing import ClassVar
 
-from pointsman_contracts.message import Address, Message, Part
+from pointsman_contracts.message import Address, Message, Part, always
 
 
-class WorkerVerdict(Part):
+class WorkerVerdict(Part, frozen=True, kw_only=True):
     """Why a scheduler sends a worker fewer requests than its load allows."""
 
     worker: str
-    boot_id: str = ""
+    boot_id: str = always("")
     verdict: str
     """`ejected` (its answers are worse than its peers': trial requests only), `suspect` (requests wait there far longer
     than predicted: trial requests only), `failing` (it fails many requests, but its peers are no better: it keeps its
     share), or `lacking` (it answers 404 for a model or adapter that its peers serve: no
     requests for that)."""
-    reason: str = ""
+    reason: str = always("")
     """In words for an operator, with figures."""
 
 
-class WorkerVerdicts(Message):
+class WorkerVerdicts(Message, frozen=True, kw_only=True):
     """Every worker of a pool that this scheduler finds unwell. Published by each scheduler on change, and once a second
     while there is one. Read by the metrics-collector, which forgets verdicts that aren't renewed for 3 s."""
 
@@ -30,11 +30,11 @@ class WorkerVerdicts(Message):
     """Scheduler instance."""
     sequence: int
     at_ms: int
-    verdicts: tuple[WorkerVerdict, ...] = ()
+    verdicts: tuple[WorkerVerdict, ...] = always(())
     """Empty once all are well."""
 
 
-class WorkerJudged(Message):
+class WorkerJudged(Message, frozen=True, kw_only=True):
     """The verdict on a worker changed. Published by the metrics-collector that answers for this worker; for any
     reader."""
 
@@ -50,11 +50,11 @@ class WorkerJudged(Message):
     boot_id: str
     verdict: str
     """As `WorkerVerdict.verdict`; empty: it gets its share of requests again."""
-    reason: str = ""
+    reason: str = always("")
     """As `WorkerVerdict.reason`."""
 
 
-class MoveRequests(Message):
+class MoveRequests(Message, frozen=True, kw_only=True):
     """Asks an edge to end these requests' attempts at a worker and to send them elsewhere, each at most once. A request
     stays where the first byte of its answer has come, and where the edge knows no other endpoint.
 
@@ -66,14 +66,14 @@ class MoveRequests(Message):
 
     pool: str
     worker: str
-    boot_id: str = ""
+    boot_id: str = always("")
     request_ids: tuple[str, ...]
-    avoid: tuple[str, ...] = ()
+    avoid: tuple[str, ...] = always(())
     """Workers to go to only where there is no other: schedulers find them unwell."""
-    reason: str = ""
+    reason: str = always("")
 
 
-class MovedRequests(Message):
+class MovedRequests(Message, frozen=True, kw_only=True):
     """The answer to `MoveRequests`: those that left the worker, now or before."""
 
     address: ClassVar[Address] = Address("ctl", "edge", "move-requests-answer", route=("inbox",))

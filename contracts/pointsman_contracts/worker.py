@@ -1,13 +1,13 @@
 """Registrations and load of engines, on the bus and in the bucket `pm-workers`."""
 
-from typing import ClassVar
+from typing import Annotated, ClassVar
 
-from pydantic import Field
+from msgspec import Meta, field
 
-from pointsman_contracts.message import Address, Message, Part
+from pointsman_contracts.message import Address, Message, Part, always
 
 
-class WorkerFinding(Part):
+class WorkerFinding(Part, frozen=True, kw_only=True):
     """A fault of one worker that an operator must mend, and that its load and state don't show."""
 
     kind: str
@@ -18,7 +18,7 @@ class WorkerFinding(Part):
     """The fault in words, with names and numbers."""
 
 
-class WorkerRegistration(Message):
+class WorkerRegistration(Message, frozen=True, kw_only=True):
     """One engine, as its agent (or the metrics-collector for engines without one) registered it.
 
     Value of key `<pool>.<worker>` (subject tokens) in bucket `pm-workers`; renewed by heartbeat, expires
@@ -33,17 +33,17 @@ class WorkerRegistration(Message):
     pool: str
     url: str
     """Base URL of the engine's HTTP API."""
-    engine: str = "vllm"
+    engine: str = always("vllm")
     """`vllm`, `sglang`, `trtllm`, `llamacpp`, `triton`, or `opaque`: it reports no load, and schedulers use their own
     counts."""
-    engine_version: str = ""
-    models: tuple[str, ...] = ()
+    engine_version: str = always("")
+    models: tuple[str, ...] = always(())
     """Base models that the engine serves."""
-    loras: tuple[str, ...] = ()
+    loras: tuple[str, ...] = always(())
     """Adapters that it can serve."""
-    role: str = "both"
+    role: str = always("both")
     """`both`, `prefill`, `decode` or `encode`."""
-    labels: dict[str, str] = Field(default_factory=dict[str, str])
+    labels: dict[str, str] = field(default_factory=dict[str, str])
     block_tokens: int | None = None
     """Tokens in one KV block; None when the engine doesn't report it."""
     kv_block_tokens: int | None = None
@@ -52,7 +52,7 @@ class WorkerRegistration(Message):
     """Size of the KV cache in blocks."""
     max_context: int | None = None
     """Longest sequence in tokens."""
-    data_parallel_size: int = 1
+    data_parallel_size: int = always(1)
     boot_id: str
     """Changes whenever the engine (re)starts: reservations and prefix entries of another life don't count."""
     agent: str
@@ -62,7 +62,7 @@ class WorkerRegistration(Message):
     registered_ms: int
 
 
-class WorkerAnnouncement(Message):
+class WorkerAnnouncement(Message, frozen=True, kw_only=True):
     """The registration of an engine on the bus: on change, every 2 s, and when the engine leaves. Published by its
     agent, or by the metrics-collector for engines without one.
 
@@ -73,13 +73,13 @@ class WorkerAnnouncement(Message):
     address: ClassVar[Address] = Address("sig", "worker", "announcement", route=("pool", "worker"))
 
     registration: WorkerRegistration
-    leaving: bool = False
+    leaving: bool = always(False)
     """The engine was drained, or its pool names it no longer: it is gone from now on."""
-    findings: tuple[WorkerFinding, ...] = ()
+    findings: tuple[WorkerFinding, ...] = always(())
     """Faults that its agent knows of."""
 
 
-class WorkerClaim(Message):
+class WorkerClaim(Message, frozen=True, kw_only=True):
     """An agent's claim to the name of its worker: every 2 s, and at once in answer to another agent's. Published and
     read by agents of this name alone. Of several agents before different engines the one that has spoken longest
     speaks on; the others are silent until it has left."""
@@ -91,15 +91,15 @@ class WorkerClaim(Message):
     agent: str
     url: str
     """Of its engine, as edges reach it."""
-    boot_id: str = ""
+    boot_id: str = always("")
     """Life of its engine; empty while unknown."""
-    spoken_ms: int = 0
+    spoken_ms: int = always(0)
     """How long it has spoken for the worker without a pause."""
-    leaving: bool = False
+    leaving: bool = always(False)
     """It drains, or has left: another agent may speak."""
 
 
-class WorkerLoad(Message):
+class WorkerLoad(Message, frozen=True, kw_only=True):
     """Load of an engine. Published by its agent on change (at most 20 times a second), and at least every 400 ms.
 
     Read by schedulers and the metrics-collector; latest wins. A worker not heard of for 1.2 s is silent.
@@ -115,32 +115,32 @@ class WorkerLoad(Message):
     """Counts from 1 in each life of the agent."""
     at_ms: int
     """When the engine was read, by the agent's clock."""
-    age_ms: int = Field(default=0, ge=0)
+    age_ms: Annotated[int, Meta(ge=0)] = always(0)
     """Age of the reading when the report was sent: an idle engine is read less often than its load is published."""
-    state: str = "serving"
+    state: str = always("serving")
     """`serving`; `not_ready` (its health page says so, or none of its pages answers: nothing new while another worker
     serves; what it has goes on); `draining` (finishes what it has, takes nothing new); `asleep` (answers nothing until
     it is woken); or `unreachable` (connections are refused or reset)."""
-    reason: str = ""
+    reason: str = always("")
     """Why it doesn't serve, in words; empty when it serves or drains."""
-    load_unknown: str = ""
+    load_unknown: str = always("")
     """Why the figures below are unknown, in words; empty when they are known. They are 0 then and `age_ms` is an hour
     or more, so that a reader that doesn't know this field counts the requests that it has sent."""
     worked_tokens: int | None = None
     """The engine's own counters of steps or tokens, added up: they move with each step, stand while it does nothing,
     and go back with a restart. None when it has none that move before a request ends."""
-    running: int = 0
+    running: int = always(0)
     """Sequences in the running batch."""
-    waiting: int = 0
+    waiting: int = always(0)
     """Requests queued in the engine."""
-    kv_usage: float = 0.0
+    kv_usage: float = always(0.0)
     """Used part of the KV cache in [0,1]."""
-    running_loras: tuple[str, ...] = ()
-    waiting_loras: tuple[str, ...] = ()
-    max_loras: int = 0
+    running_loras: tuple[str, ...] = always(())
+    waiting_loras: tuple[str, ...] = always(())
+    max_loras: int = always(0)
 
 
-class WorkerJoined(Message):
+class WorkerJoined(Message, frozen=True, kw_only=True):
     """A worker registered, registered in a new life, or was heard again after a silence. Published by the
     metrics-collector that answers for this worker; for any reader."""
 
@@ -156,12 +156,12 @@ class WorkerJoined(Message):
     url: str
     engine: str
     boot_id: str
-    models: tuple[str, ...] = ()
-    why: str = "registered"
+    models: tuple[str, ...] = always(())
+    why: str = always("registered")
     """`registered`, `restarted` (a new life) or `heard` (after a silence)."""
 
 
-class WorkerSilent(Message):
+class WorkerSilent(Message, frozen=True, kw_only=True):
     """A registered worker reported nothing for 1.2 s: its agent is gone or cut off. Published by the metrics-collector
     that answers for this worker; for any reader."""
 
@@ -178,7 +178,7 @@ class WorkerSilent(Message):
     """Since the last load report, or since the registration when there was none."""
 
 
-class WorkerLeft(Message):
+class WorkerLeft(Message, frozen=True, kw_only=True):
     """A worker's registration is gone: removed after a drain, or expired. Published by the metrics-collector that
     answers for this worker; for any reader."""
 

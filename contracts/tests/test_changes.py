@@ -17,17 +17,7 @@ from pointsman_contracts.journey import (
     Stage,
     StageReport,
 )
-from pointsman_contracts.journey_fields import FactsFields, JourneyFields, ReportFields, RequestFields
-from pointsman_contracts.message import Part
-from pointsman_contracts.reply import Decision, DecisionFields
-from pointsman_contracts.response import (
-    Attempt,
-    AttemptFields,
-    CompletedFields,
-    ResponseCompleted,
-    Usage,
-    UsageFields,
-)
+from pointsman_contracts.message import Part, fields_of, read_fields
 
 JOURNEY = Journey(
     request_id="r",
@@ -55,26 +45,8 @@ def test_every_change_has_the_type_of_the_field_that_it_changes(changes: type, m
     assert {name: wanted.get(name) for name in get_type_hints(changes)} == get_type_hints(changes)
 
 
-@pytest.mark.parametrize(
-    ("fields", "model"),
-    [
-        (JourneyFields, Journey),
-        (FactsFields, RequestFacts),
-        (ReportFields, StageReport),
-        (RequestFields, PreprocessRequest),
-        (AttemptFields, Attempt),
-        (CompletedFields, ResponseCompleted),
-        (UsageFields, Usage),
-        (DecisionFields, Decision),
-    ],
-)
-def test_all_fields_of_a_part_are_listed_with_their_types_in_their_order(fields: type, model: type[Part]) -> None:
-    wanted = get_type_hints(model)
-    assert list(get_type_hints(fields).items()) == [(name, wanted[name]) for name in model.model_fields]
-
-
 def test_a_misspelt_field_is_an_error_that_names_it() -> None:
-    with pytest.raises(TypeError, match="Journey has no field itinerarry"):
+    with pytest.raises(TypeError, match="itinerarry"):
         # The type checkers find it, too.
         JOURNEY.changed(itinerarry=())  # type: ignore[call-arg] # pyright: ignore[reportCallIssue]
 
@@ -82,7 +54,9 @@ def test_a_misspelt_field_is_an_error_that_names_it() -> None:
 @given(st.sampled_from(["full", "degraded"]), st.lists(st.text(max_size=5), max_size=3))
 def test_a_changed_journey_has_the_bytes_of_one_that_was_built_so(level: str, reasons: list[str]) -> None:
     changed = JOURNEY.changed(level=level, reasons=tuple(reasons), itinerary=JOURNEY.itinerary[1:])
-    copied = JOURNEY.model_copy(update={"level": level, "reasons": tuple(reasons), "itinerary": JOURNEY.itinerary[1:]})
+    copied = read_fields(
+        Journey, fields_of(JOURNEY) | {"level": level, "reasons": reasons, "itinerary": [{"service": "scheduler"}]}
+    )
     assert changed == copied
     assert changed.encode() == copied.encode()
     assert Journey.decode(changed.encode()) == changed

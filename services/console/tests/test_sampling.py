@@ -7,6 +7,7 @@ import pytest
 from pointsman_console.domain.decision_rows import row_of, wants
 from pointsman_console.domain.sampling import DecisionFilter, Reservoir, Sampler, request_of
 from pointsman_contracts.identity import Identity
+from pointsman_contracts.message import read_fields
 from pointsman_contracts.response import RequestRejected, ResponseCompleted
 from pointsman_contracts.scheduling import RequestScheduled
 from pointsman_testing.builders import scheduled
@@ -17,7 +18,7 @@ def completed(request_id: str, tenant: str = "acme", **changes: object) -> Respo
         "request_id": request_id, "source": "edge-1", "sequence": 1, "at_ms": 5, "pool": "p", "worker": "w-1",
         "status": 200, "outcome": "ok", "identity": Identity(tenant=tenant), "model": "llama",
     }  # fmt: skip
-    return ResponseCompleted.model_validate(fields | changes)
+    return read_fields(ResponseCompleted, fields | changes)
 
 
 def test_a_sample_is_even() -> None:

@@ -4,6 +4,7 @@ import pytest
 
 from pointsman_console.domain.standings import standings
 from pointsman_contracts.limits import AccountState, ChargeState, CounterState, LimitShard
+from pointsman_contracts.message import read_fields
 from pointsman_contracts.money import NANOS
 from pointsman_runtime.configuring.config_text import parse
 
@@ -23,7 +24,7 @@ preprocessing:
 
 
 def shard(**parts: object) -> LimitShard:
-    return LimitShard.model_validate({"shard": 1, "keeper": "k", "at_ms": 0, **parts})
+    return read_fields(LimitShard, {"shard": 1, "keeper": "k", "at_ms": 0, **parts})
 
 
 def test_tokens_of_the_window_count_and_older_ones_dont() -> None:

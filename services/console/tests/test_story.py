@@ -2,8 +2,11 @@
 
 from typing import Any
 
+from msgspec.structs import replace
+
 from pointsman_console.domain import story
 from pointsman_contracts.journey import StageReport
+from pointsman_contracts.message import fields_of
 from pointsman_contracts.response import LegReport, RequestRejected, ResponseCompleted, ResponseStarted
 from pointsman_contracts.scheduling import CandidateColumns, ProfileRun, RequestScheduled
 from pointsman_core import why
@@ -74,14 +77,14 @@ def test_the_timeline_runs_without_gaps_from_the_first_stage_to_the_end() -> Non
 
 def test_the_timeline_has_the_prompts_leg_and_the_end_its_report() -> None:
     leg = LegReport(leg="prefill", worker="p", outcome="answered", status=200, began_ms=7.0, took_ms=20.0)
-    found = told(decision(), completed().model_copy(update={"legs": (leg,)}))
+    found = told(decision(), replace(completed(), legs=(leg,)))
     spans = [(span["name"], span["from_ms"], span["to_ms"]) for span in found["timeline"]]
     assert spans[-3:] == [
         ("prefill on p", 6.0, 27.0),
         ("until the first token", 27.0, 40.0),
         ("answer", 40.0, 100.0),
     ]
-    assert found["end"]["legs"] == [leg.model_dump(mode="json")]
+    assert found["end"]["legs"] == [fields_of(leg)]
 
 
 def test_a_rejected_request_names_the_stage_that_rejected_it_and_the_reason() -> None:

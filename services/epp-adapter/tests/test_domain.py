@@ -3,9 +3,11 @@
 from collections import Counter
 
 import pytest
+from msgspec.structs import replace
 
 from pointsman_apis import named
 from pointsman_contracts.journey import AnswerUse, HeaderEdit, Stage, Target
+from pointsman_contracts.message import read_fields
 from pointsman_contracts.pool import PoolSnapshot, WorkerView
 from pointsman_contracts.reply import ChosenEndpoint
 from pointsman_core.config import load
@@ -29,7 +31,7 @@ def pool(name: str, *workers: WorkerView) -> dict[str, PoolSnapshot]:
 
 
 def view(worker: str, **changes: object) -> WorkerView:
-    return WorkerView.model_validate({"worker": worker, "url": f"http://{worker}"} | changes)
+    return read_fields(WorkerView, {"worker": worker, "url": f"http://{worker}"} | changes)
 
 
 def test_any_engine_is_one_that_serves_a_configured_pool_with_the_least_to_do() -> None:
@@ -102,8 +104,8 @@ def test_a_client_that_would_wait_for_a_stage_is_refused_where_none_is_run(use: 
     with pytest.raises(Closed, match="requires that redact"):
         without_response_stages(decision, [insists])
     after = Stage(service="audit", on_error="deny", answer=AnswerUse(mode="after"))
-    may_go = insists.model_copy(update={"on_error": "allow"})
-    gone = without_response_stages(decision.model_copy(update={"response": (may_go,)}), [after])
+    may_go = replace(insists, on_error="allow")
+    gone = without_response_stages(replace(decision, response=(may_go,)), [after])
     assert (gone.level, gone.reasons) == (
         "degraded",
         ("no redact reviews the response", "no audit reviews the response"),

@@ -3,8 +3,10 @@
 import json
 
 import pytest
+from msgspec.structs import replace
 
 from pointsman_contracts.journey import AnswerUse, BodyEdit, HeaderEdit, Stage
+from pointsman_contracts.message import read_fields
 from pointsman_contracts.reply import Rejection
 from pointsman_contracts.response import RequestRejected, ResponseCompleted, ResponseReviewed
 from pointsman_contracts.response_stage import ResponseReview, TextEdit, Verdict
@@ -24,7 +26,7 @@ def delta(text: str) -> bytes:
 
 
 def stage(name: str = "guard", *, on_error: str = "deny", mode: str = "buffer", **use: object) -> Stage:
-    answer = AnswerUse.model_validate({"mode": mode, "content": "text"} | use)
+    answer = read_fields(AnswerUse, {"mode": mode, "content": "text"} | use)
     return Stage(service=name, on_error=on_error, answer=answer)
 
 
@@ -318,7 +320,7 @@ async def test_every_request_is_audited_with_its_status_code_and_model(
     start_picker: StartPicker, method: str, path: str, told: tuple[int, str, str | None]
 ) -> None:
     picker = await start_picker(config=AUDITED)
-    picker.stages.reply = lambda request: NO.model_copy(update={"request_id": request.request_id})
+    picker.stages.reply = lambda request: replace(NO, request_id=request.request_id)
     exchange = picker.client.open()
     await exchange.request(method=method, path=path)
     if told[1] == "no":
@@ -335,7 +337,7 @@ async def test_every_request_is_audited_with_its_status_code_and_model(
 async def test_an_answer_that_is_withheld_is_audited_with_the_code_of_that(start_picker: StartPicker) -> None:
     picker = await start_picker(config=AUDITED)
     picker.stages.changes["response"] = (stage(),)
-    picker.reviewers.say = lambda review: blocking(review).model_copy(update={"code": "no"})
+    picker.reviewers.say = lambda review: replace(blocking(review), code="no")
     exchange = await answering(picker, (BUFFERED, BUFFERED))
     await exchange.response()
     await exchange.reply()

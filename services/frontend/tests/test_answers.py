@@ -55,8 +55,6 @@ async def test_a_request_goes_to_the_engine_and_back_byte_for_byte(start_edge: S
     # The time that the body took to arrive is taken off.
     assert 540_000 < asked[0].deadline_ms - asked[0].received_ms <= 600_000
     (completed,) = [message for message, _ in edge.events.sent if isinstance(message, ResponseCompleted)]
-    for part in (asked[0], completed, *completed.attempts):
-        assert list(part.__dict__) == list(type(part).model_fields)
     assert ResponseCompleted.decode(completed.encode()) == completed
 
 

@@ -5,6 +5,7 @@ import json
 import pytest
 
 from pointsman_contracts.journey import AnswerUse, HeaderEdit, Stage, StageReport, Target
+from pointsman_contracts.message import read_fields
 from pointsman_contracts.reply import Answer
 from pointsman_contracts.response import RequestAnswered, RequestRejected, ResponseCompleted, Usage
 from pointsman_contracts.response_stage import ResponseReview, TextEdit, Verdict
@@ -21,7 +22,8 @@ TARGET = Target(model="llama-8b", pool="llama-8b")
 
 
 def gives(edge: EdgeUnderTest, body: bytes = WHOLE.encode(), **fields: object) -> None:
-    edge.stages.reply = lambda request: Answer.model_validate(
+    edge.stages.reply = lambda request: read_fields(
+        Answer,
         {
             "request_id": request.request_id,
             "stage": "semantic-cache",
@@ -32,7 +34,7 @@ def gives(edge: EdgeUnderTest, body: bytes = WHOLE.encode(), **fields: object) -
             "trail": (StageReport(stage="semantic-cache", instance="c-1", outcome="answered"),),
             "body": body,
         }
-        | fields
+        | fields,
     )
 
 

@@ -7,6 +7,7 @@ import json
 import pytest
 
 from pointsman_contracts.journey import HeaderEdit, Target
+from pointsman_contracts.message import read_fields
 from pointsman_contracts.pool import PoolSnapshot, WorkerView
 from pointsman_contracts.reply import PrefillLeg
 from pointsman_contracts.response import AttemptFailed, LegReport, ResponseCompleted, ResponseStarted
@@ -31,7 +32,7 @@ async def started(start_edge: StartEdge, pair: NixlPair, *more: str, **changes: 
     edge = await start_edge(pair.decode.url, *more)
     leg: dict[str, object] = {"worker": "prefiller", "url": pair.prefill.url, "engine": "vllm"}
     edge.stages.changes = {
-        "prefill": PrefillLeg.model_validate(leg | changes),
+        "prefill": read_fields(PrefillLeg, leg | changes),
         "headers": (HeaderEdit(name="x-prefiller-host-port", value=pair.prefill.url.partition("//")[2]),),
     }
     return edge

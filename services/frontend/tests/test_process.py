@@ -7,9 +7,11 @@ from pathlib import Path
 
 import pytest
 import yaml
+from msgspec.structs import replace
 from nats.js.errors import NotFoundError
 
 from pointsman_contracts.journey import PreprocessRequest
+from pointsman_contracts.message import read_fields
 from pointsman_contracts.pool import PoolSnapshot
 from pointsman_contracts.presence import OpenRequests, OpenRequestsQuery
 from pointsman_contracts.reply import ChosenEndpoint, Decision
@@ -156,12 +158,13 @@ async def test_while_the_bus_is_gone_the_edge_serves_alone_and_tells_of_it_later
 ) -> None:
     url = await door(frontend)
     view = {"worker": "worker-1", "url": around.engine.url}
-    snapshot = PoolSnapshot.model_validate(
-        {"pool": "llama-8b", "source": "c", "sequence": 1, "at_ms": 1, "workers": [view], "models": ["llama-8b"]}
+    snapshot = read_fields(
+        PoolSnapshot,
+        {"pool": "llama-8b", "source": "c", "sequence": 1, "at_ms": 1, "workers": [view], "models": ["llama-8b"]},
     )
 
     async def heard() -> bool:
-        around.service.bus.publish(snapshot.model_copy(update={"models": ("llama-8b", "heard")}), "llama-8b")
+        around.service.bus.publish(replace(snapshot, models=("llama-8b", "heard")), "llama-8b")
         return (await raw_request(url, b"GET /v1/models/heard HTTP/1.1\r\nhost: x\r\n\r\n")).status == 200
 
     await eventually(heard)

@@ -5,8 +5,10 @@ import json
 from collections.abc import Awaitable, Callable
 
 import pytest
+from msgspec.structs import replace
 
 from pointsman_contracts.journey import AnswerUse, BodyEdit, HeaderEdit, Stage
+from pointsman_contracts.message import read_fields
 from pointsman_contracts.reply import Rejection
 from pointsman_contracts.response import RequestRejected, ResponseCompleted, ResponseReviewed
 from pointsman_contracts.response_stage import ResponseReview, TextEdit, Verdict
@@ -26,7 +28,7 @@ Say = Callable[[ResponseReview], Verdict]
 def stage(
     name: str = "guard", *, on_error: str = "deny", mode: str = "buffer", shadow: bool = False, **use: object
 ) -> Stage:
-    answer = AnswerUse.model_validate({"mode": mode, "content": "text"} | use)
+    answer = read_fields(AnswerUse, {"mode": mode, "content": "text"} | use)
     return Stage(service=name, on_error=on_error, mode="shadow" if shadow else "enforce", answer=answer)
 
 
@@ -35,7 +37,7 @@ def delta(text: str) -> bytes:
 
 
 def says(**verdict: object) -> Say:
-    return lambda review: Verdict.model_validate({"request_id": review.request_id} | verdict)
+    return lambda review: read_fields(Verdict, {"request_id": review.request_id} | verdict)
 
 
 def redacting(review: ResponseReview) -> Verdict:
@@ -442,9 +444,7 @@ async def test_a_profiles_own_stages_come_before_those_of_every_answer_and_are_a
     alone, own, after_own = edge.reviewers.asked
     assert [review.stage for review in edge.reviewers.asked] == ["label", "own", "label"]
     assert own.texts == after_own.texts == alone.texts
-    assert own.model_copy(update={"stage": "label", "deadline_ms": 0}) == after_own.model_copy(
-        update={"deadline_ms": 0}
-    )
+    assert replace(own, stage="label", deadline_ms=0) == replace(after_own, deadline_ms=0)
 
 
 POST = {"stages": {"audit": {"content": "body"}, "label": {"mode": "buffer"}}, "postprocessing": ["audit", "label"]}
@@ -601,7 +601,7 @@ NO = Rejection(
         (post(CHAT, BODY), NO, ("rejected", 400, "no", "llama-8b")),
         (
             post(CHAT, BODY),
-            NO.model_copy(update={"code": None, "type": "server_error", "model": None}),
+            replace(NO, code=None, type="server_error", model=None),
             ("rejected", 400, "server_error", None),
         ),
         (post(CHAT, b""), None, ("rejected", 400, "empty_body", None)),
@@ -620,7 +620,7 @@ async def test_every_request_is_audited_with_its_status_code_and_model(
         edge = await start_edge(engine.url, config=AUDITED)
         edge.stages.changes["model"] = "model-1"
         if rejection is not None:
-            edge.stages.reply = lambda request: rejection.model_copy(update={"request_id": request.request_id})
+            edge.stages.reply = lambda request: replace(rejection, request_id=request.request_id)
         answer = await raw_request(edge.url, sent)
         [review] = await eventually(lambda: edge.reviewers.asked)
         [done] = await eventually(lambda: edge.events.of(ResponseCompleted))

@@ -4,6 +4,7 @@ import asyncio
 import json
 
 import pytest
+from msgspec.structs import replace
 from prometheus_client import CollectorRegistry
 
 from pointsman_apis import named
@@ -248,7 +249,7 @@ async def test_a_request_waits_for_a_scheduler_that_was_there_a_moment_ago_unles
         if request.attempt > 1:
             return builders.decision(request.request_id)
         missing = {"target": Target(model="m", pool="p"), "missing": "scheduler"}
-        return hop.reject(503, "No live instance.", code="stage_unavailable").model_copy(update=missing)
+        return replace(hop.reject(503, "No live instance.", code="stage_unavailable"), **missing)
 
     preprocessor.stage(PreprocessRequest, forward)
     await buses.meet()
@@ -292,8 +293,8 @@ async def test_a_missing_scheduler_lets_the_edge_decide_alone(buses: Buses, sche
     preprocessor, edge = buses.make("preprocessor"), buses.make("frontend")
 
     def nobody(request: PreprocessRequest, hop: Hop[PreprocessRequest]) -> Rejection:
-        return hop.reject(503, "No live instance.", code="stage_unavailable").model_copy(
-            update={"target": Target(model="m", pool="p")}
+        return replace(
+            hop.reject(503, "No live instance.", code="stage_unavailable"), target=Target(model="m", pool="p")
         )
 
     preprocessor.stage(PreprocessRequest, nobody)

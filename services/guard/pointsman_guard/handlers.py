@@ -13,6 +13,7 @@ from pointsman_apis.prompt_texts import SPOKEN
 from pointsman_contracts.guarding import GUARDED, Guarded
 from pointsman_contracts.identity import plan_of
 from pointsman_contracts.journey import FactsChanges, Journey, JourneyChanges, Stage
+from pointsman_contracts.message import NO_BYTES, fields_of
 from pointsman_contracts.reply import Rejection
 from pointsman_contracts.response_stage import ResponseReview, TextEdit, Verdict
 from pointsman_core.config import DEFAULT_GUARD
@@ -177,7 +178,7 @@ class Handlers:
             memo = f"{RESTORE}{secrets.token_hex(16)}"
             policy_name = journey.itinerary[0].policy
             changes["response"] = tuple(_noted(entry, policy_name, memo) for entry in journey.response)
-        return _advanced(asked, judgement, note, changes, {"fingerprint": b""}, restores=restores)
+        return _advanced(asked, judgement, note, changes, {"fingerprint": NO_BYTES}, restores=restores)
 
     def review(self, review: ResponseReview) -> Verdict | Awaitable[Verdict]:
         """Check an answer, or a window of one. Raises when the check fails: the edge follows `on_error`."""
@@ -347,4 +348,4 @@ def _told(journey: Journey, policy: GuardPolicy, judgement: Judgement, *, restor
         categories=tuple(dict.fromkeys((*(before.categories if before else ()), *judgement.categories))),
         restores=restores or (before is not None and before.restores),
     )
-    return {**attributes, GUARDED: said.model_dump(mode="json")}
+    return {**attributes, GUARDED: fields_of(said)}

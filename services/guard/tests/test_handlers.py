@@ -13,7 +13,8 @@ from pydantic import JsonValue
 from pointsman_contracts.content import Content, ContentEdited, ContentEdits, ContentQuery
 from pointsman_contracts.guarding import Guarded
 from pointsman_contracts.journey import AnswerUse, BodyEdit, Journey, RequestFacts, Stage
-from pointsman_contracts.reply import REPLY, Decision, Parked, Rejection
+from pointsman_contracts.message import read_fields
+from pointsman_contracts.reply import Decision, Parked, Rejection, read_reply
 from pointsman_contracts.response_stage import AnswerText, ResponseReview, Verdict
 from pointsman_guard.aside import Aside
 from pointsman_guard.configuration import compile_all
@@ -79,9 +80,7 @@ class World:
         self.edge.hold_bodies(EDGE, self._body)
         self.edge.bus.answer(ContentQuery, self._content, EDGE)
         self.edge.bus.answer(ContentEdits, self._edit, EDGE)
-        self.edge.bus.link.subscribe(
-            INBOX, lambda _s, _r, _h, payload: self.answers.append(REPLY.validate_json(payload))
-        )
+        self.edge.bus.link.subscribe(INBOX, lambda _s, _r, _h, payload: self.answers.append(read_reply(payload)))
         self.beyond = Beyond()
         configuration = Configuration(lambda config, revision: compile_all(config, self.beyond), self.registry)
         assert configuration.offer(1, CONFIG)
@@ -132,7 +131,7 @@ class World:
     ) -> str:
         request_id = request_id or f"request-{len(self.bodies)}"
         self.bodies[request_id] = body if isinstance(body, bytes) else orjson.dumps(body)
-        stage = Stage.model_validate({"service": "guard", "policy": policy, **entry})
+        stage = read_fields(Stage, {"service": "guard", "policy": policy, **entry})
         back = Stage(service="guard", policy=policy, answer=AnswerUse(mode="window", content="text"))
         journey = builders.journey(
             request_id=request_id,
@@ -177,7 +176,8 @@ class World:
         **facts: object,
     ) -> Verdict:
         """What the guard says about one text of an answer."""
-        review = ResponseReview.model_validate(
+        review = read_fields(
+            ResponseReview,
             {
                 "request_id": request_id,
                 "edge": EDGE,
@@ -189,7 +189,7 @@ class World:
                 "status": 200,
                 "texts": (AnswerText(part="0/content", kind=kind, text=text),),
                 **facts,
-            }
+            },
         )
         return Verdict.decode(await self.edge.bus.ask(review, "guard"))
 
@@ -372,7 +372,7 @@ async def test_a_guardian_that_is_gone_closes_or_degrades_as_configured(
 async def test_a_prompt_that_its_edge_doesnt_give_out_closes_or_degrades_as_configured(
     world: World, on_error: str, *, refused: bool
 ) -> None:
-    stage = Stage.model_validate({"service": "guard", "on_error": on_error})
+    stage = read_fields(Stage, {"service": "guard", "on_error": on_error})
     world.edge.forward(builders.journey(stage, "scheduler", edge="nobody", revision=1), INBOX)
     if refused:
         rejection = await world.refused()

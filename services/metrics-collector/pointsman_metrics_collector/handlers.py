@@ -4,8 +4,8 @@ from collections import Counter as Count
 from collections.abc import Callable, Iterator, Mapping
 from typing import Final
 
-from pointsman_contracts.ends import AnyAttempt, AnyEnd
 from pointsman_contracts.pool import WorkerView
+from pointsman_contracts.response import Attempt, ResponseCompleted
 from pointsman_contracts.subjects import token
 from pointsman_contracts.timing import SNAPSHOT_GAP_S, TIMES
 from pointsman_contracts.verdicts import WorkerVerdicts
@@ -40,7 +40,7 @@ class Handlers:
         bus: Bus,
         heartbeat: Heartbeat,
         announcer: MessageNumbers,
-        count: Callable[[AnyEnd, str, str], None],
+        count: Callable[[ResponseCompleted, str, str], None],
         clock: Callable[[], float],
     ) -> None:
         """`count(completed, pool, model)` counts a completion under names that are bounded; `clock` is the event
@@ -174,7 +174,7 @@ class Handlers:
             if self._owns(judged.pool, judged.verdict.worker):
                 self._announcer.judged(judged)
 
-    def completed(self, completed: AnyEnd) -> None:
+    def completed(self, completed: ResponseCompleted) -> None:
         """A request ended."""
         names = self._names
         if names is None:
@@ -191,7 +191,7 @@ class Handlers:
         if window is not None:
             window.add(completed, now)
 
-    def _tried(self, attempt: AnyAttempt, model: str, completed: AnyEnd, now: float) -> None:
+    def _tried(self, attempt: Attempt, model: str, completed: ResponseCompleted, now: float) -> None:
         """Record an attempt of a request: its limits, and its failure if another model served the request."""
         window = self._window(model)
         if window is not None:

@@ -3,7 +3,6 @@
 import asyncio
 from typing import TYPE_CHECKING
 
-from pointsman_contracts.ends import EndOfRequest, read_end
 from pointsman_contracts.response import ResponseCompleted
 from pointsman_contracts.subjects import ANY
 from pointsman_contracts.verdicts import WorkerVerdicts
@@ -47,7 +46,7 @@ def build(service: Service[MetricsCollectorSettings]) -> None:
     configuration.on_change(handlers.configured)
     service.registry.register(WorkerMetrics(handlers.pools, handlers.changes))
     service.readiness.add("workers", lambda: handlers.missing)
-    service.bus.listen_read(ResponseCompleted, EndOfRequest, read_end, handlers.completed, ANY)
+    service.bus.listen(ResponseCompleted, handlers.completed, ANY)
     bucket = service.workers_bucket()
     workers = WorkerRegistry(service.bus, bucket, handlers.registered, handlers.left, on_announced=handlers.announced)
 

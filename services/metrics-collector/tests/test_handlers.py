@@ -5,9 +5,11 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 import pytest
+from msgspec.structs import replace
 from prometheus_client import CollectorRegistry
 
 from pointsman_contracts.journey import Target
+from pointsman_contracts.message import read_fields
 from pointsman_contracts.model import ModelStatistics
 from pointsman_contracts.pool import PoolDiscovery, PoolSnapshot
 from pointsman_contracts.response import Attempt, ResponseCompleted, Usage
@@ -45,7 +47,7 @@ def registration(boot_id: str = "b1") -> WorkerRegistration:
 
 def told(**changes: object) -> WorkerLoad:
     fields: dict[str, object] = {"worker": "w1", "pool": "p", "boot_id": "b1", "sequence": 1, "at_ms": 0}
-    return WorkerLoad.model_validate(fields | changes)
+    return read_fields(WorkerLoad, fields | changes)
 
 
 def completed(**changes: object) -> ResponseCompleted:
@@ -67,7 +69,7 @@ def completed(**changes: object) -> ResponseCompleted:
         "duration_ms": 1000.0,
         "usage": Usage(prompt_tokens=50, completion_tokens=10, cached_tokens=32),
     }
-    return ResponseCompleted.model_validate(fields | changes)
+    return read_fields(ResponseCompleted, fields | changes)
 
 
 class Collector:
@@ -344,7 +346,7 @@ async def test_an_event_that_is_too_large_is_counted_and_its_type_logged_once(
     collector.handlers.listed()
     many = tuple(f"a-model-with-a-long-name-{number:060d}" for number in range(1000))
     for times in (1, 2):
-        collector.handlers.registered(registration().model_copy(update={"models": many}))
+        collector.handlers.registered(replace(registration(), models=many))
         collector.deregister()
         assert collector.value("pointsman_collector_unpublished_total", type="WorkerJoined") == times
     assert caplog.text.count("message_too_large") == 1

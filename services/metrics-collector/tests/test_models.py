@@ -3,6 +3,7 @@
 import pytest
 
 from pointsman_contracts.journey import Target
+from pointsman_contracts.message import read_fields
 from pointsman_contracts.model import ModelStatistics
 from pointsman_contracts.response import Attempt, ResponseCompleted, Usage
 from pointsman_core.config import load
@@ -37,7 +38,7 @@ def completed(**changes: object) -> ResponseCompleted:
         "duration_ms": 1090.0,
         "usage": Usage(prompt_tokens=10, completion_tokens=100),
     }
-    return ResponseCompleted.model_validate(fields | changes)
+    return read_fields(ResponseCompleted, fields | changes)
 
 
 @pytest.mark.parametrize(

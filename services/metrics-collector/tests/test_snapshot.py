@@ -2,12 +2,13 @@
 
 import pytest
 
+from pointsman_contracts.message import read_fields
 from pointsman_contracts.pool import PoolSnapshot, WorkerView
 from pointsman_metrics_collector.domain.snapshot import saturation, snapshot
 
 
 def view(worker: str = "w", **changes: object) -> WorkerView:
-    return WorkerView.model_validate({"worker": worker, "url": f"http://{worker}", **changes})
+    return read_fields(WorkerView, {"worker": worker, "url": f"http://{worker}", **changes})
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,9 @@ import itertools
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
+from pointsman_contracts.message import read_fields
 from pointsman_contracts.pool import WorkerView
 from pointsman_contracts.timing import TIMES
 from pointsman_contracts.worker import WorkerFinding, WorkerLoad, WorkerRegistration
@@ -30,12 +32,12 @@ def registration(worker: str = "w1", boot_id: str = "b1", pool: str = "p", **cha
         "version": "0",
         "registered_ms": 0,
     }
-    return WorkerRegistration.model_validate(fields | changes)
+    return read_fields(WorkerRegistration, fields | changes)
 
 
 def load(worker: str = "w1", boot_id: str = "b1", pool: str = "p", **changes: object) -> WorkerLoad:
     fields: dict[str, object] = {"worker": worker, "pool": pool, "boot_id": boot_id, "sequence": 1, "at_ms": 0}
-    return WorkerLoad.model_validate(fields | changes)
+    return read_fields(WorkerLoad, fields | changes)
 
 
 def states(table: WorkerTable, at: float) -> dict[str, str]:
@@ -165,7 +167,7 @@ def test_the_findings_of_an_agent_are_those_of_its_worker() -> None:
 def test_kv_blocks_of_another_size_than_the_pools_are_a_finding(reported: int | None, found: int) -> None:
     table = WorkerTable()
     table.measured({"p": 64})
-    table.registered(registration().model_copy(update={"kv_block_tokens": reported}), 0.0)
+    table.registered(replace(registration(), kv_block_tokens=reported), 0.0)
     findings = table.views("p", 0.1)[0].findings
     assert [finding.kind for finding in findings] == ["kv_block_size"] * found
     assert all("128 tokens" in finding.what and "block_tokens: 64" in finding.what for finding in findings)

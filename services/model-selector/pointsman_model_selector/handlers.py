@@ -6,11 +6,11 @@ from typing import Final
 
 from prometheus_client import CollectorRegistry
 
-from pointsman_contracts.ends import AnyEnd
 from pointsman_contracts.journey import Journey, retold
 from pointsman_contracts.model import ModelStatistics
 from pointsman_contracts.pool import PoolSnapshot
 from pointsman_contracts.reply import Rejection
+from pointsman_contracts.response import ResponseCompleted
 from pointsman_core.refusal import Refusal
 from pointsman_core.settled_target import settled
 from pointsman_hosting.configuration import Configuration
@@ -55,7 +55,7 @@ class Handlers:
         """Statistics of a model arrived."""
         self._standing.model_changed(statistics)
 
-    def completed(self, end: AnyEnd) -> None:
+    def completed(self, end: ResponseCompleted) -> None:
         """A request is over."""
         if self._standing.open:
             self._standing.open.end((end.source, end.request_id))

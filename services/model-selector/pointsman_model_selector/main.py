@@ -1,6 +1,5 @@
 """Wiring of the model-selector."""
 
-from pointsman_contracts.ends import EndOfRequest, read_end
 from pointsman_contracts.journey import Journey
 from pointsman_contracts.model import ModelStatistics
 from pointsman_contracts.pool import PoolSnapshot
@@ -20,7 +19,7 @@ def build(service: Service[ModelSelectorSettings]) -> None:
     service.journeys.stage(Journey, handlers.select)
     service.bus.listen(PoolSnapshot, handlers.snapshot, ANY, keep="latest")
     service.bus.listen(ModelStatistics, handlers.statistics, ANY, keep="latest")
-    service.bus.listen_read(ResponseCompleted, EndOfRequest, read_end, handlers.completed, ANY)
+    service.bus.listen(ResponseCompleted, handlers.completed, ANY)
 
 
 PROGRAM = Program("model-selector", ModelSelectorSettings, build)

@@ -7,9 +7,10 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 from pointsman_contracts.journey import BodyEdit, HeaderEdit, Journey, RequestFacts, Stage
+from pointsman_contracts.message import read_fields
 from pointsman_contracts.model import ModelStatistics
 from pointsman_contracts.pool import PoolSnapshot
-from pointsman_contracts.reply import REPLY, Rejection, Reply
+from pointsman_contracts.reply import Rejection, Reply, read_reply
 from pointsman_contracts.response import ResponseCompleted
 from pointsman_contracts.subjects import ANY
 from pointsman_hosting.configuration import Configuration
@@ -50,16 +51,14 @@ class World:
         selector.bus.listen(PoolSnapshot, handlers.snapshot, ANY, keep="latest")
         selector.bus.listen(ModelStatistics, handlers.statistics, ANY, keep="latest")
         buses.make("scheduler").stage(Journey, self._keep)
-        self.edge.bus.link.subscribe(
-            INBOX, lambda _s, _r, _h, payload: self.answers.append(REPLY.validate_json(payload))
-        )
+        self.edge.bus.link.subscribe(INBOX, lambda _s, _r, _h, payload: self.answers.append(read_reply(payload)))
 
     def _keep(self, journey: Journey, hop: Hop[Journey]) -> None:
         del hop
         self.journeys.append(journey)
 
     def send(self, policy: str, **facts: object) -> None:
-        request = RequestFacts.model_validate({"api": "chat.completions", "blocks": bytes(8)} | facts)
+        request = read_fields(RequestFacts, {"api": "chat.completions", "blocks": bytes(8)} | facts)
         stages = (Stage(service="model-selector", policy=policy), Stage(service="scheduler"))
         body = (BodyEdit(field="model", value="auto"), BodyEdit(field="n", value=1))
         headers = (

@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pointsman_contracts.journey import Journey, RequestFacts
+from pointsman_contracts.message import read_fields
 from pointsman_contracts.model import ModelStatistics
 from pointsman_contracts.pool import PoolSnapshot
 from pointsman_core.config import load
@@ -38,11 +39,11 @@ MODELS: Final = {candidate.name: candidate for candidate in candidates_of(CONFIG
 
 def request(model: str = "auto", /, **facts: object) -> Journey:
     fields: dict[str, object] = {"api": "chat.completions", "prompt_tokens": 1000}
-    return builders.journey("model-selector", model=model, request=RequestFacts.model_validate(fields | facts))
+    return builders.journey("model-selector", model=model, request=read_fields(RequestFacts, fields | facts))
 
 
 def statistics(model: str, **changes: object) -> ModelStatistics:
-    return ModelStatistics.model_validate({"model": model, "source": "c", "sequence": 1, "at_ms": 1} | changes)
+    return read_fields(ModelStatistics, {"model": model, "source": "c", "sequence": 1, "at_ms": 1} | changes)
 
 
 def snapshot(saturation: float = 0.0, models: tuple[str, ...] = ("small", "seeing"), at_ms: int = 1) -> PoolSnapshot:

@@ -10,8 +10,10 @@ from typing import ClassVar, Final
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from pointsman_contracts.journey import Journey, RequestFacts
+from pointsman_contracts.message import read_fields
 from pointsman_contracts.model import ModelStatistics
 from pointsman_contracts.pool import PoolSnapshot
 from pointsman_contracts.timing import TIMES
@@ -82,13 +84,13 @@ def selector(how: dict[str, object], **sections: object) -> CompiledSelector:
 def request(model: str = "auto", request_id: str = "r", **facts: object) -> Journey:
     fields: dict[str, object] = {"api": "chat.completions", "prompt_tokens": 1000, "max_output_tokens": 1000}
     return builders.journey(
-        "model-selector", model=model, request_id=request_id, request=RequestFacts.model_validate(fields | facts)
+        "model-selector", model=model, request_id=request_id, request=read_fields(RequestFacts, fields | facts)
     )
 
 
 def statistics(model: str, **changes: object) -> ModelStatistics:
     fields: dict[str, object] = {"model": model, "source": "c", "sequence": 1, "at_ms": 1, "output_tokens": 1000.0}
-    return ModelStatistics.model_validate(fields | changes)
+    return read_fields(ModelStatistics, fields | changes)
 
 
 def select(compiled: CompiledSelector, journey: Journey, *known: ModelStatistics) -> Selected:
@@ -197,7 +199,7 @@ def test_profiles_that_name_one_selector_share_its_memory_and_others_have_their_
 
     def chosen(profile: str) -> str:
         [use] = [use for use in config.profiles[profile].request if use.service == "model-selector"]
-        journey = request().model_copy(update={"profile": profile})
+        journey = replace(request(), profile=profile)
         return select(compiled[use.policy or ""], journey).model.name
 
     assert [chosen("morning"), chosen("evening"), chosen("morning")] == ["llama-70b", "llama-8b", "llama-70b"]

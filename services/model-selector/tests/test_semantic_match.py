@@ -5,6 +5,7 @@ from typing import Final
 import pytest
 
 from pointsman_contracts.journey import Journey, RequestFacts
+from pointsman_contracts.message import read_fields
 from pointsman_core.config import ConfigError, load
 from pointsman_core.lexical import LEXICAL, PROMPT_VECTOR, encode, vector
 from pointsman_model_selector.configuration import check, plugins
@@ -30,7 +31,7 @@ def config(scorers: list[object], **strengths: str) -> dict[str, object]:
 
 def asking(text: str | None) -> Journey:
     produced = {} if text is None else {PROMPT_VECTOR.name: {"kind": LEXICAL, "values": encode(vector(text))}}
-    facts = RequestFacts.model_validate({"api": "chat.completions", "attributes": produced})
+    facts = read_fields(RequestFacts, {"api": "chat.completions", "attributes": produced})
     return builders.journey("model-selector", model="auto", request=facts)
 
 

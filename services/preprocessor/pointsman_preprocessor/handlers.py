@@ -6,6 +6,7 @@ from concurrent.futures import Executor
 from functools import partial
 from typing import Final, ParamSpec, TypeVar
 
+from msgspec.structs import replace
 from prometheus_client import CollectorRegistry
 
 from pointsman_apis.requests import model_of, parse
@@ -273,7 +274,7 @@ class Handlers:
         )
         own = rejection.trail[-1]
         trail = (*rejection.trail[:-1], *processor_reports(incoming, own.instance), own)
-        return rejection.model_copy(update={"trail": trail})
+        return replace(rejection, trail=trail)
 
     def _take_back(self, incoming: Incoming, refusal: Refusal) -> None:
         """Release the charges of a request that was rejected. The limit that rejected it decides whether it counts as a

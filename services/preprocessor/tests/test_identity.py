@@ -13,6 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from jwt import PyJWK
 from jwt.algorithms import ECAlgorithm, RSAAlgorithm
+from msgspec.structs import replace
 from pydantic import JsonValue
 
 from pointsman_apis.requests import parse
@@ -360,7 +361,7 @@ def test_a_token_that_was_checked_is_not_checked_again_until_it_expires() -> Non
         assert pipeline.run(incoming) is None
         assert incoming.read(IDENTITY) is not None
     late = request(headers)
-    late.envelope = late.envelope.model_copy(update={"received_ms": NOW_MS + 1000})
+    late.envelope = replace(late.envelope, received_ms=NOW_MS + 1000)
     with pytest.raises(Refusal, match="expired"):
         pipeline.run(late)
 

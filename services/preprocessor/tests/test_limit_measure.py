@@ -3,6 +3,7 @@
 import pytest
 
 from pointsman_contracts.limits import LimitWindow
+from pointsman_contracts.message import fields_of, read_fields
 from pointsman_limits.domain.limits.counter import counter_of, window_name
 from pointsman_preprocessor.plugins.limit import describe
 
@@ -32,5 +33,5 @@ def test_a_client_reads_what_is_counted(window: LimitWindow, words: str) -> None
 
 
 def test_a_reader_of_an_earlier_version_still_reads_the_window() -> None:
-    old = {name: value for name, value in IMAGES.model_dump().items() if name != "measure"}
-    assert LimitWindow.model_validate(old).unit == "tokens"
+    old = {name: value for name, value in fields_of(IMAGES).items() if name != "measure"}
+    assert read_fields(LimitWindow, old).unit == "tokens"

@@ -11,7 +11,7 @@ from pydantic import JsonValue
 
 from pointsman_apis.requests import parse
 from pointsman_contracts.api_key import ApiKey
-from pointsman_contracts.limit_asks import AnyAsk, InnerVerdict
+from pointsman_contracts.limits import LimitAsk, LimitVerdict
 from pointsman_contracts.response import Usage
 from pointsman_core.config import ConfigError, load
 from pointsman_core.rate import Rate, rate, rates
@@ -186,7 +186,7 @@ def test_a_request_that_is_one_too_many_at_the_same_time_is_refused_as_a_request
 class Unreachable(OwnBook):
     """The keeper is away."""
 
-    def ask(self, ask: AnyAsk, at: float) -> InnerVerdict:
+    def ask(self, ask: LimitAsk, at: float) -> LimitVerdict:
         raise Unavailable("keeper away")
 
 

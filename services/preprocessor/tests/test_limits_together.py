@@ -13,7 +13,6 @@ from prometheus_client import CollectorRegistry
 from pydantic import JsonValue
 
 from pointsman_apis.requests import parse
-from pointsman_contracts.limit_asks import InnerAsks, read_asks
 from pointsman_contracts.limits import LimitAsks, LimitReleases, LimitVerdicts
 from pointsman_core.config import load
 from pointsman_core.refusal import Refusal
@@ -59,15 +58,15 @@ class Node:
         """It is of a version that counts each question by itself."""
         self.mute = 0
         """Questions that it counts, and doesn't answer."""
-        bus.answer_read(LimitAsks, InnerAsks, read_asks, self._answer, self.keeper.me)
+        bus.answer(LimitAsks, self._answer, self.keeper.me)
         bus.listen(LimitReleases, self.limiter.released, self.keeper.me)
         self.keeper.begin()
         self.ticking = asyncio.get_running_loop().create_task(self._tick())
 
-    def _answer(self, asks: LimitAsks | InnerAsks) -> bytes:
-        assert isinstance(asks, InnerAsks)
+    def _answer(self, asks: LimitAsks | LimitAsks) -> bytes:
+        assert isinstance(asks, LimitAsks)
         if self.earlier:
-            asks = InnerAsks(tuple([replace(each, follows=None) for each in asks.asks]))
+            asks = LimitAsks(asks=tuple([replace(each, follows=None) for each in asks.asks]))
         answer = self.limiter.answer(asks)
         if LimitVerdicts.decode(answer).verdicts[0].outcome == "elsewhere":
             return answer

@@ -154,11 +154,9 @@ def test_an_edit_is_seen_by_later_processors_and_reaches_the_journey() -> None:
     assert orjson.loads(edit_fields(bytes(incoming.body.raw), edits)) == {"model": "m", "n": 2}
 
 
-def test_the_journey_and_its_facts_have_all_fields_in_their_order() -> None:
+def test_the_journey_is_read_as_it_was_made() -> None:
     incoming = request({"accept": "*/*"})
     journey = depart(incoming, describe(incoming, (64,)), StageReport(stage="preprocessor", instance="1"))
-    for part in (journey, journey.request):
-        assert list(part.__dict__) == list(type(part).model_fields)
     assert Journey.decode(journey.encode()) == journey
 
 

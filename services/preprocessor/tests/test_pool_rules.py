@@ -4,6 +4,7 @@ from collections import Counter
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from pointsman_contracts.pool import PoolRewrite, PoolRules, WeightedModel
 from pointsman_core.config import load
@@ -66,7 +67,7 @@ def test_the_configuration_wins_and_what_is_in_vain_is_named() -> None:
     known = names(rewrites=[{"match": "gpt-*", "to": "mb"}], objectives={"vip": 9, "same": 1})
     said = rules("a", rewrite("gpt-4o", x=1.0), rewrite("mb", x=1.0), vip=50, same=1, own=3)
     said |= rules("b", rewrite("free", y=1.0))
-    said["a"] = said["a"].model_copy(update={"rewrites": (*said["a"].rewrites, rewrite("free", x=1.0))})
+    said["a"] = replace(said["a"], rewrites=(*said["a"].rewrites, rewrite("free", x=1.0)))
     known.learn(said)
     assert (model(known, "gpt-4o"), model(known, "mb"), model(known, "free")) == ("mb", None, "x")
     assert (known.priority("vip", "ma"), known.priority("own", "ma"), known.priority("none", "ma")) == (9, 3, 0)

@@ -6,8 +6,9 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 from pointsman_contracts.journey import Journey, RequestFacts
+from pointsman_contracts.message import read_fields
 from pointsman_contracts.pool import PoolSnapshot
-from pointsman_contracts.reply import REPLY, Rejection, Reply
+from pointsman_contracts.reply import Rejection, Reply, read_reply
 from pointsman_contracts.subjects import ANY
 from pointsman_hosting.configuration import Configuration
 from pointsman_journey.hop import Hop
@@ -51,16 +52,14 @@ class World:
         picker.bus.listen(PoolSnapshot, self.handlers.snapshot, ANY, keep="latest")
         buses.make("scheduler").stage(Journey, self._keep)
         buses.make("model-selector").stage(Journey, self._keep)
-        self.edge.bus.link.subscribe(
-            INBOX, lambda _s, _r, _h, payload: self.answers.append(REPLY.validate_json(payload))
-        )
+        self.edge.bus.link.subscribe(INBOX, lambda _s, _r, _h, payload: self.answers.append(read_reply(payload)))
 
     def _keep(self, journey: Journey, hop: Hop[Journey]) -> None:
         del hop
         self.journeys.append(journey)
 
     def send(self, model: str, revision: int = 1, **facts: object) -> None:
-        request = RequestFacts.model_validate({"api": "chat.completions", "blocks": bytes(8)} | facts)
+        request = read_fields(RequestFacts, {"api": "chat.completions", "blocks": bytes(8)} | facts)
         journey = builders.journey(
             "profile-picker", model=model, request=request, target=None, profile=None, revision=revision
         )

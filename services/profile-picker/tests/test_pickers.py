@@ -7,8 +7,10 @@ from typing import Final
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from pointsman_contracts.journey import Journey, RequestFacts
+from pointsman_contracts.message import read_fields
 from pointsman_contracts.pool import PoolSnapshot, WorkerView
 from pointsman_contracts.timing import TIMES
 from pointsman_core.config import ConfigError, load
@@ -35,7 +37,7 @@ def problem(picker: object, **sections: object) -> str:
 
 def request(model: str = "m", **facts: object) -> Journey:
     fields = {"api": "chat.completions", "path": "/v1/chat/completions"} | facts
-    return builders.journey("profile-picker", model=model, target=None, request=RequestFacts.model_validate(fields))
+    return builders.journey("profile-picker", model=model, target=None, request=read_fields(RequestFacts, fields))
 
 
 def saturated(pool: str, saturation: float, at_ms: int = 1, **changes: object) -> PoolSnapshot:
@@ -48,7 +50,7 @@ def saturated(pool: str, saturation: float, at_ms: int = 1, **changes: object) -
         "saturation": saturation,
         "models": ("live",),
     }
-    return PoolSnapshot.model_validate(fields | changes)
+    return read_fields(PoolSnapshot, fields | changes)
 
 
 def pick(compiled: Routing, journey: Journey, pools: PoolStates | None = None, now_s: float = 0.0) -> str:
@@ -399,7 +401,7 @@ def test_a_picker_whose_filters_leave_nothing_is_undecided() -> None:
 def test_the_best_score_wins_for_every_request(how: str, scores: tuple[str, str], profile: str) -> None:
     options = [{"profile": name, "score": score} for name, score in zip(("standard", "special"), scores, strict=True)]
     compiled = routing({"use": "ranked", "options": options, "pick": how})
-    journeys = [request().model_copy(update={"request_id": f"r{number}"}) for number in range(50)]
+    journeys = [replace(request(), request_id=f"r{number}") for number in range(50)]
     assert {pick(compiled, journey) for journey in journeys} == {profile}
 
 
@@ -407,7 +409,7 @@ def test_the_best_score_wins_for_every_request(how: str, scores: tuple[str, str]
 def test_scores_can_be_odds() -> None:
     options = [{"profile": "standard", "score": "0.9"}, {"profile": "special", "score": "0.1"}]
     compiled = routing({"use": "ranked", "options": options, "pick": "weighted-random"})
-    journeys = [request().model_copy(update={"request_id": f"r{number}"}) for number in range(1000)]
+    journeys = [replace(request(), request_id=f"r{number}") for number in range(1000)]
     dealt = Counter(pick(compiled, journey) for journey in journeys)
     assert 850 < dealt["standard"] < 950
     assert [pick(compiled, journey) for journey in journeys[:50]] == [

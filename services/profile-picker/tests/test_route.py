@@ -3,6 +3,7 @@
 from typing import Final
 
 import pytest
+from msgspec.structs import replace
 from pydantic import ValidationError
 
 from pointsman_contracts.journey import AnswerUse, Journey, RequestFacts, Stage, Target
@@ -216,7 +217,7 @@ def test_a_profile_is_data_that_each_request_carries_along() -> None:
     journey = builders.journey("profile-picker", model="base")
     for routing, chain in ((before, ["guard", "scheduler"]), (after, ["scheduler"]), (before, ["guard", "scheduler"])):
         picked = routing.pick(journey, PoolStates(), 0.0)
-        carried = Journey.decode(journey.model_copy(update={"itinerary": picked.route.request}).encode())
+        carried = Journey.decode(replace(journey, itinerary=picked.route.request).encode())
         assert [stage.service for stage in carried.itinerary] == chain
 
 

@@ -2,8 +2,7 @@
 
 import orjson
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from pointsman_contracts.identity import Identity
 from pointsman_contracts.journey import Target
@@ -11,7 +10,7 @@ from pointsman_contracts.regret import JudgedChoice, JudgedRequest, RequestsJudg
 from pointsman_contracts.response import ResponseCompleted, Usage
 from pointsman_contracts.usage import UsageRecord
 from pointsman_recorder.domain.entry import JUDGED, RecordedEvent, entry
-from pointsman_recorder.domain.usage_record import cost_of, counted, day_of, encoded, record_of
+from pointsman_recorder.domain.usage_record import cost_of, counted, day_of, record_of
 
 COMPLETED = ResponseCompleted(
     request_id="r-1",
@@ -31,7 +30,7 @@ KIND = ResponseCompleted.address.type_id
 
 
 def record(completed: ResponseCompleted) -> UsageRecord:
-    return UsageRecord.decode(encoded(record_of(completed.encode())))
+    return UsageRecord.decode(record_of(completed.encode()).encode())
 
 
 def test_an_event_is_kept_with_what_the_ledger_is_owed_for_it() -> None:
@@ -109,7 +108,14 @@ def test_a_number_in_a_string_is_read_as_ever() -> None:
 @pytest.mark.parametrize(
     "wrong",
     [
-        *({"source": None}, {"sequence": "7"}, {"pool": 1}, {"request_id": None}, {"at_ms": "soon"}, {"status": None}),
+        *(
+            {"source": None},
+            {"sequence": "7th"},
+            {"pool": 1},
+            {"request_id": None},
+            {"at_ms": "soon"},
+            {"status": None},
+        ),
         *({"target": "llama"}, {"usage": {"prompt_tokens": "many"}}, {"identity": "acme"}, {"cost": "free"}),
         # More than a table holds.
         *({"at_ms": 2**63}, {"usage": {"cached_tokens": 2**63}}, {"cost_nanos": -(2**63)}, {"cost": 1e10}),
@@ -133,54 +139,18 @@ def test_a_record_has_identity_model_tokens_and_cost() -> None:
 
 
 def test_a_request_that_used_nothing_has_its_record_too() -> None:
-    rejected = COMPLETED.model_copy(
-        update={"usage": None, "cost": None, "served": None, "target": None, "status": 429, "outcome": "rejected"}
-    )
+    rejected = replace(COMPLETED, usage=None, cost=None, served=None, target=None, status=429, outcome="rejected")
     assert counted([record(rejected)]) == (1, 1, 0, 0, 0, 0, 0, 0.0, 0)
 
 
 def test_tokens_without_a_price_are_reported() -> None:
-    estimated = COMPLETED.model_copy(update={"usage": Usage(prompt_tokens=3, estimated=True), "cost": None})
+    estimated = replace(COMPLETED, usage=Usage(prompt_tokens=3, estimated=True), cost=None)
     assert counted([record(estimated)]) == (1, 0, 3, 0, 0, 0, 1, 0.0, 1)
-
-
-texts = st.text(st.characters(exclude_categories=["Cs"]), max_size=8)
-counts = st.integers(0, 2**62)
-
-
-@given(
-    st.builds(
-        ResponseCompleted,
-        request_id=texts,
-        source=texts,
-        sequence=counts,
-        at_ms=st.integers(-(2**62), 2**62),
-        pool=texts,
-        target=st.none() | st.builds(Target, model=texts, pool=st.none() | texts, provider=st.none() | texts),
-        status=st.integers(100, 599),
-        outcome=texts,
-        usage=st.none() | st.builds(Usage, prompt_tokens=counts, completion_tokens=counts, estimated=st.booleans()),
-        identity=st.none() | st.builds(Identity, tenant=texts, subject=texts, plan=texts, key=texts),
-        served=st.none() | texts,
-        api=st.none() | texts,
-        stream=st.none() | st.booleans(),
-        cost=st.none() | st.floats(0, 1e6),
-        cost_nanos=st.none() | counts,
-    )
-)
-def test_a_record_is_the_same_whichever_way_its_event_is_read(completed: ResponseCompleted) -> None:
-    body = completed.encode()
-    # A number in a string is read by pydantic alone.
-    slowly = record_of(body.replace(b'"status":%d' % completed.status, b'"status":"%d"' % completed.status))
-    quickly = record_of(body)
-    assert quickly == slowly
-    assert UsageRecord.decode(encoded(quickly)) == UsageRecord.decode(encoded(slowly))
-    assert counted([quickly]) == counted([slowly])
 
 
 @pytest.mark.parametrize("other", [{"sequence": 8}, {"source": "edge-2"}], ids=["later", "at another edge"])
 def test_a_client_that_uses_its_request_id_again_is_charged_again(other: dict[str, object]) -> None:
-    again = COMPLETED.model_copy(update=other)
+    again = replace(COMPLETED, **other)
     assert record(again).key != record(COMPLETED).key
 
 

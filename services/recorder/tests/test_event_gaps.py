@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pointsman_contracts.event_loss import EventsLost, LostEvents
+from pointsman_contracts.message import read_fields
 from pointsman_contracts.usage import LostSum, UsageQuery
 from pointsman_recorder.adapters.database import Database
 from pointsman_recorder.adapters.event_gaps_table import MAY_COME_MS
@@ -53,7 +54,7 @@ OLD_MS = NOW_MS - 10 * MAY_COME_MS
 
 
 async def sums(store: EventStore, **query: str) -> list[LostSum]:
-    return await store.lost(UsageQuery.model_validate(query))
+    return await store.lost(read_fields(UsageQuery, query))
 
 
 async def test_a_gap_that_nothing_fills_is_a_loss_with_its_time(store: EventStore) -> None:

@@ -10,7 +10,7 @@ import aiohttp
 import pytest
 
 from pointsman_contracts.identity import Identity
-from pointsman_contracts.message import Message
+from pointsman_contracts.message import Message, read_fields
 from pointsman_contracts.money import NANOS
 from pointsman_contracts.regret import RegretQuery, RegretSums, RequestsJudged
 from pointsman_contracts.response import ResponseCompleted, ResponseStarted, Usage
@@ -106,7 +106,7 @@ async def test_a_killed_recorder_finds_every_event_and_charges_every_request_onc
     recorder.kill()
     for number in range(501, 1001):
         bus.publish(completed(number), "p")
-    scheduled = RequestScheduled.model_validate(
+    scheduled = read_fields(RequestScheduled,
         {
             "request_id": "r-1000", "source": "s", "sequence": 1, "at_ms": unix_ms(), "edge": "e", "pool": "p",
             "model": "llama", "target": {"model": "llama", "pool": "p"}, "profile": "standard", "primary": "default",
@@ -239,9 +239,9 @@ async def test_a_recorder_that_judges_publishes_regret_that_its_sums_agree_with(
         )
         ended = {"request_id": name, "source": "edge-1", "sequence": number + 1, "pool": "p", "worker": "a"}
         wait = 40 if number % 2 == 0 else 75
-        events.append(ResponseStarted.model_validate(ended | {"at_ms": began + wait, "ttft_ms": wait}))
+        events.append(read_fields(ResponseStarted, ended | {"at_ms": began + wait, "ttft_ms": wait}))
         over = {"at_ms": began + wait + 160, "status": 200, "outcome": "ok", "usage": {"completion_tokens": 20}}
-        events.append(ResponseCompleted.model_validate(ended | over))
+        events.append(read_fields(ResponseCompleted, ended | over))
     for event in sorted(events, key=lambda event: event.at_ms):
         bus.publish(event, "p")
 

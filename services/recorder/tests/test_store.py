@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from pointsman_contracts.identity import Identity
+from pointsman_contracts.message import read_fields
 from pointsman_contracts.response import ResponseCompleted, Usage
 from pointsman_contracts.usage import UsageQuery, UsageRecord, UsageSum
 from pointsman_recorder.adapters.database import FILE, Database
@@ -176,7 +177,7 @@ async def test_sums_are_grouped_by_the_requested_fields(tmp_path: Path) -> None:
     assert await store.count("ledger", records, 8) == 0
 
     async def rows(**query: object) -> list[tuple[str | None, str | None, int]]:
-        found, *_ = await store.sums(UsageQuery.model_validate(query))
+        found, *_ = await store.sums(read_fields(UsageQuery, query))
         return [(row.tenant, row.day, row.requests) for row in found]
 
     assert await rows(by=["tenant"]) == [("a", None, 2), ("b", None, 2)]

@@ -9,9 +9,8 @@ from itertools import count
 from typing import Final, TypeAlias
 
 from pointsman_contracts.journey import Journey, Target
-from pointsman_contracts.message import Message
-from pointsman_contracts.peers import NO_BLOCKS, Blocks, PeerReservations, PeerUnbound, write_reservations
-from pointsman_contracts.scheduling import RequestScheduled, Reservations
+from pointsman_contracts.message import NO_BYTES, Blob, Message
+from pointsman_contracts.scheduling import RequestScheduled, Reservations, UnboundRequest
 from pointsman_journey.heartbeat import Heartbeat
 from pointsman_journey.hop import Hop
 from pointsman_plugins.scheduling.request import RequestKey
@@ -153,13 +152,15 @@ class DecisionPublisher:
         told = self._unbound(pool) if unbound else None
         at_ms = time.time_ns() // 1_000_000
         changes = tuple([hold.change(op) for op, holds in batch for hold in holds])
-        message = write_reservations(PeerReservations(pool, self.instance, sequence, at_ms, changes, told))
+        message = Reservations(
+            pool=pool, scheduler=self.instance, sequence=sequence, at_ms=at_ms, changes=changes, unbound=told
+        )
         try:
-            self._bus.publish_to_peers(Reservations, message, pool)
+            self._bus.publish_to_peers(message, pool)
         except BusError as error:
             self._note_unpublished(Reservations, error)
 
-    def _unbound(self, pool: str) -> tuple[PeerUnbound, ...]:
+    def _unbound(self, pool: str) -> tuple[UnboundRequest, ...]:
         binder, now = self._pools.of(pool).binder, time.monotonic() * 1000.0
         known = self._told_waiting.get(pool, frozenset())
         waiting = binder.waiting
@@ -172,19 +173,19 @@ class DecisionPublisher:
         _log.debug("unpublished", reason=str(error))
 
 
-def _waiting(binder: Binder, each: Unbound, now_ms: float, *, known: bool) -> PeerUnbound:
+def _waiting(binder: Binder, each: Unbound, now_ms: float, *, known: bool) -> UnboundRequest:
     """`known`: the peers have its blocks."""
     request = each.request
-    return PeerUnbound(
-        binder.worker_of(each),
-        round(each.uncached),
-        each.prompt,
-        request.priority,
-        round(each.latest - now_ms),
-        request.request_id,
-        request.edge,
-        round(now_ms - each.since),
-        request.max_output_tokens,
-        request.block_tokens,
-        NO_BLOCKS if known else Blocks(request.blocks.tobytes()),
+    return UnboundRequest(
+        worker=binder.worker_of(each),
+        uncached_tokens=round(each.uncached),
+        prompt_tokens=each.prompt,
+        priority=request.priority,
+        left_ms=round(each.latest - now_ms),
+        request_id=request.request_id,
+        edge=request.edge,
+        waited_ms=round(now_ms - each.since),
+        max_output_tokens=request.max_output_tokens,
+        block_tokens=request.block_tokens,
+        blocks=NO_BYTES if known else Blob(request.blocks.tobytes()),
     )

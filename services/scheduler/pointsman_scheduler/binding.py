@@ -12,8 +12,7 @@ import numpy as np
 
 from pointsman_contracts.identity import Identity
 from pointsman_contracts.journey import Journey, Target
-from pointsman_contracts.message import new_part, set_fields
-from pointsman_contracts.reply import Decision, DecisionFields, Parked, Rejection
+from pointsman_contracts.reply import Decision, Parked, Rejection
 from pointsman_core.refusal import Refusal
 from pointsman_hosting.configuration import Configuration, Revision
 from pointsman_journey.hop import Hop
@@ -99,33 +98,29 @@ class Chooser:
         queued_s: float,
     ) -> Decision:
         request, degraded = journey.request, outcome.reasons
-        fields: DecisionFields = {
-            "kind": "decision",
-            "request_id": journey.request_id,
-            "attempt": journey.attempt,
-            "revision": revision,
-            "profile": journey.profile or "",
-            "model": journey.model,
-            "target": target,
-            "endpoints": tuple(map(_ENDPOINT, outcome.endpoints)),
-            "alternatives": journey.alternatives,
-            "headers": (*journey.headers, *outcome.headers),
-            "body": journey.body,
-            "answer_headers": journey.answer_headers,
-            "response": journey.response,
-            "level": "degraded" if degraded else journey.level,
-            "reasons": (*journey.reasons, *outcome.reasons) if degraded else journey.reasons,
-            "scheduler": self._announcer.instance,
-            "queued_ms": round(queued_s * 1000, 1) if queued_s else 0.0,
-            "identity": Identity.of(request.attributes) if request.attributes else None,
-            "prompt_tokens": request.prompt_tokens,
-            "answers": request.answers,
-            "first_byte_within_ms": _within_ms(pool, outcome) if len(outcome.endpoints) > 1 else None,
-            "prefill": outcome.selection.prefill,
-        }
-        decision = new_part(Decision)
-        set_fields(decision, fields)
-        return decision
+        return Decision(
+            request_id=journey.request_id,
+            attempt=journey.attempt,
+            revision=revision,
+            profile=journey.profile or "",
+            model=journey.model,
+            target=target,
+            endpoints=tuple(map(_ENDPOINT, outcome.endpoints)),
+            alternatives=journey.alternatives,
+            headers=(*journey.headers, *outcome.headers),
+            body=journey.body,
+            answer_headers=journey.answer_headers,
+            response=journey.response,
+            level="degraded" if degraded else journey.level,
+            reasons=(*journey.reasons, *outcome.reasons) if degraded else journey.reasons,
+            scheduler=self._announcer.instance,
+            queued_ms=round(queued_s * 1000, 1) if queued_s else 0.0,
+            identity=Identity.of(request.attributes) if request.attributes else None,
+            prompt_tokens=request.prompt_tokens,
+            answers=request.answers,
+            first_byte_within_ms=_within_ms(pool, outcome) if len(outcome.endpoints) > 1 else None,
+            prefill=outcome.selection.prefill,
+        )
 
 
 Choose = Callable[[Journey, Hop[Journey], float, Bound | None], Decision | Rejection | Postponed]

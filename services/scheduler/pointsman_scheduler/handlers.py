@@ -4,9 +4,8 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Final
 
-from pointsman_contracts.ends import AnyEnd
-from pointsman_contracts.peers import AnyReservations, AnyUnbound
-from pointsman_contracts.response import AttemptFailed, ResponseStarted
+from pointsman_contracts.response import AttemptFailed, ResponseCompleted, ResponseStarted
+from pointsman_contracts.scheduling import Reservations, UnboundRequest
 from pointsman_contracts.worker import WorkerLoad, WorkerRegistration
 from pointsman_hosting.configuration import Revision
 from pointsman_scheduler.domain.late_binding import PeerRequest
@@ -70,7 +69,7 @@ class Handlers:
             pool.books.failed(event, self._clock())
             self._gate.changed(pool)
 
-    def completed(self, event: AnyEnd) -> None:
+    def completed(self, event: ResponseCompleted) -> None:
         """A request is over. An edge whose client left before the decision doesn't know the pool. Its request may then
         wait here, or be on the books of any pool."""
         request = (event.source, event.request_id)
@@ -92,7 +91,7 @@ class Handlers:
             )
             self._gate.stirred(pool)
 
-    def reserved(self, message: AnyReservations) -> None:
+    def reserved(self, message: Reservations) -> None:
         """Apply another scheduler's changes to the books."""
         if not self._replica.follows(message):
             return
@@ -116,13 +115,13 @@ class Handlers:
         self._gate.configured({name: policy.flow_control for name, policy in revision.compiled.items()})
 
 
-def _unsure(event: AnyEnd) -> str:
+def _unsure(event: ResponseCompleted) -> str:
     """Behind Envoy the edge can't tell a client that leaves from an answer that breaks off."""
     attempts = event.attempts
     return "unsure" if event.outcome == "client_gone" and attempts and attempts[-1].outcome == "cut_off" else ""
 
 
-def _disproved(event: AnyEnd) -> tuple[Disproved, ...]:
+def _disproved(event: ResponseCompleted) -> tuple[Disproved, ...]:
     """The attempts that refused a request as the client's fault, and that a later one answered."""
     refused = [each for each in event.attempts if each.outcome in ("denied", "missing") and each.worker != event.worker]
     target = event.target
@@ -130,7 +129,7 @@ def _disproved(event: AnyEnd) -> tuple[Disproved, ...]:
     return tuple([(each.worker, each.outcome, name) for each in refused])
 
 
-def _peer_request(unbound: AnyUnbound, now_ms: float) -> PeerRequest:
+def _peer_request(unbound: UnboundRequest, now_ms: float) -> PeerRequest:
     return PeerRequest(
         unbound.worker, float(unbound.uncached_tokens), unbound.prompt_tokens, unbound.priority,
         now_ms + unbound.left_ms, unbound.edge, unbound.request_id, now_ms - unbound.waited_ms,

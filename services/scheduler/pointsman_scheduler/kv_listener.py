@@ -6,9 +6,9 @@ from collections.abc import Callable
 from typing import Final
 
 from prometheus_client import CollectorRegistry, Gauge
-from pydantic import ValidationError
 
 from pointsman_contracts.kv import WorkerKvEvents, WorkerKvQuery, WorkerKvState
+from pointsman_contracts.message import MalformedMessage
 from pointsman_plugins.scheduling.worker import Worker
 from pointsman_runtime.bus.bus import Bus
 from pointsman_runtime.bus.errors import BusError
@@ -103,8 +103,8 @@ class KvListener:
         except BusError as error:
             _log.warning("kv_state_unanswered", pool=key[0], worker=key[1], reason=str(error))
             return
-        except ValidationError as error:
-            _log.warning("kv_state_malformed", pool=key[0], worker=key[1], problems=error.error_count())
+        except MalformedMessage as error:
+            _log.warning("kv_state_malformed", pool=key[0], worker=key[1], problem=error.problem, where=error.where)
             return
         told = follower.answered(state)
         self._pools.of(key[0]).hear_kv(key[1], state.boot_id, told, not follower.behind, self._clock())

@@ -3,11 +3,9 @@
 import asyncio
 from typing import Final
 
-from pointsman_contracts.ends import EndOfRequest, read_end
 from pointsman_contracts.fleet import FleetQuery
 from pointsman_contracts.journey import Journey
 from pointsman_contracts.kv import WorkerKvEvents
-from pointsman_contracts.peers import PeerReservations, read_reservations
 from pointsman_contracts.response import AttemptFailed, ResponseCompleted, ResponseStarted
 from pointsman_contracts.scheduling import Reservations, SchedulerStateQuery
 from pointsman_contracts.subjects import ANY
@@ -95,10 +93,10 @@ def build(service: Service[SchedulerSettings]) -> None:
 
     bus.listen(WorkerLoad, load, ANY, ANY, keep="latest")
     bus.listen(WorkerKvEvents, kv.heard, ANY, ANY)
-    bus.listen_read(Reservations, PeerReservations, read_reservations, handlers.reserved, ANY)
+    bus.listen(Reservations, handlers.reserved, ANY)
     bus.listen(ResponseStarted, handlers.started, ANY)
     bus.listen(AttemptFailed, handlers.failed, ANY)
-    bus.listen_read(ResponseCompleted, EndOfRequest, read_end, handlers.completed, ANY)
+    bus.listen(ResponseCompleted, handlers.completed, ANY)
     service.every(TICK_S, workers.tick)
     service.readiness.add("workers", lambda: None if workers.complete else "the registered workers aren't known yet")
 

@@ -6,8 +6,7 @@ import time
 from collections.abc import Callable, Iterable
 from typing import Final
 
-from pydantic import ValidationError
-
+from pointsman_contracts.message import MalformedMessage
 from pointsman_contracts.verdicts import MovedRequests, MoveRequests, WorkerVerdict, WorkerVerdicts
 from pointsman_runtime.bus.bus import Bus
 from pointsman_runtime.bus.cancellation import end_all
@@ -91,7 +90,7 @@ class RequestMover:
     async def _ask(self, query: MoveRequests, edge: str) -> None:
         try:
             moved = MovedRequests.decode(await self._bus.ask(query, edge))
-        except (BusError, ValidationError) as error:
+        except (BusError, MalformedMessage) as error:
             # The next sweep names them again.
             _log.warning("edge_not_asked", edge=edge, requests=len(query.request_ids), reason=type(error).__name__)
             return

@@ -6,8 +6,7 @@ import time
 from collections.abc import Collection
 from typing import Final
 
-from pydantic import ValidationError
-
+from pointsman_contracts.message import MalformedMessage
 from pointsman_contracts.presence import OpenRequests, OpenRequestsQuery
 from pointsman_contracts.services import EDGES
 from pointsman_journey.heartbeat import Heartbeat
@@ -109,7 +108,7 @@ class Reconciler:
                 # An edge that this scheduler has never known, and that is dead.
                 self._write_off(pool, edge)
                 return
-            except (BusError, ValidationError) as error:
+            except (BusError, MalformedMessage) as error:
                 # They are asked about again; a dead edge's are dropped when its silence is certain.
                 _log.warning("edge_not_asked", edge=edge, requests=len(asked), reason=type(error).__name__)
                 return

@@ -5,10 +5,8 @@ import asyncio
 import time
 from typing import Final
 
-from pydantic import ValidationError
-
-from pointsman_contracts.peers import AnyReservations
-from pointsman_contracts.scheduling import SchedulerState, SchedulerStateQuery
+from pointsman_contracts.message import MalformedMessage
+from pointsman_contracts.scheduling import Reservations, SchedulerState, SchedulerStateQuery
 from pointsman_journey.heartbeat import Heartbeat
 from pointsman_runtime.bus.bus import Bus
 from pointsman_runtime.bus.cancellation import end_all
@@ -44,7 +42,7 @@ class Replica:
         pool = self._pools.get(query.pool)
         return SchedulerState() if pool is None else part_of(pool, query, time.monotonic())
 
-    def follows(self, message: AnyReservations) -> bool:
+    def follows(self, message: Reservations) -> bool:
         """Note a peer's message, and ask again when earlier ones got lost. False for one of this scheduler's own."""
         scheduler, sequence = message.scheduler, message.sequence
         if scheduler == self._instance:
@@ -68,7 +66,7 @@ class Replica:
             try:
                 async with asyncio.timeout(JOIN_S):
                     requests, blocks = await self._take_all(peer)
-            except (BusError, ValidationError, TimeoutError) as error:
+            except (BusError, MalformedMessage, TimeoutError) as error:
                 _log.warning("peer_not_asked", peer=peer, reason=type(error).__name__)
                 continue
             took_ms = round((time.monotonic() - began) * 1000)
@@ -119,7 +117,7 @@ class Replica:
     async def _catch_up(self, scheduler: str, pool: str) -> None:
         try:
             await self._take_reservations(scheduler, self._pools.of(pool), own=True)
-        except (BusError, ValidationError) as error:
+        except (BusError, MalformedMessage) as error:
             # Its later reservations come with its next messages; the missed ends stay unknown.
             _log.warning("peer_not_asked", peer=scheduler, reason=type(error).__name__)
 

@@ -9,6 +9,7 @@ from typing import Final, TypeAlias
 import msgspec
 import numpy as np
 import orjson
+from msgspec.structs import asdict
 
 from pointsman_contracts.journey import Journey, StageReport, Target
 from pointsman_plugins.scheduling.arrays import Floats, Ints
@@ -90,15 +91,15 @@ def written(told: ScheduledEvent, source: str, sequence: int, shown: int) -> byt
             "reasons": (*journey.reasons, *degraded) if degraded else journey.reasons,
             "trail": (*journey.trail, told.report),
         },
-        vars,
+        asdict,
         _NUMPY,
     )
 
 
 def to_json(fields: Fields) -> bytes:
-    """The JSON document of a message with these fields. A model among them is replaced by its fields, none of which is
+    """The JSON document of a message with these fields. A part among them is replaced by its fields, none of which is
     bytes."""
-    return _DUMPS(fields, vars, _NUMPY)
+    return _DUMPS(fields, asdict, _NUMPY)
 
 
 def legs(outcome: Scheduled) -> dict[str, str]:

@@ -9,9 +9,9 @@ import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+from msgspec.structs import replace
 from prometheus_client import CollectorRegistry
 
-from pointsman_contracts.peers import PeerChange
 from pointsman_contracts.response import AttemptFailed
 from pointsman_contracts.scheduling import ReservationChange
 from pointsman_plugins.scheduling.request import RequestKey
@@ -105,8 +105,8 @@ def test_a_reservation_of_a_life_or_a_worker_that_is_not_known_does_not_count() 
 
 def test_schedulers_that_hear_two_choices_in_different_orders_agree() -> None:
     one = ReservationChange(op="reserve", request_id="r", worker="w0", boot_id="life-1", prompt_tokens=10)
-    two = one.model_copy(update={"worker": "w1", "attempt": 2})
-    three = two.model_copy(update={"worker": "w2"})
+    two = replace(one, worker="w1", attempt=2)
+    three = replace(two, worker="w2")
     told = [(one, "a"), (two, "b"), (three, "c")]
     for order in ((0, 1, 2), (2, 1, 0), (1, 0, 2), (1, 2, 0), (0, 2, 1), (2, 0, 1)):
         bench = Bench()
@@ -535,7 +535,7 @@ class Chaos(RuleBasedStateMachine):
         bench = self.benches[receiver]
         books = bench.pool.books
         match message:
-            case PeerChange() | ReservationChange():
+            case ReservationChange() | ReservationChange():
                 books.apply(message, sender, bench.now)
             case AttemptFailed():
                 books.failed(message, bench.now)

@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 from prometheus_client import CollectorRegistry
 
-from pointsman_contracts.peers import Blocks, PeerChange
+from pointsman_contracts.message import Blob
+from pointsman_contracts.scheduling import ReservationChange
 from pointsman_core.config.flight import FlightSettings
 from pointsman_flight.header import Header
 from pointsman_flight.reader import open_log, open_segment
@@ -236,10 +237,12 @@ async def test_inputs_that_come_too_fast_end_the_segment_and_are_counted(tmp_pat
 async def test_messages_of_peers_are_recorded_in_the_types_in_which_they_come(tmp_path: Path) -> None:
     rig = Rig(tmp_path, FlightSettings(segment=0.5))
     await rig.fly(50)
-    bench, blocks = rig.bench, Blocks(bytes(range(16)))
+    bench, blocks = rig.bench, Blob(bytes(range(16)))
     waiting = PeerRequest("engine-0", 5.0, 10, 0, 1e9, "edge-2", "waits", 1.0, None, 64, blocks)
     bench.pool.binder.peer("scheduler-2", [waiting], bench.now * 1000)
-    change = PeerChange("reserve", "request", "engine-0", LIFE, "edge-2", blocks=blocks)
+    change = ReservationChange(
+        op="reserve", request_id="request", worker="engine-0", boot_id=LIFE, edge="edge-2", blocks=blocks
+    )
     bench.pool.books.apply(change, "scheduler-2", bench.now)
     rig.now += 1.0
     await rig.recorder.turn()
@@ -307,7 +310,14 @@ async def test_half_a_block_hash_ends_the_segment_and_not_the_recorder(tmp_path:
 async def test_half_a_block_hash_of_a_peer_ends_the_segment_and_not_the_recorder(tmp_path: Path) -> None:
     rig = Rig(tmp_path, FlightSettings())
     await rig.fly(100)
-    change = PeerChange("reserve", "request", "an unknown engine", LIFE, "edge-2", blocks=Blocks(b"half"))
+    change = ReservationChange(
+        op="reserve",
+        request_id="request",
+        worker="an unknown engine",
+        boot_id=LIFE,
+        edge="edge-2",
+        blocks=Blob(b"half"),
+    )
     assert not rig.bench.pool.books.apply(change, "scheduler-2", rig.bench.now)
     await rig.fly(20)
     await rig.fly(20)

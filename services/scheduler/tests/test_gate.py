@@ -8,9 +8,11 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 import uvloop
+from msgspec.structs import replace
 from prometheus_client import CollectorRegistry
 
 from pointsman_contracts.journey import Journey, RequestFacts, Target
+from pointsman_contracts.message import read_fields
 from pointsman_contracts.reply import Decision, Parked, Rejection
 from pointsman_contracts.response import ResponseCompleted
 from pointsman_contracts.worker import WorkerLoad, WorkerRegistration
@@ -100,7 +102,7 @@ class Desk:
             received_ms=received_ms,
             revision=revision,
             target=Target(model="llama-8b", pool=pool),
-            request=RequestFacts.model_validate({"api": "chat.completions", "prompt_tokens": 10} | facts),
+            request=read_fields(RequestFacts, {"api": "chat.completions", "prompt_tokens": 10} | facts),
         )
         hop = RecordedHop(journey)
         hop.finish(self.gate.enter(journey, hop))
@@ -183,7 +185,7 @@ class Unsendable(RecordedHop[Journey]):
 
 async def test_a_request_that_fails_when_it_leaves_keeps_no_other_waiting(desk: Desk) -> None:
     first = desk.ask("first")
-    failing = Unsendable(first.message.model_copy(update={"request_id": "failing"}))
+    failing = Unsendable(replace(first.message, request_id="failing"))
     failing.finish(desk.gate.enter(failing.message, failing))
     patient = desk.ask("patient")
     desk.engine("w2")

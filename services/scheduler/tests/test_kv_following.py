@@ -7,8 +7,10 @@ import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, rule
+from msgspec.structs import replace
 
 from pointsman_contracts.kv import KvChange, WorkerKvEvents, WorkerKvQuery, WorkerKvState
+from pointsman_contracts.message import read_fields
 from pointsman_scheduler.domain.kv_following import KvFollower, Told
 
 KEPT, PART = 4, 5
@@ -52,7 +54,7 @@ class Agent:
         known = len(self.told)
         if query.as_of is None and query.agent == self.name and query.since > 0 and known - query.since <= KEPT:
             changes = tuple(change for message in self.told[query.since :] for change in message.changes)
-            return WorkerKvState.model_validate({**state, "sequence": known, "changes": changes})
+            return read_fields(WorkerKvState, {**state, "sequence": known, "changes": changes})
         blocks, offset, as_of = list(self.held), 0, known
         if query.as_of in self.snapshots:
             blocks, offset, as_of = self.snapshots[query.as_of], query.offset, query.as_of
@@ -191,7 +193,7 @@ def test_a_new_life_of_the_engine_begins_anew() -> None:
 )
 def test_only_the_first_changes_of_an_agent_need_nothing_before_them(changed: dict[str, object], noted: bool) -> None:
     follower = KvFollower()
-    told = follower.hear(Agent().tell("stored", 1).model_copy(update=changed))
+    told = follower.hear(replace(Agent().tell("stored", 1), **changed))
     assert (told.changes != (), follower.behind, follower.gaps) == (noted, not noted, 0)
 
 
@@ -223,7 +225,7 @@ def test_a_part_of_another_moment_or_place_is_not_put_to_the_first(changed: dict
     agent, follower, _ = two_parts()
     query = follower.question(0.0)
     assert query is not None
-    assert follower.answered(agent.answer(query).model_copy(update=changed)) == Told()
+    assert follower.answered(replace(agent.answer(query), **changed)) == Told()
     again = follower.question(0.0)
     assert again is not None
     assert (again.offset, again.as_of) == (0, None), "once more from the start"
@@ -232,7 +234,7 @@ def test_a_part_of_another_moment_or_place_is_not_put_to_the_first(changed: dict
 @pytest.mark.parametrize("other", [{"agent": "a0"}, {"boot_id": "b0"}])
 def test_the_answer_of_another_agent_or_another_life_is_none(other: dict[str, str]) -> None:
     _, follower, first = two_parts()
-    assert follower.answered(first.model_copy(update={**other, "total": 1, "held": packed(99)})) == Told()
+    assert follower.answered(replace(first, **other, total=1, held=packed(99))) == Told()
     assert follower.behind
     query = follower.question(0.0)
     assert query is not None

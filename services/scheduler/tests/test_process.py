@@ -13,8 +13,9 @@ from nats.js.api import KeyValueConfig
 from nats.js.errors import BucketNotFoundError
 
 from pointsman_contracts.journey import Journey, RequestFacts, Target
+from pointsman_contracts.message import read_fields
 from pointsman_contracts.presence import OpenRequests, OpenRequestsQuery
-from pointsman_contracts.reply import REPLY, Decision, Rejection, Reply
+from pointsman_contracts.reply import Decision, Rejection, Reply, read_reply
 from pointsman_contracts.response import AttemptFailed, ResponseCompleted, ResponseStarted
 from pointsman_contracts.scheduling import RequestScheduled, Reservations
 from pointsman_contracts.subjects import ANY, kv_key, subject
@@ -73,9 +74,7 @@ class Neighbours:
         self.service.bus.listen(Reservations, self.reservations.append, ANY)
         self.service.open()
         await self.service.bus.wait_connected()
-        self.service.bus.link.subscribe(
-            "_INBOX.edge", lambda _s, _r, _h, data: self.answers.append(REPLY.validate_json(data))
-        )
+        self.service.bus.link.subscribe("_INBOX.edge", lambda _s, _r, _h, data: self.answers.append(read_reply(data)))
         self.service.bus.link.subscribe(subject(OpenRequestsQuery, "edge-1"), self._tell_open)
         self._task = asyncio.get_running_loop().create_task(self._push_loads())
 
@@ -124,7 +123,7 @@ class Neighbours:
             "scheduler",
             model="llama-8b",
             target=Target(model="llama-8b", pool=pool),
-            request=RequestFacts.model_validate({"api": "chat.completions", "prompt_tokens": 100} | facts),
+            request=read_fields(RequestFacts, {"api": "chat.completions", "prompt_tokens": 100} | facts),
         )
         self.service.forward(journey, "_INBOX.edge")
         self.asked.append(journey)

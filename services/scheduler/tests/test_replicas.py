@@ -7,8 +7,7 @@ from functools import partial
 import numpy as np
 import pytest
 
-from pointsman_contracts.peers import PeerChange
-from pointsman_contracts.scheduling import SchedulerStateQuery
+from pointsman_contracts.scheduling import ReservationChange, SchedulerStateQuery
 from pointsman_plugins.scheduling.request import RequestKey
 from pointsman_plugins.scheduling.worker import HoldKey
 from pointsman_scheduler.domain import state as parts
@@ -207,7 +206,7 @@ def reuse(count: int, requests: int = 1500, late: int = 5) -> float:
     return cached / total
 
 
-def reserved(change: PeerChange, scheduler: str, bench: Bench) -> None:
+def reserved(change: ReservationChange, scheduler: str, bench: Bench) -> None:
     if bench.pool.scheduler != scheduler:
         bench.pool.books.apply(change, scheduler, bench.now)
 

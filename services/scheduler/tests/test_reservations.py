@@ -3,11 +3,15 @@
 import numpy as np
 import orjson
 import pytest
+from msgspec.structs import replace
 
-from pointsman_contracts.peers import PeerReservations, read_reservations, write_reservations
 from pointsman_contracts.scheduling import ReservationChange, Reservations
 from pointsman_plugins.scheduling.worker import Hold
 from pointsman_testing.scheduler_bench import Bench
+
+
+def published(*changes: ReservationChange) -> Reservations:
+    return Reservations(pool="llama", scheduler="scheduler-1", sequence=3, at_ms=5, changes=changes)
 
 
 @pytest.mark.parametrize("op", ["reserve", "confirm", "release", "retract"])
@@ -28,12 +32,12 @@ def test_a_peer_of_any_version_reads_every_field_of_a_change(op: str, facts: dic
     bench.join("w0")
     hold = Hold("r", next(iter(bench.pool.fleet)), 1.0, **facts)  # pyright: ignore[reportArgumentType] - named by the test
     change = hold.change(op)
-    payload = write_reservations(PeerReservations("llama", "scheduler-1", 3, 5, (change, change)))
+    payload = published(change, change).encode()
     document = Reservations.decode(payload)
     assert document.unbound is None
-    for read in (*document.changes, *read_reservations(payload).changes):
-        assert {name: getattr(read, name) for name in ReservationChange.model_fields} == {
-            **{name: getattr(hold, name) for name in ReservationChange.model_fields if hasattr(hold, name)},
+    for read in document.changes:
+        assert {name: getattr(read, name) for name in ReservationChange.__struct_fields__} == {
+            **{name: getattr(hold, name) for name in ReservationChange.__struct_fields__ if hasattr(hold, name)},
             "op": op,
             "worker": "w0",
             "boot_id": hold.worker.registration.boot_id,
@@ -41,7 +45,7 @@ def test_a_peer_of_any_version_reads_every_field_of_a_change(op: str, facts: dic
 
 
 def test_a_scheduler_without_waiting_requests_says_so() -> None:
-    payload = write_reservations(PeerReservations("llama", "scheduler-1", 3, 5, (), ()))
+    payload = replace(published(), unbound=()).encode()
     assert Reservations.decode(payload).unbound == ()
 
 
@@ -49,9 +53,7 @@ def test_fields_with_their_defaults_are_left_out() -> None:
     bench = Bench()
     bench.join("w0")
     hold = Hold("r", next(iter(bench.pool.fleet)), 1.0)
-    written = orjson.loads(
-        write_reservations(PeerReservations("llama", "scheduler-1", 3, 5, (hold.change("release"),)))
-    )
+    written = orjson.loads(published(hold.change("release")).encode())
     assert written["changes"] == [
         {"op": "release", "request_id": "r", "worker": "w0", "boot_id": hold.worker.registration.boot_id}
     ]
@@ -61,5 +63,5 @@ def test_a_rank_of_numpy_that_a_plugin_chose_is_written_as_a_number() -> None:
     bench = Bench()
     bench.join("w0")
     hold = Hold("r", next(iter(bench.pool.fleet)), 1.0, rank=np.int64(3))  # pyright: ignore[reportArgumentType]
-    payload = write_reservations(PeerReservations("llama", "scheduler-1", 3, 5, (hold.change("reserve"),)))
+    payload = published(hold.change("reserve")).encode()
     assert Reservations.decode(payload).changes[0].rank == 3

@@ -4,6 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from pointsman_contracts.message import read_fields
 from pointsman_contracts.worker import WorkerLoad, WorkerRegistration
 from pointsman_core.plugins import Spec
 from pointsman_plugins.scheduling.arrays import FEW
@@ -35,7 +36,7 @@ class Pool:
     def hear(self, name: str, at: float, **load: object) -> None:
         self.sequence += 1
         message = {"worker": name, "pool": "p", "boot_id": "b", "sequence": self.sequence, "at_ms": 0, **load}
-        self.fleet.hear(WorkerLoad.model_validate(message), at)
+        self.fleet.hear(read_fields(WorkerLoad, message), at)
 
     def send(self, name: str, count: int, at: float, prompt_tokens: int = 0, uncached: int = 0) -> None:
         worker = self.fleet.find(name)

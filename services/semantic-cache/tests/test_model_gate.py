@@ -119,7 +119,7 @@ async def test_the_text_of_a_question_leaves_the_process_in_no_message_and_no_lo
     assert told(meant) == "semantic"
     [(_, entry)] = world.stores.memory.entries()
     assert entry.question == "Has Mallory taken zanthomyl?"
-    messages = [each.model_dump_json() for each in (journey, failed, meant)]
+    messages = [each.encode().decode() for each in (journey, failed, meant)]
     said = " ".join([*messages, *(str(vars(record)) for record in caplog.records), repr(entry)])
     assert not [word for word in ("mallory", "zanthomyl") if word in said.lower()]
 

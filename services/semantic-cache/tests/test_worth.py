@@ -6,6 +6,7 @@ import pytest
 
 from pointsman_apis import named
 from pointsman_contracts.journey import StageReport
+from pointsman_contracts.message import read_fields
 from pointsman_contracts.response_stage import ResponseReview
 from pointsman_core.config import Cache
 from pointsman_semantic_cache.domain.kept_answers import refusal, unworthy
@@ -87,7 +88,7 @@ def review(**fields: object) -> ResponseReview:
         "request_id": "r", "edge": "e", "stage": "semantic-cache", "revision": 1, "deadline_ms": 0, "mode": "after",
         "api": CHAT, "status": 200, "outcome": "ok", "body": whole(),
     }  # fmt: skip
-    return ResponseReview.model_validate(known | fields)
+    return read_fields(ResponseReview, known | fields)
 
 
 def guard(outcome: str) -> tuple[StageReport, ...]:

@@ -8,6 +8,7 @@ from typing import Any
 from prometheus_client import CollectorRegistry
 
 from pointsman_contracts.journey import AnswerUse, Journey, RequestFacts, Stage, StageReport
+from pointsman_contracts.message import read_fields
 from pointsman_contracts.reply import Answer
 from pointsman_contracts.response import Usage
 from pointsman_contracts.response_stage import ResponseReview
@@ -127,7 +128,7 @@ class World:
             "headers": {"content-type": "application/json"}, "memo": memo,
             "stages": (StageReport(stage="guard", instance="g"),),
         }  # fmt: skip
-        said = self.handlers.review(ResponseReview.model_validate(known | fields))
+        said = self.handlers.review(read_fields(ResponseReview, known | fields))
         verdict = await said if isinstance(said, Awaitable) else said
         assert verdict.action == "pass"
         return verdict.note

@@ -8,6 +8,7 @@ from contextlib import asynccontextmanager
 import pytest
 from aiohttp import web
 
+from pointsman_contracts.message import read_part
 from pointsman_contracts.response import LegReport
 from pointsman_testing import eventually
 from pointsman_testing.nixl_pair import NixlPair
@@ -47,7 +48,7 @@ async def ask(url: str, prefiller: str | None, path: str = CHAT, /, **changes: o
 
 
 def report_of(answer: RawResponse) -> LegReport:
-    return LegReport.model_validate_json(answer.header(REPORT) or "{}")
+    return read_part(LegReport, answer.header(REPORT) or "{}")
 
 
 @pytest.mark.parametrize("stream", [False, True], ids=["whole", "streamed"])

@@ -7,9 +7,9 @@ from collections.abc import Mapping
 from typing import Annotated, ClassVar, Final, Literal, cast
 
 import msgspec
+from msgspec.structs import replace
 
-from pointsman_contracts.message import new_part, set_fields
-from pointsman_contracts.response import MOST_TOKENS, SpecialTokens, Usage, UsageFields, token_count
+from pointsman_contracts.response import MOST_TOKENS, SpecialTokens, Usage, token_count
 
 KEPT: Final = 8192
 """Bytes of the end that are held. OpenAI-compatible engines put `usage` last, or last but a few flags; vLLM puts the
@@ -157,12 +157,13 @@ class UsageEnds(BeginningTail):
         first = self._first()
         if first is None or last is None:
             return last or first
-        of_prompt: dict[str, object] = {
-            "prompt_tokens": first.prompt_tokens,
-            "cached_tokens": first.cached_tokens,
-            "cached_unknown": first.cached_unknown,
-        }
-        return last.model_copy(update={**of_prompt, "special": last.special or first.special})
+        return replace(
+            last,
+            prompt_tokens=first.prompt_tokens,
+            cached_tokens=first.cached_tokens,
+            cached_unknown=first.cached_unknown,
+            special=last.special or first.special,
+        )
 
     def _first(self) -> Usage | None:
         start = self.start
@@ -208,18 +209,15 @@ def _read(text: bytes, start: int) -> Usage | None:
         return _read_any(text[start:])
     details, reasoning = report.prompt_tokens_details, report.completion_tokens_details
     cached = None if details is None else details.cached_tokens
-    fields: UsageFields = {
-        "prompt_tokens": report.prompt_tokens,
-        "completion_tokens": report.completion_tokens,
-        "cached_tokens": cached or 0,
-        "reasoning_tokens": 0 if reasoning is None else reasoning.reasoning_tokens,
-        "estimated": False,
-        "special": None,
-        "cached_unknown": cached is None,
-    }
-    usage = new_part(Usage)
-    set_fields(usage, fields)
-    return usage
+    return Usage(
+        prompt_tokens=report.prompt_tokens,
+        completion_tokens=report.completion_tokens,
+        cached_tokens=cached or 0,
+        reasoning_tokens=0 if reasoning is None else reasoning.reasoning_tokens,
+        estimated=False,
+        special=None,
+        cached_unknown=cached is None,
+    )
 
 
 def _read_any(text: bytes) -> Usage | None:

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from pointsman_apis import named
 from pointsman_apis.usage import KEPT
@@ -23,7 +24,7 @@ RESPONSE_USAGE = {
 MESSAGE_USAGE = {"input_tokens": 10, "cache_creation_input_tokens": 5, "cache_read_input_tokens": 16}
 TOOL = {"type": "tool_use", "id": "t", "name": "f", "input": {"usage": {"kind": "none"}}}
 EXPECTED = Usage(prompt_tokens=31, completion_tokens=7, cached_tokens=16)
-OF_MESSAGES = EXPECTED.model_copy(update={"special": SpecialTokens(cache_write=5)})
+OF_MESSAGES = replace(EXPECTED, special=SpecialTokens(cache_write=5))
 UNCACHED = Usage(prompt_tokens=31, completion_tokens=0, cached_unknown=True)
 
 
@@ -231,4 +232,4 @@ def test_a_message_that_breaks_off_leaves_what_its_beginning_said() -> None:
     reader = named("messages").usage()
     start = {"type": "message_start", "message": {"usage": MESSAGE_USAGE | {"output_tokens": 1}}}
     reader.feed(stream(start) + b"x" * 20_000)
-    assert reader.usage() == OF_MESSAGES.model_copy(update={"completion_tokens": 1})
+    assert reader.usage() == replace(OF_MESSAGES, completion_tokens=1)

@@ -10,6 +10,8 @@ from typing import Final
 
 import orjson
 
+from pointsman_contracts.message import Blob
+
 SIZE: Final = 16
 """Bytes."""
 WITHOUT_EFFECT: Final = frozenset({
@@ -31,7 +33,7 @@ def deciding(document: Mapping[str, object]) -> dict[str, object]:
     }
 
 
-def fingerprint(api: str, members: Mapping[str, object]) -> bytes:
+def fingerprint(api: str, members: Mapping[str, object]) -> Blob:
     """The fingerprint of a request's API and of the members that decide its answer, in any order."""
     canonical = orjson.dumps([api, members], option=orjson.OPT_SORT_KEYS)
-    return hashlib.blake2b(canonical, digest_size=SIZE).digest()
+    return Blob(hashlib.blake2b(canonical, digest_size=SIZE).digest())

@@ -3,8 +3,7 @@
 from collections.abc import Sequence
 from typing import Final, get_args
 
-from pydantic import ValidationError
-
+from pointsman_contracts.message import MalformedMessage
 from pointsman_contracts.response import (
     AttemptFailed,
     RequestAnswered,
@@ -35,7 +34,7 @@ def read(type_id: str, body: bytes) -> Event | None:
         return None
     try:
         return kind.decode(body)
-    except ValidationError:
+    except MalformedMessage:
         return None
 
 

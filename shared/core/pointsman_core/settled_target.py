@@ -9,6 +9,7 @@ from functools import lru_cache
 from typing import Final
 
 from pointsman_contracts.journey import BodyEdit, Journey, JourneyChanges, Target
+from pointsman_contracts.message import Blob
 
 HASH_BYTES: Final = 8
 
@@ -25,11 +26,11 @@ def _salt(*scope: str) -> bytes:
     return hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=HASH_BYTES).digest()
 
 
-def salted(blocks: bytes, *scope: str) -> bytes:
+def salted(blocks: bytes, *scope: str) -> Blob:
     """`blocks` with `salt(scope)` folded into each hash (exclusive or, so that doing it twice undoes it)."""
     size, read = len(blocks), int.from_bytes
     mask = _salt(*scope) * (size // HASH_BYTES)
-    return (read(blocks, "little") ^ read(mask, "little")).to_bytes(size, "little")
+    return Blob((read(blocks, "little") ^ read(mask, "little")).to_bytes(size, "little"))
 
 
 def settled(journey: Journey, target: Target, block_tokens: int | None = None) -> JourneyChanges:

@@ -1,5 +1,7 @@
 """A journey whose target is settled: the blocks and the body are that target's."""
 
+from msgspec.structs import replace
+
 from pointsman_contracts.journey import BlockChain, BodyEdit, Journey, RequestFacts, Target
 from pointsman_core.settled_target import settled
 from pointsman_testing import builders
@@ -61,5 +63,5 @@ def test_the_edit_of_a_rewrite_stays_only_where_the_client_did_not_name_the_targ
     edit, to = BodyEdit(field="model", value="base"), Target(model="base", pool="a")
     journey = builders.journey("profile-picker", model="prod", rewritten="base", body=(edit,), target=None)
     assert after(journey, to, 64).body == (edit,)
-    again = journey.model_copy(update={"model": "base", "rewritten": "other"})
+    again = replace(journey, model="base", rewritten="other")
     assert after(again, to, 64).body == ()

@@ -10,8 +10,6 @@ from pointsman_apis.errors import SERVER_ERROR
 from pointsman_apis.paths import Route
 from pointsman_apis.responses import RESPONSES
 from pointsman_contracts.journey import PreprocessRequest
-from pointsman_contracts.journey_fields import RequestFields
-from pointsman_contracts.message import new_part, set_fields
 from pointsman_contracts.reply import STAGE_UNAVAILABLE, Answer, Decision, Rejection
 from pointsman_core.given_worker import WORKER
 from pointsman_core.refusal import Refusal
@@ -170,23 +168,20 @@ class EdgeRequest(ABC):
         record.received_at = now
         received_ms = time.time_ns() // 1_000_000
         forwarded_for = headers.forwarded_for
-        fields: RequestFields = {
-            "request_id": request_id,
-            "edge": edge.instance,
-            "attempt": 1,
-            "received_ms": received_ms,
-            "deadline_ms": received_ms + round(left_s * 1000),
-            "revision": policy.revision,
-            "method": self.method,
-            "path": requested.path if requested.pool is None else requested.asked,
-            "model": model,
-            "headers": stages,
-            "client": peer if forwarded_for is None else edge.trusted.client_of(peer, forwarded_for),
-            "body_bytes": None,
-        }
-        request = new_part(PreprocessRequest)
-        set_fields(request, fields)
-        return request
+        return PreprocessRequest(
+            request_id=request_id,
+            edge=edge.instance,
+            attempt=1,
+            received_ms=received_ms,
+            deadline_ms=received_ms + round(left_s * 1000),
+            revision=policy.revision,
+            method=self.method,
+            path=requested.path if requested.pool is None else requested.asked,
+            model=model,
+            headers=stages,
+            client=peer if forwarded_for is None else edge.trusted.client_of(peer, forwarded_for),
+            body_bytes=None,
+        )
 
     def _begin_trace(self, header: str | None) -> None:
         record, tracing = self.record, self.edge.tracing

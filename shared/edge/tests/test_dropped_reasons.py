@@ -3,6 +3,7 @@
 import pytest
 
 from pointsman_apis.errors import error_headers
+from pointsman_contracts.message import read_fields
 from pointsman_contracts.reply import STAGE_UNAVAILABLE, Rejection
 from pointsman_core.refusal import Refusal
 from pointsman_edge.deciding.decider import refusal_of
@@ -11,7 +12,7 @@ from pointsman_edge.deciding.static_choice import Closed, NoEndpoints, outside_s
 
 def rejection(**facts: object) -> Rejection:
     fields: dict[str, object] = {"request_id": "r", "stage": "guard", "status": 403, "message": "no", "type": "t"}
-    return Rejection.model_validate(fields | facts)
+    return read_fields(Rejection, fields | facts)
 
 
 @pytest.mark.parametrize(

@@ -6,8 +6,10 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from pointsman_contracts.journey import Stage
+from pointsman_contracts.message import Blob
 from pointsman_contracts.response_stage import ResponseReview, Verdict
 from pointsman_contracts.subjects import subject
 from pointsman_edge.reviewing.reviewers import NoVerdict, StageReviewers
@@ -66,7 +68,7 @@ async def test_every_way_to_fail_has_its_name_and_its_status(
 @apart
 async def test_an_answer_that_is_too_large_to_send_fails_at_once(buses: Buses) -> None:
     with pytest.raises(NoVerdict, match="a response of this size"):
-        await asked(buses, lambda review: None, REVIEW.model_copy(update={"body": b"x" * 16 * 2**20}))
+        await asked(buses, lambda review: None, replace(REVIEW, body=Blob(b"x" * 16 * 2**20)))
 
 
 async def test_a_stage_is_counted_by_its_verdict_and_its_failures_are_logged_once(
@@ -111,7 +113,7 @@ async def test_a_stage_of_the_gateway_answers_the_same_in_the_edges_process_and_
     edge, guard = buses.make("frontend"), buses.make("guard")
     guard.reviews(reviewer)
     await buses.meet()
-    review = REVIEW.model_copy(update={"deadline_ms": builders.unix_ms(60)})
+    review = replace(REVIEW, deadline_ms=builders.unix_ms(60))
     asking = StageReviewers(edge).ask(Stage(service="guard", timeout_ms=10_000), review, None)
     if problem is None:
         assert await asking == OWN

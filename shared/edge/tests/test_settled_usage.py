@@ -5,6 +5,7 @@ import json
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from pointsman_apis import named
 from pointsman_apis.streams import WholeEvents
@@ -199,7 +200,7 @@ def test_a_count_that_cant_be_read_is_estimated_and_marked_and_never_zero(count:
             report = f'data: {{"choices":[],"usage":{usage}}}\n\ndata: [DONE]\n\n'.encode()
             answer = said("chat.completions", "x" * 40) * 2 + report
         found = settle("chat.completions", "ok", read("chat.completions", answer))
-        assert found == expected.model_copy(update={"estimated": True})
+        assert found == replace(expected, estimated=True)
 
 
 @pytest.mark.parametrize(
@@ -234,8 +235,8 @@ def test_usage_that_a_provider_reported_beside_its_answer_counts_unless_it_was_t
     tail = read("chat.completions", said("chat.completions", " word") * 9)
     assert settle("chat.completions", "ok", tail, told) == told
     assert settle("chat.completions", "client_gone", tail, told) == told
-    begun = told.model_copy(update={"completion_tokens": 1})
-    expected = told.model_copy(update={"completion_tokens": 9, "estimated": True})
+    begun = replace(told, completion_tokens=1)
+    expected = replace(told, completion_tokens=9, estimated=True)
     assert settle("chat.completions", "client_gone", tail, begun) == expected
 
 
@@ -290,7 +291,7 @@ def test_a_request_costs_what_the_model_that_served_it_costs(
     decision = Decision(
         request_id="r", revision=1, profile="p", model=asked, target=target, endpoints=(), scheduler="", prompt_tokens=1
     )
-    record.decided(decision.model_copy(update={"endpoints": (ChosenEndpoint(worker="w", url=""),)}), 1.0)
+    record.decided(replace(decision, endpoints=(ChosenEndpoint(worker="w", url=""),)), 1.0)
     record.usage = USAGE
     record.end("ok", 200)
     record.settle()

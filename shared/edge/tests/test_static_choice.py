@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pointsman_contracts.journey import BodyEdit, Target
+from pointsman_contracts.message import read_fields
 from pointsman_contracts.pool import PoolSnapshot, WorkerView
 from pointsman_core.config import Config, load
 from pointsman_core.refusal import Refusal
@@ -47,7 +48,7 @@ def config(**changes: object) -> Config:
 
 
 def view(worker: str, **changes: object) -> WorkerView:
-    return WorkerView.model_validate({"worker": worker, "url": f"http://{worker}"} | changes)
+    return read_fields(WorkerView, {"worker": worker, "url": f"http://{worker}"} | changes)
 
 
 def snapshot(pool: str, *views: WorkerView, models: tuple[str, ...] = ()) -> dict[str, PoolSnapshot]:

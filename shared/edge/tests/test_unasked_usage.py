@@ -5,6 +5,7 @@ import json
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from pointsman_contracts.journey import BodyEdit
 from pointsman_edge.sending.model_name import renaming
@@ -43,7 +44,7 @@ def test_it_is_done_only_where_the_gateway_asked_and_beside_what_else_is_to_do()
     name = renaming("served", "asked")
     asked = BodyEdit(field="stream_options", value={"include_usage": True})
     assert without_unasked_usage((asked,), name) is name
-    unasked = without_unasked_usage((asked.model_copy(update={"unasked": True}),), name)
+    unasked = without_unasked_usage((replace(asked, unasked=True),), name)
     assert unasked is not None
     both = b'data: {"model":"served","choices":[{}]}\n\n' + event({"choices": [], "usage": USAGE}, "\n\n")
     assert unasked.put(both) == b'data: {"model":"asked","choices":[{}]}\n\n'

@@ -7,6 +7,7 @@ import pytest
 
 from pointsman_apis import named
 from pointsman_contracts.journey import AnswerUse, Stage
+from pointsman_contracts.message import read_fields
 from pointsman_contracts.response_stage import ResponseReview, TextEdit, Verdict
 from pointsman_core.config import load
 from pointsman_edge.deciding.policy import compile_policy
@@ -29,7 +30,7 @@ def way(
     reviewers: FakeReviewers, *, on_error: str = "deny", mode: str = "buffer", api: str = "chat.completions"
 ) -> tuple[AnswerReview, RequestRecord]:
     record = RequestRecord("r-1", named(api), POLICY, 0.0)
-    answer = AnswerUse.model_validate({"mode": mode, "content": "text"})
+    answer = read_fields(AnswerUse, {"mode": mode, "content": "text"})
     stages = (Stage(service="guard", on_error=on_error, answer=answer),)
     return AnswerReview(stages, reviewers, record, "e"), record
 

@@ -3,6 +3,8 @@
 from dataclasses import dataclass, field
 from typing import Final
 
+from msgspec.structs import replace
+
 from pointsman_contracts.worker import WorkerLoad, WorkerRegistration
 from pointsman_engines.status import EngineStatus, reason_of, state_of
 
@@ -83,18 +85,15 @@ def load_of(
     load = status.known_load
     if load is None:
         unknown = status.load_unknown or status.reason
-        return (
-            report.model_copy(update={"load_unknown": unknown, "age_ms": UNKNOWN_AGE_MS}) if status.boot_id else report
-        )
-    return report.model_copy(
-        update={
-            "age_ms": max(0, now_ms - status.read_at_ms),
-            "running": load.running,
-            "waiting": load.waiting,
-            "kv_usage": load.kv_usage,
-            "running_loras": load.running_loras,
-            "waiting_loras": load.waiting_loras,
-            "max_loras": load.max_loras,
-            "worked_tokens": load.worked,
-        }
+        return replace(report, load_unknown=unknown, age_ms=UNKNOWN_AGE_MS) if status.boot_id else report
+    return replace(
+        report,
+        age_ms=max(0, now_ms - status.read_at_ms),
+        running=load.running,
+        waiting=load.waiting,
+        kv_usage=load.kv_usage,
+        running_loras=load.running_loras,
+        waiting_loras=load.waiting_loras,
+        max_loras=load.max_loras,
+        worked_tokens=load.worked,
     )

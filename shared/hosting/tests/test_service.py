@@ -10,7 +10,7 @@ import aiohttp
 import pytest
 
 from pointsman_contracts.presence import ServicePresence
-from pointsman_contracts.reply import REPLY, Decision
+from pointsman_contracts.reply import Decision, read_reply
 from pointsman_contracts.subjects import ANY
 from pointsman_contracts.timing import TIMES
 from pointsman_journey.journeys import Journeys
@@ -47,7 +47,7 @@ async def ready_reasons(url: str) -> dict[str, str]:
 async def ask_for_a_decision(server: NatsServer) -> Decision:
     service = Journeys(Bus(Connection([server.url], name="test"), Process("frontend", "test")))
     answers: list[object] = []
-    service.bus.link.subscribe("_INBOX.test", lambda _s, _r, _h, payload: answers.append(REPLY.validate_json(payload)))
+    service.bus.link.subscribe("_INBOX.test", lambda _s, _r, _h, payload: answers.append(read_reply(payload)))
     service.open()
     await service.bus.wait_connected()
 

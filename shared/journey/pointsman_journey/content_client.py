@@ -3,10 +3,9 @@ that holds it."""
 
 from typing import Final
 
-from pydantic import ValidationError
-
 from pointsman_contracts.content import Content, ContentEdited, ContentEdits, ContentQuery
 from pointsman_contracts.journey import BodyEdit
+from pointsman_contracts.message import MalformedMessage
 from pointsman_journey.journeys import Journeys
 
 ENVELOPE: Final = 4096
@@ -72,7 +71,7 @@ class ContentClient:
         document, _, part = answer.partition(b"\n")
         try:
             content = Content.decode(document)
-        except ValidationError as error:
+        except MalformedMessage as error:
             raise ContentUnusable(edge) from error
         if not content.held:
             raise ContentGone(edge)
@@ -84,7 +83,7 @@ class ContentClient:
         answer = await self._bus.ask(message, edge, timeout=self._patience_s())
         try:
             edited = ContentEdited.decode(answer)
-        except ValidationError as error:
+        except MalformedMessage as error:
             raise ContentUnusable(edge) from error
         if not edited.held:
             raise ContentGone(edge)

@@ -3,10 +3,11 @@
 from collections.abc import Set
 from typing import Final, NamedTuple
 
-from pydantic import ValidationError
+from msgspec.structs import replace
 
 from pointsman_contracts.identity import Identity
 from pointsman_contracts.journey import HeaderEdit, Journey, RequestFacts, StageReport, Target, retold
+from pointsman_contracts.message import NO_BYTES, MalformedMessage
 from pointsman_contracts.reply import Answer, Decision, Parked, Rejection, read_reply
 from pointsman_core.permission import IDENTITY, NOT_ALLOWED, allowed_models, may_use, not_allowed
 from pointsman_core.settled_target import settled
@@ -30,10 +31,10 @@ def understood(payload: bytes, journey: Journey) -> Settled | None:
     """The answer for this journey; None when it is something else."""
     try:
         answer = Journey.decode(payload)
-    except ValidationError:
+    except MalformedMessage:
         try:
             answer = read_reply(payload)
-        except ValidationError:
+        except MalformedMessage:
             return None
     if isinstance(answer, Decision | Parked) or answer.request_id != journey.request_id:
         return None
@@ -105,9 +106,9 @@ def stays_allowed(journey: Journey, following: Journey) -> bool:
 def _known(journey: Journey, target: Target) -> Target:
     """The target of the journey that a stage repeats, with the adapter's base, which one built on an older contract
     doesn't repeat; the stage's own where it chose another one."""
-    plain = target.model_copy(update={"base": None})
+    plain = replace(target, base=None)
     before = (journey.target, *journey.alternatives)
-    return next((one for one in before if one is not None and one.model_copy(update={"base": None}) == plain), target)
+    return next((one for one in before if one is not None and replace(one, base=None) == plain), target)
 
 
 def _facts(journey: Journey, answer: Journey) -> RequestFacts:
@@ -116,7 +117,7 @@ def _facts(journey: Journey, answer: Journey) -> RequestFacts:
     before, after = journey.request.attributes, answer.request.attributes
     facts = answer.request
     if facts.fingerprint and answer.body != journey.body:
-        facts = facts.changed(fingerprint=b"")
+        facts = facts.changed(fingerprint=NO_BYTES)
     if before.get(IDENTITY) == after.get(IDENTITY):
         return facts
     kept = {name: value for name, value in after.items() if name != IDENTITY}
@@ -127,7 +128,7 @@ def _facts(journey: Journey, answer: Journey) -> RequestFacts:
 
 def rejected(journey: Journey, answer: Rejection, took_ms: float) -> Rejection:
     """The end of the journey at this stage, in the stage's words."""
-    return answer.model_copy(update=_end(journey, answer, took_ms, "rejected"))
+    return replace(answer, **_end(journey, answer, took_ms, "rejected"))
 
 
 def shadowed_by(journey: Journey, answer: Settled, took_ms: float) -> Journey:
@@ -146,15 +147,13 @@ def shadowed_by(journey: Journey, answer: Settled, took_ms: float) -> Journey:
 
 def answered(journey: Journey, answer: Answer, took_ms: float) -> Answer:
     """The end of the journey at this stage, with the stage's answer. Its response stages stay."""
-    return answer.model_copy(
-        update=_end(journey, answer, took_ms, "answered")
-        | {
-            "model": journey.model,
-            "identity": Identity.of(journey.request.attributes),
-            "response": journey.response,
-            "level": journey.level if answer.level == "full" else answer.level,
-            "reasons": (*journey.reasons, *answer.reasons),
-        }
+    return replace(
+        answer,
+        **_end(journey, answer, took_ms, "answered"),
+        identity=Identity.of(journey.request.attributes),
+        response=journey.response,
+        level=journey.level if answer.level == "full" else answer.level,
+        reasons=(*journey.reasons, *answer.reasons),
     )
 
 

@@ -12,8 +12,6 @@ from pointsman_contracts.journey import (
     Stage,
     StageReport,
 )
-from pointsman_contracts.journey_fields import ReportFields
-from pointsman_contracts.message import new_part, set_fields
 from pointsman_contracts.reply import Answer, Decision, Parked, Rejection
 from pointsman_contracts.response import Usage
 from pointsman_core.refusal import Refusal
@@ -94,16 +92,13 @@ class Hop(Generic[M]):
         process = self.onward.process
         # Rounding to a whole number takes a fifth of the time of rounding to three decimals.
         took_ms = round((time.perf_counter() - self.started) * 1e6) / 1e3
-        fields: ReportFields = {
-            "stage": process.service,
-            "instance": process.instance,
-            "outcome": outcome,
-            "took_ms": took_ms,
-            "note": note,
-        }
-        report = new_part(StageReport)
-        set_fields(report, fields)
-        return report
+        return StageReport(
+            stage=process.service,
+            instance=process.instance,
+            outcome=outcome,
+            took_ms=took_ms,
+            note=note,
+        )
 
     def advance(self, *, note: str | None = None, **changes: Unpack[JourneyChanges]) -> Journey:
         """The journey with this stage done: off the itinerary, on the trail, with `changes` of its fields."""
@@ -115,7 +110,7 @@ class Hop(Generic[M]):
         if "itinerary" not in changes:
             changes["itinerary"] = journey.itinerary[1:]
         changes["trail"] = (*changes.get("trail", journey.trail), self.report(note=note))
-        return journey.with_fields(changes)
+        return journey.changed(**changes)
 
     def reject(
         self,

@@ -10,10 +10,8 @@ import time
 from collections.abc import Callable
 from typing import Final
 
-from pydantic import ValidationError
-
 from pointsman_contracts.journey import PreprocessRequest
-from pointsman_contracts.message import Message
+from pointsman_contracts.message import MalformedMessage, Message
 from pointsman_contracts.reply import Answer, Decision, Parked, Rejection, read_reply
 from pointsman_contracts.services import STAGES
 from pointsman_contracts.subjects import direct_subject, stage_subject
@@ -225,7 +223,7 @@ class _PendingRequest(Waiter):
             return
         try:
             reply = read_reply(payload)
-        except ValidationError as error:
+        except MalformedMessage as error:
             self._bus.tallies.malformed(self._client.tally, self.token, payload, error)
             return
         self.told(reply)

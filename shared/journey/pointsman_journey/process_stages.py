@@ -6,10 +6,8 @@ import time
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Final, cast
 
-from pydantic import ValidationError
-
 from pointsman_contracts.journey import Journey, PreprocessRequest
-from pointsman_contracts.message_reader import message_reader
+from pointsman_contracts.message import MalformedMessage
 from pointsman_contracts.reply import Decision
 from pointsman_contracts.response_stage import ResponseReview, Verdict
 from pointsman_contracts.services import STAGES
@@ -61,7 +59,6 @@ class StageRunner:
         self._tallies = bus.tallies
         self._tally = bus.new_tally(f"stage.{self.process.service}")
         self._message = message
-        self._read = message_reader(message, message.decode)
         self._handler = cast("Handler[Journey]", handler)
         self._has_body: bool = message is PreprocessRequest
         self.mailbox: Final = bus.mailbox(self._tally, self.handle, pending=pending, concurrency=concurrency)
@@ -82,8 +79,8 @@ class StageRunner:
                     body = memoryview(document)[end + 1 :]
                     document = document[:end]
             try:
-                message = self._read(document)
-            except ValidationError as error:
+                message = self._message.decode(document)
+            except MalformedMessage as error:
                 self._tallies.malformed(self._tally, delivery.subject, delivery.payload, error)
                 return
             traceparent = message_headers.find(headers, message_headers.TRACEPARENT_NAME)

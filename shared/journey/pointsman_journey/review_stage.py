@@ -4,9 +4,7 @@ import time
 from collections.abc import Awaitable, Callable, Coroutine
 from typing import Final
 
-from pydantic import ValidationError
-
-from pointsman_contracts.message_reader import message_reader
+from pointsman_contracts.message import MalformedMessage
 from pointsman_contracts.response_stage import NO_VERDICT, ResponseReview, Verdict
 from pointsman_runtime.bus import message_headers
 from pointsman_runtime.bus.bus import Bus
@@ -16,8 +14,6 @@ from pointsman_runtime.telling.logs import Log
 from pointsman_runtime.telling.tallies import Tally
 
 Reviewer = Callable[[ResponseReview], Verdict | Awaitable[Verdict]]
-
-_read: Final = message_reader(ResponseReview, ResponseReview.decode)
 
 _log = Log("review-stage")
 
@@ -40,8 +36,8 @@ class ReviewStage:
                 self._tally.dead += 1
                 return None
             try:
-                review = _read(delivery.payload)
-            except ValidationError as error:
+                review = ResponseReview.decode(delivery.payload)
+            except MalformedMessage as error:
                 self._bus.tallies.malformed(self._tally, delivery.subject, delivery.payload, error)
                 return None
         try:

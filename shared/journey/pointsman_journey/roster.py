@@ -3,9 +3,8 @@
 import asyncio
 from collections.abc import Callable
 
-from pydantic import ValidationError
-
 from pointsman_contracts.generation import SPOKEN, Generations
+from pointsman_contracts.message import MalformedMessage
 from pointsman_contracts.presence import ServicePresence
 from pointsman_contracts.subjects import ANY, subject
 from pointsman_contracts.timing import TIMES
@@ -86,7 +85,7 @@ class Roster:
         if not isinstance(beat, ServicePresence):
             try:
                 beat = ServicePresence.decode(delivery.payload)
-            except ValidationError as error:
+            except MalformedMessage as error:
                 self._tallies.malformed(self._tally, delivery.subject, delivery.payload, error)
                 return
         self._tally.handled += 1

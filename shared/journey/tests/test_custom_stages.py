@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from pointsman_contracts.journey import BodyEdit, HeaderEdit, Journey, RequestFacts, Stage, StageReport, Target
 from pointsman_contracts.reply import Answer, Decision, Parked, Rejection, read_reply
@@ -57,7 +58,7 @@ class World:
         """What the edge gets in the end for a request through the gate."""
         await self._buses.meet()
         journey = builders.journey("scheduler", **facts)
-        journey = journey.model_copy(update={"itinerary": (stage, *journey.itinerary)})
+        journey = replace(journey, itinerary=(stage, *journey.itinerary))
         self.edge.forward(journey, "_INBOX.test")
         await eventually(lambda: self.answers and not isinstance(self.answers[-1], Parked))
         last = self.answers[-1]
@@ -245,8 +246,8 @@ def test_a_stage_cannot_change_what_a_request_is_or_which_way_it_goes(field: str
     journey = builders.journey("gate", "scheduler", profile="standard")
     other = builders.journey(
         "elsewhere", profile="free", model="other", revision=99, edge="e", attempt=9, deadline_ms=1, received_ms=1
-    ).model_copy(update={"request_id": journey.request_id, "response": (Stage(service="x"),)})
-    result = merged(journey, journey.model_copy(update={field: getattr(other, field)}), 1.0)
+    ).changed(response=(Stage(service="x"),))
+    result = merged(journey, replace(journey, **{field: getattr(other, field)}), 1.0)
     expected = journey.itinerary[1:] if field == "itinerary" else getattr(journey, field)
     assert getattr(result, field) == expected
 
@@ -256,10 +257,10 @@ LEFT = HeaderEdit(name="x-ratelimit-remaining-requests", value="7")
 
 def test_a_stage_adds_to_the_answers_headers_and_loses_none_by_not_knowing_them() -> None:
     journey = builders.journey("gate", "scheduler", answer_headers=(LEFT, HeaderEdit(name="x-a", value="1")))
-    unaware = merged(journey, journey.model_copy(update={"answer_headers": ()}), 1.0)
+    unaware = merged(journey, replace(journey, answer_headers=()), 1.0)
     assert unaware.answer_headers == journey.answer_headers
     own = (HeaderEdit(name="X-A", value="2"),)
-    assert merged(journey, journey.model_copy(update={"answer_headers": own}), 1.0).answer_headers == (LEFT, *own)
+    assert merged(journey, replace(journey, answer_headers=own), 1.0).answer_headers == (LEFT, *own)
     ended = Rejection(request_id=journey.request_id, stage="gate", status=403, type="t", message="No.")
     assert rejected(journey, ended, 1.0).answer_headers == journey.answer_headers
     assert rejected(journey, ended, 1.0).model == unanswered(journey, "gate").model == journey.model
@@ -280,7 +281,7 @@ def test_a_forged_trail_is_replaced_by_the_true_one() -> None:
     before = StageReport(stage="profile-picker", instance="p")
     journey = builders.journey("gate", "scheduler", trail=(before,))
     forged = StageReport(stage="scheduler", instance="s", outcome="rejected", took_ms=0.0, note="n" * 10_000)
-    result = merged(journey, journey.model_copy(update={"trail": (forged, forged)}), 2.0)
+    result = merged(journey, replace(journey, trail=(forged, forged)), 2.0)
     assert result.trail[0] == before
     assert (result.trail[1].stage, result.trail[1].outcome, result.trail[1].took_ms) == ("gate", "passed", 2.0)
     assert len(result.trail[1].note or "") == 512
@@ -342,12 +343,12 @@ def test_a_stage_cannot_name_the_sender_of_a_request() -> None:
         "gate", request=RequestFacts(api="completions", attributes={"identity": {"tenant": "a"}})
     )
     other = RequestFacts(api="completions", attributes={"identity": {"tenant": "b"}, "tag": 1})
-    result = merged(journey, journey.model_copy(update={"request": other}), 1.0)
+    result = merged(journey, replace(journey, request=other), 1.0)
     assert result.request.attributes == {"identity": {"tenant": "a"}, "tag": 1}
 
 
 def test_of_a_body_that_a_stage_changed_there_is_no_fingerprint() -> None:
     journey = builders.journey("gate", request=RequestFacts(api="completions", fingerprint=b"1"))
     assert merged(journey, journey, 1.0).request.fingerprint == b"1"
-    colder = journey.model_copy(update={"body": (BodyEdit(field="temperature", value=0),)})
+    colder = replace(journey, body=(BodyEdit(field="temperature", value=0),))
     assert merged(journey, colder, 1.0).request.fingerprint == b""

@@ -3,7 +3,7 @@
 import pytest
 
 from pointsman_contracts.journey import BodyEdit, HeaderEdit, Journey, RequestFacts, Stage, StageReport, Target
-from pointsman_contracts.reply import REPLY, Decision, Rejection, Reply
+from pointsman_contracts.reply import Decision, Rejection, Reply, read_reply
 from pointsman_contracts.scheduling import RequestScheduled
 from pointsman_contracts.subjects import ANY
 from pointsman_core.settled_target import salted
@@ -25,7 +25,7 @@ class Edge:
         self.bus = service
         self.answers: list[Reply] = []
         self.told: list[RequestScheduled] = []
-        service.bus.link.subscribe(INBOX, lambda _s, _r, _h, payload: self.answers.append(REPLY.validate_json(payload)))
+        service.bus.link.subscribe(INBOX, lambda _s, _r, _h, payload: self.answers.append(read_reply(payload)))
         service.bus.listen(RequestScheduled, self.told.append, ANY)
 
     async def send(self, journey: Journey) -> Reply:

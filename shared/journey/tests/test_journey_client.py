@@ -4,6 +4,7 @@ import asyncio
 import os
 
 import pytest
+from msgspec.structs import replace
 
 from pointsman_contracts.content import Content, ContentQuery
 from pointsman_contracts.journey import PreprocessRequest
@@ -88,9 +89,7 @@ async def test_a_request_waits_for_a_later_stage_that_another_one_misses(buses: 
     def forward(request: Request, hop: Hop[Request]) -> Decision | Rejection:
         if any(stage.heartbeat.table.instances("profile-picker", loop_time()).values()):
             return decide(request, hop)
-        return hop.reject(503, "No live instance.", code="stage_unavailable").model_copy(
-            update={"missing": "profile-picker"}
-        )
+        return replace(hop.reject(503, "No live instance.", code="stage_unavailable"), missing="profile-picker")
 
     stage.stage(Request, forward)
     client = JourneyClient(edge)
@@ -280,7 +279,7 @@ async def test_a_request_that_was_held_for_a_time_and_then_lost_is_sent_again(bu
     def lose_the_first(request: Request, hop: Hop[Request]) -> Parked | Decision:
         if request.attempt > 1:
             return decide(request, hop)
-        return hop.park("waiting for somebody").model_copy(update={"held_ms": 20})
+        return replace(hop.park("waiting for somebody"), held_ms=20)
 
     stage.stage(Request, lose_the_first)
     client = JourneyClient(edge)
@@ -354,7 +353,7 @@ async def test_a_body_over_the_servers_limit_is_read_at_the_edge_in_parts(buses:
     edge.bus.answer(ContentQuery, answer, edge.process.instance)
     client = JourneyClient(edge)
     await buses.meet()
-    request = builders.preprocess_request().model_copy(update={"edge": edge.process.instance})
+    request = replace(builders.preprocess_request(), edge=edge.process.instance)
     assert isinstance(await client.send(request, body), Decision)
     assert held == [body]
 

@@ -3,9 +3,10 @@
 from collections.abc import Awaitable, Callable
 
 import pytest
+from msgspec.structs import replace
 
 from pointsman_contracts.journey import BodyEdit, Journey, Stage, StageReport
-from pointsman_contracts.reply import REPLY, Decision, Rejection
+from pointsman_contracts.reply import Decision, Rejection, read_reply
 from pointsman_core.refusal import Refusal
 from pointsman_journey.hop import Hop
 from pointsman_testing import builders, eventually
@@ -23,7 +24,7 @@ class World:
         self.answers: list[object] = []
         self.edge = buses.make("frontend")
         self.edge.bus.link.subscribe(
-            "_INBOX.test", lambda subject, reply, headers, payload: self.answers.append(REPLY.validate_json(payload))
+            "_INBOX.test", lambda subject, reply, headers, payload: self.answers.append(read_reply(payload))
         )
         buses.make("scheduler").stage(Journey, self._keep)
 
@@ -38,7 +39,7 @@ class World:
         self.edge.forward(journey, "_INBOX.test")
         await eventually(lambda: self.arrived)
         [got] = self.arrived
-        assert got.model_copy(update={"itinerary": journey.itinerary, "trail": ()}) == journey
+        assert replace(got, itinerary=journey.itinerary, trail=()) == journey
         return got, got.trail[-1]
 
 
@@ -69,7 +70,7 @@ async def test_the_decision_of_a_stage_in_shadow_is_reported_and_not_followed(
 ) -> None:
     world = World(buses)
     buses.make(service).stage(Journey, handler)
-    _, report = await world.arrives(SHADOW.model_copy(update={"service": service}))
+    _, report = await world.arrives(replace(SHADOW, service=service))
     assert (report.stage, report.outcome, report.note) == (service, outcome, note)
 
 
@@ -84,14 +85,14 @@ async def test_a_stage_in_shadow_that_fails_changes_nothing(buses: Buses) -> Non
 
 @pytest.mark.parametrize("service", ["guard", "gate"])
 async def test_a_stage_in_shadow_without_replicas_changes_nothing(buses: Buses, service: str) -> None:
-    journey, report = await World(buses).arrives(SHADOW.model_copy(update={"service": service}))
+    journey, report = await World(buses).arrives(replace(SHADOW, service=service))
     assert report.outcome == "skipped"
     assert journey.level == "full"
 
 
 async def test_the_notes_of_a_stage_in_shadow_for_its_way_back_stay(buses: Buses) -> None:
     def noting(journey: Journey, hop: Hop[Journey]) -> Journey:
-        noted = tuple(stage.model_copy(update={"memo": "mine", "on_error": "allow"}) for stage in journey.response)
+        noted = tuple(replace(stage, memo="mine", on_error="allow") for stage in journey.response)
         return hop.advance(response=noted, level="degraded")
 
     world = World(buses)

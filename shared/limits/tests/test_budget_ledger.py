@@ -8,8 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
-from pointsman_contracts.limit_asks import InnerVerdict
-from pointsman_contracts.limits import BudgetAsk, BudgetWindow, LimitAsk, LimitShard
+from pointsman_contracts.limits import BudgetAsk, BudgetWindow, LimitAsk, LimitShard, LimitVerdict
+from pointsman_contracts.message import read_fields
 from pointsman_limits.domain.budgets.account import DAY_S, Account, day_of, first_day, next_month
 from pointsman_limits.domain.budgets.ledger import MOST_ACCOUNTS, OVERFLOW
 from pointsman_limits.domain.limits.book import Book
@@ -34,7 +34,7 @@ def ask(
             windows=windows or (MONTH,), expected=expected, at_most=expected if at_most is None else at_most
         ),
     }
-    return LimitAsk.model_validate(fields | changes)
+    return read_fields(LimitAsk, fields | changes)
 
 
 def end(book: Book, request_id: str, cost: int, now: float = NOW) -> None:
@@ -42,7 +42,7 @@ def end(book: Book, request_id: str, cost: int, now: float = NOW) -> None:
     book.budgets.spend("monthly", "t", cost, day_of(now), now)
 
 
-def left(verdict: InnerVerdict) -> tuple[str, int, int]:
+def left(verdict: LimitVerdict) -> tuple[str, int, int]:
     assert verdict.budget is not None
     return verdict.outcome, verdict.budget.spent, verdict.budget.reserved
 

@@ -10,8 +10,7 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 from pointsman_contracts.identity import Identity
-from pointsman_contracts.limit_asks import InnerVerdict
-from pointsman_contracts.limits import SHARDS, BudgetAsk, BudgetReached, BudgetWindow, LimitAsk
+from pointsman_contracts.limits import SHARDS, BudgetAsk, BudgetReached, BudgetWindow, LimitAsk, LimitVerdict
 from pointsman_contracts.response import ResponseCompleted, Usage
 from pointsman_contracts.subjects import ANY
 from pointsman_limits.domain.budgets.scope import BudgetScopes
@@ -100,7 +99,7 @@ class Node:
         await asyncio.wait([self.turning])
         await self.buses.kill(self.service)
 
-    async def ask(self, request_id: str, cost: int = 100, tenant: str = "acme", more: int = 0) -> InnerVerdict:
+    async def ask(self, request_id: str, cost: int = 100, tenant: str = "acme", more: int = 0) -> LimitVerdict:
         scope, shard = SCOPES.of({"tenant": tenant}, "")
         verdict = self.limiter.ask(
             LimitAsk(
@@ -120,7 +119,7 @@ class Node:
             ),
             time.time(),
         )
-        return verdict if isinstance(verdict, InnerVerdict) else await verdict
+        return verdict if isinstance(verdict, LimitVerdict) else await verdict
 
     def spent(self, tenant: str = "acme") -> tuple[int, int]:
         scope, shard = SCOPES.of({"tenant": tenant}, "")
@@ -216,7 +215,7 @@ async def test_a_thousand_requests_at_once_exceed_a_budget_by_at_most_one_error(
     await node.start()
     await node.budgets.read()
 
-    async def ask(name: str) -> InnerVerdict:
+    async def ask(name: str) -> LimitVerdict:
         while True:
             with suppress(Unavailable):  # on a busy machine a thousand aren't answered in the time that each is given
                 return await node.ask(name, 4_000, more=6_000)

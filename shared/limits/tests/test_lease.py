@@ -15,7 +15,6 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
-from pointsman_contracts.limit_asks import InnerKept
 from pointsman_contracts.limits import LimitAsk, LimitKept, LimitShard, LimitWindow
 from pointsman_limits.domain.limits.keeping import Keeping
 from pointsman_limits.domain.limits.lease import LEASE_S, TAKEN_S
@@ -63,7 +62,7 @@ class _Given:
     to: str
 
 
-_Words = LimitKept | InnerKept | _Ask | _Verdict | _Wish | _Given | LimitShard
+_Words = LimitKept | LimitKept | _Ask | _Verdict | _Wish | _Given | LimitShard
 
 
 @dataclass
@@ -249,7 +248,7 @@ class Preprocessors(RuleBasedStateMachine):
 
     def _read(self, node: _Node, words: _Words, clock: float) -> None:
         keeping = node.keeping
-        if isinstance(words, LimitKept | InnerKept):
+        if isinstance(words, LimitKept | LimitKept):
             keeping.heard(words, clock)
         elif isinstance(words, LimitShard):
             node.saved[words.shard] = words

@@ -8,9 +8,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+from msgspec.structs import replace
 
-from pointsman_contracts.limit_asks import InnerVerdict
-from pointsman_contracts.limits import LimitAsk, LimitShard, LimitWindow
+from pointsman_contracts.limits import LimitAsk, LimitShard, LimitVerdict, LimitWindow
+from pointsman_contracts.message import read_fields
 from pointsman_limits.domain.limits.book import MOST_COUNTERS, OVERFLOW, Book
 from pointsman_limits.domain.limits.usage_window import SLOTS, UsageWindow
 
@@ -38,7 +39,7 @@ def ask(
         "cost": cost,
         "until_ms": round((NOW + 600) * 1000) + next(_ASKS) % 900,
     }
-    return LimitAsk.model_validate(fields | changes)
+    return read_fields(LimitAsk, fields | changes)
 
 
 def spent(book: Book, request_id: str, tokens: float | None, now: float = NOW) -> float:
@@ -224,7 +225,7 @@ def test_counts_that_are_at_nothing_are_forgotten_and_the_others_stay() -> None:
 
 def test_a_limit_whose_idle_count_was_forgotten_counts_its_next_request_anew() -> None:
     book, windows = Book(0), (MINUTE,)
-    first, second = (ask(name, 80).model_copy(update={"windows": windows}) for name in ("a", "b"))
+    first, second = (replace(ask(name, 80), windows=windows) for name in ("a", "b"))
     book.ask(first, NOW)
     spent(book, "a", 80)
     later = NOW + 3600
@@ -236,8 +237,8 @@ def test_a_limit_whose_idle_count_was_forgotten_counts_its_next_request_anew() -
 
 def test_a_limit_with_other_windows_than_before_is_held_against_the_new_ones() -> None:
     book, before, after = Book(0), (MINUTE,), (MINUTE, DAY)
-    book.ask(ask("a", 80).model_copy(update={"windows": before}), NOW)
-    verdict = book.ask(ask("b", 80).model_copy(update={"windows": after}), NOW)
+    book.ask(replace(ask("a", 80), windows=before), NOW)
+    verdict = book.ask(replace(ask("b", 80), windows=after), NOW)
     assert [round(each.remaining) for each in verdict.standings] == [840, 4920]
 
 
@@ -305,7 +306,7 @@ class Ledger(RuleBasedStateMachine):
         self.admitted = 0
         self.saved: tuple[LimitShard, dict[str, Request], int] = (self.book.snapshot("k", NOW), {}, 0)
 
-    def _ask(self, name: str, tokens: int, attempt: int = 1) -> InnerVerdict:
+    def _ask(self, name: str, tokens: int, attempt: int = 1) -> LimitVerdict:
         request = ask(name, tokens, DAY, OPEN_WIDE, attempt=attempt, reactive=self.reactive)
         return self.book.ask(request, self.now)
 

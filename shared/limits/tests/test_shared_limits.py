@@ -11,7 +11,6 @@ from typing import Final
 import pytest
 from prometheus_client import CollectorRegistry
 
-from pointsman_contracts.limit_asks import InnerAsks, InnerVerdict, read_asks
 from pointsman_contracts.limits import (
     SHARDS,
     LimitAsk,
@@ -24,6 +23,7 @@ from pointsman_contracts.limits import (
     LimitVerdicts,
     LimitWindow,
 )
+from pointsman_contracts.message import read_fields
 from pointsman_contracts.response import ResponseCompleted, Usage
 from pointsman_contracts.subjects import ANY
 from pointsman_limits.domain.limits.book import Book
@@ -67,7 +67,7 @@ class Node:
         """Of the messages that it could answer: a busy machine can hold it up for longer than its lease, and then it is
         asked again."""
         me = self.service.process.instance
-        self.service.bus.answer_read(LimitAsks, InnerAsks, read_asks, self._answer, me)
+        self.service.bus.answer(LimitAsks, self._answer, me)
         self.service.bus.answer(LimitHandOver, self._hand_over, me)
         self.service.bus.listen(LimitReleases, self.limiter.released, me)
         self.service.bus.listen(ResponseCompleted, self.limiter.ended, ANY)
@@ -80,7 +80,7 @@ class Node:
     def clock(self) -> float:
         return time.time() + self.ahead_s
 
-    def _answer(self, asks: LimitAsks | InnerAsks) -> bytes:
+    def _answer(self, asks: LimitAsks | LimitAsks) -> bytes:
         if self.silent:
             raise ValueError("the test says so")
         if self.lost:
@@ -119,7 +119,7 @@ class Node:
             self.limiter.tick()
             await asyncio.sleep(0.02)
 
-    async def ask(self, request_id: str, cost: float = 100, shard: int = 0, **changes: object) -> InnerVerdict:
+    async def ask(self, request_id: str, cost: float = 100, shard: int = 0, **changes: object) -> LimitVerdict:
         fields: dict[str, object] = {
             "edge": "edge-1",
             "request_id": request_id,
@@ -129,7 +129,7 @@ class Node:
             "cost": cost,
             "until_ms": builders.unix_ms(60) + next(_ASKS),
         }
-        verdict = self.limiter.ask(LimitAsk.model_validate(fields | changes), 0)
+        verdict = self.limiter.ask(read_fields(LimitAsk, fields | changes), 0)
         return await verdict if isinstance(verdict, Awaitable) else verdict
 
     def metric(self, name: str, **labels: str) -> float:

@@ -13,6 +13,7 @@ import orjson
 
 from pointsman_apis.requests import parse
 from pointsman_contracts.journey import Journey, PreprocessRequest, RequestFacts, Target
+from pointsman_contracts.message import read_fields
 from pointsman_contracts.worker import WorkerLoad, WorkerRegistration
 from pointsman_core.plugins import Spec
 from pointsman_plugins.guarding import Checked, CheckedText, Direction
@@ -69,7 +70,7 @@ def journey(model: str = "model", **facts: object) -> Journey:
         deadline_ms=60_000,
         revision=1,
         model=model,
-        request=RequestFacts.model_validate(known | facts),
+        request=read_fields(RequestFacts, known | facts),
     )
 
 
@@ -112,10 +113,10 @@ def fleet(workers: Mapping[str, Mapping[str, object]]) -> Fleet:
             "block_tokens": 64,
             "kv_blocks": 1024,
         }
-        registered = {key: value for key, value in facts.items() if key in WorkerRegistration.model_fields}
-        made.register(WorkerRegistration.model_validate(life | identity | registered))
-        reported = {key: value for key, value in facts.items() if key in WorkerLoad.model_fields}
-        made.hear(WorkerLoad.model_validate(life | {"sequence": 1, "at_ms": 0} | reported), NOW_S)
+        registered = {key: value for key, value in facts.items() if key in WorkerRegistration.__struct_fields__}
+        made.register(read_fields(WorkerRegistration, life | identity | registered))
+        reported = {key: value for key, value in facts.items() if key in WorkerLoad.__struct_fields__}
+        made.hear(read_fields(WorkerLoad, life | {"sequence": 1, "at_ms": 0} | reported), NOW_S)
     made.refresh(NOW_S)
     return made
 

@@ -11,7 +11,7 @@ from pointsman_apis.requests import StructuredBody
 from pointsman_contracts import identity
 from pointsman_contracts.content import PromptTokens
 from pointsman_contracts.journey import BodyEdit, HeaderEdit, PreprocessRequest
-from pointsman_contracts.limit_asks import InnerAsk, InnerVerdict
+from pointsman_contracts.limits import LimitAsk, LimitVerdict
 from pointsman_core.config import Config
 from pointsman_core.plugins import Key, PluginError
 from pointsman_plugins.plugin import ParamsT_co, Plugin
@@ -65,8 +65,8 @@ class ProcessorFailure(NamedTuple):
 class Answered(NamedTuple):
     """The question of a limit, and the verdict about it."""
 
-    ask: InnerAsk
-    verdict: InnerVerdict
+    ask: LimitAsk
+    verdict: LimitVerdict
 
 
 class Unavailable(Exception):
@@ -97,7 +97,7 @@ class Incoming(msgspec.Struct, eq=False):
     body_edits: dict[str, BodyEdit] = {}
     answer_headers: dict[str, HeaderEdit] = {}
     """Edits to the response's headers, for errors too; lower-case names."""
-    charges: list[InnerAsk] = []
+    charges: list[LimitAsk] = []
     """The charges of limits for it."""
     answered: dict[str, Answered] = {}
     """Answers for limits whose turn is still to come, by name: asked for with the question of a limit before them."""

@@ -5,12 +5,13 @@ import logging
 from collections.abc import Awaitable
 
 import pytest
+from msgspec.structs import replace
 
 from pointsman_contracts import headers as names
 from pointsman_contracts.journey import Journey, PreprocessRequest, Stage
 from pointsman_contracts.pool import PoolSnapshot
 from pointsman_contracts.presence import OpenRequestsQuery
-from pointsman_contracts.reply import REPLY, Decision, Parked, Rejection, Reply
+from pointsman_contracts.reply import Decision, Parked, Rejection, Reply, read_reply
 from pointsman_contracts.response import ResponseStarted
 from pointsman_contracts.subjects import ANY, direct_subject, stage_subject, subject
 from pointsman_contracts.timing import TIMES
@@ -33,7 +34,7 @@ class Edge:
         service.bus.link.subscribe("_INBOX.test.edge", self._receive)
 
     def _receive(self, subject: str, reply: str, headers: bytes, payload: bytes) -> None:
-        self.answers.append(REPLY.validate_json(payload))
+        self.answers.append(read_reply(payload))
 
     def send(self, journey: Journey) -> None:
         self.service.forward(journey, "_INBOX.test.edge")
@@ -174,7 +175,7 @@ async def test_an_outcome_that_json_has_no_word_for_is_a_failure_of_its_request_
     buses.make("scheduler").stage(Journey, lambda journey, hop: builders.decision(journey.request_id))
 
     def odd(journey: Journey, hop: Hop[Journey]) -> Outcome | Awaitable[Outcome]:
-        facts = journey.request.model_copy(update={"attributes": {"plugin": object()}})
+        facts = replace(journey.request, attributes={"plugin": object()})
         outcome = hop.advance(request=facts) if journey.model == "odd" else hop.advance()
 
         async def wait() -> Outcome:

@@ -9,7 +9,7 @@ from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
 from pointsman_contracts.journey import Journey
-from pointsman_contracts.reply import REPLY
+from pointsman_contracts.reply import read_reply
 from pointsman_runtime.telling.process import Process
 from pointsman_runtime.telling.telemetry import Tracing, provider_for, sampled
 from pointsman_testing import builders, eventually
@@ -36,7 +36,7 @@ async def run(buses: Buses, traceparent: str | None) -> list[InMemorySpanExporte
     selector.stage(Journey, lambda journey, hop: hop.advance())
     scheduler.stage(Journey, lambda journey, hop: hop.reject(429, "full"))
     answers: list[object] = []
-    edge.bus.link.subscribe("_INBOX.test", lambda _s, _r, _h, payload: answers.append(REPLY.validate_json(payload)))
+    edge.bus.link.subscribe("_INBOX.test", lambda _s, _r, _h, payload: answers.append(read_reply(payload)))
     await buses.meet()
     edge.forward(builders.journey("model-selector", "scheduler"), "_INBOX.test", traceparent)
     await eventually(lambda: answers)

@@ -4,6 +4,7 @@ import itertools
 import time
 
 from pointsman_contracts.journey import Journey, PreprocessRequest, RequestFacts, Stage, Target
+from pointsman_contracts.message import read_fields
 from pointsman_contracts.reply import ChosenEndpoint, Decision
 from pointsman_contracts.scheduling import RequestScheduled
 
@@ -26,7 +27,7 @@ def preprocess_request(**changes: object) -> PreprocessRequest:
         "method": "POST",
         "path": "/v1/chat/completions",
     }
-    return PreprocessRequest.model_validate(fields | changes)
+    return read_fields(PreprocessRequest, fields | changes)
 
 
 def journey(*stages: str | Stage, **changes: object) -> Journey:
@@ -43,7 +44,7 @@ def journey(*stages: str | Stage, **changes: object) -> Journey:
         "profile": "standard",
         "itinerary": tuple(Stage(service=stage) if isinstance(stage, str) else stage for stage in stages),
     }
-    return Journey.model_validate(fields | changes)
+    return read_fields(Journey, fields | changes)
 
 
 def decision(request_id: str = "request-1", **changes: object) -> Decision:
@@ -57,7 +58,7 @@ def decision(request_id: str = "request-1", **changes: object) -> Decision:
         "endpoints": (ChosenEndpoint(worker="worker-1", url="http://127.0.0.1:8000"),),
         "scheduler": "scheduler-1",
     }
-    return Decision.model_validate(fields | changes)
+    return read_fields(Decision, fields | changes)
 
 
 def scheduled(**changes: object) -> RequestScheduled:
@@ -78,4 +79,4 @@ def scheduled(**changes: object) -> RequestScheduled:
         "reason": "",
         "revision": 1,
     }
-    return RequestScheduled.model_validate(fields | changes)
+    return read_fields(RequestScheduled, fields | changes)

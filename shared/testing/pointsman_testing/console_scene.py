@@ -9,6 +9,7 @@ from typing import Final
 import httpx
 
 from pointsman_contracts.api_key import KEYS_BUCKET, ApiKey
+from pointsman_contracts.message import read_fields
 from pointsman_runtime.jetstream.stores import CONFIG_BUCKET, CONFIG_KEY
 from pointsman_testing.nats_server import NatsServer
 from pointsman_testing.observer import Observer
@@ -37,7 +38,7 @@ class ConsoleScene:
 
     async def key(self, key: str, *scopes: str, **facts: object) -> None:
         """Store a key, as `pointsman keys create` does."""
-        record = ApiKey.model_validate({"id": key, "tenant": "ops", "scopes": scopes} | facts)
+        record = read_fields(ApiKey, {"id": key, "tenant": "ops", "scopes": scopes} | facts)
         bucket = await self.seen.js.create_key_value(bucket=KEYS_BUCKET)  # pyright: ignore[reportUnknownMemberType]
         await bucket.put(sha256(key.encode()).hexdigest(), record.encode())
 

@@ -10,6 +10,7 @@ from typing import Final
 import numpy as np
 
 from pointsman_contracts.kv import KvChange
+from pointsman_contracts.message import NO_BYTES, Blob
 from pointsman_contracts.scheduling import ReservationChange
 from pointsman_core.config import SchedulingPolicy
 from pointsman_core.config.flight import FlightSettings
@@ -263,7 +264,7 @@ class RandomTraffic:
         blocks = np.random.default_rng(self.random.randrange(30)).integers(1, 2**63, size=10, dtype=np.uint64)
         op = self.random.choice(("stored", "stored", "removed", "cleared"))
         everything = blocks.tobytes() if self.random.random() < 0.1 else None
-        told = Told(everything, (KvChange(op=op, blocks=b"" if op == "cleared" else blocks.tobytes()),))
+        told = Told(everything, (KvChange(op=op, blocks=NO_BYTES if op == "cleared" else Blob(blocks.tobytes())),))
         complete = self.random.random() < 0.8
         self.bench.pool.hear_kv(name, worker.registration.boot_id, told, complete, self.bench.now)
 

@@ -5,6 +5,7 @@ from typing import Final
 
 import numpy as np
 
+from pointsman_contracts.message import Blob, read_fields, read_part
 from pointsman_contracts.response import AttemptFailed
 from pointsman_contracts.scheduling import ProfileRun, ReservationChange
 from pointsman_contracts.worker import WorkerLoad, WorkerRegistration
@@ -24,7 +25,7 @@ LIFE: Final = "life-1"
 def explained(outcome: Scheduled, shown: int = CANDIDATES_SHOWN) -> tuple[tuple[ProfileRun, ...], str]:
     """The explanation as readers of the event get it."""
     runs = explain(outcome, shown)
-    return tuple([ProfileRun.model_validate_json(to_json(run)) for run in runs]), reason(outcome)
+    return tuple([read_part(ProfileRun, to_json(run)) for run in runs]), reason(outcome)
 
 
 class Bench:
@@ -57,7 +58,7 @@ class Bench:
             "block_tokens": BLOCK_TOKENS,
             "kv_blocks": 1024,
         }
-        registration = WorkerRegistration.model_validate(fields | facts)
+        registration = read_fields(WorkerRegistration, fields | facts)
         self.pool.register(registration, self.now)
         return registration
 
@@ -70,7 +71,7 @@ class Bench:
     def hear(self, name: str, **load: object) -> bool:
         """Take a load report of a worker; returns whether it counts."""
         fields: dict[str, object] = {"worker": name, "pool": "llama", "boot_id": LIFE, "sequence": 1, "at_ms": 0}
-        return self.pool.hear(WorkerLoad.model_validate(fields | load), self.now)
+        return self.pool.hear(read_fields(WorkerLoad, fields | load), self.now)
 
     def request(self, **facts: object) -> ScheduleRequest:
         """A request of 100 tokens, too few to remember."""
@@ -133,7 +134,7 @@ class Bench:
             prompt_tokens=request.prompt_tokens,
             uncached_tokens=request.prompt_tokens,
             block_tokens=request.block_tokens,
-            blocks=request.blocks.tobytes(),
+            blocks=Blob(request.blocks.tobytes()),
             lora=request.lora,
             session=request.session,
         )
@@ -159,4 +160,4 @@ class Bench:
             "outcome": "refused",
             "next_worker": next_worker,
         }
-        self.pool.books.failed(AttemptFailed.model_validate(fields | facts), self.now)
+        self.pool.books.failed(read_fields(AttemptFailed, fields | facts), self.now)

@@ -2,11 +2,13 @@
 
 from dataclasses import replace
 
+import msgspec
 import pytest
 
 from pointsman_cli.doctor.diagnosis import findings
 from pointsman_cli.doctor.facts import SILENT, Facts, Heard, NatsFacts, StreamFacts
 from pointsman_cli.doctor.finding import Level
+from pointsman_contracts.message import read_fields
 from pointsman_contracts.pool import PoolDiscovery, PoolSnapshot, WorkerView
 from pointsman_contracts.presence import ServicePresence
 from pointsman_contracts.usage import LostSum
@@ -22,7 +24,7 @@ def _presence(service: str, **changes: object) -> ServicePresence:
     facts: dict[str, object] = {
         "service": service, "instance": f"{service}-1", "sequence": 1, "at_ms": 0, "version": "0.1.0", "revision": 3,
     }  # fmt: skip
-    return ServicePresence.model_validate({**facts, **changes})
+    return read_fields(ServicePresence, {**facts, **changes})
 
 
 def _pool(*states: str) -> PoolSnapshot:
@@ -230,7 +232,7 @@ def test_a_cluster_or_file_that_is_not_read_is_said_for_each_collector_that_miss
 
     def seen(source: str, kind: str, problem: str = "") -> PoolSnapshot:
         discovery = PoolDiscovery(kind=kind, problem=problem, endpoints=2)
-        return _pool("serving", "serving").model_copy(update={"source": source, "discovery": discovery})
+        return msgspec.structs.replace(_pool("serving", "serving"), source=source, discovery=discovery)
 
     good = replace(HEALTHY, config=kubernetes, pools=[seen("c-1", "kubernetes"), seen("c-2", "kubernetes")])
     assert _bad(good) == []
@@ -261,7 +263,7 @@ def test_a_pool_without_a_serving_worker_says_what_its_kind_of_discovery_needs(
     discovery: dict[str, object], advice: str
 ) -> None:
     config = load({"pools": {"llama": {"models": ["m"], **discovery}}})
-    pool = _pool("unreachable").model_copy(update={"unreached": {"w7": "/health answers 404"}})
+    pool = msgspec.structs.replace(_pool("unreachable"), unreached={"w7": "/health answers 404"})
     (finding,) = [each for each in findings(replace(HEALTHY, config=config, pools=[pool])) if "llama" in each.what]
     assert finding.what == ("pool llama: no worker serves (w0 unreachable, w7 has never answered: /health answers 404)")
     assert finding.advice.startswith(advice)
@@ -275,8 +277,8 @@ def test_a_pool_in_which_no_worker_is_ready_is_a_warning_because_all_of_them_ser
 
 def test_what_a_pool_says_of_a_worker_is_in_the_diagnosis() -> None:
     pool = _pool("serving")
-    worker = pool.workers[0].model_copy(update={"load_unknown": "/metrics answers 404", "opaque": True})
-    pool = pool.model_copy(update={"workers": (worker,)})
+    worker = msgspec.structs.replace(pool.workers[0], load_unknown="/metrics answers 404", opaque=True)
+    pool = msgspec.structs.replace(pool, workers=(worker,))
     assert _bad(replace(HEALTHY, pools=[pool])) == [
         (Level.WARN, "pool llama: the load of w0 is unknown: /metrics answers 404")
     ]

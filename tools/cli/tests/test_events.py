@@ -9,6 +9,7 @@ from unittest.mock import AsyncMock, Mock
 import nats.errors
 import nats.js.errors
 import pytest
+from msgspec.structs import replace
 from rich.console import Console
 from typer.testing import CliRunner
 
@@ -46,7 +47,7 @@ def test_explain_shows_what_stages_after_the_last_byte_said_and_why() -> None:
 
 
 def test_explain_keeps_the_requests_of_two_edges_apart_that_have_one_id() -> None:
-    first, second = reviewed(KEPT), reviewed(SHADOW).model_copy(update={"source": "edge-2"})
+    first, second = reviewed(KEPT), replace(reviewed(SHADOW), source="edge-2")
     decided = scheduled(edge="edge-2")
     assert by_edge([decided, first, second]) == {"edge-2": [decided, second], "edge-1": [first]}
 
@@ -54,7 +55,7 @@ def test_explain_keeps_the_requests_of_two_edges_apart_that_have_one_id() -> Non
 def test_explain_says_how_long_a_request_waited_before_it_was_decided() -> None:
     waited = scheduled(queued_ms=2345.6, decided_us=40)
     assert "waited 2,345.6 ms · decided in 40 µs" in facts(waited)
-    assert "waited" not in facts(waited.model_copy(update={"queued_ms": 0.0}))
+    assert "waited" not in facts(replace(waited, queued_ms=0.0))
 
 
 def facts(event: RequestScheduled) -> str:

@@ -4,6 +4,7 @@ import pytest
 
 from pointsman_cli.explain.hindsight import ways
 from pointsman_cli.explain.margins import margins
+from pointsman_contracts.message import read_fields
 from pointsman_contracts.regret import JudgedCandidate, JudgedChoice, JudgedRequest, RequestsJudged
 from pointsman_contracts.scheduling import CandidateColumns, ProfileRun
 from pointsman_delay.formula import BOUNDLESS, EngineFigures
@@ -23,7 +24,7 @@ def run(weights: dict[str, float], scores: dict[str, tuple[float | None, ...]], 
             for row in range(3)
         ),
     }  # fmt: skip
-    candidates = CandidateColumns.model_validate(fields | columns)
+    candidates = read_fields(CandidateColumns, fields | columns)
     totals = [-1.0 if total is None else total for total in candidates.totals]
     order = sorted(range(3), key=lambda row: -totals[row])
     return ProfileRun(

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any, Final
 
 import pytest
+from msgspec.structs import replace
 from typer.testing import CliRunner, Result
 
 from pointsman_cli.app import app
@@ -76,8 +77,8 @@ class Run:
         assert isinstance(outcome, Scheduled)
         target = Target(model="llama", pool="llama")
         journey = builders.journey("scheduler", target=target, request_id=request.request_id, edge=request.edge)
-        facts = journey.request.model_copy(update={"prompt_tokens": request.prompt_tokens, "stream": request.stream})
-        journey = journey.model_copy(update={"request": facts})
+        facts = replace(journey.request, prompt_tokens=request.prompt_tokens, stream=request.stream)
+        journey = replace(journey, request=facts)
         report = StageReport(stage="scheduler", instance="scheduler-1")
         told = ScheduledEvent(
             journey, target, self.bench.policy, 1, outcome, 0.0, 0.0, report, None, self.at_ms, bound

@@ -10,12 +10,13 @@ from pointsman_cli.doctor.worker_findings import (
     seen_in,
     unknown_loads,
 )
+from pointsman_contracts.message import read_fields
 from pointsman_contracts.pool import PoolSnapshot, WorkerView
 from pointsman_contracts.worker import WorkerFinding
 
 
 def view(worker: str, **changes: object) -> WorkerView:
-    return WorkerView.model_validate({"worker": worker, "url": f"http://{worker}", "models": ("m",), **changes})
+    return read_fields(WorkerView, {"worker": worker, "url": f"http://{worker}", "models": ("m",), **changes})
 
 
 def test_engines_whose_load_is_unknown_for_one_reason_are_one_line() -> None:

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Sequence
 
 import numpy as np
 
-from pointsman_contracts.peers import AnyChange
+from pointsman_contracts.scheduling import ReservationChange
 from pointsman_contracts.worker import WorkerLoad, WorkerRegistration
 from pointsman_core.config import SchedulingPolicy
 from pointsman_plugins.scheduling.arrays import Blocks
@@ -100,7 +100,7 @@ class OneScheduler:
         running, waiting, kv_usage, loras = report
         self._reports += 1
         self.pool.hear(
-            WorkerLoad.model_construct(
+            WorkerLoad(
                 worker=self._names[row], pool=_POOL, boot_id="1", sequence=self._reports, at_ms=int(now),
                 state="serving", running=running, waiting=waiting, kv_usage=kv_usage,
                 running_loras=loras, waiting_loras=(), max_loras=self._max_loras,
@@ -122,7 +122,7 @@ class OneScheduler:
         """The engine that was chosen."""
         return self._row[outcome.endpoints[0].name]
 
-    def apply(self, changes: Sequence[AnyChange], scheduler: str, now: float) -> None:
+    def apply(self, changes: Sequence[ReservationChange], scheduler: str, now: float) -> None:
         """Take another scheduler's decision."""
         for change in changes:
             self.pool.books.apply(change, scheduler, now / 1000.0)

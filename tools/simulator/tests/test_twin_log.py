@@ -43,7 +43,7 @@ def registered(at: float, name: str, boot: str = "1", blocks: int | None = 1000)
         worker=name, pool="llama", url=f"http://{name}", models=("llama-8b",), block_tokens=16, kv_blocks=blocks,
         boot_id=boot, agent="a", version="1", registered_ms=0,
     )  # fmt: skip
-    return records.WorkerRegistered(at, registration.model_dump_json().encode())
+    return records.WorkerRegistered(at, registration.encode())
 
 
 def facts(request: str, tokens: int = 200, *, stream: bool = True) -> records.LoggedRequest:

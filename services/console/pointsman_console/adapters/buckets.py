@@ -5,9 +5,9 @@ from typing import Final
 
 from nats.errors import Error as NatsError
 from nats.js.errors import KeyNotFoundError, NotFoundError
-from pydantic import ValidationError
 
 from pointsman_contracts.limits import LIMITS_BUCKET, SHARDS, LimitShard
+from pointsman_contracts.message import MalformedMessage
 from pointsman_core.config import Config, ConfigError
 from pointsman_runtime.configuring.config_text import parse
 from pointsman_runtime.jetstream.events import Events
@@ -37,7 +37,7 @@ class Buckets:
             async def one(shard: int) -> LimitShard | None:
                 try:
                     return LimitShard.decode((await store.get(str(shard))).value or b"")
-                except (KeyNotFoundError, ValidationError):
+                except (KeyNotFoundError, MalformedMessage):
                     return None
 
             return [each for each in await asyncio.gather(*map(one, range(SHARDS))) if each is not None]

@@ -5,11 +5,10 @@ from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from typing import Final
 
-from pydantic import ValidationError
-
 from pointsman_console.adapters.window import Window
 from pointsman_console.domain.fleet import FleetTable
 from pointsman_contracts.fleet import FleetQuery, FleetView
+from pointsman_contracts.message import MalformedMessage
 from pointsman_contracts.pool import PoolSnapshot
 from pointsman_contracts.presence import ServicePresence
 from pointsman_contracts.subjects import ANY, subject
@@ -68,7 +67,7 @@ class FleetFeed:
                 del to, reply, headers
                 try:
                     presence = ServicePresence.decode(payload)
-                except ValidationError as error:
+                except MalformedMessage as error:
                     self._say("beat_unreadable", error)
                     return
                 schedulers[presence.instance] = presence
@@ -83,7 +82,7 @@ class FleetFeed:
                     for payload in snapshots.values():
                         try:
                             self.table.take_snapshot(PoolSnapshot.decode(payload))
-                        except ValidationError as error:
+                        except MalformedMessage as error:
                             self._say("snapshot_unreadable", error)
                     snapshots.clear()
                     if turn % ASK_EVERY == 1:
@@ -115,7 +114,7 @@ class FleetFeed:
     async def _view(self, bus: Bus, instance: str, pool: str) -> FleetView | None:
         try:
             return FleetView.decode(await bus.ask(FleetQuery(pool=pool), instance, timeout=ANSWER_S))
-        except (BusError, ValidationError) as error:
+        except (BusError, MalformedMessage) as error:
             self._say("scheduler_not_asked", error)
             return None
 

@@ -6,10 +6,11 @@ from typing import Final, cast
 
 from nats.errors import Error as NatsError
 from nats.js.errors import KeyNotFoundError, NotFoundError
-from pydantic import JsonValue, ValidationError
+from pydantic import JsonValue
 
 from pointsman_console.domain.rights import configured_key
 from pointsman_contracts.api_key import KEYS_BUCKET, ApiKey
+from pointsman_contracts.message import MalformedMessage
 from pointsman_core.config import Config, ConfigError
 from pointsman_runtime.configuring.config_text import parse
 from pointsman_runtime.jetstream.events import Events
@@ -50,7 +51,7 @@ class KeyBook:
             return None
         try:
             return ApiKey.decode(entry.value or b"")
-        except ValidationError:
+        except MalformedMessage:
             return None
 
     async def _configured(self) -> tuple[Mapping[str, JsonValue], ...]:

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Sequence
 from pydantic import JsonValue
 
 from pointsman_contracts.journey import StageReport
+from pointsman_contracts.message import fields_of
 from pointsman_contracts.money import dollars
 from pointsman_contracts.response import (
     AttemptFailed,
@@ -170,7 +171,7 @@ def _end(event: ResponseCompleted) -> Document:
         "client": " / ".join(part for part in (identity.tenant, identity.subject, identity.plan) if part)
         if identity is not None
         else "",
-        "usage": None if usage is None else usage.model_dump(mode="json"),
+        "usage": None if usage is None else fields_of(usage),
         "served": event.served,
         "cost": None if event.cost_nanos is None else dollars(event.cost_nanos),
         "attempts": attempts,

@@ -3,9 +3,10 @@
 from collections.abc import Iterable
 from typing import Final
 
-from pydantic import ValidationError
+from msgspec.structs import replace
 
 from pointsman_contracts.journey import HeaderEdit
+from pointsman_contracts.message import MalformedMessage, read_part
 from pointsman_contracts.response import LegReport
 from pointsman_epp_adapter.domain.mutation import Header
 
@@ -31,9 +32,8 @@ def leg_report(headers: Iterable[Header], worker: str, decided_s: float) -> LegR
     for name, value in headers:
         if name == REPORT:
             try:
-                told = LegReport.model_validate_json(value).model_dump()
-            except ValidationError:
+                told = read_part(LegReport, value)
+            except MalformedMessage:
                 return None
-            began_ms = round(decided_s * 1000.0, 3)
-            return LegReport.model_validate(told | {"worker": worker, "began_ms": began_ms})
+            return replace(told, worker=worker, began_ms=round(decided_s * 1000.0, 3))
     return None

@@ -2,6 +2,8 @@
 
 from collections.abc import Sequence
 
+from msgspec.structs import replace
+
 from pointsman_contracts.journey import AFTER, Stage
 from pointsman_contracts.reply import STAGE_UNAVAILABLE, Decision
 from pointsman_edge.deciding.static_choice import Closed
@@ -17,7 +19,7 @@ def without_response_stages(decision: Decision, postprocessing: Sequence[Stage])
         if stage.on_error == "deny" and (stage.answer is None or stage.answer.mode != AFTER):
             raise _insisted_on(stage)
     reasons = tuple(f"no {stage.service} reviews the response" for stage in stages)
-    return decision.model_copy(update={"level": "degraded", "reasons": (*decision.reasons, *reasons)})
+    return replace(decision, level="degraded", reasons=(*decision.reasons, *reasons))
 
 
 def _insisted_on(stage: Stage) -> Closed:

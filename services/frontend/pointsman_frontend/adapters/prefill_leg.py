@@ -9,6 +9,7 @@ from dataclasses import replace
 from typing import Final, cast
 from urllib.parse import urlsplit
 
+import msgspec
 import orjson
 
 from pointsman_contracts.journey import BodyEdit
@@ -206,8 +207,7 @@ class PrefillLegs:
         record, reason = request.record, f"the endpoint that answers {failure.detail}"
         self._pause(prefill.worker, endpoint.worker, record.request_id, reason)
         self._counts[LOST] += 1
-        changed = {"outcome": LOST, "reason": reason}
-        record.legs = tuple([each.model_copy(update=changed) for each in record.legs])
+        record.legs = tuple([msgspec.structs.replace(each, outcome=LOST, reason=reason) for each in record.legs])
         record.level = "degraded"
 
     def _report(

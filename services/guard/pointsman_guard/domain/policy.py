@@ -10,6 +10,7 @@ from typing import Final, NamedTuple
 from pydantic import JsonValue
 
 from pointsman_contracts.guarding import Guarded
+from pointsman_contracts.message import fields_of
 from pointsman_core.config import DEFAULT_GUARD, Config, ConfigError, Guard
 from pointsman_core.plugins import Gathering, PluginError, within
 from pointsman_guard.domain.escapes import Readings
@@ -74,7 +75,7 @@ class GuardPolicy:
     @cached_property
     def passed(self) -> JsonValue:
         """The attribute for later stages about a prompt without findings."""
-        return Guarded(policy=self.name, epoch=self.epoch).model_dump(mode="json")
+        return fields_of(Guarded(policy=self.name, epoch=self.epoch))
 
     @property
     def waits(self) -> bool:

@@ -5,7 +5,7 @@ from typing import Final
 
 from prometheus_client import CollectorRegistry
 
-from pointsman_contracts.ends import AnyEnd
+from pointsman_contracts.response import ResponseCompleted
 from pointsman_runtime.telling.counting import Count, Counter, Histogram
 
 TTFT_BUCKETS: Final = (0.01, 0.025, 0.05, 0.1, 0.2, 0.35, 0.5, 0.75, 1.0, 1.5, 2.5, 5.0, 10.0, 30.0)
@@ -74,7 +74,7 @@ class ResponseMetrics:
         self._requests: dict[tuple[str, str, str, str], Count] = {}
         self._attempts: dict[tuple[str, str, str], Count] = {}
 
-    def count(self, completed: AnyEnd, pool: str, model: str) -> None:
+    def count(self, completed: ResponseCompleted, pool: str, model: str) -> None:
         """Count one completion under these names."""
         key = (pool, model, completed.outcome, completed.level)
         requests = self._requests.get(key)

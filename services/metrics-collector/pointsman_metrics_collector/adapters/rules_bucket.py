@@ -5,8 +5,8 @@ from collections.abc import Callable, Collection, Mapping
 from typing import Final, Protocol
 
 from nats.errors import Error as NatsError
-from pydantic import ValidationError
 
+from pointsman_contracts.message import MalformedMessage
 from pointsman_contracts.pool import PoolRules
 from pointsman_contracts.subjects import kv_key
 from pointsman_metrics_collector.domain.finding import EngineSource
@@ -58,7 +58,7 @@ class RulesBucket:
         """The bucket has this."""
         try:
             self._stored[entry.key] = PoolRules.decode(entry.value)
-        except ValidationError:
+        except MalformedMessage:
             self._stored[entry.key] = None  # any error: the entry isn't valid
 
     def gone(self, key: str) -> None:

@@ -7,9 +7,9 @@ from collections import deque
 from collections.abc import Callable
 from typing import Final
 
-from pointsman_contracts.ends import AnyAttempt, AnyEnd, EndTarget
 from pointsman_contracts.journey import Target
 from pointsman_contracts.model import ModelStatistics
+from pointsman_contracts.response import Attempt, ResponseCompleted
 from pointsman_core.config import Config
 
 OTHER: Final = "other"
@@ -38,7 +38,7 @@ class ModelNames:
         }
         self._serves = serves
 
-    def served(self, completed: AnyEnd) -> tuple[str, str]:
+    def served(self, completed: ResponseCompleted) -> tuple[str, str]:
         """The pool, `-` without one, and the name by which requests and the configuration know the model that served,
         or was asked for."""
         pool = completed.pool if completed.pool in self._pools or completed.pool == NO_POOL else OTHER
@@ -47,7 +47,7 @@ class ModelNames:
             return pool, completed.model if completed.model in self._names else OTHER
         return pool, self._by_target.get((target.pool, target.provider, target.model)) or self.of(target)
 
-    def of(self, target: Target | EndTarget) -> str:
+    def of(self, target: Target | Target) -> str:
         """The name of what serves."""
         name = self._by_target.get((target.pool, target.provider, target.model))
         if name is not None:
@@ -84,7 +84,7 @@ class ModelWindow:
         self._remaining: float | None = None
         self._remaining_at = 0.0
 
-    def add(self, completed: AnyEnd, now: float) -> None:
+    def add(self, completed: ResponseCompleted, now: float) -> None:
         """Count one completion."""
         slots = self._slots
         slot = slots[-1] if slots and slots[-1].number == now // SLOT_S else self._slot(now)
@@ -106,14 +106,14 @@ class ModelWindow:
                 slot.itl_ms += (completed.duration_ms - completed.ttft_ms) / (each - 1)
                 slot.itl_count += 1
 
-    def failed(self, attempt: AnyAttempt, now: float) -> None:
+    def failed(self, attempt: Attempt, now: float) -> None:
         """Count a request that went on to another model. A provider that asks for a pause hasn't failed."""
         slot = self._slot(now)
         slot.requests += 1
         if attempt.outcome in ATTEMPT_FAILURES:
             slot.errors += 1
 
-    def limited(self, attempt: AnyAttempt, now: float) -> None:
+    def limited(self, attempt: Attempt, now: float) -> None:
         """Record a provider's reported rate limit."""
         if attempt.limited_until_ms is not None:
             self._limited_until_ms = max(attempt.limited_until_ms, self._limited_until_ms or 0)

@@ -4,6 +4,8 @@ unwell while any scheduler finds it so, by the verdict of the first one by name.
 from collections.abc import Iterable
 from typing import Final, NamedTuple
 
+from msgspec.structs import replace
+
 from pointsman_contracts.pool import WorkerView
 from pointsman_contracts.verdicts import WorkerVerdict, WorkerVerdicts
 
@@ -57,7 +59,7 @@ class VerdictTable:
             if worker not in before or _told(before[worker]) != _told(verdict)
         ]
         well = [
-            JudgedWorkers(pool, each.model_copy(update={"verdict": "", "reason": ""}))
+            JudgedWorkers(pool, replace(each, verdict="", reason=""))
             for name, each in before.items()
             if name not in now
         ]
@@ -67,7 +69,7 @@ class VerdictTable:
 def _with(view: WorkerView, verdict: WorkerVerdict | None) -> WorkerView:
     if verdict is None or verdict.boot_id not in ("", view.boot_id):
         return view
-    return view.model_copy(update={"verdict": verdict.verdict, "verdict_reason": verdict.reason})
+    return replace(view, verdict=verdict.verdict, verdict_reason=verdict.reason)
 
 
 def _told(verdict: WorkerVerdict) -> tuple[str, str]:

@@ -7,6 +7,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
+from msgspec.structs import replace
+
 from pointsman_contracts.pool import WorkerView
 from pointsman_contracts.timing import TIMES
 from pointsman_contracts.worker import WorkerFinding, WorkerLoad, WorkerRegistration
@@ -218,10 +220,10 @@ def _view(worker: _Worker, at: float, block_tokens: int | None) -> WorkerView:
         return view
     # A silent worker's reason is old.
     reason = load.reason if state == load.state else ""
-    view = view.model_copy(update={"boot_id": load.boot_id, "reason": reason, "age_ms": _age_ms(worker, load, at)})
+    view = replace(view, boot_id=load.boot_id, reason=reason, age_ms=_age_ms(worker, load, at))
     if load.load_unknown:
-        return view.model_copy(update={"opaque": True, "load_unknown": load.load_unknown})
-    return view.model_copy(update={"running": load.running, "waiting": load.waiting, "kv_usage": load.kv_usage})
+        return replace(view, opaque=True, load_unknown=load.load_unknown)
+    return replace(view, running=load.running, waiting=load.waiting, kv_usage=load.kv_usage)
 
 
 def _age_ms(worker: _Worker, load: WorkerLoad, at: float) -> float:

@@ -4,8 +4,7 @@ import asyncio
 from typing import Final
 from weakref import WeakSet
 
-from pydantic import ValidationError
-
+from pointsman_contracts.message import MalformedMessage
 from pointsman_contracts.pool import PoolRules
 from pointsman_core.config import Config
 from pointsman_preprocessor.domain.pool_rules import NameRules
@@ -48,8 +47,8 @@ class ClusterRules:
     def _put(self, entry: Entry) -> None:
         try:
             rules = PoolRules.decode(entry.value)
-        except ValidationError as error:
-            _log.warning("malformed_rules", key=entry.key, problems=error.error_count())
+        except MalformedMessage as error:
+            _log.warning("malformed_rules", key=entry.key, problem=error.problem, where=error.where)
             return
         self._keys[entry.key] = rules.pool
         self._rules[rules.pool] = rules

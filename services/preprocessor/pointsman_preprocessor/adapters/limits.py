@@ -5,8 +5,6 @@ import time
 from functools import partial
 from typing import Final
 
-from pointsman_contracts.ends import ChargedEnd, read_charged_end
-from pointsman_contracts.limit_asks import InnerAsks, read_asks
 from pointsman_contracts.limits import LIMITS_BUCKET, LimitAsks, LimitHandOver, LimitReleases
 from pointsman_contracts.response import ResponseCompleted
 from pointsman_contracts.subjects import ANY
@@ -56,7 +54,7 @@ class SharedLimits:
         self._keeper.on_kept = self._budgets.read_soon
         self._listens = False
         me = service.process.instance
-        service.bus.answer_read(LimitAsks, InnerAsks, read_asks, self.limiter.answer, me)
+        service.bus.answer(LimitAsks, self.limiter.answer, me)
         service.bus.answer(LimitHandOver, self._keeper.hand_over, me)
         service.bus.listen(LimitReleases, self.limiter.released, me)
         service.every(TICK_S, self._keeper.tick)
@@ -79,4 +77,4 @@ class SharedLimits:
         # Budgets also use the learnt lengths of answers.
         if not self._listens and (budgets or any(limit.windows[0].unit != "requests" for limit in limits)):
             self._listens = True
-            self._bus.listen_read(ResponseCompleted, ChargedEnd, read_charged_end, self.limiter.ended, ANY)
+            self._bus.listen(ResponseCompleted, self.limiter.ended, ANY)

@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from datetime import UTC, datetime
 from typing import Annotated, Final
 
+from msgspec.structs import asdict
 from pydantic import BeforeValidator, Field, JsonValue
 
 from pointsman_contracts.api_key import ApiKey as StoredKey
@@ -126,5 +127,6 @@ class KeyTable:
 def stored_key(data: bytes) -> KeyFacts:
     """An API key as stored beside the configuration. Raises ValueError."""
     key = StoredKey.decode(data)
+    facts = {name: value for name, value in asdict(key).items() if name not in ("expires_ms", "created_ms")}
     expires = None if key.expires_ms is None else datetime.fromtimestamp(key.expires_ms / 1000, UTC)
-    return KeyFacts.model_validate({**key.model_dump(exclude={"expires_ms", "created_ms"}), "expires": expires})
+    return KeyFacts.model_validate({**facts, "expires": expires})

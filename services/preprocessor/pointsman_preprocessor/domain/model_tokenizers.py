@@ -4,6 +4,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from pointsman_contracts.content import PromptTokens
+from pointsman_contracts.message import Blob
 from pointsman_core.config import Config, Tokenizer
 from pointsman_core.model_tokenizer import tokenizer_of
 from pointsman_models.tokenization.failure import NotTokenized
@@ -104,4 +105,4 @@ class TokenReaders:
             return None
         if len(prompt.stream) != prompt.tokens * BYTES_PER_TOKEN:
             return None
-        return PromptTokens(request_id=incoming.envelope.request_id, model=model, ids=prompt.stream)
+        return PromptTokens(request_id=incoming.envelope.request_id, model=model, ids=Blob(prompt.stream))

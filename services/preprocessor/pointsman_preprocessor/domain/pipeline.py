@@ -16,8 +16,7 @@ from pointsman_contracts.journey import (
     StageReport,
     edited,
 )
-from pointsman_contracts.journey_fields import FactsFields, JourneyFields
-from pointsman_contracts.message import new_part, set_fields
+from pointsman_contracts.message import NO_BYTES, Blob
 from pointsman_core.config import Config, ProcessorUse, active
 from pointsman_core.fingerprint import deciding, fingerprint
 from pointsman_core.plugins import within
@@ -182,40 +181,37 @@ def describe(
                 for other in block_tokens[1:]
             ]
         )
-    fields: FactsFields = {
-        "api": api.name,
-        "path": incoming.envelope.path,
-        "stream": document.get("stream") is True,
-        "body_bytes": len(body.raw),
-        "prompt_tokens": prompt.tokens,
-        "tokens_exact": prompt.exact,
-        "max_output_tokens": body.max_output_tokens,
-        "answers": body.view.answers,
-        "block_tokens": size,
-        "blocks": chain(prompt.stream, size * BYTES_PER_TOKEN, root, most),
-        "blocks_precise": prompt.exact and not keeper,
-        "other_chains": others,
-        "fingerprint": fingerprint(api.name, deciding(edited(document, incoming.body_edits.values())))
+    return RequestFacts(
+        api=api.name,
+        path=incoming.envelope.path,
+        stream=document.get("stream") is True,
+        body_bytes=len(body.raw),
+        prompt_tokens=prompt.tokens,
+        tokens_exact=prompt.exact,
+        max_output_tokens=body.max_output_tokens,
+        answers=body.view.answers,
+        block_tokens=size,
+        blocks=chain(prompt.stream, size * BYTES_PER_TOKEN, root, most),
+        blocks_precise=prompt.exact and not keeper,
+        other_chains=others,
+        fingerprint=fingerprint(api.name, deciding(edited(document, incoming.body_edits.values())))
         if fingerprinted and api.complete
-        else b"",
-        "features": body.features,
-        "headers": headers.readable,
-        "fields": body.readable,
-        "attributes": attributes,
-        "session": headers.session,
-        "priority": headers.priority,
-        "fairness_id": headers.fairness_id or tenant,
-        "slo_ttft_ms": headers.slo_ttft_ms,
-        "slo_itl_ms": headers.slo_itl_ms,
-        "subset": headers.subset,
-        "workers": headers.workers,
-    }
-    facts = new_part(RequestFacts)
-    set_fields(facts, fields)
-    return facts
+        else NO_BYTES,
+        features=body.features,
+        headers=headers.readable,
+        fields=body.readable,
+        attributes=attributes,
+        session=headers.session,
+        priority=headers.priority,
+        fairness_id=headers.fairness_id or tenant,
+        slo_ttft_ms=headers.slo_ttft_ms,
+        slo_itl_ms=headers.slo_itl_ms,
+        subset=headers.subset,
+        workers=headers.workers,
+    )
 
 
-def chain(stream: bytes, block_bytes: int, root: int, limit: int = MOST_BLOCKS) -> bytes:
+def chain(stream: bytes, block_bytes: int, root: int, limit: int = MOST_BLOCKS) -> Blob:
     """Chained hashes of the full blocks of `stream`, 8 bytes each, little-endian: equal hashes mean equal prefixes.
     `root` is the hash before the first; at most `limit` blocks are described.
 
@@ -228,7 +224,7 @@ def chain(stream: bytes, block_bytes: int, root: int, limit: int = MOST_BLOCKS) 
     hashes = array("Q", [parent := _digest(block, parent) for (block,) in iter_unpack(f"{block_bytes}s", full)])
     if _BIG_ENDIAN:
         hashes.byteswap()
-    return hashes.tobytes()
+    return Blob(hashes.tobytes())
 
 
 def depart(incoming: Incoming, facts: RequestFacts, report: StageReport, degraded: str = "") -> Journey:
@@ -237,31 +233,28 @@ def depart(incoming: Incoming, facts: RequestFacts, report: StageReport, degrade
     asked, model = incoming.body.model, incoming.model
     edits, body_edits, answer_edits = incoming.header_edits, incoming.body_edits, incoming.answer_headers
     reasons = (*incoming.degraded, degraded) if degraded else tuple(incoming.degraded)
-    fields: JourneyFields = {
-        "request_id": envelope.request_id,
-        "edge": envelope.edge,
-        "attempt": envelope.attempt,
-        "received_ms": envelope.received_ms,
-        "deadline_ms": envelope.deadline_ms,
-        "revision": envelope.revision,
-        "request": facts,
-        "model": asked,
-        "rewritten": None if model == asked else model,
-        "target": None,
-        "alternatives": (),
-        "profile": None,
-        "itinerary": _NEXT,
-        "response": (),
-        "headers": tuple(edits.values()) if edits else (),
-        "body": tuple(body_edits.values()) if body_edits else (),
-        "answer_headers": tuple(answer_edits.values()) if answer_edits else (),
-        "level": "degraded" if reasons else "full",
-        "reasons": reasons,
-        "trail": (*processor_reports(incoming, report.instance), report) if incoming.verdicts else (report,),
-    }
-    journey = new_part(Journey)
-    set_fields(journey, fields)
-    return journey
+    return Journey(
+        request_id=envelope.request_id,
+        edge=envelope.edge,
+        attempt=envelope.attempt,
+        received_ms=envelope.received_ms,
+        deadline_ms=envelope.deadline_ms,
+        revision=envelope.revision,
+        request=facts,
+        model=asked,
+        rewritten=None if model == asked else model,
+        target=None,
+        alternatives=(),
+        profile=None,
+        itinerary=_NEXT,
+        response=(),
+        headers=tuple(edits.values()) if edits else (),
+        body=tuple(body_edits.values()) if body_edits else (),
+        answer_headers=tuple(answer_edits.values()) if answer_edits else (),
+        level="degraded" if reasons else "full",
+        reasons=reasons,
+        trail=(*processor_reports(incoming, report.instance), report) if incoming.verdicts else (report,),
+    )
 
 
 def processor_reports(incoming: Incoming, instance: str) -> tuple[StageReport, ...]:

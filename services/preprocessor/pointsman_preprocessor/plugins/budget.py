@@ -8,8 +8,7 @@ from typing import Annotated, Final, Literal, cast
 from pydantic import BeforeValidator, Field, JsonValue, field_validator
 
 from pointsman_contracts.identity import LONGEST_NAME
-from pointsman_contracts.limit_asks import InnerAsk, InnerVerdict
-from pointsman_contracts.limits import BudgetAsk, BudgetWindow
+from pointsman_contracts.limits import BudgetAsk, BudgetWindow, LimitAsk, LimitVerdict
 from pointsman_core.budget_amount import Amounts, amounts, share, windows
 from pointsman_core.config import AUTO, Config
 from pointsman_core.permission import allowed_models, may_use
@@ -117,19 +116,19 @@ class Budget(RequestProcessor[BudgetParams]):
             self._serve(incoming, model)
             return None
         verdict = self._limiter.ask(ask, incoming.envelope.received_ms / 1000)
-        if isinstance(verdict, InnerVerdict):
+        if isinstance(verdict, LimitVerdict):
             return self._ruled(incoming, model, cheaper, ask, verdict)
         return self._wait(incoming, model, cheaper, ask, verdict)
 
     async def _wait(
-        self, incoming: Incoming, model: str, cheaper: Iterator[str], ask: InnerAsk, verdict: Awaitable[InnerVerdict]
+        self, incoming: Incoming, model: str, cheaper: Iterator[str], ask: LimitAsk, verdict: Awaitable[LimitVerdict]
     ) -> None:
         rest = self._ruled(incoming, model, cheaper, ask, await verdict)
         if rest is not None:
             await rest
 
     def _ruled(
-        self, incoming: Incoming, model: str, cheaper: Iterator[str], ask: InnerAsk, verdict: InnerVerdict
+        self, incoming: Incoming, model: str, cheaper: Iterator[str], ask: LimitAsk, verdict: LimitVerdict
     ) -> Awaitable[None] | None:
         budget, standing = ask.budget, verdict.budget
         if budget is None or standing is None:
@@ -154,7 +153,7 @@ class Budget(RequestProcessor[BudgetParams]):
         incoming.set_answer_header(WARNING, f"{self.name}: spent for {asked}; {model} serves")
         incoming.say(f"spent for {asked}; {model} serves in its place")
 
-    def _ask(self, incoming: Incoming, model: str) -> InnerAsk | None:
+    def _ask(self, incoming: Incoming, model: str) -> LimitAsk | None:
         """None when the request can't be charged to this budget."""
         identity = incoming.read(IDENTITY) or {}
         found = self._windows_of(incoming, identity)
@@ -167,10 +166,18 @@ class Budget(RequestProcessor[BudgetParams]):
         envelope = incoming.envelope
         until_ms = envelope.deadline_ms + GRACE_MS
         open_s = (until_ms - envelope.received_ms) / 1000
-        return InnerAsk(
-            envelope.edge, envelope.request_id, envelope.attempt, self.name, shard, scope, (), 1.0, 0.0, False, False,
-            until_ms, open_s, asked,
-        )  # fmt: skip
+        return LimitAsk(
+            edge=envelope.edge,
+            request_id=envelope.request_id,
+            attempt=envelope.attempt,
+            limit=self.name,
+            shard=shard,
+            scope=scope,
+            windows=(),
+            until_ms=until_ms,
+            open_s=open_s,
+            budget=asked,
+        )
 
     def _price(self, model: str) -> Price | None:
         price = self._prices.get(model)

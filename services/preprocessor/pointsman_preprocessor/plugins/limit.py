@@ -5,11 +5,10 @@ from collections.abc import Awaitable, Iterable, Iterator
 from math import ceil
 from typing import Final
 
-from pydantic import Field, JsonValue, ValidationError
+from pydantic import Field, JsonValue
 from typing_extensions import TypeVar
 
-from pointsman_contracts.limit_asks import InnerAsk, InnerVerdict
-from pointsman_contracts.limits import LimitWindow
+from pointsman_contracts.limits import LimitAsk, LimitVerdict, LimitWindow
 from pointsman_core.refusal import Refusal
 from pointsman_limits.domain.limits.limiter import Elsewhere, Limiter, OwnBook
 from pointsman_limits.domain.limits.scope import ScopeName, Scopes
@@ -74,7 +73,7 @@ class Limit(RequestProcessor[LimitParamsT_co]):
         else:
             ask = self._ask(incoming, self._amounts(incoming))
         verdict = self._limiter.ask(ask, incoming.envelope.received_ms / 1000)
-        if isinstance(verdict, InnerVerdict):
+        if isinstance(verdict, LimitVerdict):
             return self._ruled(incoming, ask, verdict)
         return self._wait(incoming, verdict)
 
@@ -89,7 +88,7 @@ class Limit(RequestProcessor[LimitParamsT_co]):
         del incoming, windows
         return 1.0, 0.0
 
-    def admitted(self, incoming: Incoming, ask: InnerAsk, verdict: InnerVerdict) -> None:
+    def admitted(self, incoming: Incoming, ask: LimitAsk, verdict: LimitVerdict) -> None:
         """The limit has counted the request: change it where the limit does so."""
         del incoming, ask, verdict
 
@@ -103,7 +102,7 @@ class Limit(RequestProcessor[LimitParamsT_co]):
             incoming.answered[other.ask.limit] = other
         self._ruled(incoming, answered.ask, answered.verdict)
 
-    def _later(self, incoming: Incoming) -> Iterator[InnerAsk]:
+    def _later(self, incoming: Incoming) -> Iterator[LimitAsk]:
         """The questions of the limits behind this one."""
         for limit in self.followers:
             windows = limit._claimed_windows(incoming)
@@ -111,15 +110,26 @@ class Limit(RequestProcessor[LimitParamsT_co]):
                 return
             yield limit._ask(incoming, windows)
 
-    def _ask(self, incoming: Incoming, windows: tuple[LimitWindow, ...]) -> InnerAsk:
+    def _ask(self, incoming: Incoming, windows: tuple[LimitWindow, ...]) -> LimitAsk:
         scope, shard = self.scopes.of(incoming)
         cost, risk = self.cost(incoming, windows)
         until_ms, envelope = self.until_ms(incoming), incoming.envelope
         open_s = (until_ms - envelope.received_ms) / 1000
-        return InnerAsk(
-            envelope.edge, envelope.request_id, envelope.attempt, self.name, shard, scope, windows, cost, risk,
-            self.reactive, self.kept, until_ms, open_s,
-        )  # fmt: skip
+        return LimitAsk(
+            edge=envelope.edge,
+            request_id=envelope.request_id,
+            attempt=envelope.attempt,
+            limit=self.name,
+            shard=shard,
+            scope=scope,
+            windows=windows,
+            cost=cost,
+            risk=risk,
+            reactive=self.reactive,
+            kept=self.kept,
+            until_ms=until_ms,
+            open_s=open_s,
+        )
 
     def _amounts(self, incoming: Incoming) -> tuple[LimitWindow, ...]:
         windows = self._claimed_windows(incoming)
@@ -145,11 +155,11 @@ class Limit(RequestProcessor[LimitParamsT_co]):
                 self._claimed.clear()
             try:
                 self._claimed[key] = self.claimed(value)
-            except (ValueError, ValidationError):
+            except ValueError:
                 self._claimed[key] = None
         return self._claimed[key]
 
-    def _ruled(self, incoming: Incoming, ask: InnerAsk, verdict: InnerVerdict) -> None:
+    def _ruled(self, incoming: Incoming, ask: LimitAsk, verdict: LimitVerdict) -> None:
         if self.params.tell or verdict.outcome == "refused":
             tell(incoming, ask.windows, verdict)
         if verdict.outcome == "admitted":

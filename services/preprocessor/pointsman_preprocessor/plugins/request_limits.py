@@ -4,7 +4,6 @@ from typing import Final, Self, TypeVar
 
 from pydantic import Field, JsonValue, model_validator
 
-from pointsman_contracts.limit_asks import known_window
 from pointsman_contracts.limits import LimitWindow
 from pointsman_core.rate import Rate, Rates, rates
 from pointsman_limits.domain.limits.scope import OF_IDENTITY
@@ -50,7 +49,12 @@ class RequestLimit(Limit[RequestLimitParams]):
             burst = min(each.amount, max(_SMALL, each.amount / 10))
         elif capped:
             burst = min(burst, each.amount)
-        return known_window("requests", each.amount, each.period_s, max(1.0, burst) if each.amount else 0.0)
+        return LimitWindow(
+            unit="requests",
+            amount=each.amount,
+            period_s=each.period_s,
+            burst=max(1.0, burst) if each.amount else 0.0,
+        )
 
 
 def amounts(value: JsonValue, configured: tuple[Rate, ...]) -> tuple[Rate, ...]:
@@ -106,10 +110,10 @@ class ConcurrencyLimit(Limit[ConcurrencyLimitParams]):
 
     def setup(self) -> None:
         super().setup()
-        self.windows = (known_window("concurrency", self.params.limit),)
+        self.windows = (LimitWindow(unit="concurrency", amount=self.params.limit),)
 
     def claimed(self, value: JsonValue) -> tuple[LimitWindow, ...]:
         # An API key's numbers are floats, a token's may be integers.
         if isinstance(value, bool) or not isinstance(value, int | float) or value < 0 or value % 1 != 0:
             raise ValueError("a whole number is expected")
-        return (known_window("concurrency", value),)
+        return (LimitWindow(unit="concurrency", amount=value),)

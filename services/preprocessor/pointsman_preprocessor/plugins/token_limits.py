@@ -7,8 +7,7 @@ from typing import Annotated, Final, Literal, Self
 from pydantic import AfterValidator, Field, JsonValue, model_validator
 
 from pointsman_contracts.identity import LONGEST_NAME
-from pointsman_contracts.limit_asks import InnerAsk, InnerVerdict, known_window
-from pointsman_contracts.limits import LimitWindow
+from pointsman_contracts.limits import LimitAsk, LimitVerdict, LimitWindow
 from pointsman_contracts.response import Usage
 from pointsman_core.rate import Rate, Rates
 from pointsman_limits.domain.limits.output_lengths import answer_length
@@ -79,7 +78,7 @@ class TokenLimit(Limit[TokenLimitParams]):
         reserved = min(float(ceil(tokens)), self._most if windows is self.windows else _most(windows))
         return reserved, max(0.0, at_most - reserved)
 
-    def admitted(self, incoming: Incoming, ask: InnerAsk, verdict: InnerVerdict) -> None:
+    def admitted(self, incoming: Incoming, ask: LimitAsk, verdict: LimitVerdict) -> None:
         body = incoming.body
         if self.params.on_exhaust == "finish" or not body.api.output_limits or not verdict.standings:
             return
@@ -111,7 +110,7 @@ def _most(windows: tuple[LimitWindow, ...]) -> float:
 
 
 def _window(each: Rate) -> LimitWindow:
-    return known_window("tokens", each.amount, each.period_s)
+    return LimitWindow(unit="tokens", amount=each.amount, period_s=each.period_s)
 
 
 class InfraTokenLimitParams(TokenLimitParams):

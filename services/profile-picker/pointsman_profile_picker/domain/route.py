@@ -4,6 +4,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Final, NamedTuple
 
 from pointsman_contracts.journey import Journey, Stage, Target
+from pointsman_contracts.message import read_fields
 from pointsman_core.config import Config, active, response_entry, stage_entry
 from pointsman_core.permission import may_use, not_allowed
 from pointsman_core.refusal import Refusal
@@ -70,8 +71,8 @@ class Routing:
         """By the picker's choice, where that is all that decides."""
         self._routes: Final = {
             name: ProfileRoute(
-                tuple(Stage.model_validate(stage_entry(use, config.stages)) for use in active(profile.request)),
-                tuple(Stage.model_validate(response_entry(use, config.stages)) for use in active(profile.response)),
+                tuple(read_fields(Stage, stage_entry(use, config.stages)) for use in active(profile.request)),
+                tuple(read_fields(Stage, response_entry(use, config.stages)) for use in active(profile.response)),
                 any(use.service == _SELECTOR and not use.shadow for use in active(profile.request)),
             )
             for name, profile in config.profiles.items()

@@ -21,7 +21,7 @@ from pointsman_contracts.subjects import REST, ROOT, subject
 from pointsman_contracts.usage import NO_TENANT, UsageRecord
 from pointsman_recorder.adapters.confirmations import Confirmations
 from pointsman_recorder.adapters.pull import Pull, place_of
-from pointsman_recorder.domain.usage_record import Owed, Record, checked
+from pointsman_recorder.domain.usage_record import Owed, checked
 from pointsman_recorder.settings import RecorderSettings
 from pointsman_runtime.bus import message_headers
 from pointsman_runtime.bus.bus import Bus
@@ -49,7 +49,7 @@ class LedgerPage(NamedTuple):
 
     ledger: str
     """Which ledger: one that was made anew is another one."""
-    records: list[Record]
+    records: list[UsageRecord]
     last: int
     """Sequence of the last one."""
     complete: bool
@@ -72,7 +72,7 @@ class UsageLedger:
         self._settings = settings
         self._pull = Pull(bus.outside, f"{bus.process.inbox}.ledger")
         self._confirmations = Confirmations(bus.outside, f"{bus.process.inbox}.written", _PUBLISH_S)
-        self._written: Final[dict[bytes, Record]] = {}
+        self._written: Final[dict[bytes, UsageRecord]] = {}
         """Records that this process wrote and hasn't read back, by their messages."""
         events.on_connected(self._pull.renew)
 
@@ -138,7 +138,7 @@ class UsageLedger:
                 messages = await self._pull.next()
                 if not messages:
                     continue
-                records: list[Record] = []
+                records: list[UsageRecord] = []
                 unreadable: list[int] = []
                 take = self._written.pop
                 for message in messages:

@@ -12,7 +12,7 @@ import orjson
 
 from pointsman_contracts.regret import RegretQuery
 from pointsman_contracts.story import KeptEvent
-from pointsman_contracts.usage import LostSum, UsageQuery
+from pointsman_contracts.usage import LostSum, UsageQuery, UsageRecord
 from pointsman_recorder.adapters.database import Database
 from pointsman_recorder.adapters.event_gaps_table import EventGapsTable
 from pointsman_recorder.adapters.event_table import EventTable
@@ -20,7 +20,7 @@ from pointsman_recorder.adapters.regret_table import RegretTable
 from pointsman_recorder.adapters.usage_table import UsageTable
 from pointsman_recorder.domain.entry import COMPLETED, JUDGED, RecordedEvent
 from pointsman_recorder.domain.regret_sums import RegretAnswer, of_request
-from pointsman_recorder.domain.usage_record import Owed, Record, Sums, day_of
+from pointsman_recorder.domain.usage_record import Owed, Sums, day_of
 
 LARGEST_ANSWER: Final = 700_000
 """Bytes of events in one answer; the smallest `max_payload` that servers have by default is 1 MiB."""
@@ -89,7 +89,7 @@ class EventStore:
         """See `UsageTable.progress`."""
         return await self._run(lambda: self._usage.progress)
 
-    async def count(self, ledger: str, records: Sequence[Record], sequence: int) -> int:
+    async def count(self, ledger: str, records: Sequence[UsageRecord], sequence: int) -> int:
         """Add records of the ledger to the sums, which was read to `sequence` with them; how many were new."""
 
         def count() -> int:

@@ -14,7 +14,7 @@ from pointsman_contracts.money import NANOS
 from pointsman_contracts.usage import UsageQuery, UsageRecord, UsageSum
 from pointsman_recorder.adapters.database import Database
 from pointsman_recorder.adapters.keys import earlier_key_of, inserted, key_of, present, time_of
-from pointsman_recorder.domain.usage_record import DAY_MS, USAGE_COLUMNS, Owed, Record, Sums, counted, day_of
+from pointsman_recorder.domain.usage_record import DAY_MS, USAGE_COLUMNS, Owed, Sums, counted, day_of
 
 _COUNTED: Final = "usage_counted (key, at_ms)"
 KEYS: Final = ("day", "tenant", "subject", "key", "model")
@@ -86,14 +86,14 @@ class UsageTable:
         rows = [("ledger", ledger), ("sequence", str(sequence))]
         self._connection.executemany("INSERT OR REPLACE INTO progress VALUES (?, ?)", rows)
 
-    def count(self, records: Sequence[Record]) -> int:
+    def count(self, records: Sequence[UsageRecord]) -> int:
         """Add records of the ledger to the sums, each once; how many weren't counted yet."""
         unread = self._those_unread()
         known = self._counted_earlier((record.at_ms, record.key) for record in records)
         fresh = [record for record in records if record.key not in known] if known else records
         keys = [(key_of(at_ms := record.at_ms, record.key), at_ms) for record in fresh]
         new = inserted(self._connection, _COUNTED, fresh, keys)
-        parts: defaultdict[tuple[int, str, str, str, str], list[Record]] = defaultdict(list)
+        parts: defaultdict[tuple[int, str, str, str, str], list[UsageRecord]] = defaultdict(list)
         for record in new:
             identity = record.identity
             row = record.at_ms // DAY_MS, identity.tenant, identity.subject, identity.key, record.model

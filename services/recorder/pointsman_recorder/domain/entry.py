@@ -4,15 +4,14 @@ from collections.abc import Callable
 from typing import Annotated, Final
 
 import msgspec
-from pydantic import Field
 
-from pointsman_contracts.message import Part
+from pointsman_contracts.message import Part, read_part
 from pointsman_contracts.regret import RequestsJudged
 from pointsman_contracts.response import ResponseCompleted
-from pointsman_recorder.domain.numbers import MOST, Number
-from pointsman_recorder.domain.reading import reader
+from pointsman_recorder.domain.numbers import MOST
+from pointsman_recorder.domain.reading import check_texts
 from pointsman_recorder.domain.regret_sums import RegretRow, regret_rows
-from pointsman_recorder.domain.usage_record import Owed, encoded, record_of
+from pointsman_recorder.domain.usage_record import Owed, record_of
 
 
 class RecordedEvent(msgspec.Struct, frozen=True, gc=False):
@@ -38,17 +37,9 @@ JUDGED: Final = RequestsJudged.address.type_id
 COMPLETED: Final = ResponseCompleted.address.type_id
 
 
-class _Head(Part):
+class _Head(Part, frozen=True, kw_only=True):
     request_id: str | None = None
-    at_ms: Annotated[int, Field(ge=-MOST, le=MOST)] | None = None
-
-
-class _QuickHead(msgspec.Struct, frozen=True, gc=False):
-    request_id: str | None = None
-    at_ms: Number | None = None
-
-
-_read: Final = reader(_QuickHead, _Head.__pydantic_validator__.validate_json)
+    at_ms: Annotated[int, msgspec.Meta(ge=-MOST, le=MOST)] | None = None
 
 
 def entry(
@@ -61,10 +52,11 @@ def entry(
     try:
         if kind == COMPLETED:
             record = record_of(body)
-            owed = Owed(record.key, record.identity.tenant, encoded(record), record.at_ms, record)
+            owed = Owed(record.key, record.identity.tenant, record.encode(), record.at_ms, record)
             return RecordedEvent(name, record.request_id, record.at_ms, kind, body, owed, (), trace)
         regret = regret_rows(RequestsJudged.decode(body)) if kind == JUDGED else ()
-        head = _read(body)
+        check_texts(body)
+        head = read_part(_Head, body)
     except ValueError:
         return None
     at_ms = stored_ms() if head.at_ms is None else head.at_ms

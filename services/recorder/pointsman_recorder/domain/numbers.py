@@ -1,15 +1,11 @@
 """The numbers that the recorder's tables hold. An event with another one isn't readable, so that it stops no batch."""
 
-from typing import Annotated, Final
-
-import msgspec
+from typing import Final
 
 MOST: Final = 2**63 - 1
 """The largest number of a table, and with a minus the smallest."""
 MOST_DOLLARS: Final = 9e9
 """Their nano-dollars are no more than `MOST`."""
-Number = Annotated[int, msgspec.Meta(ge=-MOST, le=MOST)]
-Dollars = Annotated[float, msgspec.Meta(ge=-MOST_DOLLARS, le=MOST_DOLLARS)]
 _LAST_MS: Final = 253_402_300_799_000
 """The end of the year 9999."""
 

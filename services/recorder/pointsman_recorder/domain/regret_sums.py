@@ -3,7 +3,7 @@
 from datetime import UTC, datetime
 from typing import NamedTuple
 
-import orjson
+from msgspec.structs import replace
 
 from pointsman_contracts.regret import RegretSum, RequestsJudged
 from pointsman_recorder.domain.numbers import MOST, calendar_ms
@@ -64,6 +64,4 @@ def of_request(body: bytes, request_id: str) -> bytes | None:
     """The event with this request alone; None when it has no such request."""
     event = RequestsJudged.decode(body)
     requests = tuple(request for request in event.requests if request.request_id == request_id)
-    return (
-        orjson.dumps(event.model_copy(update={"requests": requests, "unjudged": {}}).model_dump()) if requests else None
-    )
+    return replace(event, requests=requests, unjudged={}).encode() if requests else None

@@ -14,8 +14,8 @@ from typing import Final, NamedTuple
 import numpy as np
 from msgspec.structs import replace
 
-from pointsman_contracts.peers import AnyChange
 from pointsman_contracts.response import AttemptFailed
+from pointsman_contracts.scheduling import ReservationChange
 from pointsman_delay.formula import new
 from pointsman_plugins.scheduling.arrays import Blocks
 from pointsman_plugins.scheduling.fleet import Fleet
@@ -254,7 +254,7 @@ class Ledger:
             self.completed(request, now, ok=False)
         return len(lost)
 
-    def apply(self, change: AnyChange, scheduler: str, now: float) -> bool:
+    def apply(self, change: ReservationChange, scheduler: str, now: float) -> bool:
         """Apply another scheduler's change. False when it is ignored: late, overruled by a later attempt, or about an
         unknown worker."""
         if change.op == "reserve":
@@ -287,7 +287,7 @@ class Ledger:
                 questions.setdefault(hold.edge, []).append(hold.request_id)
         return questions
 
-    def _reserve_for(self, change: AnyChange, scheduler: str, now: float) -> bool:
+    def _reserve_for(self, change: ReservationChange, scheduler: str, now: float) -> bool:
         worker = self._fleet.find(change.worker)
         request = (change.edge, change.request_id)
         if worker is None or worker.registration.boot_id != change.boot_id or self.ended(request):

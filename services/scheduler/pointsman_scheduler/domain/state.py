@@ -7,8 +7,10 @@ one by the usual messages, before or after, and the books take them in any order
 from typing import Final
 
 import numpy as np
+from msgspec.structs import replace
 
-from pointsman_contracts.scheduling import OpenReservation, ReservationChange, SchedulerState, SchedulerStateQuery
+from pointsman_contracts.message import Blob
+from pointsman_contracts.scheduling import OpenReservation, SchedulerState, SchedulerStateQuery
 from pointsman_scheduler.domain.pool import PoolScheduler
 from pointsman_scheduler.domain.prefix_index import Dump
 
@@ -34,7 +36,7 @@ def take_reservations(pool: PoolScheduler, state: SchedulerState, now: float) ->
     for reservation in state.reservations:
         taken += pool.books.apply(reservation.change, reservation.scheduler, now)
         if reservation.confirmed:
-            pool.books.apply(reservation.change.model_copy(update={"op": "confirm"}), reservation.scheduler, now)
+            pool.books.apply(replace(reservation.change, op="confirm"), reservation.scheduler, now)
     return taken
 
 
@@ -64,8 +66,7 @@ def _reservations(pool: PoolScheduler, query: SchedulerStateQuery) -> SchedulerS
         # All reservations of a request id, of every leg and edge, are in one part: the next one begins after it.
         if size > PART_BYTES and hold.request_id != told[-1].change.request_id:
             return SchedulerState(reservations=tuple(told), more=True)
-        change = ReservationChange.model_validate(hold.change("reserve"), from_attributes=True)
-        told.append(OpenReservation(change=change, scheduler=hold.scheduler, confirmed=hold.confirmed))
+        told.append(OpenReservation(change=hold.change("reserve"), scheduler=hold.scheduler, confirmed=hold.confirmed))
         size += RESERVATION_BYTES + len(hold.blocks)
     return SchedulerState(reservations=tuple(told))
 
@@ -79,8 +80,8 @@ def _prefixes(pool: PoolScheduler, worker: str, offset: int, now: float) -> Sche
     part = slice(offset, most)
     return SchedulerState(
         boot_id=found.registration.boot_id,
-        blocks=dump.hashes[::-1][part].astype("<u8").tobytes(),
-        ages=dump.ages[::-1][part].astype("<f4").tobytes(),
-        stored=dump.stored[::-1][part].astype(np.uint8).tobytes(),
+        blocks=Blob(dump.hashes[::-1][part].astype("<u8").tobytes()),
+        ages=Blob(dump.ages[::-1][part].astype("<f4").tobytes()),
+        stored=Blob(dump.stored[::-1][part].astype(np.uint8).tobytes()),
         more=most < min(PREFIXES_TOLD, len(dump.hashes)),
     )

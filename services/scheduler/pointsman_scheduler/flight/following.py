@@ -10,6 +10,7 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
+from pointsman_contracts.message import read_part
 from pointsman_contracts.scheduling import ProfileRun
 from pointsman_core import why
 from pointsman_core.config import SchedulingPolicy
@@ -152,7 +153,7 @@ def why_other(then: RecordedOutcome, outcome: Outcome | Exception) -> OtherChoic
     before = then.endpoints[0]
     if before == now:
         return OtherChoice("another leg or rank", f"{before}: {dict(then.legs)} rank {then.rank} before")
-    run = ProfileRun.model_validate_json(to_json(explain(outcome, len(outcome.sight.workers))[_primary(outcome)]))
+    run = read_part(ProfileRun, to_json(explain(outcome, len(outcome.sight.workers))[_primary(outcome)]))
     verdict = next((each for each in why.verdicts(run) if each.worker == before), None)
     words = f"{before} before, now {now}" + (f"; {before}: {verdict.words}" if verdict is not None else "")
     return OtherChoice(_grouped(run, before, now), words)

@@ -9,7 +9,7 @@ from typing import Final, cast
 import msgspec
 import numpy as np
 
-from pointsman_contracts.message import Part
+from pointsman_contracts.message import Part, write
 from pointsman_flight.salt import LEAST_HASH, Hashes, Salt
 from pointsman_scheduler.domain.late_binding import PeerRequest
 from pointsman_scheduler.domain.prefix_index.recency import FrozenRecency, Promise
@@ -84,7 +84,7 @@ class Packer:
                 values = list(self._peer_request(values))
             return kind, node[1], self._column(values)
         if kind == "m":
-            return kind, node[1], cast("Part", node[2]).model_dump_json()
+            return kind, node[1], write(cast("Part", node[2])).decode()
         if kind == "a":
             numbers = cast("array[int]", node[1])
             return kind, numbers.typecode, self._array(np.array(numbers)).tobytes()

@@ -10,6 +10,7 @@ from typing import Final, NamedTuple, cast
 import numpy as np
 
 from pointsman_contracts.kv import KvChange
+from pointsman_contracts.message import Blob
 from pointsman_contracts.response import AttemptFailed
 from pointsman_contracts.scheduling import ReservationChange
 from pointsman_contracts.worker import WorkerLoad, WorkerRegistration
@@ -165,7 +166,7 @@ class FlightReplay:
     def _register(self, logged: LoggedRecord) -> str:
         record = cast("records.WorkerRegistered", logged.record)
         try:
-            self.pool.register(WorkerRegistration.model_validate_json(record.registration), record.at)
+            self.pool.register(WorkerRegistration.decode(record.registration), record.at)
         except ValueError:
             return ""  # its URL is none, now as then
         return ""
@@ -177,7 +178,7 @@ class FlightReplay:
 
     def _hear(self, logged: LoggedRecord) -> str:
         record = cast("records.LoadReported", logged.record)
-        load = WorkerLoad.model_construct(
+        load = WorkerLoad(
             worker=record.worker, pool=self.pool.pool, boot_id=record.boot_id, sequence=record.sequence,
             at_ms=record.at_ms, age_ms=record.age_ms, state=record.state, reason=record.reason, running=record.running,
             waiting=record.waiting, kv_usage=record.kv_usage, running_loras=record.running_loras,
@@ -188,7 +189,7 @@ class FlightReplay:
 
     def _hear_kv(self, logged: LoggedRecord) -> str:
         record = cast("records.KvTold", logged.record)
-        changes = tuple([KvChange.model_construct(op=op, blocks=blocks) for op, blocks in record.changes])
+        changes = tuple([KvChange(op=op, blocks=Blob(blocks)) for op, blocks in record.changes])
         told = Told(record.everything, changes)
         self.pool.hear_kv(record.worker, record.boot_id, told, record.complete, record.at)
         return ""
@@ -236,7 +237,7 @@ class FlightReplay:
 
     def _fail(self, logged: LoggedRecord) -> str:
         record = cast("records.AttemptLost", logged.record)
-        event = AttemptFailed.model_construct(
+        event = AttemptFailed(
             request_id=record.request_id, source=record.edge, sequence=0, at_ms=0, pool=self.pool.pool,
             worker=record.worker, boot_id=record.boot_id, outcome=record.outcome, status=record.status,
             next_worker=record.next_worker, leg=record.leg,
@@ -254,11 +255,11 @@ class FlightReplay:
 
     def _apply(self, logged: LoggedRecord) -> str:
         record = cast("records.PeerChanged", logged.record)
-        change = ReservationChange.model_construct(
+        change = ReservationChange(
             op=record.op, request_id=record.request_id, worker=record.worker, boot_id=record.boot_id, edge=record.edge,
             leg=record.leg, attempt=record.attempt, lora=record.lora, session=record.session, rank=record.rank,
             prompt_tokens=record.prompt_tokens, uncached_tokens=record.uncached_tokens,
-            output_tokens=record.output_tokens, block_tokens=record.block_tokens, blocks=record.blocks,
+            output_tokens=record.output_tokens, block_tokens=record.block_tokens, blocks=Blob(record.blocks),
             blocks_precise=record.blocks_precise, streamed=record.streamed, media=record.media,
         )  # fmt: skip
         return _differs("counted", record.counted, self.pool.books.apply(change, record.scheduler, record.at))

@@ -7,7 +7,7 @@ another one but `Books.edge_gone`, which isn't shadowed and calls `completed`.
 from collections.abc import Callable, Iterable, Sequence
 from typing import Concatenate, Final, ParamSpec, TypeVar
 
-from pointsman_contracts.peers import AnyChange
+from pointsman_contracts.scheduling import ReservationChange
 from pointsman_flight.hashes import HASH_BYTES
 from pointsman_flight.records import BlocksMeasured, Record
 from pointsman_plugins.scheduling.request import RequestKey
@@ -185,14 +185,14 @@ def _binding(pool: PoolScheduler, maker: RecordMaker) -> Callable[[float], list[
     return bind
 
 
-Apply = Callable[[AnyChange, str, float], bool]
+Apply = Callable[[ReservationChange, str, float], bool]
 
 
 def _applying(inner: Apply, maker: RecordMaker) -> Apply:
     hashed, backlog = maker.hashed, maker.backlog
     inputs, hashes = backlog.inputs, backlog.hashes
 
-    def apply(change: AnyChange, scheduler: str, now: float) -> bool:
+    def apply(change: ReservationChange, scheduler: str, now: float) -> bool:
         counted = inner(change, scheduler, now)
         request_id, session, blocks = change.request_id, change.session, change.blocks
         if len(blocks) % HASH_BYTES:

@@ -14,7 +14,7 @@ from typing import Final, TypeAlias, cast
 import msgspec
 import numpy as np
 
-from pointsman_contracts.message import Part
+from pointsman_contracts.message import Part, read_part
 from pointsman_scheduler.domain.policy import Policy
 from pointsman_scheduler.domain.pool import PoolScheduler
 from pointsman_scheduler.domain.prefix_index.recency import FrozenRecency, Recency
@@ -149,7 +149,7 @@ def _blank(kind: type) -> object:
 
 
 def _message(kind: type, text: str) -> object:
-    return cast("type[Part]", kind).model_validate_json(text)
+    return read_part(cast("type[Part]", kind), text)
 
 
 def _named_tuple(kind: type, values: Values) -> object:

@@ -84,7 +84,7 @@ class RecordMaker:
     def registered(self, registration: WorkerRegistration, now: float) -> Record:
         self._ranks = math.lcm(self._ranks, max(1, registration.data_parallel_size))
         self._look()
-        return records.WorkerRegistered(now, registration.model_dump_json().encode())
+        return records.WorkerRegistered(now, registration.encode())
 
     def removed(self, worker: str, now: float) -> Record:
         return records.WorkerRemoved(now, worker)

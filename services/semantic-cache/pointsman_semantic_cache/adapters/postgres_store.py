@@ -12,6 +12,7 @@ from typing import Any, Final
 import numpy as np
 import orjson
 
+from pointsman_contracts.message import read_part, write
 from pointsman_contracts.response import Usage
 from pointsman_semantic_cache.domain.entry import CacheEntry, Meaning, Partition, decode_signature, encode_signature
 from pointsman_semantic_cache.domain.store import NEAREST, Near, StoreUnavailable
@@ -96,7 +97,7 @@ class PostgresStore:
     async def put(self, partition: Partition, entry: CacheEntry, max_bytes: int) -> int:
         """As `Store.put`; at most a sixty-fourth of `max_bytes` too much is kept."""
         meaning = entry.meaning
-        usage = None if entry.usage is None else orjson.dumps(entry.usage.model_dump()).decode()
+        usage = None if entry.usage is None else write(entry.usage).decode()
         question = (
             (None, None, None, None)
             if meaning is None
@@ -169,7 +170,7 @@ def _entry(row: Any) -> CacheEntry:  # an asyncpg.Record, whose columns have any
     if row["vector"] is not None:
         vector = np.array(orjson.loads(row["vector"]), np.float32)
         meaning = Meaning(row["context"], row["embedder"], vector, decode_signature(row["signature"]))
-    usage = None if row["usage"] is None else Usage.model_validate_json(row["usage"])
+    usage = None if row["usage"] is None else read_part(Usage, row["usage"])
     return CacheEntry(
         key=row["key"], body=row["body"], content_type=row["content_type"], status=row["status"],
         named=row["named"], verdict=row["verdict"], usage=usage, kept_ms=row["kept_ms"],

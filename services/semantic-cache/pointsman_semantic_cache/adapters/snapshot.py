@@ -8,8 +8,9 @@ from typing import Final
 
 import numpy as np
 import orjson
-from pydantic import BaseModel, ValidationError
+from pydantic import BaseModel, JsonValue, ValidationError
 
+from pointsman_contracts.message import MalformedMessage, fields_of, read_fields
 from pointsman_contracts.response import Usage
 from pointsman_semantic_cache.domain.entry import CacheEntry, Meaning, Partition, decode_signature, encode_signature
 
@@ -37,7 +38,7 @@ class _Kept(BaseModel):
     status: int
     named: str | None
     verdict: str
-    usage: Usage | None
+    usage: dict[str, JsonValue] | None
     kept_ms: int
     expires_ms: int
     meaning: _Meaning | None
@@ -78,7 +79,7 @@ def read(file: Path) -> Iterator[tuple[Partition, CacheEntry]]:
         if head.format != FORMAT:
             raise SnapshotUnreadable(f"its format is {head.format}, not {FORMAT}")
         entries = list(_entries(head.entries, bodies))
-    except ValidationError as error:
+    except (ValidationError, MalformedMessage) as error:
         raise SnapshotUnreadable("its header can't be read") from error
     except (zipfile.BadZipFile, KeyError, ValueError, TypeError) as error:
         raise SnapshotUnreadable(type(error).__name__) from error
@@ -101,7 +102,7 @@ def _kept(partition: Partition, entry: CacheEntry) -> _Kept:
         status=entry.status,
         named=entry.named,
         verdict=entry.verdict,
-        usage=entry.usage,
+        usage=None if entry.usage is None else fields_of(entry.usage),
         kept_ms=entry.kept_ms,
         expires_ms=entry.expires_ms,
         meaning=written,
@@ -130,7 +131,7 @@ def _entries(kept: Iterable[_Kept], bodies: bytes) -> Iterator[tuple[Partition, 
                 status=one.status,
                 named=one.named,
                 verdict=one.verdict,
-                usage=one.usage,
+                usage=None if one.usage is None else read_fields(Usage, one.usage),
                 kept_ms=one.kept_ms,
                 expires_ms=one.expires_ms,
                 meaning=meaning,

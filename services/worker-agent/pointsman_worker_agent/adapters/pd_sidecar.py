@@ -11,10 +11,12 @@ from typing import Final, cast
 import aiohttp
 import orjson
 from aiohttp import web
+from msgspec.structs import replace
 
 from pointsman_apis.beginning import says_something
 from pointsman_apis.streams import EventSplitter, lenient_document
 from pointsman_contracts.journey import BodyEdit
+from pointsman_contracts.message import write
 from pointsman_contracts.response import LegReport
 from pointsman_core.header_names import HOP_BY_HOP
 from pointsman_core.json_members import edit_fields
@@ -143,7 +145,7 @@ class PdSidecar:
         except TransferLost as lost:
             self._pause(prefiller, str(lost))
             self.outcomes[LOST] += 1
-            lost_report = report.model_copy(update={"outcome": LOST, "reason": str(lost)})
+            lost_report = replace(report, outcome=LOST, reason=str(lost))
             return await self._pass(request, body, lost_report)
 
     async def _together(
@@ -260,7 +262,7 @@ class PdSidecar:
             if name.lower() not in HOP_BY_HOP:
                 response.headers.add(name, value)
         if report is not None:
-            response.headers[REPORT] = report.model_dump_json(exclude_defaults=True)
+            response.headers[REPORT] = write(report).decode()
         try:
             await response.prepare(request)
             if begun:

@@ -7,6 +7,7 @@ from sys import byteorder
 from typing import Final, NamedTuple
 
 from pointsman_contracts.kv import KvChange, WorkerKvEvents, WorkerKvQuery, WorkerKvState
+from pointsman_contracts.message import Blob
 from pointsman_worker_agent.domain.kv_blocks import Delta
 
 KEPT: Final = 1024
@@ -136,8 +137,8 @@ class KvFeed:
         )
 
 
-def _packed(blocks: "list[int] | array[int]") -> bytes:
+def _packed(blocks: "list[int] | array[int]") -> Blob:
     words = array("Q", blocks)
     if byteorder == "big":
         words.byteswap()
-    return words.tobytes()
+    return Blob(words.tobytes())

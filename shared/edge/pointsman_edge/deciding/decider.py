@@ -7,6 +7,8 @@ from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from functools import partial
 from typing import Final, NamedTuple, Protocol
 
+from msgspec.structs import replace
+
 from pointsman_contracts.journey import PreprocessRequest
 from pointsman_contracts.pool import PoolSnapshot
 from pointsman_contracts.reply import STAGE_UNAVAILABLE, Decision, Rejection
@@ -95,7 +97,7 @@ class BusStages:
             missing = None if self._bus.up else self._bus.missing
             if missing is not None and reply.level == "full":
                 # Stages of this process decided, without the state that other processes publish.
-                return reply.model_copy(update={"level": "degraded", "reasons": (*reply.reasons, missing)})
+                return replace(reply, level="degraded", reasons=(*reply.reasons, missing))
         elif isinstance(reply, Rejection) and reply.code == STAGE_UNAVAILABLE:
             if not self._scheduler_lives(reply.target.pool if reply.target else None):
                 raise StagesMissing("no live scheduler")

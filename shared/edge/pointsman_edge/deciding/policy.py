@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from pointsman_contracts.journey import Stage
+from pointsman_contracts.message import read_fields
 from pointsman_contracts.pool import PoolSnapshot
 from pointsman_core.config import Config, EdgeSettings, active, response_entry
 from pointsman_core.prices import Prices
@@ -45,7 +46,7 @@ def compile_policy(config: Config, revision: int) -> EdgePolicy:
     edge = config.edge
     engine = EngineLimits(edge.connect_timeout, edge.first_byte_timeout, edge.stream_idle_timeout)
     postprocessing = tuple(
-        Stage.model_validate(response_entry(use, config.stages)) for use in active(config.postprocessing)
+        read_fields(Stage, response_entry(use, config.stages)) for use in active(config.postprocessing)
     )
     counts_tokens = any(use.use in _COUNTING and use.mode != "off" for use in config.preprocessing)
     return EdgePolicy(

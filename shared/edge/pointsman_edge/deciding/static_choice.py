@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Final, NamedTuple
 
 from pointsman_contracts.journey import AFTER, BodyEdit, Stage, Target
+from pointsman_contracts.message import read_fields
 from pointsman_contracts.pool import PoolSnapshot, WorkerView
 from pointsman_contracts.reply import ChosenEndpoint
 from pointsman_core.config import AUTO, Config, Profile, active, response_entry, stage_entry
@@ -225,7 +226,7 @@ def _selectable(config: Config, profiles: Mapping[str, Profile]) -> Iterator[str
 
 
 def _insists(entry: Mapping[str, object]) -> bool:
-    stage = Stage.model_validate(entry)
+    stage = read_fields(Stage, entry)
     blocking = stage.answer is None or stage.answer.mode != AFTER
     return blocking and stage.on_error == "deny"
 

@@ -3,10 +3,8 @@
 import asyncio
 from typing import Final, Protocol
 
-from pydantic import ValidationError
-
 from pointsman_contracts.journey import Stage
-from pointsman_contracts.message import Message
+from pointsman_contracts.message import MalformedMessage, Message
 from pointsman_contracts.reply import STAGE_UNAVAILABLE
 from pointsman_contracts.response_stage import NO_VERDICT, ResponseReview, Verdict
 from pointsman_journey.journeys import Journeys
@@ -115,7 +113,7 @@ class StageReviewers:
             raise NoVerdict("can't review the response at the moment", 503, "stage_failed")
         try:
             verdict = waiter.verdict or Verdict.decode(payload)
-        except ValidationError as error:
+        except MalformedMessage as error:
             self._tally(stage.service).malformed += 1
             raise NoVerdict("sent an invalid verdict", 500, "stage_failed") from error
         return _checked(verdict, review)

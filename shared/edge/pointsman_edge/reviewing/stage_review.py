@@ -6,6 +6,7 @@ from typing import Final, NamedTuple
 
 from pointsman_apis.streams import StreamEvent
 from pointsman_contracts.journey import AnswerUse, BodyEdit, Stage, StageReport
+from pointsman_contracts.message import Blob
 from pointsman_contracts.response import Usage
 from pointsman_contracts.response_stage import AnswerText, ResponseReview
 from pointsman_edge.reviewing.answer_window import AnswerWindow
@@ -93,7 +94,7 @@ class StageReview:
             target=reply.target if reply is not None else None,
             headers={name.decode("latin-1"): value.decode("latin-1") for name, value in shown.headers},
             texts=shown.texts,
-            body=shown.body,
+            body=None if shown.body is None else Blob(shown.body),
             truncated=shown.truncated,
             usage=shown.usage,
             stages=shown.stages,

@@ -1,12 +1,13 @@
 """The record of one request, filled while it is served. Times are monotonic seconds."""
 
+from msgspec.structs import replace
+
 from pointsman_apis.api import Api
 from pointsman_apis.usage import UsageTail
 from pointsman_contracts.journey import HeaderEdit, StageReport, Target
-from pointsman_contracts.message import new_part, set_fields
 from pointsman_contracts.money import NANOS
 from pointsman_contracts.reply import Answer, Decision, Rejection
-from pointsman_contracts.response import Attempt, AttemptFields, CompletedFields, LegReport, ResponseCompleted, Usage
+from pointsman_contracts.response import Attempt, LegReport, ResponseCompleted, Usage
 from pointsman_core.refusal import Refusal
 from pointsman_edge.deciding.policy import EdgePolicy
 from pointsman_edge.taking_in.bodies import HeldBody
@@ -89,7 +90,7 @@ class RequestRecord:
 
     def answered_by(self, answer: Answer, now: float) -> None:
         """A stage ended the request with an answer of its own."""
-        self.reply = self.answer = answer.model_copy(update={"body": b""})
+        self.reply = self.answer = replace(answer, body=b"")
         self.answer_headers = answer.answer_headers
         self.target = answer.target
         self.level = answer.level
@@ -114,25 +115,23 @@ class RequestRecord:
         """An attempt has ended."""
         decision = self.decision
         several = decision is not None and (decision.alternatives or decision.target.provider is not None)
-        fields: AttemptFields = {
-            "worker": worker,
-            "outcome": outcome,
-            "status": status,
-            "took_ms": round(took_s * 1e6) / 1e3,
-            "target": self.target if several else None,
-            "reason": reason,
-            "limited_until_ms": None,
-            "remaining": None,
-        }
-        attempt = new_part(Attempt)
-        set_fields(attempt, fields)
+        attempt = Attempt(
+            worker=worker,
+            outcome=outcome,
+            status=status,
+            took_ms=round(took_s * 1e6) / 1e3,
+            target=self.target if several else None,
+            reason=reason,
+            limited_until_ms=None,
+            remaining=None,
+        )
         self.attempts = (*self.attempts, attempt)
 
     def limited(self, until_ms: int | None, remaining: float | None) -> None:
         """Record the limits that the provider of the last attempt reported."""
         if until_ms is not None or remaining is not None:
             *before, last = self.attempts
-            last = last.model_copy(update={"limited_until_ms": until_ms, "remaining": remaining})
+            last = replace(last, limited_until_ms=until_ms, remaining=remaining)
             self.attempts = (*before, last)
 
     def end(self, outcome: str, status: int, reason: str = "", code: str | None = None) -> None:
@@ -185,39 +184,36 @@ class RequestRecord:
             if self.rejection is None:
                 model = reply.model
         first, received_at = self.first_byte_at, self.received_at
-        fields: CompletedFields = {
-            "request_id": self.request_id,
-            "source": source,
-            "sequence": sequence,
-            "at_ms": at_ms,
-            "pool": self.pool,
-            "worker": self.worker,
-            "model": model,
-            "target": target,
-            "profile": profile,
-            "api": self.api.name,
-            "stream": self.stream,
-            "status": self.status,
-            "outcome": self.outcome or "engine_error",
-            "reason": self.reason,
-            "level": self.level,
-            "attempts": self.attempts,
+        return ResponseCompleted(
+            request_id=self.request_id,
+            source=source,
+            sequence=sequence,
+            at_ms=at_ms,
+            pool=self.pool,
+            worker=self.worker,
+            model=model,
+            target=target,
+            profile=profile,
+            api=self.api.name,
+            stream=self.stream,
+            status=self.status,
+            outcome=self.outcome or "engine_error",
+            reason=self.reason,
+            level=self.level,
+            attempts=self.attempts,
             # Rounding to a whole number takes a fifth of the time of rounding to three decimals.
-            "decided_ms": round(self.decided_s * 1e6) / 1e3,
-            "ttft_ms": None if first is None else round((first - received_at) * 1e6) / 1e3,
-            "duration_ms": round((now - received_at) * 1e6) / 1e3,
-            "usage": self.usage,
-            "answers": 1 if decision is None else decision.answers,
-            "identity": identity,
-            "served": self.served,
-            "cost": self.cost,
-            "cost_nanos": self.cost_nanos,
-            "answered_by": None if answer is None else answer.stage,
-            "saved": None if answer is None else answer.saved,
-            "bytes_out": self.bytes_out,
-            "stages": self.stages,
-            "legs": self.legs,
-        }
-        event = new_part(ResponseCompleted)
-        set_fields(event, fields)
-        return event
+            decided_ms=round(self.decided_s * 1e6) / 1e3,
+            ttft_ms=None if first is None else round((first - received_at) * 1e6) / 1e3,
+            duration_ms=round((now - received_at) * 1e6) / 1e3,
+            usage=self.usage,
+            answers=1 if decision is None else decision.answers,
+            identity=identity,
+            served=self.served,
+            cost=self.cost,
+            cost_nanos=self.cost_nanos,
+            answered_by=None if answer is None else answer.stage,
+            saved=None if answer is None else answer.saved,
+            bytes_out=self.bytes_out,
+            stages=self.stages,
+            legs=self.legs,
+        )

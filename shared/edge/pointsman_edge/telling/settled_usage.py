@@ -7,6 +7,8 @@ or what isn't a number.
 
 from typing import Final
 
+from msgspec.structs import replace
+
 from pointsman_apis.answers import slots_of
 from pointsman_apis.api import Api
 from pointsman_apis.streams import Document, EventSplitter, lenient_document
@@ -56,7 +58,7 @@ def settled(
     if reported is None:
         return Usage(prompt_tokens=prompt_tokens, completion_tokens=seen, estimated=True, cached_unknown=True)
     if seen > _BEGUN * reported.completion_tokens:
-        reported = reported.model_copy(update={"completion_tokens": seen, "estimated": True})
+        reported = replace(reported, completion_tokens=seen, estimated=True)
     return _plausible(api, tail, reported, prompt_tokens)
 
 
@@ -67,12 +69,11 @@ def doubtful(usage: Usage) -> bool:
 
 def _plausible(api: Api, tail: UsageTail, reported: Usage, prompt_tokens: int) -> Usage:
     """The report, but the estimate of each count of which it says zero though there was something to count."""
-    changes: dict[str, object] = {}
-    if not reported.prompt_tokens and prompt_tokens:
-        changes["prompt_tokens"] = prompt_tokens
-    if not reported.completion_tokens and (seen := _completion_tokens(api, tail)):
-        changes["completion_tokens"] = seen
-    return reported.model_copy(update={**changes, "estimated": True}) if changes else reported
+    prompt = reported.prompt_tokens or prompt_tokens
+    completion = reported.completion_tokens or _completion_tokens(api, tail)
+    if (prompt, completion) == (reported.prompt_tokens, reported.completion_tokens):
+        return reported
+    return replace(reported, prompt_tokens=prompt, completion_tokens=completion, estimated=True)
 
 
 def _completion_tokens(api: Api, tail: UsageTail) -> int:

@@ -5,10 +5,8 @@ import time
 from itertools import islice
 from typing import Final
 
-from pydantic import ValidationError
-
-from pointsman_contracts.limit_asks import InnerAsk, InnerAsks, InnerVerdict, read_verdicts, write_limits
-from pointsman_contracts.limits import LimitAsks
+from pointsman_contracts.limits import LimitAsk, LimitAsks, LimitVerdict, LimitVerdicts
+from pointsman_contracts.message import MalformedMessage
 from pointsman_runtime.bus.bus import Bus
 from pointsman_runtime.bus.errors import BusError, NoReply
 
@@ -18,8 +16,8 @@ is never used: see `TAKEN_S`."""
 BATCH: Final = 256
 """Requests in one message."""
 
-_Verdicts = tuple[InnerVerdict, ...]
-_Waiting = tuple[tuple[InnerAsk, ...], "asyncio.Future[_Verdicts]"]
+_Verdicts = tuple[LimitVerdict, ...]
+_Waiting = tuple[tuple[LimitAsk, ...], "asyncio.Future[_Verdicts]"]
 
 
 class KeeperQuestions:
@@ -30,8 +28,9 @@ class KeeperQuestions:
         self._waiting: Final[dict[str, list[_Waiting]]] = {}
         self._tasks: Final[set[asyncio.Task[None]]] = set()
 
-    def ask(self, asks: tuple[InnerAsk, ...], keeper: str) -> "asyncio.Future[_Verdicts]":
-        """The keeper's answers to the questions of one request. Raises the errors of `Bus.ask`, and ValidationError."""
+    def ask(self, asks: tuple[LimitAsk, ...], keeper: str) -> "asyncio.Future[_Verdicts]":
+        """The keeper's answers to the questions of one request. Raises MalformedMessage and the errors
+        of `Bus.ask`."""
         future: asyncio.Future[_Verdicts] = asyncio.get_running_loop().create_future()
         if not self._waiting:
             self._bus.link.soon(self._send)
@@ -51,8 +50,8 @@ class KeeperQuestions:
         began = time.monotonic()
         try:
             asks = tuple([ask for each, _ in waiting for ask in each])
-            written = write_limits(InnerAsks(asks))
-            verdicts = read_verdicts(await self._bus.ask_written(LimitAsks, written, keeper, timeout=ASKED_S)).verdicts
+            answer = await self._bus.ask(LimitAsks(asks=asks), keeper, timeout=ASKED_S)
+            verdicts = LimitVerdicts.decode(answer).verdicts
             if time.monotonic() - began > ASKED_S:
                 # This process was stopped in the meantime: the keeper's lease may be over, and another keeper may have
                 # the count.
@@ -63,8 +62,8 @@ class KeeperQuestions:
                 if not future.done():
                     future.set_result(own)
         except (BusError, ValueError) as error:
-            # A ValidationError is a ValueError; so is an answer of another length.
-            problem = error if isinstance(error, BusError | ValidationError) else BusError(str(error))
+            # A MalformedMessage is a ValueError; so is an answer of another length.
+            problem = error if isinstance(error, BusError | MalformedMessage) else BusError(str(error))
             for _, future in waiting:
                 if not future.done():
                     future.set_exception(problem)

@@ -11,10 +11,8 @@ import secrets
 from collections.abc import Callable, Collection
 from typing import Final
 
-from pydantic import ValidationError
-
-from pointsman_contracts.limit_asks import InnerKept, read_kept, write_limits
 from pointsman_contracts.limits import SHARDS, LimitHandOver, LimitKept, LimitShard
+from pointsman_contracts.message import MalformedMessage
 from pointsman_contracts.subjects import ANY
 from pointsman_journey.heartbeat import Heartbeat
 from pointsman_limits.domain.limits.book import Book
@@ -80,7 +78,7 @@ class ShardKeeper:
     def begin(self) -> None:
         """Start, once limits are configured. Needs a running loop; the second call does nothing."""
         if not self._snapshots.began:
-            self._bus.listen_read(LimitKept, InnerKept, read_kept, self.heard, ANY)
+            self._bus.listen(LimitKept, self.heard, ANY)
             self._snapshots.begin()
 
     async def ready(self) -> None:
@@ -143,7 +141,7 @@ class ShardKeeper:
         """The counts of all shards."""
         return self._books.values()
 
-    def heard(self, kept: LimitKept | InnerKept) -> None:
+    def heard(self, kept: LimitKept | LimitKept) -> None:
         """Take a preprocessor's report of the shards that it keeps; also this one's."""
         now = self._clock()
         for shard in self._keeping.heard(kept, now):
@@ -230,7 +228,7 @@ class ShardKeeper:
         except NoListener:
             self.ranks.doubt(holder)
             return
-        except (BusError, ValidationError) as error:
+        except (BusError, MalformedMessage) as error:
             _log.warning("limit_shard_not_handed_over", shard=shard, keeper=holder, reason=type(error).__name__)
             return
         now = self._clock()
@@ -258,7 +256,7 @@ class ShardKeeper:
         self._telling = False
         if self._keeping.untold:
             with contextlib.suppress(BusError):
-                self._bus.publish_to_peers(LimitKept, write_limits(self._keeping.tell(self._clock())), self.me)
+                self._bus.publish_to_peers(self._keeping.tell(self._clock()), self.me)
 
 
 def _nothing(book: Book, since: float) -> None:

@@ -10,9 +10,9 @@ from typing import Final, Protocol
 
 from nats.errors import Error as NatsError
 from nats.js.errors import Error as JetStreamError
-from pydantic import ValidationError
 
 from pointsman_contracts.limits import SHARDS, LimitShard
+from pointsman_contracts.message import MalformedMessage
 from pointsman_contracts.subjects import kv_key
 from pointsman_limits.domain.limits.keeping import Keeping
 from pointsman_limits.keepers.limit_metrics import LimitMetrics
@@ -92,7 +92,7 @@ class ShardSnapshots:
             return None
         try:
             return LimitShard.decode(entry.value)
-        except ValidationError as error:
+        except MalformedMessage as error:
             _log.error("limit_snapshot_unreadable", error, shard=shard)
             return None
 

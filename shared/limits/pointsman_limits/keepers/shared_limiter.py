@@ -11,23 +11,18 @@ from typing import Final
 
 import msgspec
 from msgspec.structs import replace
-from pydantic import ValidationError
 
-from pointsman_contracts.ends import AnyChargedEnd, AnyUsage
-from pointsman_contracts.limit_asks import (
-    AnyAsk,
-    InnerAsk,
-    InnerAsks,
-    InnerVerdict,
-    InnerVerdicts,
-    write_limits,
-)
 from pointsman_contracts.limits import (
+    LimitAsk,
     LimitAsks,
     LimitRelease,
     LimitReleases,
+    LimitVerdict,
+    LimitVerdicts,
     LimitWindow,
 )
+from pointsman_contracts.message import MalformedMessage
+from pointsman_contracts.response import ResponseCompleted, Usage
 from pointsman_contracts.services import EDGES
 from pointsman_journey.heartbeat import Heartbeat
 from pointsman_limits.domain.limits.book import MOST_COUNTERS, Book
@@ -54,7 +49,7 @@ SLACK_S: Final = 0.2
 EDGE_GONE_S: Final = 5.0
 """An edge that was silent for this long is dead, and its requests with it."""
 
-_OPEN: Final = InnerVerdict("elsewhere")
+_OPEN: Final = LimitVerdict(outcome="elsewhere")
 """The verdict about a question that isn't asked yet: the one before it wasn't admitted."""
 _charges_of: Final = attrgetter("charges")
 _log = Log("limits")
@@ -66,7 +61,7 @@ class _Ended(msgspec.Struct, frozen=True, gc=False):
     at: float
     edge: str
     request_id: str
-    usage: AnyUsage | None
+    usage: Usage | None
     model: str
 
 
@@ -97,7 +92,7 @@ class SharedLimiter(Limiter):
         self._overflowed: Final[set[str]] = set()
         keeper.on_taken = self._taken
 
-    def ask(self, ask: AnyAsk, at: float) -> InnerVerdict | Elsewhere:
+    def ask(self, ask: LimitAsk, at: float) -> LimitVerdict | Elsewhere:
         del at
         verdict = self._own(ask)
         if verdict.outcome != "elsewhere":
@@ -105,20 +100,20 @@ class SharedLimiter(Limiter):
             return verdict
         if ask.budget is not None and (missing := self.spending_missing()) is not None:
             raise self._unavailable(ask, missing)
-        return Elsewhere(partial(self._elsewhere, InnerAsk.of(ask), verdict.keeper))
+        return Elsewhere(partial(self._elsewhere, ask, verdict.keeper))
 
-    def alone(self, ask: AnyAsk, at: float) -> InnerVerdict:
+    def alone(self, ask: LimitAsk, at: float) -> LimitVerdict:
         del at
         share = 1 / self._keeper.ranks.known
         windows = tuple(_part(window, share) for window in ask.windows)
         before = self._alone.overflowed
-        verdict = self._alone.ask(replace(InnerAsk.of(ask), windows=windows), self._clock())
+        verdict = self._alone.ask(replace(ask, windows=windows), self._clock())
         if self._alone.overflowed > before:
             self._overflow(self._alone, ask.limit)
         self._metrics.decided(ask.limit, f"alone_{verdict.outcome}")
         return verdict
 
-    def release(self, asks: Iterable[AnyAsk], at: float) -> None:
+    def release(self, asks: Iterable[LimitAsk], at: float) -> None:
         del at
         now = self._clock()
         elsewhere: dict[str, list[LimitRelease]] = {}
@@ -136,17 +131,17 @@ class SharedLimiter(Limiter):
         for keeper, releases in elsewhere.items():
             self._bus.publish(LimitReleases(releases=tuple(releases)), keeper)
 
-    def _own(self, ask: AnyAsk) -> InnerVerdict:
+    def _own(self, ask: LimitAsk) -> LimitVerdict:
         """The verdict, if it is proved that the count is kept here; otherwise its keeper."""
         now = self._clock()
         book = self._keeper.book(ask.shard, now)
         if isinstance(book, str):
-            return InnerVerdict("elsewhere", keeper=book)
+            return LimitVerdict(outcome="elsewhere", keeper=book)
         if ask.budget is not None and not book.budgets.current:
             # Its spending before the takeover is still being read, or its first place in the stream saved.
             if book.budgets.unread:
                 self.read_spending()
-            return InnerVerdict("elsewhere", keeper=self._keeper.me)
+            return LimitVerdict(outcome="elsewhere", keeper=self._keeper.me)
         before = book.overflowed
         verdict = self._keeper.count(book, ask, now)
         if book.overflowed > before:
@@ -159,7 +154,7 @@ class SharedLimiter(Limiter):
             self._overflowed.add(limit)
             _log.warning("limit_scopes_shared", limit=limit, shard=book.shard, counters=MOST_COUNTERS)
 
-    async def _elsewhere(self, ask: InnerAsk, keeper: str, later: Iterable[InnerAsk]) -> list[Answered]:
+    async def _elsewhere(self, ask: LimitAsk, keeper: str, later: Iterable[LimitAsk]) -> list[Answered]:
         """Ask the keeper of the count, until one answers."""
         began = time.perf_counter()
         hops, pause_s = 0, 0.0
@@ -177,7 +172,7 @@ class SharedLimiter(Limiter):
                 # It may have died with the question. If it has counted the request, it doesn't count it again.
                 asks = tuple([replace(each, attempt=each.attempt + 1) for each in asks])
                 verdicts = self._verdicts(asks)
-            except (BusError, ValidationError) as error:
+            except (BusError, MalformedMessage) as error:
                 raise self._unavailable(
                     ask, f"the keeper of its count can't be asked ({type(error).__name__})"
                 ) from error
@@ -200,7 +195,7 @@ class SharedLimiter(Limiter):
                 await asyncio.sleep(pause_s)
                 pause_s = min(pause_s + MOVING_S, LONGEST_PAUSE_S)
 
-    def _with_same_keeper(self, ask: InnerAsk, keeper: str, later: Iterable[InnerAsk]) -> tuple[InnerAsk, ...]:
+    def _with_same_keeper(self, ask: LimitAsk, keeper: str, later: Iterable[LimitAsk]) -> tuple[LimitAsk, ...]:
         """The question, and those right behind it whose counts the same preprocessor keeps."""
         asks = [replace(ask, follows=None) if ask.follows else ask]
         if keeper != self._keeper.me:
@@ -211,9 +206,9 @@ class SharedLimiter(Limiter):
                 asks.append(replace(each, follows=True))
         return tuple(asks)
 
-    def _verdicts(self, asks: Iterable[AnyAsk]) -> tuple[InnerVerdict, ...]:
+    def _verdicts(self, asks: Iterable[LimitAsk]) -> tuple[LimitVerdict, ...]:
         """The verdicts about counts that are kept here."""
-        verdicts: list[InnerVerdict] = []
+        verdicts: list[LimitVerdict] = []
         admitted = True
         for ask in asks:
             verdict = self._own(ask) if admitted or not ask.follows else _OPEN
@@ -221,11 +216,11 @@ class SharedLimiter(Limiter):
             verdicts.append(verdict)
         return tuple(verdicts)
 
-    def _in_order(self, asks: tuple[InnerAsk, ...], verdicts: Iterable[InnerVerdict]) -> list[Answered]:
+    def _in_order(self, asks: tuple[LimitAsk, ...], verdicts: Iterable[LimitVerdict]) -> list[Answered]:
         """The answers to questions of which each one follows the one before it. A keeper of an earlier version counts a
         request that the limit before didn't admit: it is released."""
         answers: list[Answered] = []
-        early: list[InnerAsk] = []
+        early: list[LimitAsk] = []
         admitted = True
         for ask, given in zip(asks, verdicts, strict=True):
             verdict = given
@@ -239,7 +234,7 @@ class SharedLimiter(Limiter):
             self.release(early, 0.0)
         return answers
 
-    def _pending(self, ask: InnerAsk) -> str:
+    def _pending(self, ask: LimitAsk) -> str:
         """A question that no keeper answers."""
         book = self._keeper.book(ask.shard, self._clock())
         if isinstance(book, str) or ask.budget is None:
@@ -248,17 +243,17 @@ class SharedLimiter(Limiter):
             return "what was spent can't be read yet"
         return "the place in the stream of events from which it counts can't be saved yet"
 
-    def _unavailable(self, ask: AnyAsk, why: str) -> Unavailable:
+    def _unavailable(self, ask: LimitAsk, why: str) -> Unavailable:
         self._metrics.decided(ask.limit, "unavailable")
         return Unavailable(why)
 
-    def answer(self, asks: LimitAsks | InnerAsks) -> bytes:
+    def answer(self, asks: LimitAsks) -> bytes:
         """Answer peers' questions from the counts kept here."""
         verdicts = self._verdicts(asks.asks)
         for verdict in verdicts:
             if verdict.keeper:
                 self._keeper.ranks.look_after(verdict.keeper)
-        return write_limits(InnerVerdicts(verdicts))
+        return LimitVerdicts(verdicts=verdicts).encode()
 
     def released(self, message: LimitReleases) -> None:
         """Release peers' requests that were rejected later."""
@@ -268,7 +263,7 @@ class SharedLimiter(Limiter):
             if book is not None:
                 book.release(each.edge, each.request_id, each.limit, now)
 
-    def ended(self, event: AnyChargedEnd) -> None:
+    def ended(self, event: ResponseCompleted) -> None:
         """A request has ended: settle its usage."""
         now = self._clock()
         usage = event.usage
@@ -348,6 +343,6 @@ def _never() -> bool:
 def _part(window: LimitWindow, share: float) -> LimitWindow:
     if window.unit == "concurrency":
         amount: float = max(1.0, window.amount * share // 1) if window.amount else 0.0
-        return window.model_copy(update={"amount": amount})
+        return replace(window, amount=amount)
     burst = max(1.0, window.burst * share) if window.burst else 0.0
-    return window.model_copy(update={"amount": window.amount * share, "burst": burst})
+    return replace(window, amount=window.amount * share, burst=burst)

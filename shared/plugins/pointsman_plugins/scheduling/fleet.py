@@ -9,6 +9,7 @@ from collections.abc import Set as AbstractSet
 from typing import Final
 
 import numpy as np
+from msgspec.structs import replace
 
 from pointsman_contracts.timing import TIMES
 from pointsman_contracts.worker import WorkerLoad, WorkerRegistration
@@ -310,6 +311,6 @@ def _serves_until(worker: Worker) -> float:
     return max(worker.heard + TIMES.worker_silent_s, worker.excused_until) if worker.state == "serving" else NEVER
 
 
-def _facts(registration: WorkerRegistration) -> tuple[object, ...]:
+def _facts(registration: WorkerRegistration) -> WorkerRegistration:
     """Everything but the time of the heartbeat."""
-    return tuple(value for name, value in registration if name != "registered_ms")
+    return replace(registration, registered_ms=0)

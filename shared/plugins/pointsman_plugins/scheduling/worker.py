@@ -5,10 +5,12 @@ from collections import deque
 from typing import Final
 from urllib.parse import urlsplit
 
+import msgspec
 from msgspec import Struct
 
-from pointsman_contracts.peers import NO_BLOCKS, Blocks, PeerChange
+from pointsman_contracts.message import NO_BYTES, Blob
 from pointsman_contracts.reply import ChosenEndpoint
+from pointsman_contracts.scheduling import ReservationChange
 from pointsman_contracts.worker import WorkerLoad, WorkerRegistration
 from pointsman_plugins.scheduling.outliers import Standing
 from pointsman_plugins.scheduling.request import RequestKey
@@ -93,27 +95,27 @@ class Hold(Struct, eq=False):
         self.request = self.edge, self.request_id
         self.key = self.edge, self.request_id, self.leg
 
-    def change(self, op: str) -> PeerChange:
+    def change(self, op: str) -> ReservationChange:
         """The change as published to other schedulers; `op` as in `ReservationChange`."""
-        return PeerChange(
-            op,
-            self.request_id,
-            self.worker.name,
-            self.worker.registration.boot_id,
-            self.edge,
-            self.leg,
-            self.attempt,
-            self.prompt_tokens,
-            self.uncached_tokens,
-            self.output_tokens,
-            self.block_tokens,
-            Blocks(self.blocks) if self.blocks else NO_BLOCKS,
-            self.blocks_precise,
-            self.lora,
-            self.session,
-            self.rank,
-            self.streamed,
-            self.media,
+        return ReservationChange(
+            op=op,
+            request_id=self.request_id,
+            worker=self.worker.name,
+            boot_id=self.worker.registration.boot_id,
+            edge=self.edge,
+            leg=self.leg,
+            attempt=self.attempt,
+            prompt_tokens=self.prompt_tokens,
+            uncached_tokens=self.uncached_tokens,
+            output_tokens=self.output_tokens,
+            block_tokens=self.block_tokens,
+            blocks=Blob(self.blocks) if self.blocks else NO_BYTES,
+            blocks_precise=self.blocks_precise,
+            lora=self.lora,
+            session=self.session,
+            rank=self.rank,
+            streamed=self.streamed,
+            media=self.media,
         )
 
 
@@ -363,5 +365,6 @@ class Worker:
 def _possible(report: WorkerLoad) -> WorkerLoad:
     """The report without impossible figures: engines have reported NaN and negative numbers."""
     kv_usage = min(1.0, max(0.0, report.kv_usage)) if report.kv_usage == report.kv_usage else 0.0
-    changes = {"kv_usage": kv_usage, "running": max(0, report.running), "waiting": max(0, report.waiting)}
-    return report.model_copy(update=changes)
+    return msgspec.structs.replace(
+        report, kv_usage=kv_usage, running=max(0, report.running), waiting=max(0, report.waiting)
+    )

@@ -13,7 +13,7 @@ from pointsman_contracts.subjects import subject
 from pointsman_runtime.bus import message_headers
 from pointsman_runtime.bus.addresses import KEPT, Addresses
 from pointsman_runtime.bus.errors import MessageTooLarge, NoListener, NoReply
-from pointsman_runtime.bus.fan_out import FanOut, Listener, Read
+from pointsman_runtime.bus.fan_out import FanOut, Listener
 from pointsman_runtime.bus.hub import Hub
 from pointsman_runtime.bus.link import Link
 from pointsman_runtime.bus.mailbox import Fifo, Handle, LatestWins, Mailbox
@@ -22,8 +22,6 @@ from pointsman_runtime.telling.process import Process
 from pointsman_runtime.telling.tallies import Tallies, Tally
 
 M = TypeVar("M", bound=Message)
-H = TypeVar("H")
-T = TypeVar("T")
 
 
 class _Channel:
@@ -143,46 +141,23 @@ class Bus:
         `keep="latest"` hands over only the newest message of each subject when the handler falls behind;
         `keep="all"` drops the newest over `pending`. Drops are counted by subscription.
         """
-        self._listen(
-            message=message,
-            kinds=(message,),
-            read=message.decode,
-            handler=handler,
-            route=route,
-            keep=keep,
-            pending=pending,
-        )
-
-    def listen_read(
-        self, message: type[M], head: type[H], read: Read[M | H], handler: Callable[[M | H], None], *route: str
-    ) -> None:
-        """As `listen`, for a message that is read in a class of its own: `read` returns a `head` with a part of its
-        fields, or the whole message."""
-        self._listen(message, (message, head), read, handler, route)
+        self._listen(message, handler, route, keep, pending)
 
     def answer(self, message: type[M], handler: Callable[[M], bytes], *route: str) -> None:
         """Call `handler` for every question of this type on this route, and send the bytes that it returns to the
         caller. For questions that a request waits for; `Events.handle` takes the others."""
-        self._listen(message, (message,), message.decode, handler, route, pending=4096)
-
-    def answer_read(
-        self, message: type[M], head: type[H], read: Read[M | H], handler: Callable[[M | H], bytes], *route: str
-    ) -> None:
-        """As `answer`, for a question that is read in a class of its own, as `listen_read` says."""
-        self._listen(message, (message, head), read, handler, route, pending=4096)
+        self._listen(message, handler, route, pending=4096)
 
     def _listen(
         self,
-        message: type[Message],
-        kinds: tuple[type[T], ...],
-        read: Read[T],
-        handler: Callable[[T], bytes | None],
+        message: type[M],
+        handler: Callable[[M], bytes | None],
         route: tuple[str, ...],
         keep: Literal["all", "latest"] = "all",
         pending: int = 16384,
     ) -> None:
         tally = self.new_tally(message.address.type_id)
-        listener = Listener(link=self.link, tallies=self.tallies, tally=tally, kinds=kinds, read=read, handler=handler)
+        listener = Listener(self.link, self.tallies, tally, message, handler)
         to = subject(message, *route)
         # No other process subscribes to a route that names this instance.
         exclusive = self.process.instance in route
@@ -215,8 +190,8 @@ class Bus:
         if self.link.tell(channel.subject, message):
             return
         if channel.is_event:
-            facts = message.__dict__
-            self._publish_event(channel, message.encode(), facts.get("source"), facts.get("sequence"), traceparent)
+            source, sequence = getattr(message, "source", None), getattr(message, "sequence", None)
+            self._publish_event(channel, message.encode(), source, sequence, traceparent)
         else:
             self.outside.publish(channel.subject, message.encode(), headers=channel.headers(traceparent))
 
@@ -247,11 +222,11 @@ class Bus:
         channel = self._channels.get((message, *route)) or self._channel(message, route)
         self._publish_event(channel, payload, source, sequence, traceparent)
 
-    def publish_to_peers(self, message: type[Message], payload: bytes, *route: str) -> None:
-        """As `publish`, of a signal that is encoded: `payload` is a `message`. The services of this process don't
-        receive it."""
-        channel = self._channels.get((message, *route)) or self._channel(message, route)
-        self.outside.publish(channel.subject, payload, headers=channel.headers(None))
+    def publish_to_peers(self, message: Message, *route: str) -> None:
+        """As `publish`, of a signal that the services of this process don't receive."""
+        kind = type(message)
+        channel = self._channels.get((kind, *route)) or self._channel(kind, route)
+        self.outside.publish(channel.subject, message.encode(), headers=channel.headers(None))
 
     async def ask(self, message: Message, *route: str, timeout: float = 1.0) -> bytes:  # noqa: ASYNC109 - no task, no wait_for
         """Send a question and wait for its one answer, which is returned undecoded.
@@ -259,21 +234,11 @@ class Bus:
         Raises NoReply after `timeout` seconds, NoListener at once when no process subscribes, and what
         `publish` raises.
         """
-        return await self.ask_written(type(message), message.encode(), *route, timeout=timeout)
-
-    async def ask_written(
-        self,
-        message: type[Message],
-        payload: bytes,
-        *route: str,
-        timeout: float = 1.0,  # noqa: ASYNC109 - as above
-    ) -> bytes:
-        """As `ask`, of a question that is encoded: `payload` is a `message`."""
-        to = self.addresses.message(message, route)
+        to = self.addresses.message(type(message), route)
         waiter = FutureWaiter(self.replies)
         reply_to = self.replies.open(waiter, asyncio.get_running_loop().time() + timeout)
         try:
-            self.link.publish(to, payload, reply_to, message_headers.build(message.address.type_id))
+            self.link.publish(to, message.encode(), reply_to, message_headers.build(message.address.type_id))
             headers, answer = await waiter.future
         except TimeoutError:
             raise NoReply(to, timeout) from None

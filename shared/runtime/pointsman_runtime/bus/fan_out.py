@@ -10,9 +10,7 @@ import itertools
 from collections.abc import Callable, Iterable
 from typing import Any, Final, Generic, TypeVar
 
-from pydantic import ValidationError
-
-from pointsman_contracts.message import Message
+from pointsman_contracts.message import MalformedMessage, Message
 from pointsman_runtime.bus.errors import BusError
 from pointsman_runtime.bus.link import Link, PubSub
 from pointsman_runtime.bus.mailbox import Delivery, Fifo
@@ -20,9 +18,7 @@ from pointsman_runtime.bus.wire import Receiver
 from pointsman_runtime.telling.logs import Log
 from pointsman_runtime.telling.tallies import Tallies, Tally
 
-M = TypeVar("M")
-Read = Callable[[bytes], M]
-"""Reads a message as it arrived. Raises `pydantic.ValidationError`."""
+M = TypeVar("M", bound=Message)
 Take = Callable[[Delivery], None]
 Tell = Callable[[str, Any], None]
 """Takes the subject and a message of this process."""
@@ -224,17 +220,14 @@ class Listener(Generic[M]):
         link: PubSub,
         tallies: Tallies,
         tally: Tally,
-        kinds: tuple[type[M], ...],
-        read: Read[M],
+        kind: type[M],
         handler: Callable[[M], bytes | None],
     ) -> None:
-        """`kinds`: classes of objects that `handler` takes; `read` makes one of a message that arrives as bytes. The
-        bytes that `handler` returns are sent to the message's reply subject."""
+        """The bytes that `handler` returns are sent to the message's reply subject."""
         self._link = link
         self._tallies = tallies
         self._tally = tally
-        self._kinds = kinds
-        self._read = read
+        self._kind = kind
         self._handler = handler
         self.mailbox: Fifo | None = None
         """Has the messages that wait for their turn."""
@@ -255,10 +248,10 @@ class Listener(Generic[M]):
     def handle(self, delivery: Delivery) -> None:
         """Handle one message of the mailbox."""
         decoded = delivery.message
-        if not isinstance(decoded, self._kinds):
+        if not isinstance(decoded, self._kind):
             try:
-                delivery.message = decoded = self._read(delivery.payload)
-            except ValidationError as error:
+                delivery.message = decoded = self._kind.decode(delivery.payload)
+            except MalformedMessage as error:
                 self._tallies.malformed(self._tally, delivery.subject, delivery.payload, error)
                 return
         try:

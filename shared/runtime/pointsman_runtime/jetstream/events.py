@@ -19,9 +19,8 @@ from nats.errors import SlowConsumerError
 from nats.js import JetStreamContext
 from nats.js.api import DiscardPolicy, RetentionPolicy, StorageType, StreamConfig, StreamInfo, SubjectTransform
 from nats.js.errors import NotFoundError
-from pydantic import ValidationError
 
-from pointsman_contracts.message import Message
+from pointsman_contracts.message import MalformedMessage, Message
 from pointsman_contracts.subjects import EVENT_SUBJECTS, OWED_SUBJECTS, subject
 from pointsman_runtime.bus.backoff import PING_INTERVAL_S, full_jitter
 from pointsman_runtime.bus.mailbox import Overflow
@@ -109,7 +108,7 @@ class Events:
         async def decode(msg: NatsMessage) -> M:
             try:
                 return message.decode(msg.body)
-            except ValidationError as error:
+            except MalformedMessage as error:
                 raise _Unhandled(tally) from error
 
         async def receive(decoded: M) -> bytes | None:
@@ -295,7 +294,7 @@ class _Guard(BaseMiddleware[Any, Any]):
             return await call_next(msg)
         except _Unhandled as unhandled:
             error = unhandled.__cause__
-            if isinstance(error, ValidationError):
+            if isinstance(error, MalformedMessage):
                 self._tallies.malformed(unhandled.tally, msg.raw_message.subject, msg.body, error)
             else:
                 unhandled.tally.failed += 1

@@ -7,8 +7,6 @@ import asyncio
 from collections.abc import Callable
 from typing import Final
 
-from pydantic import ValidationError
-
 from pointsman_contracts.subjects import ANY, plain
 from pointsman_contracts.timing import TIMES
 from pointsman_contracts.worker import WorkerAnnouncement, WorkerLoad, WorkerRegistration
@@ -95,7 +93,7 @@ class WorkerRegistry:
     def _stored(self, entry: Entry) -> None:
         try:
             self._table.stored(WorkerRegistration.decode(entry.value), self._now())
-        except ValueError as error:  # ValidationError is one
+        except ValueError as error:  # MalformedMessage is one
             self._refused(entry.key, error)
 
     def _refused(self, worker: str, error: ValueError) -> None:
@@ -103,8 +101,7 @@ class WorkerRegistry:
         if worker in self._refusals:
             return
         self._refusals.add(worker)
-        problems = error.error_count() if isinstance(error, ValidationError) else 1
-        _log.warning("malformed_registration", worker=worker, problem=type(error).__name__, problems=problems)
+        _log.warning("malformed_registration", worker=worker, problem=type(error).__name__)
 
     def _unstored(self, key: str) -> None:
         pool, _, worker = key.partition(".")

@@ -2,8 +2,7 @@
 
 from collections.abc import Iterator
 
-from pydantic import ValidationError
-
+from pointsman_contracts.message import MalformedMessage
 from pointsman_runtime.telling.logs import Log
 
 _log = Log("bus")
@@ -41,14 +40,13 @@ class Tallies:
         self._tallies.append(tally)
         return tally
 
-    def malformed(self, tally: Tally, subject: str, payload: bytes, error: ValidationError) -> None:
+    def malformed(self, tally: Tally, subject: str, payload: bytes, error: MalformedMessage) -> None:
         """Count a message that couldn't be decoded, and log it in one line without its content."""
         tally.malformed += 1
-        first = error.errors(include_url=False, include_input=False, include_context=False)[0]
         _log.warning(
             "malformed_message",
             subject=subject,
             size=len(payload),
-            problem=str(first["type"]),
-            where=".".join(str(part) for part in first["loc"]),
+            problem=error.problem,
+            where=error.where,
         )

@@ -8,8 +8,8 @@ from typing import Final
 
 from nats.aio.client import Client
 from nats.aio.msg import Msg
-from pydantic import ValidationError
 
+from pointsman_contracts.message import MalformedMessage
 from pointsman_contracts.presence import ServicePresence
 from pointsman_contracts.subjects import ANY, subject
 from pointsman_contracts.timing import ROLLOUT_LOOK_S, TIMES
@@ -48,7 +48,7 @@ async def listening(client: Client) -> AsyncGenerator[Replicas]:
     async def beat(message: Msg) -> None:
         try:
             replicas.heard(ServicePresence.decode(message.data))
-        except ValidationError:
+        except MalformedMessage:
             return  # another version's beat; `pointsman doctor` reports versions
 
     topic = subject(ServicePresence, ANY, ANY)

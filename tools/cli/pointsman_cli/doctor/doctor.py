@@ -10,7 +10,6 @@ from nats.aio.msg import Msg
 from nats.js import JetStreamContext
 from nats.js.errors import Error as JetStreamError
 from nats.js.errors import KeyNotFoundError, NotFoundError
-from pydantic import ValidationError
 from rich.console import Console
 from rich.text import Text
 
@@ -23,6 +22,7 @@ from pointsman_cli.doctor.finding import Level
 from pointsman_cli.explain import recordings
 from pointsman_cli.explain.events import ALL_EVENTS
 from pointsman_cli.words import counted
+from pointsman_contracts.message import MalformedMessage
 from pointsman_contracts.pool import PoolSnapshot
 from pointsman_contracts.presence import ServicePresence
 from pointsman_contracts.subjects import ANY, subject
@@ -111,7 +111,7 @@ async def _listen(client: Client) -> tuple[list[Heard], list[PoolSnapshot], int]
         now_ms = time.time() * 1000
         try:
             presence = ServicePresence.decode(message.data)
-        except ValidationError:
+        except MalformedMessage:
             return
         # A message is at least as old as the clocks differ: of several the smallest difference is the clocks'.
         skew = presence.at_ms - now_ms
@@ -122,7 +122,7 @@ async def _listen(client: Client) -> tuple[list[Heard], list[PoolSnapshot], int]
     async def snapshot(message: Msg) -> None:
         try:
             found = PoolSnapshot.decode(message.data)
-        except ValidationError:
+        except MalformedMessage:
             return
         pools[found.pool, found.source] = found
 

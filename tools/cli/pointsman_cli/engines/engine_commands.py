@@ -9,7 +9,6 @@ from typing import Final
 import aiohttp
 from nats.aio.client import Client
 from nats.aio.msg import Msg
-from pydantic import ValidationError
 from rich.console import Console
 from rich.table import Table
 
@@ -18,6 +17,7 @@ from pointsman_cli.config import config_commands, configuration, stored_configur
 from pointsman_cli.engines import engines, listed_engines
 from pointsman_cli.engines.listed_engines import Change
 from pointsman_cli.words import CommandError, counted
+from pointsman_contracts.message import MalformedMessage
 from pointsman_contracts.pool import PoolSnapshot, WorkerView
 from pointsman_contracts.subjects import ANY, subject
 from pointsman_contracts.timing import TIMES
@@ -147,7 +147,7 @@ async def _following(client: Client) -> AsyncGenerator[Workers]:
     async def snapshot(message: Msg) -> None:
         try:
             workers.heard(PoolSnapshot.decode(message.data))
-        except ValidationError:
+        except MalformedMessage:
             return  # another version's; `pointsman doctor` reports versions
 
     subscription = await client.subscribe(subject(PoolSnapshot, ANY), cb=snapshot)  # pyright: ignore[reportUnknownMemberType] - nats-py

@@ -8,7 +8,7 @@ from nats.aio.msg import Msg
 from rich.text import Text
 
 from pointsman_contracts import headers
-from pointsman_contracts.message import Message
+from pointsman_contracts.message import Message, fields_of
 from pointsman_contracts.response import (
     AttemptFailed,
     RequestAnswered,
@@ -54,7 +54,7 @@ class EventSelection(NamedTuple):
 
 def as_json(event: Message) -> str:
     """One line: the message with its type."""
-    return json.dumps({"type": event.address.type_id, **event.model_dump(mode="json", exclude_none=True)})
+    return json.dumps({"type": event.address.type_id, **fields_of(event)})
 
 
 def as_line(event: Event) -> Text:

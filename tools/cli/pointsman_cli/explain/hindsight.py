@@ -5,6 +5,7 @@ import math
 from collections.abc import Callable
 from typing import Final
 
+from msgspec.structs import replace
 from rich.console import RenderableType
 from rich.table import Table
 from rich.text import Text
@@ -78,10 +79,10 @@ def ways(event: RequestsJudged, request: JudgedRequest) -> list[str]:
         return _changed(dear, figures._replace(waiting=waiting, whole=whole, last=last))
 
     def with_prompt(fewer: int) -> JudgedCandidate:
-        return dear.model_copy(update={"uncached_tokens": dear.uncached_tokens - fewer})
+        return replace(dear, uncached_tokens=dear.uncached_tokens - fewer)
 
     def with_arrivals(fewer: int) -> JudgedCandidate:
-        return dear.model_copy(update={"came": dear.came - fewer})
+        return replace(dear, came=dear.came - fewer)
 
     def with_pass(fewer: int) -> JudgedCandidate:
         return _changed(dear, figures._replace(free_at=figures.free_at - fewer))
@@ -123,7 +124,7 @@ def _figures(candidate: JudgedCandidate) -> EngineFigures:
 
 
 def _changed(candidate: JudgedCandidate, figures: EngineFigures) -> JudgedCandidate:
-    return candidate.model_copy(update={"figures": tuple(figures)})
+    return replace(candidate, figures=tuple(figures))
 
 
 def _ms(us: int) -> str:

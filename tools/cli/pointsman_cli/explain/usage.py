@@ -3,6 +3,7 @@
 from datetime import date
 from typing import Final
 
+from msgspec.structs import asdict
 from nats.aio.client import Client
 from rich.console import Console
 from rich.table import Table
@@ -11,6 +12,7 @@ from rich.text import Text
 from pointsman_cli import bus
 from pointsman_cli.explain import recordings
 from pointsman_cli.words import CommandError, counted, moment
+from pointsman_contracts.message import read_fields
 from pointsman_contracts.money import dollars, nanos
 from pointsman_contracts.response import ResponseCompleted
 from pointsman_contracts.usage import UsageQuery, UsageSum, UsageSums
@@ -112,9 +114,9 @@ def table(sums: UsageSums, by: tuple[str, ...]) -> Table:
 
 def total(rows: tuple[UsageSum, ...]) -> UsageSum:
     """All rows as one."""
-    names = [name for name, field in UsageSum.model_fields.items() if field.default == 0 and name != "cost_nanos"]
+    names = [name for name, value in asdict(UsageSum()).items() if value == 0 and name != "cost_nanos"]
     sums = {name: sum(getattr(row, name) for row in rows) for name in names}
-    return UsageSum.model_validate({**sums, "cost_nanos": sum(cost(row) for row in rows)})
+    return read_fields(UsageSum, {**sums, "cost_nanos": sum(cost(row) for row in rows)})
 
 
 def notes(sums: UsageSums) -> list[str]:

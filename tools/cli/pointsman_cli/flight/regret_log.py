@@ -12,6 +12,7 @@ from pointsman_cli.flight.log_reading import gaps, log_errors, progress_through
 from pointsman_cli.flight.logged_events import LoggedEvent, logged_events
 from pointsman_cli.flight.regret import KEYS, show
 from pointsman_cli.words import counted
+from pointsman_contracts.message import read_fields
 from pointsman_contracts.regret import RegretQuery, RegretSum, RegretSums, RequestsJudged
 from pointsman_flight.reader import open_log
 from pointsman_recorder.domain.judge import Judge
@@ -51,7 +52,7 @@ class LogSums:
         """The answer, as a recorder would give it."""
         by = self._by
         rows = [
-            RegretSum.model_validate({**dict(zip(by, key, strict=True)), **row})
+            read_fields(RegretSum, {**dict(zip(by, key, strict=True)), **row})
             for key, row in sorted(self._rows.items())
         ]
         return RegretSums(recorder=_JUDGE, judging=True, rows=tuple(rows))

@@ -12,6 +12,7 @@ from rich.table import Table
 
 from pointsman_cli.words import CommandError
 from pointsman_contracts.api_key import ApiKey
+from pointsman_contracts.message import JsonValue, fields_of
 from pointsman_core.budget_amount import amount
 
 PREFIX: Final = "pm-"
@@ -27,7 +28,13 @@ def made(record: ApiKey) -> tuple[str, str, str]:
     """A new key, its hash, and its entry for `api-key-auth` as YAML on one line."""
     key = PREFIX + secrets.token_urlsafe(_BYTES)
     digest = hashlib.sha256(key.encode()).hexdigest()
-    return key, digest, json.dumps({"sha256": digest, **record.model_dump(exclude_defaults=True, mode="json")})
+    return key, digest, json.dumps({"sha256": digest} | _set(record))
+
+
+def _set(record: ApiKey) -> dict[str, JsonValue]:
+    """The fields that differ from those of a key of which only the tenant is known."""
+    plain = fields_of(ApiKey(tenant=""))
+    return {name: value for name, value in fields_of(record).items() if name not in plain or plain[name] != value}
 
 
 def named(name: str) -> str:

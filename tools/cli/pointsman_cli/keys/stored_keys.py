@@ -6,17 +6,18 @@ from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from typing import Final, Literal
 
+from msgspec.structs import asdict
 from nats.aio.client import Client
 from nats.js.api import KeyValueConfig
 from nats.js.errors import Error as JetStreamError
 from nats.js.errors import NoKeysError, NotFoundError
 from nats.js.kv import KeyValue
-from pydantic import ValidationError
 
 from pointsman_cli import bus
 from pointsman_cli.words import CommandError
 from pointsman_contracts.api_key import KEYS_BUCKET, ApiKey, ApiKeyChanged
 from pointsman_contracts.headers import MESSAGE_ID, TYPE
+from pointsman_contracts.message import MalformedMessage
 from pointsman_contracts.subjects import subject
 from pointsman_core.plugins import did_you_mean
 from pointsman_runtime.jetstream.stores import DESCRIPTIONS
@@ -53,7 +54,7 @@ class StoredKeys:
         for digest in digests:
             try:
                 found[digest] = ApiKey.decode((await self._bucket.get(digest)).value or b"")
-            except ValidationError:
+            except MalformedMessage:
                 continue
         return found
 
@@ -84,7 +85,7 @@ class StoredKeys:
             sequence=self._sequence,
             at_ms=time.time_ns() // 1_000_000,
             action=action,
-            **record.model_dump(include=set(ApiKeyChanged.model_fields)),
+            **{name: value for name, value in asdict(record).items() if name in ApiKeyChanged.__struct_fields__},
         )
         to = subject(ApiKeyChanged, record.id or "-")
         headers = {TYPE: ApiKeyChanged.address.type_id, MESSAGE_ID: f"{to}:{_SOURCE}:{self._sequence}"}

@@ -12,6 +12,7 @@ from rich.text import Text
 from pointsman_cli.config import configuration
 from pointsman_cli.policy.policy_walk import Walk, walk
 from pointsman_cli.policy.sample_request import SampleRequest
+from pointsman_contracts.message import fields_of
 
 _STYLES: Final = {"rejected": "bold red", "off": "dim", "not reached": "dim", "bus": "dim", "skipped": "yellow"}
 _WORDS: Final = {"bus": "needs the gateway"}
@@ -53,5 +54,5 @@ def _document(found: Walk) -> dict[str, object]:
         "refused": None
         if found.refusal is None
         else {"status": found.refusal.status, "code": found.refusal.code, "message": found.refusal.message},
-        "target": None if found.target is None else found.target.model_dump(mode="json"),
+        "target": None if found.target is None else fields_of(found.target),
     }

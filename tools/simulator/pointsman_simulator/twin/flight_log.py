@@ -120,7 +120,7 @@ class _Reading:
                     pass
 
     def _registered(self, record: records.WorkerRegistered, at: float) -> None:
-        registration = WorkerRegistration.model_validate_json(record.registration)
+        registration = WorkerRegistration.decode(record.registration)
         known = self._engines.get(registration.worker)
         if known is None:
             if at - self._began > _SETTLING_MS:

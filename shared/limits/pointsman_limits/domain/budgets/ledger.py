@@ -3,13 +3,14 @@
 from collections.abc import Callable, Iterator
 from typing import Final, Literal, NamedTuple
 
-from pointsman_contracts.limit_asks import AnyAsk, InnerVerdict
 from pointsman_contracts.limits import (
     AccountState,
     BudgetAsk,
     BudgetStanding,
     BudgetWindow,
+    LimitAsk,
     LimitShard,
+    LimitVerdict,
     ReservationState,
 )
 from pointsman_core.budget_amount import period
@@ -91,7 +92,7 @@ class BudgetLedger:
         self.spent_to, self.spent_in = position, stream
         self.changed = True
 
-    def ask(self, ask: AnyAsk, budget: BudgetAsk, now: float) -> InnerVerdict:
+    def ask(self, ask: LimitAsk, budget: BudgetAsk, now: float) -> LimitVerdict:
         """Reserve what a request may cost if every window has room for what it probably costs beside what others may
         cost at most: of all that run, one alone may exceed the amount, by what it was expected to cost less."""
         today = day_of(now)
@@ -110,16 +111,16 @@ class BudgetLedger:
                 if refusing is None or reset > refusing[1]:
                     refusing = place, reset
         if refusing is not None and not self._reserved(ask):
-            return InnerVerdict("refused", budget=_standing(account, budget, today, *refusing))
+            return LimitVerdict(outcome="refused", budget=_standing(account, budget, today, *refusing))
         window = budget.windows[tightest]
-        verdict = InnerVerdict(
-            "admitted",
+        verdict = LimitVerdict(
+            outcome="admitted",
             budget=_standing(account, budget, today, tightest, account.reset_day(window.days, today, window.amount)),
         )
         self.reserve(ask, budget, now)
         return verdict
 
-    def reserve(self, ask: AnyAsk, budget: BudgetAsk, at: float) -> None:
+    def reserve(self, ask: LimitAsk, budget: BudgetAsk, at: float) -> None:
         """Count a request that was admitted here or by another keeper; once, however often its edge sends it."""
         if self._reserved(ask):
             return
@@ -189,7 +190,7 @@ class BudgetLedger:
             del self._accounts[key]
         self.changed = False
         accounts = tuple(
-            AccountState(limit=limit, scope=scope, days=account.days, told=tuple(sorted(account.told)))
+            AccountState(limit=limit, scope=scope, days=dict(account.days), told=tuple(sorted(account.told)))
             for (limit, scope), account in self._accounts.items()
         )
         return accounts, tuple(self._reservation_states())
@@ -198,7 +199,7 @@ class BudgetLedger:
         """Continue from a snapshot whose clock was `ahead_s` ahead."""
         self.spent_to, self.spent_in = state.spent_to, state.spent_in
         for each in state.accounts:
-            self._accounts[each.limit, each.scope] = Account(each.days, each.told)
+            self._accounts[each.limit, each.scope] = Account(dict(each.days), each.told)
         for each in state.reservations:
             reservation = _Reservation(each.limit, each.scope, each.amount, each.until - ahead_s)
             self._reserve((each.edge, each.request_id), reservation)
@@ -223,7 +224,7 @@ class BudgetLedger:
         account.reserved = max(0, account.reserved - reservation.amount)
         self.changed = True
 
-    def _reserved(self, ask: AnyAsk) -> bool:
+    def _reserved(self, ask: LimitAsk) -> bool:
         """Whether the request has a reservation; as `Book._counted`."""
         return any(
             each.limit == ask.limit and (ask.attempt > 1 or each.until_ms == ask.until_ms)

@@ -10,8 +10,7 @@ from typing import Final
 
 import msgspec
 
-from pointsman_contracts.limit_asks import AnyAsk, InnerVerdict
-from pointsman_contracts.limits import ChargeState, LimitShard, LimitWindow
+from pointsman_contracts.limits import ChargeState, LimitAsk, LimitShard, LimitVerdict, LimitWindow
 from pointsman_limits.domain.budgets.ledger import BudgetLedger
 from pointsman_limits.domain.limits.counter import UseCounter, counter_of, window_name
 from pointsman_limits.domain.limits.journal import Granted
@@ -95,7 +94,7 @@ class Book:
         """Edges of the requests that haven't ended."""
         return {edge for edge, _ in self.charges}
 
-    def ask(self, ask: AnyAsk, now: float) -> InnerVerdict:
+    def ask(self, ask: LimitAsk, now: float) -> LimitVerdict:
         """Count a request if every window admits it."""
         if ask.budget is not None:
             verdict = self.budgets.ask(ask, ask.budget, now)
@@ -117,8 +116,13 @@ class Book:
                 self._charge(ask, found, now)
         standings = tuple([counter.standing(window, now) for counter, window in counters])
         if longest:
-            return InnerVerdict("refused", standings, refusing, None if longest == inf else longest)
-        return InnerVerdict("admitted", standings)
+            return LimitVerdict(
+                outcome="refused",
+                standings=standings,
+                window=refusing,
+                retry_s=None if longest == inf else longest,
+            )
+        return LimitVerdict(outcome="admitted", standings=standings)
 
     def replay(self, grant: Granted) -> None:
         """Count a request that another keeper admitted."""
@@ -215,7 +219,7 @@ class Book:
                 self._counter(each.limit, window, each.scope).reopen(each.cost, each.risk)
         self.changed = True
 
-    def _charge(self, ask: AnyAsk, found: _Found, at: float) -> None:
+    def _charge(self, ask: LimitAsk, found: _Found, at: float) -> None:
         cost, risk = 0.0 if ask.reactive else ask.cost, ask.risk
         for counter, window in found.counters:
             counter.add(window, cost, at, risk)
@@ -240,7 +244,7 @@ class Book:
                     risk=charge.risk,
                 )
 
-    def _counted(self, ask: AnyAsk) -> bool:
+    def _counted(self, ask: LimitAsk) -> bool:
         """Whether this limit has already counted the request. A first attempt of the same name is the same message
         again if it has the same end; otherwise the client has chosen the name of its last request again."""
         charges = self.charges.get((ask.edge, ask.request_id))
@@ -248,7 +252,7 @@ class Book:
             charge.limit == ask.limit and (ask.attempt > 1 or charge.until_ms == ask.until_ms) for charge in charges
         )
 
-    def _find(self, ask: AnyAsk) -> _Found:
+    def _find(self, ask: LimitAsk) -> _Found:
         names = tuple([window_name(window.unit, window.period_s, window.measure) for window in ask.windows])
         limit, scope, known = ask.limit, ask.scope, self._counters
         every = all((limit, name, scope) in known for name in names)

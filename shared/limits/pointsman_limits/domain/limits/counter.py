@@ -4,8 +4,7 @@ from abc import ABC, abstractmethod
 from functools import lru_cache
 from math import inf
 
-from pointsman_contracts.limit_asks import InnerStanding
-from pointsman_contracts.limits import CounterState, LimitWindow
+from pointsman_contracts.limits import CounterState, LimitWindow, WindowStanding
 from pointsman_limits.domain.limits.usage_window import UsageWindow
 
 
@@ -47,7 +46,7 @@ class UseCounter(ABC):
         """Count a request that was admitted."""
 
     @abstractmethod
-    def standing(self, window: LimitWindow, now: float) -> InnerStanding:
+    def standing(self, window: LimitWindow, now: float) -> WindowStanding:
         """The remaining amount."""
 
     @abstractmethod
@@ -119,9 +118,9 @@ class TokenCounter(UseCounter):
     def take_back(self, cost: float, at: float, now: float) -> None:
         self._usage.correct(cost, at, now)
 
-    def standing(self, window: LimitWindow, now: float) -> InnerStanding:
+    def standing(self, window: LimitWindow, now: float) -> WindowStanding:
         used, reset_s = self._usage.standing(now)
-        return InnerStanding(max(0.0, window.amount - used), reset_s)
+        return WindowStanding(remaining=max(0.0, window.amount - used), reset_s=reset_s)
 
     def used(self, now: float) -> float:
         return self._usage.used(now)
@@ -158,9 +157,9 @@ class OpenCounter(UseCounter):
         super().end(cost, risk)
         self._open = max(0.0, self._open - cost)
 
-    def standing(self, window: LimitWindow, now: float) -> InnerStanding:
+    def standing(self, window: LimitWindow, now: float) -> WindowStanding:
         del now
-        return InnerStanding(max(0.0, window.amount - self._open), 0.0)
+        return WindowStanding(remaining=max(0.0, window.amount - self._open), reset_s=0.0)
 
     def reopen(self, cost: float, risk: float) -> None:
         super().reopen(cost, risk)
@@ -204,11 +203,11 @@ class Arrivals(UseCounter):
         del at, now
         self._due -= cost * (self._each_s or 0.0)
 
-    def standing(self, window: LimitWindow, now: float) -> InnerStanding:
+    def standing(self, window: LimitWindow, now: float) -> WindowStanding:
         """Requests that would be admitted at once, and the seconds until a whole burst would be."""
         reset_s = max(0.0, self._due - now)
         left = window.burst - reset_s * window.amount / window.period_s if window.amount > 0 else 0.0
-        return InnerStanding(max(0.0, left), reset_s)
+        return WindowStanding(remaining=max(0.0, left), reset_s=reset_s)
 
     def used(self, now: float) -> float:
         return max(0.0, self._due - now)

@@ -5,8 +5,7 @@ from typing import Final
 
 import msgspec
 
-from pointsman_contracts.limit_asks import AnyAsk, InnerAsk, InnerGrant
-from pointsman_contracts.limits import LimitGrant, LimitShard
+from pointsman_contracts.limits import LimitAsk, LimitGrant, LimitShard
 
 KEPT_S: Final = 10.0
 """How long a grant is remembered after its shard has a newer snapshot, which may have been written earlier."""
@@ -23,7 +22,7 @@ class Granted(msgspec.Struct, frozen=True, gc=False):
     """One admitted request, by the clock of this process."""
 
     number: int
-    ask: AnyAsk
+    ask: LimitAsk
     at: float
 
 
@@ -47,7 +46,7 @@ class Journal:
         known = self._ahead.get(keeper)
         return None if known is None else known[1]
 
-    def note(self, keeper: str, grants: Iterable[LimitGrant | InnerGrant], now: float) -> list[Granted]:
+    def note(self, keeper: str, grants: Iterable[LimitGrant | LimitGrant], now: float) -> list[Granted]:
         """Remember the grants of a known keeper. Returns them by the clock of this process."""
         ahead_s = self.ahead_s(keeper) or 0.0
         noted = [Granted(each.number, each.ask, each.at - ahead_s) for each in grants]
@@ -76,10 +75,10 @@ class Journal:
         ahead_s = 0.0 if state.keeper == self._me else self.ahead_s(state.keeper)
         return ahead_s is not None and state.at_ms / 1000 - ahead_s >= since
 
-    def lately(self, now: float) -> list[InnerGrant]:
+    def lately(self, now: float) -> list[LimitGrant]:
         """The recent grants, for a preprocessor that has just started."""
         return [
-            InnerGrant(granted.number, granted.at, InnerAsk.of(granted.ask))
+            LimitGrant(number=granted.number, at=granted.at, ask=granted.ask)
             for heard in self._grants.values()
             for granted, at in heard.values()
             if at >= now - RETOLD_S

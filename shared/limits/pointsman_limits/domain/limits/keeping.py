@@ -3,8 +3,7 @@
 from collections.abc import Callable
 from typing import Final
 
-from pointsman_contracts.limit_asks import AnyAsk, InnerAsk, InnerGrant, InnerKept, InnerVerdict
-from pointsman_contracts.limits import LimitKept, LimitShard
+from pointsman_contracts.limits import LimitAsk, LimitGrant, LimitKept, LimitShard, LimitVerdict
 from pointsman_limits.domain.limits.book import Book
 from pointsman_limits.domain.limits.journal import Granted, Journal
 from pointsman_limits.domain.limits.lease import Leases
@@ -31,8 +30,8 @@ class Keeping:
         """For each book, the number of its last grant when it was taken."""
         self.on_grant: Callable[[], None] = _nothing
         """Called when there is a grant to publish."""
-        self._grants: list[InnerGrant] = []
-        self._retold: list[InnerGrant] = []
+        self._grants: list[LimitGrant] = []
+        self._retold: list[LimitGrant] = []
         self._runs: set[str] = set()
 
     @property
@@ -40,7 +39,7 @@ class Keeping:
         """Whether any grant hasn't been published yet."""
         return bool(self._grants or self._retold)
 
-    def count(self, book: Book, ask: AnyAsk, now: float) -> InnerVerdict:
+    def count(self, book: Book, ask: LimitAsk, now: float) -> LimitVerdict:
         """Count a request in a book whose lease was checked at `now`. Without peers, the grant isn't published."""
         before = book.granted
         verdict = book.ask(ask, now)
@@ -48,7 +47,7 @@ class Keeping:
             # A shard may return to its giver before it is saved, and a preprocessor that starts now needs the grant.
             self.journal.remember(Granted(book.granted, ask, now), now)
             if self.leases.has_peers:
-                self._grants.append(InnerGrant(book.granted, now, InnerAsk.of(ask)))
+                self._grants.append(LimitGrant(number=book.granted, at=now, ask=ask))
                 self.on_grant()
         return verdict
 
@@ -57,13 +56,13 @@ class Keeping:
         number, epochs = self.leases.say(now, connection)
         return LimitKept(keeper=self.me, run=self.leases.run, number=number, at=now, epochs=epochs)
 
-    def tell(self, now: float) -> InnerKept:
+    def tell(self, now: float) -> LimitKept:
         """The grants to publish to peers."""
         grants, self._grants = tuple(self._grants), []
         retold, self._retold = tuple(self._retold), []
-        return InnerKept(self.me, self.leases.run, 0, now, (), grants, retold)
+        return LimitKept(keeper=self.me, run=self.leases.run, number=0, at=now, grants=grants, retold=retold)
 
-    def heard(self, kept: LimitKept | InnerKept, now: float) -> list[int]:
+    def heard(self, kept: LimitKept, now: float) -> list[int]:
         """Take a preprocessor's report of its shards. Returns the shards that this one no longer keeps."""
         if self.leases.said(kept.run):
             if kept.run == self.leases.run and kept.epochs:

@@ -4,27 +4,27 @@ from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Generator, Iterable
 from typing import Final
 
-from pointsman_contracts.limit_asks import AnyAsk, InnerAsk, InnerVerdict
+from pointsman_contracts.limits import LimitAsk, LimitVerdict
 from pointsman_limits.domain.limits.book import Book
 from pointsman_limits.domain.limits.output_lengths import OutputLengths
 from pointsman_plugins.preprocessing import Answered
 
 
-class Elsewhere(Awaitable[InnerVerdict]):
+class Elsewhere(Awaitable[LimitVerdict]):
     """A question to a keeper that is another process. Awaited, it is asked alone. Raises Unavailable when no keeper
     answers."""
 
     __slots__ = ("with_later",)
 
-    def __init__(self, ask: Callable[[Iterable[InnerAsk]], Awaitable[list[Answered]]]) -> None:
+    def __init__(self, ask: Callable[[Iterable[LimitAsk]], Awaitable[list[Answered]]]) -> None:
         self.with_later: Final = ask
         """Ask it, and in the same message the questions of the limits right behind that have the same keeper. Takes
         these, in order; returns the answers to both. One whose turn is still to come is answered with `elsewhere`."""
 
-    def __await__(self) -> Generator[object, None, InnerVerdict]:
+    def __await__(self) -> Generator[object, None, LimitVerdict]:
         return self._alone().__await__()
 
-    async def _alone(self) -> InnerVerdict:
+    async def _alone(self) -> LimitVerdict:
         [answered] = await self.with_later(())
         return answered.verdict
 
@@ -36,15 +36,15 @@ class Limiter(ABC):
     """Learnt lengths of answers."""
 
     @abstractmethod
-    def ask(self, ask: AnyAsk, at: float) -> InnerVerdict | Elsewhere:
+    def ask(self, ask: LimitAsk, at: float) -> LimitVerdict | Elsewhere:
         """Count a request that came at `at` (unix seconds) at its keeper. Raises Unavailable when none is known."""
 
     @abstractmethod
-    def alone(self, ask: AnyAsk, at: float) -> InnerVerdict:
+    def alone(self, ask: LimitAsk, at: float) -> LimitVerdict:
         """Count it here, against this process's share of the limit."""
 
     @abstractmethod
-    def release(self, asks: Iterable[AnyAsk], at: float) -> None:
+    def release(self, asks: Iterable[LimitAsk], at: float) -> None:
         """Release the charges of a request that was rejected."""
 
 
@@ -55,12 +55,12 @@ class OwnBook(Limiter):
         self.lengths = OutputLengths()
         self.book: Final = Book(0)
 
-    def ask(self, ask: AnyAsk, at: float) -> InnerVerdict:
+    def ask(self, ask: LimitAsk, at: float) -> LimitVerdict:
         return self.book.ask(ask, at)
 
-    def alone(self, ask: AnyAsk, at: float) -> InnerVerdict:
+    def alone(self, ask: LimitAsk, at: float) -> LimitVerdict:
         return self.book.ask(ask, at)
 
-    def release(self, asks: Iterable[AnyAsk], at: float) -> None:
+    def release(self, asks: Iterable[LimitAsk], at: float) -> None:
         for ask in asks:
             self.book.release(ask.edge, ask.request_id, ask.limit, at)

@@ -6,7 +6,7 @@ from typing import Final
 
 from cel_expr_python import cel
 
-from pointsman_contracts.ends import AnyUsage
+from pointsman_contracts.response import Usage
 
 _T = cel.Type
 _NUMBERS: Final = ("input_tokens", "output_tokens", "total_tokens", "cached_tokens", "reasoning_tokens")
@@ -29,7 +29,7 @@ class TokenCost:
         """Whether the cost differs from the plain sum."""
         return self._expression is not None
 
-    def __call__(self, usage: AnyUsage, model: str) -> float:
+    def __call__(self, usage: Usage, model: str) -> float:
         """The cost, 0 or more. Raises ArithmeticError when the expression has no such value for this usage."""
         total = usage.prompt_tokens + usage.completion_tokens
         if self._expression is None:

@@ -8,8 +8,7 @@ from functools import cache, lru_cache
 from math import ceil
 
 from pointsman_contracts.journey import HeaderEdit
-from pointsman_contracts.limit_asks import InnerStanding, InnerVerdict
-from pointsman_contracts.limits import LimitWindow
+from pointsman_contracts.limits import LimitVerdict, LimitWindow, WindowStanding
 from pointsman_plugins.preprocessing import Incoming
 
 
@@ -30,7 +29,7 @@ def duration(seconds: float) -> str:
     return f"{hours}h{minutes}m{text}" if hours else f"{minutes}m{text}" if minutes else text
 
 
-def tell(incoming: Incoming, windows: tuple[LimitWindow, ...], verdict: InnerVerdict) -> None:
+def tell(incoming: Incoming, windows: tuple[LimitWindow, ...], verdict: LimitVerdict) -> None:
     """Set the headers of the answer."""
     standings = verdict.standings
     if not standings or windows[0].unit == "concurrency":
@@ -50,7 +49,7 @@ def tell(incoming: Incoming, windows: tuple[LimitWindow, ...], verdict: InnerVer
         _set(incoming, names, window, standing)
 
 
-def _set(incoming: Incoming, names: tuple[str, str, str], window: LimitWindow, standing: InnerStanding) -> None:
+def _set(incoming: Incoming, names: tuple[str, str, str], window: LimitWindow, standing: WindowStanding) -> None:
     limit, remaining, reset = names
     headers = incoming.answer_headers
     headers[limit] = _edit(limit, int(window.amount))
