@@ -40,7 +40,9 @@ def passing(
         return wire.response_head(
             answered(HeaderChanges(own.all(), _removed(names, gone)), edits, frozenset(names)), mode
         )
-    return own.request_id.join(_known(len(own.request_id), own.level, tuple(own.model), names, mode, gone))
+    return own.request_id.join(
+        _known(len(own.request_id), own.level, model=tuple(own.model), names=names, mode=mode, gone=gone)
+    )
 
 
 @lru_cache(maxsize=256)

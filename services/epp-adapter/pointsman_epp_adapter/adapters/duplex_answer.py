@@ -49,7 +49,7 @@ class DuplexAnswer:
         if self._ended or self._writing or not self._last.endswith(_ENDS):
             return False
         head = () if self._head is None else (self._head,)
-        if not self.stream.offer(*head, wire.piece(event, of_request=False, end=False)):
+        if not self.stream.send_if_taken(*head, wire.piece(event, of_request=False, end=False)):
             return False
         self._head = None
         self.writes += 1

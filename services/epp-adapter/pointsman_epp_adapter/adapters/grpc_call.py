@@ -127,7 +127,7 @@ class Call:
             while not self.closed and self._peer.backed_up(self.stream_id):
                 await self._peer.progress()
 
-    def offer(self, *messages: bytes) -> bool:
+    def send_if_taken(self, *messages: bytes) -> bool:
         """Send messages unless the client is gone, or takes none at the moment. Whether they were sent."""
         if self.closed or self._peer.backed_up(self.stream_id):
             return False

@@ -56,9 +56,9 @@ class Stream:
         """Answer."""
         return self._call.write(message)
 
-    def offer(self, *messages: bytes) -> bool:
+    def send_if_taken(self, *messages: bytes) -> bool:
         """Answer at once; False where Envoy takes nothing at the moment, or is gone."""
-        return self._call.offer(*messages)
+        return self._call.send_if_taken(*messages)
 
     async def write_all(self, messages: Iterable[bytes]) -> None:
         """Answer with several messages, small ones together. The others wait while Envoy takes none."""
