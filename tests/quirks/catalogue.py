@@ -64,6 +64,8 @@ class Quirk:
     """Status of the client's error where no other model can answer; 0 for a good answer."""
     code: str = ""
     """Of the error, or a part of its body."""
+    details: tuple[str, ...] = ()
+    """Further parts of its body."""
     cut_off: bool = False
     """The answer had begun: what there is of it comes, and an error behind it."""
     without: frozenset[str] = frozenset()
@@ -239,6 +241,77 @@ ERRORS: Final = (
         RESPONSES,
         named({"type": "error", "code": "server_error", "message": "x", "param": None}),
         "server_error",
+    ),
+)
+
+
+def _refused(name: str, source: str, forms: frozenset[str], status: int, body: bytes, **how: Any) -> Quirk:
+    """An error with a status of its own."""
+    return whole(name, source, forms, body=body, status=status, **{"fails": status, **how})
+
+
+_BAD_N: Final = {"message": "Bad n.", "type": "invalid_request_error", "param": "n", "code": "bad_n"}
+STATUSES: Final = (
+    _refused(
+        "400 with details",
+        "https://learn.microsoft.com/azure/ai-services/openai/concepts/content-filter",
+        EVENTS,
+        status=400,
+        body=_json(error={**_BAD_N, "innererror": {"code": "ResponsibleAIPolicyViolation"}}),
+        code="Bad n.",
+        details=("bad_n", '"param":"n"', "ResponsibleAIPolicyViolation"),
+    ),
+    _refused(
+        "400 of another API",
+        "https://docs.anthropic.com/en/api/errors",
+        EVENTS,
+        status=400,
+        body=_json(type="error", error={"type": "invalid_request_error", "message": "Bad n."}),
+        code="Bad n.",
+    ),
+    _refused(
+        "400 of vLLM's first versions",
+        "https://docs.vllm.ai, ErrorResponse of versions before 0.9",
+        CHAT | MESSAGES,
+        status=400,
+        body=_json(object="error", message="Bad n.", type="BadRequestError", param="n", code=400),
+        code="Bad n.",
+        details=('"param":"n"',),
+    ),
+    _refused(
+        "400 of AWS",
+        "https://docs.aws.amazon.com/bedrock/latest/APIReference/CommonErrors.html",
+        CONVERSE,
+        status=400,
+        body=_json(message="Bad n."),
+        code="Bad n.",
+    ),
+    _refused(
+        "422 of FastAPI",
+        "https://fastapi.tiangolo.com/tutorial/handling-errors/",
+        CHAT | MESSAGES,
+        status=422,
+        body=_json(detail=[{"loc": ["body", "n"], "msg": "Bad n.", "type": "value_error"}]),
+        code="Bad n.",
+    ),
+    _refused("500 without a word", HTTP, ALL, 500, b""),
+    _refused("500 that is a text", "decolua/9router #2727", ALL, 500, b"upstream is gone", content_type="text/plain"),
+    _refused(
+        "503 in OpenAI's shape",
+        "https://platform.openai.com/docs/guides/error-codes",
+        EVENTS,
+        status=503,
+        body=_json(error={"message": "busy", "type": "server_error", "param": None, "code": None}),
+        fails=500,
+    ),
+    _refused(
+        "502 as a page of HTML",
+        "decolua/9router #2727",
+        ALL,
+        502,
+        b"<html>gone</html>",
+        content_type="text/html",
+        fails=500,
     ),
 )
 
@@ -636,4 +709,4 @@ PAUSES: Final = (
     _pause("a pause in words", "soon"),
 )
 
-QUIRKS: Final = (*ERRORS, *ENDS, *USAGE, *DELTAS, *CALLS, *FRAMING, *PAUSES)
+QUIRKS: Final = (*ERRORS, *STATUSES, *ENDS, *USAGE, *DELTAS, *CALLS, *FRAMING, *PAUSES)

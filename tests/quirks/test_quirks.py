@@ -167,9 +167,11 @@ async def _failed(
     error = json.loads(got.body)
     _same("shape", isinstance(error["error"]["message"], str), True)
     _same("type", error.get("type"), "error" if place.api == "messages" else None)
-    _same("code", quirk.code in got.body.decode(), True)
+    told = got.body.decode()
+    _same("code", (quirk.code in told, told), (True, told))
+    _same("details", [each for each in quirk.details if each not in told.replace('": ', '":')], [])
     _same("outcome", got.event is not None and got.event.outcome == "ok" and got.status >= 500, False)
-    if quirk.fails != 400 and door.name != "envoy":
+    if quirk.fails not in (400, 422) and door.name != "envoy":
         safe = await door.ask(place, quirk, streamed=streamed, model=f"{model}-safe", plain=plain)
         _same("fallback", (safe.status, BACKUP.encode() in safe.body), (200, True))
     # A good answer lets the provider be asked again.

@@ -233,6 +233,20 @@ async def test_a_provider_that_asked_for_a_pause_is_not_asked_for_a_model_by_nam
     assert completed.attempts[-1].status is None
 
 
+async def test_a_request_that_deserves_400_gets_it_while_its_provider_pauses(
+    start_edge: StartEdge, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with AsyncExitStack() as stack:
+        world = await start(stack, start_edge, monkeypatch, "anthropic")
+        provider = world.providers[0]
+        provider.status, provider.headers = 429, {"retry-after": "30"}
+        assert (await world.ask()).status == 429
+        wrong = await world.ask(seed=7)
+        assert (wrong.status, json.loads(wrong.body)["error"]["param"]) == (400, "seed")
+        assert (await world.ask()).status == 429
+    assert len(provider.asked) == 1
+
+
 async def test_a_provider_that_fails_again_and_again_is_not_asked_for_a_while(
     start_edge: StartEdge, monkeypatch: pytest.MonkeyPatch
 ) -> None:

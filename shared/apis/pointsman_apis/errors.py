@@ -63,10 +63,11 @@ def anthropic_error_event(refusal: Refusal) -> bytes:
 
 def response_error_event(refusal: Refusal) -> bytes:
     """As `Api.error_event`, for `/v1/responses`: the API's own error event, with the member by which OpenAI's clients
-    recognise an error."""
+    recognise an error. Strict clients want a number of its order, which isn't known here
+    (diegosouzapw/OmniRoute #13964)."""
     error = _openai(refusal, refusal.told_code)
     members = {name: error[name] for name in ("code", "message", "param")}
-    return event(write({"type": "error", **members, "error": error}), "error")
+    return event(write({"type": "error", "sequence_number": 0, **members, "error": error}), "error")
 
 
 def _openai(refusal: Refusal, code: str | None) -> dict[str, object]:

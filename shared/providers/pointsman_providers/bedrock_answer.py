@@ -122,6 +122,8 @@ class _ConverseStream(Translator["EventStreamMessage"]):
         self._chunks = chunks
         self._buffer = EventStreamBuffer()
         self._thoughts = ThoughtStream()
+        self._reasons: JsonValue = None
+        """The block of the reasoning that came last."""
         self._stopped = False
 
     @property
@@ -167,20 +169,18 @@ class _ConverseStream(Translator["EventStreamMessage"]):
         match headers.get(":event-type"), fields:
             case "contentBlockStart", {"start": {"toolUse": {"name": str(name), **call}}}:
                 told = self._answer.told_name(name)
-                return chunks.call(block, _text(call.get("toolUseId")), told, call.get("input"))
+                return self._signed() + chunks.call(block, _text(call.get("toolUseId")), told, call.get("input"))
             case "contentBlockDelta", {"delta": {"text": str(text)}}:
-                return chunks.text(text)
+                return self._signed() + chunks.text(text)
             case "contentBlockDelta", {"delta": {"reasoningContent": dict(reasoning)}}:
-                return self._reason(reasoning)
+                return self._reason(block, reasoning)
             case "contentBlockDelta", {"delta": {"toolUse": {"input": str(text)}}}:
                 return chunks.arguments(block, text)
             case "contentBlockStop", _:
-                thought = self._thoughts.end()
-                signed = b"" if thought is None else chunks.detail(self._answer.detail(thought, self._thoughts.count))
-                return signed + chunks.call_ends(block)
+                return self._signed() + chunks.call_ends(block)
             case "messageStop", fields if not self._stopped:
                 self._stopped = True
-                return chunks.finish(FINISH.get(str(fields.get("stopReason")), "stop"))
+                return self._signed() + chunks.finish(FINISH.get(str(fields.get("stopReason")), "stop"))
             case "metadata", fields:
                 self._answer.count(fields.get("usage"))
                 # It may come before the end of the message.
@@ -188,13 +188,20 @@ class _ConverseStream(Translator["EventStreamMessage"]):
             case _:
                 return b""  # the beginning, and kinds of events that may come
 
-    def _reason(self, delta: Fields) -> bytes:
+    def _signed(self) -> bytes:
+        """The block of reasoning that has ended; its own end may not be told (earendil-works/pi #8314)."""
+        thought = self._thoughts.end()
+        return b"" if thought is None else self._chunks.detail(self._answer.detail(thought, self._thoughts.count))
+
+    def _reason(self, block: JsonValue, delta: Fields) -> bytes:
+        signed = b"" if block == self._reasons else self._signed()
+        self._reasons = block
         text, redacted = _text(delta.get("text")), _text(delta.get("redactedContent"))
         if redacted:
             self._thoughts.redacted(redacted)
         else:
             self._thoughts.add(text, _text(delta.get("signature")))
-        return self._chunks.reasoning(text)
+        return signed + self._chunks.reasoning(text)
 
 
 def _error(headers: Fields, payload: bytes) -> BrokenAnswer:

@@ -13,6 +13,7 @@ from pointsman_apis.texts import Answer, objects
 from pointsman_contracts.response import Usage
 from pointsman_core.json_members import edit_fields
 from pointsman_core.lenient_json import write
+from pointsman_providers.call_places import CallPlaces
 from pointsman_providers.errors import AnswerDocument, BrokenAnswer, document, no_answer
 from pointsman_providers.exchange import ProviderQuestion, StreamReader
 from pointsman_providers.provider_events import ProviderEvents, Translator
@@ -30,6 +31,7 @@ _MEMBERS: Final = {
 }
 """The member that every answer of an API has: a list."""
 _MAY_BE_EMPTY: Final = frozenset({"responses", "messages"})
+_CALLS: Final = b'"tool_calls"'
 _LINES: Final = re.compile(rb"[\r\n]")
 
 
@@ -79,6 +81,7 @@ class _PassedStream(Translator[StreamEvent]):
         super().__init__()
         self._answer = answer
         self._events = ProviderEvents()
+        self._places = CallPlaces()
         self._begun = False
         self._ends = False
         """Some part of the answer has ended."""
@@ -118,6 +121,8 @@ class _PassedStream(Translator[StreamEvent]):
         self._begun = self._begun or says_something(fields)
         self.ended = kind in _LAST
         self._follow(fields)
+        if _CALLS in data and self._places.put(fields):
+            data = write(fields, strict=read.strict)
         data = self._answer.renamed(data, read)
         if _LINES.search(data) is not None:
             data = write(read.fields, strict=read.strict)

@@ -46,12 +46,6 @@ _CUT_SHORT: Final = (
 _BROKEN: Final = "Envoy closed the stream before the response ended: the client left, or the engine broke off"
 
 
-def rewritten(decision: Decision, asked: str) -> bool:
-    """Whether a stream has something that the client, who `asked` for this model, must not see."""
-    name = renaming(decision.target.model, asked)
-    return name is not None or without_unasked_usage(decision.body, None) is not None
-
-
 class EngineAnswer(AwaitedAnswer):
     """One answer, from the moment at which Envoy learns where to send the request."""
 
@@ -200,10 +194,14 @@ class EngineAnswer(AwaitedAnswer):
         record.stream = answer.stream
         if answer.stream:
             answer.rewriting = without_unasked_usage(self._edits, self._name)
-        elif answer.status >= _ERROR and is_json(head.headers):
+        elif answer.status >= _ERROR and not head.end:
+            labelled = is_json(head.headers)
+            if not labelled:
+                self._further.append(_JSON)
             answer.rewriting = ErrorShape(answer.status, record.api, self._name)
             if answer.status in MISSING:
-                answer.rewriting = MissingPath(answer.status, record.api, self._asked, answer.rewriting)
+                inner, anyway = answer.rewriting, not labelled
+                answer.rewriting = MissingPath(answer.status, record.api, self._asked, inner, anyway=anyway)
 
     def _for_review(self, head: ResponseHead, answer: Answer, review: AnswerReview) -> list[Header]:
         gone = [*self._gone(answer), *(["content-length"] if review.blocks and not head.end else ())]

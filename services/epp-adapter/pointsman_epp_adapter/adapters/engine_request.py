@@ -11,6 +11,8 @@ from pointsman_apis.api import Api
 from pointsman_apis.paths import Route
 from pointsman_contracts.reply import Decision
 from pointsman_edge.deciding.static_choice import NoEndpoints, outside_subset
+from pointsman_edge.sending.model_name import renaming
+from pointsman_edge.sending.unasked_usage import without_unasked_usage
 from pointsman_edge.taking_in.request_headers import ClientHeaders
 from pointsman_edge.telling.request_record import RequestRecord
 from pointsman_epp_adapter.adapters import wire
@@ -58,6 +60,12 @@ def chosen(envoy: EnvoyEdge, record: RequestRecord, decision: Decision, head: Re
     if not found:
         raise outside_subset()
     return found[:1] if envoy.settings.dynamo_headers else found
+
+
+def rewritten(decision: Decision, asked: str) -> bool:
+    """Whether a stream has something that the client, who `asked` for this model, must not see."""
+    name = renaming(decision.target.model, asked)
+    return name is not None or without_unasked_usage(decision.body, None) is not None
 
 
 def answer_mode(stream: Stream, head: RequestHead, whole: WholeBody, body: bytes, api: Api, *, seen: bool) -> BodyMode:

@@ -18,7 +18,7 @@ from pointsman_edge.taking_in.request_headers import ClientHeaders
 from pointsman_edge.telling.request_record import CLIENT_GONE
 from pointsman_epp_adapter.adapters import engine_request, wire
 from pointsman_epp_adapter.adapters.awaited_answer import AwaitedAnswer
-from pointsman_epp_adapter.adapters.engine_answer import EngineAnswer, rewritten
+from pointsman_epp_adapter.adapters.engine_answer import EngineAnswer
 from pointsman_epp_adapter.adapters.envoy_edge import EnvoyEdge
 from pointsman_epp_adapter.adapters.provider_answer import ProviderAnswer
 from pointsman_epp_adapter.adapters.stream import EnvoyGone, ProtocolViolation, Stream, WholeBody
@@ -133,7 +133,7 @@ class ExtProcRequest(EdgeRequest):
         review = self.edge.response_stages.begin(self, decision) if self._sees_answer else None
         counted = envoy.settings.stream_usage or policy.counts_tokens
         reviewed = review is not None and (review.blocks or review.keeps)
-        seen = counted or reviewed or rewritten(decision, asked)
+        seen = counted or reviewed or engine_request.rewritten(decision, asked)
         mode = engine_request.answer_mode(self._stream, head, whole, body, record.api, seen=seen)
         requested = self.requested
         messages = engine_request.messages(

@@ -69,7 +69,7 @@ def shaped_events(api: Api, data: bytes, error: ProviderError | None = None) -> 
         document = lenient_document(event.data)
         found = None if document is None or _passes(document) else error_in(document)
         error = found or error
-        keeps = found is None or _has_shape(api, document)
+        keeps = found is None or _has_shape(api, document, event=True)
         out.append(event.raw if keeps or found is None else api.error_event(refusal_of(found)))
     return b"".join(out), error
 
@@ -107,7 +107,11 @@ def refusal_of(error: ProviderError) -> Refusal:
     return Refusal(error.status, message, type=error.type, code=error.kind, param=error.param, more=error.more)
 
 
-def _has_shape(api: Api, value: object) -> bool:
+def _has_shape(api: Api, value: object, *, event: bool = False) -> bool:
     document = cast("dict[str, object]", value) if isinstance(value, dict) else {}
     error = document.get("error")
-    return isinstance(error, dict) and (api.error is not anthropic_error or document.get("type") == "error")
+    if not isinstance(error, dict):
+        return False
+    # Anthropic's documents name their type, as OpenAI's events of responses do.
+    named = document.get("type") == "error"
+    return named if api.error is anthropic_error else event or not named
