@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable
 
 from pointsman_contracts.journey import Journey, RequestFacts
+from pointsman_contracts.message import Blob
 from pointsman_contracts.pool import PoolSnapshot
 from pointsman_core.config import load
 from pointsman_core.settled_target import settled
@@ -48,7 +49,7 @@ def request() -> Journey:
         api="chat.completions",
         path="/v1/chat/completions",
         prompt_tokens=256,
-        blocks=bytes(32),
+        blocks=Blob(bytes(32)),
         headers={"content-type": "application/json", "user-agent": "OpenAI/Python 2.0", "x-request-id": "0a1b"},
         fields={"model": "llama-8b", "temperature": 0.2, "stream": True},
         attributes={"identity": {"tenant": "acme", "plan": "gold"}},

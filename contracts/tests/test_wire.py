@@ -186,13 +186,22 @@ def test_a_message_has_the_options_of_all_messages(message: type[Message]) -> No
     assert (config.frozen, config.omit_defaults, config.forbid_unknown_fields, config.gc) == (True, True, False, False)
 
 
-def test_numbers_of_numpy_are_written_as_those_of_python() -> None:
-    import numpy as np
+class _Integer:
+    """As an integer of numpy."""
 
-    beat = ServicePresence(service="s", instance="i", sequence=np.int64(7), at_ms=0, version="0.1.0")  # pyright: ignore[reportArgumentType]
+    def __index__(self) -> int:
+        return 7
+
+
+class _Float(float):
+    """As a float of numpy."""
+
+
+def test_numbers_of_other_classes_are_written_as_those_of_python() -> None:
+    beat = ServicePresence(service="s", instance="i", sequence=_Integer(), at_ms=0, version="0.1.0")  # pyright: ignore[reportArgumentType]
     assert ServicePresence.decode(beat.encode()).sequence == 7
     ended = ResponseCompleted(
-        request_id="r", source="e", sequence=1, at_ms=0, pool="p", status=200, outcome="ok", decided_ms=np.float64(2.5)
+        request_id="r", source="e", sequence=1, at_ms=0, pool="p", status=200, outcome="ok", decided_ms=_Float(2.5)
     )
     assert ResponseCompleted.decode(ended.encode()).decided_ms == 2.5
 

@@ -9,6 +9,7 @@ import pytest
 
 from pointsman_contracts.content import PromptTokens
 from pointsman_contracts.journey import BodyEdit, HeaderEdit, PreprocessRequest, Target
+from pointsman_contracts.message import Blob
 from pointsman_contracts.pool import PoolSnapshot, WorkerView
 from pointsman_contracts.reply import ChosenEndpoint, Decision, Rejection
 from pointsman_contracts.response import RequestRejected
@@ -421,7 +422,9 @@ async def test_engines_get_the_tokens_that_were_counted_for_the_choice(start_pic
     picker = await start_picker(config={"pools": {"llama-8b": {"models": ["llama-8b"], "send_tokens": "nvext"}}})
 
     def decide(request: PreprocessRequest) -> Decision:
-        picker.hear(PromptTokens(request_id=request.request_id, model="llama-8b", ids=array("I", [5, 6]).tobytes()))
+        picker.hear(
+            PromptTokens(request_id=request.request_id, model="llama-8b", ids=Blob(array("I", [5, 6]).tobytes()))
+        )
         return builders.decision(request.request_id)
 
     picker.stages.reply = decide

@@ -13,7 +13,7 @@ from pydantic import JsonValue
 from pointsman_contracts.content import Content, ContentEdited, ContentEdits, ContentQuery
 from pointsman_contracts.guarding import Guarded
 from pointsman_contracts.journey import AnswerUse, BodyEdit, Journey, RequestFacts, Stage
-from pointsman_contracts.message import read_fields
+from pointsman_contracts.message import Blob, read_fields
 from pointsman_contracts.reply import Decision, Parked, Rejection, read_reply
 from pointsman_contracts.response_stage import AnswerText, ResponseReview, Verdict
 from pointsman_guard.aside import Aside
@@ -139,7 +139,7 @@ class World:
             revision=1,
             request=RequestFacts(
                 api=api,
-                fingerprint=b"as sent",
+                fingerprint=Blob(b"as sent"),
                 attributes={"identity": {"plan": self.plan}} if self.plan else {},
             ),
             itinerary=(stage, Stage(service="scheduler")),

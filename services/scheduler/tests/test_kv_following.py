@@ -10,14 +10,14 @@ from hypothesis.stateful import RuleBasedStateMachine, rule
 from msgspec.structs import replace
 
 from pointsman_contracts.kv import KvChange, WorkerKvEvents, WorkerKvQuery, WorkerKvState
-from pointsman_contracts.message import read_fields
+from pointsman_contracts.message import Blob, read_fields
 from pointsman_scheduler.domain.kv_following import KvFollower, Told
 
 KEPT, PART = 4, 5
 
 
-def packed(*blocks: int) -> bytes:
-    return struct.pack(f"<{len(blocks)}Q", *blocks)
+def packed(*blocks: int) -> Blob:
+    return Blob(struct.pack(f"<{len(blocks)}Q", *blocks))
 
 
 def unpacked(blocks: bytes) -> list[int]:

@@ -8,7 +8,7 @@ from typing import Any
 from prometheus_client import CollectorRegistry
 
 from pointsman_contracts.journey import AnswerUse, Journey, RequestFacts, Stage, StageReport
-from pointsman_contracts.message import read_fields
+from pointsman_contracts.message import Blob, read_fields
 from pointsman_contracts.reply import Answer
 from pointsman_contracts.response import Usage
 from pointsman_contracts.response_stage import ResponseReview
@@ -109,7 +109,7 @@ class World:
             headers=dict(headers or {}),
             attributes=identity | dict(attributes or {}),
             fields=dict(fields or {}),
-            fingerprint=fingerprint,
+            fingerprint=Blob(fingerprint),
         )
         known = {"request": facts, "response": (GUARD, POPULATE)}
         journey = builders.journey("semantic-cache", "scheduler", **known | changes)

@@ -3,12 +3,13 @@
 from msgspec.structs import replace
 
 from pointsman_contracts.journey import BlockChain, BodyEdit, Journey, RequestFacts, Target
+from pointsman_contracts.message import Blob
 from pointsman_core.settled_target import settled
 from pointsman_testing import builders
 
 
 def with_blocks(model: str) -> Journey:
-    facts = RequestFacts(api="completions", blocks=bytes(range(16)))
+    facts = RequestFacts(api="completions", blocks=Blob(bytes(range(16))))
     return builders.journey("profile-picker", model=model, request=facts, target=None)
 
 
@@ -43,8 +44,8 @@ def test_the_body_names_the_model_as_its_server_does() -> None:
 
 
 def test_the_target_gets_the_blocks_in_its_pools_size_and_none_that_were_never_hashed() -> None:
-    chains = (BlockChain(block_tokens=16, blocks=bytes(range(32))),)
-    facts = RequestFacts(api="completions", block_tokens=64, blocks=bytes(range(8)), other_chains=chains)
+    chains = (BlockChain(block_tokens=16, blocks=Blob(bytes(range(32)))),)
+    facts = RequestFacts(api="completions", block_tokens=64, blocks=Blob(bytes(range(8))), other_chains=chains)
     journey = builders.journey("profile-picker", model="auto", request=facts, target=None)
     to = Target(model="base", pool="a")
 

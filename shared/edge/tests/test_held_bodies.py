@@ -6,6 +6,7 @@ import pytest
 
 from pointsman_contracts.content import ContentEdits, ContentQuery, PromptTokens
 from pointsman_contracts.journey import BodyEdit
+from pointsman_contracts.message import Blob
 from pointsman_edge.taking_in.bodies import HeldBodies
 from pointsman_journey.content_client import ContentClient, ContentGone
 from pointsman_runtime.bus.errors import NoListener
@@ -74,7 +75,7 @@ async def test_tokens_that_were_counted_before_a_stage_changed_the_prompt_go_now
     bodies, client = holding(buses)
     held = bodies.hold("request-1", BODY)
     await buses.meet()
-    tokens = PromptTokens(request_id="request-1", model="m", ids=b"\x01\x00\x00\x00")
+    tokens = PromptTokens(request_id="request-1", model="m", ids=Blob(b"\x01\x00\x00\x00"))
     bodies.take_tokens(tokens)
     assert held.tokens == tokens
     await client.edit("edge-1", "request-1", "guard", (BodyEdit(field="messages", value=["[EMAIL_1]"]),))

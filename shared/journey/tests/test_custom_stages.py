@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from pointsman_contracts.journey import BodyEdit, HeaderEdit, Journey, RequestFacts, Stage, StageReport, Target
+from pointsman_contracts.message import Blob
 from pointsman_contracts.reply import Answer, Decision, Parked, Rejection, read_reply
 from pointsman_contracts.subjects import stage_subject
 from pointsman_journey import elsewhere
@@ -348,7 +349,7 @@ def test_a_stage_cannot_name_the_sender_of_a_request() -> None:
 
 
 def test_of_a_body_that_a_stage_changed_there_is_no_fingerprint() -> None:
-    journey = builders.journey("gate", request=RequestFacts(api="completions", fingerprint=b"1"))
+    journey = builders.journey("gate", request=RequestFacts(api="completions", fingerprint=Blob(b"1")))
     assert merged(journey, journey, 1.0).request.fingerprint == b"1"
     colder = replace(journey, body=(BodyEdit(field="temperature", value=0),))
     assert merged(journey, colder, 1.0).request.fingerprint == b""

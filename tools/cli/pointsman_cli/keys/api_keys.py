@@ -33,8 +33,8 @@ def made(record: ApiKey) -> tuple[str, str, str]:
 
 def _set(record: ApiKey) -> dict[str, JsonValue]:
     """The fields that differ from those of a key of which only the tenant is known."""
-    plain = fields_of(ApiKey(tenant=""))
-    return {name: value for name, value in fields_of(record).items() if name not in plain or plain[name] != value}
+    plain = fields_of(ApiKey(tenant="")) | {"tenant": None}
+    return {name: value for name, value in fields_of(record).items() if plain.get(name) != value}
 
 
 def named(name: str) -> str:
