@@ -247,7 +247,8 @@ ERRORS: Final = (
 
 def _refused(name: str, source: str, forms: frozenset[str], status: int, body: bytes, **how: Any) -> Quirk:
     """An error with a status of its own."""
-    return whole(name, source, forms, body=body, status=status, **{"fails": status, **how})
+    how = {"fails": status, **how}
+    return whole(name, source, forms, None, body=body, status=status, **how)
 
 
 _BAD_N: Final = {"message": "Bad n.", "type": "invalid_request_error", "param": "n", "code": "bad_n"}
@@ -294,7 +295,7 @@ STATUSES: Final = (
         body=_json(detail=[{"loc": ["body", "n"], "msg": "Bad n.", "type": "value_error"}]),
         code="Bad n.",
     ),
-    _refused("500 without a word", HTTP, ALL, 500, b""),
+    _refused("500 without a word", HTTP, ALL, status=500, body=b""),
     _refused("500 that is a text", "decolua/9router #2727", ALL, 500, b"upstream is gone", content_type="text/plain"),
     _refused(
         "503 in OpenAI's shape",

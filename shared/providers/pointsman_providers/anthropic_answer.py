@@ -7,7 +7,7 @@ from pydantic import JsonValue
 
 from pointsman_apis.streams import KEEP_ALIVE, StreamEvent
 from pointsman_apis.usage import special_tokens
-from pointsman_contracts.response import Usage, token_count
+from pointsman_contracts.response import SpecialTokens, Usage, token_count
 from pointsman_providers import chat_answer
 from pointsman_providers.call_ids import NO_NAMES
 from pointsman_providers.chat_answer import AnswerCall, Chunks, Heading, Said, arguments_text
@@ -105,12 +105,16 @@ class Messages:
         # `input_tokens` are those after the last cache breakpoint; OpenAI's `prompt_tokens` are all.
         prompt = 0 if fresh is None else fresh + (cached or 0) + (written or 0)
         output = token_count(usage.get("output_tokens"))
-        # The last event may repeat the prompt's count as zero, and a count that can't be read is none.
+        cached = before.cached_tokens if cached is None else cached
+        special = _special(usage, written, before.special)
+        # The last event may repeat the prompt's count as zero, and a count that can't be read is none. Some services
+        # count cached tokens among `input_tokens`, and tell them at the end alone (jeremychone/rust-genai #258).
+        least = cached + (0 if special is None else special.cache_write)
         self.usage = Usage(
-            prompt_tokens=prompt or before.prompt_tokens,
+            prompt_tokens=max(prompt or before.prompt_tokens, least),
             completion_tokens=output or (0 if "output_tokens" in usage else before.completion_tokens),
-            cached_tokens=before.cached_tokens if cached is None else cached,
-            special=special_tokens(usage) or before.special,
+            cached_tokens=cached,
+            special=special,
         )
         self.output_known = output is not None
 
@@ -122,6 +126,19 @@ class Messages:
 
 def _text(value: JsonValue) -> str:
     return value if isinstance(value, str) else ""
+
+
+def _special(usage: Fields, written: int | None, before: SpecialTokens | None) -> SpecialTokens | None:
+    """The tokens with prices of their own, after a further report. A later count of cache writes holds, zero too
+    (BerriAI/litellm #40845); the times for which they are kept, and the tier, may be told at the beginning alone."""
+    if before is None:
+        return special_tokens(usage)
+    if written is None:
+        return special_tokens(usage) or before
+    told: dict[str, object] = {"service_tier": before.tier, **usage}
+    if written == before.cache_write and "cache_creation" not in usage:
+        told["cache_creation"] = {"ephemeral_1h_input_tokens": before.cache_write_1h}
+    return special_tokens(told)
 
 
 class _MessageStream(Translator[StreamEvent]):

@@ -10,6 +10,7 @@ import orjson
 from pydantic import JsonValue
 
 from pointsman_core.refusal import Refusal
+from pointsman_providers.answer_schema import answer_schema
 from pointsman_providers.chat_messages import CacheMark, ChatText, ChatTurn, Fields, cache_mark, read_turns, unsayable
 from pointsman_providers.tool_schema import object_schema
 
@@ -187,7 +188,7 @@ def _schema(fields: Fields, who: str) -> tuple[str, Fields] | None:
         case None | {"type": "text"}:
             return None
         case {"type": "json_schema", "json_schema": {"name": str(name), "schema": dict(schema)}}:
-            return name, schema
+            return name, answer_schema(schema)
         case _:
             raise unsayable("response_format", who, "It must be `text` or `json_schema`.")
 

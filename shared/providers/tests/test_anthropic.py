@@ -154,7 +154,8 @@ def test_a_schema_for_the_answer_and_an_effort_become_the_output_configuration()
         response_format={"type": "json_schema", "json_schema": {"name": "s", "schema": {"type": "object"}}},
         reasoning_effort="low",
     )
-    assert asked["output_config"] == {"effort": "low", "format": {"type": "json_schema", "schema": {"type": "object"}}}
+    schema = {"type": "object", "additionalProperties": False}
+    assert asked["output_config"] == {"effort": "low", "format": {"type": "json_schema", "schema": schema}}
 
 
 @pytest.mark.parametrize(

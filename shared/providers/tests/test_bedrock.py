@@ -88,7 +88,7 @@ def test_a_chat_becomes_a_conversation() -> None:
         "outputConfig": {
             "textFormat": {
                 "type": "json_schema",
-                "structure": {"jsonSchema": {"schema": '{"type":"object"}', "name": "s"}},
+                "structure": {"jsonSchema": {"schema": '{"type":"object","additionalProperties":false}', "name": "s"}},
             }
         },
     }

@@ -32,7 +32,7 @@ CALLS: list[tuple[str, list[list[dict[str, Any]]]]] = [
 @pytest.mark.parametrize(("name", "deltas"), CALLS)
 def test_calls_in_a_stream_have_a_place_each(name: str, deltas: list[list[dict[str, Any]]]) -> None:
     read = KINDS["openai"].format(Provider(kind="openai")).call(ask(stream=True)).answer.stream()
-    chunks = [{"choices": [{"index": 0, "delta": {"tool_calls": calls}}]} for calls in deltas]
+    chunks: list[Any] = [{"choices": [{"index": 0, "delta": {"tool_calls": calls}}]} for calls in deltas]
     chunks.append({"choices": [{"index": 0, "delta": {}, "finish_reason": "tool_calls"}]})
     sent = b"".join(b"data: " + json.dumps(chunk).encode() + b"\n\n" for chunk in chunks)
     told = read.feed(sent) + read.end()
