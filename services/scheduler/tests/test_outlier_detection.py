@@ -340,6 +340,48 @@ def test_no_whole_answer_is_started_twice_while_engines_work(
         assert not bench.pool.fleet.ejected
 
 
+@pytest.mark.parametrize("count", [1, 3])
+def test_an_engine_whose_begun_streams_do_not_end_gets_trials_and_they_stay(count: int) -> None:
+    engines = Engines(count)
+    engines.run(5.0, max_output_tokens=10)
+    books, sick = engines.bench.pool.books, "e0"
+    for number in range(8):
+        request = engines.bench.request(max_output_tokens=10, workers=(sick,), request_id=f"stuck-{number}")
+        engines.bench.decide(request)
+        books.started(request.key, sick, 50.0, engines.bench.now)
+    for number in range(8):
+        engines.bench.now += 0.5
+        for name in engines.names:
+            engines.bench.hear(name, running=8 * (name == sick), worked_tokens=10_000 + number)
+            if name != sick:
+                engines.bench.serve(engines.bench.request(workers=(name,)))
+        assert engines.sweep() == []
+    (verdict,) = engines.bench.pool.outliers.verdicts(engines.bench.now)
+    assert verdict.worker.name == sick
+    assert "stalled after it had begun" in verdict.reason
+    assert len(engines.worker(sick).holds) == 8
+
+
+@pytest.mark.parametrize("running", [0, 8])
+def test_slow_readers_of_streams_do_not_count_against_their_engine(running: int) -> None:
+    """It has nothing to do, or it ends the streams of others."""
+    engines = Engines(2)
+    engines.run(5.0, max_output_tokens=10)
+    books = engines.bench.pool.books
+    for number in range(8):
+        request = engines.bench.request(max_output_tokens=10, workers=("e0",), request_id=f"slow-{number}")
+        engines.bench.decide(request)
+        books.started(request.key, "e0", 50.0, engines.bench.now)
+    for _ in range(20):
+        engines.bench.now += 0.5
+        if running:
+            engines.bench.serve(engines.bench.request(workers=("e0",)))
+        engines.bench.hear("e0", running=running)
+        engines.bench.hear("e1")
+        assert engines.sweep() == []
+    assert not engines.bench.pool.fleet.ejected
+
+
 def test_a_request_is_moved_once_and_its_second_engine_may_take_its_time() -> None:
     engines = Engines(3)
     engines.run(5.0)

@@ -89,11 +89,12 @@ class OutlierDetection:
     def ended(self, hold: Hold, now: float, *, begun: bool) -> None:
         """Its answer came as a whole, and was no error. `begun`: `started` was called."""
         if not begun:
+            hold.worker.ended_at = now
             self._answered(hold, now, whole=True)
             if not hold.streamed:
                 self.patience.learn(hold, now)
             return
-        hold.worker.answered_at = now
+        hold.worker.answered_at = hold.worker.ended_at = now
         standing = hold.worker.standing
         if standing.cuts and standing.answer(now, hold.at, whole=True):
             self._fleet.judge(hold.worker)
@@ -167,16 +168,35 @@ class OutlierDetection:
         self.patience.look()
         self._unanswered = {}
         found: dict[Worker, list[Hold]] = {}
+        stuck: dict[Worker, list[Hold]] = {}
         for hold in holds:
-            if hold.confirmed or hold.leg:
+            if hold.leg:
                 continue
-            if self.patience.late(hold, now - hold.at - slack_s) and hold.worker.present:
+            waited_s = now - hold.at - slack_s
+            if hold.confirmed:
+                if hold.output_tokens and not hold.stalled and self.patience.endless(hold, waited_s):
+                    stuck.setdefault(hold.worker, []).append(hold)
+            elif self.patience.late(hold, waited_s) and hold.worker.present:
                 found.setdefault(hold.worker, []).append(hold)
+        for worker, holds_there in stuck.items():
+            self._judge_stuck(worker, holds_there, now)
         return [
             each
             for worker, late in found.items()
             if (each := self._judge_waiting(worker, late, now, slack_s)) is not None
         ]
+
+    def _judge_stuck(self, worker: Worker, endless: list[Hold], now: float) -> None:
+        """Streams that have begun and should have ended long ago count as broken off, and stay where they are. A client
+        that reads slowly has such a stream, too: then its engine ends others, or has nothing to do."""
+        stuck = [hold for hold in endless if hold.at >= worker.ended_at]
+        report = worker.report
+        fresh = now - worker.heard <= TIMES.worker_silent_s
+        if not fresh or report is None or worker.opaque or report.running < len(stuck):
+            return
+        for hold in stuck:
+            hold.stalled = True
+            self._fail(worker, f"an answer stalled after it had begun: no end within {now - hold.at:.1f} s", hold, now, cut=True)
 
     def _judge_waiting(self, worker: Worker, late: list[Hold], now: float, slack_s: float) -> Overdue | None:
         stands = self._stands(worker, now)
@@ -221,7 +241,8 @@ class OutlierDetection:
             if _judged_alone(hold):
                 found.append(hold)
             elif self.patience.certainly_late(hold, now - hold.at):
-                if quiet_s > (LEAST_SUSPECT_S if hung else LEAST_S):
+                # Its counters may move for requests that it begins and doesn't end either.
+                if now - max(worker.answered_at, hold.at) > (LEAST_SUSPECT_S if hung else LEAST_S):
                     found.append(hold)
             elif stands and quiet_s > LEAST_STANDING_S:
                 found.append(hold)

@@ -151,6 +151,11 @@ class Patience:
         expected_ms = expected(hold)
         return expected_ms is not None and waited_s * 1000.0 > expected_ms * self._factor(hold)
 
+    def endless(self, hold: Hold, waited_s: float) -> bool:
+        """Whether a stream that has begun lasts for far longer than its longest answer should. By the last `look`."""
+        longest_ms = hold.predicted_ms + hold.output_tokens * hold.step_ms
+        return waited_s > LEAST_S and waited_s * 1000.0 > longest_ms * self.limits.usual[0]
+
     def _factor(self, hold: Hold) -> float:
         limits = self.limits
         return (limits.suspect if hold.worker.standing.hung else limits.usual)[hold.streamed]

@@ -133,6 +133,7 @@ class Worker:
         "capacity_tokens",
         "context_tokens",
         "departed_at",
+        "ended_at",
         "ended_lately",
         "ended_running",
         "ended_waiting",
@@ -186,6 +187,8 @@ class Worker:
         """When a request was last sent to it."""
         self.answered_at = NEVER
         """When it last began, or ended, an answer."""
+        self.ended_at = NEVER
+        """When it last ended an answer."""
         self.answered_sent = NEVER
         """When the last of the requests was sent that it has begun to answer."""
         self.lacking: dict[str, float] = {}

@@ -62,8 +62,7 @@ class UnrulyEngine(FakeEngine):
         super().__post_init__()
         self.started_at = time.time()
         self.models = {"object": "list", "data": [{"id": self.model, "object": "model", "max_model_len": 131072}]}
-        self._idle: set[asyncio.StreamWriter] = set()
-        """Of connections between two requests."""
+        self._idle: set[asyncio.StreamWriter] = set()  # of connections between two requests
         self._slots = asyncio.Semaphore(self.slots)
         self._prefill = asyncio.Lock()
         self._changed = asyncio.Event()
@@ -143,12 +142,10 @@ class UnrulyEngine(FakeEngine):
 
     async def _head(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, *, first: bool) -> bytes:
         if not first:
-            if not self.behaviour.accepts:
-                self._end(writer)
-                raise ConnectionResetError
             self._idle.add(writer)
+        idle_s = None if first else self.behaviour.idle_close_s if self.behaviour.accepts else 0.0
         try:
-            async with asyncio.timeout(None if first else self.behaviour.idle_close_s):
+            async with asyncio.timeout(idle_s):
                 return await super()._head(reader, writer, first=first)
         except TimeoutError:
             self._end(writer)
@@ -158,7 +155,7 @@ class UnrulyEngine(FakeEngine):
 
     def _end(self, writer: asyncio.StreamWriter) -> None:
         if self.behaviour.reset:
-            _reset_on_close(writer)
+            writer.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RST)
         writer.transport.abort()
 
     async def _answer(self, request: Received) -> None:
@@ -397,8 +394,3 @@ def _error(status: int) -> dict[str, Any]:
     if status == 404:
         return {"detail": "Not Found"}
     return {"error": {"message": "unruly", "type": "unruly", "param": None, "code": status}}
-
-
-def _reset_on_close(writer: asyncio.StreamWriter) -> None:
-    """Let the connection end with RST."""
-    writer.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RST)

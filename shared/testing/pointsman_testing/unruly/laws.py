@@ -11,7 +11,7 @@ from pointsman_testing.unruly.asking import PATIENCE_S, ClientOutcome
 from pointsman_testing.unruly.cells import Cell
 from pointsman_testing.unruly.engine import EngineWork
 from pointsman_testing.unruly.ground import Records
-from pointsman_testing.unruly.rows import GROUPS, RowKind
+from pointsman_testing.unruly.rows import RowKind
 
 LAWS: Final[dict[str, str]] = {
     "L1": "No client sees an error while a good engine is there, except for answers already begun at the bad one.",
@@ -65,22 +65,11 @@ class Evidence(msgspec.Struct):
     """None: none are kept."""
 
 
-WITHIN_ANSWERS: Final = GROUPS["stops within answers"]
-"""Behind Envoy, an answer that stops without an end isn't noticed before `edge.stream_idle_timeout`."""
-
 
 def broken(evidence: Evidence) -> list[str]:
     """Each broken law, with the figures that show it."""
     found = [*_served(evidence), *_share(evidence), *_work(evidence), *_records(evidence), *_doctor(evidence)]
-    excused = _excused(evidence.cell)
-    return sorted(words for words in found if words[:2] not in excused)
-
-
-def _excused(cell: Cell) -> frozenset[str]:
-    """The laws that aren't kept in this cell yet; docs/failure-levels.md says so."""
-    if cell.place.door == "envoy" and cell.row in WITHIN_ANSWERS:
-        return frozenset({"L2", "L6"})
-    return frozenset()
+    return sorted(found)
 
 
 def _tries(cell: Cell) -> int | None:
