@@ -349,7 +349,7 @@ def test_an_engine_whose_begun_streams_do_not_end_gets_trials_and_they_stay(coun
         request = engines.bench.request(max_output_tokens=10, workers=(sick,), request_id=f"stuck-{number}")
         engines.bench.decide(request)
         books.started(request.key, sick, 50.0, engines.bench.now)
-    for number in range(8):
+    for number in range(10):
         engines.bench.now += 0.5
         for name in engines.names:
             engines.bench.hear(name, running=8 * (name == sick), worked_tokens=10_000 + number)

@@ -40,6 +40,8 @@ LEAST_SILENT_S: Final = 10.0
 _SETTLED: Final = 500
 _PAUSE_S: Final = 0.02
 """Once `_SETTLED` times were learnt from, one in this time is enough, as in `PassModel`."""
+LEAST_ENDLESS_S: Final = 3.5
+"""No stream that has begun lasts too long earlier: an engine may stand still for 3 s."""
 _KNOWN_AFTER: Final = 20.0
 """Observations before a limit is told to edges."""
 
@@ -154,7 +156,7 @@ class Patience:
     def endless(self, hold: Hold, waited_s: float) -> bool:
         """Whether a stream that has begun lasts for far longer than its longest answer should. By the last `look`."""
         longest_ms = hold.predicted_ms + hold.output_tokens * hold.step_ms
-        return waited_s > LEAST_S and waited_s * 1000.0 > longest_ms * self.limits.usual[0]
+        return waited_s > LEAST_ENDLESS_S and waited_s * 1000.0 > longest_ms * self.limits.usual[0]
 
     def _factor(self, hold: Hold) -> float:
         limits = self.limits
