@@ -196,7 +196,13 @@ class OutlierDetection:
             return
         for hold in stuck:
             hold.stalled = True
-            self._fail(worker, f"an answer stalled after it had begun: no end within {now - hold.at:.1f} s", hold, now, cut=True)
+            self._fail(
+                worker,
+                f"an answer stalled after it had begun: no end within {now - hold.at:.1f} s",
+                hold,
+                now,
+                cut=True,
+            )
 
     def _judge_waiting(self, worker: Worker, late: list[Hold], now: float, slack_s: float) -> Overdue | None:
         stands = self._stands(worker, now)

@@ -65,7 +65,6 @@ class Evidence(msgspec.Struct):
     """None: none are kept."""
 
 
-
 def broken(evidence: Evidence) -> list[str]:
     """Each broken law, with the figures that show it."""
     found = [*_served(evidence), *_share(evidence), *_work(evidence), *_records(evidence), *_doctor(evidence)]
