@@ -275,5 +275,5 @@ async def test_a_prefiller_that_is_killed_under_load_fails_no_request(
     measured["prefill-decode prefiller killed"] = {
         "requests": REQUESTS,
         "failed": sum(end.status != 200 for end in ends),
-        **{outcome: outcomes.count(outcome) for outcome in sorted(set(outcomes))},
+        "legs": {outcome: outcomes.count(outcome) for outcome in sorted(set(outcomes))},
     }

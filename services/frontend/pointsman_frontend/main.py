@@ -51,7 +51,7 @@ class Frontend:
             ),
             self.writes,
         )
-        edge.leave = self._engines.leave
+        edge.leave = forwarder.legs.leave
 
     def tick(self) -> None:
         """Call every `TICK_S`."""

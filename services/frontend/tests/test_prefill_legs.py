@@ -6,12 +6,13 @@ import json
 
 import pytest
 
-from pointsman_contracts.journey import HeaderEdit, Target
+from pointsman_contracts.journey import HeaderEdit, PreprocessRequest, Target
 from pointsman_contracts.message import read_fields
 from pointsman_contracts.pool import PoolSnapshot, WorkerView
-from pointsman_contracts.reply import PrefillLeg
+from pointsman_contracts.reply import ChosenEndpoint, Decision, PrefillLeg
 from pointsman_contracts.response import AttemptFailed, LegReport, ResponseCompleted, ResponseStarted
-from pointsman_testing import eventually
+from pointsman_contracts.verdicts import MoveRequests
+from pointsman_testing import builders, eventually
 from pointsman_testing.fake_stages import EdgeUnderTest, StartEdge
 from pointsman_testing.nixl_pair import NixlPair
 from pointsman_testing.ports import free_port
@@ -204,6 +205,23 @@ async def test_a_slow_engine_leaves_the_other_one_half_of_the_time(start_edge: S
     assert (await leg_of(edge)).outcome == "timeout"
 
 
+async def test_a_scheduler_ends_the_wait_for_an_engine_that_makes_no_progress(start_edge: StartEdge) -> None:
+    async def wait(request: Received) -> None:
+        await request.gone.wait()
+
+    async with NixlPair() as pair:
+        pair.prefill.script = wait
+        edge = await started(start_edge, pair)
+        asked = asyncio.create_task(ask(edge))
+        await eventually(lambda: bool(pair.prefill.received))
+        request_id = pair.prefill.received[0].header("x-request-id") or ""
+        moved = edge.move(MoveRequests(pool="llama-8b", worker="worker-1", request_ids=(request_id,), reason="late"))
+        assert moved.request_ids == (request_id,)
+        assert (await asked).status == 200
+    leg = await leg_of(edge)
+    assert (leg.outcome, leg.reason, pair.computed) == ("stalled", "late", 1)
+
+
 async def test_the_clients_own_error_is_that_of_the_engine_that_answers(start_edge: StartEdge) -> None:
     async with NixlPair() as pair:
         edge = await started(start_edge, pair)
@@ -327,24 +345,82 @@ async def test_two_engines_that_meet_get_the_request_at_once_and_one_room(start_
 
 
 @pytest.mark.parametrize("script", [hang_up, fail])
-async def test_an_engine_that_waits_for_one_that_failed_is_asked_again_alone(
+async def test_an_engine_that_cannot_compute_prompts_is_asked_again_with_another_one_that_does(
     start_edge: StartEdge, script: object
 ) -> None:
     async def wait_for_the_prompt(request: Received) -> None:
-        if b"bootstrap_room" in request.body:
-            await request.gone.wait()
-        else:
-            await request.answer(ANSWER)
+        await request.gone.wait()
 
-    async with ScriptedEngine() as prefill, ScriptedEngine(wait_for_the_prompt) as decode:
-        prefill.script = script  # pyright: ignore[reportAttributeAccessIssue] - one of those above
+    async with ScriptedEngine() as dead, ScriptedEngine() as prefill, ScriptedEngine(wait_for_the_prompt) as decode:
+        dead.script = script  # pyright: ignore[reportAttributeAccessIssue] - one of those above
+        async with ScriptedEngine() as second:
+            edge = await start_edge(decode.url)
+            views = tuple(WorkerView(worker=f"worker-{number}", url="http://127.0.0.1:9") for number in (1, 2))
+            edge.hear(PoolSnapshot(pool="llama-8b", source="c", sequence=1, at_ms=0, workers=views))
+            asked = 0
+
+            def decide(request: PreprocessRequest) -> Decision:
+                nonlocal asked
+                asked += 1
+                name, engine, leg = ("worker-1", decode, dead) if asked == 1 else ("worker-2", second, prefill)
+                return builders.decision(
+                    request.request_id,
+                    attempt=request.attempt,
+                    endpoints=(ChosenEndpoint(worker=name, url=engine.url),),
+                    prefill=PrefillLeg(worker=f"prefiller-{asked}", url=leg.url, engine="sglang"),
+                )
+
+            edge.stages.reply = decide
+            assert (await ask(edge)).status == 200
+            assert b"bootstrap_room" in second.received[0].body
+        assert len(decode.received) == 1
+        assert decode.received[0].gone.is_set()
+    end = await end_of(edge)
+    assert [(leg.worker, leg.outcome) for leg in end.legs] == [("prefiller-1", "failed"), ("prefiller-2", "answered")]
+    # The engine that waited isn't to blame.
+    assert end.attempts[0].outcome == "unsupported"
+
+
+async def test_an_engine_that_cannot_compute_prompts_gets_none(start_edge: StartEdge) -> None:
+    async with ScriptedEngine(fail) as prefill, ScriptedEngine() as decode:
         edge = await start_edge(decode.url)
         edge.stages.changes = {"prefill": PrefillLeg(worker="prefiller", url=prefill.url, engine="sglang")}
-        assert (await ask(edge)).status == 200
-        assert len(decode.received) == 2
-        assert decode.received[0].gone.is_set()
-    leg = await leg_of(edge)
-    assert (leg.outcome, (await end_of(edge)).level) == ("failed", "degraded")
+        decode.script = wait_for_room
+        assert (await ask(edge)).status == 503
+        assert (await ask(edge)).status == 503
+        assert len(decode.received) == 1
+
+
+async def test_a_request_that_both_engines_refuse_is_the_clients_error(start_edge: StartEdge) -> None:
+    async def refuse_at_once(request: Received) -> None:
+        await request.answer(b'{"error":{"message":"temperature is wrong"}}', status=400)
+
+    async def refuse_later(request: Received) -> None:
+        await eventually(lambda: bool(prefill.received))
+        await refuse_at_once(request)
+
+    async with ScriptedEngine(refuse_at_once) as prefill, ScriptedEngine(refuse_later) as decode:
+        edge = await start_edge(decode.url)
+        edge.stages.changes = {"prefill": PrefillLeg(worker="prefiller", url=prefill.url, engine="sglang")}
+        answer = await ask(edge)
+    assert answer.status == 400
+    assert b"temperature is wrong" in answer.body
+    assert edge.events.of(AttemptFailed) == []
+
+
+async def wait_for_room(request: Received) -> None:
+    assert b"bootstrap_room" in request.body
+    await request.gone.wait()
+
+
+async def test_each_answer_of_a_chat_has_a_room(start_edge: StartEdge) -> None:
+    async with ScriptedEngine() as prefill, ScriptedEngine() as decode:
+        edge = await start_edge(decode.url)
+        edge.stages.changes = {"prefill": PrefillLeg(worker="prefiller", url=prefill.url, engine="sglang")}
+        assert (await ask(edge, n=3)).status == 200
+        one, other = (json.loads(engine.received[0].body) for engine in (prefill, decode))
+    assert one == other
+    assert (one["bootstrap_host"], len(set(one["bootstrap_room"]))) == (["127.0.0.1"] * 3, 3)
 
 
 async def test_a_context_server_hands_over_tokens_and_state(start_edge: StartEdge) -> None:

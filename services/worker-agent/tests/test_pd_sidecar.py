@@ -134,7 +134,7 @@ async def test_a_prefiller_that_may_not_be_asked_is_refused(prefiller: str) -> N
         assert (await ask(url, pair.prefill.url)).status == 200
 
 
-async def test_two_engines_that_meet_get_the_request_at_once_and_one_that_waits_in_vain_is_asked_again() -> None:
+async def test_two_engines_that_meet_get_the_request_at_once_and_one_that_waits_in_vain_is_left() -> None:
     both = asyncio.Barrier(2)
 
     async def meet(request: Received) -> None:
@@ -157,7 +157,9 @@ async def test_two_engines_that_meet_get_the_request_at_once_and_one_that_waits_
         assert json.loads(decode.received[0].body)["bootstrap_port"] == 9001
         prefill.script, decode.script = fail, wait
         answer = await ask(url, prefill.url)
-        assert (answer.status, report_of(answer).outcome) == (200, "failed")
+        # It computes no prompts.
+        assert (answer.status, report_of(answer).outcome) == (503, "failed")
+        assert (await ask(url, prefill.url)).status == 503
 
 
 async def test_other_requests_pass_as_they_are() -> None:
@@ -168,3 +170,16 @@ async def test_other_requests_pass_as_they_are() -> None:
     got, posted = engine.received
     assert (got.method, got.path) == ("GET", "/v1/models?a=b")
     assert (posted.body, posted.header("x-prefiller-host-port")) == (b'{"prompt":"x"}', None)
+
+
+async def test_a_request_that_both_engines_refuse_is_the_clients_error() -> None:
+    async def refuse(request: Received) -> None:
+        await request.answer(b'{"error":{"message":"temperature is wrong"}}', status=400)
+
+    async with (
+        ScriptedEngine(refuse) as prefill,
+        ScriptedEngine(refuse) as decode,
+        before(decode.url, "sglang") as (url, _),
+    ):
+        answer = await ask(url, prefill.url)
+    assert (answer.status, b"temperature is wrong" in answer.body) == (400, True)

@@ -78,6 +78,8 @@ class Leg(NamedTuple):
     number: int
     """Names the request at both engines. Never a client's: two requests of one number end SGLang's scheduler
     (sgl-project/sglang #40125)."""
+    rooms: int | None = None
+    """SGLang's rooms, one for each answer or prompt; None for a request of one, which isn't written as a list."""
 
 
 class Transfer(NamedTuple):
@@ -91,6 +93,9 @@ class Transfer(NamedTuple):
     """The changes of the body for the engine that answers; gets the answer of the first leg. Raises NothingCarried."""
     together: bool = False
     """The engines meet while both work: both legs are sent at once. Otherwise the second one waits for the first."""
+    alone: bool = True
+    """The engine that answers can compute a prompt itself. SGLang's, started with `--disaggregation-mode decode`,
+    refuses a request without a room."""
 
 
 def begin(engine: str, api: str, host: str, port: int | None) -> Leg | None:
@@ -102,8 +107,19 @@ def begin(engine: str, api: str, host: str, port: int | None) -> Leg | None:
     return Leg(api, host, port or BOOTSTRAP_PORT, _DICE.randrange(low, high))
 
 
+def sized(leg: Leg, document: Document) -> Leg:
+    """The leg for this body: SGLang has a room for each answer of a chat, and for each prompt of a list."""
+    count, prompt = document.get("n"), document.get("prompt")
+    if leg.api == COMPLETIONS:
+        several = isinstance(prompt, list) and prompt and not isinstance(prompt[0], int)
+        return leg._replace(rooms=len(prompt)) if isinstance(prompt, list) and several else leg
+    return leg._replace(rooms=count) if isinstance(count, int) and count > 1 else leg
+
+
 def unsuited(engine: str, document: Document) -> str:
-    """Why one engine must serve the whole request; empty where two may."""
+    """Why one engine must serve the whole request; empty where two may, or one never can."""
+    if not TRANSFERS[engine].alone:
+        return ""
     for name in ("n", "best_of"):
         count = document.get(name)
         if isinstance(count, int) and count > 1:
@@ -121,7 +137,7 @@ def unsuited(engine: str, document: Document) -> str:
     if isinstance(prompt, dict):
         return "the prompt is stored at the engine that answers"
     if isinstance(prompt, list) and prompt and not isinstance(prompt[0], int):
-        # SGLang and TensorRT-LLM take a list of one as a batch.
+        # TensorRT-LLM takes a list of one as a batch.
         return "several prompts" if len(prompt) > 1 or engine != "vllm" else ""
     return ""
 
@@ -190,11 +206,15 @@ def _bootstrap_asked(leg: Leg, limit: str) -> Edits:
 
 def _bootstrap_carried(leg: Leg, answer: Document) -> Edits:
     del answer
-    return (
-        BodyEdit(field="bootstrap_host", value=leg.host),
-        BodyEdit(field="bootstrap_port", value=leg.port),
-        BodyEdit(field="bootstrap_room", value=leg.number),
-    )
+    values: dict[str, JsonValue] = {
+        "bootstrap_host": leg.host,
+        "bootstrap_port": leg.port,
+        "bootstrap_room": leg.number,
+    }
+    if leg.rooms is not None:
+        each = [values | {"bootstrap_room": (leg.number + place) % _ROOMS} for place in range(leg.rooms)]
+        values = {name: [one[name] for one in each] for name in values}
+    return tuple([BodyEdit(field=name, value=value) for name, value in values.items()])
 
 
 def _context_asked(leg: Leg, limit: str) -> Edits:
@@ -238,7 +258,7 @@ TRANSFERS: Final[Mapping[str, Transfer]] = {
     "vllm": Transfer(
         {**_OF_CHAT, "messages": "max_tokens", "responses": "max_output_tokens"}, _nixl_asked, _nixl_carried
     ),
-    "sglang": Transfer(_OF_CHAT, _bootstrap_asked, _bootstrap_carried, together=True),
+    "sglang": Transfer(_OF_CHAT, _bootstrap_asked, _bootstrap_carried, together=True, alone=False),
     "trtllm": Transfer(_OF_CHAT, _context_asked, _context_carried),
 }
 """By `WorkerRegistration.engine`."""

@@ -1,7 +1,7 @@
 """The bodies of the two legs, by kind of engine."""
 
 import json
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from hypothesis import given
@@ -17,6 +17,7 @@ from pointsman_engines.transfers import (
     begin,
     decode_body,
     prefill_body,
+    sized,
     unsuited,
 )
 
@@ -94,6 +95,30 @@ def test_engines_that_meet_get_the_same_room_and_no_two_requests_do() -> None:
     }
 
 
+@pytest.mark.parametrize(
+    ("api", "body", "rooms"),
+    [
+        ("chat.completions", {"n": 3}, 3),
+        ("chat.completions", {"n": 1}, None),
+        ("completions", {"prompt": ["a", "b"]}, 2),
+        ("completions", {"prompt": ["a"], "n": 2}, 1),
+        ("completions", {"prompt": [1, 2, 3]}, None),
+        ("completions", {"prompt": "a", "n": 2}, None),
+    ],
+)
+def test_sglang_gets_a_room_for_each_answer_of_a_chat_and_each_prompt_of_a_list(
+    api: str, body: dict[str, Any], rooms: int | None
+) -> None:
+    leg = begin("sglang", api, "h", 9000)
+    assert leg is not None
+    values = {edit.field: edit.value for edit in prefill_body("sglang", sized(leg, body))}
+    if rooms is None:
+        assert values == {"bootstrap_host": "h", "bootstrap_port": 9000, "bootstrap_room": leg.number}
+    else:
+        assert values["bootstrap_host"] == ["h"] * rooms
+        assert len(set(cast("list[int]", values["bootstrap_room"]))) == rooms
+
+
 def test_a_first_token_that_ends_the_answer_leaves_it_to_one_engine() -> None:
     answer = {"choices": [{"finish_reason": "stop", "disaggregated_params": {"ctx_request_id": 1}}]}
     with pytest.raises(NothingCarried, match="ended the answer"):
@@ -120,7 +145,8 @@ def test_members_that_a_release_does_not_know_are_not_sent_to_it() -> None:
     [
         ("vllm", {"prompt": "a"}, True),
         ("vllm", {"prompt": ["a"]}, True),
-        ("sglang", {"prompt": ["a"]}, False),
+        ("trtllm", {"prompt": ["a"]}, False),
+        ("sglang", {"prompt": ["a", "b"], "echo": True}, True),
         ("vllm", {"prompt": [1, 2, 3]}, True),
         ("vllm", {"prompt": [[1, 2], [3]]}, False),
         ("vllm", {"n": 1, "best_of": 1, "logprobs": True}, True),

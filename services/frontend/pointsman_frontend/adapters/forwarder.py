@@ -70,7 +70,7 @@ class Forwarder:
         self._providers = providers
         self.budgets: Final = RetryBudgets()
         self._rules = ResponseHeaderRules()
-        self._legs: Final = PrefillLegs(edge, engines)
+        self.legs: Final = PrefillLegs(edge, engines)
 
     async def forward(self, request: Outgoing) -> None:
         """Have the request answered. Raises Refusal when no endpoint does."""
@@ -170,13 +170,17 @@ class Forwarder:
             return await self._try(request, endpoint, tries, others=others)
         try:
             request.record.worker = endpoint.worker
-            carried = await self._legs.carry(request, endpoint)
+            try:
+                carried = await self.legs.carry(request, endpoint)
+            except EndpointFailed as failed:
+                request.record.attempted(endpoint.worker, failed.outcome, failed.status, 0.0, reason=failed.detail)
+                return failed
             failure = await self._try(request, endpoint, tries, others=others, carried=carried)
-            if failure is not None and carried and self._legs.lost(request, endpoint, failure):
+            if failure is not None and carried and self.legs.lost(request, endpoint, failure):
                 failure = await self._try(request, endpoint, tries, others=others)
             return failure
         finally:
-            self._legs.ended(request)
+            self.legs.ended(request)
 
     async def _try(
         self,
@@ -201,12 +205,12 @@ class Forwarder:
         problem: str | None = "aborted"
         try:
             try:
-                movable = (others and not tries.started) or self._legs.waited_for(request)
+                movable = (others and not tries.started) or self.legs.waited_for(request)
                 call = engine_call(request, endpoint, span.traceparent, carried, movable=movable)
                 engine = await self._engines.send(call, request.record.policy.engine)
                 try:
                     answer = engine if engine.status < _ERROR else await checked(engine, others=others)
-                    if carried and engine.status in _WRONG_REQUEST:
+                    if carried and engine.status in _WRONG_REQUEST and not self.legs.waited_for(request):
                         # The other engine took it: what it carried over may be wrong.
                         raise EndpointFailed(FAILED, f"answered {engine.status}", engine.status)
                     await self._relay(request, endpoint, answer, sent_at)

@@ -5,6 +5,7 @@ Whatever goes wrong with it, that endpoint computes the prompt itself, once.
 
 import asyncio
 import time
+from collections.abc import Collection
 from dataclasses import replace
 from typing import Final, cast
 from urllib.parse import urlsplit
@@ -32,6 +33,7 @@ from pointsman_engines.transfers import (
     begin,
     decode_body,
     prefill_body,
+    sized,
     unsuited,
 )
 from pointsman_frontend.adapters.engine_call import engine_call
@@ -45,8 +47,10 @@ MOST_BYTES: Final = 2**24
 """Of the prefill leg's answer; TensorRT-LLM's has the tokens of the prompt."""
 PART_OF_TIME: Final = 0.5
 """Of the time that the request has left: the rest is for an endpoint that must compute the prompt after all."""
+GRACE_S: Final = 1.0
 _CLIENT_ERROR: Final = 400
 _BUSY: Final = 503
+UNSUPPORTED: Final = "unsupported"
 _FOR_SIDECARS: Final = frozenset({b"x-prefiller-host-port", b"x-encoder-hosts-ports"})
 
 _log = Log("engines")
@@ -62,10 +66,21 @@ class PrefillLegs:
         self._pauses: Final = Pauses()
         self._beside: Final[dict[str, asyncio.Task[None]]] = {}
         """Legs that run beside the one that answers, by request."""
+        self._under_way: Final[dict[str, tuple[str, str]]] = {}
+        """Requests that wait for their first leg: the worker that is to answer, and the one that is asked."""
+
+    def leave(self, worker: str, request_ids: Collection[str], reason: str) -> list[str]:
+        """As `EngineClient.leave`; a request that still waits for its first leg leaves that."""
+        left = self._engines.leave(worker, request_ids, reason)
+        for request_id, (answering, asked) in list(self._under_way.items()):
+            if answering == worker and request_id in request_ids:
+                left += self._engines.leave(asked, (request_id,), reason)
+        return left
 
     async def carry(self, request: Outgoing, endpoint: ChosenEndpoint) -> tuple[BodyEdit, ...]:
         """The changes of the body for the endpoint that answers; empty where it computes the prompt itself. The leg is
-        sent once a request: another endpoint gets what it left only if no other one had it."""
+        sent once a request: another endpoint gets what it left only if no other one had it. Raises EndpointFailed
+        where the endpoint can't compute the prompt and no other engine does."""
         # They are for a sidecar, whose work this edge does.
         request.headers = [header for header in request.headers if header[0] not in _FOR_SIDECARS]
         if request.carried is None:
@@ -80,10 +95,17 @@ class PrefillLegs:
             return False  # no endpoint has the prompt yet: the next one may fetch it
         request.carried = ()
         beside = self._beside.pop(request.record.request_id, None)
-        if beside is not None and not beside.cancel() and failure.outcome == STALLED:
-            return True  # the report of the leg that failed says why
-        stalled = beside is not None and failure.outcome == STALLED
-        if not stalled and (failure.outcome != FAILED or failure.status in (None, _BUSY)):
+        if not TRANSFERS[prefill.engine].alone:
+            # Another decision may name another engine for the prompt.
+            request.carried = None
+            if beside is not None and not beside.cancel() and failure.outcome == STALLED:
+                # The other engine's fault, which isn't counted against this one.
+                failure.outcome, failure.status = UNSUPPORTED, _BUSY
+                *before, last = request.record.attempts
+                last = msgspec.structs.replace(last, outcome=UNSUPPORTED, status=_BUSY)
+                request.record.attempts = (*before, last)
+            return False
+        if failure.outcome != FAILED or failure.status in (None, _BUSY):
             return False
         self._report_lost(request, prefill, endpoint, failure)
         return True
@@ -106,10 +128,16 @@ class PrefillLegs:
         if prefill is None or prefill.worker == endpoint.worker or prefill.engine not in TRANSFERS:
             return ()
         leg = begin(prefill.engine, record.api.name, _host(prefill.url), prefill.bootstrap_port)
-        why = self._why_not(request, prefill, endpoint) if leg is not None else f"no such leg for {record.api.name}"
-        if why or leg is None:
-            self._report(request, prefill, SKIPPED, why)
+        if leg is None:
+            self._report(request, prefill, SKIPPED, f"no such leg for {record.api.name}")
             return ()
+        why, document = self._why_not(request, prefill, endpoint)
+        if why:
+            self._report(request, prefill, SKIPPED, why)
+            if not TRANSFERS[prefill.engine].alone:
+                raise EndpointFailed(UNSUPPORTED, f"it computes no prompts, and the engine that does: {why}", _BUSY)
+            return ()
+        leg = sized(leg, document)
         if TRANSFERS[prefill.engine].together:
             task = asyncio.create_task(self._run_beside(request, prefill, endpoint, leg))
             self._beside[record.request_id] = task
@@ -128,19 +156,20 @@ class PrefillLegs:
         self._report(request, prefill, ANSWERED, "", began, status=200)
         return carried
 
-    def _why_not(self, request: Outgoing, prefill: PrefillLeg, endpoint: ChosenEndpoint) -> str:
-        """Why the leg isn't sent; empty when it is."""
+    def _why_not(self, request: Outgoing, prefill: PrefillLeg, endpoint: ChosenEndpoint) -> tuple[str, Document]:
+        """Why the leg isn't sent, empty when it is; and the body."""
         if self._pauses.last(prefill.worker, endpoint.worker, time.monotonic()):
-            return "the engines couldn't hand a prompt over lately"
+            return "the engines couldn't hand a prompt over lately", {}
         if self._edge.avoided(prefill.worker):
-            return "it failed lately"
+            return "it failed lately", {}
         try:
             document: object = orjson.loads(request.record.body)
         except orjson.JSONDecodeError:
-            return "the body isn't JSON"
+            return "the body isn't JSON", {}
         if not isinstance(document, dict):
-            return "the body isn't a JSON object"
-        return unsuited(prefill.engine, cast("Document", document))
+            return "the body isn't a JSON object", {}
+        body = cast("Document", document)
+        return unsuited(prefill.engine, body), body
 
     async def _run(self, request: Outgoing, prefill: PrefillLeg, leg: Leg) -> bytes:
         """Send the leg and read its answer. Raises EndpointFailed; a client's error is one without judgement."""
@@ -152,6 +181,7 @@ class PrefillLegs:
         edits = prefill_body(prefill.engine, leg)
         call = engine_call(request, place, record.traceparent, edits, movable=True)
         load.began(prefill.worker)
+        self._under_way[record.request_id] = record.worker or "", prefill.worker
         try:
             shorter = replace(limits, first_byte_s=min(limits.first_byte_s, within_s))
             engine = await self._engines.send(call, shorter)
@@ -164,6 +194,7 @@ class PrefillLegs:
                 self._engines.release(engine)
         finally:
             load.ended(prefill.worker)
+            del self._under_way[record.request_id]
         if body is None:
             raise EndpointFailed(FAILED, "its answer was too long, late, or broke off")
         return body
@@ -174,6 +205,9 @@ class PrefillLegs:
             await self._run(request, prefill, leg)
         except EndpointFailed as failure:
             self._failed(request, prefill, failure, began)
+            if failure.outcome == USELESS:
+                # A request that is wrong is refused by both; the client gets the answer of the other one.
+                await asyncio.sleep(GRACE_S)
             # It waits for a prompt that doesn't come.
             self._engines.leave(endpoint.worker, (request.record.request_id,), "the prefill leg failed")
         else:

@@ -35,6 +35,7 @@ from pointsman_engines.transfers import (
     begin,
     decode_body,
     prefill_body,
+    sized,
     unsuited,
 )
 from pointsman_runtime.telling.logs import Log
@@ -54,7 +55,7 @@ _RETRIED: Final = frozenset({400, 422, 500})
 """Answers to a request with a transfer that may be about the transfer."""
 _MOST_HELD: Final = 65536
 """Bytes of a stream that may come before its first word."""
-_CHUNK: Final = 65536
+GRACE_S: Final = 1.0
 
 _log = Log("pd_sidecar")
 
@@ -124,9 +125,13 @@ class PdSidecar:
     ) -> web.StreamResponse:
         kind, began = self._kind(), time.monotonic()
         leg = begin(kind, api, host, self._bootstrap_port)
-        why = self._why_not(kind, leg, prefiller, body)
-        if why or leg is None:
+        if leg is None:
+            why = f"engines of kind {kind!r} can't share such requests"
             return await self._pass(request, body, self._report(SKIPPED, began, reason=why))
+        why, document = self._why_not(kind, prefiller, body)
+        if why:
+            return await self._alone(request, body, kind, self._report(SKIPPED, began, reason=why))
+        leg = sized(leg, document)
         if TRANSFERS[kind].together:
             return await self._together(request, body, prefiller, kind, leg)
         try:
@@ -158,30 +163,46 @@ class PdSidecar:
         try:
             await asyncio.wait((first, second), return_when=asyncio.FIRST_COMPLETED)
             failure = first.exception() if first.done() else None
-            if failure is None:
+            outcome, status = ANSWERED, 200
+            if failure is not None:
+                outcome, status = _ending(failure)
+            if outcome == USELESS:
+                # A request that is wrong is refused by both; the client gets the answer of the engine here.
+                await asyncio.wait((second,), timeout=GRACE_S)
+            if failure is None or second.done():
+                report = self._report(outcome, began, status=status)
                 try:
-                    answer = await second
-                    begun = await self._begun(answer, carried=True)
-                except TransferLost as lost:
-                    return await self._pass(request, body, self._report(LOST, began, reason=str(lost)))
-                return await self._relay(request, answer, begun, self._report(ANSWERED, began, status=200))
+                    return await self._relay(request, await second, b"", report)
+                except aiohttp.ClientError as error:
+                    return _unreachable(error)
         finally:
             for task in (first, second):
                 task.cancel()
-        outcome, status = (failure.outcome, failure.status) if isinstance(failure, LegFailed) else ("failed", None)
-        self._pause(prefiller, str(failure))
-        return await self._pass(request, body, self._report(outcome, began, status=status, reason=str(failure)))
+        if outcome != USELESS:
+            self._pause(prefiller, str(failure))
+        return await self._alone(request, body, kind, self._report(outcome, began, status=status, reason=str(failure)))
 
-    def _why_not(self, kind: str, leg: Leg | None, prefiller: str, body: bytes) -> str:
-        if leg is None:
-            return f"engines of kind {kind!r} can't share such requests"
+    async def _alone(self, request: web.Request, body: bytes, kind: str, report: LegReport) -> web.StreamResponse:
+        """The answer of the engine, which computes the prompt; 503 where it can't."""
+        if TRANSFERS[kind].alone:
+            return await self._pass(request, body, report)
+        text = "The engine behind this sidecar computes no prompts, and the one that does couldn't."
+        return web.json_response(
+            {"error": {"message": text, "type": "server_error"}}, status=503, headers={REPORT: write(report).decode()}
+        )
+
+    def _why_not(self, kind: str, prefiller: str, body: bytes) -> tuple[str, Document]:
+        """Why the leg isn't sent, empty when it is; and the body."""
         if self._pauses.last(prefiller, "", time.monotonic()):
-            return "the engines couldn't hand a prompt over lately"
+            return "the engines couldn't hand a prompt over lately", {}
         try:
             document: object = orjson.loads(body)
         except orjson.JSONDecodeError:
-            return "the body isn't JSON"
-        return unsuited(kind, cast("Document", document)) if isinstance(document, dict) else "the body isn't an object"
+            return "the body isn't JSON", {}
+        if not isinstance(document, dict):
+            return "the body isn't a JSON object", {}
+        read = cast("Document", document)
+        return unsuited(kind, read), read
 
     async def _prefill(self, request: web.Request, body: bytes, prefiller: str, kind: str, leg: Leg) -> bytes:
         """The answer of the first leg. Raises LegFailed."""
@@ -226,9 +247,7 @@ class PdSidecar:
         try:
             answer = await self._ask(request, body)
         except aiohttp.ClientError as error:
-            _log.warning("engine_unreachable", error=type(error).__name__)
-            text = "The engine behind this sidecar could not be reached."
-            return web.json_response({"error": {"message": text, "type": "server_error"}}, status=503)
+            return _unreachable(error)
         return await self._relay(request, answer, await self._begun(answer, carried=carried), report)
 
     async def _begun(self, answer: aiohttp.ClientResponse, *, carried: bool) -> bytes:
@@ -292,6 +311,17 @@ class PdSidecar:
 async def _pieces(answer: aiohttp.ClientResponse) -> AsyncIterator[bytes]:
     while data := await answer.content.readany():
         yield data
+
+
+def _ending(failure: BaseException) -> tuple[str, int | None]:
+    """Outcome and status of a leg that failed."""
+    return (failure.outcome, failure.status) if isinstance(failure, LegFailed) else ("failed", None)
+
+
+def _unreachable(error: aiohttp.ClientError) -> web.Response:
+    _log.warning("engine_unreachable", error=type(error).__name__)
+    text = "The engine behind this sidecar could not be reached."
+    return web.json_response({"error": {"message": text, "type": "server_error"}}, status=503)
 
 
 def _edited(body: bytes, edits: Edits) -> bytes:
