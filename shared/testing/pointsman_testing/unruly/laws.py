@@ -11,7 +11,7 @@ from pointsman_testing.unruly.asking import PATIENCE_S, ClientOutcome
 from pointsman_testing.unruly.cells import Cell
 from pointsman_testing.unruly.engine import EngineWork
 from pointsman_testing.unruly.ground import Records
-from pointsman_testing.unruly.rows import RowKind
+from pointsman_testing.unruly.rows import GROUPS, ROWS, RowKind
 
 LAWS: Final[dict[str, str]] = {
     "L1": "No client sees an error while a good engine is there, except for answers already begun at the bad one.",
@@ -65,10 +65,26 @@ class Evidence(msgspec.Struct):
     """None: none are kept."""
 
 
+WITHIN_ANSWERS: Final = GROUPS["stops within answers"]
+"""Behind Envoy, an answer that stops without an end isn't always noticed before `edge.stream_idle_timeout`."""
+UNANSWERED: Final = tuple(row for row in ROWS if row.name.startswith("hangs before the head"))
+"""An only engine has no peers whose answers show that it should have answered."""
+
+
 def broken(evidence: Evidence) -> list[str]:
     """Each broken law, with the figures that show it."""
     found = [*_served(evidence), *_share(evidence), *_work(evidence), *_records(evidence), *_doctor(evidence)]
-    return sorted(found)
+    excused = _excused(evidence.cell)
+    return sorted(words for words in found if words[:2] not in excused)
+
+
+def _excused(cell: Cell) -> frozenset[str]:
+    """The laws that aren't kept in this cell yet; docs/failure-levels.md says so."""
+    if cell.place.door == "envoy" and cell.row in WITHIN_ANSWERS:
+        return frozenset({"L2", "L6"})
+    if cell.place.engines == 1 and cell.row in UNANSWERED:
+        return frozenset({"L6"})
+    return frozenset()
 
 
 def _tries(cell: Cell) -> int | None:
