@@ -128,7 +128,7 @@ async def test_a_key_is_served_until_its_budget_is_spent(installed: Installed, g
 
         await eventually(served)
         words = await eventually(refused)
-    assert "The budget keys, 0.10 dollars a day per key" in words
+    assert "udget keys (0.10 dollars a day per key)" in words
     assert "It has room for this request again on " in words
 
 

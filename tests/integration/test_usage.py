@@ -173,7 +173,7 @@ async def test_a_client_that_hangs_up_ends_the_engines_work_and_leaves_one_recor
 
 
 async def _ask(http: aiohttp.ClientSession, door: str, request_id: str, case: Case, streaming: set[str]) -> None:
-    """Send a request and read until the end; `streaming` gets the ids of those whose events have all come."""
+    """Send a request and read until the end; `streaming` gets the ids of requests that have sent all their events."""
     api, stream, phase = case
     body = {**PROMPT, **BODIES[api], "stream": stream}
     headers = {"x-request-id": request_id, "x-phase": phase}

@@ -27,7 +27,7 @@ TICK_S: Final = 0.05
 STATISTICS_MIN_GAP_S: Final = 1.0
 STATISTICS_MAX_GAP_S: Final = 5.0
 _FOUND: Final = ("kubernetes", "file")
-"""Kinds of discovery that take time to answer."""
+"""Kinds of discovery that have no engines before their first answer."""
 _NONE: Final = ("",)
 """Routes of a collector that knows no pool; without any it would know all."""
 

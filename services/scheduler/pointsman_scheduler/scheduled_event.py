@@ -158,7 +158,7 @@ def _index(run: Run, row: int) -> int:
 
 
 def _few(run: Run, sight: Sight) -> Fields:
-    """As `CandidateColumns`, for a few workers: each of them."""
+    """Like `CandidateColumns`, for a few workers: each of them."""
     now = sight.now
     figures: list[list[float]] = sight.figures.tolist()
     heard, kv_usage, running, waiting, matched = figures
@@ -209,7 +209,7 @@ def _in_place(column: Sequence[float], places: Sequence[int], count: int) -> lis
 
 
 def _many(run: Run, sight: Sight, shown: int) -> Fields:
-    """As `CandidateColumns`, for many workers."""
+    """Like `CandidateColumns`, for many workers."""
     count = len(sight.workers)
     rows: Ints | None = _best_rows(run, count, shown) if count > shown else None
     scores: dict[str, Floats] = {}

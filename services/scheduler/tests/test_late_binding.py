@@ -63,7 +63,7 @@ class Room(Bench):
         return request, self.chosen(request)
 
     def bound(self) -> list[Bound]:
-        """Those whose wait is over, on the books."""
+        """The requests that wait no longer, now on the books."""
         left = self.pool.bind(self.now)
         for each in left:
             outcome = self.pool.decide(each.request, self.now, 1, self.policy)

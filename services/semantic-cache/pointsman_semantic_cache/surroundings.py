@@ -20,7 +20,7 @@ class ContentSource(Protocol):
     """Reads the body of a request."""
 
     async def body(self, edge: str, request_id: str) -> bytes:
-        """As `ContentClient.body`."""
+        """The body of a request that `edge` holds, as its engine will get it; or as the client sent it."""
         ...
 
 

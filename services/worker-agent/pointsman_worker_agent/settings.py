@@ -136,7 +136,7 @@ class WorkerAgentSettings(ServiceSettings):
         return None if self.kv_events is None else KvEndpoints(self.kv_events, self.kv_replay, self.kv_topic)
 
     def access(self) -> EngineAccess:
-        """The access to the engine."""
+        """Address, API key and TLS settings of the engine."""
         return EngineAccess(
             url=self.engine_url,
             metrics_url=self.metrics_url,

@@ -11,7 +11,7 @@ from pointsman_apis.api import Api
 from pointsman_apis.texts import Answer, Slot, error_slots, is_error
 
 OTHER: Final = "other"
-"""As `AnswerText.kind`; also the choice that these texts are of."""
+"""`AnswerText.kind` of a text that is neither content, reasoning nor arguments; also the choice that it belongs to."""
 LONGEST_NAME: Final = 64
 """Characters of a member's name."""
 LONGEST_IDENTIFIER: Final = 128
@@ -23,7 +23,7 @@ _IDENTIFIERS: Final = frozenset(
         *("stop_reason", "system_fingerprint", "service_tier", "provider", "media_type", "format"),
     )
 )
-"""Members that name something; so do those whose name ends in `_id`."""
+"""Members that hold a name or an identifier. A member whose name ends in `_id` does too."""
 _BINARY: Final = frozenset(
     (
         *("data", "b64_json", "embedding", "encrypted_content", "signature", "obfuscation", "partial_image_b64"),

@@ -38,7 +38,7 @@ class StreamEnd(Protocol):
         ...
 
     def filtered(self) -> bytes:
-        """The last events of a stream whose rest is withheld, in the API's words for filtered content."""
+        """The events that end a stream early because its content was filtered, in the API's form."""
         ...
 
 
@@ -47,7 +47,7 @@ class Api:
     """The description of one API."""
 
     name: str
-    """As `RequestFacts.api`."""
+    """Same as `RequestFacts.api`."""
     path: str
     """Path of its requests, e.g. `/v1/chat/completions`. `{id}` in it stands for the id of a response."""
     also: tuple[str, ...] = ()

@@ -45,7 +45,7 @@ class ChoicesEnd:
         self._open: dict[object, None] = {}
 
     def saw(self, event: StreamEvent) -> None:
-        """As `StreamEnd.saw`."""
+        """An event has left for the client."""
         document = event.document
         if document is None:
             return
@@ -57,7 +57,7 @@ class ChoicesEnd:
                 self._open.pop(choice.get("index", 0), None)
 
     def filtered(self) -> bytes:
-        """As `StreamEnd.filtered`."""
+        """The events that end a stream early because its content was filtered, in the API's form."""
         ended = {"logprobs": None, "finish_reason": FILTERED}
         choices = [{"index": index} | self._empty | ended for index in self._open]
         return b"data: " + orjson.dumps(self._head | {"choices": choices}) + b"\n\n" + DONE

@@ -62,7 +62,7 @@ def anthropic_error_event(refusal: Refusal) -> bytes:
 
 
 def response_error_event(refusal: Refusal) -> bytes:
-    """As `Api.error_event`, for `/v1/responses`: the API's own error event, with the member by which OpenAI's clients
+    """Like `Api.error_event`, for `/v1/responses`: its own error event, with the member by which OpenAI's clients
     recognise an error. Strict clients want a number of its order, which isn't known here
     (diegosouzapw/OmniRoute #13964)."""
     error = _openai(refusal, refusal.told_code)

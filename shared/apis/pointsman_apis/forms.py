@@ -60,7 +60,7 @@ def read_form(body: bytes, content_type: str) -> Form:
 
 
 def read_again(body: bytes) -> Form:
-    """As `read_form`, for a body that was accepted before."""
+    """Like `read_form`, for a body that was accepted before."""
     return _read(body, body[2 : body.index(b"\r\n")])
 
 

@@ -74,7 +74,7 @@ class MessagesEnd:
         self._open: dict[object, None] = {}
 
     def saw(self, event: StreamEvent) -> None:
-        """As `StreamEnd.saw`."""
+        """An event has left for the client."""
         document = event.document
         if document is None:
             return
@@ -84,7 +84,7 @@ class MessagesEnd:
             self._open.pop(document.get("index", 0), None)
 
     def filtered(self) -> bytes:
-        """As `StreamEnd.filtered`."""
+        """The events that end a stream early because its content was filtered, in the API's form."""
         stops = [named_event({"type": "content_block_stop", "index": index}) for index in self._open]
         delta: Answer = {"stop_reason": "refusal", "stop_sequence": None}
         end = {"type": "message_delta", "delta": delta, "usage": {"output_tokens": 0}}

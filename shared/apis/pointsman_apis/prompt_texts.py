@@ -79,7 +79,7 @@ _KNOWN: Final = frozenset(
 )
 """Types of messages and parts of which it is known what their members are. Of any other everything is read."""
 _HOLDERS: Final = frozenset((*_MEDIA, "function", "function_call", "custom", "source", "cache_control"))
-"""Members of those whose objects have no type of their own."""
+"""Members that hold objects without a type of their own."""
 _NAMES: Final = frozenset(
     (
         *("type", "role", "id", "call_id", "tool_call_id", "tool_use_id", "status", "signature", "encrypted_content"),

@@ -129,7 +129,7 @@ class ResponsesEnd:
         self._number = -1
 
     def saw(self, event: StreamEvent) -> None:
-        """As `StreamEnd.saw`."""
+        """An event has left for the client."""
         document = event.document
         if document is None:
             return
@@ -140,7 +140,7 @@ class ResponsesEnd:
             self._response = cast("Answer", response)
 
     def filtered(self) -> bytes:
-        """As `StreamEnd.filtered`."""
+        """The events that end a stream early because its content was filtered, in the API's form."""
         response = self._response | {"status": "incomplete", "incomplete_details": {"reason": FILTERED}}
         event = {"type": "response.incomplete", "sequence_number": self._number + 1, "response": response}
         return named_event(event)

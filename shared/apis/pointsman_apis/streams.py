@@ -220,7 +220,7 @@ def document_of(data: bytes) -> Document | None:
 
 
 def lenient_document(data: bytes) -> Document | None:
-    """As `document_of`, of JSON as clients read it."""
+    """Like `document_of`, of JSON as clients read it."""
     return _read(data)[0] if data else None
 
 
@@ -234,8 +234,8 @@ def _read(data: bytes) -> tuple[Document | None, bool]:
 
 
 def unambiguous(data: bytes) -> tuple[Document | None, bool]:
-    """As `lenient_document`, of which every reader reads the same, None where a member occurs twice; and whether orjson
-    writes it as it came."""
+    """Like `lenient_document`, but None where a member occurs twice, which readers read differently; and whether
+    orjson writes it as it came."""
     document, strict = _read(data)
     if document is None or not _is_unambiguous(data.strip(), document, strict=strict):
         return None, True

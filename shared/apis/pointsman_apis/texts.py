@@ -23,7 +23,7 @@ class Slot:
         self.part = part
         """Names the text within the answer: `<choice>/…`, the same in every event of a stream."""
         self.kind = kind
-        """As `AnswerText.kind`."""
+        """Kind of the text, as in `AnswerText.kind`."""
         self._holder = holder
         self._key = key
         self.repeats = repeats

@@ -138,7 +138,7 @@ class BeginningTail(UsageTail):
         """The first bytes of the answer, at most `KEPT`."""
 
     def feed(self, data: bytes) -> None:
-        """As `UsageTail.feed`."""
+        """The next bytes of the answer, whole or in pieces of any size."""
         if len(self.start) < KEPT:
             self.start += data[: KEPT - len(self.start)]
         super().feed(data)
@@ -188,13 +188,13 @@ class MetaInfoTail(UsageTail):
         self._several = False
 
     def feed(self, data: bytes) -> None:
-        """As `UsageTail.feed`."""
+        """The next bytes of the answer, whole or in pieces of any size."""
         if not self.size:
             self._several = data.lstrip().startswith(b"[")
         super().feed(data)
 
     def usage(self) -> Usage | None:
-        """As `UsageTail.usage`; None for the answers to several prompts, which report one by one."""
+        """Like `UsageTail.usage`; None for the answers to several prompts, which report one by one."""
         return None if self._several else super().usage()
 
 
@@ -221,7 +221,7 @@ def _read(text: bytes, start: int) -> Usage | None:
 
 
 def _read_any(text: bytes) -> Usage | None:
-    """As `_read`, of every API, and of reports that aren't as defined."""
+    """Like `_read`, of every API, and of reports that aren't as defined."""
     value = text.lstrip(b" \t\r\n")
     if not value.startswith(b":"):
         return None
@@ -293,5 +293,5 @@ def _known_detail(fields: Mapping[str, object], openai: str, anthropic: str, nam
 
 
 def _detail(fields: Mapping[str, object], openai: str, anthropic: str, name: str) -> int:
-    """As `_known_detail`; 0 where the report has none."""
+    """Like `_known_detail`; 0 where the report has none."""
     return _known_detail(fields, openai, anthropic, name) or 0

@@ -87,7 +87,7 @@ def edit_fields(body: bytes, edits: Mapping[str, bytes | None]) -> bytes:
 
 
 def _with_value(body: bytes, key: str, value: bytes) -> bytes | None:
-    """As `edit_fields`, for a field that is there and whose name occurs nowhere else; None where that isn't certain.
+    """Like `edit_fields`, for a field that is there and whose name occurs nowhere else; None where that isn't certain.
     Spares the look at every member."""
     name = _quote(key)
     at = body.find(name)

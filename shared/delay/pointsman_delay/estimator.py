@@ -122,7 +122,7 @@ class DelayEstimator:
         self._changed.add(shadow)
 
     def speed_of(self, life: int) -> float:
-        """As `speeds`, for one worker by its life; 1 for an unknown one."""
+        """Like `speeds`, for one worker by its life; 1 for an unknown one."""
         shadow = self._shadows.get(life)
         return 1.0 if shadow is None else shadow.speed
 
@@ -240,7 +240,7 @@ class DelayEstimator:
         return standings
 
     def reporter(self, row: int) -> Sent | None:
-        """As `EngineShadow.reporter`."""
+        """The request whose first token will report the end of the pass in flight; None when none will."""
         return self._order[row].reporter
 
     def request(self, key: Hashable) -> Sent | None:

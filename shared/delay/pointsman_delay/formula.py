@@ -187,7 +187,7 @@ def delay(at: Iterable[Floats], uncached: Floats, hit: Floats, worth: Floats | N
     ) = terms  # fmt: skip
     total = waiting + uncached
     if greatest(total) < budget:
-        # Each fits into one pass; the same floats as below.
+        # Each prompt fits into one pass of the engine. The result equals that of the general case to the last bit.
         after_passes = 1.0
         after = square * total
         after += linear
@@ -241,7 +241,7 @@ def delay(at: Iterable[Floats], uncached: Floats, hit: Floats, worth: Floats | N
 def delays(
     engines: Sequence[EngineDelay[float]], held: Sequence[float], prompt: int, worth: float, terms: Terms
 ) -> list[float]:
-    """As `delay`, for a few workers: numbers take branches where columns need arithmetic. Both give the same floats,
+    """Like `delay`, for a few workers: numbers take branches where columns need arithmetic. Both give the same floats,
     bit for bit, as long as token counts are whole.
 
     `held`: prompt tokens that each worker holds, less than `prompt`. `worth`: the part of the prompt's prefill that one

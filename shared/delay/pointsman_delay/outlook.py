@@ -45,7 +45,7 @@ class Outlook:
     def costs(
         self, prompt: int, matched: Floats, max_output: int | None, uses: float, rows: Sequence[int] | None
     ) -> list[float]:
-        """As `DelayEstimator.costs`, for these rows or all. `uses`: of the longest prefix that any worker holds."""
+        """Like `DelayEstimator.costs`, for these rows or all. `uses`: of the longest prefix that any worker holds."""
         held: list[float] = matched.tolist()
         best, most = max(held), prompt - 1.0
         if best > most:

@@ -343,7 +343,7 @@ class EngineShadow:
             self._passed = self._passed + self._features
 
     def _finish_later(self, request: Sent) -> None:
-        """Take the request out of those whose prompts end in the pass in flight."""
+        """Remove the request from the ones with a prompt that ends in the pass in flight."""
         self._finishing.remove(request)
         if request.told:
             self._reporting = any(map(_TOLD, self._finishing))

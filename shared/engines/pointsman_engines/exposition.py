@@ -20,7 +20,7 @@ class UnreadableMetrics(Exception):
 
 
 class Sample(NamedTuple):
-    """One line of a family."""
+    """One sample of a metric family: its name, labels and value."""
 
     value: float
     """May be infinite or NaN."""

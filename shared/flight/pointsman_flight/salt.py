@@ -71,7 +71,7 @@ class Salt:
         return renamed
 
     def packed(self, hashes: bytes | bytearray) -> bytes:
-        """As `rename`, for hashes of 8 bytes each."""
+        """Like `rename`, for hashes of 8 bytes each."""
         return self.rename(np.frombuffer(hashes, dtype="<u8")).astype("<u8", copy=False).tobytes() if hashes else b""
 
     def id(self, text: str) -> str:

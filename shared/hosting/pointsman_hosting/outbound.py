@@ -28,7 +28,7 @@ class CheckedResolver(AbstractResolver):
     async def resolve(
         self, host: str, port: int = 0, family: socket.AddressFamily = socket.AF_INET
     ) -> list[ResolveResult]:
-        """As `AbstractResolver.resolve`. Raises AddressRefused."""
+        """Like `AbstractResolver.resolve`. Raises AddressRefused."""
         found = await self._inner.resolve(host, port, family)
         for result in found:
             address = ipaddress.ip_address(result["host"].partition("%")[0])
@@ -39,7 +39,7 @@ class CheckedResolver(AbstractResolver):
         return found
 
     async def close(self) -> None:
-        """As `AbstractResolver.close`."""
+        """Implements `AbstractResolver.close`."""
         await self._inner.close()
 
 

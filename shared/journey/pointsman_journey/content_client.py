@@ -36,7 +36,7 @@ class ContentClient:
         return self._bus.link.max_payload - ENVELOPE
 
     def here(self, edge: str, request_id: str, *, original: bool = False) -> bytes | None:
-        """As `body`, of an edge in this process; None for an edge in another one. Raises only ContentGone."""
+        """Like `body`, of an edge in this process; None for an edge in another one. Raises only ContentGone."""
         body_of = self._journeys.body_of(edge)
         if body_of is None:
             return None

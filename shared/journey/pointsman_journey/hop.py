@@ -105,7 +105,7 @@ class Hop(Generic[M]):
         return self.advance_with(changes, note)
 
     def advance_with(self, changes: JourneyChanges, note: str | None) -> Journey:
-        """As `advance`; `changes` are the caller's no longer."""
+        """Like `advance`; `changes` are the caller's no longer."""
         journey: Journey = self.message  # pyright: ignore[reportAssignmentType] - the preprocessor has none to advance
         if "itinerary" not in changes:
             changes["itinerary"] = journey.itinerary[1:]
@@ -157,7 +157,7 @@ class Hop(Generic[M]):
         identity: Identity | None = None,
         model: str | None = None,
     ) -> Rejection:
-        """As `reject`, for a refusal of the domain."""
+        """Like `reject`, for a refusal of the domain."""
         return self.reject(
             refusal.status,
             refusal.message,

@@ -29,7 +29,7 @@ TRIES: Final = 6
 """How often a request is sent that gets no answer at all: one that ends every process that reads it must not go round
 for ever."""
 SILENT_S: Final = 3.0
-"""As `edge.silent_wait`."""
+"""Same as `edge.silent_wait`."""
 PARKED_LOOK_S: Final = 0.1
 """How often an edge looks whether the instance that parked a request still lives."""
 
@@ -155,7 +155,7 @@ class _PendingRequest(Waiter):
         self._gives_up = gives_up
 
     def inbox(self) -> str:
-        """As `ReplyPath.inbox`."""
+        """Where the reply goes: the request waits for it from now on."""
         if self.token:
             return self.token
         self.future: asyncio.Future[Settled] | None = None
@@ -184,7 +184,7 @@ class _PendingRequest(Waiter):
 
     @property
     def size(self) -> int:
-        """As `Held.size`."""
+        """Bytes of its body."""
         return len(self._body)
 
     def begin(self, called: bool) -> "Settled | asyncio.Future[Settled]":
@@ -262,7 +262,7 @@ class _PendingRequest(Waiter):
             self._try_again(now)
 
     def go_on(self, now: float) -> None:
-        """As `Held.go_on`."""
+        """Send it again; the stage that it was held for is back."""
         self._missed = None
         self._resend(now)
 

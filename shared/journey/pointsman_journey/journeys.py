@@ -41,7 +41,7 @@ class Journeys:
         self.bus = bus
         self.process = bus.process
         self.custom = bus.process.service not in STAGES
-        """As `Onward.custom`."""
+        """Whether the service is no stage of the gateway's own: another service asks it, and sends its outcome on."""
         self.tracing = tracing or Tracing()
         self.local: Final = shared or ProcessStages(bus.hub)
         """The stages of this process."""

@@ -40,7 +40,7 @@ class Anthropic:
         self._max_tokens = max_tokens
 
     def call(self, question: ProviderQuestion) -> ProviderCall:
-        """As `Format.call`."""
+        """Translate a request."""
         sent = question.sent
         if question.api == MESSAGES.name:
             headers = {"anthropic-version": VERSION, **sent.headers}
@@ -56,7 +56,7 @@ class Anthropic:
         return ProviderCall(_PATH, {**sent.headers, "anthropic-version": VERSION}, body, answer)
 
     def repaired(self, question: ProviderQuestion, error: bytes) -> ProviderQuestion | None:
-        """As `Format.repaired`: a signature that another model made can't be told from the model's own."""
+        """Like `Format.repaired`: a signature that another model made can't be told from the model's own."""
         if question.api != MESSAGES.name or b"thinking" not in error:
             return None
         body = without_thoughts(question.body)

@@ -43,7 +43,7 @@ class Messages:
         """Whether the output's tokens were read last."""
 
     def whole(self, body: bytes) -> bytes:
-        """As `Answer.whole`."""
+        """Implements `Answer.whole`."""
         message = document(body).fields
         texts: list[str] = []
         thoughts: list[str] = []
@@ -74,7 +74,7 @@ class Messages:
         return chat_answer.document(heading, said, finish, self.reported)
 
     def stream(self) -> StreamReader:
-        """As `Answer.stream`."""
+        """Whether the client gets a stream of server-sent events."""
         return _MessageStream(self, Chunks(self.heading({}), include_usage=self._include_usage))
 
     def detail(self, thought: Thought, index: int) -> JsonValue:
@@ -153,12 +153,12 @@ class _MessageStream(Translator[StreamEvent]):
 
     @property
     def begun(self) -> bool:
-        """As `StreamReader.begun`."""
+        """Whether the events so far say something; before that another endpoint can take the request."""
         return self._chunks.begun
 
     @property
     def finished(self) -> bool:
-        """As `StreamReader.finished`."""
+        """Whether every part of the answer is here; the mark at its end, or a report of usage, may follow."""
         return self._finish is not None
 
     def feed(self, data: bytes) -> bytes:

@@ -27,7 +27,7 @@ class Azure:
         self._dialect = dialect
 
     def call(self, question: ProviderQuestion) -> ProviderCall:
-        """As `Format.call`."""
+        """Translate a request."""
         path = PATHS.get(question.api)
         if path is None:
             raise unsupported(question.api, "Azure OpenAI", PATHS)
@@ -43,7 +43,7 @@ class Azure:
         return ProviderCall(path, dict(question.sent.headers), body, Passed(question))
 
     def repaired(self, question: ProviderQuestion, error: bytes) -> ProviderQuestion | None:
-        """As `Format.repaired`."""
+        """Implements `Format.repaired`."""
         return repaired_chat(question, error, self._dialect)
 
 

@@ -40,7 +40,7 @@ class Bedrock:
     """The format."""
 
     def call(self, question: ProviderQuestion) -> ProviderCall:
-        """As `Format.call`."""
+        """Translate a request."""
         if question.api not in _APIS:
             raise unsupported(question.api, _WHO, _APIS)
         chat = read_chat(question.body, _WHO)
@@ -58,7 +58,7 @@ class Bedrock:
         return ProviderCall(path, headers, orjson.dumps(document), answer)
 
     def repaired(self, question: ProviderQuestion, error: bytes) -> ProviderQuestion | None:
-        """As `Format.repaired`."""
+        """Implements `Format.repaired`."""
         del question, error
         return None
 

@@ -49,7 +49,7 @@ class Converse:
         """The usage for the client; None where a part of it isn't known."""
 
     def whole(self, body: bytes) -> bytes:
-        """As `Answer.whole`."""
+        """Implements `Answer.whole`."""
         answer = document(body).fields
         texts: list[str] = []
         thoughts: list[str] = []
@@ -89,7 +89,7 @@ class Converse:
         return self._names.get(name, name)
 
     def stream(self) -> StreamReader:
-        """As `Answer.stream`."""
+        """Whether the client gets a stream of server-sent events."""
         return _ConverseStream(self, Chunks(self._heading, include_usage=self._include_usage))
 
     def count(self, usage: JsonValue) -> None:
@@ -128,12 +128,12 @@ class _ConverseStream(Translator["EventStreamMessage"]):
 
     @property
     def begun(self) -> bool:
-        """As `StreamReader.begun`."""
+        """Whether the events so far say something; before that another endpoint can take the request."""
         return self._chunks.begun
 
     @property
     def finished(self) -> bool:
-        """As `StreamReader.finished`."""
+        """Whether every part of the answer is here; the mark at its end, or a report of usage, may follow."""
         return self._stopped
 
     def feed(self, data: bytes) -> bytes:

@@ -11,7 +11,7 @@ from pointsman_providers.chat_messages import ChatText, ChatTurn, Part, ToolCall
 
 
 class _ChatParts:
-    """As `HistoryBlocks`, of chats."""
+    """Like `HistoryBlocks`, of chats."""
 
     def call_id(self, block: Part) -> str | None:
         return block.id if isinstance(block, ToolCall) else None

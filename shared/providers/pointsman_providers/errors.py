@@ -70,7 +70,7 @@ def is_clients(status: int) -> bool:
 
 
 def attempt_outcome(status: int) -> str:
-    """As `Attempt.outcome`, of one that was answered with this status, which isn't 2xx."""
+    """Like `Attempt.outcome`, of one that was answered with this status, which isn't 2xx."""
     return "limited" if status in (429, 529) else "timeout" if status in _LATE else "failed"
 
 

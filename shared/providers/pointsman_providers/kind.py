@@ -28,7 +28,7 @@ class ProviderKind:
     """One kind of provider."""
 
     name: str
-    """As `kind` of the configuration."""
+    """Like `kind` of the configuration."""
     format: Callable[[Provider], Format]
     url: Callable[[Provider], str]
     """Base URL of the kind's own service, for a provider without `base_url`."""

@@ -20,7 +20,7 @@ _THOUGHTS: Final = ("thinking", "redacted_thinking")
 
 
 class _MessageBlocks:
-    """As `HistoryBlocks`, of Anthropic's messages."""
+    """Like `HistoryBlocks`, of Anthropic's messages."""
 
     def call_id(self, block: Block) -> str | None:
         return _text(block, "id") if block.get("type") == "tool_use" else None

@@ -50,7 +50,7 @@ def passed_body(question: ProviderQuestion, dialect: ChatDialect) -> bytes:
 
 
 def repaired_chat(question: ProviderQuestion, error: bytes, dialect: ChatDialect) -> ProviderQuestion | None:
-    """As `Format.repaired`, for OpenAI's chats."""
+    """Like `Format.repaired`, for OpenAI's chats."""
     body = repaired_messages(question.body, error, dialect) if question.api == CHAT.name else None
     return None if body is None else question._replace(body=body)
 
@@ -62,7 +62,7 @@ class OpenAI:
         self._dialect = dialect
 
     def call(self, question: ProviderQuestion) -> ProviderCall:
-        """As `Format.call`."""
+        """Translate a request."""
         path = PATHS.get(question.api)
         if path is None:
             raise unsupported(question.api, "an OpenAI-compatible provider", PATHS)
@@ -71,7 +71,7 @@ class OpenAI:
         return ProviderCall(path, dict(question.sent.headers), body, Passed(question))
 
     def repaired(self, question: ProviderQuestion, error: bytes) -> ProviderQuestion | None:
-        """As `Format.repaired`."""
+        """Implements `Format.repaired`."""
         return repaired_chat(question, error, self._dialect)
 
 

@@ -22,7 +22,7 @@ IDS: Final[dict[str, Callable[[str], str]]] = {
     "openai": lambda given: at_most(given, LONGEST_ID),
     "mistral": of_nine,
 }
-"""As `tool_call_ids` of the configuration."""
+"""Like `tool_call_ids` of the configuration."""
 _ASSISTANT: Final = frozenset({"role", "content", "name", "refusal", "audio", "tool_calls", "function_call"})
 """Members of an assistant's message (openai-python, `ChatCompletionAssistantMessageParam`)."""
 _CALL: Final = {"function": ("name", "arguments"), "custom": ("name", "input")}

@@ -46,7 +46,7 @@ class Passed:
         self.api: Final = question.api
 
     def whole(self, body: bytes) -> bytes:
-        """As `Answer.whole`."""
+        """Implements `Answer.whole`."""
         body = without_mark(body)
         answer = document(body)
         member = _MEMBERS.get(self.api, "")
@@ -56,7 +56,7 @@ class Passed:
         return self.renamed(body, answer)
 
     def stream(self) -> StreamReader:
-        """As `Answer.stream`."""
+        """Whether the client gets a stream of server-sent events."""
         return _PassedStream(self)
 
     def renamed(self, data: bytes, read: AnswerDocument) -> bytes:
@@ -141,12 +141,12 @@ class _PassedStream(Translator[StreamEvent]):
 
     @property
     def begun(self) -> bool:
-        """As `StreamReader.begun`."""
+        """Whether the events so far say something; before that another endpoint can take the request."""
         return self._begun
 
     @property
     def finished(self) -> bool:
-        """As `StreamReader.finished`."""
+        """Whether every part of the answer is here; the mark at its end, or a report of usage, may follow."""
         return self.ended or (self._ends and not self._open)
 
     def _follow(self, fields: dict[str, JsonValue]) -> None:

@@ -44,7 +44,7 @@ class Translator(Generic[E], ABC):
     @property
     @abstractmethod
     def begun(self) -> bool:
-        """As `StreamReader.begun`."""
+        """Whether the events so far say something; before that another endpoint can take the request."""
 
     @abstractmethod
     def _translate(self, each: E) -> bytes:

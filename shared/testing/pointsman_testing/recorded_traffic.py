@@ -137,7 +137,7 @@ class _Engine:
         return self._next()[0]
 
     def end_pass(self) -> list[ScheduleRequest]:
-        """Those whose prompts it computed."""
+        """Requests with a prompt that it computed."""
         self.free_at, count = self._next()
         done, self._queue = self._queue[:count], self._queue[count:]
         return [request for _, request, _ in done]

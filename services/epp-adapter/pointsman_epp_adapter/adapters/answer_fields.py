@@ -46,7 +46,7 @@ def texts(namespace: str, named: Iterable[tuple[str, str]]) -> bytes:
 
 @lru_cache(maxsize=4096)
 def repeated_text(namespace: str, name: str, value: str) -> bytes:
-    """As `texts`, of a text that is written again and again."""
+    """Like `texts`, of a text that is written again and again."""
     return texts(namespace, ((name, value),))
 
 

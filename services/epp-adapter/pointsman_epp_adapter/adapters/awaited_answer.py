@@ -52,7 +52,7 @@ class AwaitedAnswer(ABC):
                 await stream.write(CONTINUE["request_trailers" if event.of_request else "response_trailers"])
 
     def keep_alive(self, now: float) -> None:
-        """As `EdgeRequest.keep_alive`. Envoy takes bytes of the edge's own in full duplex alone, and once it has
+        """Like `EdgeRequest.keep_alive`. Envoy takes bytes of the edge's own in full duplex alone, and once it has
         headers."""
         way = self._way
         if way is None:

@@ -90,7 +90,7 @@ class EngineAnswer(AwaitedAnswer):
         self._attempts = EngineAttempts(envoy, record, chosen)
 
     def close(self) -> None:
-        """As `AwaitedAnswer.close`."""
+        """The stream has ended: record the attempt, and the request's outcome if it has none."""
         record, answer, attempts = self._record, self._answer, self._attempts
         attempts.close()
         if answer is None:
@@ -287,7 +287,7 @@ class EngineAnswer(AwaitedAnswer):
             self._reviewed.relabel(label[1])
 
     def _may_begin(self) -> bool:
-        """As `AwaitedAnswer._may_begin`."""
+        """Have the head leave before its answer says something, unless it has left."""
         opening, head, answer = self._opening, self._waiting_head, self._answer
         if opening is not None and head is not None and answer is not None and self._way is not None:
             opening.given_up = True
@@ -333,7 +333,7 @@ class EngineAnswer(AwaitedAnswer):
         return refusal
 
     async def _rest(self, stream: Stream) -> None:
-        """As `AwaitedAnswer._rest`."""
+        """Trailers have come: pass on the bytes that are held."""
         answer, way = self._answer, self._way
         if answer is not None:
             data = b""
@@ -379,7 +379,7 @@ class EngineAnswer(AwaitedAnswer):
         return OwnHeaders(self._record.request_id.encode("ascii"), self._level, self._model, self._further)
 
     def _own(self) -> list[Header]:
-        """As `AwaitedAnswer._own`."""
+        """The gateway's own headers in the answer."""
         return self._own_headers().all()
 
     def _first_byte(self) -> None:

@@ -170,7 +170,7 @@ def _known(
     *,
     buffered: bool,
 ) -> list[bytes]:
-    """As `_message`, between the places of the request's id."""
+    """Like `_message`, between the places of the request's id."""
     blank = blank_id(id_size)
     return _message(request_id=blank, found=found, level=level, sent=sent, kept=kept, own=own, buffered=buffered).split(
         blank

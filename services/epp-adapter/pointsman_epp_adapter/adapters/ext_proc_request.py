@@ -55,11 +55,11 @@ class ExtProcRequest(EdgeRequest):
 
     @property
     def sent_status(self) -> int | None:
-        """As `EdgeRequest.sent_status`: Envoy takes an error instead as long as it is asked."""
+        """Like `EdgeRequest.sent_status`: Envoy takes an error instead as long as it is asked."""
         return None
 
     async def serve(self) -> None:
-        """As `EdgeRequest.serve`."""
+        """Read the request, have it decided, send it, and pass the answer on."""
         if self._refusal is not None:
             raise self._refusal
         head, edge, record = self._head, self.edge, self.record
@@ -93,18 +93,18 @@ class ExtProcRequest(EdgeRequest):
         await answer.run(self._stream)
 
     async def answer(self, status: int, headers: Headers, body: bytes, details: str) -> None:
-        """As `EdgeRequest.answer`."""
+        """Send a whole response."""
         record = self.record
         headers = edited_answer_headers(headers, record.answer_headers)
         await self._stream.write(wire.answer(status, headers, body, record.request_id, details))
 
     def keep_alive(self, now: float) -> None:
-        """As `EdgeRequest.keep_alive`."""
+        """Keep the client's connection open, if its stream has been silent for too long; `now` is monotonic."""
         if self._answer is not None:
             self._answer.keep_alive(now)
 
     async def interrupted(self, interruption: BaseException) -> None:
-        """As `EdgeRequest.interrupted`."""
+        """Implements `EdgeRequest.interrupted`."""
         if isinstance(interruption, ProtocolViolation):
             self.record.end("rejected", 500, str(interruption))
         elif self._answer is None:
@@ -112,7 +112,7 @@ class ExtProcRequest(EdgeRequest):
         raise interruption
 
     def closed(self) -> None:
-        """As `EdgeRequest.closed`."""
+        """The request has ended, and can't be interrupted any more: record the facts that are only known now."""
         if self._answer is not None:
             self._answer.close()
             self.reviewed_after = self._sees_answer

@@ -80,7 +80,7 @@ class GrpcConnection(asyncio.Protocol):
         self._socket: asyncio.Transport | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """As `asyncio.Protocol`."""
+        """Implements `asyncio.Protocol`."""
         # uvloop's transports are none of asyncio's classes.
         self._transport = self._socket = cast("asyncio.Transport", transport)
         self._all.connections.add(self)
@@ -89,7 +89,7 @@ class GrpcConnection(asyncio.Protocol):
         self._flush()
 
     def data_received(self, data: bytes) -> None:
-        """As `asyncio.Protocol`."""
+        """Implements `asyncio.Protocol`."""
         try:
             self._http.receive_data(data)
         except NGH2Error as error:
@@ -101,16 +101,16 @@ class GrpcConnection(asyncio.Protocol):
             self._flush_soon()
 
     def pause_writing(self) -> None:
-        """As `asyncio.Protocol`."""
+        """Implements `asyncio.Protocol`."""
         self._paused = True
 
     def resume_writing(self) -> None:
-        """As `asyncio.Protocol`."""
+        """Implements `asyncio.Protocol`."""
         self._paused = False
         self._flush()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """As `asyncio.Protocol`."""
+        """Implements `asyncio.Protocol`."""
         del exc  # a client that is gone is gone
         self._all.connections.discard(self)
         self._drop()
@@ -136,7 +136,7 @@ class GrpcConnection(asyncio.Protocol):
             self._socket.abort()
 
     def send(self, call: Call, data: bytes) -> bool:
-        """As `Peer.send`."""
+        """Send bytes of a call's body, after its headers."""
         http, stream_id = self._http, call.stream_id
         if not call.headers_sent:
             call.headers_sent = True
@@ -147,18 +147,18 @@ class GrpcConnection(asyncio.Protocol):
         return not self._paused and http.queued_body_size(stream_id) <= _QUEUED
 
     def taken(self, stream_id: int, size: int) -> None:
-        """As `Peer.taken`."""
+        """So many of the received bytes are done with: the client may send as many more."""
         if self._transport is not None:
             self._http.acknowledge_received_data(size, stream_id)
             if not self._flushing:
                 self._flush_soon()
 
     def backed_up(self, stream_id: int) -> bool:
-        """As `Peer.backed_up`."""
+        """Whether the client doesn't take what it is sent."""
         return self._paused or self._http.queued_body_size(stream_id) > _QUEUED
 
     async def progress(self) -> None:
-        """As `Peer.progress`."""
+        """Wait until the client has read some bytes, or is gone."""
         if self._progress is None:
             self._progress = self._loop.create_future()
         await asyncio.shield(self._progress)  # others wait for it too

@@ -63,7 +63,7 @@ class ProviderAnswer(AwaitedAnswer):
         record.worker = provider.name
 
     def close(self) -> None:
-        """As `AwaitedAnswer.close`."""
+        """The stream has ended: record the attempt, and the request's outcome if it has none."""
         record = self._record
         if record.outcome is None:
             record.end("client_gone", self._status, _BROKEN)
@@ -145,7 +145,7 @@ class ProviderAnswer(AwaitedAnswer):
         await reviewed.piece(data, last=last, end=end)
 
     async def _rest(self, stream: Stream) -> None:
-        """As `AwaitedAnswer._rest`."""
+        """Trailers have come: pass on the bytes that are held."""
         if self._duplex or self._reviewed is None:
             await self._piece(b"", stream, last=True, end=False)
             return
@@ -218,7 +218,7 @@ class ProviderAnswer(AwaitedAnswer):
         return refusal
 
     def _may_begin(self) -> bool:
-        """As `AwaitedAnswer._may_begin`."""
+        """Have the head leave before its answer says something, unless it has left."""
         return self._reviewed is not None and self._reviewed.let_head_out()
 
     @property

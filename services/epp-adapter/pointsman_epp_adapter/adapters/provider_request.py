@@ -51,7 +51,7 @@ class ProviderRequests:
         self._routed = routed
 
     def check(self, policy: EdgePolicy) -> None:
-        """As `ProviderBook.check`, if Envoy has routes to providers."""
+        """Like `ProviderBook.check`, if Envoy has routes to providers."""
         if self._routed:
             self._book.check(policy)
 

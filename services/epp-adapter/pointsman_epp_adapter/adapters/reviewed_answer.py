@@ -52,7 +52,7 @@ class ReviewedAnswer:
             self._review.headers_left = self._mode is not BodyMode.BUFFERED
 
     def expect(self, status: int, sent: list[Header], headers: list[Header]) -> None:
-        """As `begin`, of an answer in full duplex."""
+        """Like `begin`, of an answer in full duplex."""
         self._status, self._told = status, sent
         self._review.begin(status, headers)
 

@@ -98,11 +98,11 @@ class HttpRequest(EdgeRequest):
 
     @property
     def sent_status(self) -> int | None:
-        """As `EdgeRequest.sent_status`."""
+        """The status that the client has already; None while it can still get an error instead."""
         return self._turn.status
 
     async def serve(self) -> None:
-        """As `EdgeRequest.serve`."""
+        """Read the request, have it decided, send it, and pass the answer on."""
         if self._refusal is not None:
             raise self._refusal
         turn, record = self._turn, self.record
@@ -152,7 +152,7 @@ class HttpRequest(EdgeRequest):
             self._keep_open(now)
 
     def keep_alive(self, now: float) -> None:
-        """As `EdgeRequest.keep_alive`."""
+        """Keep the client's connection open, if its stream has been silent for too long; `now` is monotonic."""
         if self._turn.bytes_out != self._quiet_at:
             self._quiet_at, self._quiet_since = self._turn.bytes_out, now
             return
@@ -188,13 +188,13 @@ class HttpRequest(EdgeRequest):
         return self._asks_stream
 
     async def answer(self, status: int, headers: Headers, body: bytes, details: str) -> None:
-        """As `EdgeRequest.answer`."""
+        """Send a whole response."""
         del details
         self._turn.answer_headers = self.record.answer_headers
         await self._turn.answer(status, headers, body)
 
     async def interrupted(self, interruption: BaseException) -> None:
-        """As `EdgeRequest.interrupted`."""
+        """Implements `EdgeRequest.interrupted`."""
         record, turn = self.record, self._turn
         if isinstance(interruption, ClientGone):
             record.end("client_gone", CLIENT_GONE)
@@ -221,16 +221,16 @@ class HttpRequest(EdgeRequest):
             await _briefly(turn.end(record.api.error_event(refusal)))
 
     def ending(self) -> None:
-        """As `EdgeRequest.ending`."""
+        """The request ends by itself now: its last writes aren't interrupted."""
         super().ending()
         self._ending = True
 
     def overdue(self) -> None:
-        """As `EdgeRequest.overdue`."""
+        """The request has taken too long."""
         self._stop("timeout")
 
     def closed(self) -> None:
-        """As `EdgeRequest.closed`."""
+        """The request has ended, and can't be interrupted any more: record the facts that are only known now."""
         self._ending = True
         if self._draining is not None:
             self._draining.cancel()

@@ -11,7 +11,7 @@ _GONE: Final = (b"content-encoding", b"content-length")
 
 
 class DecodedAnswer:
-    """As `Answering`, of another one."""
+    """Like `Answering`, of another one."""
 
     def __init__(self, engine: Answering) -> None:
         self._engine = engine
@@ -21,11 +21,11 @@ class DecodedAnswer:
 
     @property
     def complete(self) -> bool:
-        """As `Answering.complete`."""
+        """Whether the answer ends with the bytes that were read last."""
         return self._engine.complete and not self._decoder.left
 
     async def read(self) -> bytes:
-        """As `Answering.read`."""
+        """The next bytes of the body as they arrived, b"" at its end."""
         while True:
             data = self._decoder.left or await self._engine.read()
             if not data:

@@ -57,7 +57,7 @@ async def first_events(engine: Answering, begun: bytes, api: Api, thinking: Call
 
 
 async def whole_body(engine: Answering, begun: bytes, api: Api) -> bytes:
-    """A body, as far as it goes out in one piece. Raises EndpointFailed for an error in place of an answer, and
+    """The start of the body that can be sent at once. Raises EndpointFailed for an error in place of an answer, and
     AnswerCutOff."""
     body = begun if engine.complete else await gathered(engine, begun)
     if len(body) <= WHOLE:

@@ -191,11 +191,11 @@ class Turn:
 
     @property
     def started(self) -> bool:
-        """As `ResponseWriter.started`."""
+        """Whether status and headers have left."""
         return self.status is not None
 
     async def start(self, status: int, headers: Headers) -> None:
-        """As `ResponseWriter.start`."""
+        """Status and headers; they may leave with the first bytes of the body."""
         if self.wire.paused:
             await self.wire.writable()
         if self.early is not None:
@@ -223,7 +223,7 @@ class Turn:
         return True
 
     async def write(self, data: bytes) -> None:
-        """As `ResponseWriter.write`."""
+        """A piece of the body."""
         if self.wire.paused:
             await self.wire.writable()
         if self._gathered is not None:
@@ -235,7 +235,7 @@ class Turn:
             self.wire.write(framed)
 
     async def end(self, data: bytes = b"") -> None:
-        """As `ResponseWriter.end`."""
+        """The last piece."""
         if self.wire.paused:
             await self.wire.writable()
         if self._gathered is not None and self.early is not None:
@@ -244,11 +244,11 @@ class Turn:
         self._finish(b"" if self.disconnected else self._framed(data, last=True))
 
     async def fail(self, event: bytes) -> None:
-        """As `ResponseWriter.fail`."""
+        """The last event of a stream that can't go on."""
         await self.end(event)
 
     async def answer(self, status: int, headers: Headers, body: bytes) -> None:
-        """As `ResponseWriter.answer`."""
+        """A whole response."""
         if self.wire.paused:
             await self.wire.writable()
         if self.early is not None:

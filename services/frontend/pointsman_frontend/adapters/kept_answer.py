@@ -29,7 +29,7 @@ class KeptAnswer:
         self._unread = body
 
     async def read(self) -> bytes:
-        """As `Answering.read`."""
+        """The next bytes of the body as they arrived, b"" at its end."""
         unread, self._unread = self._unread, b""
         return unread
 

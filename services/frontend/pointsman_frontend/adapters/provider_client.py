@@ -104,7 +104,7 @@ class ProviderAnswer:
 
     @property
     def complete(self) -> bool:
-        """As `Answering.complete`."""
+        """Whether the answer ends with the bytes that were read last."""
         return self._complete and not self._waiting
 
     async def begin(self, thinking: Callable[[], None]) -> None:
@@ -129,7 +129,7 @@ class ProviderAnswer:
         self._silence_s = self._idle_s
 
     async def read(self) -> bytes:
-        """As `Answering.read`."""
+        """The next bytes of the body as they arrived, b"" at its end."""
         import aiohttp
 
         if self._waiting or self._complete or self._stream is None:

@@ -148,7 +148,7 @@ async def relay_document(
 
 
 async def gathered(engine: Answering, begun: bytes) -> bytes:
-    """The body, as far as it goes out in one piece. Raises AnswerCutOff."""
+    """The start of the body that can be sent at once. Raises AnswerCutOff."""
     pieces = [begun]
     size = len(begun)
     while size <= WHOLE and (data := await engine.read()):

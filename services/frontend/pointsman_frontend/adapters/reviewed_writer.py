@@ -21,18 +21,18 @@ class ReviewedWriter:
 
     @property
     def started(self) -> bool:
-        """As `ResponseWriter.started`."""
+        """Whether status and headers have left."""
         return self._turn.started
 
     async def start(self, status: int, headers: Headers) -> None:
-        """As `ResponseWriter.start`."""
+        """Status and headers; they may leave with the first bytes of the body."""
         self._start = (status, headers)
         self._review.begin(status, headers)
         if not self._review.blocks:
             await self._turn.start(status, headers)
 
     async def write(self, data: bytes) -> None:
-        """As `ResponseWriter.write`."""
+        """A piece of the body."""
         if not self._review.blocks:
             await self._out(data)
         elif self._record.stream:
@@ -41,7 +41,7 @@ class ReviewedWriter:
             await self._out(await self._review.gather(data))
 
     async def end(self, data: bytes = b"") -> None:
-        """As `ResponseWriter.end`."""
+        """The last piece."""
         review = self._review
         if review.blocks and not self._record.stream and not self.started:
             status, headers = self._start
@@ -55,13 +55,13 @@ class ReviewedWriter:
         await self._out(data, last=True)
 
     async def answer(self, status: int, headers: Headers, body: bytes) -> None:
-        """As `ResponseWriter.answer`."""
+        """A whole response."""
         headers, body = await self._review.whole(status, headers, body)
         self._review.left(body)
         await self._turn.answer(status, headers, body)
 
     async def fail(self, event: bytes) -> None:
-        """As `ResponseWriter.fail`. Events that the stages haven't seen don't leave."""
+        """Like `ResponseWriter.fail`. Events that the stages haven't seen don't leave."""
         await self._turn.fail(event)
 
     async def _let_out(self, passed: AsyncIterator[bytes]) -> None:

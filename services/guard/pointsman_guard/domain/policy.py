@@ -89,7 +89,7 @@ class GuardPolicy:
         return [category for category in known if self.guard.action(category, "response") == "redact"]
 
     async def judge(self, checked: Checked, found: Sequence[Finding] = (), *, apart: Apart | None = None) -> Judgement:
-        """As `judge_soon`, awaited."""
+        """Like `judge_soon`, awaited."""
         judgement = self.judge_soon(checked, found, apart=apart)
         return await judgement if isinstance(judgement, Awaitable) else judgement
 

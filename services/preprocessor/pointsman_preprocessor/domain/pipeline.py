@@ -113,7 +113,7 @@ class Pipeline:
         return self._block_sizes.get(model, self._all_block_sizes)
 
     def facts(self, incoming: Incoming, prompt: Prompt | None = None) -> RequestFacts:
-        """As `describe`, for the configured pools and stages."""
+        """Like `describe`, for the configured pools and stages."""
         sizes = self._only_block_size or self._block_sizes.get(incoming.model, self._all_block_sizes)
         return describe(incoming, sizes, prompt, fingerprinted=self._fingerprints)
 

@@ -122,7 +122,7 @@ class InfraTokenLimitParams(TokenLimitParams):
 
 
 class InfraTokenLimit(TokenLimit):
-    """As `token-limit`, without an identity."""
+    """Like `token-limit`, without an identity."""
 
     type_name = "infra-token-limit"
     params_type = InfraTokenLimitParams

@@ -92,7 +92,7 @@ class EventTable:
         return [body for (kept,) in rows if needle in (body := bodies.of(kept))]
 
     def of_trace(self, trace: str, room: int) -> tuple[list[KeptEvent], bool]:
-        """As `of_request`, of the first requests of a trace."""
+        """Like `of_request`, of the first requests of a trace."""
         rows: Iterable[tuple[str]] = self._connection.execute(
             "SELECT request_id FROM traces WHERE trace = ? ORDER BY at_ms LIMIT ?", (trace, _OF_TRACE)
         )

@@ -155,7 +155,7 @@ class UsageTable:
         return {names[name] for name in found} | self._counted_earlier(keys)
 
     def _counted_earlier(self, keys: Iterable[tuple[int, str]]) -> set[str]:
-        """As `_counted`, of those that an earlier version counted."""
+        """Like `_counted`, of those that an earlier version counted."""
         until = self._database.earlier_keys_until_ms
         if until < 0:
             return set()

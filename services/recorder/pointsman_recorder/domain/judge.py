@@ -270,7 +270,7 @@ def _columns(run: _Run, chosen: str) -> RunColumns:
 
 
 def _request(decision: _Decision, judged: JudgedDecision[Key], choices: list[tuple[str, str, int]]) -> Fields:
-    """As `JudgedRequest`; adds its choices to `choices`."""
+    """Like `JudgedRequest`; adds its choices to `choices`."""
     rows = {candidate.worker: row for row, candidate in enumerate(judged.candidates)}
     costs = judged.costs_us
     cheapest = sorted(rows, key=lambda worker: costs[rows[worker]])

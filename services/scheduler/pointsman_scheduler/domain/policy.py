@@ -81,7 +81,7 @@ class Instances:
     def build(
         self, place: str, registry: Registry[P], specs: Sequence[Spec], others: Mapping[str, Plugin] | None = None
     ) -> list[P]:
-        """As `Registry.build`; `place` distinguishes lists of the same policy."""
+        """Like `Registry.build`; `place` distinguishes lists of the same policy."""
 
         def keep(spec: Spec, plugin: P) -> P:
             referred = tuple(map(id, plugin.referred()))  # all kept, so that their ids stay theirs

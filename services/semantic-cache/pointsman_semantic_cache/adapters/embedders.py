@@ -33,7 +33,7 @@ class LexicalEmbedder:
         return vector
 
     async def close(self) -> None:
-        """As `Embedder.close`."""
+        """Release what it holds; it isn't used again."""
 
 
 class OnnxEmbedder:

@@ -30,7 +30,7 @@ class EndpointGate:
         self.name: Final = f"endpoint:{url.rstrip('/')}"
 
     async def same(self, one: str, other: str) -> float | None:
-        """As `ModelGate.same`."""
+        """Implements `ModelGate.same`."""
         forth, back = await asyncio.gather(self._likelihood(one, other), self._likelihood(other, one))
         return None if forth is None or back is None else min(forth, back)
 

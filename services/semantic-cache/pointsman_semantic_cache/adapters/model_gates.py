@@ -28,7 +28,7 @@ class OnnxGate:
         self.name = self._model.name
 
     async def same(self, one: str, other: str) -> float | None:
-        """As `ModelGate.same`."""
+        """Implements `ModelGate.same`."""
         try:
             return await self._model.same(one, other)
         except self._failed as error:

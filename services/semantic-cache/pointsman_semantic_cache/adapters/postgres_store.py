@@ -84,18 +84,18 @@ class PostgresStore:
         self._came: dict[str, int] = {}
 
     async def exact(self, partition: Partition, key: bytes, now_ms: int) -> CacheEntry | None:
-        """As `Store.exact`."""
+        """Implements `Store.exact`."""
         row = await self._ask("fetchrow", _EXACT, *partition, key, now_ms)
         return None if row is None else _entry(row)
 
     async def near(self, partition: Partition, meaning: Meaning, threshold: float, now_ms: int) -> Sequence[Near]:
-        """As `Store.near`."""
+        """Implements `Store.near`."""
         question = (meaning.context, meaning.embedder, _text(meaning), now_ms, threshold)
         rows = await self._ask("fetch", _NEAR, *partition, *question)
         return [Near(_entry(row), float(row["similarity"])) for row in rows]
 
     async def put(self, partition: Partition, entry: CacheEntry, max_bytes: int) -> int:
-        """As `Store.put`; at most a sixty-fourth of `max_bytes` too much is kept."""
+        """Like `Store.put`; at most a sixty-fourth of `max_bytes` too much is kept."""
         meaning = entry.meaning
         usage = None if entry.usage is None else write(entry.usage).decode()
         question = (
@@ -116,11 +116,11 @@ class PostgresStore:
         return _count(await self._ask("execute", _SHRINK, cache, max_bytes, entry.kept_ms))
 
     async def purge(self, cache: str | None, tenant: str | None) -> int:
-        """As `Store.purge`."""
+        """Implements `Store.purge`."""
         return _count(await self._ask("execute", _PURGE, cache, tenant))
 
     async def close(self) -> None:
-        """As `Store.close`."""
+        """Implements `Store.close`."""
         if self._pool is not None:
             await self._pool.close()
 

@@ -20,7 +20,7 @@ class CacheQuestion(NamedTuple):
     """One request."""
 
     exact: bytes
-    """As `RequestFacts.fingerprint`."""
+    """Same as `RequestFacts.fingerprint`."""
     context: bytes
     """The same without the words of the last turn."""
     turn: str

@@ -26,9 +26,9 @@ class Partition(NamedTuple):
 
     cache: str
     tenant: str
-    """As `place_of`."""
+    """Same as `place_of`."""
     subject: str
-    """As `place_of`. Empty where the whole tenant shares."""
+    """Like `place_of`. Empty where the whole tenant shares."""
     model: str
     """The target's: pool or provider, model."""
     epoch: str
@@ -83,7 +83,7 @@ def place_of(name: str) -> str:
 
 
 def model_of(target: Target | None) -> str:
-    """As `Partition.model`."""
+    """The target's: pool or provider, model."""
     return "" if target is None else f"{target.provider or ''}/{target.pool or ''}/{target.model}"
 
 

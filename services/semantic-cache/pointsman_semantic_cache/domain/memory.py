@@ -92,11 +92,11 @@ class MemoryStore:
         return ((place.partition, entry) for place, entry in self._entries.items())
 
     def exact(self, partition: Partition, key: bytes, now_ms: int) -> CacheEntry | None:
-        """As `Store.exact`."""
+        """Implements `Store.exact`."""
         return self._current(EntryPlace(partition, key), now_ms)
 
     async def near(self, partition: Partition, meaning: Meaning, threshold: float, now_ms: int) -> Sequence[Near]:
-        """As `Store.near`."""
+        """Implements `Store.near`."""
         return self.near_now(partition, meaning, threshold, now_ms)
 
     def near_now(self, partition: Partition, meaning: Meaning, threshold: float, now_ms: int) -> Sequence[Near]:
@@ -117,7 +117,7 @@ class MemoryStore:
         return found
 
     def put(self, partition: Partition, entry: CacheEntry, max_bytes: int) -> int:
-        """As `Store.put`."""
+        """Implements `Store.put`."""
         place = EntryPlace(partition, entry.key)
         self._forget(place)
         self._entries[place] = entry
@@ -134,7 +134,7 @@ class MemoryStore:
         return self._shrink(cache, max_bytes)
 
     async def purge(self, cache: str | None, tenant: str | None) -> int:
-        """As `Store.purge`."""
+        """Implements `Store.purge`."""
         gone = [
             place
             for place in self._entries
@@ -152,7 +152,7 @@ class MemoryStore:
         return len(gone)
 
     async def close(self) -> None:
-        """As `Store.close`."""
+        """Implements `Store.close`."""
 
     def _current(self, place: EntryPlace, now_ms: int) -> CacheEntry | None:
         entry = self._entries.get(place)

@@ -14,7 +14,7 @@ class Next(Enum):
     SKIP = "skip"
     """It was replayed already."""
     REPLAY = "replay"
-    """Batches are missing before it: ask for them, then take it."""
+    """Earlier batches are missing. Ask the engine for them, apply them, then apply this one."""
     RESET = "reset"
     """The engine counts anew: earlier messages are void. Then ask for the batches since the restart."""
 

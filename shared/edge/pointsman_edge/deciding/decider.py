@@ -79,7 +79,7 @@ class BusStages:
     def ask(
         self, request: PreprocessRequest, body: bytes, policy: EdgePolicy, traceparent: str | None
     ) -> Awaitable[Settled]:
-        """As `Stages.ask`."""
+        """Send a request into the stages and wait for their reply."""
         limits = policy.limits
         return self._client.send(
             request,
@@ -92,7 +92,7 @@ class BusStages:
         )
 
     def usable(self, reply: Settled) -> Settled:
-        """As `Stages.usable`."""
+        """The reply, with its level as an edge sees it."""
         if isinstance(reply, Decision):
             missing = None if self._bus.up else self._bus.missing
             if missing is not None and reply.level == "full":
@@ -106,7 +106,7 @@ class BusStages:
         return reply
 
     def explained(self, error: BusError) -> StagesMissing | Refusal:
-        """As `Stages.explained`."""
+        """Why there is no reply: StagesMissing if an edge may decide alone, else the error for the client."""
         if isinstance(error, BusDisconnected):
             return StagesMissing(f"bus disconnected: {error.reason}")
         if isinstance(error, BusCongested):

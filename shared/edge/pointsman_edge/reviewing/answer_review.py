@@ -155,7 +155,7 @@ class AnswerReview:
                 yield left
 
     async def finish(self, data: bytes) -> AsyncIterator[bytes]:
-        """As `push`, for the last bytes of the stream."""
+        """Like `push`, for the last bytes of the stream."""
         events = [*self._splitter.feed(data), *self._splitter.rest()]
         self._halves.join(events)
         async for left in self._past(0, events):

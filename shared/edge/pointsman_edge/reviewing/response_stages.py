@@ -49,7 +49,7 @@ class ResponseStages:
         return self.begin_any(request, reply)
 
     def begin_any(self, request: ReviewedRequest, reply: Decision | Answer) -> AnswerReview:
-        """As `begin`, but a review without stages, which lets the answer pass, if there are none."""
+        """Like `begin`, but a review without stages, which lets the answer pass, if there are none."""
         return self._begin(request, (*reply.response, *request.record.policy.postprocessing))
 
     async def error(self, request: ReviewedRequest, refusal: Refusal) -> tuple[int, Headers, bytes]:

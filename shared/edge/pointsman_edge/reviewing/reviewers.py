@@ -84,7 +84,7 @@ class StageReviewers:
         self._missing = Missing(_log)
 
     async def ask(self, stage: Stage, review: ResponseReview, traceparent: str | None) -> Verdict:
-        """As `Reviewers.ask`, within the stage's own timeout."""
+        """Like `Reviewers.ask`, within the stage's own timeout."""
         bus = self._bus
         waiter = _VerdictWaiter(bus.replies, asyncio.get_running_loop().time() + timeout_of(stage))
         try:
@@ -119,12 +119,12 @@ class StageReviewers:
         return _checked(verdict, review)
 
     def worked(self, stage: Stage) -> None:
-        """As `Reviewers.worked`."""
+        """Count a verdict that was of use."""
         self._tally(stage.service).handled += 1
         self._missing.back(stage.service)
 
     def failed(self, stage: Stage, failure: NoVerdict, request_id: str) -> None:
-        """As `Reviewers.failed`."""
+        """Count a failure, and log the first one until the stage works again."""
         self._tally(stage.service).failed += 1
         self._missing.note(stage.service, failure.what, on_error=stage.on_error, request_id=request_id)
 

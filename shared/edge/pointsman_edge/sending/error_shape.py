@@ -39,16 +39,16 @@ class ErrorShape:
         self._then = then
 
     def put(self, data: bytes) -> bytes:
-        """As `Rewriting.put`: the document is an error."""
+        """Like `Rewriting.put`: the document is an error."""
         return self.put_in_error(data)
 
     def put_in_error(self, data: bytes) -> bytes:
-        """As `Rewriting.put_in_error`."""
+        """A whole error document."""
         data = shaped(self._api, self._status, data)
         return data if self._then is None else self._then.put_in_error(data)
 
     def in_pieces(self) -> Passing | None:
-        """As `Rewriting.in_pieces`: a document this large stays as it is."""
+        """Like `Rewriting.in_pieces`: a document this large stays as it is."""
         return None if self._then is None else self._then.in_pieces()
 
 

@@ -67,7 +67,7 @@ def folded(edits: Sequence[HeaderEdit], dropped: Callable[[str], None] = _silent
 
 
 def folded_answer(edits: Sequence[HeaderEdit]) -> dict[bytes, bytes | None]:
-    """As `folded`, for an answer: the headers that frame it stay."""
+    """Like `folded`, for an answer: the headers that frame it stay."""
     last: dict[bytes, bytes | None] = {}
     for edit in edits:
         name = _name(edit.name)

@@ -34,11 +34,11 @@ class MissingPath:
         self._then = then
 
     def put(self, data: bytes) -> bytes:
-        """As `Rewriting.put`: the document is an error."""
+        """Like `Rewriting.put`: the document is an error."""
         return self.put_in_error(data)
 
     def put_in_error(self, data: bytes) -> bytes:
-        """As `Rewriting.put_in_error`."""
+        """A whole error document."""
         if not (self._anyway or says_nothing(data)):
             return data if self._then is None else self._then.put_in_error(data)
         missing = "has no" if self._status == MISSING[0] else "doesn't allow this method on"
@@ -48,7 +48,7 @@ class MissingPath:
         )
 
     def in_pieces(self) -> Passing | None:
-        """As `Rewriting.in_pieces`: a document this large reports more than an unknown path."""
+        """Like `Rewriting.in_pieces`: a document this large reports more than an unknown path."""
         return None if self._then is None else self._then.in_pieces()
 
 

@@ -48,7 +48,7 @@ class WithoutUsage:
         self._then = then
 
     def put(self, data: bytes) -> bytes:
-        """As `Rewriting.put`."""
+        """Whole events, or a whole document."""
         if _NO_CHOICES.search(data) is not None:
             splitter = EventSplitter()
             events = (*splitter.feed(data), *splitter.rest())
@@ -56,11 +56,11 @@ class WithoutUsage:
         return data if self._then is None else self._then.put(data)
 
     def put_in_error(self, data: bytes) -> bytes:
-        """As `Rewriting.put_in_error`."""
+        """A whole error document."""
         return data if self._then is None else self._then.put_in_error(data)
 
     def in_pieces(self) -> Passing | None:
-        """As `Rewriting.in_pieces`: a document has no events."""
+        """Like `Rewriting.in_pieces`: a document has no events."""
         return None if self._then is None else self._then.in_pieces()
 
 

@@ -242,7 +242,7 @@ class HeaderRules:
         return shape
 
     def _read_each(self, headers: list[Header], *, trusted: bool) -> ClientHeaders:
-        """As `read`, for headers that repeat, that `Connection` names or that aren't text."""
+        """Like `read`, for headers that repeat, that `Connection` names or that aren't text."""
         values = dict(headers)
         dropped: Container[bytes] = ()
         if len(values) < len(headers):

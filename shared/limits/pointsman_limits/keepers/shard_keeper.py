@@ -242,8 +242,8 @@ class ShardKeeper:
         self._said_at = now
         # When the report comes back, peers have the grants before it.
         self._tell()
-        # Without a connection no lease is proved, and no request counted. A report proves a lease only when it comes
-        # back behind the reports of others.
+        # A lease is proved when this keeper's own report comes back through the server, after the reports of others.
+        # While the bus is disconnected no lease is proved, and so no request is counted.
         with contextlib.suppress(BusError):
             self._bus.publish_via_server(self._keeping.say(now, self._bus.connections), self.me)
 

@@ -149,7 +149,7 @@ class PromptTokenizer:
         return before + self.encoder.encode(text) + behind
 
     def _tokens_around(self) -> tuple[bytes, bytes] | None:
-        """Tokens added before and after a whole sequence; None when the tokenizer changes it otherwise."""
+        """Special tokens that the tokenizer adds before and after a sequence. None when it changes the sequence."""
         inner = self._tokenizer.encode("a", add_special_tokens=False).ids
         whole = self._tokenizer.encode("a", add_special_tokens=True).ids
         for start in range(len(whole) - len(inner) + 1):

@@ -14,7 +14,7 @@ class Addresses:
         self._kept: dict[tuple[object, ...], str] = {}
 
     def message(self, message: type[Message], route: tuple[str, ...]) -> str:
-        """As `contracts.subjects.subject`."""
+        """Implements `contracts.subjects.subject`."""
         key = (message, *route)
         return self._kept.get(key) or self._keep(key, subject(message, *route))
 

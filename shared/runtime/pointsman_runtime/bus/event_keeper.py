@@ -20,7 +20,7 @@ _FOR_GOOD: Final = frozenset((10054, 10097))
 it can't read."""
 
 Publish = Callable[[str, bytes, str, bytes], None]
-"""As `Link.publish`."""
+"""Same as `Link.publish`."""
 
 
 class _Error(msgspec.Struct):

@@ -81,21 +81,21 @@ class FanOut:
         """Subscriptions to inboxes besides this process's own."""
         self._answers: Take = _drop
         self.soon = link.soon
-        """As `Link.soon`."""
+        """Call `work` once the messages that arrived together are all received, before anything is written."""
 
     @property
     def connected(self) -> bool:
-        """As `Link.connected`."""
+        """Whether publishing can work now."""
         return self._link.connected
 
     @property
     def reason(self) -> str:
-        """As `Link.reason`."""
+        """Why it isn't connected, in words for an operator."""
         return self._link.reason
 
     @property
     def max_payload(self) -> int:
-        """As `Link.max_payload`."""
+        """The largest message the server takes, headers included, in bytes."""
         return self._link.max_payload
 
     def answers(self, prefix: str, take: Take) -> None:
@@ -104,7 +104,7 @@ class FanOut:
         self.attach(f"{prefix}*", take, exclusive=True)
 
     def subscribe(self, subject: str, receiver: Receiver, queue: str = "") -> int:
-        """As `Link.subscribe`."""
+        """Implements `Link.subscribe`."""
 
         def take(delivery: Delivery) -> None:
             payload = delivery.payload
@@ -144,15 +144,15 @@ class FanOut:
         return sid
 
     def stop_delivery(self, sid: int) -> None:
-        """As `Link.stop_delivery`: messages on their way from the server still arrive."""
+        """Like `Link.stop_delivery`: messages on their way from the server still arrive."""
         self._leave(sid, self._link.stop_delivery)
 
     def unsubscribe(self, sid: int) -> None:
-        """As `Link.unsubscribe`."""
+        """Implements `Link.unsubscribe`."""
         self._leave(sid, self._link.unsubscribe)
 
     def publish(self, subject: str, payload: bytes, reply: str = "", headers: bytes = b"") -> None:
-        """As `Link.publish`, and to the subscriptions of this process."""
+        """Like `Link.publish`, and to the subscriptions of this process."""
         if subject.startswith(self._inbox):
             self._answers(Delivery(subject, reply, headers, payload))
             return
@@ -173,7 +173,7 @@ class FanOut:
         return reach.inside_only
 
     async def flush(self, timeout: float) -> None:  # noqa: ASYNC109 - as in Link
-        """As `Link.flush`."""
+        """Wait until the server has taken everything sent so far."""
         await self._link.flush(timeout)
 
     def _leave(self, sid: int, end: Callable[[int], None]) -> None:

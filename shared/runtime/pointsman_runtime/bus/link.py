@@ -48,13 +48,13 @@ class Link(PubSub, Protocol):
         ...
 
     def publish_relaxed(self, subject: str, headers: str, payload: bytes) -> None:
-        """As `publish`, with a header block as text. Relaxed messages wait some milliseconds for each other, so that
+        """Like `publish`, with a header block as text. Relaxed messages wait some milliseconds for each other, so that
         others overtake them; among themselves both kinds keep their order. A link that keeps events raises no error but
         PayloadTooLarge: they wait for a connection, and for the stream's confirmation."""
         ...
 
     def publish_all(self, messages: Sequence[tuple[str, str, bytes]]) -> None:
-        """As `publish`, of messages at once, of which there is at least one: subject, header block as text, and
+        """Like `publish`, of messages at once, of which there is at least one: subject, header block as text, and
         payload."""
         ...
 
@@ -63,7 +63,7 @@ class Link(PubSub, Protocol):
         ...
 
     def gather(self, subject: str, intake: Intake) -> int:
-        """As `subscribe`, of messages that an intake takes."""
+        """Like `subscribe`, of messages that an intake takes."""
         ...
 
     def stop_delivery(self, sid: int) -> None:

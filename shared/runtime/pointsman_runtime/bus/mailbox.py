@@ -104,7 +104,7 @@ class Fifo:
             self.run(going_on)
 
     def take(self, delivery: Delivery) -> None:
-        """As `Mailbox.take`. An object of this process is handled in this very call, unless others wait."""
+        """Like `Mailbox.take`. An object of this process is handled in this very call, unless others wait."""
         if not (self._append(delivery) if delivery.message is None else self.hand(delivery)):
             self._overflow.dropped_one(len(self._waiting))
 
@@ -140,7 +140,7 @@ class Fifo:
         return True
 
     async def drain(self) -> None:
-        """As `Mailbox.drain`."""
+        """Wait until everything received is handled."""
         while self._waiting or self._running:
             if self._running:
                 await asyncio.wait(self._running, return_when=asyncio.FIRST_COMPLETED)
@@ -191,7 +191,7 @@ class LatestWins:
         self._overflow = Overflow(tally)
 
     def take(self, delivery: Delivery) -> None:
-        """As `Mailbox.take`."""
+        """Take one message."""
         if len(self._waiting) >= self._subjects and delivery.subject not in self._waiting:
             self._overflow.dropped_one(len(self._waiting))
             return
@@ -201,7 +201,7 @@ class LatestWins:
             self._soon(self._work)
 
     async def drain(self) -> None:
-        """As `Mailbox.drain`."""
+        """Wait until everything received is handled."""
         while self._waiting:  # noqa: ASYNC110 - one turn of the loop is what it waits for
             await asyncio.sleep(0)
 

@@ -31,9 +31,9 @@ class Outbox:
         self.held = False
         """While it is, nothing is planned: the holder writes in the end."""
         self.max_payload = 0
-        """As `Link.max_payload`."""
+        """The largest message the server takes, headers included, in bytes."""
         self.reason = "not connected yet"
-        """As `Link.reason`."""
+        """Why it isn't connected, in words for an operator."""
         self.keeper: EventKeeper | None = None
         """Holds relaxed messages until a stream has them. Without one they are sent once, and only while there is a
         connection."""
@@ -78,7 +78,7 @@ class Outbox:
             asyncio.get_running_loop().call_soon(self.write)
 
     def publish(self, subject: str, payload: bytes, reply: str = "", headers: bytes = b"") -> None:
-        """As `Link.publish`."""
+        """Implements `Link.publish`."""
         if self._transport is None:
             raise BusDisconnected(self.reason)
         size = len(payload) + len(headers)
@@ -96,7 +96,7 @@ class Outbox:
             asyncio.get_running_loop().call_soon(self.write)
 
     def publish_relaxed(self, subject: str, headers: str, payload: bytes) -> None:
-        """As `Link.publish_relaxed`."""
+        """Implements `Link.publish_relaxed`."""
         size = len(payload) + len(headers)
         if size > self.max_payload or self._transport is None or self._size > UNSENT_LIMIT:
             if self.keeper is None:
@@ -110,7 +110,7 @@ class Outbox:
             self.write_all()
 
     def publish_all(self, messages: Sequence[Message]) -> None:
-        """As `Link.publish_all`."""
+        """Implements `Link.publish_all`."""
         sizes = [len(headers) + len(payload) for _, headers, payload in messages]
         self._check(max(sizes), sum(sizes))
         self.put(b"".join(_commands(messages)))
@@ -130,7 +130,7 @@ class Outbox:
         self._size = transport.get_write_buffer_size()
 
     def hasten(self) -> None:
-        """As `Link.hasten`."""
+        """Let the relaxed messages that wait leave sooner, where that is allowed."""
         if self.hasty and self._later is not None and not self._hastened:
             self._hastened = True
             self._later.cancel()

@@ -52,7 +52,7 @@ class Span:
         self.end_with({name.replace("__", "."): value for name, value in attributes.items()}, problem)
 
     def end_with(self, attributes: Mapping[str, Attribute], problem: str | None = None) -> None:
-        """As `end`, with the attributes' own names."""
+        """Like `end`, with the attributes' own names."""
         recording = self._recording
         if recording is None:
             return

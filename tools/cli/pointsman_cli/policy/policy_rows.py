@@ -24,7 +24,7 @@ class Row(NamedTuple):
 
 
 def processors(uses: Sequence[ProcessorUse], running: Sequence[str]) -> Iterator[tuple[str, str]]:
-    """Name and mode of each, those that are off at their places, those that were added where they run."""
+    """Name and mode of each processor, in the order in which they run. Disabled ones keep their place."""
     modes = {use.name or use.use: use.mode for use in uses}
     left = list(running)
     for use in uses:

@@ -267,9 +267,9 @@ class _Group:
         return np.array([self._number[self.recorded.engines[row]] for row in rows], dtype=float)
 
     def _linear(self, state: _State, rows: Sequence[int]) -> tuple[Floats, Floats]:
-        """Run the record. Returns how each time changes with each parameter, and the residuals: of the times from the
-        sending to the first token and from there to the end (a whole answer that wasn't streamed counts among the
-        latter), both in standard deviations of their noise."""
+        """Replay the record. Returns the Jacobian (times × parameters) and the residuals, both in standard deviations
+        of the noise. The times are those to the first token, then those from it to the end; an answer that wasn't
+        streamed has only the second."""
         recorded, at = self.recorded, np.array(rows)
         run = follow(recorded, self.fleet(state), rows)
         owners = self._owners(rows)

@@ -12,7 +12,7 @@ def _override(*parts: str) -> Pattern:
 
 
 def _neutral(*parts: str) -> Pattern:
-    """As `_override`, in words that are also used of machines."""
+    """Like `_override`, in words that are also used of machines."""
     return _override(*parts)._replace(unless=of_a_machine)
 
 

@@ -20,7 +20,7 @@ class FlowRegistries(NamedTuple):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class BandPolicy:
-    """As `config.Band`."""
+    """Same as `config.Band`."""
 
     max_requests: int | None
     max_bytes: int | None
@@ -31,7 +31,7 @@ class BandPolicy:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class FlowPolicy:
-    """As `config.FlowControl`."""
+    """Same as `config.FlowControl`."""
 
     settings: FlowControl
     enabled: bool

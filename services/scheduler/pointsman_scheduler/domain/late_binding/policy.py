@@ -7,7 +7,7 @@ from pointsman_delay import PassSizeSearch
 
 @dataclass(frozen=True, slots=True, eq=False)
 class LateBindingPolicy:
-    """As `config.LateBinding`, with the producer that predicts."""
+    """Like `config.LateBinding`, with the producer that predicts."""
 
     delays: PassSizeSearch
     slowdown: float

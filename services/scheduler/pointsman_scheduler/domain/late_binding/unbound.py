@@ -115,16 +115,16 @@ class PeerRequest(NamedTuple):
     prompt: int
     priority: int
     latest: float
-    """As `Unbound.latest`."""
+    """Same as `Unbound.latest`."""
     edge: str
     request_id: str
     since: float
     max_output: int | None
     block_tokens: int
     blocks: bytes
-    """As `RequestFacts.blocks`; empty when an earlier report had them."""
+    """Like `RequestFacts.blocks`; empty when an earlier report had them."""
 
     @property
     def key(self) -> RequestKey:
-        """As `ScheduleRequest.key`."""
+        """Its identity among all requests."""
         return self.edge, self.request_id

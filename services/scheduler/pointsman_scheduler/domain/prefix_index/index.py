@@ -289,7 +289,7 @@ class PrefixIndex:
         return 0 if known is None else len(known.stored) + len(known.computed) + len(known.awaited)
 
     def bits(self) -> tuple[int, list[int]]:
-        """As `Masks.bits`."""
+        """How many bits were given out, and those that are free."""
         return self._masks.bits()
 
     def thawed(self, bits: int, free: list[int]) -> None:

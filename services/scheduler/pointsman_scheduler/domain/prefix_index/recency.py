@@ -211,7 +211,7 @@ class Recency:
         )
 
     def promise(self) -> Promise:
-        """As `freeze`, in no time: what is copied is copied before the next change, or when the promise is kept."""
+        """Like `freeze`, in no time: what is copied is copied before the next change, or when the promise is kept."""
         self._promise = promise = Promise(self)
         self.__class__ = _Promised  # pyright: ignore[reportAttributeAccessIssue] - it has the same slots
         return promise

@@ -52,7 +52,7 @@ def fullness(values: Sequence[float]) -> float:
 
 
 def fullest_of_few(values: Sequence[float | None], stages: tuple[Bools, ...]) -> float:
-    """As `fullest`, of a few workers; None for a worker that doesn't count."""
+    """Like `fullest`, of a few workers; None for a worker that doesn't count."""
     saturation = 0.0
     for stage in stages:
         chosen = [value for value, does in zip(values, stage.tolist(), strict=True) if does and value is not None]
@@ -79,7 +79,7 @@ class UtilizationDetectorParams(Params):
     """Used part of the KV cache at which it is saturated."""
     burst: int = Field(default=16, ge=0)
     """Requests that an engine with an empty queue takes without a report that it did; a quarter of those that it runs,
-    or those whose prompts fit in its next pass, if that is more."""
+    or the requests with prompts that fit in its next pass, if that is more."""
     pass_tokens: int = Field(default=8192, ge=1)
     """Prompt tokens that an engine computes in one pass (vLLM's `max_num_batched_tokens`)."""
 
@@ -134,7 +134,7 @@ class UtilizationDetector(SaturationDetector[UtilizationDetectorParams]):
 
 
 def _fullness_of_few(figures: list[list[float]], params: UtilizationDetectorParams) -> list[float]:
-    """As `_fullness`, by branches. Equal to the last digit, so some differences are added that look superfluous."""
+    """Like `_fullness`, by branches. Equal to the last digit, so some differences are added that look superfluous."""
     pass_tokens, burst, full_queue, full_cache = float(params.pass_tokens), params.burst, params.queue, params.kv
     values: list[float] = []
     for waiting, prefill_tokens, reported_waiting, reported_running, kv_usage in zip(*figures, strict=True):

@@ -218,7 +218,7 @@ _SCRIPTS: Final = (
 
 
 def language_of(text: str, words: Sequence[str]) -> str:
-    """As `Signature.language`. `words`: of the text, in small letters."""
+    """Like `Signature.language`. `words`: of the text, in small letters."""
     counts: dict[str, int] = {}
     for letter in text:
         code = ord(letter)

@@ -26,9 +26,9 @@ class Signature(NamedTuple):
     governed: frozenset[tuple[int, int]]
     """Words and numbers, and what stands before them: `GOVERNING`, a negation, or of a number its unit."""
     said: frozenset[tuple[int, int]]
-    """As `SAID`."""
+    """Same as `SAID`."""
     always: frozenset[int]
-    """As `ALWAYS`."""
+    """Same as `ALWAYS`."""
     ended: bool
     """A word ends in -ed."""
     foreign: tuple[int, ...]

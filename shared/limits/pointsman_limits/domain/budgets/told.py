@@ -35,11 +35,11 @@ def tell(incoming: Incoming, name: str, budget: BudgetAsk, standing: BudgetStand
 def refusal(name: str, scopes: str, budget: BudgetAsk, standing: BudgetStanding, now_ms: int) -> Refusal:
     """402 with the time of the reset when the budget is spent; 429 when open requests have reserved the rest."""
     window = budget.windows[standing.window]
-    what = f"{name}, {describe(window)}{scopes}"
+    what = f"{name} ({describe(window)}{scopes})"
     if standing.spent + budget.expected <= window.amount:
         return Refusal(
             429,
-            f"What is left of the budget {what} is reserved by requests that run. Please try again in {_AGAIN_S:g} s.",
+            f"The rest of budget {what} is reserved by running requests. Please try again in {_AGAIN_S:g} s.",
             type="insufficient_quota",
             code="rate_limit_exceeded",
             retry_after_s=_AGAIN_S,
@@ -48,7 +48,7 @@ def refusal(name: str, scopes: str, budget: BudgetAsk, standing: BudgetStanding,
     if budget.expected > window.amount:
         why = f"This request would cost about {dollars(budget.expected, 6)}, more than the whole budget {what}."
     else:
-        why = f"The budget {what}, is spent: {dollars(standing.spent, 6)} are."
+        why = f"Budget {what} is exhausted: {dollars(standing.spent, 6)} dollars spent."
     return Refusal(
         PAYMENT_REQUIRED,
         f"{why} It has room for this request again on {moment(standing.reset_ms)}.",
