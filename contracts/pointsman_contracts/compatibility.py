@@ -19,7 +19,7 @@ _ANNOTATIONS = frozenset({"title", "description", "default", "$id", "$schema", "
 
 def violations(released: Schema, current: Schema) -> list[str]:
     """Why `current` can't replace `released`, one sentence each; empty when it can."""
-    return _compare(released, current, released, current, "", frozenset())
+    return _compare(old=released, new=current, old_root=released, new_root=current, path="", seen=frozenset())
 
 
 def released(folder: Path) -> list[Path]:
@@ -84,7 +84,14 @@ def _compare(
         if name not in new_fields:
             problems.append(f"field {inner!r} was removed")
         else:
-            problems += _compare(_object(field), _object(new_fields[name]), old_root, new_root, inner, seen)
+            problems += _compare(
+                old=_object(field),
+                new=_object(new_fields[name]),
+                old_root=old_root,
+                new_root=new_root,
+                path=inner,
+                seen=seen,
+            )
     before = set(cast("list[str]", old.get("required", [])))
     after = set(cast("list[str]", new.get("required", [])))
     problems += [f"field {f'{path}.{name}'.lstrip('.')!r} became required" for name in sorted(after - before)]
@@ -92,13 +99,27 @@ def _compare(
     problems += [f"field {f'{path}.{name}'.lstrip('.')!r} became optional" for name in left_out]
     for key in ("items", "additionalProperties"):
         if isinstance(old.get(key), Mapping) and isinstance(new.get(key), Mapping):
-            problems += _compare(_object(old[key]), _object(new[key]), old_root, new_root, f"{path}[]", seen)
+            problems += _compare(
+                old=_object(old[key]),
+                new=_object(new[key]),
+                old_root=old_root,
+                new_root=new_root,
+                path=f"{path}[]",
+                seen=seen,
+            )
     for index, (left, right) in enumerate(
         zip(_list(old.get("prefixItems")), _list(new.get("prefixItems")), strict=False)
     ):
-        problems += _compare(_object(left), _object(right), old_root, new_root, f"{path}[{index}]", seen)
+        problems += _compare(
+            old=_object(left),
+            new=_object(right),
+            old_root=old_root,
+            new_root=new_root,
+            path=f"{path}[{index}]",
+            seen=seen,
+        )
     for left, right in zip(_variants(old), _variants(new), strict=False):
-        problems += _compare(left, right, old_root, new_root, path, seen)
+        problems += _compare(old=left, new=right, old_root=old_root, new_root=new_root, path=path, seen=seen)
     return problems
 
 

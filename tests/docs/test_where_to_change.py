@@ -9,6 +9,7 @@ ROOT = Path(__file__).resolve().parents[2]
 TEXT = (ROOT / "docs/where-to-change.md").read_text()
 MOST = {
     "a scorer": 3,
+    "a fact of a request, which a scorer reads and a flight log records": 10,
     "a kind of provider": 2,
     "an API endpoint that passes through": 2,
     "an API endpoint whose answers are read": 3,

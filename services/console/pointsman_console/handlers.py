@@ -99,7 +99,7 @@ class Recorder:
         """The story of a request, for each edge that had one with this id. Raises Failed."""
         if not request_id and _TRACE.fullmatch(trace) is None:
             raise Failed(422, "Give the id of a request, or the 32 hexadecimal digits of a trace.")
-        answer = await self._ask(StoryQuery(request_id=request_id, trace=trace or None), Story)
+        answer = await self._ask_service(StoryQuery(request_id=request_id, trace=trace or None), Story)
         read_events = [read(kept.type, kept.body.encode()) for kept in answer.events]
         found = by_edge([event for event in read_events if event is not None])
         if not found:
@@ -111,11 +111,11 @@ class Recorder:
 
     async def usage(self, asked: UsageQuery) -> JsonValue:
         """Sums of the usage ledger. Raises Failed."""
-        return usage_rows.document(await self._ask(asked, UsageSums), asked.by)
+        return usage_rows.document(await self._ask_service(asked, UsageSums), asked.by)
 
     async def regret(self) -> JsonValue:
         """Sums of regret by pool, profile and reason: of the profile that decides, and of shadows. Raises Failed."""
-        sums = await self._ask(RegretQuery(by=("pool", "profile", "reason")), RegretSums)
+        sums = await self._ask_service(RegretQuery(by=("pool", "profile", "reason")), RegretSums)
         rows: list[JsonValue] = [
             {
                 "pool": row.pool or "",
@@ -130,7 +130,7 @@ class Recorder:
         ]
         return {"rows": rows}
 
-    async def _ask(self, question: Message, answer: type[M]) -> M:
+    async def _ask_service(self, question: Message, answer: type[M]) -> M:
         try:
             return answer.decode(await self._bus.ask(question, timeout=ANSWER_S))
         except (NoReply, NoListener) as error:

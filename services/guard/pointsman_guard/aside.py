@@ -19,7 +19,7 @@ class Aside:
 
     def of(self, checked: Checked) -> Apart | None:
         """Runs the check of these texts in a thread; None when they are short enough for the event loop."""
-        return self._run if checked.size > self._above else None
+        return self._run_detector if checked.size > self._above else None
 
-    def _run(self, detect: Callable[[Checked], Found], checked: Checked) -> Awaitable[Found]:
+    def _run_detector(self, detect: Callable[[Checked], Found], checked: Checked) -> Awaitable[Found]:
         return asyncio.get_running_loop().run_in_executor(self._threads, detect, checked)

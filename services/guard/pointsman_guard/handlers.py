@@ -144,7 +144,7 @@ class Handlers:
         _, prompt, journey, hop, policy, began = asked
         took_s = time.perf_counter() - began
         self._metrics.judged("request", policy, judgement, took_s, plan_of(journey.request.attributes))
-        self._tell(policy, judgement)
+        self._count_judgement(policy, judgement)
         note = words.note(policy.name, judgement)
         blocked = judgement.blocked
         if blocked is not None:
@@ -226,7 +226,7 @@ class Handlers:
         began: float,
     ) -> Verdict:
         self._metrics.judged("response", policy, judgement, time.perf_counter() - began, review.plan)
-        self._tell(policy, judgement)
+        self._count_judgement(policy, judgement)
         if judgement is NOTHING and review.number == 1 and not originals:
             return self._passed(review, None)
         blocked = judgement.blocked
@@ -276,7 +276,7 @@ class Handlers:
     def _passed(self, review: ResponseReview, note: str | None) -> Verdict:
         return Verdict(request_id=review.request_id, instance=self._identity.instance, note=note)
 
-    def _tell(self, policy: GuardPolicy, judgement: Judgement) -> None:
+    def _count_judgement(self, policy: GuardPolicy, judgement: Judgement) -> None:
         for failure in judgement.failures:
             self._missing.note(f"{policy.name}/{failure.detector}", failure.problem)
         if not self._missing.nothing and judgement.blocked is None:

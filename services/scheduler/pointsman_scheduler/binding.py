@@ -1,7 +1,6 @@
 """Binds requests to engines: chooses for each as it comes, or keeps its journey until the pool binds it, and makes the
 decision that its edge gets."""
 
-import asyncio
 import hashlib
 import time
 from collections.abc import Callable, Mapping
@@ -17,7 +16,6 @@ from pointsman_core.refusal import Refusal
 from pointsman_hosting.configuration import Configuration, Revision
 from pointsman_journey.hop import Hop
 from pointsman_plugins.scheduling.request import RequestKey, ScheduleRequest
-from pointsman_runtime.telling.logs import Log
 from pointsman_scheduler.announcer import DecisionPublisher
 from pointsman_scheduler.domain.late_binding import TELL_AGAIN_MS, Bound
 from pointsman_scheduler.domain.outcome import Postponed, Refused, Scheduled
@@ -25,6 +23,7 @@ from pointsman_scheduler.domain.policy import Policy
 from pointsman_scheduler.domain.pool import PoolScheduler
 from pointsman_scheduler.domain.pools import Pools
 from pointsman_scheduler.metrics import SchedulerMetrics
+from pointsman_scheduler.waiting_room import PoolTimers, finish_waiting
 
 PARKED: Final = "it waits for the engine that suits it best"
 _ENDPOINT: Final = attrgetter("endpoint")
@@ -35,8 +34,6 @@ _OTHERS: Final = attrgetter(
     "block_tokens", "blocks_precise", "headers", "session", "priority", "fairness_id", "body_bytes", "slo_ttft_ms",
     "slo_itl_ms", "subset", "workers", "features",
 )  # fmt: skip
-
-_log = Log("binding")
 
 
 class Chooser:
@@ -82,11 +79,23 @@ class Chooser:
         (metrics.held if outcome.held else metrics.decided).total += 1
         if queued_s:
             metrics.queued(queued_s)
-        self._announcer.scheduled(journey, target, policy, revision.number, outcome, took_s, queued_s, hop, bound)
+        self._announcer.scheduled(
+            journey=journey,
+            target=target,
+            policy=policy,
+            revision=revision.number,
+            outcome=outcome,
+            took_s=took_s,
+            queued_s=queued_s,
+            hop=hop,
+            bound=bound,
+        )
         if bound is not None:
             metrics.bound(bound.because, bound.waited_ms / 1000)
             queued_s += bound.waited_ms / 1000
-        return self._decision(journey, target, revision.number, pool, outcome, queued_s)
+        return self._decision(
+            journey=journey, target=target, revision=revision.number, pool=pool, outcome=outcome, queued_s=queued_s
+        )
 
     def _decision(
         self,
@@ -144,8 +153,7 @@ class Binding:
         self._announcer: Final = announcer
         self.kept: Final[dict[RequestKey, _Kept]] = {}
         """The requests that wait, in the order in which they came. The caller only reads it."""
-        self._timers: dict[str, tuple[asyncio.Handle, float]] = {}
-        """The timer of each pool, with the loop time at which it fires."""
+        self._timers: Final = PoolTimers(self._wake)
         self._told: dict[str, float] = {}
         """Pool → when its waiting requests were last published after a look."""
 
@@ -164,7 +172,7 @@ class Binding:
 
     def stirred(self, pool: PoolScheduler) -> None:
         """Look at the pool in the next turn of the event loop: something happened that may let a request go."""
-        self._look(pool, 0.0)
+        self._timers.wake_after(pool.pool, 0.0)
 
     def forget(self, request: RequestKey) -> None:
         """Drop a request that waits."""
@@ -179,27 +187,15 @@ class Binding:
 
     def close(self) -> None:
         """Send every waiting request to the engine that is best now: flow control has already let it pass."""
-        for timer, _ in self._timers.values():
-            timer.cancel()
-        self._timers.clear()
+        self._timers.cancel_all()
         for key, kept in list(self.kept.items()):
             bound = self._pools.of(kept.pool).binder.leave_now(key, time.monotonic() * 1000.0)
             del self.kept[key]
             if bound is not None:
                 self._go_on(kept, bound)
 
-    def _look(self, pool: PoolScheduler, after_s: float) -> None:
-        loop = asyncio.get_running_loop()
-        at = loop.time() + after_s
-        former = self._timers.get(pool.pool)
-        if former is not None:
-            if former[1] <= at:
-                return
-            former[0].cancel()
-        self._timers[pool.pool] = loop.call_at(at, self._wake, pool), at
-
-    def _wake(self, pool: PoolScheduler) -> None:
-        del self._timers[pool.pool]
+    def _wake(self, name: str) -> None:
+        pool = self._pools.of(name)
         binder = pool.binder
         before = binder.version
         for bound in pool.bind(time.monotonic()):
@@ -212,18 +208,11 @@ class Binding:
             self._announcer.waiting(pool.pool)
         at = pool.look_at(now)
         if at is not None:
-            self._look(pool, at - now)
+            self._timers.wake_after(name, at - now)
 
     def _go_on(self, kept: _Kept, bound: Bound) -> None:
-        hop = kept.hop
-        try:
-            outcome = self._choose(kept.journey, hop, kept.queued_s, bound)
-            if not isinstance(outcome, Postponed):
-                hop.finish(outcome)
-        except Exception as error:  # noqa: BLE001 - a plugin that fails for one request must not keep the others waiting
-            _log.error("decision_failed", error, request_id=kept.journey.request_id)
-            text = "The scheduler failed; the operator's log says why."
-            hop.finish(hop.reject(500, text, code="scheduling_failed"))
+        journey, hop = kept.journey, kept.hop
+        finish_waiting(journey, hop, lambda: self._choose(journey, hop, kept.queued_s, bound))
 
 
 def _fitting(journey: Journey, block_tokens: int) -> Journey:

@@ -27,6 +27,7 @@ from pointsman_scheduler.domain.flow_control import (
 from pointsman_scheduler.domain.pool import PoolScheduler
 from pointsman_scheduler.domain.pools import Pools
 from pointsman_scheduler.metrics import SchedulerMetrics
+from pointsman_scheduler.waiting_room import PoolTimers, finish_waiting
 
 WOKEN_AT_ONCE: Final = 16
 """Requests that leave in one turn of the event loop: each costs a decision."""
@@ -58,9 +59,6 @@ class _Queue:
         """Requests on the books from which on the measurement is out of date."""
         self._passing: int | None = None
         """Priority of a request that went to an engine at once by the last measurement."""
-        self.timer: asyncio.Handle | None = None
-        self.due = 0.0
-        """Loop time at which `timer` fires."""
 
     def lets_pass(self, priority: int, now: float) -> bool:
         """Whether a request of this priority goes to an engine at once. While none waits and the pool has room, by the
@@ -109,6 +107,7 @@ class Gate:
         self._queues: dict[str, _Queue] = {}
         self._parked: dict[RequestKey, _Queue] = {}
         """Each waiting request, with its queue."""
+        self._timers: Final = PoolTimers(self._wake)
 
     def configured(self, policies: Mapping[str, FlowPolicy]) -> None:
         """A revision came into force. Waiting requests stay, under the new policy. Those of a pool that the revision
@@ -116,8 +115,7 @@ class Gate:
         now = time.monotonic()
         for name in self._queues.keys() - policies.keys():
             removed = self._queues.pop(name)
-            if removed.timer is not None:
-                removed.timer.cancel()
+            self._timers.cancel(name)
             for each in removed.flow.shut_down(now):
                 self._parked.pop(_key(each.item.payload.journey), None)
                 self._go_on(*each.item.payload, now - each.item.offered_at)
@@ -197,8 +195,7 @@ class Gate:
         self._binding.close()
         now = time.monotonic()
         for name, queue in self._queues.items():
-            if queue.timer is not None:
-                queue.timer.cancel()
+            self._timers.cancel(name)
             dropped = queue.flow.shut_down(now)
             elsewhere = self._has_peer()
             for each in dropped:
@@ -228,19 +225,11 @@ class Gate:
     def _plan(self, queue: _Queue, now: float, soon: bool = False) -> None:
         """Look at the queue when it is due, or in the next turn."""
         due = now if soon else queue.flow.next_wake_at(now)
-        if due is None:
-            return
-        loop = asyncio.get_running_loop()
-        at = loop.time() + max(0.0, due - now)
-        if queue.timer is not None:
-            if queue.due <= at:
-                return
-            queue.timer.cancel()
-        queue.timer, queue.due = loop.call_at(at, self._wake, queue), at
+        if due is not None:
+            self._timers.wake_after(queue.pool.pool, max(0.0, due - now))
 
-    def _wake(self, queue: _Queue) -> None:
-        queue.timer = None
-        now = time.monotonic()
+    def _wake(self, pool: str) -> None:
+        queue, now = self._queues[pool], time.monotonic()
         for outcome in queue.flow.wake(now, lambda: queue.measure(now), most=WOKEN_AT_ONCE):
             journey, hop = outcome.item.payload
             if isinstance(outcome, Dispatch):
@@ -251,14 +240,7 @@ class Gate:
         self._plan(queue, now)
 
     def _go_on(self, journey: Journey, hop: Hop[Journey], queued_s: float) -> None:
-        try:
-            outcome = self._binding.decide(journey, hop, queued_s)
-            if not isinstance(outcome, Parked):  # the edge knows that its request waits here
-                hop.finish(outcome)
-        except Exception as error:  # noqa: BLE001 - a plugin that fails for one request must not keep the others waiting
-            _log.error("decision_failed", error, request_id=journey.request_id)
-            text = "The scheduler failed; the operator's log says why."
-            hop.finish(hop.reject(500, text, code="scheduling_failed"))
+        finish_waiting(journey, hop, lambda: self._binding.decide(journey, hop, queued_s))
 
 
 def _key(journey: Journey) -> RequestKey:

@@ -87,7 +87,15 @@ class Handlers:
         named = self._pools.get(event.pool)
         for pool in self._pools if named is None else (named,):
             pool.books.completed(
-                request, now, ok, tokens, event.duration_ms, event.worker, event.at_ms, ending, disproved
+                request=request,
+                now=now,
+                ok=ok,
+                output_tokens=tokens,
+                duration_ms=event.duration_ms,
+                worker=event.worker,
+                told_ms=event.at_ms,
+                ending=ending,
+                disproved=disproved,
             )
             self._gate.stirred(pool)
 
@@ -131,7 +139,8 @@ def _disproved(event: ResponseCompleted) -> tuple[Disproved, ...]:
 
 def _peer_request(unbound: UnboundRequest, now_ms: float) -> PeerRequest:
     return PeerRequest(
-        unbound.worker, float(unbound.uncached_tokens), unbound.prompt_tokens, unbound.priority,
-        now_ms + unbound.left_ms, unbound.edge, unbound.request_id, now_ms - unbound.waited_ms,
-        unbound.max_output_tokens, unbound.block_tokens, unbound.blocks,
+        worker=unbound.worker, uncached=float(unbound.uncached_tokens), prompt=unbound.prompt_tokens,
+        priority=unbound.priority, latest=now_ms + unbound.left_ms, edge=unbound.edge,
+        request_id=unbound.request_id, since=now_ms - unbound.waited_ms,
+        max_output=unbound.max_output_tokens, block_tokens=unbound.block_tokens, blocks=unbound.blocks,
     )  # fmt: skip

@@ -93,11 +93,11 @@ class KvListener:
                 if self._worker(*key) is None:
                     del self._followers[key]
                 elif self._bus.connected and (query := follower.question(now)) is not None:
-                    task = asyncio.get_running_loop().create_task(self._ask(key, follower, query))
+                    task = asyncio.get_running_loop().create_task(self._ask_agent(key, follower, query))
                     self._asking.add(task)
                     task.add_done_callback(self._asking.discard)
 
-    async def _ask(self, key: tuple[str, str], follower: KvFollower, query: WorkerKvQuery) -> None:
+    async def _ask_agent(self, key: tuple[str, str], follower: KvFollower, query: WorkerKvQuery) -> None:
         try:
             state = WorkerKvState.decode(await self._bus.ask(query, *key, timeout=ANSWER_TIMEOUT_S))
         except BusError as error:

@@ -83,11 +83,11 @@ class RequestMover:
                         avoid=avoid,
                         reason=worker.standing.reason or "it doesn't answer in time",
                     )
-                    task = asyncio.get_running_loop().create_task(self._ask(query, edge))
+                    task = asyncio.get_running_loop().create_task(self._ask_edge(query, edge))
                     self._asking.add(task)
                     task.add_done_callback(self._asking.discard)
 
-    async def _ask(self, query: MoveRequests, edge: str) -> None:
+    async def _ask_edge(self, query: MoveRequests, edge: str) -> None:
         try:
             moved = MovedRequests.decode(await self._bus.ask(query, edge))
         except (BusError, MalformedMessage) as error:

@@ -79,7 +79,7 @@ class Reconciler:
             for pool in self._pools:
                 self._verdicts.publish(pool, now)
                 for edge, request_ids in pool.books.doubtful(now, self._looks_after).items():
-                    await self._ask(pool, edge, tuple(request_ids))
+                    await self._ask_edge(pool, edge, tuple(request_ids))
 
     def _looks_after(self, scheduler: str) -> bool:
         """Whether this scheduler looks after the reservations of `scheduler`: its own, and those of dead ones."""
@@ -99,7 +99,7 @@ class Reconciler:
                 for pool in self._pools:
                     self._write_off(pool, edge)
 
-    async def _ask(self, pool: PoolScheduler, edge: str, request_ids: tuple[str, ...]) -> None:
+    async def _ask_edge(self, pool: PoolScheduler, edge: str, request_ids: tuple[str, ...]) -> None:
         for start in range(0, len(request_ids), ASKED_AT_ONCE):
             asked = request_ids[start : start + ASKED_AT_ONCE]
             try:

@@ -99,7 +99,7 @@ class Replica:
     async def _take_reservations(self, peer: str, pool: PoolScheduler, own: bool) -> int:
         taken, after = 0, ""
         while True:
-            state = await self._ask(peer, SchedulerStateQuery(pool=pool.pool, own=own, after=after))
+            state = await self._ask_peer(peer, SchedulerStateQuery(pool=pool.pool, own=own, after=after))
             taken += take_reservations(pool, state, time.monotonic())
             if not state.more or not state.reservations:
                 return taken
@@ -108,7 +108,7 @@ class Replica:
     async def _take_prefixes(self, peer: str, pool: PoolScheduler, worker: str) -> int:
         taken = 0
         while True:
-            state = await self._ask(peer, SchedulerStateQuery(pool=pool.pool, worker=worker, offset=taken))
+            state = await self._ask_peer(peer, SchedulerStateQuery(pool=pool.pool, worker=worker, offset=taken))
             count = take_prefixes(pool, worker, state, time.monotonic())
             taken += count
             if not state.more or not count:
@@ -121,5 +121,5 @@ class Replica:
             # Its later reservations come with its next messages; the missed ends stay unknown.
             _log.warning("peer_not_asked", peer=scheduler, reason=type(error).__name__)
 
-    async def _ask(self, peer: str, query: SchedulerStateQuery) -> SchedulerState:
+    async def _ask_peer(self, peer: str, query: SchedulerStateQuery) -> SchedulerState:
         return SchedulerState.decode(await self._bus.ask(query, peer, timeout=ANSWER_S))

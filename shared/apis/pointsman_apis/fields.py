@@ -167,7 +167,7 @@ class FieldReader:
     def read(self, document: Document) -> tuple[dict[str, JsonValue], Shape]:
         """Check the top level. Returns its numbers, booleans and short identifiers, which rules may read, and how it
         was read. Raises Refusal 400 for the first field that is wrong."""
-        shape = self._shapes.get((*document, *map(type, document.values()))) or self._learn(document)
+        shape = self._shapes.get((*document, *map(type, document.values()))) or self._learn_shape(document)
         for name, rule in shape.rules:
             rule(name, document[name])
         readable = dict(compress(document.items(), shape.readable))
@@ -178,7 +178,7 @@ class FieldReader:
             readable = dict(islice(readable.items(), FIELDS_LIMIT))
         return readable, shape
 
-    def _learn(self, document: Document) -> Shape:
+    def _learn_shape(self, document: Document) -> Shape:
         """The shape of a document. Raises Refusal 400 for the first field that is wrong."""
         rules: list[tuple[str, Rule]] = []
         readable: list[bool] = []

@@ -171,7 +171,7 @@ class Service(Generic[T_co]):
         """Run a coroutine for the whole life of the service. Its end by an exception ends the process."""
 
         async def begin() -> None:
-            self._keep(asyncio.get_running_loop().create_task(work(), name=name))
+            self._keep_task(asyncio.get_running_loop().create_task(work(), name=name))
 
         self._starting.append(begin)
 
@@ -235,7 +235,7 @@ class Service(Generic[T_co]):
 
         self._timers.append(loop.call_later(seconds, turn))
 
-    def _keep(self, task: "asyncio.Task[object]") -> None:
+    def _keep_task(self, task: "asyncio.Task[object]") -> None:
         self._tasks.add(task)
         task.add_done_callback(self._task_ended)
 

@@ -219,7 +219,7 @@ class _PendingRequest(Waiter):
             self._table.unreachable(FIRST_STAGE, self._sent_to)
             missing = NoListener(FIRST_STAGE)
             if self._missed is None and not self._hold(MissingStage(FIRST_STAGE), missing, _now()):
-                self._fail(missing)
+                self._fail_request(missing)
             return
         try:
             reply = read_reply(payload)
@@ -311,12 +311,12 @@ class _PendingRequest(Waiter):
                 self._send_out(request, now, resent=True)
         except NoListener as missing:
             if not self._hold(MissingStage(FIRST_STAGE), missing, now):
-                self._fail(missing)
+                self._fail_request(missing)
         except BusCongested:
             # The earlier message may still wait in this process, for a server that reads slowly: it isn't lost.
             return
         except BusError as error:
-            self._fail(error)
+            self._fail_request(error)
 
     def _send_out(self, request: PreprocessRequest, now: float, *, resent: bool) -> None:
         """Send the request to a preprocessor of another process."""
@@ -345,7 +345,7 @@ class _PendingRequest(Waiter):
         if isinstance(self._missed, Rejection):
             self._settle(self._missed)
         else:
-            self._fail(self._missed or NoReply(FIRST_STAGE, round(now - self._started, 3)))
+            self._fail_request(self._missed or NoReply(FIRST_STAGE, round(now - self._started, 3)))
 
     def _settle(self, reply: Settled) -> None:
         self.close()
@@ -354,7 +354,7 @@ class _PendingRequest(Waiter):
         elif not self.future.done():
             self.future.set_result(reply)
 
-    def _fail(self, error: BusError) -> None:
+    def _fail_request(self, error: BusError) -> None:
         self.close()
         if self.future is None:
             self._outcome = error

@@ -125,14 +125,14 @@ class SchedulerPolicy:
         self._sent[request] = self._now
         if len(self.schedulers) > 1:
             changes = [hold.change("reserve") for hold in outcome.holds]
-            self._tell(scheduler, lambda peer, at: peer.apply(changes, scheduler.name, at))
+            self._tell_peers(scheduler, lambda peer, at: peer.apply(changes, scheduler.name, at))
         return scheduler.row(outcome)
 
     def _tell_waiting(self, scheduler: OneScheduler) -> None:
         if len(self.schedulers) > 1 and (waiting := scheduler.waiting(self._now)) is not None:
-            self._tell(scheduler, lambda peer, at: peer.peer(scheduler.name, waiting, at))
+            self._tell_peers(scheduler, lambda peer, at: peer.peer(scheduler.name, waiting, at))
 
-    def _tell(self, sender: OneScheduler, message: Callable[[OneScheduler, float], None]) -> None:
+    def _tell_peers(self, sender: OneScheduler, message: Callable[[OneScheduler, float], None]) -> None:
         for peer in self.schedulers:
             if peer is not sender:
                 self._send(lambda at, peer=peer: message(peer, at))

@@ -26,7 +26,7 @@ class Buckets:
 
     async def shards(self) -> list[LimitShard]:
         """Every shard of the counts. Raises BucketsUnreadable."""
-        self._check()
+        self._check_buckets()
         try:
             js = await self._events.jetstream()
             try:
@@ -46,7 +46,7 @@ class Buckets:
 
     async def revisions(self) -> list[StoredRevision]:
         """The stored configurations, oldest first. Raises BucketsUnreadable."""
-        self._check()
+        self._check_buckets()
         try:
             return await revisions_of(await self._events.jetstream())
         except (NatsError, TimeoutError, TypeError) as error:
@@ -60,6 +60,6 @@ class Buckets:
         except ConfigError:
             return Config()
 
-    def _check(self) -> None:
+    def _check_buckets(self) -> None:
         if self._events.reason is not None:
             raise BucketsUnreadable(f"The bus can't be reached: {self._events.reason}.")

@@ -86,7 +86,7 @@ class FleetFeed:
                             self._say("snapshot_unreadable", error)
                     snapshots.clear()
                     if turn % ASK_EVERY == 1:
-                        await self._ask(bus, schedulers)
+                        await self._ask_schedulers(bus, schedulers)
                         schedulers.clear()
                     self.table.advance()
                     ticked, self.ticked = self.ticked, asyncio.Event()
@@ -98,7 +98,7 @@ class FleetFeed:
                 for sid in sids:
                     bus.link.unsubscribe(sid)
 
-    async def _ask(self, bus: Bus, schedulers: dict[str, ServicePresence]) -> None:
+    async def _ask_schedulers(self, bus: Bus, schedulers: dict[str, ServicePresence]) -> None:
         """One scheduler of each pool; the same one while it lives."""
         asked: list[tuple[str, str]] = []
         for pool in self.table.pools():

@@ -40,14 +40,14 @@ class GrpcHealth:
         """Set the health that is reported from now on."""
         if serving != self._serving and not self._ended:
             self._serving = serving
-            self._tell()
+            self._notify_watchers()
 
     def end(self) -> None:
         """Report NOT_SERVING from now on, and end every watch."""
         self._serving, self._ended = False, True
-        self._tell()
+        self._notify_watchers()
 
-    def _tell(self) -> None:
+    def _notify_watchers(self) -> None:
         told, self._news = self._news, asyncio.Event()
         told.set()
 

@@ -61,7 +61,7 @@ class Providers:
                 took_s, reason = time.monotonic() - sent_at, f"{failure.detail}; {_AGAIN}"
                 record.attempted(provider.name, failure.outcome, failure.status, took_s, reason=reason)
                 answer = await self._client.send(provider, provider.format.call(second.question), within, thinking)
-                self._learn(provider, target.model, second.fields)
+                self._learn_fields(provider, target.model, second.fields)
         except ProviderFailed as failure:
             if failure.refusal.code not in OPERATORS:
                 pauses.answered(
@@ -71,7 +71,7 @@ class Providers:
         pauses.answered(provider.name, target.model, answer.status, None, time.monotonic())
         return answer
 
-    def _learn(self, provider: Resolved, model: str, fields: Sequence[str]) -> None:
+    def _learn_fields(self, provider: Resolved, model: str, fields: Sequence[str]) -> None:
         """The provider answered once these fields were gone."""
         if fields:
             self._book.added.refused(provider, model, fields, time.monotonic())

@@ -150,7 +150,7 @@ class _Judging:
             if not isinstance(found, list) and isinstance(found, Awaitable):
                 return self._resume(detector, found, left)
             if found:
-                self._take(found)
+                self._take_findings(found)
                 if self._blocked is not None:
                     break
         if self._blocked is None and not (self._redact or self._flagged or self._failures):
@@ -160,13 +160,13 @@ class _Judging:
     async def _resume(self, detector: Detector, waiting: Awaitable[Found], left: Iterator[Detector]) -> Judgement:
         try:
             found = await waiting
-            self._take(await found if isinstance(found, Awaitable) else found)
+            self._take_findings(await found if isinstance(found, Awaitable) else found)
         except DetectorFailed as failure:
             self._failures.append(DetectorFailure(detector.name, str(failure)))
         judgement = self.run(left)
         return await judgement if isinstance(judgement, Awaitable) else judgement
 
-    def _take(self, found: Sequence[Finding]) -> None:
+    def _take_findings(self, found: Sequence[Finding]) -> None:
         but = self._but
         if self._readings is not None:
             found = self._readings.placed(found)

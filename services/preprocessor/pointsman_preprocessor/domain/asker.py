@@ -22,7 +22,11 @@ ASKS_WHO: Final = MODELS
 def asker(request: PreprocessRequest) -> Incoming:
     """A request with nothing but its headers. Raises Refusal for invalid headers."""
     return Incoming(
-        request, StructuredBody(b"", {}, UNKNOWN, View(prompts=[]), "", {}, None), read_headers(request.headers)
+        request,
+        StructuredBody(
+            raw=b"", document={}, api=UNKNOWN, view=View(prompts=[]), model="", readable={}, max_output_tokens=None
+        ),
+        read_headers(request.headers),
     )
 
 

@@ -111,9 +111,9 @@ class Budget(RequestProcessor[BudgetParams]):
         return self._hold(incoming, model, cheaper)
 
     def _hold(self, incoming: Incoming, model: str, cheaper: Iterator[str]) -> Awaitable[None] | None:
-        ask = self._ask(incoming, model)
+        ask = self._budget_ask(incoming, model)
         if ask is None:
-            self._serve(incoming, model)
+            self._serve_model(incoming, model)
             return None
         verdict = self._limiter.ask(ask, incoming.envelope.received_ms / 1000)
         if isinstance(verdict, LimitVerdict):
@@ -137,7 +137,7 @@ class Budget(RequestProcessor[BudgetParams]):
             incoming.charges.append(ask)
             if self.params.tell or standing.soft:
                 tell(incoming, self.name, budget, standing)
-            self._serve(incoming, model)
+            self._serve_model(incoming, model)
             return None
         for other in cheaper:
             if other != model and may_use(allowed_models(incoming.attributes), other):
@@ -145,7 +145,7 @@ class Budget(RequestProcessor[BudgetParams]):
         tell(incoming, self.name, budget, standing)
         raise refusal(self.name, str(self.scopes), budget, standing, incoming.envelope.received_ms)
 
-    def _serve(self, incoming: Incoming, model: str) -> None:
+    def _serve_model(self, incoming: Incoming, model: str) -> None:
         asked = incoming.model
         if model == asked:
             return
@@ -153,7 +153,7 @@ class Budget(RequestProcessor[BudgetParams]):
         incoming.set_answer_header(WARNING, f"{self.name}: spent for {asked}; {model} serves")
         incoming.say(f"spent for {asked}; {model} serves in its place")
 
-    def _ask(self, incoming: Incoming, model: str) -> LimitAsk | None:
+    def _budget_ask(self, incoming: Incoming, model: str) -> LimitAsk | None:
         """None when the request can't be charged to this budget."""
         identity = incoming.read(IDENTITY) or {}
         found = self._windows_of(incoming, identity)

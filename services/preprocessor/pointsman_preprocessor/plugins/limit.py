@@ -71,7 +71,7 @@ class Limit(RequestProcessor[LimitParamsT_co]):
             if verdict.outcome != "elsewhere":
                 return self._ruled(incoming, ask, verdict)
         else:
-            ask = self._ask(incoming, self._amounts(incoming))
+            ask = self._limit_ask(incoming, self._amounts(incoming))
         verdict = self._limiter.ask(ask, incoming.envelope.received_ms / 1000)
         if isinstance(verdict, LimitVerdict):
             return self._ruled(incoming, ask, verdict)
@@ -79,7 +79,7 @@ class Limit(RequestProcessor[LimitParamsT_co]):
 
     def degrade(self, incoming: Incoming) -> bool:
         """Count here, against this process's share."""
-        ask = self._ask(incoming, self._amounts(incoming))
+        ask = self._limit_ask(incoming, self._amounts(incoming))
         self._ruled(incoming, ask, self._limiter.alone(ask, incoming.envelope.received_ms / 1000))
         return True
 
@@ -108,9 +108,9 @@ class Limit(RequestProcessor[LimitParamsT_co]):
             windows = limit._claimed_windows(incoming)
             if windows is None or limit.name in incoming.answered:
                 return
-            yield limit._ask(incoming, windows)
+            yield limit._limit_ask(incoming, windows)
 
-    def _ask(self, incoming: Incoming, windows: tuple[LimitWindow, ...]) -> LimitAsk:
+    def _limit_ask(self, incoming: Incoming, windows: tuple[LimitWindow, ...]) -> LimitAsk:
         scope, shard = self.scopes.of(incoming)
         cost, risk = self.cost(incoming, windows)
         until_ms, envelope = self.until_ms(incoming), incoming.envelope

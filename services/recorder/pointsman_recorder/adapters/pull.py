@@ -106,7 +106,7 @@ class Pull:
         """
         self._some.clear()
         self._full.clear()
-        self._ask()
+        self._ask_for_batch()
         if not self._taken and not self._failure:
             try:
                 async with asyncio.timeout(LOOK_S + 1.0):
@@ -132,7 +132,7 @@ class Pull:
             raise Missed(f"of the consumer's messages up to {last}, not all arrived")
         return taken
 
-    def _ask(self) -> None:
+    def _ask_for_batch(self) -> None:
         """Let the server send as many as may wait here."""
         here = len(self._taken)
         self._asked = max(self._asked, here)
@@ -157,9 +157,9 @@ class Pull:
             self._some.set()
         else:
             # The consumer is gone, its leader moves, nothing answers: what comes next isn't known.
-            self._fail(f"the server sends no more: status {status}")
+            self._fail_pull(f"the server sends no more: status {status}")
 
-    def _fail(self, words: str) -> None:
+    def _fail_pull(self, words: str) -> None:
         self._failure = self._failure or words
         self._some.set()
         self._full.set()

@@ -53,11 +53,22 @@ def entry(
         if kind == COMPLETED:
             record = record_of(body)
             owed = Owed(record.key, record.identity.tenant, record.encode(), record.at_ms, record)
-            return RecordedEvent(name, record.request_id, record.at_ms, kind, body, owed, (), trace)
+            return RecordedEvent(
+                key=name,
+                request_id=record.request_id,
+                at_ms=record.at_ms,
+                type=kind,
+                body=body,
+                owed=owed,
+                regret=(),
+                trace=trace,
+            )
         regret = regret_rows(RequestsJudged.decode(body)) if kind == JUDGED else ()
         check_texts(body)
         head = read_part(_Head, body)
     except ValueError:
         return None
     at_ms = stored_ms() if head.at_ms is None else head.at_ms
-    return RecordedEvent(name, head.request_id, at_ms, kind, body, None, regret, trace)
+    return RecordedEvent(
+        key=name, request_id=head.request_id, at_ms=at_ms, type=kind, body=body, owed=None, regret=regret, trace=trace
+    )

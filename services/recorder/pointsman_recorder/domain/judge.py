@@ -186,13 +186,15 @@ class Judge:
             pool.forget(self._at_ms - _LOST_MS)
             if pool.unjudged:
                 if not judged:
-                    found.append(Verdicts(name, pool.at_ms, scale, [], [], {}))
+                    found.append(
+                        Verdicts(pool=name, at_ms=pool.at_ms, scale=scale, requests=[], choices=[], unjudged={})
+                    )
                 found[-1].unjudged.update(pool.unjudged)
                 pool.unjudged.clear()
         return found
 
     def _verdicts(self, name: str, pool: _Pool, judged: Sequence[JudgedDecision[Key]], scale: Scale) -> Verdicts:
-        verdicts = Verdicts(name, pool.at_ms, scale, [], [], {})
+        verdicts = Verdicts(pool=name, at_ms=pool.at_ms, scale=scale, requests=[], choices=[], unjudged={})
         for each in judged:
             decision = pool.over[each.key]
             if decision.runs:
@@ -221,9 +223,22 @@ class Judge:
             shadows = [run for run in runs if run is not primary and run["chosen"]]
             told = [_columns(run, worker if run is primary else run["chosen"][0]) for run in (primary, *shadows)]
         bound = bool(event.get("bound_because"))
-        pool.open[key] = _Decision(event["request_id"], event["edge"], event["at_ms"], told, bound, worker)
+        pool.open[key] = _Decision(
+            request_id=event["request_id"],
+            edge=event["edge"],
+            at_ms=event["at_ms"],
+            runs=told,
+            bound=bound,
+            worker=worker,
+        )
         pool.hindsight.decided(
-            key, event["at_ms"], event["prompt_tokens"], workers, matched, worker, told=event.get("stream", True)
+            key,
+            event["at_ms"],
+            event["prompt_tokens"],
+            workers,
+            matched=matched,
+            chosen=worker,
+            told=event.get("stream", True),
         )
 
     def _started(self, event: _Started) -> None:
@@ -266,7 +281,14 @@ class Judge:
 
 def _columns(run: _Run, chosen: str) -> RunColumns:
     columns = run["candidates"]
-    return RunColumns(run["profile"], chosen, run["weights"], columns["scores"], columns["totals"], columns["filtered"])
+    return RunColumns(
+        profile=run["profile"],
+        chosen=chosen,
+        weights=run["weights"],
+        scores=columns["scores"],
+        totals=columns["totals"],
+        filtered=columns["filtered"],
+    )
 
 
 def _request(decision: _Decision, judged: JudgedDecision[Key], choices: list[tuple[str, str, int]]) -> Fields:

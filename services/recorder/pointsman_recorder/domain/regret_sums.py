@@ -44,9 +44,23 @@ def regret_rows(event: RequestsJudged) -> tuple[RegretRow, ...]:
     for request in event.requests:
         hour = hour_of(request.at_ms)
         for choice in request.choices:
-            add(hour, choice.profile, choice.reason, 1, choice.regret_us, choice.cost_us)
+            add(
+                hour=hour,
+                profile=choice.profile,
+                reason=choice.reason,
+                judged=1,
+                regret_us=choice.regret_us,
+                cost_us=choice.cost_us,
+            )
             if choice.filter:
-                add(hour, choice.profile, f"filter:{choice.filter}", 0, choice.filtered_us, 0)
+                add(
+                    hour=hour,
+                    profile=choice.profile,
+                    reason=f"filter:{choice.filter}",
+                    judged=0,
+                    regret_us=choice.filtered_us,
+                    cost_us=0,
+                )
     if any(abs(amount) > MOST for amounts in sums.values() for amount in amounts):
         raise ValueError(f"an amount is above {MOST}")
     return tuple(

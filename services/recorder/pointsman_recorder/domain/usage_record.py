@@ -123,7 +123,17 @@ def counted(records: Iterable[UsageRecord]) -> Counted:
             nanos_in_all += cost
         elif usage.prompt_tokens + usage.completion_tokens > 0:
             unpriced += 1
-    return Counted(requests, failed, prompt, cached, completion, reasoning, estimated, nanos_in_all, unpriced)
+    return Counted(
+        requests=requests,
+        failed=failed,
+        prompt_tokens=prompt,
+        cached_tokens=cached,
+        completion_tokens=completion,
+        reasoning_tokens=reasoning,
+        estimated=estimated,
+        cost_nanos=nanos_in_all,
+        unpriced=unpriced,
+    )
 
 
 def cost_of(record: UsageRecord) -> int | None:

@@ -121,7 +121,14 @@ class Ledger:
         self._settle(worker)
         if blocks is None:
             blocks = np.frombuffer(hold.blocks, dtype="<u8")
-        self._index.write(worker.life, blocks, now, hold.key, hold.blocks_precise and worker.tells, matched)
+        self._index.write(
+            life=worker.life,
+            blocks=blocks,
+            now=now,
+            request=hold.key,
+            told=hold.blocks_precise and worker.tells,
+            matched=matched,
+        )
         self.outliers.put(hold, now, others)
         for notify in self._on_chosen:
             notify(hold, now)

@@ -53,15 +53,15 @@ class Pools:
         self._revisions.append(policies)
         self._block_tokens = block_tokens
         for pool in self:
-            self._tell(pool)
+            self._tell_facts(pool)
 
     def _create(self, name: str) -> PoolScheduler:
         pool = self._pools[name] = PoolScheduler(name, self._scheduler, PrefixIndex(max_bytes=self._index_bytes))
         if self._created is not None:
             self._created(pool)
-        self._tell(pool)
+        self._tell_facts(pool)
         return pool
 
-    def _tell(self, pool: PoolScheduler) -> None:
+    def _tell_facts(self, pool: PoolScheduler) -> None:
         pool.use(revision[pool.pool] for revision in self._revisions if pool.pool in revision)
         pool.measure(self.block_tokens(pool.pool))

@@ -69,7 +69,7 @@ class RankBlocks:
         """All blocks left that were known when `doubt` was called and that weren't reported since."""
         delta = Delta()
         for name in self._suspects:
-            self._drop(name, delta)
+            self._drop_block(name, delta)
         self._suspects = {}
         return delta
 
@@ -87,7 +87,7 @@ class RankBlocks:
         while self._suspects and capacity is not None and len(self._blocks) > capacity:
             name = next(iter(self._suspects))
             del self._suspects[name]
-            self._drop(name, delta)
+            self._drop_block(name, delta)
         return delta
 
     def clear(self) -> Delta:
@@ -151,7 +151,7 @@ class RankBlocks:
                 self._held.add(end)
                 delta.stored.append(self._salted(last))
 
-    def _drop(self, name: EngineHash, delta: Delta) -> None:
+    def _drop_block(self, name: EngineHash, delta: Delta) -> None:
         """A block left, however often it was stored."""
         if name in self._blocks:
             self._blocks[name].copies = 1

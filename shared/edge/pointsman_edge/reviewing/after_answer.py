@@ -65,13 +65,13 @@ class AfterAnswer:
                 usage=record.usage,
                 stages=(*record.stages, *trail.reports()),
             )
-            await self._ask(review, shown, trail)
+            await self._ask_stage(review, shown, trail)
         return tuple(
             in_shadow(report) if review.stage.mode == "shadow" else report
             for review, report in zip(self._reviews, trail.reports(), strict=True)
         )
 
-    async def _ask(self, review: StageReview, shown: Shown, trail: StageTrail) -> None:
+    async def _ask_stage(self, review: StageReview, shown: Shown, trail: StageTrail) -> None:
         question = review.question(self._edge, shown)
         began = time.perf_counter()
         try:

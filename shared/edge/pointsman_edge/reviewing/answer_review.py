@@ -123,7 +123,7 @@ class AnswerReview:
                     answer.set(fields)
 
             shown = answer.body if review.use.content == "body" else None
-            await self._ask(review, texts, shown, put, code=code)
+            await self._ask_stage(review, texts, shown, put, code=code)
         return self._headers, answer.body
 
     def begin(self, status: int, headers: Headers) -> None:
@@ -234,12 +234,12 @@ class AnswerReview:
             window.replace(edits)
             review.fields += fields
 
-        await self._ask(review, texts, body, put, last=last)
+        await self._ask_stage(review, texts, body, put, last=last)
         released = window.release(last=last)
         review.alter(released)
         return released
 
-    async def _ask(
+    async def _ask_stage(
         self,
         review: StageReview,
         texts: tuple[AnswerText, ...],

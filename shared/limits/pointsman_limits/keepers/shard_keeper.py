@@ -149,7 +149,7 @@ class ShardKeeper:
             _log.warning("limit_shard_lost", shard=shard, keeper=kept.keeper)
         if not self._leases.said(kept.run):
             if self._keeping.untold:
-                self._tell()
+                self._publish_report()
             return
         if not kept.epochs:
             # Its own grants, which prove nothing.
@@ -241,7 +241,7 @@ class ShardKeeper:
     def _say(self, now: float) -> None:
         self._said_at = now
         # When the report comes back, peers have the grants before it.
-        self._tell()
+        self._publish_report()
         # A lease is proved when this keeper's own report comes back through the server, after the reports of others.
         # While the bus is disconnected no lease is proved, and so no request is counted.
         with contextlib.suppress(BusError):
@@ -250,9 +250,9 @@ class ShardKeeper:
     def _tell_soon(self) -> None:
         if not self._telling:
             self._telling = True
-            self._bus.link.soon(self._tell)
+            self._bus.link.soon(self._publish_report)
 
-    def _tell(self) -> None:
+    def _publish_report(self) -> None:
         self._telling = False
         if self._keeping.untold:
             with contextlib.suppress(BusError):

@@ -61,7 +61,7 @@ class WatchedKeys:
             self._gone(key)
         self._unseen.clear()
         if self._on_listed is not None:
-            self._tell(self._on_listed, "")
+            self._notify_watcher(self._on_listed, "")
 
     def update(self, entry: KeyValue.Entry, now: float) -> None:
         """One entry of the listing, or a change."""
@@ -79,7 +79,7 @@ class WatchedKeys:
         self._renewed[key] = now
         self._told[key] = revision, stored
         told = Entry(key, entry.value or b"", revision)
-        self._tell(lambda: self._on_put(told), key)
+        self._notify_watcher(lambda: self._on_put(told), key)
 
     def overdue(self, now: float) -> set[str]:
         """Keys that were not renewed in time."""
@@ -90,9 +90,9 @@ class WatchedKeys:
     def _gone(self, key: str) -> None:
         self._told.pop(key, None)
         if self._renewed.pop(key, None) is not None:
-            self._tell(lambda: self._on_gone(key), key)
+            self._notify_watcher(lambda: self._on_gone(key), key)
 
-    def _tell(self, watcher: Callable[[], None], key: str) -> None:
+    def _notify_watcher(self, watcher: Callable[[], None], key: str) -> None:
         try:
             watcher()
         except Exception as error:  # noqa: BLE001 - one bad entry must not end the watch

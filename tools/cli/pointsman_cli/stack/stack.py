@@ -299,7 +299,7 @@ class LocalStack:
         adapters = [keeper for keeper in self.keepers if ADAPTER in keeper.plan.services]
         for keeper in adapters:
             await keeper.until(lambda it: bool(it.door) or it.life.state is State.GIVEN_UP)
-            self._check(keeper)
+            self._check_keeper(keeper)
         port = self.options.port or free_port()
         there = envoy.Upstreams([("127.0.0.1", keeper.port) for keeper in adapters], [*addresses], tls)
         self._begin([await asyncio.to_thread(envoy.plan, self._folder, port, there, config)])
@@ -328,13 +328,13 @@ class LocalStack:
 
     async def _located(self, keeper: Keeper) -> None:
         await keeper.until(lambda it: bool(it.url) or it.life.state is State.GIVEN_UP)
-        self._check(keeper)
+        self._check_keeper(keeper)
 
     async def _ready(self, keeper: Keeper) -> None:
         await keeper.until(lambda it: it.life.state in (State.READY, State.GIVEN_UP))
-        self._check(keeper)
+        self._check_keeper(keeper)
 
-    def _check(self, keeper: Keeper) -> None:
+    def _check_keeper(self, keeper: Keeper) -> None:
         if keeper.life.state is State.GIVEN_UP:
             raise self._not_ready("can't be started")
 

@@ -68,11 +68,11 @@ class PluginAuth(httpx2.Auth):
             answer = yield request
             if answer.status_code != 401:
                 return
-        await self._ask()
+        await self._ask_plugin()
         request.headers["Authorization"] = f"Bearer {self._token}"
         yield request
 
-    async def _ask(self) -> None:
+    async def _ask_plugin(self) -> None:
         status = _read(await self._run())
         if not status.token:
             raise ConfigError("the credential plugin printed no token; client certificates of plugins aren't supported")

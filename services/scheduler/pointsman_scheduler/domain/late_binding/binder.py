@@ -120,7 +120,9 @@ class Binder:
         if self._waiting:
             tokens += sum([each.uncached for each in self._waiting.values() if each.row == row])
         latest = now + policy.slowdown * estimator.first_come_ms(row, tokens, now)
-        unbound = self._waiting[key] = Unbound(request, now, rows, row, uses, uncached, latest)
+        unbound = self._waiting[key] = Unbound(
+            request=request, since=now, rows=rows, row=row, uses=uses, uncached=uncached, latest=latest
+        )
         self._planned = False
         self._wake_at = now
         self.version += 1

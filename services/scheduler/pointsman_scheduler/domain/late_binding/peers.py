@@ -89,4 +89,13 @@ def _unbound(peer: PeerRequest, row: int) -> Unbound:
     )
     # With its blocks, the prefixes known here say more.
     held = 0.0 if peer.blocks else max(0.0, peer.prompt - peer.uncached)
-    return Unbound(request, peer.since, None, row, 0.0, peer.uncached, peer.latest, (row, held))
+    return Unbound(
+        request=request,
+        since=peer.since,
+        rows=None,
+        row=row,
+        uses=0.0,
+        uncached=peer.uncached,
+        latest=peer.latest,
+        reported=(row, held),
+    )

@@ -79,7 +79,7 @@ class _Reader:
             word = token.text.lower()
             if not latin or word in FOREIGN:
                 foreign.append(hashed(word))
-            self._take(token, word)
+            self._take_token(token, word)
             self._before = word
         if len(set(self._persons)) > 1:
             self._marks.append(hashed(f"persons {self._persons}"))
@@ -99,7 +99,7 @@ class _Reader:
             foreign=tuple(foreign),
         )
 
-    def _take(self, token: Token, word: str) -> None:
+    def _take_token(self, token: Token, word: str) -> None:
         acronym = _acronym(token)
         if not acronym:
             self._relate(word)

@@ -262,7 +262,9 @@ class BudgetLedger:
                     account.told.add(words)
                     self.changed = True
                     reset_ms = account.reset_day(window.days, today, 1) * DAY_S * 1000
-                    self.reached.append(Reached(limit, scope, level, window, spent, reset_ms))
+                    self.reached.append(
+                        Reached(limit=limit, scope=scope, level=level, window=window, spent=spent, reset_ms=reset_ms)
+                    )
 
 
 def _standing(account: Account, budget: BudgetAsk, today: int, place: int, reset_day: int) -> BudgetStanding:

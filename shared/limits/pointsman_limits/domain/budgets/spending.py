@@ -39,11 +39,11 @@ def spending(body: bytes) -> Spending:
         amount = nanos(dollars) if isinstance(dollars, int | float) else None
     tokens = usage if isinstance(usage, dict) else {}
     return Spending(
-        edge,
-        request_id,
-        amount,
-        bool(tokens.get("prompt_tokens") or tokens.get("completion_tokens")),
-        identity if isinstance(identity, dict) else {},
-        str(facts.get("served") or ""),
-        day_of(at_ms / 1000),
+        edge=edge,
+        request_id=request_id,
+        amount=amount,
+        used=bool(tokens.get("prompt_tokens") or tokens.get("completion_tokens")),
+        identity=identity if isinstance(identity, dict) else {},
+        model=str(facts.get("served") or ""),
+        day=day_of(at_ms / 1000),
     )

@@ -213,7 +213,16 @@ class Book:
             self._counter(each.limit, each.window, each.scope).take_over(each, state.at_ms / 1000, unknown_s, ahead_s)
         for each in state.charges:
             at, until = each.at - ahead_s, each.until - ahead_s
-            charge = _Charge(each.limit, each.scope, each.windows, each.cost, at, until, each.kept, each.risk)
+            charge = _Charge(
+                limit=each.limit,
+                scope=each.scope,
+                windows=each.windows,
+                cost=each.cost,
+                at=at,
+                until=until,
+                kept=each.kept,
+                risk=each.risk,
+            )
             self.charges.setdefault((each.edge, each.request_id), []).append(charge)
             for window in each.windows:
                 self._counter(each.limit, window, each.scope).reopen(each.cost, each.risk)
@@ -224,7 +233,17 @@ class Book:
         for counter, window in found.counters:
             counter.add(window, cost, at, risk)
         until = ask.until_ms / 1000 if ask.open_s is None else at + ask.open_s
-        charge = _Charge(ask.limit, found.scope, found.names, cost, at, until, ask.kept, risk, ask.until_ms)
+        charge = _Charge(
+            limit=ask.limit,
+            scope=found.scope,
+            windows=found.names,
+            cost=cost,
+            at=at,
+            until=until,
+            kept=ask.kept,
+            risk=risk,
+            until_ms=ask.until_ms,
+        )
         self.charges.setdefault((ask.edge, ask.request_id), []).append(charge)
         self._changed = True
 
