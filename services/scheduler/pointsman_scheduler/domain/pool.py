@@ -213,18 +213,18 @@ class PoolScheduler:
         if len(request.blocks):
             prefix = "precise" if request.blocks_precise and worker.tells else "approximate"
         return Scheduled(
-            endpoints=endpoints,
-            selection=selection,
-            runs=runs,
-            sight=sight,
-            headers=headers,
-            holds=holds,
-            cached_tokens=cached_tokens,
-            prefix=prefix,
-            held=held,
-            seed=seed,
-            reasons=reasons,
-            trial=trial,
+            endpoints,
+            selection,
+            runs,
+            sight,
+            headers,
+            holds,
+            cached_tokens,
+            prefix,
+            held,
+            seed,
+            reasons,
+            trial,
         )
 
     def bind(self, now: float) -> list[Bound]:
@@ -338,12 +338,12 @@ class PoolScheduler:
                 as_matched = False
             matched = int(sight.figures.item(MATCHED, row))
             hold = Hold(
-                request_id=request.request_id, worker=worker, at=now, leg=leg, edge=request.edge,
-                scheduler=self.scheduler, attempt=request.attempt, prompt_tokens=tokens,
-                uncached_tokens=max(0, tokens - matched) if leg == selection.prompt_leg else 0,
-                output_tokens=request.max_output_tokens or 0, block_tokens=request.block_tokens, blocks=packed,
-                blocks_precise=request.blocks_precise, lora=request.lora, session=request.session, rank=selection.rank,
-                streamed=request.stream, media=bool(request.features) and not _MEDIA.isdisjoint(request.features),
+                request.request_id, worker, now, leg, request.edge,
+                self.scheduler, request.attempt, tokens,
+                max(0, tokens - matched) if leg == selection.prompt_leg else 0,
+                request.max_output_tokens or 0, request.block_tokens, packed,
+                request.blocks_precise, request.lora, request.session, selection.rank,
+                request.stream, bool(request.features) and not _MEDIA.isdisjoint(request.features),
             )  # fmt: skip
             books.put(hold, now, blocks, matched // request.block_tokens if as_matched else 0)
             as_matched = False  # a reservation may take memory from what other workers hold

@@ -103,7 +103,9 @@ class _Recording:
             self._missed += unheard if self._gap else 0
             self.tap.backlog.open()
         gap, self._gap, missed, self._missed = self._gap, "", self._missed, 0
-        return Beginning(time.time_ns(), self._clock(), frozen, used, gap, missed)
+        return Beginning(
+            unix_ns=time.time_ns(), monotonic=self._clock(), frozen=frozen, used=used, gap=gap, missed=missed
+        )
 
     def _drained(self) -> Drained:
         self.tap.backlog.check(figures(self.tap.pool))
@@ -227,7 +229,14 @@ class FlightRecorder:
         except OSError as error:
             _log.error("flight_not_begun", error, pool=pool.pool, directory=str(self._directory))
             return
-        log = SegmentLog(pool, self._settings[pool.pool], self._directory, salt, self._product, self._most_bytes)
+        log = SegmentLog(
+            pool=pool,
+            settings=self._settings[pool.pool],
+            directory=self._directory,
+            salt=salt,
+            product=self._product,
+            most=self._most_bytes,
+        )
         tap = Tap(pool, log.maker)
         tap.attach()
         if empty:

@@ -248,8 +248,9 @@ class FlightReplay:
     def _complete(self, logged: LoggedRecord) -> str:
         record = cast("records.RequestCompleted", logged.record)
         self.pool.books.completed(
-            (record.edge, record.request_id), record.at, record.ok, record.output_tokens, record.duration_ms,
-            record.worker, record.told_ms, record.ending, record.disproved,
+            request=(record.edge, record.request_id), now=record.at, ok=record.ok,
+            output_tokens=record.output_tokens, duration_ms=record.duration_ms,
+            worker=record.worker, told_ms=record.told_ms, ending=record.ending, disproved=record.disproved,
         )  # fmt: skip
         return ""
 
@@ -314,31 +315,31 @@ def request_of(record: Decided) -> ScheduleRequest:
     if facts is None:
         raise ValueError(f"the facts of request {record.request_id} are in an earlier record")
     return ScheduleRequest(
-        facts.request_id,
-        facts.model,
-        facts.lora,
-        facts.prompt_tokens,
-        facts.tokens_exact,
-        facts.max_output_tokens,
-        facts.stream,
-        np.frombuffer(facts.blocks, dtype="<u8"),
-        facts.block_tokens,
-        facts.blocks_precise,
-        facts.headers,
-        facts.session,
-        facts.priority,
-        facts.fairness_id,
-        facts.body_bytes,
-        facts.slo_ttft_ms,
-        facts.slo_itl_ms,
-        facts.subset,
-        facts.workers,
-        facts.features,
-        facts.edge,
-        facts.attempt,
-        record.queued_s,
-        facts.affinity if facts.blocks else None,
-        record.bound,
+        request_id=facts.request_id,
+        model=facts.model,
+        lora=facts.lora,
+        prompt_tokens=facts.prompt_tokens,
+        tokens_exact=facts.tokens_exact,
+        max_output_tokens=facts.max_output_tokens,
+        stream=facts.stream,
+        blocks=np.frombuffer(facts.blocks, dtype="<u8"),
+        block_tokens=facts.block_tokens,
+        blocks_precise=facts.blocks_precise,
+        headers=facts.headers,
+        session=facts.session,
+        priority=facts.priority,
+        fairness_id=facts.fairness_id,
+        body_bytes=facts.body_bytes,
+        slo_ttft_ms=facts.slo_ttft_ms,
+        slo_itl_ms=facts.slo_itl_ms,
+        subset=facts.subset,
+        workers=facts.workers,
+        features=facts.features,
+        edge=facts.edge,
+        attempt=facts.attempt,
+        queued_s=record.queued_s,
+        beginning=facts.affinity if facts.blocks else None,
+        bound=record.bound,
     )
 
 

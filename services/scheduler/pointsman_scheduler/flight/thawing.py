@@ -170,14 +170,14 @@ def _recency(packed: Values) -> Recency:
     table = Recency()
     table.thaw(
         FrozenRecency(
-            dict(zip(_whole(keys, "<u8"), _whole(stamps, "<i8"), strict=True)),
-            cast("int", newest),
-            cast("int", logged),
-            _whole(oldest, "<u8"),
-            None if run is None else (int(run[0]), run[1]),
-            _runs(cast("list[bytes]", cleaned)),
-            _runs(cast("list[bytes]", rest)),
-            (ranked, cleaning, sealed),
+            held=dict(zip(_whole(keys, "<u8"), _whole(stamps, "<i8"), strict=True)),
+            newest=cast("int", newest),
+            logged=cast("int", logged),
+            oldest=_whole(oldest, "<u8"),
+            oldest_run=None if run is None else (int(run[0]), run[1]),
+            cleaned=_runs(cast("list[bytes]", cleaned)),
+            rest=_runs(cast("list[bytes]", rest)),
+            flags=(ranked, cleaning, sealed),
         )
     )
     return table
