@@ -17,6 +17,7 @@ from multiprocessing.connection import Connection as Pipe
 import uvloop
 
 from pointsman_contracts.journey import Journey, RequestFacts, StageReport, Target
+from pointsman_contracts.message import Blob
 from pointsman_contracts.presence import OpenRequestsQuery
 from pointsman_contracts.subjects import subject
 from pointsman_journey.journeys import Journeys
@@ -41,7 +42,7 @@ def sample(stages: tuple[str, ...]) -> Journey:
             stream=True,
             body_bytes=1024,
             prompt_tokens=256,
-            blocks=os.urandom(32),
+            blocks=Blob(os.urandom(32)),
             headers={"content-type": "application/json", "user-agent": "openai-python/2.0", "x-tenant": "a"},
             fields={"temperature": 0.2, "max_tokens": 64, "stream": True},
         ),

@@ -23,6 +23,7 @@ from benchmarks.machine import describe
 from prometheus_client import CollectorRegistry
 
 from pointsman_contracts.journey import Journey, RequestFacts, Target
+from pointsman_contracts.message import Blob
 from pointsman_contracts.reply import Decision, Parked, Rejection
 from pointsman_contracts.response import Attempt, ResponseCompleted, ResponseStarted, Usage
 from pointsman_contracts.worker import WorkerLoad
@@ -202,7 +203,7 @@ async def messages(workers: int) -> Costs:
             report()
         blocks = families[number % FAMILIES] + dice.integers(1, 2**63, size=8, dtype=np.uint64).tobytes()
         facts = RequestFacts(
-            api="chat.completions", prompt_tokens=32 * BLOCK_TOKENS, blocks=blocks, stream=True, body_bytes=8192
+            api="chat.completions", prompt_tokens=32 * BLOCK_TOKENS, blocks=Blob(blocks), stream=True, body_bytes=8192
         )
         journey = builders.journey("scheduler", request=facts, target=Target(model=POOL, pool=POOL))
         reply = message.time(partial(handle, journey.encode()))

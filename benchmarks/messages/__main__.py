@@ -194,7 +194,9 @@ def _type(annotation: object) -> object:
     origin, arguments = get_origin(annotation), tuple(map(_type, get_args(annotation)))
     if origin is UnionType:
         return Union[arguments]  # noqa: UP007 - `|` takes no tuple
-    return GenericAlias(cast("type", origin), arguments) if origin in (tuple, dict) else annotation
+    if origin is tuple or origin is dict:
+        return GenericAlias(cast("type", origin), arguments)
+    return cast("object", annotation)
 
 
 def _default(field: FieldInfo) -> object:

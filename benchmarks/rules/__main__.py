@@ -99,7 +99,9 @@ def main() -> int:
     def stage() -> Journey:
         picked = sample.pick(asked, pools, 1.0)
         serving = sample.serving(asked.wanted, pools)
-        return asked.changed(profile=picked.profile, **settled(asked, serving.target, serving.block_tokens))
+        changes = settled(asked, serving.target, serving.block_tokens)
+        changes["profile"] = picked.profile
+        return asked.changed(**changes)
 
     measure("stage, sample rules", stage, STAGE_BAR_US)
     return 0 if all(kept) else 1

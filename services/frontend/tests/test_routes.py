@@ -9,6 +9,7 @@ from pydantic import JsonValue
 
 from pointsman_contracts.content import PromptTokens
 from pointsman_contracts.journey import BodyEdit, HeaderEdit, PreprocessRequest, Target
+from pointsman_contracts.message import Blob
 from pointsman_contracts.pool import PoolSnapshot, WorkerView
 from pointsman_contracts.reply import ChosenEndpoint, Decision, Rejection
 from pointsman_contracts.response import ResponseCompleted, ResponseStarted
@@ -32,7 +33,7 @@ def knowing_tokens(
     """Stages that have told the edge the prompt's tokens when they decide."""
 
     def decide(request: PreprocessRequest) -> Decision | Rejection:
-        ids = array("I", IDS).tobytes()
+        ids = Blob(array("I", IDS).tobytes())
         edge.hear(PromptTokens(request_id=request.request_id, model=of, ids=ids))
         endpoints = [ChosenEndpoint(worker=f"worker-{n}", url=url) for n, url in enumerate(edge.stages.urls, start=1)]
         return builders.decision(request.request_id, **({"endpoints": endpoints} | changes))

@@ -9,6 +9,7 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 from pointsman_contracts.kv import KvChange, WorkerKvEvents, WorkerKvQuery, WorkerKvState
+from pointsman_contracts.message import Blob
 from pointsman_contracts.subjects import ANY, subject
 from pointsman_contracts.worker import WorkerRegistration
 from pointsman_journey.journeys import Journeys
@@ -37,7 +38,7 @@ class Stand:
         self.asked.append(WorkerKvQuery.decode(payload))
         state = WorkerKvState(
             boot_id="b1", agent="a1", sequence=self.sequence, snapshot=True, total=len(self.held),
-            held=struct.pack(f"<{len(self.held)}Q", *self.held),
+            held=Blob(struct.pack(f"<{len(self.held)}Q", *self.held)),
         )  # fmt: skip
         self.agent.bus.link.publish(reply, state.encode())
 
@@ -52,7 +53,7 @@ class Stand:
     def tell(self, op: str, *blocks: int, lost: bool = False, block_tokens: int = 64) -> None:
         self.sequence += 1
         self.held = [*self.held, *blocks] if op == "stored" else [b for b in self.held if b not in blocks]
-        change = KvChange(op=op, blocks=struct.pack(f"<{len(blocks)}Q", *blocks))
+        change = KvChange(op=op, blocks=Blob(struct.pack(f"<{len(blocks)}Q", *blocks)))
         if not lost:
             self.publish((change,), block_tokens)
 

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 import pytest
@@ -399,10 +399,28 @@ def test_scores_outside_the_range_are_clamped_and_what_is_no_number_counts_as_no
     assert list(run.scores[-1]) == [0.0, 2.0, 0.0, 1.0, 2.0, 0.0]
 
 
+CALLED: Final = ("queue", "kv-utilization")
+PARAMETERS: Final[dict[str, dict[str, object]]] = {
+    "least-of": {"of": CALLED},
+    "greatest-of": {"of": CALLED},
+    "score-by-condition": {"when": "always", "then": "queue"},
+}
+"""Of scorers that call others."""
+
+
+def alone(scorer: type[Scorer]) -> dict[str, object]:
+    """A policy that scores by this scorer alone."""
+    parameters = PARAMETERS.get(scorer.type_name)
+    if parameters is None:
+        return {"filters": [], "scorers": [scorer.type_name]}
+    called = CALLED if "of" in parameters else CALLED[:1]
+    return {"deciders": ["always"], "filters": [], "scorers": [*called, {"use": scorer.type_name, **parameters}]}
+
+
 @pytest.mark.requirement("S2-8")
 @pytest.mark.parametrize("scorer", SCORERS, ids=lambda scorer: scorer.type_name)
 def test_every_scorer_stays_within_bounds_whatever_the_load(scorer: type[Scorer]) -> None:
-    bench = by(scorer.type_name)
+    bench = Bench(alone(scorer))
     names = [f"w{number}" for number in range(30)]
     bench.join(*names, loras=["sql"])
     dice = np.random.default_rng(7)
@@ -442,7 +460,7 @@ def bench_request(bench: Bench, outcome: Scheduled) -> ScheduleRequest:
 @pytest.mark.requirement("S2-36")
 def test_a_scorer_gets_its_declared_inputs_and_nothing_else() -> None:
     for scorer in SCORERS:
-        settings = SchedulingPolicy.model_validate({"scorers": [{"use": scorer.type_name}]})
+        settings = SchedulingPolicy.model_validate(alone(scorer))
         policy = compile_policy("default", settings, registries())
         produced = {key.name for producer in policy.producers for key in producer.produces} | {"matched-tokens"}
         assert {key.name for key in scorer.consumes} <= produced

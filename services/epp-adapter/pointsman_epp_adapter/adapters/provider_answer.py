@@ -5,7 +5,7 @@ from typing import Final
 
 from pointsman_core.refusal import Refusal
 from pointsman_edge.reviewing.answer_review import AnswerReview
-from pointsman_edge.sending.encoded_answer import ENCODINGS, BadEncoding, Decoder
+from pointsman_edge.sending.encoded_answer import ENCODINGS, AnswerDecoder, BadEncoding
 from pointsman_edge.sending.model_name import chosen_model
 from pointsman_edge.telling.request_record import RequestRecord
 from pointsman_epp_adapter.adapters import wire
@@ -54,7 +54,7 @@ class ProviderAnswer(AwaitedAnswer):
         self._named: dict[str, str] = {}
         """The headers of its answer."""
         self._told = ProviderLimits()
-        self._decoder: Decoder | None = None
+        self._decoder: AnswerDecoder | None = None
         """Undoes an encoding that the provider wasn't asked for."""
         self._started = False
         self._failed = ""
@@ -102,7 +102,7 @@ class ProviderAnswer(AwaitedAnswer):
             raise self._broken("the response is empty")
         self._kind = named.get("content-type", "")
         if named.get("content-encoding", "").strip().lower().encode("latin-1") in ENCODINGS:
-            self._decoder = Decoder()
+            self._decoder = AnswerDecoder()
         streamed = is_stream(self._kind, b"")
         self._record.stream = streamed
         kind = _EVENTS if streamed else b"application/json"

@@ -5,7 +5,7 @@ from typing import Final
 from pointsman_apis.api import Api
 from pointsman_apis.stream_ends import missing_end, whole_event
 from pointsman_apis.streams import WholeEvents
-from pointsman_edge.sending.encoded_answer import ENCODINGS, Decoder
+from pointsman_edge.sending.encoded_answer import ENCODINGS, AnswerDecoder
 from pointsman_edge.sending.error_shape import shaped_events
 from pointsman_edge.sending.unasked_usage import Rewriting
 from pointsman_providers.reported_error import ProviderError
@@ -32,7 +32,7 @@ class Answer:
         self.stream = self.content_type.lower().startswith(_STREAM)
         """Whether it is a stream of events: by its label, until its first bytes tell."""
         encoding = by_name.get(b"content-encoding")
-        self._decoder = Decoder() if encoding is not None and encoding.strip().lower() in ENCODINGS else None
+        self._decoder = AnswerDecoder() if encoding is not None and encoding.strip().lower() in ENCODINGS else None
         length = by_name.get(b"content-length", b"")
         self.length = int(length) if length.isdigit() and self._decoder is None else None
         self.rewriting = rewriting

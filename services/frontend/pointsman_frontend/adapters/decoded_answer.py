@@ -2,7 +2,7 @@
 
 from typing import Final
 
-from pointsman_edge.sending.encoded_answer import BadEncoding, Decoder
+from pointsman_edge.sending.encoded_answer import AnswerDecoder, BadEncoding
 from pointsman_frontend.adapters.engine_connection import AnswerCutOff
 from pointsman_frontend.adapters.http_turn import Headers
 from pointsman_frontend.adapters.relay import Answering
@@ -15,7 +15,7 @@ class DecodedAnswer:
 
     def __init__(self, engine: Answering) -> None:
         self._engine = engine
-        self._decoder = Decoder()
+        self._decoder = AnswerDecoder()
         self.status = engine.status
         self.headers: Headers = [header for header in engine.headers if header[0] not in _GONE]
 

@@ -17,7 +17,7 @@ class BadEncoding(Exception):
     """The bytes aren't in the encoding that they are said to have."""
 
 
-class Decoder:
+class AnswerDecoder:
     """Undoes the encoding of one answer."""
 
     __slots__ = ("_inner",)
