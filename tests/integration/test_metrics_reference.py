@@ -11,6 +11,7 @@ import pytest
 import pytest_asyncio
 from prometheus_client import Metric
 from prometheus_client.parser import text_string_to_metric_families
+from prometheus_client.registry import Collector
 
 from pointsman_runtime.bus.bus import Bus
 from pointsman_runtime.bus.connection import Connection
@@ -18,15 +19,18 @@ from pointsman_runtime.telling.process import Process
 from pointsman_testing.stack import Stack, StackFactory
 from pointsman_worker_agent.kv_metrics import KvMetrics
 from pointsman_worker_agent.kv_speaker import KvSpeaker
+from pointsman_worker_agent.pd_wiring import LegMetrics
 
 if TYPE_CHECKING:
     from pointsman_worker_agent.adapters.kv_subscriber import KvSubscriber
+    from pointsman_worker_agent.adapters.pd_sidecar import PdSidecar
 
 pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.timeout(240)]
 
 REFERENCE = Path(__file__).resolve().parents[2] / "docs/metrics.md"
 EVERY_SERVICE = "Every service"
 KV_EVENTS = "With KV events"
+SIDECAR = "With a sidecar"
 OF_THE_CLIENT = ("process_", "python_")
 
 Row = tuple[str, frozenset[str], str]
@@ -57,6 +61,16 @@ async def exposed(url: str | None) -> dict[str, Metric]:
     }
 
 
+def collected(collector: Collector) -> dict[str, Row]:
+    """What a collector exposes, by the name that its series have."""
+    found: dict[str, Row] = {}
+    for family in collector.collect():
+        labels = frozenset(label for sample in family.samples for label in sample.labels)
+        name = family.name + ("_total" if family.type == "counter" else "")
+        found[name] = (family.type, labels, family.documentation)
+    return found
+
+
 def row(name: str, family: Metric) -> str:
     labels = dict.fromkeys(label for sample in family.samples for label in sample.labels if label != "le")
     written = ", ".join(f"`{label}`" for label in labels)
@@ -78,7 +92,7 @@ async def test_every_metric_is_documented_where_it_comes_from(stack: Stack) -> N
                 await answer.read()
     sections = documented()
     everywhere = sections.pop(EVERY_SERVICE)
-    del sections[KV_EVENTS]
+    del sections[KV_EVENTS], sections[SIDECAR]
     # The console has no metrics of its own.
     services = {name: replicas for name, replicas in stack.services.items() if name != "console"}
     assert set(sections) == {*services, "worker-agent"}
@@ -107,9 +121,9 @@ async def test_an_agents_metrics_of_a_kv_cache_are_documented() -> None:
     bus = Bus(Connection(["nats://127.0.0.1:1"], name="agent"), Process("worker-agent", "agent-1"))
     speaker = KvSpeaker(bus, pool="p", worker="w", block_tokens=16, boot_id=str, model=str, capacity=lambda: None)
     subscriber = SimpleNamespace(connected=True, heard=1, sequence=SimpleNamespace(missed=0))
-    found: dict[str, Row] = {}
-    for family in KvMetrics(speaker, [cast("KvSubscriber", subscriber)]).collect():
-        labels = frozenset(label for sample in family.samples for label in sample.labels)
-        name = family.name + ("_total" if family.type == "counter" else "")
-        found[name] = (family.type, labels, family.documentation)
-    assert documented()[KV_EVENTS] == found
+    assert documented()[KV_EVENTS] == collected(KvMetrics(speaker, [cast("KvSubscriber", subscriber)]))
+
+
+async def test_a_sidecars_metrics_are_documented() -> None:
+    sidecar = SimpleNamespace(outcomes={"used": 1})
+    assert documented()[SIDECAR] == collected(LegMetrics(cast("PdSidecar", sidecar)))
