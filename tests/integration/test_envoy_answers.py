@@ -41,6 +41,7 @@ StartEnvoy = Callable[..., Awaitable[str]]
 JSON = {"content-type": "application/json"}
 BODY = b'{"model":"llama-8b","messages":[]}'
 EVENT = b'data: {"model":"llama-8b","choices":[{"delta":{"content":"a"}}]}\n\n'
+DONE = b"data: [DONE]\n\n"
 HASTY = EdgeSettings(first_byte_timeout=0.5, stream_idle_timeout=0.5)
 BRIEF = EdgeSettings(request_timeout=2.0)
 
@@ -418,12 +419,12 @@ async def test_the_client_gets_the_models_name_that_it_asked_for(setup: Setup, d
     async def stream(request: Received) -> None:
         await request.begin_stream()
         await request.chunk(EVENT + EVENT[:30])
-        await request.chunk(EVENT[30:])
+        await request.chunk(EVENT[30:] + DONE)
         await request.chunk(b"")
 
     setup.first.script = stream
     _, body, _ = await setup.ask(door)
-    assert body == EVENT.replace(b"llama-8b", b"alias") * 2
+    assert body == EVENT.replace(b"llama-8b", b"alias") * 2 + DONE
 
 
 @each_way
@@ -483,7 +484,7 @@ def saying(*texts: str) -> Callable[[Received], Awaitable[None]]:
         await request.begin_stream()
         for text in texts:
             await request.chunk(delta(text))
-        await request.chunk(b"data: [DONE]\n\n")
+        await request.chunk(DONE)
         await request.chunk(b"")
 
     return script
@@ -516,7 +517,7 @@ async def test_a_stream_that_passes_its_stages_is_the_engines(setup: Setup, door
     setup.stages.changes = {"response": reviewing(mode)}
     setup.reviewers.say = blocking
     status, body, _ = await setup.ask(door)
-    assert (status, body) == (200, delta("some ") + delta("harmless ") + delta("words") + b"data: [DONE]\n\n")
+    assert (status, body) == (200, delta("some ") + delta("harmless ") + delta("words") + DONE)
     assert (await setup.completed()).outcome == "ok"
 
 
@@ -540,7 +541,7 @@ async def test_a_stream_that_is_blocked_on_its_way_ends_as_filtered(setup: Setup
     assert body.startswith(delta("harmless "))
     assert b"secret" not in body
     assert b"more" not in body
-    assert body.endswith(b"data: [DONE]\n\n")
+    assert body.endswith(DONE)
     assert b'"finish_reason":"content_filter"' in body
     assert (await setup.completed()).outcome == "blocked"
 
