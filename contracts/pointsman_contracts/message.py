@@ -56,7 +56,8 @@ class Address(NamedTuple):
 
 
 class Blob(bytes):
-    """Bytes in a message; they travel as URL-safe base64."""
+    """Bytes in a message; they travel as URL-safe base64. orjson refuses them as they are, and reads a `memoryview` of
+    them."""
 
 
 NO_BYTES: Final = cast("Blob", b"")

@@ -213,7 +213,8 @@ class EventSplitter:
 def document_of(data: bytes) -> Document | None:
     """A JSON object; None when it is anything else."""
     try:
-        document = cast("object", orjson.loads(data))
+        # orjson refuses bytes of another class, as a Blob's, and reads a view of them.
+        document = cast("object", orjson.loads(memoryview(data)))
     except orjson.JSONDecodeError:
         return None
     return cast("Document", document) if isinstance(document, dict) else None
