@@ -1,5 +1,6 @@
 """The laws that every cell of the matrix asserts. Pure: evidence in, broken laws out."""
 
+import math
 import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
@@ -40,6 +41,9 @@ ROOM: Final = 0.05
 
 UNLUCKY: Final = 0.02
 """Part of the clients that may see an error where as many engines go bad at once as a request may try: at least one."""
+UNKNOWN_S: Final = 2.0
+"""So long after engines went bad at once, the gateway may not know any of them: a request meets bad ones alone by
+chance."""
 NAMED: Final = 4
 """Endpoints that a decision names, the most that Envoy tries."""
 ANSWERED: Final = 3
@@ -101,11 +105,15 @@ def _tries(cell: Cell) -> int | None:
     return ANSWERED if answers_errors else None
 
 
-def _unlucky(cell: Cell, asked: int) -> int:
-    """How many of so many clients may see an error, or wait for long, as each engine that their requests may try can be
+def _unlucky(evidence: Evidence, asked: Sequence[ClientOutcome]) -> int:
+    """How many of these clients may see an error, or wait for long, as each engine that their requests may try can be
     a bad one; docs/failure-levels.md says so."""
-    tries = _tries(cell)
-    return 0 if cell.all_bad or tries is None or cell.bad < tries else max(1, int(UNLUCKY * asked))
+    cell, tries = evidence.cell, _tries(evidence.cell)
+    if cell.all_bad or tries is None or cell.bad < tries:
+        return 0
+    chance = math.prod((cell.bad - tried) / (cell.place.engines - tried) for tried in range(tries))
+    first = sum(evidence.bad_at <= one.sent < evidence.bad_at + UNKNOWN_S for one in asked)
+    return max(1, int(UNLUCKY * len(asked) + chance * first))
 
 
 def _served(evidence: Evidence) -> Iterator[str]:
@@ -132,11 +140,11 @@ def _served(evidence: Evidence) -> Iterator[str]:
     failed = [
         one for one, begun in zip(others, begun, strict=True) if not one.whole and not (begun and one.request in there)
     ]
-    if len(failed) > _unlucky(cell, len(others)):
+    if len(failed) > _unlucky(evidence, others):
         law = "L3" if cell.all_bad else "L1"
         yield f"{law}: {len(failed)} of {len(others)} clients failed; {_errors(failed)}"
     waited = [one for one in others if one.whole and one.took > MOVED_S and one.request not in begun_there]
-    if row.kind is RowKind.FAILS and not cell.all_bad and len(waited) > _unlucky(cell, len(others)):
+    if row.kind is RowKind.FAILS and not cell.all_bad and len(waited) > _unlucky(evidence, others):
         longest = max(one.took for one in waited)
         yield f"L1: {len(waited)} of {len(others)} clients waited over {MOVED_S:g} s, the longest {longest:.1f} s"
 
