@@ -345,6 +345,23 @@ async def test_a_document_that_is_cut_off_is_a_502(start_edge: StartEdge) -> Non
     assert (done.status, done.outcome) == (502, "cut_off")
 
 
+async def test_a_document_that_is_cut_off_comes_from_another_engine_once(start_edge: StartEdge) -> None:
+    async def cut(request: Received) -> None:
+        await request.write(b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: 100\r\n\r\n{")
+        request.cut()
+
+    async with ScriptedEngine(cut) as bad, ScriptedEngine() as good:
+        edge = await start_edge(bad.url, good.url)
+        answer = await raw_request(edge.url, post(CHAT, BODY))
+        assert (answer.status, len(bad.received), len(good.received)) == (200, 1, 1)
+    (done,) = edge.events.of(ResponseCompleted)
+    assert [(each.worker, each.outcome) for each in done.attempts] == [("worker-1", "failed"), ("worker-2", "answered")]
+    async with ScriptedEngine(cut) as first, ScriptedEngine(cut) as second, ScriptedEngine() as third:
+        edge = await start_edge(first.url, second.url, third.url)
+        assert (await raw_request(edge.url, post(CHAT, BODY))).status == 502
+        assert len(third.received) == 0
+
+
 async def test_a_large_document_that_is_cut_off_ends_the_connection_unfinished(start_edge: StartEdge) -> None:
     async def cut(request: Received) -> None:
         head = b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: 4000000\r\n\r\n"

@@ -59,6 +59,11 @@ class AnswerCutOff(Exception):
         super().__init__(detail)
         self.refusal = refusal
 
+    @property
+    def outcome(self) -> str:
+        """The outcome of the attempt, where nothing of its answer has left."""
+        return self.__cause__.outcome if isinstance(self.__cause__, EndpointFailed) else FAILED
+
 
 class EngineConnection(asyncio.Protocol):
     """Sends one request at a time and keeps what comes back until it is read."""

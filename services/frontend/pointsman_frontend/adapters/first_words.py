@@ -80,9 +80,7 @@ async def _read(engine: Answering) -> bytes:
     try:
         return await engine.read()
     except AnswerCutOff as cut:
-        if isinstance(cut.__cause__, EndpointFailed):
-            raise EndpointFailed(cut.__cause__.outcome, str(cut)) from None
-        raise EndpointFailed(FAILED, str(cut)) from None
+        raise EndpointFailed(cut.outcome, str(cut)) from None
 
 
 def _failed(api: Api, error: ProviderError) -> AnsweredError:

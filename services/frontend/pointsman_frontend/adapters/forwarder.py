@@ -152,7 +152,7 @@ class Forwarder:
             raise refusal_of(failure) or unanswered(failure, len(record.attempts))
         record.worker = endpoint.worker
         record.target = endpoint.target or request.decision.target
-        await self._relay(request, endpoint, answer, None)
+        await self._relay(request, endpoint, answer, None, moves=False)
 
     def _alternatives(self, request: Outgoing) -> list[ChosenEndpoint]:
         """An endpoint for each other model that may serve."""
@@ -213,7 +213,7 @@ class Forwarder:
                     if carried and engine.status in _WRONG_REQUEST and not self.legs.waited_for(request):
                         # The other engine took it: what it carried over may be wrong.
                         raise EndpointFailed(FAILED, f"answered {engine.status}", engine.status)
-                    await self._relay(request, endpoint, answer, sent_at)
+                    await self._relay(request, endpoint, answer, sent_at, moves=others and not tries.started)
                 finally:
                     self._engines.release(engine)
             except EndpointFailed as failure:
@@ -259,7 +259,7 @@ class Forwarder:
                 record.limited(*told(failure))
                 return failure
             try:
-                await self._relay(request, endpoint, answer, sent_at)
+                await self._relay(request, endpoint, answer, sent_at, moves=False)
             finally:
                 answer.close()
                 record.usage = answer.usage
@@ -271,9 +271,10 @@ class Forwarder:
         return None
 
     async def _relay(
-        self, request: Outgoing, endpoint: ChosenEndpoint, engine: Answering, sent_at: float | None
+        self, request: Outgoing, endpoint: ChosenEndpoint, engine: Answering, sent_at: float | None, *, moves: bool
     ) -> None:
-        """Pass an answer on. `sent_at`: when its attempt began; None for a failed attempt, which is recorded."""
+        """Pass an answer on. `sent_at`: when its attempt began; None for a failed attempt, which is recorded. `moves`:
+        another endpoint can begin the request. Raises EndpointFailed while nothing of the answer has left."""
         record, decision, client = request.record, request.decision, request.client
         headers, content_type, encoding = self._rules.pass_on(engine.headers)
         if encoding in ENCODINGS:
@@ -334,6 +335,9 @@ class Forwarder:
                 record.end("cut_off", engine.status, reason, error.kind)
                 self._tell_cut_off(record, endpoint.worker, reason)
         except AnswerCutOff as cut:
+            if moves and not client.started:
+                outcome = record.first_byte_at = record.tail = None
+                raise EndpointFailed(cut.outcome, str(cut)) from None
             outcome = "cut_off"
             self._tell_cut_off(record, endpoint.worker, str(cut))
             await end_cut_off(record, client, engine.status, cut)
