@@ -51,12 +51,12 @@ def _wrong(verdicts: Sequence[CellVerdict]) -> dict[str, list[str]]:
 
 @pytest.mark.requirement("UNRULY-1", "UNRULY-2", "UNRULY-3", "UNRULY-4", "UNRULY-5", "UNRULY-6")
 async def test_the_laws_hold_whatever_engines_do(world: UnrulyWorld, chosen: list[Cell]) -> None:
-    """A cell that breaks a law twice in a row is a break: cells are live, and a single one may be ill-timed. One cell
-    at most has this second trial."""
+    """A cell that breaks a law twice in a row is a break: cells are live, and a single one may be ill-timed. Two cells
+    at most have this second trial."""
     verdicts = await run(world, chosen, AT_ONCE)
     wrong = _wrong(verdicts)
     first = dict(wrong)
-    if len(wrong) == 1:
+    if 0 < len(wrong) <= 2:
         again = await run(world, [verdict.cell for verdict in verdicts if str(verdict.cell) in wrong], 1)
         wrong = _wrong(again)
     assert not wrong, f"POINTSMAN_UNRULY_SEED={SEED}: {wrong}; at first: {first}"
