@@ -350,6 +350,37 @@ ENDS: Final = (
     stream(
         "ended in the middle", "anomalyco/opencode #43882", CHAT | MESSAGES, parts=BEGUN, cut_off=True, usage=ESTIMATED
     ),
+    stream(
+        "a call that Bedrock can't read",
+        "anomalyco/opencode #46193",
+        CONVERSE,
+        parts=("role", ("end", "malformed_tool_use"), "usage"),
+        fails=502,
+        code="malformed_tool_use",
+    ),
+    stream(
+        "a call that Bedrock can't read behind a text",
+        "anomalyco/opencode #46193",
+        CONVERSE,
+        parts=(*BEGUN, ("end", "malformed_tool_use")),
+        cut_off=True,
+        code="malformed_tool_use",
+        usage=None,
+    ),
+    _fails(
+        "a call that Bedrock can't read, whole",
+        "anomalyco/opencode #46193",
+        CONVERSE,
+        _json(output={"message": {"role": "assistant", "content": []}}, stopReason="malformed_tool_use"),
+        502,
+        "malformed_tool_use",
+    ),
+    stream(
+        "a call is announced and none comes",
+        "strands-rl/strands-env #252",
+        MESSAGES | CONVERSE,
+        parts=(*BEGUN, ("end", "tools"), "usage", "done"),
+    ),
     stream("broken off behind the role", "BerriAI/litellm #4178", EVENTS, parts=("role",), breaks=True, fails=502),
     stream("ended behind the role", "deepset-ai/haystack #12721", parts=("role",), fails=502),
     stream(

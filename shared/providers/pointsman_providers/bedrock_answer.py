@@ -13,7 +13,7 @@ from pointsman_providers.chat_answer import AnswerCall, Chunks, Heading, Said, a
 from pointsman_providers.errors import BrokenAnswer, document, no_answer
 from pointsman_providers.exchange import ProviderQuestion, StreamReader
 from pointsman_providers.provider_events import Translator
-from pointsman_providers.reported_error import read_error, status_of
+from pointsman_providers.reported_error import ProviderError, read_error, status_of
 from pointsman_providers.thoughts import Thought, ThoughtStream
 
 if TYPE_CHECKING:
@@ -22,8 +22,6 @@ if TYPE_CHECKING:
 FINISH: Final = {
     "end_turn": "stop",
     "stop_sequence": "stop",
-    "malformed_model_output": "stop",
-    "malformed_tool_use": "stop",
     "max_tokens": "length",
     "model_context_window_exceeded": "length",
     "tool_use": "tool_calls",
@@ -31,6 +29,8 @@ FINISH: Final = {
     "content_filtered": "content_filter",
 }
 """OpenAI's `finish_reason` for each `stopReason`."""
+_MALFORMED: Final = frozenset({"malformed_model_output", "malformed_tool_use"})
+"""Of answers that Bedrock itself couldn't read: a client would take one for a complete answer without its tool call."""
 
 Fields = Mapping[str, JsonValue]
 
@@ -76,7 +76,7 @@ class Converse:
                 case _:
                     continue  # kinds that only a request in Bedrock's own words can ask for
         self.count(answer.get("usage"))
-        finish = FINISH.get(str(answer.get("stopReason")), "stop")
+        finish = _finish_reason(answer)
         said = Said("".join(texts), "".join(thoughts), calls, details)
         return chat_answer.document(self._heading, said, finish, self.reported)
 
@@ -105,6 +105,15 @@ class Converse:
             prompt_tokens=prompt, completion_tokens=output or 0, cached_tokens=read, special=_written(written, usage)
         )
         self.reported = None if fresh is None or output is None else self.usage
+
+
+def _finish_reason(fields: Fields) -> str:
+    """OpenAI's word for why the answer ended. Raises BrokenAnswer where it is malformed."""
+    reason = str(fields.get("stopReason"))
+    if reason in _MALFORMED:
+        message = f"The model's output can't be read: {reason}."
+        raise BrokenAnswer(f"stopped with {reason}", ProviderError(502, reason, None, message, None, {}))
+    return FINISH.get(reason, "stop")
 
 
 def _text(value: JsonValue) -> str:
@@ -180,7 +189,7 @@ class _ConverseStream(Translator["EventStreamMessage"]):
                 return self._signed() + chunks.call_ends(block)
             case "messageStop", fields if not self._stopped:
                 self._stopped = True
-                return self._signed() + chunks.finish(FINISH.get(str(fields.get("stopReason")), "stop"))
+                return self._signed() + chunks.finish(_finish_reason(fields))
             case "metadata", fields:
                 self._answer.count(fields.get("usage"))
                 # It may come before the end of the message.

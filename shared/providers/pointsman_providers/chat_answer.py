@@ -47,7 +47,6 @@ def document(heading: Heading, said: Said, finish_reason: str, usage: Usage | No
     if details:
         message["reasoning_details"] = list(details)
     if calls:
-        finish_reason = "tool_calls" if finish_reason == "stop" else finish_reason
         message["tool_calls"] = [
             {
                 "id": call.id or f"call_{number}",
@@ -56,6 +55,7 @@ def document(heading: Heading, said: Said, finish_reason: str, usage: Usage | No
             }
             for number, call in enumerate(calls)
         ]
+    finish_reason = _true_reason(finish_reason, calls=bool(calls))
     choice = {"index": 0, "message": message, "logprobs": None, "finish_reason": finish_reason}
     return write(
         {
@@ -133,9 +133,7 @@ class Chunks:
     def finish(self, reason: str) -> bytes:
         """The answer is complete."""
         rest = b"".join(map(self.call_ends, list(self._calls)))
-        # Some services say `end_turn` of an answer that calls tools.
-        reason = "tool_calls" if self._calls and reason == "stop" else reason
-        return rest + self._chunk({}, reason)
+        return rest + self._chunk({}, _true_reason(reason, calls=bool(self._calls)))
 
     def done(self, usage: Usage | None) -> bytes:
         """The end of the stream."""
@@ -161,6 +159,14 @@ class Chunks:
             "created": heading.created,
             "model": heading.model,
         }
+
+
+def _true_reason(reason: str, *, calls: bool) -> str:
+    """The `finish_reason` that fits the answer. Some services say `end_turn` of an answer that calls tools (bifrost
+    #5206), or `tool_use` of one that calls none (strands-env #252)."""
+    if reason == "stop" and calls:
+        return "tool_calls"
+    return "stop" if reason == "tool_calls" and not calls else reason
 
 
 def arguments_text(given: JsonValue) -> str:

@@ -219,3 +219,27 @@ def test_a_stream_that_breaks_off_is_no_answer() -> None:
     stream.feed(STREAM[: len(STREAM) // 2])
     with pytest.raises(BrokenAnswer):
         stream.end()
+
+
+@pytest.mark.parametrize("reason", ["malformed_tool_use", "malformed_model_output"])
+def test_an_answer_that_bedrock_calls_malformed_is_no_answer(reason: str) -> None:
+    call = FORMAT.call(ask())
+    content = [{"text": "I'll look."}]
+    with pytest.raises(BrokenAnswer) as whole:
+        call.answer.whole(orjson.dumps({"output": {"message": {"content": content}}, "stopReason": reason}))
+    stream = FORMAT.call(ask(stream=True)).answer.stream()
+    begun = aws_message("contentBlockDelta", {"contentBlockIndex": 0, "delta": {"text": "I'll look."}})
+    assert b"look" in stream.feed(begun)
+    with pytest.raises(BrokenAnswer) as streamed:
+        stream.feed(aws_message("messageStop", {"stopReason": reason}))
+    for broken in (whole.value, streamed.value):
+        assert broken.error is not None
+        assert broken.error.kind == reason
+
+
+def test_an_announced_call_that_doesnt_come_is_no_reason_to_wait_for_one() -> None:
+    answer = FORMAT.call(ask()).answer
+    said = answer.whole(
+        orjson.dumps({"output": {"message": {"content": [{"text": "Done."}]}}, "stopReason": "tool_use"})
+    )
+    assert orjson.loads(said)["choices"][0]["finish_reason"] == "stop"

@@ -35,7 +35,8 @@ _NAME_WIDTH: Final = 16
 
 
 def heading() -> str:
-    """The two lines above the rows of the table; times are in ms. At most 80 columns, as the rows."""
+    """The two lines above the rows of the table; times are in ms. At most 80 columns, as the rows of names that aren't
+    longer than usual."""
     groups = ["", *(column.group for column in _COLUMNS)]
     # A group's name stands above its first column.
     above = [group if group != groups[index] else "" for index, group in enumerate(groups[1:])]
@@ -46,8 +47,14 @@ def heading() -> str:
 
 def row(compared: Compared) -> str:
     """Means over the seeds."""
-    cells = (column.form.format(compared.mean(column.figure)).rjust(column.width) for column in _COLUMNS)
-    return f"{compared.policy.ljust(_NAME_WIDTH)}{''.join(cells)}"
+    cells = (_cell(column, compared.mean(column.figure)).rjust(column.width) for column in _COLUMNS)
+    return f"{compared.policy:<{_NAME_WIDTH - 1}} {''.join(cells)}"
+
+
+def _cell(column: _Column, value: float) -> str:
+    """The figure, with a blank before it. A time that is too long for that is in seconds."""
+    text = column.form.format(value)
+    return text if len(text) < column.width else f"{value / 1000:.0f}s"
 
 
 def ranges(compared: Compared) -> str:

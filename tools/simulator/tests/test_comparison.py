@@ -4,6 +4,8 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from pointsman_core.config import SchedulingPolicy
 from pointsman_simulator.comparison import Compared, Setting, compare, make_policy
@@ -63,6 +65,17 @@ def test_the_table_fits_80_columns() -> None:
     slow = replace(SUMMARY, ttft_mean=99999.9, ttft_p99=99999.0, e2e_mean=999999.0, e2e_p99=999999.0, itl_mean=999.99)
     for line in (*heading().splitlines(), row(Compared("configuration:x", (slow,)))):
         assert len(line) <= 80
+    assert row(Compared("x", (slow,))).split()[1] == "100s"
+
+
+@given(
+    times=st.lists(st.floats(min_value=0.0, max_value=3.6e6), min_size=8, max_size=8),
+    policy=st.text(alphabet="abc-:", min_size=1, max_size=24),
+)
+def test_no_two_columns_of_the_table_run_together(times: list[float], policy: str) -> None:
+    figures = ("ttft_mean", "ttft_p50", "ttft_p90", "ttft_p99", "itl_mean", "e2e_mean", "e2e_p99", "regret_mean")
+    compared = Compared(policy, (replace(SUMMARY, **dict(zip(figures, times, strict=True))),))
+    assert len(row(compared).split()) == 1 + len(figures) + 2
 
 
 def test_the_same_seed_decides_alike() -> None:
