@@ -16,6 +16,8 @@ _QUOTAS: Final = (
     ("anthropic-ratelimit-output-tokens-remaining", "anthropic-ratelimit-output-tokens-limit"),
 )
 _PAUSING: Final = frozenset({429, 503, 529})
+_MILLISECONDS: Final = ("retry-after-ms", "x-ms-retry-after-ms")
+"""Of Azure, beside `retry-after` in whole seconds (Azure/azure-sdk-for-python #9092)."""
 
 
 class ProviderLimits(NamedTuple):
@@ -38,9 +40,10 @@ def limits(status: int, headers: Mapping[str, str], now_s: float, max_pause_s: f
 
 
 def _pause(headers: Mapping[str, str], now_s: float) -> float | None:
-    milliseconds = _number(headers.get("retry-after-ms"))
-    if milliseconds is not None:
-        return milliseconds / 1000
+    for name in _MILLISECONDS:
+        milliseconds = _number(headers.get(name))
+        if milliseconds is not None:
+            return milliseconds / 1000
     text = headers.get("retry-after")
     seconds = _number(text)
     if seconds is not None or not text:

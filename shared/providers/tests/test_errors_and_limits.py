@@ -60,6 +60,7 @@ def test_an_error_that_the_client_cannot_mend_leaves_out_the_providers_words(sta
         (200, {}, (None, None)),
         (429, {"retry-after": "30"}, (30.0, None)),
         (429, {"retry-after-ms": "1500", "retry-after": "2"}, (1.5, None)),
+        (429, {"x-ms-retry-after-ms": "250", "retry-after": "1"}, (0.25, None)),
         (529, {"retry-after": "Sun, 06 Nov 1994 08:49:37 GMT"}, (10.0, None)),
         (200, {"retry-after": "30"}, (None, None)),
         (429, {"retry-after": "soon"}, (None, None)),
