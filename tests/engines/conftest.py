@@ -71,6 +71,12 @@ def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestR
     return report
 
 
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
+    """Prints what was measured: `--engine-results` writes it only where the engine's features were looked for."""
+    for name, figures in config.stash[MEASURED].items():
+        terminalreporter.write_line(f"{name}: {json.dumps(figures)}")
+
+
 def _urls(config: pytest.Config) -> list[str]:
     """Base URLs of the engines that are given."""
     urls: list[str] = config.getoption("--engine", default=None) or []

@@ -1,10 +1,11 @@
-"""One vLLM computes prompts and another one answers, over NIXL: what the client gets is what one engine gives."""
+"""Some vLLM servers compute prompts and others answer, over NIXL: what the client gets is what one engine gives."""
 
 import asyncio
 import time
 from collections.abc import AsyncIterator
+from itertools import chain
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 
 import aiohttp
 import pytest
@@ -26,8 +27,8 @@ pytestmark = [
     pytest.mark.timeout(2400),
 ]
 
-REQUESTS: Final = 40
-AT_ONCE: Final = 4
+REQUESTS: Final = 200
+AT_ONCE: Final = 8
 PROMPT_WORDS: Final = 60
 FREED_S: Final = 1.0
 CHAT: Final = "/v1/chat/completions"
@@ -66,18 +67,50 @@ def engine(name: str, role: str, environment: Path, model: Path, processes: Proc
     )
 
 
+class Roles(NamedTuple):
+    """Engines of both roles, as many of the one as of the other."""
+
+    prefill: tuple[RealEngine, ...]
+    decode: tuple[RealEngine, ...]
+
+    @property
+    def engines(self) -> tuple[RealEngine, ...]:
+        """All, named `engine-1` and so on."""
+        return tuple(chain.from_iterable(zip(self.prefill, self.decode, strict=True)))
+
+    @property
+    def name(self) -> str:
+        return f"{len(self.prefill)}P+{len(self.decode)}D"
+
+    @property
+    def first(self) -> int:
+        """Number of the first prompt: an engine of both fleets has no prompt in its cache from the other one."""
+        return 10_000 * len(self.prefill)
+
+    async def transfers(self) -> float:
+        """Prompts that were fetched so far."""
+        return sum([await each.metric(TRANSFERS) for each in self.decode])
+
+    async def computed(self) -> float:
+        """Prompt tokens that the engines which answer have computed themselves."""
+        return sum([await computed(each) for each in self.decode])
+
+    async def occupied(self) -> float:
+        """Requests that run or wait at any engine."""
+        return sum([await each.metric(name) for each in self.engines for name in RUNNING])
+
+
 @pytest_asyncio.fixture(scope="module", loop_scope="session")
-async def pair(environment: Path, model: Path, processes: Processes) -> AsyncIterator[tuple[RealEngine, RealEngine]]:
-    """The engine that computes prompts, and the one that answers."""
+async def started(environment: Path, model: Path, processes: Processes) -> AsyncIterator[tuple[RealEngine, ...]]:
+    """Four engines, by turns of one that computes prompts and one that answers."""
     try:
         with_nixl(environment)
     except NotInstallable as error:
         pytest.skip(f"NIXL can't be installed here: {error}")
-    folder = model.parent / "pair"
-    folder.mkdir()
-    engines = (
-        engine("engine-1", "prefill", environment, model, processes),
-        engine("engine-2", "decode", environment, model, processes),
+    (model.parent / "fleet").mkdir()
+    engines = tuple(
+        engine(f"engine-{number}", "prefill" if number % 2 else "decode", environment, model, processes)
+        for number in range(1, 5)
     )
     await asyncio.gather(*(each.start() for each in engines))
     yield engines
@@ -85,11 +118,20 @@ async def pair(environment: Path, model: Path, processes: Processes) -> AsyncIte
         each.kill()
 
 
+# The tests with four engines come first: each fleet loses its last engine that computes prompts.
+@pytest.fixture(scope="module", params=[2, 1], ids=["2P+2D", "1P+1D"])
+def roles(request: pytest.FixtureRequest, started: tuple[RealEngine, ...]) -> Roles:
+    """The first engines of each role."""
+    count: int = request.param
+    return Roles(started[0 : 2 * count : 2], started[1 : 2 * count : 2])
+
+
 @pytest_asyncio.fixture(scope="module", loop_scope="session")
-async def split(pair: tuple[RealEngine, RealEngine], model: Path, processes: Processes) -> AsyncIterator[EngineStack]:
-    """A gateway that sends every prompt to the one and every answer's part to the other."""
-    folder = model.parent / "pair"
-    async with gateway_before(pair, MODEL, model, processes, folder, {"scheduling": SCHEDULING}) as stack:
+async def split(roles: Roles, model: Path, processes: Processes) -> AsyncIterator[EngineStack]:
+    """A gateway that sends every prompt to an engine of the one role and every answer's part to one of the other."""
+    folder = model.parent / "fleet" / roles.name
+    folder.mkdir()
+    async with gateway_before(roles.engines, MODEL, model, processes, folder, {"scheduling": SCHEDULING}) as stack:
         yield stack
 
 
@@ -140,34 +182,30 @@ async def computed(engine: RealEngine) -> float:
     return sum(float(line.rpartition(" ")[2]) for line in lines)
 
 
-async def occupied(pair: tuple[RealEngine, RealEngine]) -> float:
-    return sum([await each.metric(name) for each in pair for name in RUNNING])
-
-
 async def test_answers_are_those_of_one_engine_and_every_prompt_is_transferred(
     split: EngineStack,
-    pair: tuple[RealEngine, RealEngine],
+    roles: Roles,
     http: aiohttp.ClientSession,
     heard: Observer,
     measured: dict[str, JsonValue],
 ) -> None:
     ends = heard.listen(ResponseCompleted, POOL.pool)
-    before, computed_before = await pair[1].metric(TRANSFERS), await computed(pair[1])
+    before, computed_before = await roles.transfers(), await roles.computed()
     room = asyncio.Semaphore(AT_ONCE)
 
     async def one(number: int) -> dict[str, JsonValue]:
         async with room:
-            return await ask(http, split.door, CHAT, chat(number))
+            return await ask(http, split.door, CHAT, chat(roles.first + number))
 
     answers = await asyncio.gather(*(one(number) for number in range(REQUESTS)))
-    transfers = await pair[1].metric(TRANSFERS) - before
-    computed_there = await computed(pair[1]) - computed_before
-    alone = [await ask(http, pair[0].url, CHAT, chat(number)) for number in range(REQUESTS)]
+    transfers = await roles.transfers() - before
+    computed_there = await roles.computed() - computed_before
+    alone = [await ask(http, roles.prefill[0].url, CHAT, chat(roles.first + number)) for number in range(REQUESTS)]
     await eventually(lambda: len(ends) >= REQUESTS)
     texts = [(text_of(one), text_of(other)) for one, other in zip(answers, alone, strict=True)]
     equal = sum(one == other for one, other in texts)
     legs = [leg for end in ends for leg in end.legs]
-    measured["prefill-decode"] = {
+    measured[f"prefill-decode {roles.name}"] = {
         "requests": REQUESTS,
         "equal texts": equal,
         "transfers": transfers,
@@ -178,29 +216,42 @@ async def test_answers_are_those_of_one_engine_and_every_prompt_is_transferred(
     assert equal == REQUESTS
     assert transfers == REQUESTS
     assert computed_there <= REQUESTS * BLOCK
-    assert [(leg.worker, leg.outcome) for leg in legs] == [("engine-1", "answered")] * REQUESTS
-    assert {(end.worker, end.status, end.level) for end in ends} == {("engine-2", 200, "full")}
+    assert {leg.worker for leg in legs} == {each.name for each in roles.prefill}
+    assert [leg.outcome for leg in legs] == ["answered"] * REQUESTS
+    assert {end.worker for end in ends} == {each.name for each in roles.decode}
+    assert {(end.status, end.level) for end in ends} == {(200, "full")}
     used = [(end.usage.prompt_tokens, end.usage.completion_tokens) for end in ends if end.usage is not None]
     told = [counted(answer) for answer in answers]
     assert sorted(used) == sorted(told) == sorted(map(counted, alone))
 
 
 async def test_every_api_is_served_by_two_engines_whole_and_streamed(
-    split: EngineStack, pair: tuple[RealEngine, RealEngine], http: aiohttp.ClientSession
+    split: EngineStack, roles: Roles, http: aiohttp.ClientSession
 ) -> None:
     bodies: dict[str, dict[str, JsonValue]] = {
-        CHAT: {**chat(1001, logprobs=True, top_logprobs=2), "min_tokens": 5},
-        "/v1/completions": {"model": MODEL, "prompt": prompt(1002), "max_tokens": 8, "temperature": 0, "logprobs": 2},
+        CHAT: {**chat(roles.first + 1001, logprobs=True, top_logprobs=2), "min_tokens": 5},
+        "/v1/completions": {
+            "model": MODEL,
+            "prompt": prompt(roles.first + 1002),
+            "max_tokens": 8,
+            "temperature": 0,
+            "logprobs": 2,
+        },
         "/v1/messages": {
             "model": MODEL,
-            "messages": [{"role": "user", "content": prompt(1003)}],
+            "messages": [{"role": "user", "content": prompt(roles.first + 1003)}],
             "max_tokens": 8,
             "temperature": 0,
         },
-        "/v1/responses": {"model": MODEL, "input": prompt(1004), "max_output_tokens": 8, "temperature": 0},
+        "/v1/responses": {
+            "model": MODEL,
+            "input": prompt(roles.first + 1004),
+            "max_output_tokens": 8,
+            "temperature": 0,
+        },
     }
     for path, body in bodies.items():
-        before = await pair[1].metric(TRANSFERS)
+        before = await roles.transfers()
         await ask(http, split.door, path, body)
         streamed = {**body, "stream": True}
         async with http.post(split.door + path, json=streamed) as answer:
@@ -208,50 +259,51 @@ async def test_every_api_is_served_by_two_engines_whole_and_streamed(
             assert answer.status == 200, text
             assert "error" not in text
         # The second one finds the blocks in the cache of the engine that answers: nothing is left to pull.
-        assert await pair[1].metric(TRANSFERS) >= before + 1, path
+        assert await roles.transfers() >= before + 1, path
 
 
 async def test_what_two_engines_cannot_share_is_served_by_one(
-    split: EngineStack, pair: tuple[RealEngine, RealEngine], http: aiohttp.ClientSession
+    split: EngineStack, roles: Roles, http: aiohttp.ClientSession
 ) -> None:
-    before = await pair[1].metric(TRANSFERS)
-    document = await ask(http, split.door, CHAT, chat(2001, n=2, temperature=1))
+    before = await roles.transfers()
+    document = await ask(http, split.door, CHAT, chat(roles.first + 2001, n=2, temperature=1))
     choices = document["choices"]
     assert isinstance(choices, list)
     assert len(choices) == 2
     form: JsonValue = {"type": "json_schema", "json_schema": {"name": "a", "schema": {"type": "object"}}}
-    await ask(http, split.door, CHAT, chat(2002, response_format=form))
-    assert await pair[1].metric(TRANSFERS) == before + 1
+    await ask(http, split.door, CHAT, chat(roles.first + 2002, response_format=form))
+    assert await roles.transfers() == before + 1
 
 
 @pytest.mark.parametrize("tokens", [1, 3000], ids=["in the prompt", "in the answer"])
 async def test_a_client_that_hangs_up_frees_both_engines(
     split: EngineStack,
-    pair: tuple[RealEngine, RealEngine],
+    roles: Roles,
     http: aiohttp.ClientSession,
     measured: dict[str, JsonValue],
     tokens: int,
 ) -> None:
-    body = chat(3000 + tokens, max_tokens=tokens)
-    body["messages"] = [{"role": "user", "content": prompt(3000 + tokens) * (8 if tokens == 1 else 1)}]
+    number = roles.first + 3000 + tokens
+    body = chat(number, max_tokens=tokens)
+    body["messages"] = [{"role": "user", "content": prompt(number) * (8 if tokens == 1 else 1)}]
     request = asyncio.create_task(http.post(split.door + CHAT, json=body))
 
     async def busy() -> bool:
-        return await occupied(pair) > 0
+        return await roles.occupied() > 0
 
     await eventually(busy, timeout=60)
     request.cancel()
     began = time.monotonic()
     await asyncio.wait([request])
-    while await occupied(pair):
+    while await roles.occupied():
         assert time.monotonic() - began < 30, "still busy"
     took_s = time.monotonic() - began
-    measured[f"prefill-decode hang-up {'prompt' if tokens == 1 else 'answer'}"] = round(took_s, 3)
+    measured[f"prefill-decode {roles.name} hang-up {'prompt' if tokens == 1 else 'answer'}, s"] = round(took_s, 3)
 
 
 async def test_a_prefiller_that_is_killed_under_load_fails_no_request(
     split: EngineStack,
-    pair: tuple[RealEngine, RealEngine],
+    roles: Roles,
     http: aiohttp.ClientSession,
     heard: Observer,
     measured: dict[str, JsonValue],
@@ -263,16 +315,16 @@ async def test_a_prefiller_that_is_killed_under_load_fails_no_request(
     async def one(number: int) -> None:
         nonlocal done
         async with room:
-            await ask(http, split.door, CHAT, chat(4000 + number))
+            await ask(http, split.door, CHAT, chat(roles.first + 4000 + number))
             done += 1
             if done == REQUESTS // 4:
-                pair[0].kill()
+                roles.prefill[-1].kill()
 
     await asyncio.gather(*(one(number) for number in range(REQUESTS)))
     await eventually(lambda: len(ends) >= REQUESTS)
     assert {end.status for end in ends} == {200}
     outcomes = [leg.outcome for end in ends for leg in end.legs]
-    measured["prefill-decode prefiller killed"] = {
+    measured[f"prefill-decode {roles.name} prefiller killed"] = {
         "requests": REQUESTS,
         "failed": sum(end.status != 200 for end in ends),
         "legs": {outcome: outcomes.count(outcome) for outcome in sorted(set(outcomes))},
