@@ -8,8 +8,8 @@ from typer.testing import CliRunner, Result
 
 from pointsman_cli.app import app
 from pointsman_cli.words import CommandError
-from pointsman_simulator.comparison import POLICIES
-from pointsman_simulator.workloads import WORKLOADS
+from pointsman_simulator.comparison import POLICIES, SESSION_POLICIES
+from pointsman_simulator.workloads import NAMES
 
 ROOT = Path(__file__).resolve().parents[3]
 CONVERSATION = ROOT / "tools" / "simulator" / "traces" / "mooncake_conversation.jsonl.xz"
@@ -42,6 +42,23 @@ def test_only_the_named_policies_are_compared() -> None:
     assert all(len(line) <= 80 for line in result.stdout.splitlines())
 
 
+def test_sessions_in_a_closed_loop_are_compared_with_the_rules_for_sessions(tmp_path: Path) -> None:
+    lines = [
+        {"timestamp": 0, "input_length": 600, "output_length": 9, "hash_ids": [1, 2], "answer_ids": [], "session": 0},
+        {"timestamp": 1, "input_length": 900, "output_length": 9, "hash_ids": [1, 2], "session": 0, "parent": 0},
+    ]
+    trace = tmp_path / "agents.jsonl"
+    trace.write_text("\n".join(map(json.dumps, lines)))
+    result = simulate("--trace", str(trace), "--closed-loop", "--processes", "1")
+    assert result.exit_code == 0, result.output
+    names = [line.split()[0] for line in result.stdout.splitlines()[3:]]
+    assert names == [*POLICIES, *SESSION_POLICIES]
+    assert "session" in result.stdout
+    refused = simulate("--trace", str(CONVERSATION), "--limit", "60", "--closed-loop")
+    assert isinstance(refused.exception, CommandError)
+    assert "no closed loop" in refused.exception.problem
+
+
 def test_the_policies_of_a_configuration_run_beside_the_others(tmp_path: Path) -> None:
     config = tmp_path / "mine.yaml"
     config.write_text("scheduling: {spread: {filters: [healthy], scorers: [{use: queue, weight: 1}]}}\n")
@@ -53,11 +70,11 @@ def test_the_help_of_simulate_names_every_policy_and_workload() -> None:
     result = simulate("--help")
     assert result.exit_code == 0
     assert "Usage: pointsman simulate" in result.stdout
-    words = result.stdout.replace(",", " ").replace(".", " ").split()
-    assert {*POLICIES, *WORKLOADS} <= set(words)
+    words = result.stdout.replace(",", " ").replace(".", " ").replace(";", " ").split()
+    assert {*POLICIES, *SESSION_POLICIES, *NAMES} <= set(words)
 
 
-@pytest.mark.parametrize(("option", "known"), [("--policy", POLICIES), ("--workload", tuple(WORKLOADS))])
+@pytest.mark.parametrize(("option", "known"), [("--policy", (*POLICIES, *SESSION_POLICIES)), ("--workload", NAMES)])
 def test_a_shell_completes_policies_and_workloads(option: str, known: tuple[str, ...]) -> None:
     told = {"_POINTSMAN_COMPLETE": "complete_bash", "COMP_WORDS": f"pointsman simulate {option} ", "COMP_CWORD": "3"}
     result = CliRunner().invoke(app, [], env=told, prog_name="pointsman")

@@ -65,24 +65,36 @@ class GieDefault:
     def choose(self, arrival: Arrival) -> int:
         load = arrival.load
         least, most = min(load.waiting), max(load.waiting)
+        matched = self.matched(arrival.blocks)
         scores: list[float] = []
-        for worker, prefixes in enumerate(self._prefixes):
-            queue = (most - load.waiting[worker]) / (most - least) if most > least else 1.0
-            matched = 0
-            for block in arrival.blocks:
-                if block not in prefixes:
-                    break
-                matched += 1
-            prefix = matched / len(arrival.blocks) if arrival.blocks else 0.0
+        for worker, waiting in enumerate(load.waiting):
+            queue = (most - waiting) / (most - least) if most > least else 1.0
+            prefix = matched[worker] / len(arrival.blocks) if arrival.blocks else 0.0
             scores.append(-(2 * queue + 2 * (1 - load.kv_usage[worker]) + 3 * prefix))
         worker = _least(scores, self._random)
+        self.chosen(worker, arrival.blocks)
+        return worker
+
+    def matched(self, blocks: Sequence[int]) -> Sequence[int]:
+        """How many leading blocks it expects at each worker."""
+        found: list[int] = []
+        for prefixes in self._prefixes:
+            count = 0
+            for block in blocks:
+                if block not in prefixes:
+                    break
+                count += 1
+            found.append(count)
+        return found
+
+    def chosen(self, worker: int, blocks: Sequence[int]) -> None:
+        """Expect these blocks at the worker from now on."""
         prefixes = self._prefixes[worker]
-        for block in arrival.blocks:
+        for block in blocks:
             prefixes.pop(block, None)
             prefixes[block] = None
         while len(prefixes) > self._capacity:
             prefixes.popitem(last=False)
-        return worker
 
 
 class DynamoCostBaseline:

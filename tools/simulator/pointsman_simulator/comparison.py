@@ -16,6 +16,7 @@ from pointsman_simulator.fleet import Lags, SimulatedFleet
 from pointsman_simulator.judged import JudgedPolicy
 from pointsman_simulator.policy import RoutingPolicy
 from pointsman_simulator.scheduler_policy import SchedulerPolicy
+from pointsman_simulator.session_baselines import GiePrecise, SessionAffinity, SessionHash
 from pointsman_simulator.summary import Summary, summarize
 from pointsman_simulator.trace import TraceRequest
 
@@ -61,6 +62,11 @@ class Compared:
     policy: str
     runs: tuple[Summary, ...]
 
+    @property
+    def sessions(self) -> bool:
+        """Whether the requests have sessions."""
+        return any(run.session_p95 for run in self.runs)
+
     def mean(self, figure: str) -> float:
         return sum(getattr(run, figure) for run in self.runs) / len(self.runs)
 
@@ -89,8 +95,13 @@ _MAKERS: Final[dict[str, Callable[[Setting, int], RoutingPolicy]]] = {
         setting.workers, setting.engine.block_size, seed, prefill_load_scale=2.0
     ),
     DEFAULT_POLICY: lambda setting, seed: _scheduler(SchedulingPolicy(), setting, seed),
+    "session-hash": lambda setting, seed: SessionHash(setting.workers, seed),
+    "llm-d-precise": lambda setting, seed: GiePrecise(setting.workers, seed),
+    "llm-d-session": lambda setting, seed: SessionAffinity(lambda: GiePrecise(setting.workers, seed)),
 }
-POLICIES: Final = tuple(_MAKERS)
+SESSION_POLICIES: Final = ("session-hash", "llm-d-precise", "llm-d-session")
+"""Compared by default where requests have sessions."""
+POLICIES: Final = tuple(name for name in _MAKERS if name not in SESSION_POLICIES)
 
 
 def make_policy(name: str, setting: Setting, seed: int) -> RoutingPolicy:
@@ -99,7 +110,7 @@ def make_policy(name: str, setting: Setting, seed: int) -> RoutingPolicy:
         return _scheduler(setting.scheduling[name], setting, seed)
     maker = _MAKERS.get(name)
     if maker is None:
-        raise ValueError(unknown("policy", name, (*POLICIES, *setting.scheduling)))
+        raise ValueError(unknown("policy", name, (*_MAKERS, *setting.scheduling)))
     return maker(setting, seed)
 
 
@@ -156,7 +167,7 @@ def _run(name: str, seed: int, place: int) -> Summary:
 
     policy = JudgedPolicy(make_policy(name, setting, seed), setting.workers, setting.engine.block_size)
     outcomes = fleet.replay(trace, policy, count)
-    return summarize(outcomes, setting.workers, policy.regret(), setting.engine)
+    return summarize(outcomes, setting.workers, policy.regret(), setting.engine, trace)
 
 
 def _scheduler(settings: SchedulingPolicy, setting: Setting, seed: int) -> RoutingPolicy:

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TypeAlias
 
+from pointsman_simulator.closed_loop import Arrivals
 from pointsman_simulator.disturbance import Disturbance
 from pointsman_simulator.engine import EngineConfig, EngineModel
 from pointsman_simulator.policy import (
@@ -43,7 +44,7 @@ class Lags:
 
 @dataclass(slots=True)
 class Outcomes:
-    """The outcome of each request, in order of arrival; times in ms."""
+    """The outcome of each request, in the order of the trace; times in ms."""
 
     requests: list[EngineSequence] = field(default_factory=list[EngineSequence])
     workers: list[int] = field(default_factory=list[int])
@@ -69,6 +70,11 @@ class _SimulatedWorker:
         """No request has named an adapter."""
         self._report_times = [-math.inf]
         self._reports: list[_Report] = [(0, 0, 0.0, ())]
+
+    @property
+    def begins(self) -> bool:
+        """Whether it has work and no pass in flight: when something happens there isn't known yet."""
+        return self.engine.pass_ends_at is None and bool(self.engine.waiting)
 
     def submit(self, sequence: EngineSequence, now: float) -> None:
         self._plain = self._plain and sequence.lora is None
@@ -174,11 +180,12 @@ class SimulatedFleet:
         decided: Callable[[int], None] = lambda _: None,
         ways: Sequence[float] = (),
     ) -> Outcomes:
-        """Feed the trace (sorted by arrival) through the policy and run every request to its end. `decided` is called
-        with the number of requests so far. `ways` are milliseconds that each request takes to its engine, beside the
-        lag of the dispatch; empty for none.
+        """Feed the trace through the policy and run every request to its end. `decided` is called with the number of
+        requests so far. `ways` are milliseconds that each request takes to its engine, beside the lag of the dispatch;
+        empty for none.
 
-        Requests that arrive at the same instant are decided one after the other, in the order of the trace.
+        Requests that arrive at the same instant are decided one after the other, in the order of the trace. In a closed
+        loop a request arrives when those that it waits for have ended here.
         """
         sequences = [
             EngineSequence(index, request.prompt_tokens, request.output_tokens, list(request.blocks), request.lora)
@@ -187,39 +194,44 @@ class SimulatedFleet:
         self._ways = ways
         outcomes = Outcomes(sequences, [-1] * len(trace), [request.arrival_ms for request in trace], [0.0] * len(trace))
         late = policy if isinstance(policy, LatePolicy) else None
-        index = waiting = 0
+        arrivals = Arrivals(trace)
+        count = waiting = 0
         now = 0.0
-        while index < len(trace) or waiting:
-            arrives = trace[index].arrival_ms if index < len(trace) else math.inf
-            now = self._next_moment(now, min(arrives, late.look_at())) if late is not None and waiting else arrives
-            load = self._advance(now, policy)
-            while index < len(trace) and trace[index].arrival_ms == now:
-                request = trace[index]
-                prompt_blocks = request.blocks[: request.prompt_tokens // self._block_size]
-                worker = policy.choose(
-                    Arrival(
-                        request=index,
-                        at=now,
-                        prompt_tokens=request.prompt_tokens,
-                        blocks=prompt_blocks,
-                        load=load,
-                        lora=request.lora,
-                        max_tokens=request.max_tokens,
-                        streamed=request.streamed,
-                    )
-                )
+        while arrivals.next_at < math.inf or waiting or arrivals.unknown:
+            until = min(arrivals.next_at, late.look_at()) if late is not None and waiting else arrivals.next_at
+            if arrivals.unknown and any(worker.begins for worker in self._workers):
+                until = now
+            now = self._next_moment(now, until) if waiting or arrivals.unknown else until
+            load = self._advance(now, policy, arrivals)
+            while arrivals.next_at <= now:
+                at, index = arrivals.pop()
+                outcomes.arrived[index] = at
+                worker = policy.choose(self._arrival(index, trace[index], now, load))
                 if worker is None:
                     waiting += 1
                 else:
                     self._submit(outcomes, index, worker, now)
-                index += 1
-            decided(index)
+                count += 1
+            decided(count)
             if late is not None and waiting:
                 for request_index, worker in late.bind(now, load):
                     waiting -= 1
                     self._submit(outcomes, request_index, worker, now)
-        self._advance(math.inf, policy)
+        self._advance(math.inf, policy, arrivals)
         return outcomes
+
+    def _arrival(self, index: int, request: TraceRequest, now: float, load: Load) -> Arrival:
+        return Arrival(
+            request=index,
+            at=now,
+            prompt_tokens=request.prompt_tokens,
+            blocks=request.blocks[: request.prompt_tokens // self._block_size],
+            load=load,
+            lora=request.lora,
+            max_tokens=request.max_tokens,
+            streamed=request.streamed,
+            session=request.session,
+        )
 
     def _submit(self, outcomes: Outcomes, index: int, worker: int, now: float) -> None:
         sequence = outcomes.requests[index]
@@ -242,7 +254,7 @@ class SimulatedFleet:
             moment = min(moment, self._pending[0][0])
         return max(now, moment)
 
-    def _advance(self, now: float, policy: RoutingPolicy) -> Load:
+    def _advance(self, now: float, policy: RoutingPolicy, arrivals: Arrivals) -> Load:
         """Run all engines to `now`, pass the policy the observations known by then, and take the load reports."""
         seen: list[Observation] = []
         while self._due and self._due[0][0] <= now:
@@ -256,6 +268,8 @@ class SimulatedFleet:
             worker.advance(now, seen)
         lags = self._lags
         for observation in seen:
+            if isinstance(observation, Completed):
+                arrivals.ended(observation.request, observation.at)
             lag = lags.kv if isinstance(observation, KvChanged) else lags.response
             heapq.heappush(self._pending, (observation.at + lag, next(self._order), observation))
         self._take_reports(now)

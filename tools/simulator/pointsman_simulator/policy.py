@@ -32,6 +32,8 @@ class Arrival:
     max_tokens: int | None = None
     """The client's limit on the answer."""
     streamed: bool = True
+    session: str | None = None
+    """The conversation, or the run of an agent, that it belongs to, where its header names it."""
 
 
 @dataclass(frozen=True, slots=True)

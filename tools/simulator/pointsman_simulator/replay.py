@@ -8,7 +8,7 @@ from pathlib import Path
 import yaml
 
 from pointsman_core.config import SchedulingPolicy, load
-from pointsman_simulator.comparison import POLICIES, Setting, make_policy
+from pointsman_simulator.comparison import POLICIES, SESSION_POLICIES, Setting, make_policy
 from pointsman_simulator.engine import EngineConfig
 from pointsman_simulator.fleet import Lags
 from pointsman_simulator.trace import TraceRequest, read_mooncake, scale_arrivals
@@ -23,6 +23,8 @@ class ReplayOptions:
     """A file in Mooncake's form."""
     workload: str | None = None
     """Name of a synthetic workload."""
+    closed_loop: bool = False
+    """Requests of the trace arrive when those that they wait for have ended; by the trace's times otherwise."""
     limit: int | None = None
     """Only the first requests of the trace."""
     scale: float = 1.0
@@ -82,7 +84,8 @@ def prepare(options: ReplayOptions) -> Replay:
         scheduling=configured,
         loras=tuple(sorted({request.lora for request in trace if request.lora is not None})),
     )
-    policies = tuple(dict.fromkeys(options.policies or (*POLICIES, *configured)))
+    with_sessions = SESSION_POLICIES if any(request.session is not None for request in trace) else ()
+    policies = tuple(dict.fromkeys(options.policies or (*POLICIES, *with_sessions, *configured)))
     for name in policies:
         make_policy(name, setting, seed=0)
     if options.out is not None:
@@ -104,7 +107,10 @@ def configured_policies(path: Path | None) -> Mapping[str, SchedulingPolicy]:
 def _trace(options: ReplayOptions) -> list[TraceRequest]:
     if options.trace is not None:
         return scale_arrivals(
-            read_mooncake(options.trace, options.engine.block_size, limit=options.limit), options.scale
+            read_mooncake(
+                options.trace, options.engine.block_size, limit=options.limit, closed_loop=options.closed_loop
+            ),
+            options.scale,
         )
     return generate_workload(
         options.workload or "", options.requests, options.rate, block_size=options.engine.block_size

@@ -31,23 +31,35 @@ _COLUMNS: Final = (
     _Column("reuse", "", "reuse", "{:.3f}", 6),
     _Column("imbalance", "im-", "balance", "{:.3f}", 8),
 )
+_SESSION_COLUMNS: Final = (
+    *(column for column in _COLUMNS if column.figure not in {"itl_mean", "e2e_p99", "imbalance"}),
+    _Column("session_p95", "session", "p95", "{:.0f}", 9),
+    _Column("reuse_possible", "of all", "reuse", "{:.3f}", 7),
+)
+"""Of traces with sessions: the time of a whole session, and the reuse as a share of what one endless cache has."""
 _NAME_WIDTH: Final = 16
 
 
-def heading() -> str:
-    """The two lines above the rows of the table; times are in ms. At most 80 columns, as the rows of names that aren't
-    longer than usual."""
-    groups = ["", *(column.group for column in _COLUMNS)]
+def _columns(*, sessions: bool) -> tuple[_Column, ...]:
+    return _SESSION_COLUMNS if sessions else _COLUMNS
+
+
+def heading(*, sessions: bool = False) -> str:
+    """The two lines above the rows of the table; `sessions`: whether the trace has any. Times are in ms. At most 80
+    columns, as the rows of names that aren't longer than usual."""
+    columns = _columns(sessions=sessions)
+    groups = ["", *(column.group for column in columns)]
     # A group's name stands above its first column.
     above = [group if group != groups[index] else "" for index, group in enumerate(groups[1:])]
-    first = "".join(group.rjust(column.width) for group, column in zip(above, _COLUMNS, strict=True))
-    second = "".join(column.title.rjust(column.width) for column in _COLUMNS)
+    first = "".join(group.rjust(column.width) for group, column in zip(above, columns, strict=True))
+    second = "".join(column.title.rjust(column.width) for column in columns)
     return f"{' ' * _NAME_WIDTH}{first}\n{'policy'.ljust(_NAME_WIDTH)}{second}"
 
 
 def row(compared: Compared) -> str:
     """Means over the seeds."""
-    cells = (_cell(column, compared.mean(column.figure)).rjust(column.width) for column in _COLUMNS)
+    columns = _columns(sessions=compared.sessions)
+    cells = (_cell(column, compared.mean(column.figure)).rjust(column.width) for column in columns)
     return f"{compared.policy:<{_NAME_WIDTH - 1}} {''.join(cells)}"
 
 
@@ -67,12 +79,13 @@ def ranges(compared: Compared) -> str:
 
 
 def as_markdown(results: Sequence[Compared]) -> str:
+    columns = _columns(sessions=any(compared.sessions for compared in results))
     lines = [
-        "| policy | " + " | ".join(f"{column.group} {column.title}".strip() for column in _COLUMNS) + " |",
-        "|---" * (len(_COLUMNS) + 1) + "|",
+        "| policy | " + " | ".join(f"{column.group} {column.title}".strip() for column in columns) + " |",
+        "|---" * (len(columns) + 1) + "|",
     ]
     for compared in results:
-        cells = [column.form.format(compared.mean(column.figure)) for column in _COLUMNS]
+        cells = [column.form.format(compared.mean(column.figure)) for column in columns]
         lines.append(f"| {compared.policy} | " + " | ".join(cells) + " |")
     return "\n".join(lines) + "\n"
 

@@ -5,7 +5,7 @@ import lzma
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import orjson
 
@@ -25,6 +25,13 @@ class TraceRequest:
     max_tokens: int | None = None
     """The client's limit on the answer, which the policy may know."""
     streamed: bool = True
+    session: str | None = None
+    """The conversation, or the run of an agent, that it belongs to."""
+    after: tuple[int, ...] = ()
+    """In a closed loop: places in the trace of the requests whose ends it waits for; empty for one that arrives at its
+    `arrival_ms`."""
+    gap_ms: float = 0.0
+    """From the last of those ends to its arrival."""
 
 
 class BlockNames:
@@ -50,10 +57,19 @@ class BlockNames:
 
 
 def read_mooncake(
-    path: Path, block_size: int = 64, segment_tokens: int = 512, limit: int | None = None
+    path: Path,
+    block_size: int = 64,
+    segment_tokens: int = 512,
+    limit: int | None = None,
+    *,
+    closed_loop: bool = False,
 ) -> list[TraceRequest]:
     """A trace in Mooncake's form: one JSON object a line with `timestamp` (ms), `input_length`,
     `output_length` and `hash_ids` (one per `segment_tokens` tokens of prompt). May be compressed (`.xz`, `.gz`).
+
+    Optional: `answer_ids`, the further segments that the answer adds, and `session`. With `closed_loop` a request whose
+    line has `parent` (the number of an earlier line, from 0) arrives `gap_ms` after that request ended, and after all
+    of `after`.
 
     Raises ValueError that names the line.
     """
@@ -67,19 +83,61 @@ def read_mooncake(
                 continue
             try:
                 record = orjson.loads(line)
-                tokens = int(record["input_length"])
-                request = TraceRequest(
-                    arrival_ms=float(record["timestamp"]),
-                    prompt_tokens=max(1, tokens),
-                    output_tokens=max(1, int(record["output_length"])),
-                    blocks=names.of(record["hash_ids"], tokens),
-                )
+                request = _request(record, names)
+                after = _after(record, len(requests)) if closed_loop else ()
             except (orjson.JSONDecodeError, KeyError, TypeError, ValueError) as error:
                 raise ValueError(f"{path}:{number}: {error!r}") from error
-            requests.append(request)
+            requests.append(
+                replace(request, after=after, gap_ms=float(record.get("gap_ms") or 0.0)) if after else request
+            )
+    if closed_loop:
+        if not any(request.after for request in requests):
+            raise ValueError(f"{path}: no line has a `parent`, so there is no closed loop to run")
+        return requests
     return sorted(requests, key=lambda request: request.arrival_ms)
 
 
+def _request(record: dict[str, Any], names: BlockNames) -> TraceRequest:
+    prompt, output = max(1, int(record["input_length"])), max(1, int(record["output_length"]))
+    answer, session = record.get("answer_ids"), record.get("session")
+    # The end of a prompt may be hashed as a segment of its own: without the answer's segments it isn't continued.
+    segments, tokens = (
+        (record["hash_ids"], prompt) if answer is None else ([*record["hash_ids"], *answer], prompt + output)
+    )
+    return TraceRequest(
+        arrival_ms=float(record["timestamp"]),
+        prompt_tokens=prompt,
+        output_tokens=output,
+        blocks=names.of(segments, tokens),
+        session=None if session is None else str(session),
+    )
+
+
+def _after(record: dict[str, Any], place: int) -> tuple[int, ...]:
+    """The places of the requests that this one waits for; those are earlier in the trace."""
+    parent = record.get("parent")
+    after = tuple(
+        dict.fromkeys(int(each) for each in (*(() if parent is None else (parent,)), *(record.get("after") or ())))
+    )
+    if any(not 0 <= each < place for each in after):
+        raise ValueError(f"it waits for {max(after)}, which isn't an earlier line")
+    return after
+
+
 def scale_arrivals(requests: Sequence[TraceRequest], rate: float) -> list[TraceRequest]:
-    """The requests with their arrivals `rate` times as fast."""
+    """The requests with their arrivals `rate` times as fast. Gaps in a closed loop stay as they are."""
     return [replace(request, arrival_ms=request.arrival_ms / rate) for request in requests]
+
+
+def reusable(requests: Sequence[TraceRequest], block_size: int) -> float:
+    """The share of all prompt tokens, in [0,1], that one endless cache would hold if the requests came one after the
+    other in the order of the trace. A request computes at least its last token, as in an engine."""
+    known: set[int] = set()
+    held = 0
+    for request in requests:
+        for block in request.blocks[: (request.prompt_tokens - 1) // block_size]:
+            if block not in known:
+                break
+            held += block_size
+        known.update(request.blocks)
+    return held / max(1, sum(request.prompt_tokens for request in requests))

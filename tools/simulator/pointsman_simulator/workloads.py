@@ -6,64 +6,16 @@ time of the span (and before it, so that it begins in the middle of things); wha
 
 import random
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Final
 
 from pointsman_core.plugins import unknown
+from pointsman_simulator.coding_agents import coding_agents
 from pointsman_simulator.trace import TraceRequest
-
-_TOKENS_PER_SECOND: Final = 80.0
-"""Assumed speed of an answer, in tokens a second, when the next turn waits for it."""
+from pointsman_simulator.workshop import TOKENS_PER_SECOND, Workshop
 
 
-@dataclass(slots=True)
-class _Workshop:
-    """Randomness and block names of one workload."""
-
-    random: random.Random
-    block_size: int
-    count: int
-    span_ms: float
-    texts: int = 0
-
-    def text(self) -> int:
-        """A name for content that nothing else shares; its blocks are `name + index`."""
-        self.texts += 1
-        return self.texts << 24
-
-    def length(self, median: float, spread: float, longest: int = 120_000) -> int:
-        """Log-normal; `spread` is the standard deviation of the logarithm."""
-        return max(1, min(longest, round(self.random.lognormvariate(0.0, spread) * median)))
-
-    def any_time(self, before: float = 0.0) -> float:
-        """A time in the span, or up to `before` ms ahead of it."""
-        return self.random.uniform(-before, self.span_ms)
-
-    def inside(self, at: float) -> bool:
-        return 0.0 <= at < self.span_ms
-
-    def zipf(self, count: int, skew: float = 1.0) -> int:
-        """An index below `count`; the first is the most popular."""
-        return self.random.choices(range(count), [1 / (rank + 1) ** skew for rank in range(count)])[0]
-
-    def request(
-        self,
-        at: float,
-        shared: tuple[int, int],
-        own: int,
-        prompt_tokens: int,
-        output_tokens: int,
-        lora: str | None = None,
-    ) -> TraceRequest:
-        """A prompt that begins with `shared` (text, tokens) and goes on with text `own`, its answer included."""
-        text, tokens = shared
-        common = min(tokens, prompt_tokens) // self.block_size
-        total = (prompt_tokens + output_tokens) // self.block_size
-        blocks = [*range(text, text + common), *range(own + common, own + total)]
-        return TraceRequest(at, prompt_tokens, output_tokens, blocks, lora)
-
-
-def chat(shop: _Workshop) -> list[TraceRequest]:
+def chat(shop: Workshop) -> list[TraceRequest]:
     """Multi-turn chat: each turn repeats the conversation so far; people think half a minute."""
     systems = [(shop.text(), shop.length(600, 0.8)) for _ in range(12)]
     requests: list[TraceRequest] = []
@@ -77,11 +29,11 @@ def chat(shop: _Workshop) -> list[TraceRequest]:
             if shop.inside(at):
                 requests.append(shop.request(at, system, session, context, answer))
             context += answer
-            at += answer / _TOKENS_PER_SECOND * 1000 + shop.random.expovariate(1 / 30_000.0)
+            at += answer / TOKENS_PER_SECOND * 1000 + shop.random.expovariate(1 / 30_000.0)
     return requests
 
 
-def system_prompts(shop: _Workshop) -> list[TraceRequest]:
+def system_prompts(shop: Workshop) -> list[TraceRequest]:
     """Single questions behind a few long system prompts."""
     systems = [(shop.text(), shop.length(3000, 0.5)) for _ in range(24)]
     requests: list[TraceRequest] = []
@@ -93,7 +45,7 @@ def system_prompts(shop: _Workshop) -> list[TraceRequest]:
     return requests
 
 
-def rag(shop: _Workshop) -> list[TraceRequest]:
+def rag(shop: Workshop) -> list[TraceRequest]:
     """Questions about documents; popular documents are asked about again and again."""
     documents = [(shop.text(), shop.length(12_000, 0.7, 60_000)) for _ in range(400)]
     requests: list[TraceRequest] = []
@@ -105,7 +57,7 @@ def rag(shop: _Workshop) -> list[TraceRequest]:
     return requests
 
 
-def agents(shop: _Workshop) -> list[TraceRequest]:
+def agents(shop: Workshop) -> list[TraceRequest]:
     """Agents with tools: a long tool description, many short steps that each add a tool's result."""
     tools = [(shop.text(), shop.length(5000, 0.4)) for _ in range(6)]
     requests: list[TraceRequest] = []
@@ -118,11 +70,11 @@ def agents(shop: _Workshop) -> list[TraceRequest]:
             if shop.inside(at):
                 requests.append(shop.request(at, tool, task, context, answer))
             context += answer + shop.length(700, 1.0, 12_000)
-            at += answer / _TOKENS_PER_SECOND * 1000 + shop.random.expovariate(1 / 3000.0)
+            at += answer / TOKENS_PER_SECOND * 1000 + shop.random.expovariate(1 / 3000.0)
     return requests
 
 
-def adapters(shop: _Workshop) -> list[TraceRequest]:
+def adapters(shop: Workshop) -> list[TraceRequest]:
     """Many LoRA adapters by Zipf's law, each with a prompt of its own."""
     systems = [(shop.text(), shop.length(400, 0.6)) for _ in range(40)]
     requests: list[TraceRequest] = []
@@ -145,7 +97,7 @@ def adapters(shop: _Workshop) -> list[TraceRequest]:
     return requests
 
 
-def bursts(shop: _Workshop) -> list[TraceRequest]:
+def bursts(shop: Workshop) -> list[TraceRequest]:
     """Long and short prompts in bursts that arrive at one instant; a third continue an earlier one."""
     requests: list[TraceRequest] = []
     sessions: list[tuple[int, int]] = []
@@ -165,7 +117,7 @@ def bursts(shop: _Workshop) -> list[TraceRequest]:
     return requests
 
 
-WORKLOADS: Final[dict[str, Callable[[_Workshop], list[TraceRequest]]]] = {
+WORKLOADS: Final[dict[str, Callable[[Workshop], list[TraceRequest]]]] = {
     "chat": chat,
     "system-prompts": system_prompts,
     "rag": rag,
@@ -175,13 +127,21 @@ WORKLOADS: Final[dict[str, Callable[[_Workshop], list[TraceRequest]]]] = {
 }
 
 
+CLOSED_LOOPS: Final[dict[str, Callable[[Workshop], list[TraceRequest]]]] = {"coding-agents": coding_agents}
+"""Workloads whose requests wait for the ends of others."""
+NAMES: Final = (*WORKLOADS, *CLOSED_LOOPS)
+
+
 def generate_workload(name: str, count: int, rate: float, seed: int = 0, block_size: int = 64) -> list[TraceRequest]:
-    """`count` requests of a shape, sorted, at `rate` requests/s on average. Raises ValueError naming the shapes."""
-    shape = WORKLOADS.get(name)
+    """`count` requests of a shape, sorted, at `rate` requests/s on average. Raises
+    ValueError naming the shapes."""
+    shape = WORKLOADS.get(name) or CLOSED_LOOPS.get(name)
     if shape is None:
-        raise ValueError(unknown("workload", name, WORKLOADS))
-    shop = _Workshop(random.Random(f"{name}:{seed}"), block_size, count, count / rate * 1000)
+        raise ValueError(unknown("workload", name, NAMES))
+    shop = Workshop(random.Random(f"{name}:{seed}"), block_size, count, count / rate * 1000)
     requests = shape(shop)
+    if name in CLOSED_LOOPS:
+        return requests
     # Shapes may come to a few more, or end a little early or late: neither count nor rate is left to chance.
     requests = sorted(shop.random.sample(requests, count), key=lambda one: one.arrival_ms)
     first, last = requests[0].arrival_ms, requests[-1].arrival_ms

@@ -18,10 +18,11 @@ def simulate(options: ReplayOptions, console: Console) -> None:
         replay = prepare(options)
     except (ValueError, OSError) as error:
         raise CommandError(str(error), "The options: pointsman simulate --help") from error
-    minutes = replay.trace[-1].arrival_ms / 60_000
+    minutes = max(request.arrival_ms for request in replay.trace) / 60_000
     requests, engines = counted(len(replay.trace), "request"), counted(replay.setting.workers, "engine")
     print(f"{requests} over {minutes:.1f} min on {engines}; times in ms")
-    print(report.heading(), flush=True)
+    sessions = any(request.session is not None for request in replay.trace)
+    print(report.heading(sessions=sessions), flush=True)
 
     def show(compared: Compared) -> None:
         sys.stdout.write(f"{report.row(compared)}\n")

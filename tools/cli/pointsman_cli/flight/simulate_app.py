@@ -17,22 +17,34 @@ _ENGINE: Final = EngineConfig()
 _LAGS: Final = Lags()
 _ONLY_WITH_LOG: Final = ("pool", "arrivals", "bursts", "engines", "speed")
 _NOT_WITH_LOG: Final = (
-    *("trace", "workload", "limit", "scale", "requests", "rate", "workers", "blocks", "block_size", "speedup"),
+    *(
+        "trace",
+        "workload",
+        "closed_loop",
+        "limit",
+        "scale",
+        "requests",
+        "rate",
+        "workers",
+        "blocks",
+        "block_size",
+        "speedup",
+    ),
     *("max_num_batched_tokens", "max_num_seqs", "max_loras", "lora_load_ms"),
     *("response_lag_ms", "kv_lag_ms", "load_age_ms", "dispatch_lag_ms", "peer_lag_ms", "schedulers", "speeds"),
 )
 
 
 def _policies(incomplete: str) -> list[str]:
-    from pointsman_simulator.comparison import POLICIES
+    from pointsman_simulator.comparison import POLICIES, SESSION_POLICIES
 
-    return [name for name in POLICIES if name.startswith(incomplete)]
+    return [name for name in (*POLICIES, *SESSION_POLICIES) if name.startswith(incomplete)]
 
 
 def _workloads(incomplete: str) -> list[str]:
-    from pointsman_simulator.workloads import WORKLOADS
+    from pointsman_simulator.workloads import NAMES
 
-    return [name for name in WORKLOADS if name.startswith(incomplete)]
+    return [name for name in NAMES if name.startswith(incomplete)]
 
 
 def _above_0(value: float) -> float:
@@ -77,10 +89,14 @@ def simulate(
         str | None,
         _FOR_WORKLOAD(
             metavar="NAME",
-            help="A synthetic one: chat, system-prompts, rag, agents, adapters, bursts.",
+            help="A synthetic one: chat, system-prompts, rag, agents, adapters, bursts, coding-agents.",
             autocompletion=_workloads,
         ),
     ] = None,
+    closed_loop: Annotated[
+        bool,
+        _FOR_WORKLOAD("--closed-loop", help="A request of the trace arrives when its `parent` has ended, and its gap."),
+    ] = False,
     limit: Annotated[
         int | None, _FOR_WORKLOAD(metavar="N", min=1, help="Only the first requests of the trace.")
     ] = None,
@@ -115,7 +131,8 @@ def simulate(
             metavar="NAME",
             autocompletion=_policies,
             help="Repeatable; default: all. pointsman, round-robin, least-requests, power-of-two, gie, dynamo, "
-            "dynamo-scale-2, with --config FILE:NAME, with --from recorded.",
+            "dynamo-scale-2; of sessions session-hash, llm-d-precise, llm-d-session; with --config FILE:NAME, with "
+            "--from recorded.",
         ),
     ] = None,
     config: Annotated[
@@ -197,6 +214,7 @@ def simulate(
         ReplayOptions(
             trace=trace,
             workload=workload,
+            closed_loop=closed_loop,
             limit=limit,
             scale=scale,
             requests=requests,

@@ -1,0 +1,70 @@
+"""Rules of other routers for conversations, for comparison."""
+
+import random
+import zlib
+from collections.abc import Callable, Sequence
+from typing import Final
+
+from pointsman_simulator.baselines import GieDefault
+from pointsman_simulator.policy import Arrival, KvChanged, Observation, RoutingPolicy
+from pointsman_simulator.prefix_index import BaselinePrefixIndex
+
+BOUND_MS: Final = 300_000.0
+"""How long llm-d keeps a session's endpoint after its last request (`evictionTtlSeconds` of session-affinity)."""
+
+
+class SessionHash:
+    """Every request of a session goes to one engine, which a hash of its name chooses; others to any engine."""
+
+    def __init__(self, workers: int, seed: int = 0) -> None:
+        self._workers = workers
+        self._random = random.Random(seed)
+
+    def observe(self, observation: Observation, now: float) -> None:
+        pass
+
+    def choose(self, arrival: Arrival) -> int:
+        if arrival.session is None:
+            return self._random.randrange(self._workers)
+        return zlib.crc32(arrival.session.encode()) % self._workers
+
+
+class GiePrecise(GieDefault):
+    """llm-d's precise prefix cache: the default profile, with the engines' own KV events in place of its guess."""
+
+    def __init__(self, workers: int, seed: int = 0) -> None:
+        super().__init__(workers, seed)
+        self._index = BaselinePrefixIndex(workers)
+
+    def observe(self, observation: Observation, now: float) -> None:
+        del now
+        if isinstance(observation, KvChanged):
+            self._index.remove(observation.worker, observation.removed)
+            self._index.store(observation.worker, observation.stored)
+
+    def matched(self, blocks: Sequence[int]) -> Sequence[int]:
+        return self._index.match(blocks)
+
+    def chosen(self, worker: int, blocks: Sequence[int]) -> None:
+        """Only the engines say what they hold."""
+
+
+class SessionAffinity:
+    """llm-d's session-affinity filter: a session stays at the engine of its last request, a new one goes where
+    `first` chooses."""
+
+    def __init__(self, first: Callable[[], RoutingPolicy]) -> None:
+        self._first = first()
+        self._bound: dict[str, tuple[int, float]] = {}
+
+    def observe(self, observation: Observation, now: float) -> None:
+        self._first.observe(observation, now)
+
+    def choose(self, arrival: Arrival) -> int | None:
+        chosen = self._first.choose(arrival)
+        if arrival.session is None or chosen is None:
+            return chosen
+        worker, until = self._bound.get(arrival.session, (chosen, 0.0))
+        worker = worker if arrival.at <= until else chosen
+        self._bound[arrival.session] = (worker, arrival.at + BOUND_MS)
+        return worker
