@@ -85,7 +85,7 @@ class _Session:
             for _ in range(shop.length(*_STEPS)):
                 if context + 4_000 > agent.window:
                     own, context = shop.text(), agent.system_tokens + _SUMMARY_TOKENS
-                step = self._step((self._system, agent.system_tokens), own, context, before, gap_ms, at)
+                step = self._step((self._system, agent.system_tokens), own, context, after=before, gap_ms=gap_ms, at=at)
                 context += step.output_tokens + shop.length(*_FRESH, 60_000)
                 before = (step,)
                 at = step.ends
@@ -105,7 +105,9 @@ class _Session:
         last = parent
         for _ in range(min(shop.length(*_STEPS_OF_SUB_AGENT), 200)):
             gap_ms = (_CLIENT_S + self._seconds(*_TOOL_S)) * 1000 if last is not parent else _CLIENT_S * 1000
-            last = self._step((self._sub_system, _SUB_AGENT_TOKENS), own, context, (last,), gap_ms, last.ends)
+            last = self._step(
+                (self._sub_system, _SUB_AGENT_TOKENS), own, context, after=(last,), gap_ms=gap_ms, at=last.ends
+            )
             context += last.output_tokens + shop.length(*_FRESH, 20_000)
         return last
 
