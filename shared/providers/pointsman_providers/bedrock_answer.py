@@ -112,7 +112,8 @@ def _finish_reason(fields: Fields) -> str:
     reason = str(fields.get("stopReason"))
     if reason in _MALFORMED:
         message = f"The model's output can't be read: {reason}."
-        raise BrokenAnswer(f"stopped with {reason}", ProviderError(502, reason, None, message, None, {}))
+        error = ProviderError(status=502, kind=reason, type=None, message=message, param=None, more={})
+        raise BrokenAnswer(f"stopped with {reason}", error)
     return FINISH.get(reason, "stop")
 
 
