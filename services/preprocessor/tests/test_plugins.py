@@ -4,6 +4,8 @@ import json
 from collections.abc import Mapping
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from pydantic import JsonValue
 
 from pointsman_apis.requests import parse
@@ -111,6 +113,62 @@ def test_a_request_without_a_session_begins_one_that_its_answer_names() -> None:
     follow_up = processed({"use": "session-id"}, {"x-session-id": session})
     assert (follow_up.headers.session, follow_up.header_edits) == (session, {})
     assert follow_up.answer_headers["x-session-id"].value == session
+
+
+_UUID = "0b8f6a52-3f57-4c2b-9d0e-6a1f2b3c4d5e"
+_READABLE = st.characters(exclude_categories=("Cc", "Cs"))
+
+
+@pytest.mark.requirement("S2-11")
+@pytest.mark.parametrize(
+    ("headers", "fields", "session"),
+    [
+        ({"x-claude-code-session-id": "c1"}, {}, "c1"),
+        ({"x-claude-code-session-id": "c1", "x-claude-code-agent-id": "a7"}, {}, "c1/a7"),
+        ({"thread-id": "t1", "session-id": "s1"}, {"prompt_cache_key": "p1"}, "t1"),
+        ({"session_id": "s1", "x-openai-subagent": "review"}, {}, "s1/review"),
+        ({"x-session-affinity": "o1"}, {}, "o1"),
+        ({"x-litellm-session-id": "l1"}, {}, "l1"),
+        ({}, {"prompt_cache_key": "p1"}, "p1"),
+        ({}, {"litellm_session_id": "l2"}, "l2"),
+        ({}, {"metadata": {"session_id": "m1"}}, "m1"),
+        ({}, {"metadata": {"user_id": f"user_{'ab' * 32}_account__session_{_UUID}"}}, _UUID),
+        ({}, {"metadata": {"user_id": f'{{"device_id": "d", "session_id": "{_UUID}"}}'}}, _UUID),
+        # A user isn't a session.
+        ({}, {"metadata": {"user_id": "ada"}}, None),
+        ({}, {"metadata": {"user_id": "[1]"}}, None),
+        ({}, {"user": "ada", "safety_identifier": "x"}, None),
+        # Names that can't be one.
+        ({"session-id": "x" * 257}, {"prompt_cache_key": "p1"}, "p1"),
+        ({"session-id": " "}, {"metadata": {"session_id": ["a"]}}, None),
+        ({}, {"prompt_cache_key": ""}, None),
+        ({}, {"prompt_cache_key": 7}, None),
+        # The gateway's own header comes first.
+        ({"x-session-id": "mine", "x-claude-code-session-id": "c1"}, {}, "mine"),
+    ],
+)
+def test_an_agents_request_has_the_session_that_the_agent_names(
+    headers: dict[str, str], fields: dict[str, JsonValue], session: str | None
+) -> None:
+    incoming = processed({"use": "agent-session"}, headers, None, **fields)
+    assert incoming.headers.session == session
+
+
+def test_where_agents_sessions_are_looked_for_is_configured() -> None:
+    rule: dict[str, object] = {"use": "agent-session", "headers": ["X-Run"], "fields": ["tags.run"]}
+    rule["agent_headers"] = ["X-Worker"]
+    headers = {"thread-id": "t1", "x-worker": "w"}
+    assert processed(rule, headers, None, tags={"run": "r1"}).headers.session == "r1/w"
+    assert processed(rule, {**headers, "x-run": "r2"}).headers.session == "r2/w"
+    assert processed(rule, headers).headers.session is None
+
+
+@given(st.text(_READABLE, max_size=80), st.text(_READABLE, max_size=80))
+def test_no_name_of_a_session_ends_a_request(header: str, user: str) -> None:
+    session = processed(
+        {"use": "agent-session"}, {"session-id": header}, None, metadata={"user_id": user}
+    ).headers.session
+    assert session is None or (0 < len(session) <= 256 and session.isprintable())
 
 
 @pytest.mark.requirement("S0-11")

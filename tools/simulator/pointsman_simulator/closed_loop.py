@@ -1,4 +1,4 @@
-"""Arrivals that depend on the ends of other requests: an agent's next step waits for the answer to the last one."""
+"""ClosedLoop that depend on the ends of other requests: an agent's next step waits for the answer to the last one."""
 
 import heapq
 import math
@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pointsman_simulator.trace import TraceRequest
 
 
-class Arrivals:
+class ClosedLoop:
     """When the requests of a trace arrive, as far as that is known. Times are in ms."""
 
     def __init__(self, trace: Sequence[TraceRequest]) -> None:

@@ -16,7 +16,7 @@ from pointsman_simulator.fleet import Lags, SimulatedFleet
 from pointsman_simulator.judged import JudgedPolicy
 from pointsman_simulator.policy import RoutingPolicy
 from pointsman_simulator.scheduler_policy import SchedulerPolicy
-from pointsman_simulator.session_baselines import GiePrecise, SessionAffinity, SessionHash
+from pointsman_simulator.session_baselines import GiePreciseBaseline, SessionAffinityBaseline, SessionHashBaseline
 from pointsman_simulator.summary import Summary, summarize
 from pointsman_simulator.trace import TraceRequest
 
@@ -95,9 +95,9 @@ _MAKERS: Final[dict[str, Callable[[Setting, int], RoutingPolicy]]] = {
         setting.workers, setting.engine.block_size, seed, prefill_load_scale=2.0
     ),
     DEFAULT_POLICY: lambda setting, seed: _scheduler(SchedulingPolicy(), setting, seed),
-    "session-hash": lambda setting, seed: SessionHash(setting.workers, seed),
-    "llm-d-precise": lambda setting, seed: GiePrecise(setting.workers, seed),
-    "llm-d-session": lambda setting, seed: SessionAffinity(lambda: GiePrecise(setting.workers, seed)),
+    "session-hash": lambda setting, seed: SessionHashBaseline(setting.workers, seed),
+    "llm-d-precise": lambda setting, seed: GiePreciseBaseline(setting.workers, seed),
+    "llm-d-session": lambda setting, seed: SessionAffinityBaseline(lambda: GiePreciseBaseline(setting.workers, seed)),
 }
 SESSION_POLICIES: Final = ("session-hash", "llm-d-precise", "llm-d-session")
 """Compared by default where requests have sessions."""

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TypeAlias
 
-from pointsman_simulator.closed_loop import Arrivals
+from pointsman_simulator.closed_loop import ClosedLoop
 from pointsman_simulator.disturbance import Disturbance
 from pointsman_simulator.engine import EngineConfig, EngineModel
 from pointsman_simulator.policy import (
@@ -194,7 +194,7 @@ class SimulatedFleet:
         self._ways = ways
         outcomes = Outcomes(sequences, [-1] * len(trace), [request.arrival_ms for request in trace], [0.0] * len(trace))
         late = policy if isinstance(policy, LatePolicy) else None
-        arrivals = Arrivals(trace)
+        arrivals = ClosedLoop(trace)
         count = waiting = 0
         now = 0.0
         while arrivals.next_at < math.inf or waiting or arrivals.unknown:
@@ -254,7 +254,7 @@ class SimulatedFleet:
             moment = min(moment, self._pending[0][0])
         return max(now, moment)
 
-    def _advance(self, now: float, policy: RoutingPolicy, arrivals: Arrivals) -> Load:
+    def _advance(self, now: float, policy: RoutingPolicy, arrivals: ClosedLoop) -> Load:
         """Run all engines to `now`, pass the policy the observations known by then, and take the load reports."""
         seen: list[Observation] = []
         while self._due and self._due[0][0] <= now:

@@ -13,7 +13,7 @@ BOUND_MS: Final = 300_000.0
 """How long llm-d keeps a session's endpoint after its last request (`evictionTtlSeconds` of session-affinity)."""
 
 
-class SessionHash:
+class SessionHashBaseline:
     """Every request of a session goes to one engine, which a hash of its name chooses; others to any engine."""
 
     def __init__(self, workers: int, seed: int = 0) -> None:
@@ -29,7 +29,7 @@ class SessionHash:
         return zlib.crc32(arrival.session.encode()) % self._workers
 
 
-class GiePrecise(GieDefault):
+class GiePreciseBaseline(GieDefault):
     """llm-d's precise prefix cache: the default profile, with the engines' own KV events in place of its guess."""
 
     def __init__(self, workers: int, seed: int = 0) -> None:
@@ -49,7 +49,7 @@ class GiePrecise(GieDefault):
         """Only the engines say what they hold."""
 
 
-class SessionAffinity:
+class SessionAffinityBaseline:
     """llm-d's session-affinity filter: a session stays at the engine of its last request, a new one goes where
     `first` chooses."""
 

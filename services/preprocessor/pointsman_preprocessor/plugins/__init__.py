@@ -4,6 +4,7 @@ from typing import Final
 
 from pointsman_plugins.preprocessing import RequestProcessor
 from pointsman_preprocessor.plugins.access import Anonymous, Authorization
+from pointsman_preprocessor.plugins.agent_session import AgentSession
 from pointsman_preprocessor.plugins.api_key_auth import ApiKeyAuth
 from pointsman_preprocessor.plugins.body_fields import StreamUsage, TenantSalt
 from pointsman_preprocessor.plugins.budget import Budget
@@ -16,6 +17,7 @@ from pointsman_preprocessor.plugins.request_limits import ConcurrencyLimit, Infr
 from pointsman_preprocessor.plugins.token_limits import InfraTokenLimit, TokenLimit
 
 BUILTIN: Final[tuple[type[RequestProcessor], ...]] = (
+    AgentSession,
     Anonymous,
     ApiKeyAuth,
     Authorization,
