@@ -192,7 +192,7 @@ async def test_while_no_picker_answers_a_gateway_that_fails_open_passes_no_order
     assert [name for name in orders if received.header(name) is not None] == []
 
 
-FAILURES: tuple[int | str, ...] = ("refuses", "closes", 500, 503, 507, 429, 529, 401, 403, 404)
+FAILURES: tuple[int | str, ...] = ("refuses", "closes", 302, 308, 500, 503, 507, 429, 529, 401, 403, 404)
 
 
 def failing(how: int | str) -> Callable[[Received], Awaitable[None]]:

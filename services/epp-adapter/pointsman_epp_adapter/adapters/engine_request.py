@@ -3,6 +3,7 @@
 import re
 from collections.abc import Iterable, Sequence
 from functools import lru_cache
+from http import HTTPStatus
 from itertools import chain
 from operator import itemgetter
 from typing import Final
@@ -12,6 +13,7 @@ from pointsman_apis.paths import Route
 from pointsman_contracts.reply import Decision
 from pointsman_edge.deciding.static_choice import NoEndpoints, outside_subset
 from pointsman_edge.sending.model_name import renaming
+from pointsman_edge.sending.moving_on import failure_of
 from pointsman_edge.sending.unasked_usage import without_unasked_usage
 from pointsman_edge.taking_in.request_headers import ClientHeaders
 from pointsman_edge.telling.request_record import RequestRecord
@@ -32,7 +34,9 @@ _BROKEN: Final = b"connect-failure,refused-stream,reset"
 _HEDGE: Final = (b"x-envoy-hedge-on-per-try-timeout", b"true")
 """An endpoint that is silent for far longer than predicted keeps the request, but the next one gets it too; the first
 answer is the client's. Not for streams: beside a bound of its first byte, Envoy forgets that of silence in a stream."""
-_RETRIABLE: Final = b"401,403,404,429"
+_RETRIABLE: Final = b",".join(
+    b"%d" % status for status in HTTPStatus if status < 500 and (status == 404 or failure_of(status) is not None)
+)
 """Statuses below 500 by which it does so where there are several endpoints. Envoy can't read a 404, nor try these less
 often than others."""
 
