@@ -155,8 +155,10 @@ class EngineWatch(EndpointWatch):
         self._unread_since = None
         if reading.doubt:
             self._doubt, self._doubted_at = reading.doubt, asyncio.get_running_loop().time()
-        unknown = f"/metrics takes {took:.1f} s" if took > self._metrics.time.latest_s else ""
-        if self._life.shared:
+        unknown = ""
+        if took > self._metrics.time.latest_s:
+            unknown = f"/metrics takes {took:.1f} s"
+        elif self._life.shared:  # which is a finding as well
             unknown = f"its URL leads to several processes: {self._life.shared}"
         if self._logged_shared.is_news(self._life.shared, time.monotonic()) and self._life.shared:
             _log.warning("engine_url_shared", url=self._client.url, reason=self._life.shared)

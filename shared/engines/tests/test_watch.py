@@ -9,6 +9,7 @@ from contextlib import asynccontextmanager
 import aiohttp
 import pytest
 
+from pointsman_contracts.timing import TIMES
 from pointsman_engines.client import EngineClient
 from pointsman_engines.models import ServedModels
 from pointsman_engines.pace import ReadingPace
@@ -431,6 +432,26 @@ async def test_a_url_that_leads_to_two_processes_is_told_once_and_keeps_its_life
         messages = [record.message for record in caplog.records]
         assert messages.count("engine_restarted") <= 2
         assert messages.count("engine_url_shared") == 1
+
+
+async def test_a_late_page_of_a_shared_url_is_told_as_well(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(TIMES, "load_worthless_s", 0.3)
+    async with FakeEngine() as engine, watching(engine.url) as seen:
+
+        async def either(request: Received) -> None:
+            engine.started_at = 1.75e9 + 60 * (len(engine.received) % 2)
+            await request.answer(engine.metrics().encode(), content_type="text/plain")
+
+        async def slow(request: Received) -> None:
+            await asyncio.sleep(0.5)
+            await request.answer(engine.metrics().encode(), content_type="text/plain")
+
+        await seen.until(lambda s: s.facts)
+        engine.pages = dict.fromkeys(("/metrics", "/metrics/"), either)
+        await seen.until(lambda s: s.findings)
+        engine.pages = dict.fromkeys(("/metrics", "/metrics/"), slow)
+        told = await seen.until(lambda s: s.load_unknown.startswith("/metrics takes"))
+        assert [finding.kind for finding in told.findings] == ["shared_url"]
 
 
 async def test_a_figure_that_cannot_be_true_is_a_finding() -> None:
