@@ -41,6 +41,8 @@ class Engines:
         self.moved: list[str] = []
         """Requests that left an engine, by id."""
         self._due: list[tuple[float, ScheduleRequest, str]] = []
+        self._held: list[tuple[ScheduleRequest, str]] = []
+        """Requests that aren't answered."""
         self.fallbacks: dict[str, list[str]] = {}
         self._swept_at = self.bench.now
 
@@ -69,8 +71,16 @@ class Engines:
         status = self.bad.get(name) if len(self.sent) * self.part % 1.0 < self.part else None
         if status is None:
             self._due.append((self.bench.now + TTFT_S, request, name))
-        elif status:
+        elif not status:
+            self._held.append((request, name))
+        else:
             self._fail(request, name, outcome="limited" if status in (429, 529) else "failed", status=status)
+
+    def mend(self) -> None:
+        """Every engine is good again, and answers what it held."""
+        self.bad = {}
+        self._due += [(self.bench.now, *each) for each in self._held if each[0].request_id not in self.moved]
+        self._held.clear()
 
     def _fail(self, request: ScheduleRequest, name: str, **facts: object) -> None:
         left = self.fallbacks[request.request_id]
@@ -183,6 +193,21 @@ def test_an_engine_that_shows_nothing_and_answers_nothing_is_left_later() -> Non
     assert engines.worker("e0").standing.hung
     assert engines.failed == 0
     assert len(set(engines.moved)) == len(engines.moved) > 0
+
+
+@pytest.mark.parametrize("stream", [True, False])
+def test_an_outage_of_a_pool_is_not_taken_for_its_usual_time(stream: bool) -> None:
+    engines = Engines(3, stream=stream)
+    engines.run(5.0, max_output_tokens=10)
+    engines.bad = dict.fromkeys(engines.names, 0)
+    engines.run(8.0, max_output_tokens=10)
+    engines.mend()
+    engines.run(1.5, max_output_tokens=10)
+    assert not engines.bench.pool.fleet.ejected
+    engines.bad = {"e0": 0}
+    engines.run(3.5, max_output_tokens=10)
+    assert engines.worker("e0").standing.hung
+    assert engines.failed == 0
 
 
 def test_no_second_worker_is_tried_beside_the_first_while_none_answers() -> None:

@@ -5,9 +5,11 @@ ten of them. A fork runs the script's own entry point, or the given file, in a p
 package (`Processes.start`) and those of `pointsman up` and of the documents show that a script also starts by itself.
 """
 
+import ctypes
 import multiprocessing
 import os
 import runpy
+import signal
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
@@ -19,6 +21,7 @@ from typing import Final
 
 from pointsman_contracts.services import SERVICES
 
+_PR_SET_PDEATHSIG: Final = 1
 _FORKED: Final = (
     "pointsman",
     "pointsman-bundle",
@@ -32,7 +35,8 @@ class Forked:
 
     def __init__(self, script: str, arguments: Sequence[str], env: Mapping[str, str], log: Path) -> None:
         context, scripts = _server()
-        # A daemon in multiprocessing's terms: it ends with the test run even if a test leaves it behind.
+        # A daemon in multiprocessing's terms: it ends with the test run even if a test leaves it behind. Where the run
+        # is killed, the kernel ends it: `_end_with_parent`.
         self._process = context.Process(
             target=_become, args=(scripts.get(script, script), arguments, env, log), daemon=True
         )
@@ -64,15 +68,18 @@ def _server() -> tuple[ForkServerContext, dict[str, EntryPoint]]:
     scripts = {each.name: each for each in entry_points(group="console_scripts") if each.name in _FORKED}
     context = multiprocessing.get_context("forkserver")
     modules = ["pointsman_hosting.host", *(each.module for each in scripts.values())]
-    context.set_forkserver_preload([*modules, "pointsman_testing.frozen_heap"])
+    context.set_forkserver_preload([*modules, "pointsman_testing.fork_server"])
     return context, scripts
 
 
 def _become(script: EntryPoint | str, arguments: Sequence[str], env: Mapping[str, str], log: Path) -> None:
+    _end_with_parent()
     os.setsid()
     nothing, output = os.open(os.devnull, os.O_RDONLY), os.open(log, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
     for source, target in ((nothing, 0), (output, 1), (output, 2)):
         os.dup2(source, target)
+    # As when a program is executed; with them, the process that forks would outlive the test run.
+    os.closerange(3, os.sysconf("SC_OPEN_MAX"))
     os.environ.clear()
     os.environ.update(env)
     # As an interpreter does when it starts.
@@ -83,3 +90,9 @@ def _become(script: EntryPoint | str, arguments: Sequence[str], env: Mapping[str
     else:
         sys.argv = [str(Path(sys.executable).with_name(script.name)), *arguments]
         sys.exit(script.load()())
+
+
+def _end_with_parent() -> None:
+    """Have the kernel kill this process when its parent ends, where it can: Linux."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)

@@ -40,6 +40,9 @@ LEAST_SILENT_S: Final = 10.0
 _SETTLED: Final = 500
 _PAUSE_S: Final = 0.02
 """Once `_SETTLED` times were learnt from, one in this time is enough, as in `PassModel`."""
+_LATE_PAUSE_S: Final = 1.0
+"""Answers that come after they were overdue are learnt from this seldom: an outage ends with many of them at once, and
+would else be taken for the usual time."""
 LEAST_ENDLESS_S: Final = 3.5
 """No stream that has begun lasts too long earlier: an engine may stand still for 3 s."""
 _KNOWN_AFTER: Final = 20.0
@@ -57,10 +60,10 @@ class Limits(NamedTuple):
 class Excess:
     """Mean and deviation of the logarithm of observed over predicted times."""
 
-    __slots__ = ("count", "learnt_at", "mean", "square")
+    __slots__ = ("count", "late_at", "learnt_at", "mean", "square")
 
     def __init__(self) -> None:
-        self.learnt_at = NEVER
+        self.learnt_at = self.late_at = NEVER
         self.count = _PRIOR_WEIGHT
         self.mean = 0.0
         self.square = _PRIOR_DEVIATION**2
@@ -118,14 +121,21 @@ class Patience:
         """Its first byte came, or its end where no first byte is reported."""
         if not hold.predicted_ms or hold.media:
             return
-        excess = self._streams if hold.streamed else self._wholes
+        excess, predicted_ms = self._streams, hold.predicted_ms
+        if not hold.streamed:
+            if hold.answer_tokens is None:
+                return
+            excess = self._wholes
+            predicted_ms += hold.answer_tokens * hold.step_ms
         if excess.count > _SETTLED and now - excess.learnt_at < _PAUSE_S:
             return
+        took_ms = (now - hold.at) * 1000.0
+        if took_ms > max(LEAST_S * 1000.0, predicted_ms * self.limits.usual[hold.streamed]):
+            if now - excess.late_at < _LATE_PAUSE_S:
+                return
+            excess.late_at = now
         excess.learnt_at = now
-        if hold.streamed:
-            excess.learn((now - hold.at) * 1000.0, hold.predicted_ms)
-        elif hold.answer_tokens is not None:
-            excess.learn((now - hold.at) * 1000.0, hold.predicted_ms + hold.answer_tokens * hold.step_ms)
+        excess.learn(took_ms, predicted_ms)
 
     def look(self) -> Limits:
         """Bring `limits` up to date."""
