@@ -365,8 +365,9 @@ def test_no_whole_answer_is_started_twice_while_engines_work(
         assert not bench.pool.fleet.ejected
 
 
+@pytest.mark.parametrize("unknown", ["", "metrics 503"])
 @pytest.mark.parametrize("count", [1, 3])
-def test_an_engine_whose_begun_streams_do_not_end_gets_trials_and_they_stay(count: int) -> None:
+def test_an_engine_whose_begun_streams_do_not_end_gets_trials_and_they_stay(count: int, unknown: str) -> None:
     engines = Engines(count)
     engines.run(5.0, max_output_tokens=10)
     books, sick = engines.bench.pool.books, "e0"
@@ -377,7 +378,8 @@ def test_an_engine_whose_begun_streams_do_not_end_gets_trials_and_they_stay(coun
     for number in range(10):
         engines.bench.now += 0.5
         for name in engines.names:
-            engines.bench.hear(name, running=8 * (name == sick), worked_tokens=10_000 + number)
+            load = {"load_unknown": unknown} if unknown else {"worked_tokens": 10_000 + number}
+            engines.bench.hear(name, running=8 * (name == sick), **load)
             if name != sick:
                 engines.bench.serve(engines.bench.request(workers=(name,)))
         assert engines.sweep() == []
@@ -387,13 +389,13 @@ def test_an_engine_whose_begun_streams_do_not_end_gets_trials_and_they_stay(coun
     assert len(engines.worker(sick).holds) == 8
 
 
-@pytest.mark.parametrize("running", [0, 8])
-def test_slow_readers_of_streams_do_not_count_against_their_engine(running: int) -> None:
-    """It has nothing to do, or it ends the streams of others."""
+@pytest.mark.parametrize(("running", "unknown", "readers"), [(0, "", 8), (8, "", 8), (8, "503", 8), (0, "503", 2)])
+def test_slow_readers_of_streams_do_not_count_against_their_engine(running: int, unknown: str, readers: int) -> None:
+    """It has nothing to do, or it ends the streams of others, or its load is unknown and there are few."""
     engines = Engines(2)
     engines.run(5.0, max_output_tokens=10)
     books = engines.bench.pool.books
-    for number in range(8):
+    for number in range(readers):
         request = engines.bench.request(max_output_tokens=10, workers=("e0",), request_id=f"slow-{number}")
         engines.bench.decide(request)
         books.started(request.key, "e0", 50.0, engines.bench.now)
@@ -401,7 +403,7 @@ def test_slow_readers_of_streams_do_not_count_against_their_engine(running: int)
         engines.bench.now += 0.5
         if running:
             engines.bench.serve(engines.bench.request(workers=("e0",)))
-        engines.bench.hear("e0", running=running)
+        engines.bench.hear("e0", running=running, load_unknown=unknown)
         engines.bench.hear("e1")
         assert engines.sweep() == []
     assert not engines.bench.pool.fleet.ejected

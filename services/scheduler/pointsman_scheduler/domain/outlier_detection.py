@@ -27,7 +27,8 @@ LOOK_S: Final = 0.5
 FAILING_SHARE: Final = 0.2
 """A worker that fails this part of its requests is named, though it keeps its share because its peers are no better."""
 LEAST_UNANSWERED: Final = 3
-"""Requests that wait at a worker that shows nothing, and aren't certainly late, before they make it suspect."""
+"""Requests at a worker that shows nothing before they make it suspect: those that wait and aren't certainly late, or
+streams that have begun and don't end."""
 ASKED_TO_MOVE: Final = 3
 """How often an edge is asked to move a request: a question may get lost, and an edge may know no other endpoint."""
 
@@ -188,11 +189,16 @@ class OutlierDetection:
 
     def _judge_stuck(self, worker: Worker, endless: list[Hold], now: float) -> None:
         """Streams that have begun and should have ended long ago count as broken off, and stay where they are. A client
-        that reads slowly has such a stream, too: then its engine ends others, or has nothing to do."""
+        that reads slowly has such a stream, too: then its engine ends others, or has nothing to do. Where its load is
+        unknown, it takes several of them."""
         stuck = [hold for hold in endless if hold.at >= worker.ended_at]
         report = worker.report
         fresh = now - worker.heard <= TIMES.worker_silent_s
-        if not fresh or report is None or worker.opaque or report.running < len(stuck):
+        if not fresh or report is None or worker.opaque:
+            enough = len(stuck) >= LEAST_UNANSWERED
+        else:
+            enough = report.running >= len(stuck)
+        if not enough:
             return
         for hold in stuck:
             hold.stalled = True
