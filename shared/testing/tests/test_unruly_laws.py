@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from pointsman_testing.unruly.asking import ClientOutcome
-from pointsman_testing.unruly.cells import Cell, Place, cells, sample
+from pointsman_testing.unruly.cells import Cell, Door, Place, cells, sample
 from pointsman_testing.unruly.engine import End, EngineWork
 from pointsman_testing.unruly.figures import figures, summed
 from pointsman_testing.unruly.ground import Records
@@ -147,6 +147,19 @@ def test_work_that_a_signal_ends_and_a_third_start_break_l4() -> None:
     assert laws(evidence(row=ROW["trickles"], at_bad=[begun])) == ["L4"]
     assert laws(evidence(at_good=[done(1), done(1), done(1)])) == ["L4"]
     assert laws(evidence(at_good=[done(1), done(1)], at_bad=[done(1, end="refused")])) == []
+
+
+@pytest.mark.parametrize(("door", "said"), [("frontend", ["L4"]), ("envoy", [])])
+def test_work_that_ends_because_the_bad_engine_answered_at_last_breaks_l4_at_the_frontend(
+    door: Door, said: list[str]
+) -> None:
+    place = Place(door, 2, "whole")
+    bad, good = place.workers
+    work = {bad: [done(1, head=18.0)], good: [done(1, end="aborted")]}
+    one = {"r1": 1}
+    doctor = DOCTOR.replace(BAD, bad).replace("500", "no answer")
+    cell = Cell(ROW["hangs before the head"], place, 1)
+    assert laws(Evidence(cell, 10.0, 18.0, [asked(1)], work, 1.0, doctor, Records(one, one))) == said
 
 
 def test_a_missing_or_second_record_breaks_l5() -> None:

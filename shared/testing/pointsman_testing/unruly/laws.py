@@ -184,7 +184,13 @@ def _work(evidence: Evidence) -> Iterator[str]:
         if ended:
             yield f"L4: {len(ended)} running requests aborted, e.g. {ended[0][1].request} at {ended[0][0]}"
         return
-    good = [(name, work) for name, work in ended if name not in cell.bad_workers]
+    answered = {work.request for name, work in every if work.end == "done" and name in cell.bad_workers}
+    good = [
+        (name, work)
+        for name, work in ended
+        # Envoy lets both engines that it tried go on until the first of them answers, which may be the bad one.
+        if name not in cell.bad_workers and not (cell.place.door == "envoy" and work.request in answered)
+    ]
     if good:
         yield f"L4: {len(good)} requests aborted at good engines, e.g. {good[0][1].request} at {good[0][0]}"
     if cell.row.kind is RowKind.SLOW:
