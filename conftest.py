@@ -1,6 +1,8 @@
-"""What holds for all tests: the signals of their processes, and their order, the longest first, so that none of them
-begins when the other workers are about to end."""
+"""What holds for all tests: the signals of their processes, a seed, and their order, the longest first, so that none of
+them begins when the other workers are about to end."""
 
+import os
+import random
 import signal
 from pathlib import Path
 from typing import Final
@@ -26,6 +28,8 @@ def pytest_configure() -> None:
     """A shell starts background jobs with SIGINT ignored, and commands that tests end by Ctrl-C would inherit that."""
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
+    # Workers inherit it, and a test whose name has a seed needs the same one in all of them.
+    os.environ.setdefault("POINTSMAN_UNRULY_SEED", str(random.randrange(10**6)))
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
