@@ -3,6 +3,7 @@
 import asyncio
 import json
 from collections.abc import AsyncGenerator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
 from typing import Any, Final, cast
 
@@ -17,6 +18,8 @@ from pointsman_testing.ports import free_port
 
 SERVERS: Final = 3
 START_S: Final = 60.0
+_NOTED: Final = 3000
+"""Characters of each server's log that a failed test shows."""
 
 
 class NatsCluster:
@@ -41,9 +44,10 @@ class NatsCluster:
         return [server.url for server in self.servers]
 
     def start(self) -> None:
-        """Start all servers; each takes clients, JetStream may still elect its leader."""
-        for server in self.servers:
-            server.start()
+        """Start all servers at the same time, so that the first election has voters; each takes clients, JetStream may
+        still elect its leader."""
+        with ThreadPoolExecutor(SERVERS) as starting:
+            list(starting.map(LocalNatsServer.start, self.servers))
         self.url = ",".join(self.urls)
 
     def stop(self) -> None:
@@ -79,6 +83,10 @@ class NatsCluster:
         )
         try:
             yield ClusterClient(client)
+        except AssertionError as error:
+            for server in self.servers:
+                error.add_note(server.log_path.read_text()[-_NOTED:])
+            raise
         finally:
             await client.close()
 

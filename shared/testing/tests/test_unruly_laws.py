@@ -162,6 +162,17 @@ def test_work_that_ends_because_the_bad_engine_answered_at_last_breaks_l4_at_the
     assert laws(Evidence(cell, 10.0, 18.0, [asked(1)], work, 1.0, doctor, Records(one, one))) == said
 
 
+@pytest.mark.parametrize(("answered", "said"), [(18.0, []), (15.0, ["L4"])])
+def test_engines_that_begin_what_they_swallowed_when_they_are_good_break_nothing_behind_envoy(
+    answered: float, said: list[str]
+) -> None:
+    place = Place("envoy", 8, "whole")
+    work: dict[str, list[EngineWork]] = {name: [] for name in place.workers}
+    work |= {name: [done(1, head=answered)] for name in place.workers[:3]}
+    cell = Cell(ROW["hangs before the head"], place, 4)
+    assert laws(Evidence(cell, 10.0, 18.0, [asked(1)], work, 1.0, None, None)) == said
+
+
 def test_a_missing_or_second_record_breaks_l5() -> None:
     clients = [asked(1), asked(2)]
     one = {"r1": 1, "r2": 1}

@@ -174,7 +174,7 @@ def _share(evidence: Evidence) -> Iterator[str]:
 def _work(evidence: Evidence) -> Iterator[str]:
     cell = evidence.cell
     every = [(name, work) for name, all_of_it in evidence.work.items() for work in all_of_it]
-    starts = Counter(work.request for name, work in every if work.started and not _swallowed(cell, name, work))
+    starts = Counter(work.request for name, work in every if work.started and not _swallowed(evidence, name, work))
     often = {request: count for request, count in starts.items() if count > 2}
     if often:
         yield f"L4: {len(often)} requests started more than twice, e.g. {next(iter(often.items()))}"
@@ -203,11 +203,14 @@ def _work(evidence: Evidence) -> Iterator[str]:
             yield f"L4: {len(begun)} begun answers aborted at a slow engine, e.g. {begun[0][1].request}"
 
 
-def _swallowed(cell: Cell, name: str, work: EngineWork) -> bool:
-    """Whether Envoy tried a request again elsewhere that a bad engine had swallowed. It knows no verdict on the engine
-    that it tries next, and lets both go on: the first answer wins. docs/failure-levels.md says so."""
+def _swallowed(evidence: Evidence, name: str, work: EngineWork) -> bool:
+    """Whether Envoy tried a request again elsewhere that a bad engine had swallowed, if not for good. It knows no
+    verdict on the engine that it tries next, and lets both go on: the first answer wins. docs/failure-levels.md says
+    so."""
+    cell = evidence.cell
+    silent = work.head is None or work.head >= evidence.good_at
     hangs = cell.row.behaviour.hang == "head" or cell.row.behaviour.frozen
-    return cell.place.door == "envoy" and hangs and name in cell.bad_workers and work.head is None
+    return cell.place.door == "envoy" and hangs and name in cell.bad_workers and silent
 
 
 def _records(evidence: Evidence) -> Iterator[str]:
