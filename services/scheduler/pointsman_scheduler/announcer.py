@@ -161,7 +161,7 @@ class DecisionPublisher:
         sequence = next(self._sequences["reservations", pool])
         told = self._unbound(pool) if unbound else None
         at_ms = time.time_ns() // 1_000_000
-        changes = tuple([hold.change(op) for op, holds in batch for hold in holds])
+        changes = tuple([hold.with_op(op) for op, holds in batch for hold in holds])
         message = Reservations(
             pool=pool, scheduler=self.instance, sequence=sequence, at_ms=at_ms, changes=changes, unbound=told
         )
@@ -190,12 +190,12 @@ def _waiting(binder: Binder, each: Unbound, now_ms: float, *, known: bool) -> Un
         worker=binder.worker_of(each),
         uncached_tokens=round(each.uncached),
         prompt_tokens=each.prompt,
-        priority=request.priority,
+        priority=request.facts.priority,
         left_ms=round(each.latest - now_ms),
         request_id=request.request_id,
         edge=request.edge,
         waited_ms=round(now_ms - each.since),
-        max_output_tokens=request.max_output_tokens,
-        block_tokens=request.block_tokens,
+        max_output_tokens=request.facts.max_output_tokens,
+        block_tokens=request.facts.block_tokens,
         blocks=NO_BYTES if known else Blob(request.blocks.tobytes()),
     )

@@ -28,12 +28,6 @@ from pointsman_scheduler.waiting_room import PoolTimers, finish_waiting
 PARKED: Final = "it waits for the engine that suits it best"
 _ENDPOINT: Final = attrgetter("endpoint")
 _HASHES: Final = np.dtype("<u8")
-# Each reads its facts in one call, in the order of `ScheduleRequest`'s fields.
-_OF_THE_PROMPT: Final = attrgetter("prompt_tokens", "tokens_exact", "max_output_tokens", "stream")
-_OTHERS: Final = attrgetter(
-    "block_tokens", "blocks_precise", "headers", "session", "priority", "fairness_id", "body_bytes", "slo_ttft_ms",
-    "slo_itl_ms", "subset", "workers", "features",
-)  # fmt: skip
 
 
 class Chooser:
@@ -227,12 +221,11 @@ def _fitting(journey: Journey, block_tokens: int) -> Journey:
 def _request(journey: Journey, target: Target, queued_s: float) -> ScheduleRequest:
     facts = journey.request
     return ScheduleRequest(
-        journey.request_id,
-        target.model,
-        target.lora,
-        *_OF_THE_PROMPT(facts),
-        np.frombuffer(facts.blocks, _HASHES),
-        *_OTHERS(facts),
+        request_id=journey.request_id,
+        facts=facts,
+        model=target.model,
+        lora=target.lora,
+        blocks=np.frombuffer(facts.blocks, _HASHES),
         edge=journey.edge,
         attempt=journey.attempt,
         queued_s=queued_s,
@@ -242,7 +235,7 @@ def _request(journey: Journey, target: Target, queued_s: float) -> ScheduleReque
 def _within_ms(pool: PoolScheduler, outcome: Scheduled) -> float | None:
     hold = outcome.holds[0] if outcome.holds else None
     # Envoy can't send a stream elsewhere that has no first byte yet, and frontends are told when to move a request.
-    return None if hold is None or hold.leg or hold.streamed else pool.outliers.within_ms(hold)
+    return None if hold is None or hold.change.leg or hold.change.streamed else pool.outliers.within_ms(hold)
 
 
 def _seed(request_id: str) -> int:

@@ -72,7 +72,7 @@ class RequestMover:
             by_edge: dict[str, list[str]] = {}
             for hold in holds:
                 if mine(hold.scheduler):
-                    by_edge.setdefault(hold.edge, []).append(hold.request_id)
+                    by_edge.setdefault(hold.change.edge, []).append(hold.change.request_id)
             for edge, ids in by_edge.items():
                 for start in range(0, len(ids), ASKED_AT_ONCE):
                     query = MoveRequests(

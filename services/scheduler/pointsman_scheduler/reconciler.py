@@ -127,5 +127,5 @@ class Reconciler:
             lost += pool.books.legs((edge, request_id))
             pool.books.completed((edge, request_id), now, ok=False)
         if lost:
-            self._metrics.of(pool.pool).released(len({hold.request_id for hold in lost}))
+            self._metrics.of(pool.pool).released(len({hold.change.request_id for hold in lost}))
             self._announcer.changed(pool.pool, "release", lost)

@@ -33,7 +33,7 @@ def test_a_reservation_that_arrives_after_the_end_of_its_request_does_not_count(
     for bench in (one, two):
         bench.join(*WORKERS)
     request = one.request()
-    change = one.decide(request).holds[0].change("reserve")
+    change = one.decide(request).holds[0].change
     two.pool.books.completed(request.key, two.now, ok=True)
     assert not two.pool.books.apply(change, "scheduler-1", two.now)
     assert everything(two) == [(0, 0, 0)] * 3
@@ -72,7 +72,7 @@ def test_two_edges_requests_with_one_id_are_two_on_the_books_of_every_scheduler(
     assert {outcome.endpoints[0].name for outcome in outcomes} == {"w0", "w1"}
     for outcome in outcomes:
         for hold in outcome.holds:
-            assert two.pool.books.apply(hold.change("reserve"), "scheduler-1", two.now)
+            assert two.pool.books.apply(hold.change, "scheduler-1", two.now)
     assert sum(worker.open for worker in one.pool.fleet) == sum(worker.open for worker in two.pool.fleet) == 2
 
 
@@ -84,14 +84,14 @@ def test_the_outcome_of_one_edges_request_is_nothing_to_anothers_with_its_id() -
     bench.pool.books.started(requests[0].key, first, 5.0, bench.now)
     assert [hold.confirmed for hold in bench.pool.books] == [True, False]
     bench.fail("same", second, source="edge-2")
-    assert [(hold.edge, hold.worker.name) for hold in bench.pool.books] == [("edge-1", first)]
+    assert [(hold.change.edge, hold.worker.name) for hold in bench.pool.books] == [("edge-1", first)]
     again = bench.decide(bench.prompt(family=2, blocks=4, request_id="same", edge="edge-2", attempt=2))
     bench.pool.books.completed(requests[0].key, bench.now, ok=True)
-    assert [hold.edge for hold in bench.pool.books] == ["edge-2"]
-    released = msgspec.structs.replace(again.holds[0].change("release"), edge="edge-1")
+    assert [hold.change.edge for hold in bench.pool.books] == ["edge-2"]
+    released = msgspec.structs.replace(again.holds[0].with_op("release"), edge="edge-1")
     assert not bench.pool.books.apply(released, "scheduler-2", bench.now)
     bench.pool.books.edge_gone("edge-1", bench.now)
-    assert [hold.edge for hold in bench.pool.books] == ["edge-2"]
+    assert [hold.change.edge for hold in bench.pool.books] == ["edge-2"]
 
 
 def test_a_reservation_of_a_life_or_a_worker_that_is_not_known_does_not_count() -> None:
@@ -428,12 +428,12 @@ class Chaos(RuleBasedStateMachine):
         others = [name for _, name in self.requests if (edge, name) not in self.requests]
         if twin and others:  # a client of this edge uses the id of one of another edge
             request.request_id = others[tokens % len(others)]
-        request.prompt_tokens += tokens
+        request.facts = replace(request.facts, prompt_tokens=request.facts.prompt_tokens + tokens)
         outcome = bench.decide(request, seed=tokens)
         worker = outcome.endpoints[0].name
-        self.requests[request.key] = Request(worker, edge, request.prompt_tokens)
+        self.requests[request.key] = Request(worker, edge, request.facts.prompt_tokens)
         for hold in outcome.holds:
-            self.wire.append((1 - by, bench.pool.scheduler, hold.change("reserve")))
+            self.wire.append((1 - by, bench.pool.scheduler, hold.change))
 
     def _open(self) -> list[RequestKey]:
         return [name for name, request in self.requests.items() if not request.over]
@@ -455,7 +455,7 @@ class Chaos(RuleBasedStateMachine):
         if fresh:  # the edge uses the second decision
             truth.worker = outcome.endpoints[0].name
         for hold in outcome.holds:
-            self.wire.append((1 - by, bench.pool.scheduler, hold.change("reserve")))
+            self.wire.append((1 - by, bench.pool.scheduler, hold.change))
 
     def _tell_all(self, message: object) -> None:
         self.wire += [(receiver, "edge", message) for receiver in (0, 1)]
@@ -567,8 +567,8 @@ class Chaos(RuleBasedStateMachine):
             for worker in bench.pool.fleet:
                 mine = [hold for hold in holds if hold.worker is worker]
                 assert worker.open == len(mine) == len(worker.holds)
-                assert worker.context_tokens == sum(hold.prompt_tokens for hold in mine)
-                assert worker.prefill_tokens == sum(hold.uncached_tokens for hold in mine if not hold.confirmed)
+                assert worker.context_tokens == sum(hold.change.prompt_tokens for hold in mine)
+                assert worker.prefill_tokens == sum(hold.change.uncached_tokens for hold in mine if not hold.confirmed)
 
     def teardown(self) -> None:
         """The noise settles: what is on the wire arrives, edges say what is open, and the books are true."""

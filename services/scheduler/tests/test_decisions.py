@@ -5,6 +5,7 @@ from collections.abc import Mapping
 
 import numpy as np
 import pytest
+from msgspec.structs import replace
 
 from pointsman_core.config import SchedulingPolicy
 from pointsman_delay import estimator
@@ -61,7 +62,7 @@ def test_the_choice_may_be_a_third_partys_in_this_process_or_outside(how: str) -
         settings = SchedulingPolicy.model_validate({"scorers": ["prefers"]})
         bench.policy = compile_policy("chat", settings, extended)
     else:
-        request.workers = ("w5",)
+        request.facts = replace(request.facts, workers=("w5",))
     outcome = bench.decide(request)
     assert outcome.endpoints[0].name == "w5"
     assert outcome.holds[0].worker.name == "w5"
@@ -131,7 +132,7 @@ def test_a_decision_says_how_it_knows_what_is_cached(precise: bool, told: str, p
     assert worker is not None
     worker.kv_told = worker.registration.boot_id if told == "boot" else told
     request = bench.prompt(family=1, blocks=4)
-    request.blocks_precise = precise
+    request.facts = replace(request.facts, blocks_precise=precise)
     assert bench.decide(request).prefix == prefix
     assert bench.decide(bench.request(prompt_tokens=8)).prefix == ""
 
@@ -183,7 +184,7 @@ def test_another_scheduler_sends_it_to_the_endpoint_that_the_first_chose() -> No
         bench.join(*NAMES)
     request = one.request()
     first = one.decide(request)
-    assert two.pool.books.apply(first.holds[0].change("reserve"), "scheduler-1", two.now)
+    assert two.pool.books.apply(first.holds[0].change, "scheduler-1", two.now)
     for seed in range(5):
         again = two.decide(two.request(request_id=request.request_id, attempt=2), seed)
         assert (again.held, again.endpoints[0].name) == (True, first.endpoints[0].name)

@@ -5,6 +5,7 @@ from collections import Counter
 import numpy as np
 import pytest
 
+from pointsman_contracts.journey import RequestFacts
 from pointsman_contracts.worker import WorkerLoad, WorkerRegistration
 from pointsman_core.config import SchedulingPolicy
 from pointsman_plugins.scheduling.request import ScheduleRequest
@@ -48,7 +49,9 @@ class Pool:
         chosen: Counter[str] = Counter()
         for index in range(count):
             request = ScheduleRequest(
-                request_id=f"r{index}", prompt_tokens=tokens, blocks=np.array(blocks, dtype=np.uint64)
+                f"r{index}",
+                RequestFacts(api="", stream=True, prompt_tokens=tokens),
+                blocks=np.array(blocks, dtype=np.uint64),
             )
             outcome = self.pool.decide(request, 0.5 + index * 1e-5, self.seed * 1000 + index, self.policy)
             if isinstance(outcome, Scheduled):

@@ -109,19 +109,19 @@ class TracedObserver(ResponseObserver):
     type_name = "observer"
 
     def chosen(self, hold: Hold, now: float) -> None:
-        calls.append(f"ResponseObserver.chosen {hold.leg or 'answer'} at {hold.worker.name}")
+        calls.append(f"ResponseObserver.chosen {hold.change.leg or 'answer'} at {hold.worker.name}")
 
     def started(self, hold: Hold, now: float, ttft_ms: float) -> None:
-        calls.append(f"ResponseObserver.started {hold.leg or 'answer'} at {hold.worker.name}")
+        calls.append(f"ResponseObserver.started {hold.change.leg or 'answer'} at {hold.worker.name}")
 
     def failed(self, hold: Hold, now: float) -> None:
-        calls.append(f"ResponseObserver.failed {hold.leg or 'answer'} at {hold.worker.name}")
+        calls.append(f"ResponseObserver.failed {hold.change.leg or 'answer'} at {hold.worker.name}")
 
     def completed(self, hold: Hold, now: float, output_tokens: int | None, duration_ms: float | None) -> None:
-        calls.append(f"ResponseObserver.completed {hold.leg or 'answer'} at {hold.worker.name}")
+        calls.append(f"ResponseObserver.completed {hold.change.leg or 'answer'} at {hold.worker.name}")
 
     def gone(self, hold: Hold, now: float) -> None:
-        calls.append(f"ResponseObserver.gone {hold.leg or 'answer'} at {hold.worker.name}")
+        calls.append(f"ResponseObserver.gone {hold.change.leg or 'answer'} at {hold.worker.name}")
 
 
 ORDER = """\

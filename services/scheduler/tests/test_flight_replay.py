@@ -189,7 +189,17 @@ def test_prompts_that_wait_at_peers_are_renamed_like_all_others(tmp_path: Path) 
     like, at = bench.prompt(1, 4), bench.now * 1000
     blocks = like.blocks.tobytes()
     theirs = PeerRequest(
-        "engine-1", 10.0, like.prompt_tokens, 0, at + 500, "edge-2", "theirs", at, None, like.block_tokens, blocks
+        "engine-1",
+        10.0,
+        like.facts.prompt_tokens,
+        0,
+        at + 500,
+        "edge-2",
+        "theirs",
+        at,
+        None,
+        like.facts.block_tokens,
+        blocks,
     )
     bench.pool.binder.peer("scheduler-2", [theirs], at)
     bench.rotate()

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from pointsman_contracts.scheduling import ReservationChange
 from pointsman_contracts.worker import WorkerLoad, WorkerRegistration
 from pointsman_core.config.flow_control import FlowControl
 from pointsman_plugins.scheduling.fleet import Fleet
@@ -106,7 +107,8 @@ class Overload:
         self.late += now >= outcome.item.deadline
         self.tallies[outcome.item.priority].dispatched += 1
         worker = min(self.fleet.workers, key=lambda worker: worker.open)
-        self.ledger.put(Hold(outcome.item.payload, worker, now), now)
+        change = ReservationChange(op="reserve", request_id=outcome.item.payload, worker=worker.name)
+        self.ledger.put(Hold(change, worker, now), now)
         engine = next(engine for engine in self.engines if engine.name == worker.name)
         engine.queue.append(outcome.item.payload)
         self.start(engine, now)

@@ -46,7 +46,13 @@ class Curious(Scorer):
 
     def score(self, request: ScheduleRequest, candidates: Candidates) -> Floats:
         self.seen.append(
-            (request.get(NUMBER), request.request_id, request.model, request.prompt_tokens, dict(request.headers))
+            (
+                request.get(NUMBER),
+                request.request_id,
+                request.model,
+                request.facts.prompt_tokens,
+                dict(request.facts.headers),
+            )
         )
         return np.linspace(0.0, 1.0, candidates.size)
 

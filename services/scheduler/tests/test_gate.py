@@ -496,7 +496,7 @@ async def test_plugins_see_each_fact_of_a_request_under_its_name(desk: Desk, mon
     blocks = np.arange(1, 16, dtype="<u8")
     desk.ask("r1", attempt=2, blocks=blocks.tobytes(), **FACTS)  # pyright: ignore[reportArgumentType] - names of facts
     (request,) = seen
-    assert {name: getattr(request, name) for name in FACTS} == FACTS
+    assert {name: getattr(request.facts, name) for name in FACTS} == FACTS
     assert request.blocks.tolist() == blocks.tolist()
     assert (request.key, request.model, request.attempt) == (("edge-1", "r1"), "llama-8b", 2)
     assert (request.lora, request.queued_s, request.bound) == (None, 0.0, None)

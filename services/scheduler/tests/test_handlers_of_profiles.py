@@ -43,7 +43,7 @@ def test_a_long_prompt_is_computed_by_a_prefill_worker_and_answered_by_a_decode_
     prefiller = headers(outcome.headers)["x-prefiller-host-port"]
     assert prefiller is not None
     assert prefiller.split(",")[0] in ("p1:8000", "p2:8000")
-    assert [(hold.leg, hold.worker.name[0], hold.uncached_tokens) for hold in outcome.holds] == [
+    assert [(hold.change.leg, hold.worker.name[0], hold.change.uncached_tokens) for hold in outcome.holds] == [
         ("", "d", 0),
         ("prefill", "p", 1280),
     ]
@@ -70,7 +70,7 @@ def test_a_short_prompt_stays_with_the_endpoint_that_answers() -> None:
     outcome = bench.decide(bench.prompt(family=1, blocks=4))
     assert [run.profile for run in outcome.runs] == ["decode"]
     assert headers(outcome.headers)["x-prefiller-host-port"] is None
-    assert [hold.leg for hold in outcome.holds] == [""]
+    assert [hold.change.leg for hold in outcome.holds] == [""]
 
 
 @pytest.mark.parametrize(
@@ -139,15 +139,15 @@ def test_a_failed_leg_takes_the_prompt_back_to_the_endpoint_that_answers() -> No
     )  # fmt: skip
     assert (decoder.prefill_tokens, prefiller.prefill_tokens, prefiller.open) == (1280, 0, 0)
     again = bench.decide(bench.prompt(family=1, blocks=20))
-    assert again.holds[1].uncached_tokens == 1280
+    assert again.holds[1].change.uncached_tokens == 1280
 
 
 def test_an_endpoint_that_waits_for_its_prompt_is_given_the_time_of_both_legs() -> None:
     alone, split_up = split(prefill_when="prefix", first="decode"), split()
     short = alone.decide(alone.request(prompt_tokens=1)).holds[0]
     long = split_up.decide(split_up.request(prompt_tokens=20_000)).holds[0]
-    assert long.leg == ""
-    assert long.uncached_tokens == 0
+    assert long.change.leg == ""
+    assert long.change.uncached_tokens == 0
     assert long.predicted_ms > 10 * short.predicted_ms
 
 
@@ -167,7 +167,7 @@ def test_when_no_prefill_worker_is_left_the_endpoint_that_answers_does_it_all_an
         ("prefill", "role left no candidate"),
     ]
     assert outcome.reasons == ["no worker for prefill: the endpoint that answers does it"]
-    assert outcome.holds[0].uncached_tokens == 1280
+    assert outcome.holds[0].change.uncached_tokens == 1280
 
 
 def test_without_a_decode_worker_there_is_no_answer() -> None:
@@ -217,7 +217,7 @@ def test_the_first_byte_ends_the_work_of_the_prefill_worker() -> None:
     bench.pool.books.completed(request.key, bench.now, ok=True)
     again = bench.decide(bench.prompt(family=1, blocks=20))
     assert again.holds[1].worker is prefiller
-    assert again.holds[1].uncached_tokens == 0
+    assert again.holds[1].change.uncached_tokens == 0
 
 
 @pytest.mark.parametrize("place", [0, 1], ids=["by the first endpoint", "by a fallback"])
@@ -297,8 +297,8 @@ def test_prompts_with_the_same_beginning_go_to_the_same_rank_until_it_is_too_ful
     ranks: list[int | None] = []
     for _ in range(5):
         outcome = bench.decide(bench.prompt(family=1, blocks=4))
-        ranks.append(outcome.holds[0].rank)
-        assert headers(outcome.headers)["x-data-parallel-rank"] == str(outcome.holds[0].rank)
+        ranks.append(outcome.holds[0].change.rank)
+        assert headers(outcome.headers)["x-data-parallel-rank"] == str(outcome.holds[0].change.rank)
     assert len(set(ranks[:4])) == 1
     assert ranks[4] != ranks[0]
 
@@ -309,19 +309,19 @@ def test_short_prompts_go_to_the_emptiest_rank_and_every_scheduler_counts() -> N
         bench.join("w", data_parallel_size=4)
     for _ in range(4):
         outcome = one.decide()
-        assert two.pool.books.apply(outcome.holds[0].change("reserve"), "scheduler-1", two.now)
-    assert Counter(hold.rank for hold in two.decide().holds) == {0: 1}
+        assert two.pool.books.apply(outcome.holds[0].change, "scheduler-1", two.now)
+    assert Counter(hold.change.rank for hold in two.decide().holds) == {0: 1}
     request = one.request()
-    rank = one.decide(request).holds[0].rank
+    rank = one.decide(request).holds[0].change.rank
     one.pool.books.completed(request.key, one.now, ok=True)
-    assert one.decide().holds[0].rank == rank
+    assert one.decide().holds[0].change.rank == rank
 
 
 def test_an_engine_with_one_rank_is_left_to_itself() -> None:
     bench = Bench({"handler": "data-parallel"})
     bench.join("w")
     outcome = bench.decide()
-    assert outcome.holds[0].rank is None
+    assert outcome.holds[0].change.rank is None
     assert headers(outcome.headers)["x-data-parallel-rank"] is None
 
 

@@ -68,7 +68,7 @@ class Engine:
             self.waits.append(Wait(self.limits[bound.request.key], bench.now * 1000.0, bound.because))
         if self.sent and not self.computed:
             self.computed, self.sent = self.sent, []
-            tokens = sum(request.prompt_tokens for request in self.computed)
+            tokens = sum(request.facts.prompt_tokens for request in self.computed)
             self.ends = bench.now + (PREFILL_MS + TOKEN_MS * tokens) / 1000.0
 
     def run(self, until: float) -> None:

@@ -115,8 +115,8 @@ class Engines:
         self.bench.pool.sweep(self.bench.now)
         for overdue in self.bench.pool.overdue:
             for hold in overdue.holds:
-                request = self.bench.request(request_id=hold.request_id, stream=self.stream)
-                self.moved.append(hold.request_id)
+                request = self.bench.request(request_id=hold.change.request_id, stream=self.stream)
+                self.moved.append(hold.change.request_id)
                 self._fail(request, overdue.worker.name, outcome="stalled")
         return self.bench.pool.overdue
 
@@ -235,7 +235,7 @@ def test_a_long_prompt_has_as_long_as_the_model_predicts_for_it() -> None:
         engines.run(0.5)
         assert engines.moved == []
     engines.run(100.0 * predicted_s, rate=1.0)
-    assert hold.request_id in engines.moved
+    assert hold.change.request_id in engines.moved
 
 
 def test_nothing_is_judged_while_no_engine_answers() -> None:

@@ -97,7 +97,7 @@ class Surroundings:
 
     @property
     def books(self) -> set[str]:
-        return {hold.request_id for hold in self.pool.books}
+        return {hold.change.request_id for hold in self.pool.books}
 
     async def end(self) -> None:
         for service in (self.scheduler, self.peer, self.edge):
@@ -149,7 +149,7 @@ async def test_a_request_that_one_edge_no_longer_knows_stays_on_the_books_for_an
     around.hold("same")
     await eventually(lambda: around.told)
     assert [(change.edge, change.request_id) for change in around.told[0].changes] == [("edge-1", "same")]
-    assert [hold.edge for hold in around.pool.books] == ["edge-2"]
+    assert [hold.change.edge for hold in around.pool.books] == ["edge-2"]
 
 
 async def test_young_reservations_are_not_asked_about(around: Surroundings) -> None:

@@ -49,7 +49,8 @@ def told_prefixes(source: Bench, target: Bench, worker: str) -> int:
 
 def books(bench: Bench) -> dict[HoldKey, tuple[str, str, bool, int]]:
     return {
-        hold.key: (hold.worker.name, hold.scheduler, hold.confirmed, hold.uncached_tokens) for hold in bench.pool.books
+        hold.key: (hold.worker.name, hold.scheduler, hold.confirmed, hold.change.uncached_tokens)
+        for hold in bench.pool.books
     }
 
 
@@ -145,7 +146,7 @@ def test_a_scheduler_tells_only_its_own_reservations_when_asked_for_those() -> N
     own, other = one.request(), two.request()
     one.decide(own)
     for hold in two.decide(other).holds:
-        one.pool.books.apply(hold.change("reserve"), "scheduler-2", one.now)
+        one.pool.books.apply(hold.change, "scheduler-2", one.now)
     told(one, three, own=True)
     assert list(books(three)) == [(*own.key, "")]
 
@@ -199,7 +200,7 @@ def reuse(count: int, requests: int = 1500, late: int = 5) -> float:
         total += len(blocks)
         truth[worker].update(blocks)
         for hold in outcome.holds:
-            change = hold.change("reserve")
+            change = hold.change
             wire.append((number + late, partial(reserved, change, bench.pool.scheduler)))
         wire.append((number + late, partial(began, request.key, worker)))
         wire.append((number + late, partial(ended, request.key)))

@@ -14,6 +14,13 @@ def published(*changes: ReservationChange) -> Reservations:
     return Reservations(pool="llama", scheduler="scheduler-1", sequence=3, at_ms=5, changes=changes)
 
 
+def held(bench: Bench, **facts: object) -> Hold:
+    """A reservation on the bench's worker, with these fields."""
+    worker = next(iter(bench.pool.fleet))
+    fields = {"op": "reserve", "request_id": "r", "worker": "w0", "boot_id": worker.registration.boot_id} | facts
+    return Hold(ReservationChange(**fields), worker, 1.0)  # pyright: ignore[reportArgumentType] - named by the test
+
+
 @pytest.mark.parametrize("op", ["reserve", "confirm", "release", "retract"])
 @pytest.mark.parametrize(
     "facts",
@@ -30,17 +37,15 @@ def published(*changes: ReservationChange) -> Reservations:
 def test_a_peer_of_any_version_reads_every_field_of_a_change(op: str, facts: dict[str, object]) -> None:
     bench = Bench()
     bench.join("w0")
-    hold = Hold("r", next(iter(bench.pool.fleet)), 1.0, **facts)  # pyright: ignore[reportArgumentType] - named by the test
-    change = hold.change(op)
+    hold = held(bench, **facts)
+    change = hold.with_op(op)
     payload = published(change, change).encode()
     document = Reservations.decode(payload)
     assert document.unbound is None
     for read in document.changes:
         assert {name: getattr(read, name) for name in ReservationChange.__struct_fields__} == {
-            **{name: getattr(hold, name) for name in ReservationChange.__struct_fields__ if hasattr(hold, name)},
+            **{name: getattr(hold.change, name) for name in ReservationChange.__struct_fields__},
             "op": op,
-            "worker": "w0",
-            "boot_id": hold.worker.registration.boot_id,
         }
 
 
@@ -52,8 +57,8 @@ def test_a_scheduler_without_waiting_requests_says_so() -> None:
 def test_fields_with_their_defaults_are_left_out() -> None:
     bench = Bench()
     bench.join("w0")
-    hold = Hold("r", next(iter(bench.pool.fleet)), 1.0)
-    written = orjson.loads(published(hold.change("release")).encode())
+    hold = held(bench)
+    written = orjson.loads(published(hold.with_op("release")).encode())
     assert written["changes"] == [
         {"op": "release", "request_id": "r", "worker": "w0", "boot_id": hold.worker.registration.boot_id}
     ]
@@ -62,6 +67,6 @@ def test_fields_with_their_defaults_are_left_out() -> None:
 def test_a_rank_of_numpy_that_a_plugin_chose_is_written_as_a_number() -> None:
     bench = Bench()
     bench.join("w0")
-    hold = Hold("r", next(iter(bench.pool.fleet)), 1.0, rank=np.int64(3))  # pyright: ignore[reportArgumentType]
-    payload = published(hold.change("reserve")).encode()
+    hold = held(bench, rank=np.int64(3))
+    payload = published(hold.change).encode()
     assert Reservations.decode(payload).changes[0].rank == 3

@@ -5,6 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pointsman_contracts.message import read_fields
+from pointsman_contracts.scheduling import ReservationChange
 from pointsman_contracts.worker import WorkerLoad, WorkerRegistration
 from pointsman_core.plugins import Spec
 from pointsman_plugins.scheduling.arrays import FEW
@@ -43,8 +44,14 @@ class Pool:
         assert worker is not None
         for _ in range(count):
             self.sequence += 1
-            hold = Hold(f"r{self.sequence}", worker, at, prompt_tokens=prompt_tokens, uncached_tokens=uncached)
-            self.ledger.put(hold, at)
+            change = ReservationChange(
+                op="reserve",
+                request_id=f"r{self.sequence}",
+                worker=name,
+                prompt_tokens=prompt_tokens,
+                uncached_tokens=uncached,
+            )
+            self.ledger.put(Hold(change, worker, at), at)
 
     def saturation(self, detector: str, at: float = 100.0, **params: object) -> float:
         return self.by(made(detector, **params), at)

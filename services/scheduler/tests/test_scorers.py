@@ -6,7 +6,9 @@ from typing import Any, Final
 
 import numpy as np
 import pytest
+from msgspec.structs import replace
 
+from pointsman_contracts.scheduling import ReservationChange
 from pointsman_core.config import SchedulingPolicy
 from pointsman_plugins.registry import Registry
 from pointsman_plugins.scheduling.arrays import Floats, Scores
@@ -62,7 +64,7 @@ def test_a_prefix_scores_by_the_part_of_the_full_blocks_that_is_held() -> None:
     other = {"a": "b", "b": "a"}[home]
     assert bench.scores(bench.prompt(family=1, blocks=8)) == {home: 0.75, other: 0.0}
     whole = bench.prompt(family=1, blocks=6)
-    whole.prompt_tokens += 63
+    whole.facts = replace(whole.facts, prompt_tokens=whole.facts.prompt_tokens + 63)
     assert bench.scores(whole) == {home: 1.0, other: 0.0}
     assert bench.scores(bench.request(prompt_tokens=63)) == {home: 0.0, other: 0.0}
 
@@ -170,7 +172,14 @@ def test_only_a_cold_prompt_at_the_worker_that_answers_is_a_turn(hold: dict[str,
         assert bench.place(bench.request(), name)
     worker = bench.pool.fleet.find("a")
     assert worker is not None
-    bench.pool.books.put(Hold("another", worker, bench.now, prompt_tokens=100, **hold), bench.now)
+    bench.pool.books.put(
+        Hold(
+            ReservationChange(op="reserve", request_id="another", worker="a", prompt_tokens=100, **hold),
+            worker,
+            bench.now,
+        ),
+        bench.now,
+    )
     assert bench.chosen() == next_in_turn
 
 
@@ -203,7 +212,7 @@ def test_replicas_agree_on_the_worker_of_a_session() -> None:
     for bench in (one, two):
         bench.join("a", "b", "c", "d", "e", "f")
     outcome = one.decide(one.request(session="s"))
-    assert two.pool.books.apply(outcome.holds[0].change("reserve"), "scheduler-1", two.now)
+    assert two.pool.books.apply(outcome.holds[0].change, "scheduler-1", two.now)
     assert two.chosen(two.request(session="s"), seed=99) == outcome.endpoints[0].name
 
 

@@ -240,7 +240,7 @@ class RandomTraffic:
         outcome = self.bench.pool.decide(request, self.bench.now, self.random.getrandbits(48), self.bench.policy)
         if isinstance(outcome, Scheduled) and not outcome.held:
             hold = outcome.holds[0]
-            self._engines[hold.worker.name].take(self.bench.now, request, hold.uncached_tokens)
+            self._engines[hold.worker.name].take(self.bench.now, request, hold.change.uncached_tokens)
 
     def report(self) -> None:
         name = self.random.choice(self.names)
@@ -306,8 +306,8 @@ class RandomTraffic:
             blocks = like.blocks.tobytes() if self.random.random() < 0.7 else b""
             requests.append(
                 PeerRequest(
-                    name, like.prompt_tokens / 2, like.prompt_tokens, 0, at + 500, "edge-2", f"theirs-{name}", at - 5,
-                    None, like.block_tokens, blocks,
+                    name, like.facts.prompt_tokens / 2, like.facts.prompt_tokens, 0, at + 500, "edge-2",
+                    f"theirs-{name}", at - 5, None, like.facts.block_tokens, blocks,
                 )
             )  # fmt: skip
         self.bench.pool.binder.heard("scheduler-3", at)

@@ -5,6 +5,7 @@ from typing import Final
 
 import numpy as np
 
+from pointsman_contracts.journey import RequestFacts
 from pointsman_contracts.message import Blob, read_fields, read_part
 from pointsman_contracts.response import AttemptFailed
 from pointsman_contracts.scheduling import ProfileRun, ReservationChange
@@ -77,8 +78,14 @@ class Bench:
         """A request of 100 tokens, too few to remember."""
         self._numbers += 1
         name = f"{self.pool.scheduler}-request-{self._numbers}"
-        fields: dict[str, object] = {"request_id": name, "edge": "edge-1", "prompt_tokens": 100}
-        return ScheduleRequest(**(fields | facts))  # pyright: ignore[reportArgumentType] - named by the test
+        fields: dict[str, object] = {"request_id": name, "edge": "edge-1"}
+        own: dict[str, object] = {"api": "chat.completions", "stream": True, "prompt_tokens": 100}
+        for fact, value in facts.items():
+            (fields if fact in ScheduleRequest.__struct_fields__ else own)[fact] = value
+        return ScheduleRequest(
+            **fields,  # pyright: ignore[reportArgumentType] - named by the test
+            facts=RequestFacts(**own),  # pyright: ignore[reportArgumentType] - as above
+        )
 
     def prompt(self, family: int, blocks: int, own_blocks: int = 0, **facts: object) -> ScheduleRequest:
         """A request with `blocks` blocks that it shares with its family, and `own_blocks` of its own."""
@@ -131,12 +138,12 @@ class Bench:
             worker=worker,
             boot_id=LIFE,
             edge=request.edge,
-            prompt_tokens=request.prompt_tokens,
-            uncached_tokens=request.prompt_tokens,
-            block_tokens=request.block_tokens,
+            prompt_tokens=request.facts.prompt_tokens,
+            uncached_tokens=request.facts.prompt_tokens,
+            block_tokens=request.facts.block_tokens,
             blocks=Blob(request.blocks.tobytes()),
             lora=request.lora,
-            session=request.session,
+            session=request.facts.session,
         )
         return self.pool.books.apply(change, scheduler, self.now)
 

@@ -77,7 +77,7 @@ class Run:
         assert isinstance(outcome, Scheduled)
         target = Target(model="llama", pool="llama")
         journey = builders.journey("scheduler", target=target, request_id=request.request_id, edge=request.edge)
-        facts = replace(journey.request, prompt_tokens=request.prompt_tokens, stream=request.stream)
+        facts = replace(journey.request, prompt_tokens=request.facts.prompt_tokens, stream=request.facts.stream)
         journey = replace(journey, request=facts)
         report = StageReport(stage="scheduler", instance="scheduler-1")
         told = ScheduledEvent(

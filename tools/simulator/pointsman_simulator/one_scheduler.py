@@ -140,13 +140,13 @@ class OneScheduler:
                 worker=binder.worker_of(each),
                 uncached=round(each.uncached),
                 prompt=each.prompt,
-                priority=each.request.priority,
+                priority=each.request.facts.priority,
                 latest=each.latest,
                 edge=each.request.edge,
                 request_id=each.request.request_id,
                 since=each.since,
-                max_output=each.request.max_output_tokens,
-                block_tokens=each.request.block_tokens,
+                max_output=each.request.facts.max_output_tokens,
+                block_tokens=each.request.facts.block_tokens,
                 blocks=each.request.blocks.tobytes(),
             )
             for each in binder.waiting

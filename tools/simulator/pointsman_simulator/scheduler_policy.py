@@ -6,6 +6,7 @@ import math
 from collections.abc import Callable, Iterable, Sequence
 from typing import Final
 
+from pointsman_contracts.journey import RequestFacts
 from pointsman_core.config import SchedulingPolicy
 from pointsman_plugins.scheduling.request import ScheduleRequest
 from pointsman_scheduler.domain.outcome import Postponed, Scheduled
@@ -80,15 +81,18 @@ class SchedulerPolicy:
         self._deliver(arrival.at)
         request = ScheduleRequest(
             request_id=str(arrival.request),
+            facts=RequestFacts(
+                api="",
+                prompt_tokens=arrival.prompt_tokens,
+                tokens_exact=True,
+                block_tokens=self._block_tokens,
+                blocks_precise=self._kv_events,
+                max_output_tokens=arrival.max_tokens,
+                stream=arrival.streamed,
+            ),
             model="model",
             lora=arrival.lora,
-            prompt_tokens=arrival.prompt_tokens,
-            tokens_exact=True,
             blocks=hashes(arrival.blocks),
-            block_tokens=self._block_tokens,
-            blocks_precise=self._kv_events,
-            max_output_tokens=arrival.max_tokens,
-            stream=arrival.streamed,
         )
         scheduler = self.schedulers[arrival.request % len(self.schedulers)]
         scheduler.hear(arrival.load, arrival.at)
@@ -124,7 +128,7 @@ class SchedulerPolicy:
     def _sent_to(self, scheduler: OneScheduler, outcome: Scheduled, request: int) -> int:
         self._sent[request] = self._now
         if len(self.schedulers) > 1:
-            changes = [hold.change("reserve") for hold in outcome.holds]
+            changes = [hold.change for hold in outcome.holds]
             self._tell_peers(scheduler, lambda peer, at: peer.apply(changes, scheduler.name, at))
         return scheduler.row(outcome)
 

@@ -8,7 +8,6 @@ request is over: they travel on different subjects.
 
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from operator import attrgetter
 from typing import Final, NamedTuple
 
 import numpy as np
@@ -34,12 +33,6 @@ may well take longer (llm-d-router issue 2295)."""
 SURPLUS_AFTER_S: Final = 2.0
 """An engine must report fewer requests than the books hold for this long before the books are checked early."""
 ASK_AGAIN_S: Final = 5.0
-_RESERVED: Final = attrgetter(
-    "attempt", "prompt_tokens", "uncached_tokens", "output_tokens", "block_tokens", "blocks", "blocks_precise", "lora",
-    "session", "rank", "streamed", "media",
-)  # fmt: skip
-"""Of a change, in the order of the last fields that `Hold` has of its caller."""
-
 
 Disproved = tuple[str, str, str]
 """An attempt that refused a request as the client's fault, which a peer then answered: worker, outcome, and the name of
@@ -81,7 +74,7 @@ class Ledger:
         holds = self._holds.get(request)
         if holds is not None:
             for hold in holds:
-                if hold.leg == leg:
+                if hold.change.leg == leg:
                     return hold
         return None
 
@@ -120,13 +113,13 @@ class Ledger:
         worker.put(hold)
         self._settle(worker)
         if blocks is None:
-            blocks = np.frombuffer(hold.blocks, dtype="<u8")
+            blocks = np.frombuffer(hold.change.blocks, dtype="<u8")
         self._index.write(
             life=worker.life,
             blocks=blocks,
             now=now,
             request=hold.key,
-            told=hold.blocks_precise and worker.tells,
+            told=hold.change.blocks_precise and worker.tells,
             matched=matched,
         )
         self.outliers.put(hold, now, others)
@@ -203,7 +196,7 @@ class Ledger:
                 self.outliers.disproved(refusing, outcome, model, now)
         legs = self._holds.get(request, ())
         if ok and legs and worker is not None:
-            first = self.of(request) if legs[0].leg else legs[0]
+            first = self.of(request) if legs[0].change.leg else legs[0]
             if first is not None and first.worker.name != worker:  # its AttemptFailed was lost
                 self._move(first, worker, now)
                 legs = self.legs(request)
@@ -211,18 +204,18 @@ class Ledger:
         for hold in legs:
             # The first byte of the answer may have taken this leg off.
             if several:
-                if self.of(request, hold.leg) is not hold:
+                if self.of(request, hold.change.leg) is not hold:
                     continue
                 if ok:
                     self.confirm(hold, now)
-            if not hold.leg and worker in (None, hold.worker.name):
+            if not hold.change.leg and worker in (None, hold.worker.name):
                 if ending == "cut_off":
                     self.outliers.failed(hold.worker, ending, None, hold, now)
                 elif ending == "unsure":
                     self.outliers.unsure(hold, now)
             if ok:
                 hold.answer_tokens = output_tokens
-                if not ending and not hold.leg:
+                if not ending and not hold.change.leg:
                     self.outliers.ended(hold, now, begun=hold.confirmed)
                 for notify in self._on_completed:
                     notify(hold, now, output_tokens, duration_ms)
@@ -256,7 +249,7 @@ class Ledger:
 
     def edge_gone(self, edge: str, now: float) -> int:
         """An edge died, and its connections to engines with it. Returns how many of its requests were open."""
-        lost = {hold.request for hold in self if hold.edge == edge}
+        lost = {hold.request for hold in self if hold.change.edge == edge}
         for request in lost:
             self.completed(request, now, ok=False)
         return len(lost)
@@ -291,7 +284,7 @@ class Ledger:
                 due = age >= ASK_AFTER_S and now - hold.asked_at >= ASK_AFTER_S
             if due and mine(hold.scheduler):
                 hold.asked_at = now
-                questions.setdefault(hold.edge, []).append(hold.request_id)
+                questions.setdefault(hold.change.edge, []).append(hold.change.request_id)
         return questions
 
     def _reserve_for(self, change: ReservationChange, scheduler: str, now: float) -> bool:
@@ -303,10 +296,10 @@ class Ledger:
         if hold is not None:
             # Replicas receive each other's changes in different orders; all keep the later attempt, then the greater
             # name.
-            if hold.worker is worker or (hold.attempt, hold.scheduler) > (change.attempt, scheduler):
+            if hold.worker is worker or (hold.change.attempt, hold.scheduler) > (change.attempt, scheduler):
                 return False
             self.take_off(hold, now)
-        self.put(Hold(change.request_id, worker, now, change.leg, change.edge, scheduler, *_RESERVED(change)), now)
+        self.put(Hold(change, worker, now, scheduler), now)
         return True
 
     def _end(self, request: RequestKey, now: float, told_ms: int) -> None:
@@ -324,9 +317,11 @@ class Ledger:
         if target is None or not target.present:
             return None
         # Don't look up how much of the prompt the other worker holds: as a fallback, it holds less than the first.
+        boot_id, tokens = target.registration.boot_id, hold.change.prompt_tokens
+        change = replace(hold.change, worker=target.name, boot_id=boot_id, uncached_tokens=tokens)
         moved = replace(
-            hold, worker=target, at=now, uncached_tokens=hold.prompt_tokens, confirmed=False, asked_at=NEVER,
-            stalled=False, moved=stalled or hold.moved, asked_to_move=0,
+            hold, change=change, worker=target, at=now, confirmed=False, asked_at=NEVER, stalled=False,
+            moved=stalled or hold.moved, asked_to_move=0,
         )  # fmt: skip
         self.put(moved, now)
         return moved

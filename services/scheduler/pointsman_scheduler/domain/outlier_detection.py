@@ -69,13 +69,13 @@ class OutlierDetection:
         """The request was sent to its worker. `others`: its earlier reservations, for other parts of the work."""
         worker = hold.worker
         worker.sent_at = now
-        if not hold.leg:
+        if not hold.change.leg:
             self.patience.predict(hold)
-        elif hold.uncached_tokens and others:
+        elif hold.change.uncached_tokens and others:
             # The endpoint that answers can't begin before this worker has computed the prompt.
             self.patience.predict(hold)
             for answering in others:
-                if not answering.leg:
+                if not answering.change.leg:
                     answering.predicted_ms += hold.predicted_ms
             hold.predicted_ms = 0.0
         if worker.standing.ejected:
@@ -92,7 +92,7 @@ class OutlierDetection:
         if not begun:
             hold.worker.ended_at = now
             self._answered(hold, now, whole=True)
-            if not hold.streamed:
+            if not hold.change.streamed:
                 self.patience.learn(hold, now)
             return
         hold.worker.answered_at = hold.worker.ended_at = now
@@ -171,11 +171,11 @@ class OutlierDetection:
         found: dict[Worker, list[Hold]] = {}
         stuck: dict[Worker, list[Hold]] = {}
         for hold in holds:
-            if hold.leg:
+            if hold.change.leg:
                 continue
             waited_s = now - hold.at - slack_s
             if hold.confirmed:
-                if hold.output_tokens and not hold.stalled and self.patience.endless(hold, waited_s):
+                if hold.change.output_tokens and not hold.stalled and self.patience.endless(hold, waited_s):
                     stuck.setdefault(hold.worker, []).append(hold)
             elif self.patience.late(hold, waited_s) and hold.worker.present:
                 found.setdefault(hold.worker, []).append(hold)
@@ -313,7 +313,7 @@ class OutlierDetection:
 
 def _judged_alone(hold: Hold) -> bool:
     """Whether its time to the first byte is known well enough to need no other sign of its worker."""
-    return hold.streamed and not hold.media
+    return hold.change.streamed and not hold.change.media
 
 
 def _waited(hold: Hold, now: float) -> str:

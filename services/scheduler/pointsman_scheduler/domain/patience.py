@@ -119,10 +119,10 @@ class Patience:
 
     def learn(self, hold: Hold, now: float) -> None:
         """Its first byte came, or its end where no first byte is reported."""
-        if not hold.predicted_ms or hold.media:
+        if not hold.predicted_ms or hold.change.media:
             return
         excess, predicted_ms = self._streams, hold.predicted_ms
-        if not hold.streamed:
+        if not hold.change.streamed:
             if hold.answer_tokens is None:
                 return
             excess = self._wholes
@@ -130,7 +130,7 @@ class Patience:
         if excess.count > _SETTLED and now - excess.learnt_at < _PAUSE_S:
             return
         took_ms = (now - hold.at) * 1000.0
-        if took_ms > max(LEAST_S * 1000.0, predicted_ms * self.limits.usual[hold.streamed]):
+        if took_ms > max(LEAST_S * 1000.0, predicted_ms * self.limits.usual[hold.change.streamed]):
             if now - excess.late_at < _LATE_PAUSE_S:
                 return
             excess.late_at = now
@@ -145,11 +145,11 @@ class Patience:
     def within_ms(self, hold: Hold) -> float | None:
         """How long the request may take to its first byte, or to its end where no first byte is reported; None where
         that can't be predicted, or while too little was observed. By the last `look`."""
-        excess = self._streams if hold.streamed else self._wholes
+        excess = self._streams if hold.change.streamed else self._wholes
         expected_ms = expected(hold)
         if expected_ms is None or excess.count < _KNOWN_AFTER:
             return None
-        return round(max(LEAST_S * 1000.0, expected_ms * self.limits.usual[hold.streamed]), 1)
+        return round(max(LEAST_S * 1000.0, expected_ms * self.limits.usual[hold.change.streamed]), 1)
 
     def late(self, hold: Hold, waited_s: float) -> bool:
         """Whether the request waits for far longer than its first token should take. By the last `look`."""
@@ -165,12 +165,12 @@ class Patience:
 
     def endless(self, hold: Hold, waited_s: float) -> bool:
         """Whether a stream that has begun lasts for far longer than its longest answer should. By the last `look`."""
-        longest_ms = hold.predicted_ms + hold.output_tokens * hold.step_ms
+        longest_ms = hold.predicted_ms + hold.change.output_tokens * hold.step_ms
         return waited_s > LEAST_ENDLESS_S and waited_s * 1000.0 > longest_ms * self.limits.usual[0]
 
     def _factor(self, hold: Hold) -> float:
         limits = self.limits
-        return (limits.suspect if hold.worker.standing.hung else limits.usual)[hold.streamed]
+        return (limits.suspect if hold.worker.standing.hung else limits.usual)[hold.change.streamed]
 
     def _current(self) -> Limits:
         wholes, streams = self._wholes, self._streams
@@ -183,8 +183,8 @@ class Patience:
 def expected(hold: Hold) -> float | None:
     """Milliseconds to its first byte, or to its longest end where no first byte is reported; None where nothing tells
     how long that takes: its prompt has media, or its answer comes as a whole and has no limit."""
-    if hold.media:
+    if hold.change.media:
         return None
-    if hold.streamed:
+    if hold.change.streamed:
         return hold.predicted_ms
-    return hold.predicted_ms + hold.output_tokens * hold.step_ms if hold.output_tokens else None
+    return hold.predicted_ms + hold.change.output_tokens * hold.step_ms if hold.change.output_tokens else None

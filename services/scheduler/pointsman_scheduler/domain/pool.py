@@ -11,6 +11,8 @@ from typing import Final
 import numpy as np
 
 from pointsman_contracts.journey import HeaderEdit
+from pointsman_contracts.message import NO_BYTES, Blob
+from pointsman_contracts.scheduling import ReservationChange
 from pointsman_contracts.timing import TIMES
 from pointsman_contracts.worker import WorkerLoad, WorkerRegistration
 from pointsman_core.refusal import Refusal
@@ -144,13 +146,13 @@ class PoolScheduler:
         if not fleet.workers:
             return Refused(NO_ENDPOINTS.refusal(self._why_empty(now)), [])
         everyone = allowed = Candidates(fleet, now, Dice(seed))
-        if request.workers is not None:
-            allowed = everyone.keep(np.isin(fleet.names, request.workers))
+        if request.facts.workers is not None:
+            allowed = everyone.keep(np.isin(fleet.names, request.facts.workers))
             if not allowed.size:
-                names = ", ".join(request.workers)
+                names = ", ".join(request.facts.workers)
                 return Refused(UNKNOWN_WORKER.refusal(f"Pool {self.pool!r} has no worker {names}."), [])
         figures = fleet.figures()
-        matched = self.index.match(request.blocks, request.block_tokens, figures[MATCHED])
+        matched = self.index.match(request.blocks, request.facts.block_tokens, figures[MATCHED])
         request.put(MATCHED_TOKENS, matched)
         for producer in policy.producers:
             producer.produce(request, everyone)
@@ -188,7 +190,7 @@ class PoolScheduler:
         if late is not None and not held:
             if request.bound is None:
                 # The end of a pass is heard by first tokens, which an answer that isn't streamed doesn't tell.
-                if request.stream and self._waits(request, selection, matched, now, late):
+                if request.facts.stream and self._waits(request, selection, matched, now, late):
                     return Postponed(request, fleet.names[selection.primary.chosen[0]])
             elif request.bound:
                 _prefer(selection.primary, request.bound, fleet)
@@ -200,7 +202,7 @@ class PoolScheduler:
         chosen = primary.chosen
         endpoints = [workers[row] for row in chosen]
         worker = endpoints[0]
-        cached_tokens = min(request.prompt_tokens, int(matched.item(chosen[0])))
+        cached_tokens = min(request.facts.prompt_tokens, int(matched.item(chosen[0])))
         holds = self._reserve(request, now, selection, sight, former)
         reasons = [*primary.degraded, *selection.degraded]
         if now - worker.heard > TIMES.worker_silent_s:
@@ -211,7 +213,7 @@ class PoolScheduler:
             )
         prefix = ""
         if len(request.blocks):
-            prefix = "precise" if request.blocks_precise and worker.tells else "approximate"
+            prefix = "precise" if request.facts.blocks_precise and worker.tells else "approximate"
         return Scheduled(
             endpoints,
             selection,
@@ -244,19 +246,19 @@ class PoolScheduler:
         return None if at is None else at / 1000.0
 
     def _matched(self, request: ScheduleRequest) -> Floats:
-        return self.index.match(request.blocks, request.block_tokens)
+        return self.index.match(request.blocks, request.facts.block_tokens)
 
     def _trial(self, request: ScheduleRequest, selection: Selection, now: float) -> str:
         """Send the request to an ejected worker where a trial of it is due, and there are fallbacks. Returns why that
         is ejected; empty without a trial."""
         primary = selection.primary
-        if request.bound or request.attempt > 1 or request.workers is not None or selection.legs:
+        if request.bound or request.attempt > 1 or request.facts.workers is not None or selection.legs:
             return ""
         worker = self.fleet.trial(now)
         if worker is None or len(primary.chosen) < 2 or len(self.fleet.ejected) == len(self.fleet):
             return ""
         # Its request may wait until it is moved: a first byte is missed sooner than a whole answer.
-        if worker.standing.hung and not request.stream and now - worker.standing.retry_at < WAIT_FOR_STREAM_S:
+        if worker.standing.hung and not request.facts.stream and now - worker.standing.retry_at < WAIT_FOR_STREAM_S:
             return ""
         _prefer(primary, worker.name, self.fleet)
         return worker.standing.reason if primary.chosen[0] == worker.row else ""
@@ -267,13 +269,13 @@ class PoolScheduler:
         """Whether the request waits until the best engine takes it up."""
         # These can't wait: another adapter blocks an engine regardless of its prompts, and a leg is sent together with
         # the answer's.
-        if request.lora is not None or request.attempt > 1 or selection.legs or request.workers is not None:
+        if request.lora is not None or request.attempt > 1 or selection.legs or request.facts.workers is not None:
             return False
         binder, names, primary = self.binder, self.fleet.names, selection.primary
         if not binder.counts(names):
             return False
         now_ms, row = now * 1000.0, primary.chosen[0]
-        if not binder.holds(row, request.prompt_tokens - matched.item(row), now_ms, late):
+        if not binder.holds(row, request.facts.prompt_tokens - matched.item(row), now_ms, late):
             return False
         rows = primary.candidates.rows
         binder.put(
@@ -315,7 +317,7 @@ class PoolScheduler:
         else:
             run.chosen.remove(row)
         run.chosen.insert(0, row)
-        selection.rank = hold.rank
+        selection.rank = hold.change.rank
         return True
 
     def _reserve(
@@ -323,8 +325,8 @@ class PoolScheduler:
     ) -> list[Hold]:
         """Put the choice on the books. `former`: the request's reservation for its answer."""
         holds: list[Hold] = []
-        tokens, blocks, books, legs = request.prompt_tokens, request.blocks, self.books, selection.legs
-        packed = blocks.tobytes()
+        facts, blocks, books, legs = request.facts, request.blocks, self.books, selection.legs
+        tokens, packed = facts.prompt_tokens, Blob(blocks.tobytes()) if len(blocks) else NO_BYTES
         as_matched = True
         for leg, run in (("", selection.primary), *legs.items()) if legs else (("", selection.primary),):
             row = run.chosen[0]
@@ -337,15 +339,28 @@ class PoolScheduler:
                 books.take_off(former, now)
                 as_matched = False
             matched = int(sight.figures.item(MATCHED, row))
-            hold = Hold(
-                request.request_id, worker, now, leg, request.edge,
-                self.scheduler, request.attempt, tokens,
-                max(0, tokens - matched) if leg == selection.prompt_leg else 0,
-                request.max_output_tokens or 0, request.block_tokens, packed,
-                request.blocks_precise, request.lora, request.session, selection.rank,
-                request.stream, bool(request.features) and not _MEDIA.isdisjoint(request.features),
-            )  # fmt: skip
-            books.put(hold, now, blocks, matched // request.block_tokens if as_matched else 0)
+            change = ReservationChange(
+                op="reserve",
+                request_id=request.request_id,
+                worker=worker.name,
+                boot_id=worker.registration.boot_id,
+                edge=request.edge,
+                leg=leg,
+                attempt=request.attempt,
+                lora=request.lora,
+                session=facts.session,
+                rank=selection.rank,
+                prompt_tokens=tokens,
+                uncached_tokens=max(0, tokens - matched) if leg == selection.prompt_leg else 0,
+                output_tokens=facts.max_output_tokens or 0,
+                block_tokens=facts.block_tokens,
+                blocks=packed,
+                blocks_precise=facts.blocks_precise,
+                streamed=facts.stream,
+                media=bool(facts.features) and not _MEDIA.isdisjoint(facts.features),
+            )
+            hold = Hold(change, worker, now, self.scheduler)
+            books.put(hold, now, blocks, matched // facts.block_tokens if as_matched else 0)
             as_matched = False  # a reservation may take memory from what other workers hold
             holds.append(hold)
         return holds

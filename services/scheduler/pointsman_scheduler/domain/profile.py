@@ -2,21 +2,16 @@
 
 from collections.abc import Sequence
 from math import isnan
-from operator import attrgetter
-from typing import Final, get_args
+from typing import Final
 
 import numpy as np
 
 from pointsman_plugins.plugin import Plugin
 from pointsman_plugins.scheduling.arrays import FEW, Floats, Scores
 from pointsman_plugins.scheduling.candidates import Candidates
-from pointsman_plugins.scheduling.points import Filter, Picker, Scorer, Wish
-from pointsman_plugins.scheduling.request import ScheduleRequest
+from pointsman_plugins.scheduling.points import Filter, Picker, Scorer
+from pointsman_plugins.scheduling.request import ScheduleRequest, Wish
 from pointsman_plugins.scheduling.run import Removed, Run, Table
-
-_WISHES: Final = attrgetter(*get_args(Wish))
-_NONE: Final = (None,) * len(get_args(Wish))
-"""Of a request without any of these facts, as most are."""
 
 
 class CompiledProfile:
@@ -39,7 +34,8 @@ class CompiledProfile:
         self.weights: Final = {scorer.name: weight for scorer, weight in scorers}
         self._always: Final = [each for each in filters if each.only_for is None]
         """The filters that are asked about every request."""
-        self._weighed: Final = [(scorer, scorer.only_for, weight) for scorer, weight in scorers]
+        weighed: list[tuple[Scorer, Wish | None, float]] = [(each, each.only_for, weight) for each, weight in scorers]
+        self._weighed: Final = weighed
         self._picks_lists: Final = picker.takes_lists
         self._weights: Final[Floats] = np.array([[weight] for _, weight in scorers]).reshape(-1, 1)
 
@@ -47,7 +43,7 @@ class CompiledProfile:
         """Filter, score and pick. A run without a remaining endpoint names the filter that removed the last one."""
         run = Run(self.name, everyone, self.weights)
         candidates, in_turn = everyone, False
-        for each in self._always if _WISHES(request) == _NONE else self._asked(request):
+        for each in self._always if request.plain else self._asked(request):
             removal = each.filter(request, candidates)
             if removal is None:
                 continue
@@ -79,7 +75,7 @@ class CompiledProfile:
 
     def _asked(self, request: ScheduleRequest) -> list[Filter]:
         """The filters that are asked about this request."""
-        return [each for each in self.filters if each.only_for is None or getattr(request, each.only_for) is not None]
+        return [each for each in self.filters if each.only_for is None or request.wishes(each.only_for)]
 
     # Both add up the weighted scores one after the other. A product of matrices doesn't: BLAS sums the columns in
     # different ways, so equal candidates would have totals that differ in their last digit, and other ones on another
@@ -90,7 +86,7 @@ class CompiledProfile:
         totals = [0.0] * count
         clamp = False
         for scorer, wish, weight in self._weighed:
-            if wish is not None and getattr(request, wish) is None:
+            if wish is not None and not request.wishes(wish):
                 column = [1.0] * count
                 totals = [total + weight for total in totals]
             else:
@@ -113,7 +109,7 @@ class CompiledProfile:
     def _weigh_many(self, request: ScheduleRequest, candidates: Candidates) -> tuple[Table, Floats]:
         table: Floats = np.empty((len(self.scorers) + 1, candidates.size))
         for position, (scorer, wish, _) in enumerate(self._weighed):
-            given = wish is None or getattr(request, wish) is not None
+            given = wish is None or request.wishes(wish)
             table[position] = scorer.score(request, candidates) if given else 1.0
         scores, totals = table[:-1], table[-1]
         # fmax and fmin take the number where the other is NaN.

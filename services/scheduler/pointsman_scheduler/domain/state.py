@@ -57,17 +57,17 @@ def _reservations(pool: PoolScheduler, query: SchedulerStateQuery) -> SchedulerS
     holds = [
         hold
         for hold in pool.books
-        if hold.request_id > query.after and (not query.own or hold.scheduler == pool.scheduler)
+        if hold.change.request_id > query.after and (not query.own or hold.scheduler == pool.scheduler)
     ]
-    holds.sort(key=lambda hold: hold.request_id)
+    holds.sort(key=lambda hold: hold.change.request_id)
     told: list[OpenReservation] = []
     size = 0
     for hold in holds:
         # All reservations of a request id, of every leg and edge, are in one part: the next one begins after it.
-        if size > PART_BYTES and hold.request_id != told[-1].change.request_id:
+        if size > PART_BYTES and hold.change.request_id != told[-1].change.request_id:
             return SchedulerState(reservations=tuple(told), more=True)
-        told.append(OpenReservation(change=hold.change("reserve"), scheduler=hold.scheduler, confirmed=hold.confirmed))
-        size += RESERVATION_BYTES + len(hold.blocks)
+        told.append(OpenReservation(change=hold.change, scheduler=hold.scheduler, confirmed=hold.confirmed))
+        size += RESERVATION_BYTES + len(hold.change.blocks)
     return SchedulerState(reservations=tuple(told))
 
 

@@ -58,12 +58,12 @@ def deciding(inner: Decide, maker: RecordMaker) -> Decide:
                 record(request, now, seed, policy, bound, outcome)
                 return outcome
             if bound is None:
-                blocks = request.blocks.tobytes()
+                facts, blocks = request.facts, request.blocks.tobytes()
                 made += (
-                    request.model, request.lora, request.prompt_tokens, request.tokens_exact,
-                    request.max_output_tokens, request.stream, len(blocks) // HASH_BYTES, request.block_tokens,
-                    request.blocks_precise, request.session, request.priority, request.fairness_id, request.body_bytes,
-                    request.slo_ttft_ms, request.slo_itl_ms, request.subset, request.workers, request.features,
+                    request.model, request.lora, facts.prompt_tokens, facts.tokens_exact,
+                    facts.max_output_tokens, facts.stream, len(blocks) // HASH_BYTES, facts.block_tokens,
+                    facts.blocks_precise, facts.session, facts.priority, facts.fairness_id, facts.body_bytes,
+                    facts.slo_ttft_ms, facts.slo_itl_ms, facts.subset, facts.workers, facts.features,
                     request.attempt, None if maker.plain else maker.special(request),
                 )  # fmt: skip
                 hashes.extend(blocks)

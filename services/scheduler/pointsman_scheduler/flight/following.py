@@ -125,7 +125,7 @@ class _FollowingPool(PoolScheduler):
             return
         everyone = Candidates(fleet, now, Dice(0))
         figures = fleet.figures()
-        self.index.match(request.blocks, request.block_tokens, figures[MATCHED])
+        self.index.match(request.blocks, request.facts.block_tokens, figures[MATCHED])
 
         def run(worker: str) -> Run:
             return Run("recorded", everyone, {}, chosen=[fleet.names.index(worker)])

@@ -8,8 +8,11 @@ from typing import Final, cast
 
 import msgspec
 import numpy as np
+from msgspec.structs import replace
 
-from pointsman_contracts.message import Part, write
+from pointsman_contracts.journey import RequestFacts
+from pointsman_contracts.message import NO_BYTES, Blob, Part, write
+from pointsman_contracts.scheduling import ReservationChange
 from pointsman_flight.salt import LEAST_HASH, Hashes, Salt
 from pointsman_scheduler.domain.late_binding import PeerRequest
 from pointsman_scheduler.domain.prefix_index.recency import FrozenRecency, Promise
@@ -22,14 +25,15 @@ _AT_ONCE: Final = 8192
 _NODES: Final = 256
 _MOST: Final = 2**64
 
-_ID_FIELDS: Final = {
-    "pointsman_plugins.scheduling.worker:Hold": ("request_id", "session"),
-    "pointsman_plugins.scheduling.request:ScheduleRequest": ("request_id", "session", "fairness_id"),
-}
-_BLOCK_FIELDS: Final = {"pointsman_plugins.scheduling.worker:Hold": "blocks"}
+_REQUEST: Final = "pointsman_plugins.scheduling.request:ScheduleRequest"
+_RESERVATION: Final = "pointsman_plugins.scheduling.worker:Hold"
 _PEER_REQUEST: Final = "pointsman_scheduler.domain.late_binding.unbound:PeerRequest"
 _PEER_ID: Final = PeerRequest._fields.index("request_id")
 _PEER_BLOCKS: Final = PeerRequest._fields.index("blocks")
+UNRECORDED: Final[dict[str, object]] = {
+    "path": "", "blocks": NO_BYTES, "other_chains": (), "fingerprint": NO_BYTES, "fields": {}, "attributes": {},
+}  # fmt: skip
+"""The facts that no decision reads, or that stand elsewhere, as they are recorded."""
 _KEYED_BY_SESSION: Final = {"pointsman_scheduler.plugins.producers.session:Session": "_bound"}
 
 
@@ -47,7 +51,6 @@ class Packer:
         """The nodes, as msgpack arrays of some nodes each."""
         self._keys = set(self._key_tuples(frozen.nodes)) if self._hash_ids else set[int]()
         self._sessions = set(self._session_tables(frozen.nodes)) if self._hash_ids else set[int]()
-        self._header_tables = set(self._tables_of_headers(frozen.nodes))
         batch: list[object] = []
         for index, node in enumerate(frozen.nodes):
             batch.append(self._packed(index, node))
@@ -65,9 +68,6 @@ class Packer:
             keys, values = cast("Values", node[1]), cast("Values", node[2])
             if isinstance(keys, Rows) or isinstance(values, Rows):
                 return kind, self._column(self._ids(index, keys), keys=True), self._column(values)
-            if index in self._header_tables:
-                kept = [place for place, name in enumerate(keys) if name in self._headers]
-                keys, values = [keys[place] for place in kept], [values[place] for place in kept]
             return kind, self._column(self._ids(index, keys)), self._column(values)
         if kind in ("l", "s", "f"):
             return kind, self._column(cast("Values", node[1]))
@@ -84,7 +84,7 @@ class Packer:
                 values = list(self._peer_request(values))
             return kind, node[1], self._column(values)
         if kind == "m":
-            return kind, node[1], write(cast("Part", node[2])).decode()
+            return kind, node[1], write(self._logged(cast("Part", node[2]))).decode()
         if kind == "a":
             numbers = cast("array[int]", node[1])
             return kind, numbers.typecode, self._array(np.array(numbers)).tobytes()
@@ -98,6 +98,19 @@ class Packer:
             return kind, self._recency(cast("Promise", node[1]).keep())
         return list(node)
 
+    def _logged(self, part: Part) -> Part:
+        """The message as it may be kept: block hashes renamed, ids hashed, and no facts that only rules read."""
+        rename = self._salt.id if self._hash_ids else str
+        if isinstance(part, RequestFacts):
+            headers = {name: value for name, value in part.headers.items() if name in self._headers}
+            session, fairness_id = part.session and rename(part.session), rename(part.fairness_id)
+            return replace(part, **UNRECORDED, headers=headers, session=session, fairness_id=fairness_id)
+        if isinstance(part, ReservationChange):
+            session, blocks = part.session and rename(part.session), self._salt.packed(part.blocks)
+            own = {"request_id": rename(part.request_id), "blocks": Blob(blocks) if blocks else NO_BYTES}
+            return replace(part, **own, session=session)
+        return part
+
     def _ids(self, index: int, keys: Values) -> Values:
         """The keys of a table, hashed if they are sessions."""
         if index not in self._sessions or isinstance(keys, Rows):
@@ -107,14 +120,9 @@ class Packer:
     def _object(self, node: Node) -> object:
         kind, name = node[0], cast("str", node[1])
         names, values = cast("list[str]", node[2]), list(cast("list[object]", node[3]))
-        ids = _ID_FIELDS.get(name, ()) if self._hash_ids else ()
-        blocks = _BLOCK_FIELDS.get(name)
-        for place, attribute in enumerate(names):
-            value = values[place]
-            if attribute in ids and isinstance(value, str):
-                values[place] = self._salt.id(value)
-            elif attribute == blocks:
-                values[place] = self._salt.packed(cast("bytes", value))
+        if name == _REQUEST and self._hash_ids:
+            place = names.index("request_id")
+            values[place] = self._salt.id(cast("str", values[place]))
         return kind, name, names, self._column(values)
 
     def _column(self, values: Values, *, keys: bool = False) -> object:
@@ -182,7 +190,7 @@ class Packer:
             if node[0] in ("d", "o", "c"):
                 keys = cast("Values", node[1])
                 candidates += [] if isinstance(keys, Rows) else keys
-            elif node[0] == "x" and node[1] in _BLOCK_FIELDS:
+            elif node[0] == "x" and node[1] == _RESERVATION:
                 names, values = cast("list[str]", node[2]), cast("list[object]", node[3])
                 candidates += [values[names.index(name)] for name in ("request", "key")]
         for ref in candidates:
@@ -192,20 +200,13 @@ class Packer:
                     yield ref.index
 
     def _session_tables(self, nodes: Sequence[Node]) -> Iterator[int]:
-        yield from _tables(nodes, _KEYED_BY_SESSION)
-
-    def _tables_of_headers(self, nodes: Sequence[Node]) -> Iterator[int]:
-        yield from _tables(nodes, {"pointsman_plugins.scheduling.request:ScheduleRequest": "headers"})
-
-
-def _tables(nodes: Sequence[Node], fields: dict[str, str]) -> Iterator[int]:
-    for node in nodes:
-        field = fields.get(cast("str", node[1])) if node[0] == "x" else None
-        names = cast("list[str]", node[2]) if field is not None else []
-        if field is not None and field in names:
-            ref = cast("list[object]", node[3])[names.index(field)]
-            if isinstance(ref, Ref):
-                yield ref.index
+        for node in nodes:
+            field = _KEYED_BY_SESSION.get(cast("str", node[1])) if node[0] == "x" else None
+            names = cast("list[str]", node[2]) if field is not None else []
+            if field is not None and field in names:
+                ref = cast("list[object]", node[3])[names.index(field)]
+                if isinstance(ref, Ref):
+                    yield ref.index
 
 
 def _columns(held: dict[int, int]) -> tuple[Hashes, Array]:

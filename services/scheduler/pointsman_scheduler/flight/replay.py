@@ -9,6 +9,7 @@ from typing import Final, NamedTuple, cast
 
 import numpy as np
 
+from pointsman_contracts.journey import RequestFacts
 from pointsman_contracts.kv import KvChange
 from pointsman_contracts.message import Blob
 from pointsman_contracts.response import AttemptFailed
@@ -316,25 +317,28 @@ def request_of(record: Decided) -> ScheduleRequest:
         raise ValueError(f"the facts of request {record.request_id} are in an earlier record")
     return ScheduleRequest(
         request_id=facts.request_id,
+        facts=RequestFacts(
+            api="",
+            prompt_tokens=facts.prompt_tokens,
+            tokens_exact=facts.tokens_exact,
+            max_output_tokens=facts.max_output_tokens,
+            stream=facts.stream,
+            block_tokens=facts.block_tokens,
+            blocks_precise=facts.blocks_precise,
+            headers=facts.headers,
+            session=facts.session,
+            priority=facts.priority,
+            fairness_id=facts.fairness_id,
+            body_bytes=facts.body_bytes,
+            slo_ttft_ms=facts.slo_ttft_ms,
+            slo_itl_ms=facts.slo_itl_ms,
+            subset=facts.subset,
+            workers=facts.workers,
+            features=facts.features,
+        ),
         model=facts.model,
         lora=facts.lora,
-        prompt_tokens=facts.prompt_tokens,
-        tokens_exact=facts.tokens_exact,
-        max_output_tokens=facts.max_output_tokens,
-        stream=facts.stream,
         blocks=np.frombuffer(facts.blocks, dtype="<u8"),
-        block_tokens=facts.block_tokens,
-        blocks_precise=facts.blocks_precise,
-        headers=facts.headers,
-        session=facts.session,
-        priority=facts.priority,
-        fairness_id=facts.fairness_id,
-        body_bytes=facts.body_bytes,
-        slo_ttft_ms=facts.slo_ttft_ms,
-        slo_itl_ms=facts.slo_itl_ms,
-        subset=facts.subset,
-        workers=facts.workers,
-        features=facts.features,
         edge=facts.edge,
         attempt=facts.attempt,
         queued_s=record.queued_s,

@@ -15,14 +15,20 @@ import msgspec
 import numpy as np
 
 from pointsman_contracts.message import Part, read_part
+from pointsman_contracts.scheduling import ReservationChange
 from pointsman_scheduler.domain.policy import Policy
 from pointsman_scheduler.domain.pool import PoolScheduler
 from pointsman_scheduler.domain.prefix_index.recency import FrozenRecency, Recency
+from pointsman_scheduler.flight.earlier_snapshots import FLAT_FIELDS, nest
 from pointsman_scheduler.flight.freezing import Array, Ref
 from pointsman_scheduler.flight.known_classes import UnknownClassError, find
 from pointsman_scheduler.flight.packing import REFERENCE
 
 Values: TypeAlias = list[object]
+
+
+_BLANK: Final = {"change": ReservationChange(op="", request_id="", worker="")}
+"""What stands in a field until the snapshot's value is there; None for the others."""
 
 
 class SnapshotError(Exception):
@@ -45,7 +51,9 @@ def thaw(nodes: Sequence[object], pool: PoolScheduler, policies: Mapping[int, Po
     """Fill `pool`, which is as it was made, and the plugins of `policies`. Raises SnapshotError."""
     try:
         existing = {"pool": pool, "ledger": pool.books, "policies": dict(policies)}
-        roots = cast("dict[str, object]", _Thawer(nodes).value(Ref(0), existing))
+        thawer = _Thawer(nodes)
+        roots = cast("dict[str, object]", thawer.value(Ref(0), existing))
+        thawer.nest_fields()
         pool.index.thawed(cast("int", roots["bits"]), [int(bit) for bit in cast("list[str]", roots["free"])])
         pool.fleet.relaid()
     except UnknownClassError as error:
@@ -64,6 +72,8 @@ class _Thawer:
     def __init__(self, nodes: Sequence[object]) -> None:
         self._nodes: Final = nodes
         self._made: dict[int, object] = {}
+        self._flat: list[tuple[object, dict[str, object]]] = []
+        """Objects of an earlier version, with the fields that are in a message now."""
         # Each gets the node's index, the node, and the object that stands in its place.
         self._makers: Final[Mapping[str, Callable[[int, Values, object], object]]] = {
             "t": lambda _index, node, own: tuple(self._values(node[1], own)),
@@ -101,9 +111,22 @@ class _Thawer:
         made = own if type(own) is kind else _blank(kind)
         self._made[index] = made
         put = setattr if isinstance(made, msgspec.Struct) else object.__setattr__
+        nested = FLAT_FIELDS.get(kind, ())
+        former: dict[str, object] = {}
         for name, raw in zip(cast("list[str]", node[2]), cast("Values", node[3]), strict=True):
-            put(made, name, self.value(raw, getattr(made, name, None)))
+            value = self.value(raw, getattr(made, name, None))
+            if name in nested:
+                former[name] = value
+            else:
+                put(made, name, value)
+        if former:
+            self._flat.append((made, former))
         return made
+
+    def nest_fields(self) -> None:
+        """Call it when all objects are there: one may need another's name."""
+        for made, former in self._flat:
+            nest(made, former)
 
     def _list(self, index: int, node: Values, own: object) -> object:
         made: Values = []
@@ -144,7 +167,7 @@ def _blank(kind: type) -> object:
     fields = cast("tuple[str, ...] | None", getattr(kind, "__struct_fields__", None))
     if fields is not None:  # a struct refuses `object.__new__`; the snapshot has the fields that are None until then
         defaults = cast("tuple[object, ...]", getattr(kind, "__struct_defaults__", ()))
-        return cast("Callable[..., object]", kind)(*[None] * (len(fields) - len(defaults)))
+        return cast("Callable[..., object]", kind)(*map(_BLANK.get, fields[: len(fields) - len(defaults)]))
     return cast("object", object.__new__(kind))
 
 

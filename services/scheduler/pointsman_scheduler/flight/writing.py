@@ -120,30 +120,31 @@ class RecordMaker:
             edge, request_id = request.edge, self.id(request.request_id)
             facts = None
             if bound is None:
-                session, fairness, blocks = request.session, request.fairness_id, request.blocks
+                known, blocks = request.facts, request.blocks
+                session, fairness = known.session, known.fairness_id
                 backlog.hashes.extend(blocks.tobytes())
                 facts = LoggedRequest(
                     edge,
                     request_id,
                     request.model,
                     request.lora,
-                    request.prompt_tokens,
-                    request.tokens_exact,
-                    request.max_output_tokens,
-                    request.stream,
+                    known.prompt_tokens,
+                    known.tokens_exact,
+                    known.max_output_tokens,
+                    known.stream,
                     len(blocks),  # pyright: ignore[reportArgumentType] - as hashes are written
-                    request.block_tokens,
-                    request.blocks_precise,
+                    known.block_tokens,
+                    known.blocks_precise,
                     *(self.special(request) or (0, {})),
                     session and self.id(session),
-                    request.priority,
+                    known.priority,
                     fairness and self.id(fairness),
-                    request.body_bytes,
-                    request.slo_ttft_ms,
-                    request.slo_itl_ms,
-                    request.subset,
-                    request.workers,
-                    request.features,
+                    known.body_bytes,
+                    known.slo_ttft_ms,
+                    known.slo_itl_ms,
+                    known.subset,
+                    known.workers,
+                    known.features,
                     request.attempt,
                 )
             queued_s = request.queued_s
@@ -157,7 +158,7 @@ class RecordMaker:
         """`affinity`, and the headers that a plugin reads."""
         if self.plain:
             return None
-        headers = request.headers
+        headers = request.facts.headers
         affinity = request.spread(self._ranks) or 0 if self._ranks > 1 else 0
         return affinity, {name: headers[name] for name in self.headers if name in headers}
 

@@ -10,7 +10,7 @@ time from a clock.
 
 from abc import abstractmethod
 from collections.abc import Callable, Collection, Mapping, Sequence
-from typing import ClassVar, Final, Literal, NamedTuple
+from typing import ClassVar, Final, NamedTuple
 
 import numpy as np
 
@@ -19,12 +19,9 @@ from pointsman_core.plugins import Key, PluginError
 from pointsman_plugins.plugin import ParamsT_co, Plugin
 from pointsman_plugins.scheduling.arrays import Bools, Floats, Scores
 from pointsman_plugins.scheduling.candidates import Candidates
-from pointsman_plugins.scheduling.request import ScheduleRequest
+from pointsman_plugins.scheduling.request import ScheduleRequest, Wish
 from pointsman_plugins.scheduling.run import NO_ENDPOINTS, Exhausted, Run, Selection
 from pointsman_plugins.scheduling.worker import Hold, Worker
-
-Wish = Literal["lora", "session", "subset"]
-"""A fact of a request that most requests don't have; None for those."""
 
 MATCHED_TOKENS: Final[Key[Floats]] = Key("matched-tokens", np.ndarray)
 """Prompt tokens that each worker of the fleet is believed to hold in its KV cache. Always there."""

@@ -1,53 +1,36 @@
 """A request as the scheduler sees it."""
 
-from collections.abc import Mapping
-from typing import TypeVar
+from typing import Final, Literal, TypeVar
 
 import numpy as np
 from msgspec import Struct, field
 
+from pointsman_contracts.journey import RequestFacts
 from pointsman_core.plugins import Key
 from pointsman_plugins.scheduling.arrays import Blocks
 
 T = TypeVar("T")
 
+Wish = Literal["lora", "session", "subset"]
+"""A fact that few requests have."""
 RequestKey = tuple[str, str]
 """The edge that a request came to, and its id: clients choose ids, and two edges may have the same one at once."""
 
 _NO_BLOCKS: Blocks = np.empty(0, dtype=np.uint64)
-_NO_HEADERS: Mapping[str, str] = {}
+_NO_FACTS: Final = RequestFacts(api="", stream=True)
 
 
 class ScheduleRequest(Struct, eq=False):
-    """Facts about one request, and the attributes that producers add while it is scheduled."""
+    """One request while it is scheduled: its facts, and the attributes that producers add."""
 
     request_id: str
+    facts: RequestFacts = _NO_FACTS
+    """As the preprocessor found them."""
     model: str = ""
     """Name that the engine knows the model by."""
     lora: str | None = None
-    prompt_tokens: int = 0
-    tokens_exact: bool = False
-    """Whether a tokenizer counted `prompt_tokens`; otherwise it is estimated."""
-    max_output_tokens: int | None = None
-    stream: bool = True
     blocks: Blocks = field(default_factory=lambda: _NO_BLOCKS)
-    """Chained hashes of the full prompt blocks, salted by model, adapter and tenant."""
-    block_tokens: int = 64
-    blocks_precise: bool = False
-    """Whether engines' KV events use the same names for `blocks`."""
-    headers: Mapping[str, str] = field(default_factory=lambda: _NO_HEADERS)
-    """Lower-case names."""
-    session: str | None = None
-    priority: int = 0
-    fairness_id: str = ""
-    body_bytes: int = 0
-    slo_ttft_ms: float | None = None
-    slo_itl_ms: float | None = None
-    subset: tuple[str, ...] | None = None
-    """Endpoints (`host` or `host:port`) that the choice is restricted to; None for no restriction."""
-    workers: tuple[str, ...] | None = None
-    """Names of the workers that another party has chosen; None: the scheduler chooses."""
-    features: tuple[str, ...] = ()
+    """`facts.blocks` as numbers: chained hashes of the full prompt blocks, salted by model, adapter and tenant."""
     edge: str = ""
     """Instance of the edge that waits for the decision."""
     attempt: int = 1
@@ -65,6 +48,21 @@ class ScheduleRequest(Struct, eq=False):
     def key(self) -> RequestKey:
         """Its identity among all requests."""
         return self.edge, self.request_id
+
+    @property
+    def plain(self) -> bool:
+        """Whether it has none of the facts of `Wish`."""
+        return self.lora is None and self.facts.session is None and self.facts.subset is None
+
+    def wishes(self, fact: Wish) -> bool:
+        """Whether it has this fact."""
+        match fact:
+            case "lora":
+                return self.lora is not None
+            case "session":
+                return self.facts.session is not None
+            case "subset":
+                return self.facts.subset is not None
 
     def spread(self, places: int) -> int | None:
         """A place in [0, places), the same for prompts with the same first block; None for a prompt without blocks."""

@@ -5,10 +5,9 @@ from collections import deque
 from typing import Final
 from urllib.parse import urlsplit
 
-import msgspec
 from msgspec import Struct
+from msgspec.structs import replace
 
-from pointsman_contracts.message import NO_BYTES, Blob
 from pointsman_contracts.reply import ChosenEndpoint
 from pointsman_contracts.scheduling import ReservationChange
 from pointsman_contracts.worker import WorkerLoad, WorkerRegistration
@@ -45,31 +44,13 @@ HoldKey = tuple[str, str, str]
 class Hold(Struct, eq=False):
     """One reservation."""
 
-    request_id: str
+    change: ReservationChange
+    """As its scheduler made it, with the `op` `reserve`."""
     worker: "Worker"
     at: float
     """Monotonic time at which it was put on these books."""
-    leg: str = ""
-    """Empty for the endpoint that answers; otherwise the part of the work, e.g. `prefill`."""
-    edge: str = ""
     scheduler: str = ""
-    attempt: int = 1
-    prompt_tokens: int = 0
-    uncached_tokens: int = 0
-    """Prompt tokens that the worker is expected to compute."""
-    output_tokens: int = 0
-    block_tokens: int = 64
-    blocks: bytes = b""
-    blocks_precise: bool = False
-    """Whether engines' KV events use the same names for `blocks`."""
-    lora: str | None = None
-    session: str | None = None
-    rank: int | None = None
-    """Data-parallel rank inside the engine; None when the engine chooses."""
-    streamed: bool = True
-    """Whether the client asked for a stream: progress of any other answer isn't visible before its end."""
-    media: bool = False
-    """Whether the prompt has images, sound, video or files: nothing tells how long these take."""
+    """Who made it."""
     confirmed: bool = False
     """The first byte of the answer came."""
     answer_tokens: int | None = None
@@ -92,31 +73,13 @@ class Hold(Struct, eq=False):
     """Its name among all reservations."""
 
     def __post_init__(self) -> None:
-        self.request = self.edge, self.request_id
-        self.key = self.edge, self.request_id, self.leg
+        change = self.change
+        self.request = change.edge, change.request_id
+        self.key = change.edge, change.request_id, change.leg
 
-    def change(self, op: str) -> ReservationChange:
+    def with_op(self, op: str) -> ReservationChange:
         """The change as published to other schedulers; `op` as in `ReservationChange`."""
-        return ReservationChange(
-            op=op,
-            request_id=self.request_id,
-            worker=self.worker.name,
-            boot_id=self.worker.registration.boot_id,
-            edge=self.edge,
-            leg=self.leg,
-            attempt=self.attempt,
-            prompt_tokens=self.prompt_tokens,
-            uncached_tokens=self.uncached_tokens,
-            output_tokens=self.output_tokens,
-            block_tokens=self.block_tokens,
-            blocks=Blob(self.blocks) if self.blocks else NO_BYTES,
-            blocks_precise=self.blocks_precise,
-            lora=self.lora,
-            session=self.session,
-            rank=self.rank,
-            streamed=self.streamed,
-            media=self.media,
-        )
+        return self.change if op == "reserve" else replace(self.change, op=op)
 
 
 class Worker:
@@ -290,7 +253,7 @@ class Worker:
         for hold in reversed(self.holds.values()):
             if hold.at <= self.seen_until:
                 break
-            self.unseen_tokens += hold.uncached_tokens
+            self.unseen_tokens += hold.change.uncached_tokens
             if hold.confirmed:
                 self.unseen_running += 1
             else:
@@ -314,12 +277,12 @@ class Worker:
         """Put a reservation on the books."""
         self.holds[hold.key] = hold
         self.open += 1
-        self.context_tokens += hold.prompt_tokens
-        confirmed, uncached = hold.confirmed, hold.uncached_tokens
+        self.context_tokens += hold.change.prompt_tokens
+        confirmed, uncached = hold.confirmed, hold.change.uncached_tokens
         if not confirmed:
             self.prefill_tokens += uncached
-        if hold.lora is not None:
-            self.lora_holds[hold.lora] = self.lora_holds.get(hold.lora, 0) + 1
+        if hold.change.lora is not None:
+            self.lora_holds[hold.change.lora] = self.lora_holds.get(hold.change.lora, 0) + 1
         if hold.at > self.seen_until:
             self.unseen_tokens += uncached
             if confirmed:
@@ -329,7 +292,7 @@ class Worker:
 
     def confirm(self, hold: Hold) -> None:
         """The first byte of the answer came: the prompt is computed and the sequence runs."""
-        self.prefill_tokens -= hold.uncached_tokens
+        self.prefill_tokens -= hold.change.uncached_tokens
         if hold.at > self.seen_until:
             self.unseen_waiting -= 1
             self.unseen_running += 1
@@ -339,16 +302,16 @@ class Worker:
         """Take a reservation off the books. `answered`: its whole answer came, also where `confirm` wasn't called."""
         del self.holds[hold.key]
         self.open -= 1
-        self.context_tokens -= hold.prompt_tokens
-        confirmed, uncached = hold.confirmed, hold.uncached_tokens
+        self.context_tokens -= hold.change.prompt_tokens
+        confirmed, uncached = hold.confirmed, hold.change.uncached_tokens
         if not confirmed:
             self.prefill_tokens -= uncached
-        if hold.lora is not None:
-            left = self.lora_holds[hold.lora] - 1
+        if hold.change.lora is not None:
+            left = self.lora_holds[hold.change.lora] - 1
             if left:
-                self.lora_holds[hold.lora] = left
+                self.lora_holds[hold.change.lora] = left
             else:
-                del self.lora_holds[hold.lora]
+                del self.lora_holds[hold.change.lora]
         ended = self.ended_lately
         ended.append(now)
         if now - ended[0] > VISIBLE_AFTER_S:
@@ -368,6 +331,4 @@ class Worker:
 def _possible(report: WorkerLoad) -> WorkerLoad:
     """The report without impossible figures: engines have reported NaN and negative numbers."""
     kv_usage = min(1.0, max(0.0, report.kv_usage)) if report.kv_usage == report.kv_usage else 0.0
-    return msgspec.structs.replace(
-        report, kv_usage=kv_usage, running=max(0, report.running), waiting=max(0, report.waiting)
-    )
+    return replace(report, kv_usage=kv_usage, running=max(0, report.running), waiting=max(0, report.waiting))

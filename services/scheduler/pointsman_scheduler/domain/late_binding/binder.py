@@ -114,9 +114,9 @@ class Binder:
             self._theirs = []
             self._presumed.clear()
         estimator = policy.delays.best
-        depth = int(greatest(matched)) // request.block_tokens if request.block_tokens else 0
+        depth = int(greatest(matched)) // request.facts.block_tokens if request.facts.block_tokens else 0
         uses = estimator.earlier_uses(request.blocks.item(depth - 1)) if depth else 0.0
-        tokens = uncached = max(1.0, request.prompt_tokens - matched.item(row))
+        tokens = uncached = max(1.0, request.facts.prompt_tokens - matched.item(row))
         if self._waiting:
             tokens += sum([each.uncached for each in self._waiting.values() if each.row == row])
         latest = now + policy.slowdown * estimator.first_come_ms(row, tokens, now)
@@ -232,7 +232,7 @@ class Binder:
         queues: dict[int, list[tuple[Turn, Queued[Unbound]]]] = {}
         for each in (*self._waiting.values(), *self._theirs):
             if each.row in rows:
-                order = *turn(each.request.priority, each.latest, each.uncached, now), each.since
+                order = *turn(each.request.facts.priority, each.latest, each.uncached, now), each.since
                 queues.setdefault(each.row, []).append((order, Queued(each.uncached, each)))
         for row in ready:
             queue = queues.get(row)

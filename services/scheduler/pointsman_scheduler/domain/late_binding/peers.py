@@ -9,6 +9,7 @@ from typing import Final
 
 import numpy as np
 
+from pointsman_contracts.journey import RequestFacts
 from pointsman_plugins.scheduling.request import RequestKey, ScheduleRequest
 from pointsman_scheduler.domain.late_binding.unbound import PeerRequest, Unbound
 
@@ -80,12 +81,15 @@ class Peers:
 def _unbound(peer: PeerRequest, row: int) -> Unbound:
     request = ScheduleRequest(
         peer.request_id,
+        RequestFacts(
+            api="",
+            prompt_tokens=peer.prompt,
+            max_output_tokens=peer.max_output,
+            block_tokens=peer.block_tokens,
+            priority=peer.priority,
+        ),
         edge=peer.edge,
-        prompt_tokens=peer.prompt,
-        max_output_tokens=peer.max_output,
         blocks=np.frombuffer(peer.blocks, "<u8"),
-        block_tokens=peer.block_tokens,
-        priority=peer.priority,
     )
     # With its blocks, the prefixes known here say more.
     held = 0.0 if peer.blocks else max(0.0, peer.prompt - peer.uncached)

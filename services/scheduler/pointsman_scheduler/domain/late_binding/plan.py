@@ -26,7 +26,7 @@ def place(waiting: Sequence[Unbound], outlook: Outlook, now: float) -> bool:
     changed."""
     classes: dict[tuple[float, bool], list[tuple[float, float, Unbound]]] = {}
     for each in waiting:
-        priority, shortest_first, length = turn(each.request.priority, each.latest, each.least_uncached(), now)
+        priority, shortest_first, length = turn(each.request.facts.priority, each.latest, each.least_uncached(), now)
         entry = -length if shortest_first else length, each.since, each
         classes.setdefault((priority, shortest_first), []).append(entry)
     changed = False
@@ -34,7 +34,7 @@ def place(waiting: Sequence[Unbound], outlook: Outlook, now: float) -> bool:
     for (_, shortest_first), entries in sorted(classes.items()):
         for *_, each in sorted(entries, key=lambda entry: entry[:2]):
             _count_shared(each, families)
-            costs = outlook.costs(each.prompt, each.matched, each.request.max_output_tokens, each.uses, each.rows)
+            costs = outlook.costs(each.prompt, each.matched, each.request.facts.max_output_tokens, each.uses, each.rows)
             at = costs.index(min(costs))
             row = at if each.rows is None else each.rows[at]
             changed |= row != each.row and each.reported is None

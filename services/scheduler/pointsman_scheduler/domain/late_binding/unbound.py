@@ -49,7 +49,7 @@ class Unbound:
     ) -> None:
         self.request: Final = request
         self.since: Final = since
-        self.prompt: Final = max(1, request.prompt_tokens)
+        self.prompt: Final = max(1, request.facts.prompt_tokens)
         self.matched = _UNKNOWN
         """Prompt tokens that each worker is estimated to hold, as of the last plan."""
         self.rows: Final = rows
@@ -75,7 +75,7 @@ class Unbound:
 
     def shares(self, other: "Unbound") -> None:
         """Count the common beginning as held where `other` is planned to go."""
-        mine, theirs, size = self.request.blocks, other.request.blocks, self.request.block_tokens
+        mine, theirs, size = self.request.blocks, other.request.blocks, self.request.facts.block_tokens
         length = min(len(mine), len(theirs))
         held = float(self.matched[other.row])
         # Where the first block that isn't held differs, as it nearly always does, the common beginning is held.

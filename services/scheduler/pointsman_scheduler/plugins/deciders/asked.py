@@ -19,7 +19,7 @@ class PromptLength(Decider[PromptLengthParams]):
     type_name = "prompt-length"
 
     def wanted(self, request: ScheduleRequest, run: Run | None) -> bool:
-        return request.prompt_tokens >= self.params.at_least
+        return request.facts.prompt_tokens >= self.params.at_least
 
 
 class HeaderParams(Params):
@@ -40,5 +40,5 @@ class HasHeader(Decider[HeaderParams]):
         self.reads_headers = (self._header,)
 
     def wanted(self, request: ScheduleRequest, run: Run | None) -> bool:
-        value = request.headers.get(self._header, "").strip()
+        value = request.facts.headers.get(self._header, "").strip()
         return value in self._values if self._values else bool(value)

@@ -34,10 +34,10 @@ class Prefix(Decider[PrefixParams]):
     consumes = (MATCHED_TOKENS,)
 
     def wanted(self, request: ScheduleRequest, run: Run | None) -> bool:
-        if request.prompt_tokens < self.params.prompt_tokens:
+        if request.facts.prompt_tokens < self.params.prompt_tokens:
             return False
         matched = int(request.get(MATCHED_TOKENS)[run.chosen[0]]) if run is not None else 0
-        return request.prompt_tokens - matched >= self.params.uncached_tokens
+        return request.facts.prompt_tokens - matched >= self.params.uncached_tokens
 
 
 _MODALITIES: Final = frozenset(("vision", "audio", "video"))
@@ -49,4 +49,4 @@ class Multimodal(Decider):
     type_name = "multimodal"
 
     def wanted(self, request: ScheduleRequest, run: Run | None) -> bool:
-        return not _MODALITIES.isdisjoint(request.features)
+        return not _MODALITIES.isdisjoint(request.facts.features)

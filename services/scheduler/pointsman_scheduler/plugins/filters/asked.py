@@ -35,9 +35,9 @@ class Subset(Filter):
     only_for = "subset"
 
     def filter(self, request: ScheduleRequest, candidates: Candidates) -> Removal | None:
-        if request.subset is None:
+        if request.facts.subset is None:
             return None
-        keep = named([Place(worker.address, worker.host) for worker in candidates.workers()], request.subset)
+        keep = named([Place(worker.address, worker.host) for worker in candidates.workers()], request.facts.subset)
         return Removal(np.array(keep, dtype=np.bool_), "not in the subset that the proxy asked for")
 
 

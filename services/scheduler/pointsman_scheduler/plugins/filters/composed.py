@@ -23,7 +23,7 @@ class SeveralParams(Params):
 
 def _ask(each: Filter, request: ScheduleRequest, candidates: Candidates) -> Removal | None:
     """The removal by a filter, as a profile asks for it."""
-    if each.only_for is not None and getattr(request, each.only_for) is None:
+    if each.only_for is not None and not request.wishes(each.only_for):
         return None
     removal = each.filter(request, candidates)
     return None if removal is None or (removal.keep.all() and removal.degraded is None) else removal

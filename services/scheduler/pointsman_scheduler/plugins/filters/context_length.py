@@ -41,9 +41,9 @@ class ContextLength(Filter[ContextLengthParams]):
         if self._epoch != candidates.fleet.epoch:
             self._read(candidates.fleet.workers)
             self._epoch = candidates.fleet.epoch
-        prompt = request.prompt_tokens
-        certain = prompt if request.tokens_exact else prompt * self._certain
-        needed = certain + (request.max_output_tokens or 1)
+        prompt = request.facts.prompt_tokens
+        certain = prompt if request.facts.tokens_exact else prompt * self._certain
+        needed = certain + (request.facts.max_output_tokens or 1)
         keep = (self._longest >= needed) & (self._meant_from <= prompt) & (prompt <= self._meant_to)
         if candidates.rows is not None:
             keep = keep[candidates.rows]

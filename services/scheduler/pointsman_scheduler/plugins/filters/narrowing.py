@@ -31,7 +31,7 @@ class PrefixAffinity(Filter[PrefixAffinityParams]):
 
     def filter(self, request: ScheduleRequest, candidates: Candidates) -> Removal | None:
         params = self.params
-        whole = len(request.blocks) * request.block_tokens
+        whole = len(request.blocks) * request.facts.block_tokens
         if not whole:
             return None
         matched = candidates.take(request.get(MATCHED_TOKENS))
@@ -41,7 +41,9 @@ class PrefixAffinity(Filter[PrefixAffinityParams]):
         if params.exploration and candidates.dice.uniform() < params.exploration:
             return None
         if params.max_penalty_ms:
-            ttft_ms = (candidates.prefill_tokens + request.prompt_tokens - matched) / params.prefill_throughput * 1000
+            ttft_ms = (
+                (candidates.prefill_tokens + request.facts.prompt_tokens - matched) / params.prefill_throughput * 1000
+            )
             if ttft_ms[sticky].min() - ttft_ms.min() > params.max_penalty_ms:
                 return None
         return Removal(sticky, f"holds less than {params.threshold:.0%} of the prompt")
@@ -60,7 +62,7 @@ class SloHeadroom(Filter[SloHeadroomParams]):
     consumes = (PREDICTED_TTFT_MS, PREDICTED_ITL_MS)
 
     def filter(self, request: ScheduleRequest, candidates: Candidates) -> Removal | None:
-        slo_ttft, slo_itl = request.slo_ttft_ms, request.slo_itl_ms
+        slo_ttft, slo_itl = request.facts.slo_ttft_ms, request.facts.slo_itl_ms
         if slo_ttft is None and slo_itl is None:
             return None
         ttft, itl = request.get(PREDICTED_TTFT_MS), request.get(PREDICTED_ITL_MS)

@@ -45,12 +45,12 @@ class DataParallel(SingleHandler[DataParallelParams], ResponseObserver[DataParal
         return selection
 
     def chosen(self, hold: Hold, now: float) -> None:
-        if hold.rank is not None:
-            self._open[hold.worker.name, hold.rank] += 1
+        if hold.change.rank is not None:
+            self._open[hold.worker.name, hold.change.rank] += 1
 
     def gone(self, hold: Hold, now: float) -> None:
-        if hold.rank is not None:
-            key = (hold.worker.name, hold.rank)
+        if hold.change.rank is not None:
+            key = (hold.worker.name, hold.change.rank)
             self._open[key] -= 1
             if not self._open[key]:
                 del self._open[key]

@@ -34,7 +34,7 @@ class HeaderNamed(ProfileHandler[HeaderNamedParams]):
     ) -> Sequence[str]:
         if results:
             return ()
-        name = request.headers.get(self._header, "").strip() or self.params.default
+        name = request.facts.headers.get(self._header, "").strip() or self.params.default
         if name not in profiles:
             raise Refusal(
                 400,

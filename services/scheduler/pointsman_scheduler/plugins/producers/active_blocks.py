@@ -41,7 +41,7 @@ class ActiveBlocks(Producer, ResponseObserver):
 
     def chosen(self, hold: Hold, now: float) -> None:
         self._drop(hold.key, hold.worker.name)
-        blocks: list[int] = np.frombuffer(hold.blocks, dtype="<u8").tolist()
+        blocks: list[int] = np.frombuffer(hold.change.blocks, dtype="<u8").tolist()
         self._held[hold.key] = blocks
         self._workers[hold.key] = hold.worker.name
         references = self._used.setdefault(hold.worker.name, {})

@@ -43,25 +43,27 @@ class DelayPrediction(Producer[DelayPredictionParams], ResponseObserver[DelayPre
         if fleet.epoch != self._epoch:
             self._epoch = fleet.epoch
             self.estimator.lay_out([(worker.life, float(worker.capacity_tokens or np.inf)) for worker in fleet.workers])
-        prompt, blocks = max(1, request.prompt_tokens), request.blocks
+        prompt, blocks = max(1, request.facts.prompt_tokens), request.blocks
         matched = request.get(MATCHED_TOKENS)
         prefix: int | None = None
         if len(blocks) and request.bound is None:  # one that waited was counted when it came
-            depth = int(matched.item(matched.argmax())) // request.block_tokens
+            depth = int(matched.item(matched.argmax())) // request.facts.block_tokens
             prefix = blocks.item(depth - 1) if depth else None
         now = everyone.now * 1000.0
-        request.put(DELAY_COST, self.estimator.best.costs(prompt, matched, now, request.max_output_tokens, prefix))
+        request.put(
+            DELAY_COST, self.estimator.best.costs(prompt, matched, now, request.facts.max_output_tokens, prefix)
+        )
 
     def laid_out(self, epoch: int) -> bool:
         """Whether the estimator's workers are those of the fleet at this epoch."""
         return self._epoch == epoch
 
     def chosen(self, hold: Hold, now: float) -> None:
-        tokens, uncached = hold.prompt_tokens, hold.uncached_tokens
+        tokens, uncached = hold.change.prompt_tokens, hold.change.uncached_tokens
         prompt, cached = max(1, tokens), tokens - uncached
         if cached >= prompt:
             cached = prompt - 1
-        self.estimator.sent(hold.worker.life, hold.key, now * 1000.0, prompt, cached, told=hold.streamed)
+        self.estimator.sent(hold.worker.life, hold.key, now * 1000.0, prompt, cached, told=hold.change.streamed)
 
     def started(self, hold: Hold, now: float, ttft_ms: float) -> None:
         del ttft_ms

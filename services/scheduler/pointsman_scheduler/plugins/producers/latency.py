@@ -52,12 +52,12 @@ class LatencyPrediction(Producer[LatencyPredictionParams], ResponseObserver[Late
     def produce(self, request: ScheduleRequest, everyone: Candidates) -> None:
         running = everyone.running
         ttft = np.ones((everyone.size, 4))
-        ttft[:, 1] = np.maximum(request.prompt_tokens - request.get(MATCHED_TOKENS), 0.0) / 1000.0
+        ttft[:, 1] = np.maximum(request.facts.prompt_tokens - request.get(MATCHED_TOKENS), 0.0) / 1000.0
         ttft[:, 2] = everyone.prefill_tokens / 1000.0
         ttft[:, 3] = running / 10.0
         itl = np.ones((everyone.size, 3))
         itl[:, 1] = (running + 1.0) / 10.0
-        itl[:, 2] = (everyone.context_tokens + request.prompt_tokens) / 100_000.0
+        itl[:, 2] = (everyone.context_tokens + request.facts.prompt_tokens) / 100_000.0
         request.put(PREDICTED_TTFT_MS, self._predict(self._ttft, ttft))
         request.put(PREDICTED_ITL_MS, self._predict(self._itl, itl))
 
@@ -67,11 +67,11 @@ class LatencyPrediction(Producer[LatencyPredictionParams], ResponseObserver[Late
         return np.maximum(model.predict(features), _LEAST_MS)
 
     def chosen(self, hold: Hold, now: float) -> None:
-        if hold.leg:
+        if hold.change.leg:
             return
         worker = hold.worker
         running = float(worker.load()[1])
-        own = float(hold.uncached_tokens)
+        own = float(hold.change.uncached_tokens)
         ttft = np.array((1.0, own / 1000.0, (worker.prefill_tokens - own) / 1000.0, running / 10.0))
         itl = np.array((1.0, (running + 1.0) / 10.0, worker.context_tokens / 100_000.0))
         self._chosen[hold.key] = _Chosen(now, ttft, itl)

@@ -39,7 +39,7 @@ class Session(Producer[SessionParams], ResponseObserver[SessionParams]):
         self._bound: OrderedDict[str, tuple[str, float]] = OrderedDict()
 
     def produce(self, request: ScheduleRequest, everyone: Candidates) -> None:
-        session, workers = request.session, ()
+        session, workers = request.facts.session, ()
         if session is not None:
             known = [self._bound.get(_key(session, leg)) for leg in _LEGS]
             workers = tuple(
@@ -48,9 +48,9 @@ class Session(Producer[SessionParams], ResponseObserver[SessionParams]):
         request.put(SESSION_WORKERS, workers)
 
     def chosen(self, hold: Hold, now: float) -> None:
-        if hold.session is None:
+        if hold.change.session is None:
             return
-        key = _key(hold.session, hold.leg)
+        key = _key(hold.change.session, hold.change.leg)
         self._bound[key] = (hold.worker.name, now)
         self._bound.move_to_end(key)
         oldest = next(iter(self._bound))

@@ -48,7 +48,7 @@ class TokenLoad(Scorer[TokenLoadParams]):
         self._threshold = float(self.params.threshold)
 
     def score(self, request: ScheduleRequest, candidates: Candidates) -> Floats:
-        own = np.maximum(request.prompt_tokens - candidates.take(request.get(MATCHED_TOKENS)), 0.0)
+        own = np.maximum(request.facts.prompt_tokens - candidates.take(request.get(MATCHED_TOKENS)), 0.0)
         return 1.0 - np.minimum((candidates.prefill_tokens + own) / self._threshold, 1.0)
 
 
@@ -82,7 +82,7 @@ class NoHitLru(Scorer, ResponseObserver):
         return scores
 
     def chosen(self, hold: Hold, now: float) -> None:
-        if hold.leg or hold.uncached_tokens < hold.prompt_tokens:
+        if hold.change.leg or hold.change.uncached_tokens < hold.change.prompt_tokens:
             return
         self._turn += 1
         self._last[hold.worker.name] = self._turn

@@ -20,7 +20,7 @@ class SeveralScorersParams(Params):
 
 def _scores(each: Scorer, request: ScheduleRequest, candidates: Candidates) -> Floats:
     """The scores of a scorer, as a profile asks for them: in [0,1], 0 for NaN."""
-    if each.only_for is not None and getattr(request, each.only_for) is None:
+    if each.only_for is not None and not request.wishes(each.only_for):
         return np.ones(candidates.size)
     scores = np.broadcast_to(np.asarray(each.score(request, candidates), dtype=np.float64), candidates.size)
     return np.fmin(np.fmax(scores, 0.0), 1.0)

@@ -34,7 +34,7 @@ class PrefixCache(Scorer[PrefixCacheParams]):
 
     def score(self, request: ScheduleRequest, candidates: Candidates) -> Floats:
         matched = candidates.take(request.get(MATCHED_TOKENS))
-        whole = len(request.blocks) * request.block_tokens
+        whole = len(request.blocks) * request.facts.block_tokens
         ratio = matched / float(whole or 1)
         weight = self.params.match_length_weight
         return ratio if not weight else (1.0 - weight) * ratio + weight * np.minimum(matched / self._scale, 1.0) ** 2
@@ -69,10 +69,12 @@ class DynamoCost(Scorer[DynamoCostParams]):
     consumes = (MATCHED_TOKENS, POTENTIAL_BLOCKS)
 
     def score(self, request: ScheduleRequest, candidates: Candidates) -> Scores:
-        size = float(request.block_tokens)
+        size = float(request.facts.block_tokens)
         cached = candidates.take(request.get(MATCHED_TOKENS)) / size
         params = self.params
-        prefill = (candidates.prefill_tokens + request.prompt_tokens) / size - params.overlap_score_credit * cached
+        prefill = (
+            candidates.prefill_tokens + request.facts.prompt_tokens
+        ) / size - params.overlap_score_credit * cached
         cost = params.prefill_load_scale * np.maximum(prefill, 0.0) + candidates.take(request.get(POTENTIAL_BLOCKS))
         if params.decode_active_request_weight:
             cost = cost + params.decode_active_request_weight * candidates.open

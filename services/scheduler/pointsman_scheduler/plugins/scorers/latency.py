@@ -53,10 +53,10 @@ class PredictedLatency(Scorer[PredictedLatencyParams]):
         itl = candidates.take(request.get(PREDICTED_ITL_MS))
         if np.isnan(ttft).any() or np.isnan(itl).any():
             return self._by_load(request, candidates)
-        if request.slo_ttft_ms is None and request.slo_itl_ms is None:
+        if request.facts.slo_ttft_ms is None and request.facts.slo_itl_ms is None:
             return self._ttft_weight * _fewest_first(ttft) + self._itl_weight * _fewest_first(itl)
-        spare_ttft = (request.slo_ttft_ms or np.inf) - ttft
-        spare_itl = (request.slo_itl_ms or np.inf) - itl
+        spare_ttft = (request.facts.slo_ttft_ms or np.inf) - ttft
+        spare_itl = (request.facts.slo_itl_ms or np.inf) - itl
         keeps = (spare_ttft >= 0) & (spare_itl >= 0)
         scores = np.zeros(candidates.size)
         if keeps.any():
@@ -75,7 +75,7 @@ class PredictedLatency(Scorer[PredictedLatencyParams]):
 
     def _by_load(self, request: ScheduleRequest, candidates: Candidates) -> Floats:
         params = self.params
-        whole = float(len(request.blocks) * request.block_tokens or 1)
+        whole = float(len(request.blocks) * request.facts.block_tokens or 1)
         scores = params.kv_weight * (1.0 - candidates.kv_usage)
         scores = scores + params.queue_weight * _fewest_first(candidates.waiting)
         scores = scores + params.prefix_weight * candidates.take(request.get(MATCHED_TOKENS)) / whole
