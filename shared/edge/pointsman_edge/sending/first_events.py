@@ -1,5 +1,6 @@
 """The first events of an engine's stream, until one says something: an error before that has a status of its own."""
 
+import re
 from typing import Final
 
 from pointsman_apis.beginning import says_something
@@ -11,6 +12,10 @@ MOST_HELD: Final = 65536
 _ERROR_NAME: Final = b'"error"'
 _FAILED_NAME: Final = b'"failed"'
 """Every error that `error_in` finds has one of them."""
+_PLAIN: Final = b"data: {"
+_END: Final = b"\n\n"
+_WORDS: Final = (re.compile(rb'"content": ?"[^"]'), re.compile(rb'"text": ?"[^"]'))
+"""A delta of a chat, or of a completion, with a text that isn't empty."""
 
 
 class InPlaceOfAnswer(Exception):
@@ -33,6 +38,8 @@ class FirstEvents:
     def feed(self, data: bytes, *, last: bool) -> bool:
         """Take the next bytes. Returns whether the stream has said something by then, or is too long to be held. Raises
         InPlaceOfAnswer."""
+        if not self._size and _begins_plainly(data):
+            return True
         self._size += len(data)
         for event in self._splitter.each(data, last=last):
             if not event.data:
@@ -44,3 +51,11 @@ class FirstEvents:
             if document is None or says_something(document):
                 return True
         return self._size > MOST_HELD
+
+
+def _begins_plainly(data: bytes) -> bool:
+    """Whether these first bytes are whole events of OpenAI's with a text and without an error: most streams begin so,
+    and reading them as JSON would cost 3 % of a streamed request (`python -m benchmarks.paired`)."""
+    if not (data.startswith(_PLAIN) and data.endswith(_END)) or _ERROR_NAME in data or _FAILED_NAME in data:
+        return False
+    return any(word.search(data) for word in _WORDS)
