@@ -195,6 +195,30 @@ def test_an_engine_that_shows_nothing_and_answers_nothing_is_left_later() -> Non
     assert len(set(engines.moved)) == len(engines.moved) > 0
 
 
+@pytest.mark.parametrize(
+    ("load", "named"),
+    [
+        ({"running": 64, "waiting": 500, "worked_tokens": 1000}, ["e0"]),
+        ({"running": 0, "worked_tokens": 1000}, []),
+        ({"running": 64, "waiting": 500}, []),
+        ({"running": 64, "worked_tokens": 1000, "load_unknown": "metrics 503"}, []),
+    ],
+)
+def test_an_engine_that_looks_full_and_does_nothing_is_named_without_a_request(
+    load: dict[str, object], named: list[str]
+) -> None:
+    engines = Engines(2)
+    engines.run(5.0)
+    for _ in range(10):
+        engines.bench.now += 0.4
+        engines.bench.hear("e0", **load)
+        engines.bench.hear("e1")
+        engines.sweep()
+    assert not engines.bench.pool.fleet.ejected
+    verdicts = engines.bench.pool.outliers.verdicts(engines.bench.now)
+    assert [verdict.worker.name for verdict in verdicts if "no progress" in verdict.reason] == named
+
+
 @pytest.mark.parametrize("stream", [True, False])
 def test_an_outage_of_a_pool_is_not_taken_for_its_usual_time(stream: bool) -> None:
     engines = Engines(3, stream=stream)

@@ -12,6 +12,7 @@ from pointsman_plugins.scheduling.fleet import Fleet
 from pointsman_plugins.scheduling.outliers import LEAST_FAILURES, Peers
 from pointsman_plugins.scheduling.worker import NEVER, Hold, Worker
 from pointsman_scheduler.domain.patience import (
+    LEAST_ENDLESS_S,
     LEAST_S,
     LEAST_SILENT_S,
     LEAST_STANDING_S,
@@ -264,10 +265,21 @@ class OutlierDetection:
             found += unsure
         return found
 
-    def _stands(self, worker: Worker, now: float) -> bool:
+    def _stands(self, worker: Worker, now: float, longer_than_s: float = LEAST_S) -> bool:
         """Whether the worker's own counters show that it computes nothing."""
         fresh = now - worker.heard <= TIMES.worker_silent_s
-        return fresh and worker.worked is not None and now - worker.worked_at > LEAST_S
+        return fresh and worker.worked is not None and now - worker.worked_at > longer_than_s
+
+    def _standing_still(self, worker: Worker, now: float) -> str:
+        """In words, that it says it has work and does none; else empty. It may have no request of the pool: engines
+        that look full get none."""
+        report = worker.report
+        if report is None or worker.opaque or report.running < 1:
+            return ""
+        if not self._stands(worker, now, LEAST_ENDLESS_S):
+            return ""
+        running, stood_s = report.running, now - worker.worked_at
+        return f"no progress: it reports {running:g} running requests, and its counters have stood for {stood_s:.1f} s"
 
     def _peers_of(self, worker: Worker, now: float) -> Peers:
         peers, workers = Peers(), self._fleet.present
@@ -308,6 +320,8 @@ class OutlierDetection:
                 if bad >= LEAST_FAILURES and bad >= FAILING_SHARE * (good + bad):
                     why = f"{bad} of its last {good + bad} requests failed, the last with: {standing.last}"
                     found.append(WorkerJudgement(worker, "failing", f"{why}; its peers are no better"))
+                elif why := self._standing_still(worker, now):
+                    found.append(WorkerJudgement(worker, "failing", why))
         return found
 
 
