@@ -216,7 +216,7 @@ def test_an_engine_that_looks_full_and_does_nothing_is_named_without_a_request(
         engines.sweep()
     assert not engines.bench.pool.fleet.ejected
     verdicts = engines.bench.pool.outliers.verdicts(engines.bench.now)
-    assert [verdict.worker.name for verdict in verdicts if "no progress" in verdict.reason] == named
+    assert [verdict.worker.name for verdict in verdicts if "it has stalled" in verdict.reason] == named
 
 
 @pytest.mark.parametrize("stream", [True, False])

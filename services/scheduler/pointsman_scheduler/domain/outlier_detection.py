@@ -279,7 +279,7 @@ class OutlierDetection:
         if not self._stands(worker, now, LEAST_ENDLESS_S):
             return ""
         running, stood_s = report.running, now - worker.worked_at
-        return f"no progress: it reports {running:g} running requests, and its counters have stood for {stood_s:.1f} s"
+        return f"it has stalled: it reports {running:g} running requests, and its counters stand for {stood_s:.1f} s"
 
     def _peers_of(self, worker: Worker, now: float) -> Peers:
         peers, workers = Peers(), self._fleet.present
