@@ -12,6 +12,8 @@ from typing import Final
 REQUIREMENTS: Final[dict[str, str]] = {
     "JOURNEY-1": "The official openai client lists models, completes, streams, and gets typed errors.",
     "JOURNEY-2": "A request for `auto` takes the journey through the model-selector to a concrete model.",
+    "CHOICE-1": "Model and engine are chosen together, by predicted time, money and quality within limits.",
+    "CHOICE-2": "`explain` shows every model of a joint choice with its time, money and quality, and why one won.",
     "JOURNEY-3": "All five APIs are served to the official openai and anthropic clients, with typed errors and usage.",
     "STAGE-1": "SIGKILL or SIGSTOP of a stage that has a second replica fails no request.",
     "STAGE-2": "With no other replica, requests wait until it is back; after silent_wait they get 503.",

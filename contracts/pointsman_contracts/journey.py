@@ -11,6 +11,8 @@ from msgspec import Meta, field
 from msgspec.structs import replace
 
 from pointsman_contracts.message import NO_BYTES, Address, Blob, JsonValue, Message, Part, always
+from pointsman_contracts.model_choice import ModelChoice, ModelPoint
+from pointsman_contracts.target import Target
 
 JOURNEY_LIMIT: Final = 65536
 """Largest encoded message of the itinerary and largest event, in bytes; enforced where it is published."""
@@ -220,20 +222,6 @@ class ReportChanges(TypedDict, total=False):
     note: str | None
 
 
-class Target(Part, frozen=True, kw_only=True):
-    """The model of a request, and the pool or provider that serves it."""
-
-    model: str
-    """Name that the engine or provider knows the model by."""
-    pool: str | None = None
-    """Pool of own engines; None when a provider serves the model."""
-    provider: str | None = None
-    lora: str | None = None
-    """The adapter, when `model` is one."""
-    base: str | None = None
-    """The adapter's base model; None when it is unknown."""
-
-
 class BodyEdit(Part, frozen=True, kw_only=True):
     """A change of one top-level field of the body; every other byte stays as it is."""
 
@@ -293,6 +281,11 @@ class Journey(Message, frozen=True, kw_only=True):
     """Set by the stage that settles the model."""
     alternatives: tuple[Target, ...] = always(())
     """Other models to try, in order, when the target fails before the first byte."""
+    joint: ModelChoice | None = None
+    """Models that the scheduler chooses among, together with the engine; `target` is one of them. Until then the
+    prompt's blocks belong to no model. None once the model is settled."""
+    models: tuple[ModelPoint, ...] | None = None
+    """The outcome of that choice."""
     profile: str | None = None
     """Set by the profile-picker, once."""
     itinerary: tuple[Stage, ...] = always(())
@@ -325,6 +318,8 @@ class JourneyChanges(TypedDict, total=False):
     request: RequestFacts
     target: Target | None
     alternatives: tuple[Target, ...]
+    joint: ModelChoice | None
+    models: tuple[ModelPoint, ...]
     profile: str | None
     itinerary: tuple[Stage, ...]
     response: tuple[Stage, ...]

@@ -6,6 +6,7 @@ from msgspec import field
 
 from pointsman_contracts.journey import StageReport, Target
 from pointsman_contracts.message import NO_BYTES, Address, Blob, Message, Part, always
+from pointsman_contracts.model_choice import ModelPoint
 
 
 class CandidateColumns(Part, frozen=True, kw_only=True):
@@ -63,6 +64,8 @@ class RequestScheduled(Message, frozen=True, kw_only=True):
     target: Target
     profile: str
     """The request's profile, as the profile-picker chose it."""
+    models: tuple[ModelPoint, ...] = always(())
+    """The models that model and engine were chosen among together, the chosen one first; empty for other requests."""
     primary: str
     """The scheduling profile whose choice is used."""
     runs: tuple[ProfileRun, ...]

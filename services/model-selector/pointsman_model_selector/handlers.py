@@ -12,7 +12,7 @@ from pointsman_contracts.pool import PoolSnapshot
 from pointsman_contracts.reply import Rejection
 from pointsman_contracts.response import ResponseCompleted
 from pointsman_core.refusal import Refusal
-from pointsman_core.settled_target import settled
+from pointsman_core.settled_target import left_open, settled
 from pointsman_hosting.configuration import Configuration
 from pointsman_journey.hop import Hop
 from pointsman_model_selector.domain.selector import CompiledSelector
@@ -80,15 +80,21 @@ class Handlers:
         except Refusal as refusal:
             self._refused.labels(name, refusal.told_code).inc()
             return hop.refuse(refusal)
-        key = name, selected.model.name
+        # The scheduler counts those that are left to it.
+        key = name, "" if selected.choice is not None else selected.model.name
         counter = self._counts.get(key)
         if counter is None:
             counter = self._counts[key] = self._selected.labels(*key)
         counter.total += 1
-        if selector.counts_requests:
+        if selector.counts_requests and selected.choice is None:
             self._standing.open.begin((journey.edge, journey.request_id), selected.model.name)
         target = selected.model.target
-        changes = settled(journey, target, selected.model.block_tokens)
+        if selected.choice is None:
+            changes = settled(journey, target, selected.model.block_tokens)
+            if selected.models:
+                changes["models"] = selected.models
+        else:
+            changes = left_open(journey, selected.choice, target)
         changes["alternatives"] = tuple([candidate.target for candidate in selected.fallbacks])
         if journey.headers:
             # What preprocessing wrote there named the model that was asked for.

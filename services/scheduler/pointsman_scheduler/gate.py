@@ -3,11 +3,12 @@ leaves."""
 
 import asyncio
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Final, NamedTuple
 
 from pointsman_contracts.journey import Journey
 from pointsman_contracts.reply import Decision, Parked, Rejection
+from pointsman_core.refusal import Refusal
 from pointsman_journey.heartbeat import Heartbeat
 from pointsman_journey.hop import Hop
 from pointsman_plugins.scheduling.request import RequestKey
@@ -99,11 +100,20 @@ class _Queue:
 class Gate:
     """One queue for each pool. `binding` decides for each request that goes to an engine."""
 
-    def __init__(self, heartbeat: Heartbeat, pools: Pools, metrics: SchedulerMetrics, binding: Binding) -> None:
+    def __init__(
+        self,
+        heartbeat: Heartbeat,
+        pools: Pools,
+        metrics: SchedulerMetrics,
+        binding: Binding,
+        settle: Callable[[Journey], Journey],
+    ) -> None:
+        """`settle`: settles the model of a journey that leaves it open; may raise Refusal."""
         self._heartbeat: Final = heartbeat
         self._pools: Final = pools
         self._metrics: Final = metrics
         self._binding: Final = binding
+        self._settle: Final = settle
         self._queues: dict[str, _Queue] = {}
         self._parked: dict[RequestKey, _Queue] = {}
         """Each waiting request, with its queue."""
@@ -127,8 +137,21 @@ class Gate:
                 queue.adopt(policy, now)
                 self.stirred(queue.pool)
 
-    def enter(self, journey: Journey, hop: Hop[Journey]) -> Decision | Rejection | Parked:
-        """The handler of the stage. A new request goes to an engine at once, waits, or is dropped."""
+    def has_room(self, pool: str, priority: int) -> bool:
+        """Whether a request of this priority would go to an engine of the pool at once."""
+        queue = self._queues.get(pool)
+        return queue is None or not queue.flow.policy.enabled or queue.lets_pass(priority, time.monotonic())
+
+    def enter(self, journey: Journey, hop: Hop[Journey]) -> Journey | Decision | Rejection | Parked:
+        """The handler of the stage. A new request goes to an engine at once, waits, or is dropped. One whose model is
+        open gets that first; a provider's needs no engine, and goes on."""
+        if journey.joint is not None:
+            try:
+                hop.message = journey = self._settle(journey)
+            except Refusal as refusal:
+                return hop.refuse(refusal)
+            if journey.target is not None and journey.target.provider is not None:
+                return journey
         queue = self._queues.get(journey.target.pool or "") if journey.target is not None else None
         if queue is None:
             return self._binding.decide(journey, hop, 0.0)

@@ -25,6 +25,7 @@ from pointsman_scheduler.flight.metrics import FlightMetrics
 from pointsman_scheduler.flight.recorder import FlightRecorder
 from pointsman_scheduler.gate import Gate
 from pointsman_scheduler.handlers import Handlers
+from pointsman_scheduler.joint_choice import JointChooser
 from pointsman_scheduler.kv_listener import KvListener
 from pointsman_scheduler.metrics import SchedulerMetrics
 from pointsman_scheduler.outlier_actions import RequestMover, VerdictPublisher
@@ -54,7 +55,10 @@ def build(service: Service[SchedulerSettings]) -> None:
     replica = Replica(service.bus, service.heartbeat, pools, metrics)
     chooser = Chooser(configuration, pools, announcer, metrics)
     binding = Binding(pools, chooser.decide, announcer)
-    gate = Gate(service.heartbeat, pools, metrics, binding)
+    joint = JointChooser(
+        configuration, pools, metrics.models_chosen, lambda pool, priority: gate.has_room(pool, priority)
+    )
+    gate = Gate(service.heartbeat, pools, metrics, binding, joint.settle_model)
     handlers = Handlers(pools, gate, replica, metrics)
     mover = RequestMover(service.bus, metrics)
     reconciler = Reconciler(

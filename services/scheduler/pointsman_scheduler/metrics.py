@@ -59,6 +59,13 @@ class SchedulerMetrics:
             ["pool", "outcome"],
             registry=registry,
         )
+        self.models_chosen: Final = Counter(
+            "pointsman_scheduler_models_chosen",
+            "Requests whose model was chosen together with the engine, by model and source of its time: predicted, "
+            "measured or unknown",
+            ["model", "time"],
+            registry=registry,
+        )
         self.seconds: Final = Histogram(
             "pointsman_scheduler_decision_seconds",
             "Time that a decision takes",

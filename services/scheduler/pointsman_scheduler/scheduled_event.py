@@ -71,6 +71,7 @@ def written(told: ScheduledEvent, source: str, sequence: int, shown: int) -> byt
             "model": journey.model,
             "target": told.target,
             "profile": journey.profile or "",
+            "models": journey.models or (),
             "primary": selection.primary.profile,
             "runs": explain(outcome, shown),
             "endpoints": [*map(_NAME, outcome.endpoints)],

@@ -55,7 +55,7 @@ class Counter:
         announcer = DecisionPublisher(service.bus, service.heartbeat, self.pools, metrics)
         chooser = Chooser(self.configuration, self.pools, announcer, metrics)
         self.binding = Binding(self.pools, chooser.decide, announcer)
-        self.gate = Gate(service.heartbeat, self.pools, metrics, self.binding)
+        self.gate = Gate(service.heartbeat, self.pools, metrics, self.binding, lambda journey: journey)
         replica = Replica(service.bus, service.heartbeat, self.pools, metrics)
         self.handlers = Handlers(self.pools, self.gate, replica, metrics)
         self.configuration.on_change(self.handlers.configured)

@@ -63,7 +63,7 @@ class Desk:
         announcer = DecisionPublisher(service.bus, service.heartbeat, self.pools, self.metrics)
         chooser = Chooser(self.configuration, self.pools, announcer, self.metrics)
         binding = Binding(self.pools, chooser.decide, announcer)
-        self.gate = Gate(service.heartbeat, self.pools, self.metrics, binding)
+        self.gate = Gate(service.heartbeat, self.pools, self.metrics, binding, lambda journey: journey)
         self.handlers = Handlers(
             self.pools, self.gate, Replica(service.bus, service.heartbeat, self.pools, self.metrics), self.metrics
         )

@@ -49,7 +49,8 @@ class Surroundings:
         self.registry = CollectorRegistry()
         metrics = SchedulerMetrics(self.registry, lambda: self.pools)
         announcer = DecisionPublisher(self.scheduler.bus, self.scheduler.heartbeat, self.pools, metrics)
-        gate = Gate(self.scheduler.heartbeat, self.pools, metrics, Binding(self.pools, undecided, announcer))
+        binding = Binding(self.pools, undecided, announcer)
+        gate = Gate(self.scheduler.heartbeat, self.pools, metrics, binding, lambda journey: journey)
         self.reconciler = Reconciler(
             self.scheduler.bus,
             self.scheduler.heartbeat,

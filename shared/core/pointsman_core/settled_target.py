@@ -10,6 +10,7 @@ from typing import Final
 
 from pointsman_contracts.journey import BodyEdit, Journey, JourneyChanges, Target
 from pointsman_contracts.message import Blob
+from pointsman_contracts.model_choice import ModelChoice
 
 HASH_BYTES: Final = 8
 
@@ -39,14 +40,25 @@ def settled(journey: Journey, target: Target, block_tokens: int | None = None) -
 
     The blocks become the target's own: equal prompts for other models or adapters share none.
     """
-    before = journey.target
+    before = journey.target if journey.joint is None else None
     facts = journey.request if block_tokens is None else journey.request.in_blocks_of(block_tokens)
     if facts.blocks:
         plain = facts.blocks if before is None else salted(facts.blocks, before.model, before.lora or "")
         facts = facts.of_target(salted(plain, target.model, target.lora or ""))
     kept = tuple([edit for edit in journey.body if edit.field != "model"]) if journey.body else ()
     body = kept if target.model == journey.model else (*kept, _named(target.model))
-    return {"target": target, "request": facts, "body": body}
+    changes: JourneyChanges = {"target": target, "request": facts, "body": body}
+    if journey.joint is not None:
+        changes["joint"] = None
+    return changes
+
+
+def left_open(journey: Journey, choice: ModelChoice, target: Target) -> JourneyChanges:
+    """The changes for a journey whose model the scheduler chooses. `target`: of the options, the one to which the
+    journey is sent first. The prompt's blocks stay as they are, in the sizes of all pools."""
+    changes = settled(journey, target)
+    changes["request"], changes["joint"] = journey.request, choice
+    return changes
 
 
 @lru_cache(maxsize=1024)

@@ -12,7 +12,17 @@ from typing import Final
 
 import numpy as np
 
-from pointsman_delay.formula import BOUNDLESS, EngineDelay, EngineFigures, Terms, ask, delay, delays, stand
+from pointsman_delay.formula import (
+    BOUNDLESS,
+    NEW_ENGINE,
+    EngineDelay,
+    EngineFigures,
+    Terms,
+    ask,
+    delay,
+    delays,
+    stand,
+)
 from pointsman_delay.pass_model import PassModel, Rates
 from pointsman_delay.sent import Sent
 from pointsman_delay.shadow import EngineShadow
@@ -229,6 +239,13 @@ class DelayEstimator:
         self._catch_up(now)
         return self._figures, self._rates
 
+    def read_figures(self, life: int, capacity: float) -> EngineFigures:
+        """A worker's figures, by its life, as its shadow stands. Unlike `engines` this moves no shadow on, so that a
+        question changes no decision."""
+        shadow = self._shadows.get(life)
+        capacity = min(capacity, BOUNDLESS)
+        return NEW_ENGINE._replace(capacity=capacity) if shadow is None else shadow.figures(capacity)
+
     def standings(self) -> list[EngineDelay[float]]:
         """The delays of all workers, by the figures of the last call. Any later call changes them."""
         if self._standings:
@@ -252,9 +269,11 @@ class DelayEstimator:
         """Requests whose prompts wait, in part or whole, for a pass of this worker."""
         return len(self._order[row].queue)
 
-    def terms(self, prompt: int, max_output: int | None, now: float, least_queued: float) -> Terms:
+    def terms(
+        self, prompt: int, max_output: int | None, now: float, least_queued: float, rates: Rates | None = None
+    ) -> Terms:
         """The formula's terms for a request; `least_queued`: requests without a first token at the worker with the
-        fewest."""
+        fewest. `rates`: other ones than those of the last call."""
         usual, output, weight = self._ahead, self._output, self.first_token_weight
         ahead = max(LEAST_AHEAD, usual)
         return ask(
@@ -266,7 +285,7 @@ class DelayEstimator:
             first_token=weight,
             ahead=ahead,
             spared=weight * (ahead - min(least_queued, usual)),
-            rates=self._rates,
+            rates=rates or self._rates,
         )
 
     def earlier_uses(self, prefix: int) -> float:

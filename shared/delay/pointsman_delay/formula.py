@@ -68,6 +68,11 @@ class EngineFigures(NamedTuple):
 
 BOUNDLESS: Final = 1e18
 """More tokens than any cache holds. Infinity fails here: infinity times 0 is NaN."""
+NEW_ENGINE: Final = EngineFigures(
+    free_at=0.0, idle=1.0, waiting=0.0, whole=0.0, last=0.0, shared=0.0, decoding=0.0, context=0.0, carried=0.0,
+    queued=0.0, speed=1.0, capacity=BOUNDLESS,
+)  # fmt: skip
+"""An engine that has had no request."""
 
 
 class EngineDelay(NamedTuple, Generic[Number]):

@@ -123,6 +123,11 @@ class PassModel:
             self._trusted = self.observations >= _TRUST_AFTER and self.relative_error < _TRUST_BELOW
         return self._trusted
 
+    @property
+    def was_trusted(self) -> bool:
+        """`trusted` as it was when it was last read. Reading this changes nothing."""
+        return self._trusted
+
     def predict(self, features: Floats) -> float:
         """Milliseconds, at least 1."""
         return max(1.0, float(np.add.reduce(self.weights * features)))

@@ -76,6 +76,7 @@ def _decision(event: RequestScheduled) -> Document:
         "model": event.model,
         "target": event.target.lora or event.target.model,
         "provider": event.target.provider,
+        "models": [fields_of(point) for point in event.models],
         "profile": event.profile,
         "endpoints": list(event.endpoints),
         "reason": event.reason,

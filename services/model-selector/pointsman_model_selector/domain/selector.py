@@ -7,12 +7,16 @@ from collections.abc import Callable, Mapping, Sequence
 from random import Random
 from typing import Final, NamedTuple
 
+from pointsman_contracts.model_choice import ModelChoice, ModelPoint
 from pointsman_contracts.timing import TIMES
 from pointsman_core.config import Config, Ranking, Selector
+from pointsman_core.joint_choice import measured, rank_models
 from pointsman_core.permission import allowed_models, may_use, not_allowed
 from pointsman_core.plugins import Gathering, PluginError, unknown, within
+from pointsman_core.prices import prices
 from pointsman_core.refusal import Refusal
 from pointsman_model_selector.domain.candidate import candidates_of
+from pointsman_model_selector.domain.open_choice import open_choice
 from pointsman_plugins.registry import Registry
 from pointsman_plugins.selecting import (
     Candidate,
@@ -71,11 +75,17 @@ class Selected(NamedTuple):
     """Pools whose state was old when the choice depended on it."""
     remarks: tuple[str, ...] = ()
     """`<scorer>: <remark>`."""
+    choice: ModelChoice | None = None
+    """Set where the scheduler chooses: `model` is the one whose pool is asked first."""
+    models: tuple[ModelPoint, ...] = ()
+    """The outcome of a joint choice among models of providers, which needs no scheduler."""
 
     @property
     def note(self) -> str:
         """The choice in one line."""
         choice = f"{self.ranking}: {self.model.name} ({self.total:.2f})"
+        if self.choice is not None:
+            choice = f"{self.ranking}: open, {', '.join(option.name for option in self.choice.options)}"
         if not self.remarks and not self.out:
             return choice
         return "; ".join((choice, *self.remarks, *[f"{name} out ({why})" for name, why in self.out.items()]))
@@ -102,6 +112,7 @@ class _Ranking:
         """Scorers that may have a remark."""
         with within("picker"):
             self.picker: Final = plugins.pickers.one(ranking.picker.spec)
+        self.joint: Final = ranking.joint
         stateful: list[StatePlugin] = [*filters, *scorers]
         self.reads_pools: Final = any(plugin.reads_pools for plugin in stateful)
         self.reads_open_requests: Final = any(plugin.reads_open_requests for plugin in stateful)
@@ -136,6 +147,7 @@ class CompiledSelector:
         self.name: Final = name
         self.candidates: Final = candidates_of(config, settings.models)
         self._fallbacks: Final = settings.fallbacks
+        self._prices: Final = prices(config)
         self._random: Final = _SeededLate()
         pools = [each.target.pool for each in self.candidates if each.target.pool is not None]
         self._pools: Final = tuple(dict.fromkeys(pools))
@@ -175,6 +187,12 @@ class CompiledSelector:
         order = ranking.picker.order(totals, random)
         if done:
             done()
+        if ranking.joint is not None and len(left) > 1:
+            ordered, scores = [left[position] for position in order], [totals[position] for position in order]
+            open_to = open_choice(
+                ranking.joint, question, ordered, scores=scores, prices=self._prices, fallbacks=self._fallbacks
+            )
+            return self._left_open(ranking, question, ordered, open_to, out)
         chosen = order[0]
         return Selected(
             model=left[chosen],
@@ -184,6 +202,36 @@ class CompiledSelector:
             out=out,
             old_pools=self._old_pools(question) if ranking.reads_pools else (),
             remarks=self._remarks(ranking, question) if ranking.remarking else (),
+        )
+
+    def _left_open(
+        self,
+        ranking: _Ranking,
+        question: ModelQuestion,
+        candidates: Sequence[Candidate],
+        choice: ModelChoice,
+        out: dict[str, str],
+    ) -> Selected:
+        """The choice for the scheduler. Where only providers serve the candidates it is made here, by measured times.
+        Raises Refusal as `rank_models`."""
+        first = next((position for position, each in enumerate(candidates) if each.target.pool is not None), None)
+        order, points, given = tuple(range(len(candidates))), (), choice
+        if first is None:
+            facts = question.journey.request
+            times = [measured(option) for option in choice.options]
+            order, points = rank_models(choice, facts.prompt_tokens, facts.answers, times)
+            first, given = order[0], None
+        others = [position for position in order if position != first]
+        return Selected(
+            model=candidates[first],
+            fallbacks=tuple([candidates[position] for position in others[: self._fallbacks]]),
+            ranking=ranking.name,
+            total=choice.options[first].score,
+            out=out,
+            old_pools=self._old_pools(question) if ranking.reads_pools else (),
+            remarks=self._remarks(ranking, question) if ranking.remarking else (),
+            choice=given,
+            models=points,
         )
 
     def _filter(

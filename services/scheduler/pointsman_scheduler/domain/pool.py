@@ -229,6 +229,11 @@ class PoolScheduler:
             trial,
         )
 
+    @property
+    def laid_out(self) -> bool:
+        """Whether the index answers for the workers that are here now: a decision was made since one came or left."""
+        return self._index_epoch == self.fleet.epoch
+
     def bind(self, now: float) -> list[Bound]:
         """The requests that have waited for an engine and go to one now. The caller passes each to `decide` before the
         next call."""
@@ -237,7 +242,7 @@ class PoolScheduler:
         fleet = self.fleet
         fleet.refresh(now)
         # Index and predictions are laid out by the last decision's fleet: after a change of it, those who wait go.
-        names = fleet.names if self._index_epoch == fleet.epoch else ()
+        names = fleet.names if self.laid_out else ()
         return self.binder.bind(now * 1000.0, names, self._late, self._matched)
 
     def look_at(self, now: float) -> float | None:

@@ -13,7 +13,7 @@ from pointsman_core.config.provider import Provider
 from pointsman_core.config.rewriting import Rewrite
 from pointsman_core.config.scheduling import SchedulingPolicy, SchedulingProfile
 from pointsman_core.config.section import ConfigError, PluginUse, ScorerUse, Section
-from pointsman_core.config.selection import PickerUse, Ranking, Selector
+from pointsman_core.config.selection import JointChoice, PickerUse, Ranking, Selector
 from pointsman_core.config.served_model import Api, Model
 from pointsman_core.config.stages import CustomStage, StageUse, active, response_entry, stage_entry
 from pointsman_core.config.tokenizer import Tokenizer
@@ -38,6 +38,7 @@ __all__ = [
     "FlowControl",
     "GateSettings",
     "Guard",
+    "JointChoice",
     "Kubernetes",
     "Model",
     "PickerUse",

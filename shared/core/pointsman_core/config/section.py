@@ -61,12 +61,12 @@ class ScorerUse(PluginUse):
 
 
 def expanded(value: object, key: str) -> object:
-    """A section with `filters`, `scorers` or `picker` at its own level, which stand for the one entry `default` of
-    `key`. Raises ValueError when it has both."""
+    """A section with `filters`, `scorers`, `picker` or `joint` at its own level, which stand for the one entry
+    `default` of `key`. Raises ValueError when it has both."""
     if not isinstance(value, dict):
         return value
     document = dict(cast("dict[str, object]", value))
-    short = {name: document.pop(name) for name in ("filters", "scorers", "picker") if name in document}
+    short = {name: document.pop(name) for name in ("filters", "scorers", "picker", "joint") if name in document}
     if short:
         if key in document:
             raise ValueError(f"write either `{key}` or {', '.join(f'`{name}`' for name in short)}, not both")

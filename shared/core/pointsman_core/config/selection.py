@@ -1,10 +1,11 @@
 """The sections that choose: one profile for a request, one model for a request."""
 
-from typing import Literal
+from typing import Final, Literal
 
 from pydantic import Field, model_validator
 
 from pointsman_core.config.section import PluginUse, ScorerUse, Section, expanded
+from pointsman_core.config.served_model import Dollars
 
 
 class PickerUse(PluginUse):
@@ -18,6 +19,69 @@ class PickerUse(PluginUse):
     """Default: `default` when a default profile is named, otherwise `error`."""
 
 
+class ChoiceWeights(Section):
+    """Weights of what a model is chosen by, beside the ranking's scorers."""
+
+    time: float = Field(default=0.0, ge=0, allow_inf_nan=False)
+    """Weight of the time to the last token, and of the delay that the request causes to others: shortest ÷ time."""
+    money: float = Field(default=0.0, ge=0, allow_inf_nan=False)
+    """Weight of the expected cost, with what is cached: lowest ÷ cost."""
+    quality: float = Field(default=0.0, ge=0, allow_inf_nan=False)
+    """Weight of the model's configured quality."""
+
+
+class ChoiceLimits(Section):
+    """Limits of a choice. A model within all of them comes before any other."""
+
+    first_token_s: float | None = Field(default=None, gt=0, allow_inf_nan=False)
+    """Longest time to the first token, in seconds."""
+    answer_s: float | None = Field(default=None, gt=0, allow_inf_nan=False)
+    """Longest time to the last token, in seconds."""
+    dollars: Dollars | None = None
+    """Highest expected cost of the request."""
+    quality: float | None = Field(default=None, ge=0, le=1)
+    """Least quality of the model."""
+
+
+_ALONE: Final = 1.0
+_TIE: Final = 1e-6
+"""Weight that decides only between equals."""
+
+
+class JointChoice(Section):
+    """The scheduler chooses the model together with the engine: by the time that each model's best engine would take
+    now, by cost and quality. A model whose time is unknown comes after those within all limits, unless its pool has an
+    idle engine."""
+
+    prefer: Literal["cheapest", "fastest", "best"] | None = None
+    """Short for one weight: of money, time or quality. The others decide between equals."""
+    weights: ChoiceWeights = ChoiceWeights()
+    """Weights of time, money and quality."""
+    within: ChoiceLimits = ChoiceLimits()
+    """Limits that a model should meet."""
+    otherwise: Literal["nearest", "reject"] = "nearest"
+    """When every model is beyond a limit: `nearest` takes the one that exceeds its limit by the smallest factor,
+    `reject` answers 429."""
+
+    @model_validator(mode="after")
+    def _says_what_to_choose_by(self) -> "JointChoice":
+        weighted = bool(self.weights.model_fields_set)
+        if weighted == (self.prefer is not None):
+            raise ValueError("write either `prefer` or `weights`")
+        return self
+
+    @property
+    def effective(self) -> ChoiceWeights:
+        """The weights, of `prefer` too."""
+        if self.prefer is None:
+            return self.weights
+        return ChoiceWeights(
+            money=_ALONE if self.prefer == "cheapest" else _TIE,
+            time=_ALONE if self.prefer == "fastest" else _TIE,
+            quality=_ALONE if self.prefer == "best" else _TIE,
+        )
+
+
 class Ranking(Section):
     """How a selector ranks models: filters, then weighted scorers, then one picker."""
 
@@ -27,11 +91,14 @@ class Ranking(Section):
     """Score the models that are left from 0 to 1; scores are added up by weight."""
     picker: PluginUse = PluginUse(use="max-score")
     """Picks one model by the total scores."""
+    joint: JointChoice | None = None
+    """Leaves the choice among the models that passed the filters to the scheduler, which makes it together with the
+    choice of the engine."""
 
 
 class Selector(Section):
-    """A named policy of the model-selector. `filters`, `scorers` and `picker` at this level are a short form for one
-    ranking named `default`."""
+    """A named policy of the model-selector. `filters`, `scorers`, `picker` and `joint` at this level are a short form
+    for one ranking named `default`."""
 
     models: tuple[str, ...] = ()
     """Models to choose among; empty means all that are configured."""

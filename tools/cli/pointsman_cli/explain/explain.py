@@ -20,6 +20,7 @@ from pointsman_cli.explain.hindsight import judgement
 from pointsman_cli.explain.margins import margins
 from pointsman_cli.explain.outcome import outcome, stages
 from pointsman_cli.explain.picture import draw
+from pointsman_cli.explain.plane import plane
 from pointsman_cli.words import CommandError, counted
 from pointsman_contracts.journey import StageReport
 from pointsman_contracts.regret import RequestsJudged
@@ -112,6 +113,8 @@ def _decision(event: RequestScheduled) -> list[RenderableType]:
         f"configuration {event.revision} · {event.level}"
     )
     parts: list[RenderableType] = [Text(facts, "dim"), _trail(event.trail)]
+    if event.models:
+        parts += [Text("  model and engine were chosen together", "bold"), plane(event.models)]
     for run in event.runs:
         use = "" if run.profile == event.primary else "  (not used)"
         parts.append(Text(f"  profile {run.profile}{use}", "bold"))

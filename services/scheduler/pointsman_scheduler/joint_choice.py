@@ -1,0 +1,144 @@
+"""Settles the model of a request that the model-selector left open: by the time that each model's best engine would
+take now, which only a scheduler knows, by cost and quality."""
+
+import time
+from collections.abc import Callable, Mapping
+from typing import Final
+
+import numpy as np
+
+from pointsman_contracts.journey import Journey, retold
+from pointsman_contracts.model_choice import ModelOption
+from pointsman_contracts.timing import TIMES
+from pointsman_core.joint_choice import PREDICTED, OptionTime, measured, rank_models
+from pointsman_core.settled_target import settled
+from pointsman_delay.foresight import EngineSight, foresee
+from pointsman_hosting.configuration import Configuration
+from pointsman_plugins.scheduling.arrays import Floats
+from pointsman_plugins.scheduling.worker import DECODE, NEVER, Worker
+from pointsman_runtime.telling.counting import Counter
+from pointsman_scheduler.domain.policy import Policy
+from pointsman_scheduler.domain.pool import PoolScheduler
+from pointsman_scheduler.domain.pools import Pools
+
+_NO_ENGINE: Final = "no healthy engine serves it"
+
+
+class JointChooser:
+    """Asks each pool how long the request would take there. Asking changes no state of a pool, so its flight log
+    replays whether it was asked or not."""
+
+    def __init__(
+        self,
+        configuration: Configuration[Mapping[str, Policy]],
+        pools: Pools,
+        chosen: Counter,
+        has_room: Callable[[str, int], bool],
+    ) -> None:
+        """`has_room`: whether flow control of a pool lets a request of this priority pass now."""
+        self._configuration: Final = configuration
+        self._pools: Final = pools
+        self._chosen: Final = chosen
+        self._has_room: Final = has_room
+
+    def settle_model(self, journey: Journey) -> Journey:
+        """The journey with its model. Raises Refusal when all models are beyond a limit and the choice is strict."""
+        choice, target = journey.joint, journey.target
+        if choice is None or target is None:
+            return journey
+        own = next((option for option in choice.options if option.target == target), None)
+        if own is None or journey.request.workers is not None:
+            # A stage in between settled another model, or a proxy the engine.
+            return journey.changed(**settled(journey, target, None if own is None else own.block_tokens))
+        facts, now = journey.request, time.monotonic()
+        times = [self._time_of(journey, option, now) for option in choice.options]
+        ranked = rank_models(choice, facts.prompt_tokens, facts.answers, times)
+        # Without any engine the first model's pool words the refusal.
+        order = ranked.order or (choice.options.index(own),)
+        held = self._reserved(journey, choice.options)
+        if held is not None:
+            order = (held, *[position for position in order if position != held])
+        options = [choice.options[position] for position in order]
+        settled_on = options[0]
+        changes = settled(journey, settled_on.target, settled_on.block_tokens)
+        changes["alternatives"] = tuple([option.target for option in options[1 : 1 + choice.fallbacks]])
+        changes["headers"] = retold(journey.headers, settled_on.target)
+        changes["models"] = ranked.points
+        self._chosen.labels(settled_on.name, times[order[0]].time_from or "unknown").inc()
+        return journey.changed(**changes)
+
+    def _reserved(self, journey: Journey, options: tuple[ModelOption, ...]) -> int | None:
+        """Of a request that was sent again: the option whose pool has its reservation."""
+        if journey.attempt == 1:
+            return None
+        key = (journey.edge, journey.request_id)
+        for position, option in enumerate(options):
+            pool = self._pools.get(option.target.pool or "")
+            if pool is not None and pool.books.of(key) is not None:
+                return position
+        return None
+
+    def _time_of(self, journey: Journey, option: ModelOption, now: float) -> OptionTime:
+        target = option.target
+        if target.pool is None:
+            return measured(option)
+        pool = self._pools.get(target.pool)
+        policy = self._configuration.revisions[journey.revision].compiled.get(target.pool)
+        if pool is None or policy is None:
+            return OptionTime(out=_NO_ENGINE)
+        name = target.lora or target.model
+        engines = [worker for worker in _workers(pool) if _may_serve(worker, name, now)]
+        if not engines:
+            return OptionTime(out=_NO_ENGINE)
+        idle = any(not worker.open for worker in engines)
+        full = not self._has_room(target.pool, journey.request.priority)
+        known = measured(option)._replace(idle=idle, full=full)
+        if policy.forecast is None:
+            return known
+        matched = _matched(pool, journey, option)
+        sights = [
+            EngineSight(
+                life=worker.life,
+                capacity=float(worker.capacity_tokens or np.inf),
+                held=0.0 if matched is None else matched.item(worker.row),
+            )
+            for worker in engines
+        ]
+        prompt = max(1, journey.request.prompt_tokens)
+        foreseen = foresee(policy.forecast.best, sights, prompt, option.output_tokens, now * 1000.0)
+        if foreseen is None:
+            return known
+        return OptionTime(
+            first_token_ms=foreseen.first_token_ms,
+            answer_ms=foreseen.answer_ms,
+            others_ms=foreseen.others_ms,
+            time_from=PREDICTED,
+            worker=engines[foreseen.position].name,
+            cached_tokens=int(sights[foreseen.position].held),
+            idle=idle,
+            full=full,
+        )
+
+
+def _workers(pool: PoolScheduler) -> list[Worker]:
+    return pool.fleet.workers if pool.laid_out else [*pool.fleet.present]
+
+
+def _matched(pool: PoolScheduler, journey: Journey, option: ModelOption) -> Floats | None:
+    """Prompt tokens that each engine holds, by row; None while the pool's index isn't laid out for its engines: the
+    next decision there does that."""
+    facts = settled(journey, option.target, option.block_tokens)["request"]
+    if not pool.laid_out or facts.block_tokens != pool.block_tokens:
+        return None
+    return pool.index.match(np.frombuffer(facts.blocks, np.dtype("<u8")), facts.block_tokens)
+
+
+def _may_serve(worker: Worker, name: str, now: float) -> bool:
+    """Whether the worker answers, is healthy, and isn't known to lack the model or adapter."""
+    return (
+        worker.state == "serving"
+        and not worker.standing.ejected
+        and bool(worker.roles & DECODE)
+        and (now - worker.heard <= TIMES.worker_silent_s or now <= worker.excused_until)
+        and worker.lacking.get(name, NEVER) <= now
+    )

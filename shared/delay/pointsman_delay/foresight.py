@@ -1,0 +1,73 @@
+"""How long one more request would take in a pool now, at the engine where it delays all requests least.
+
+A question, not a choice: it reads the shadows as they stand and changes nothing. Decisions of the pool, and their
+replay, don't depend on whether it was asked.
+"""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from pointsman_delay.estimator import DelayEstimator
+from pointsman_delay.formula import EngineDelay, Terms, delays, stand
+
+
+class EngineSight(NamedTuple):
+    """One engine that may take the request."""
+
+    life: int
+    capacity: float
+    """Tokens that its KV cache has room for; infinite when unknown."""
+    held: float
+    """Prompt tokens that it holds."""
+
+
+class Foreseen(NamedTuple):
+    """The predicted times of one request, in milliseconds."""
+
+    position: int
+    """Of the engine, in the sequence that was asked for."""
+    first_token_ms: float
+    answer_ms: float
+    """To the last token."""
+    others_ms: float
+    """How much longer all other requests there would take, added up."""
+
+
+def foresee(
+    estimator: DelayEstimator, engines: Sequence[EngineSight], prompt: int, output: float, now: float
+) -> Foreseen | None:
+    """The times at the best of `engines`, of which there is at least one. `output`: expected tokens of the answer.
+    None while the pool's pass times aren't known well enough."""
+    if not estimator.model.was_trusted:
+        return None
+    budget, rates = float(estimator.batch_tokens), estimator.model.rates
+    figures = [estimator.read_figures(engine.life, engine.capacity) for engine in engines]
+    standings = [stand(each, budget, rates) for each in figures]
+    held = [min(engine.held, prompt - 1.0) for engine in engines]
+    terms = estimator.terms(prompt, None, now, min(each.queued for each in figures), rates)
+    costs = delays(standings, held, prompt, 0.0, terms)
+    best = min(range(len(costs)), key=costs.__getitem__)
+    return _times(best, standings[best], prompt - held[best], hit=held[best], output=output, terms=terms)
+
+
+def _times(position: int, at: EngineDelay[float], uncached: float, hit: float, output: float, terms: Terms) -> Foreseen:
+    """The parts of the formula's cost, each by its own time."""
+    total = at.waiting + uncached
+    filled, rest = divmod(total, terms.budget)
+    passes = filled + (rest > 0.0)
+    after = rest * (terms.linear + terms.square * rest) + filled * terms.full_pass + terms.prefill * passes
+    after += terms.pairs * uncached * (hit + 0.5 * uncached)
+    first = max(0.0, at.free_at - terms.now) + at.turn + after + passes * at.step
+    if at.room < terms.prompt_and_answer:
+        first += (terms.prompt_and_answer - at.room) * at.stall * terms.others
+    others = at.there * (after - at.before) + terms.slows_each * at.slowed
+    if at.shared:
+        joined = min(at.last + uncached, terms.budget)
+        others += at.shared * (joined * (terms.linear + terms.square * joined) - at.joined_ms)
+    own = output * (terms.own_step + at.company)
+    return Foreseen(
+        position=position,
+        first_token_ms=first * at.speed,
+        answer_ms=(first + own) * at.speed,
+        others_ms=max(0.0, others) * at.speed,
+    )
