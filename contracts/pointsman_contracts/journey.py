@@ -12,7 +12,7 @@ from msgspec.structs import replace
 
 from pointsman_contracts.message import NO_BYTES, Address, Blob, JsonValue, Message, Part, always
 from pointsman_contracts.model_choice import ModelChoice, ModelPoint
-from pointsman_contracts.target import Target
+from pointsman_contracts.target import Target as Target  # noqa: PLC0414 - readers of journeys import it from here
 
 JOURNEY_LIMIT: Final = 65536
 """Largest encoded message of the itinerary and largest event, in bytes; enforced where it is published."""

@@ -7,7 +7,7 @@ from typing import Final
 
 import numpy as np
 
-from pointsman_contracts.journey import Journey, retold
+from pointsman_contracts.journey import Journey, RequestFacts, retold
 from pointsman_contracts.model_choice import ModelOption
 from pointsman_contracts.timing import TIMES
 from pointsman_core.joint_choice import PREDICTED, OptionTime, measured, rank_models
@@ -86,48 +86,55 @@ class JointChooser:
         policy = self._configuration.revisions[journey.revision].compiled.get(target.pool)
         if pool is None or policy is None:
             return OptionTime(out=_NO_ENGINE)
-        name = target.lora or target.model
-        engines = [worker for worker in _workers(pool) if _may_serve(worker, name, now)]
-        if not engines:
-            return OptionTime(out=_NO_ENGINE)
-        idle = any(not worker.open for worker in engines)
-        full = not self._has_room(target.pool, journey.request.priority)
-        known = measured(option)._replace(idle=idle, full=full)
-        if policy.forecast is None:
-            return known
-        matched = _matched(pool, journey, option)
-        sights = [
-            EngineSight(
-                life=worker.life,
-                capacity=float(worker.capacity_tokens or np.inf),
-                held=0.0 if matched is None else matched.item(worker.row),
-            )
-            for worker in engines
-        ]
-        prompt = max(1, journey.request.prompt_tokens)
-        foreseen = foresee(policy.forecast.best, sights, prompt, option.output_tokens, now * 1000.0)
-        if foreseen is None:
-            return known
-        return OptionTime(
-            first_token_ms=foreseen.first_token_ms,
-            answer_ms=foreseen.answer_ms,
-            others_ms=foreseen.others_ms,
-            time_from=PREDICTED,
-            worker=engines[foreseen.position].name,
-            cached_tokens=int(sights[foreseen.position].held),
-            idle=idle,
-            full=full,
+        facts = settled(journey, target, option.block_tokens).get("request", journey.request)
+        full = not self._has_room(target.pool, facts.priority)
+        return time_in_pool(pool, policy, option, facts, now)._replace(full=full)
+
+
+def time_in_pool(
+    pool: PoolScheduler, policy: Policy, option: ModelOption, facts: RequestFacts, now: float
+) -> OptionTime:
+    """How long the request would take in the option's pool at this monotonic time. `facts` have the blocks that the
+    prompt has there."""
+    name = option.target.lora or option.target.model
+    engines = [worker for worker in _workers(pool) if _may_serve(worker, name, now)]
+    if not engines:
+        return OptionTime(out=_NO_ENGINE)
+    idle = any(not worker.open for worker in engines)
+    known = measured(option)._replace(idle=idle)
+    if policy.forecast is None:
+        return known
+    matched = _matched(pool, facts)
+    sights = [
+        EngineSight(
+            life=worker.life,
+            capacity=float(worker.capacity_tokens or np.inf),
+            held=0.0 if matched is None else matched.item(worker.row),
         )
+        for worker in engines
+    ]
+    prompt = max(1, facts.prompt_tokens)
+    foreseen = foresee(policy.forecast.best, sights, prompt, option.output_tokens, now * 1000.0)
+    if foreseen is None:
+        return known
+    return OptionTime(
+        first_token_ms=foreseen.first_token_ms,
+        answer_ms=foreseen.answer_ms,
+        others_ms=foreseen.others_ms,
+        time_from=PREDICTED,
+        worker=engines[foreseen.position].name,
+        cached_tokens=int(sights[foreseen.position].held),
+        idle=idle,
+    )
 
 
 def _workers(pool: PoolScheduler) -> list[Worker]:
     return pool.fleet.workers if pool.laid_out else [*pool.fleet.present]
 
 
-def _matched(pool: PoolScheduler, journey: Journey, option: ModelOption) -> Floats | None:
+def _matched(pool: PoolScheduler, facts: RequestFacts) -> Floats | None:
     """Prompt tokens that each engine holds, by row; None while the pool's index isn't laid out for its engines: the
     next decision there does that."""
-    facts = settled(journey, option.target, option.block_tokens)["request"]
     if not pool.laid_out or facts.block_tokens != pool.block_tokens:
         return None
     return pool.index.match(np.frombuffer(facts.blocks, np.dtype("<u8")), facts.block_tokens)

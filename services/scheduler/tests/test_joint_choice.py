@@ -96,13 +96,19 @@ class World:
             forecast.best.model.learn(features, pass_ms + 1000.0 * token_ms * tokens, 1.0)
         assert forecast.best.model.trusted
 
-    def ask(self, choice: ModelChoice, request_id: str = "r1", **more: object) -> Decision | Rejection | Journey:
+    def ask(self, choice: ModelChoice, request_id: str = "r1", attempt: int = 1) -> Decision | Rejection | Journey:
         first = next(option.target for option in choice.options if option.target.pool is not None)
         facts = RequestFacts(api="chat.completions", prompt_tokens=4096, blocks=BLOCKS)
+        headers = (HeaderEdit(name="x-model", value="", tells="model"),)
         journey = builders.journey(
-            "scheduler", request_id=request_id, model="auto", target=None, request=facts,
-            headers=(HeaderEdit(name="x-model", value="", tells="model"),),
-        ).changed(**more)  # fmt: skip
+            "scheduler",
+            request_id=request_id,
+            attempt=attempt,
+            model="auto",
+            target=None,
+            request=facts,
+            headers=headers,
+        )
         journey = journey.changed(**left_open(journey, choice, first))
         hop = RecordedHop(journey)
         outcome = self.gate.enter(journey, hop)

@@ -1,6 +1,7 @@
 """One scheduler in virtual time: the object that decides in the service, its knowledge passed in by hand."""
 
 from collections.abc import Iterable, Sequence
+from typing import Final
 
 import numpy as np
 
@@ -37,9 +38,9 @@ class OneScheduler:
     ) -> None:
         """`kv_blocks`: size of each engine's KV cache. `kv_events`: whether engines publish what is in it."""
         self.name = name
-        self._policy = compile_policy(_POOL, settings, registries())
+        self.policy: Final = compile_policy(_POOL, settings, registries())
         self.pool = PoolScheduler(_POOL, name, PrefixIndex(max_bytes=2**31))
-        self.pool.use([self._policy])
+        self.pool.use([self.policy])
         self.pool.measure(engine.block_size)
         self._names = [f"worker-{index}" for index in range(len(kv_blocks))]
         self._row = {name: index for index, name in enumerate(self._names)}
@@ -113,7 +114,7 @@ class OneScheduler:
         if now - self._swept >= _SWEEP_MS:
             self._swept = now
             self.pool.sweep(now / 1000.0)
-        outcome = self.pool.decide(request, now / 1000.0, seed, self._policy)
+        outcome = self.pool.decide(request, now / 1000.0, seed, self.policy)
         if isinstance(outcome, Refused):
             raise outcome.refusal
         return outcome
