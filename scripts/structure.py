@@ -29,7 +29,7 @@ CLASSES: Final = 6
 VARIADIC: Final = frozenset({"add_row", "attrgetter", "create_subprocess_exec"})
 """Functions of libraries that take any number of arguments of one meaning; the product's own are found."""
 
-CEILINGS: Final = {"pairs": 108, "calls": 19, "words": 87, "methods": 104}
+CEILINGS: Final = {"pairs": 106, "calls": 19, "words": 87, "methods": 104}
 """Of today. The aims are 25 pairs, 0 calls, 45 percent of one word and 40 methods."""
 
 ALIKE: Final[dict[frozenset[str], str]] = {}

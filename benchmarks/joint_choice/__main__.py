@@ -2,9 +2,9 @@
 
 `python -m benchmarks.joint_choice [--requests 1500] [--workers 2,2] [--scale 1]`: one hour of a real chat service
 (tools/simulator/traces) in virtual time, for two models on two pools. Every model may serve every request, and prompts
-share prefixes at both. Each way is run with many settings; each setting is a point of cost and latency. The cost of a way at
-a latency is that of its cheapest setting that is as fast, or between two settings, on the line that joins them. Prints
-all points, the quotient of both ways' costs at several latencies, those where it loses included, and the bar.
+share prefixes at both. Each way is run with many settings; each setting is a point of cost and latency. The cost of a
+way at a latency is that of its cheapest setting that is as fast, or between two settings, on the line that joins them.
+Prints all points, the quotient of both ways' costs at several latencies, those where it loses included, and the bar.
 """
 
 import argparse

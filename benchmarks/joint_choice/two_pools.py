@@ -77,11 +77,16 @@ class TwoPools:
         pool = self._model_of(arrival)
         self.model[arrival.request] = pool
         self._began[arrival.request] = arrival.at, arrival.prompt_tokens
-        request = ScheduleRequest(
-            request_id=str(arrival.request), model="model", lora=None, prompt_tokens=arrival.prompt_tokens,
-            tokens_exact=True, blocks=hashes(arrival.blocks), block_tokens=self._block_tokens, blocks_precise=True,
-            max_output_tokens=None, stream=True,
-        )  # fmt: skip
+        blocks = hashes(arrival.blocks)
+        facts = RequestFacts(
+            api="",
+            stream=True,
+            prompt_tokens=arrival.prompt_tokens,
+            tokens_exact=True,
+            block_tokens=self._block_tokens,
+            blocks_precise=True,
+        )
+        request = ScheduleRequest(request_id=str(arrival.request), facts=facts, model="model", blocks=blocks)
         outcome = self._pools[pool].decide(request, arrival.at, arrival.request)
         return None if isinstance(outcome, Postponed) else self._row(pool, outcome, arrival.request)
 

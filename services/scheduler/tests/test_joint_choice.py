@@ -164,7 +164,7 @@ async def test_the_decision_is_that_of_the_model_with_its_own_name_blocks_and_fa
     assert decision.headers[0].value == "large-70b"
     hold = world.pools.of("large").books.of(("edge-1", "r1"))
     assert hold is not None
-    assert hold.blocks == salted(BLOCKS, "large-70b", "")
+    assert hold.change.blocks == salted(BLOCKS, "large-70b", "")
 
 
 async def test_a_model_of_a_provider_may_win_by_what_its_answers_took(world: World) -> None:

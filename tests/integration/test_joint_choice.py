@@ -1,0 +1,105 @@
+"""One choice of model and engine, through every process: the model-selector leaves it open, the scheduler makes it."""
+
+from collections.abc import AsyncIterator
+from io import StringIO
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import pytest
+import pytest_asyncio
+from rich.console import Console
+
+from pointsman_cli.explain.explain import story
+from pointsman_contracts.scheduling import RequestScheduled
+from pointsman_contracts.subjects import ANY
+from pointsman_testing import Processes, eventually
+from pointsman_testing.answered import answered
+from pointsman_testing.observer import observing
+from pointsman_testing.stack import EngineProcess, Stack, StackFactory
+
+pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.timeout(240)]
+
+SERVED_AS = "llama-3.1-8b"
+
+
+@pytest_asyncio.fixture(loop_scope="module")
+async def stack(stacks: StackFactory, processes: Processes, tmp_path: Path) -> AsyncIterator[Stack]:
+    """`auto` is the best model under a cent: `fine` costs $1,000 a million prompt tokens, `plain` nothing."""
+    engines = {name: EngineProcess(name, processes, tmp_path, 100.0) for name in ("plain", "fine")}
+    for engine in engines.values():
+        await engine.start()
+    changes: dict[str, Any] = {
+        "pools": {
+            "llama-8b": {"models": [SERVED_AS, "sql-lora"], "loras": ["sql-lora"]},
+            **{name: {"discovery": "static", "engines": [engine.url]} for name, engine in engines.items()},
+        },
+        "models": {
+            "plain": {"pool": "plain", "served_as": SERVED_AS, "quality": 0.4},
+            "fine": {"pool": "fine", "served_as": SERVED_AS, "quality": 0.9, "cost": {"input": 1000}},
+        },
+        "selectors": {
+            "cheap": {
+                "models": ["plain", "fine"],
+                "filters": ["capable"],
+                "joint": {"prefer": "best", "within": {"dollars": 0.01}},
+                "fallbacks": 1,
+            }
+        },
+    }
+    async with stacks.start(engines=0, changes=changes) as started:
+        yield started
+
+
+async def ask(stack: Stack, prompt: str, **headers: str) -> tuple[int, str]:
+    """The status and the answer's model."""
+    body = {"model": "auto", "prompt": prompt, "max_tokens": 2}
+    async with (
+        aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=60)) as http,
+        http.post(f"{stack.door}/v1/completions", json=body, headers=headers) as answer,
+    ):
+        return answer.status, await answer.text()
+
+
+@pytest.mark.requirement("CHOICE-1", "CHOICE-2")
+async def test_the_best_model_under_a_cent_serves_and_explain_shows_the_others(stack: Stack) -> None:
+    async with observing(stack.nats.url) as seen:
+        decisions = seen.listen(RequestScheduled, ANY)
+
+        async def decided(request_id: str, prompt: str) -> RequestScheduled:
+            status, text = await answered(lambda: ask(stack, prompt, **{"x-request-id": request_id}))
+            assert status == 200, text
+            mine = [each for each in decisions if each.request_id == request_id]
+            await eventually(lambda: bool([each for each in decisions if each.request_id == request_id]))
+            return (mine or [each for each in decisions if each.request_id == request_id])[-1]
+
+        short = await decided("short", "Count")
+        assert short.target.pool == "fine"
+        assert [(point.model, point.verdict) for point in short.models] == [("fine", "chosen"), ("plain", "0.50 less")]
+        assert len(short.endpoints) == 1
+        long = await decided("long", "Count to a hundred, please. " * 40)
+        assert long.target.pool == "plain"
+        (_, dear) = long.models
+        assert dear.model == "fine"
+        assert dear.verdict.startswith("beyond a limit: $0.")
+        assert dear.cost > 10_000_000
+        console = Console(width=160, file=StringIO(), record=True)
+        console.print(*story(long), sep="\n")
+        page = console.export_text()
+        assert "model and engine were chosen together" in page
+        (row,) = [line for line in page.splitlines() if line.strip().startswith("fine ")]
+        assert "beyond a limit" in row
+        named = await decided_by_name(stack, seen.listen(RequestScheduled, ANY))
+        assert named.models == ()
+
+
+async def decided_by_name(stack: Stack, decisions: list[RequestScheduled]) -> RequestScheduled:
+    """The decision of a request that names its model."""
+    body = {"model": "plain", "prompt": "Count", "max_tokens": 2}
+    async with (
+        aiohttp.ClientSession() as http,
+        http.post(f"{stack.door}/v1/completions", json=body, headers={"x-request-id": "named"}) as answer,
+    ):
+        assert answer.status == 200
+    await eventually(lambda: bool([each for each in decisions if each.request_id == "named"]))
+    return next(each for each in decisions if each.request_id == "named")
