@@ -413,6 +413,23 @@ def test_an_engine_whose_begun_streams_do_not_end_gets_trials_and_they_stay(coun
     assert len(engines.worker(sick).holds) == 8
 
 
+def test_engines_whose_begun_streams_all_do_not_end_are_named_though_they_keep_their_shares() -> None:
+    engines = Engines(2)
+    engines.run(10.0, max_output_tokens=10)
+    books = engines.bench.pool.books
+    for number in range(8):
+        request = engines.bench.request(max_output_tokens=10, workers=(f"e{number % 2}",), request_id=f"stuck-{number}")
+        books.started(request.key, engines.bench.chosen(request), 50.0, engines.bench.now)
+    for number in range(10):
+        engines.bench.now += 0.5
+        for name in engines.names:
+            engines.bench.hear(name, running=4, worked_tokens=10_000 + number)
+        engines.sweep()
+    verdicts = engines.bench.pool.outliers.verdicts(engines.bench.now)
+    assert [each.worker.name for each in verdicts] == engines.names
+    assert all("stalled after it had begun" in each.reason for each in verdicts)
+
+
 @pytest.mark.parametrize(("running", "unknown", "readers"), [(0, "", 8), (8, "", 8), (8, "503", 8), (0, "503", 2)])
 def test_slow_readers_of_streams_do_not_count_against_their_engine(running: int, unknown: str, readers: int) -> None:
     """It has nothing to do, or it ends the streams of others, or its load is unknown and there are few."""

@@ -9,7 +9,7 @@ from typing import Final, NamedTuple
 
 from pointsman_contracts.timing import TIMES
 from pointsman_plugins.scheduling.fleet import Fleet
-from pointsman_plugins.scheduling.outliers import LEAST_FAILURES, Peers
+from pointsman_plugins.scheduling.outliers import CONSECUTIVE, LEAST_FAILURES, Peers
 from pointsman_plugins.scheduling.worker import NEVER, Hold, Worker
 from pointsman_scheduler.domain.patience import (
     LEAST_ENDLESS_S,
@@ -317,7 +317,8 @@ class OutlierDetection:
                 )
             else:
                 good, bad = standing.tally.results(now)
-                if bad >= LEAST_FAILURES and bad >= FAILING_SHARE * (good + bad):
+                in_part = bad >= LEAST_FAILURES and bad >= FAILING_SHARE * (good + bad)
+                if in_part or (bad and standing.cuts >= CONSECUTIVE):
                     why = f"{bad} of its last {good + bad} requests failed, the last with: {standing.last}"
                     found.append(WorkerJudgement(worker, "failing", f"{why}; its peers are no better"))
                 elif why := self._standing_still(worker, now):

@@ -41,8 +41,8 @@ _SETTLED: Final = 500
 _PAUSE_S: Final = 0.02
 """Once `_SETTLED` times were learnt from, one in this time is enough, as in `PassModel`."""
 _LATE_PAUSE_S: Final = 1.0
-"""Answers that come after they were overdue are learnt from this seldom: an outage ends with many of them at once, and
-would else be taken for the usual time."""
+"""Answers that come after they were overdue are learnt from this seldom, and as if they had come just then: an outage
+ends with many of them at once, and would else be taken for the usual time."""
 LEAST_ENDLESS_S: Final = 3.5
 """No stream that has begun lasts too long earlier: an engine may stand still for 3 s."""
 _KNOWN_AFTER: Final = 20.0
