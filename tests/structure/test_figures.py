@@ -51,3 +51,18 @@ def test_a_method_of_one_word_counts_where_another_file_calls_it(structure: Any)
 def test_a_method_name_of_six_classes_counts(structure: Any) -> None:
     classes = "".join(f"class C{number}:\n    def tell(self): ...\n" for number in range(6))
     assert figures(structure, one=classes + "class D:\n    def other(self): ...\n").methods == ["tell: 6 classes"]
+
+
+def test_an_interface_counts_once_however_many_classes_implement_it(structure: Any) -> None:
+    text = "class Reader(Protocol):\n    def read(self): ...\n    def rest(self): ...\n"
+    text += "class Base:\n    def tell(self): ...\n"
+    text += "".join(f"class R{number}:\n    def read(self): ...\n    def rest(self): ...\n" for number in range(6))
+    text += "".join(f"class T{number}(Base):\n    def tell(self): ...\n" for number in range(6))
+    found = figures(structure, one=text, two="one.read()\none.rest()\none.tell()\n")
+    assert (found.methods, found.called) == ([], 3)
+
+
+def test_a_class_with_a_part_of_a_protocol_counts_by_itself(structure: Any) -> None:
+    text = "class Reader(Protocol):\n    def read(self): ...\n    def rest(self): ...\n"
+    text += "".join(f"class R{number}:\n    def read(self): ...\n" for number in range(5))
+    assert figures(structure, one=text).methods == ["read: 6 classes"]
