@@ -8,6 +8,7 @@ for comparison. Five seeds; status 1 when any of them misses a bar. `--fast`: on
 `--oracle`: the same hour, by the default policy with pass times known and nothing heard late (`oracle`).
 `--live [--seconds 120] [--warm-up 60] [--seeds 5]`: real processes and engines in real time instead, against
 round-robin (`live`).
+`--disaggregated`: when prefill on another engine pays (`disaggregated`).
 `--replicas`: three schedulers against one over the same hour, two seeds (`replicas`).
 """
 
@@ -20,7 +21,7 @@ from typing import Final, NamedTuple
 import uvloop
 
 from benchmarks.machine import describe
-from benchmarks.routing import adverse, live, oracle, replicas
+from benchmarks.routing import adverse, disaggregated, live, oracle, replicas
 from pointsman_simulator import report
 from pointsman_simulator.comparison import DEFAULT_POLICY, POLICIES, Compared, Setting, compare
 from pointsman_simulator.trace import read_mooncake, scale_arrivals
@@ -28,6 +29,7 @@ from pointsman_simulator.trace import read_mooncake, scale_arrivals
 TRACE: Final = Path(__file__).parents[2] / "tools" / "simulator" / "traces" / "mooncake_conversation.jsonl.xz"
 SEEDS: Final = 5
 REPLICA_SEEDS: Final = 2
+DISAGGREGATED_SEEDS: Final = 3
 
 
 class Case(NamedTuple):
@@ -78,6 +80,7 @@ def main() -> int:
     parser.add_argument("--speed", type=float, default=1.0, help="of engines and arrivals in live runs")
     parser.add_argument("--seeds", type=int, default=SEEDS, help="of live runs")
     parser.add_argument("--replicas", action="store_true", help="three schedulers against one")
+    parser.add_argument("--disaggregated", action="store_true", help="prefill on another engine: always, never, pays")
     parser.add_argument("--oracle", action="store_true", help="our policy with pass times known and nothing heard late")
     options = parser.parse_args()
     print(describe())
@@ -87,6 +90,8 @@ def main() -> int:
         return 0 if uvloop.run(measured) else 1
     if options.adverse:
         return 0 if adverse.measure() else 1
+    if options.disaggregated:
+        return 0 if disaggregated.measure(DISAGGREGATED_SEEDS, os.cpu_count() or 1) else 1
     if options.replicas:
         return 0 if replicas.measure(read_mooncake(TRACE), REPLICA_SEEDS) else 1
     if options.oracle:

@@ -115,6 +115,9 @@ class ResponseStarted(Message, frozen=True, kw_only=True):
     attempt: int = always(1)
     ttft_ms: float
     """From sending to the endpoint until the first byte of the answer's body."""
+    handed_ms: float | None = None
+    """From the end of the leg in which another engine computed the prompt until that byte; None where the endpoint
+    computed the prompt itself, or where that end is unknown."""
 
 
 class AttemptFailed(Message, frozen=True, kw_only=True):

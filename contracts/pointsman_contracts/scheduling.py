@@ -44,6 +44,29 @@ class ProfileRun(Part, frozen=True, kw_only=True):
     candidates: CandidateColumns = always(CandidateColumns())
 
 
+class LegsForecast(Part, frozen=True, kw_only=True):
+    """What a request was predicted to cost on one engine and on two: milliseconds times requests that wait."""
+
+    worker: str
+    """The worker that would compute the prompt."""
+    alone: float
+    """Cost where the endpoint that answers computes the prompt."""
+    apart: float
+    """Cost where `worker` does."""
+    alone_ttft_ms: float
+    """Predicted time to the first token on one engine."""
+    apart_ttft_ms: float
+    prefill_ms: float
+    """Until `worker` has computed the prompt: part of `apart_ttft_ms`."""
+    handover_ms: float
+    """Until its KV cache is at the endpoint that answers: part of `apart_ttft_ms`."""
+
+    @property
+    def pays(self) -> bool:
+        """Whether two engines cost less than one."""
+        return self.apart < self.alone
+
+
 class RequestScheduled(Message, frozen=True, kw_only=True):
     """A decision with everything that led to it. Published by the scheduler, or by the stage before it when a provider
     serves the model: without runs, in the pool `-`. Read by recorders and auditors."""
@@ -75,6 +98,8 @@ class RequestScheduled(Message, frozen=True, kw_only=True):
     """Why the first endpoint won, in one line."""
     legs: dict[str, str] = field(default_factory=dict[str, str])
     """Other workers that do a part of the work, by the name of that part, e.g. `prefill`."""
+    forecast: LegsForecast | None = None
+    """The prediction by which another worker computes the prompt, or doesn't; None where no prediction decided."""
     stream: bool = always(True)
     """Whether the client asked for a stream: the first byte of any other response is reported only at its end."""
     prompt_tokens: int = always(0)

@@ -8,7 +8,7 @@ from pointsman_console.domain import story
 from pointsman_contracts.journey import StageReport
 from pointsman_contracts.message import fields_of
 from pointsman_contracts.response import LegReport, RequestRejected, ResponseCompleted, ResponseStarted
-from pointsman_contracts.scheduling import CandidateColumns, ProfileRun, RequestScheduled
+from pointsman_contracts.scheduling import CandidateColumns, LegsForecast, ProfileRun, RequestScheduled
 from pointsman_core import why
 from pointsman_core.request_events import Event
 from pointsman_testing.builders import scheduled
@@ -96,3 +96,18 @@ def test_a_rejected_request_names_the_stage_that_rejected_it_and_the_reason() ->
         "stage": "preprocessor", "status": 429, "rejected": True, "reason": "over the limit", "trail": [],
     }  # fmt: skip
     assert found["decisions"] == []
+
+
+def test_where_the_prompt_is_computed_is_told_with_its_prediction() -> None:
+    forecast = LegsForecast(
+        worker="p", alone=9000.0, apart=4000.0, alone_ttft_ms=170.0, apart_ttft_ms=205.0, prefill_ms=165.0,
+        handover_ms=31.0,
+    )  # fmt: skip
+    told_words = told(decision(forecast=forecast))["decisions"][0]["prompt"]
+    assert told_words == (
+        "prompt computed by p: predicted first token after 170 ms on one engine, 205 ms on two (165 ms at p, handed "
+        "over in 31 ms); cost 9,000 against 4,000"
+    )
+    assert told(decision())["decisions"][0]["prompt"] == ""
+    alone = why.legs(decision(forecast=replace(forecast, apart=9001.0)))
+    assert alone.startswith("prompt computed where the answer is")

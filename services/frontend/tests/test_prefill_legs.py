@@ -78,6 +78,8 @@ async def test_two_engines_give_the_answer_of_one(start_edge: StartEdge, path: s
     if stream:
         (first,) = edge.events.of(ResponseStarted)
         assert first.worker == "worker-1"
+        assert first.handed_ms is not None
+        assert 0.0 <= first.handed_ms <= end.ttft_ms - end.legs[0].took_ms
 
 
 async def test_the_engine_that_answers_gets_the_clients_own_request(start_edge: StartEdge) -> None:
@@ -189,6 +191,8 @@ async def test_an_engine_that_is_gone_is_no_reason_to_fail(start_edge: StartEdge
     async with NixlPair() as pair:
         edge = await started(start_edge, pair, url=f"http://127.0.0.1:{free_port()}")
         assert (await ask(edge, stream=True)).complete
+        (first,) = edge.events.of(ResponseStarted)
+        assert first.handed_ms is None
     assert (await leg_of(edge)).outcome == "refused"
 
 

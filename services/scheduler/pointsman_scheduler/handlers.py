@@ -59,7 +59,8 @@ class Handlers:
         """The first byte of an answer came."""
         pool = self._pools.get(event.pool)
         if pool is not None:
-            pool.books.started((event.source, event.request_id), event.worker, event.ttft_ms, self._clock())
+            request, now = (event.source, event.request_id), self._clock()
+            pool.books.started(request, event.worker, event.ttft_ms, now, event.handed_ms)
             self._gate.stirred(pool)
 
     def failed(self, event: AttemptFailed) -> None:

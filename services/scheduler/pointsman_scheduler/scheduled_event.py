@@ -59,6 +59,7 @@ def written(told: ScheduledEvent, source: str, sequence: int, shown: int) -> byt
     journey, outcome, bound = told.journey, told.outcome, told.bound
     facts, selection = journey.request, outcome.selection
     queued_s, degraded = told.queued_s, outcome.reasons
+    further: Fields = {} if selection.forecast is None else {"forecast": selection.forecast}
     return _DUMPS(
         {
             "request_id": journey.request_id,
@@ -91,6 +92,7 @@ def written(told: ScheduledEvent, source: str, sequence: int, shown: int) -> byt
             "level": "degraded" if degraded else journey.level,
             "reasons": (*journey.reasons, *degraded) if degraded else journey.reasons,
             "trail": (*journey.trail, told.report),
+            **further,
         },
         asdict,
         _NUMPY,

@@ -249,3 +249,36 @@ def test_verdicts_on_engines_replay_from_the_log_and_from_a_snapshot(tmp_path: P
     decisions, differences = replayed(tmp_path)
     assert (decisions >= 80, differences) == (True, [])
     assert replayed(max(tmp_path.rglob("*.flight")))[1] == []
+
+
+def test_handovers_between_two_engines_replay_from_the_log_and_from_a_snapshot(tmp_path: Path) -> None:
+    roles = {
+        name: {"filters": [{"use": "role", "role": name}], "scorers": ["least-delay"]} for name in ("prefill", "decode")
+    }
+    handler = {"use": "disaggregated", "prefill_when": "pays"}
+    bench = RecordedBench(tmp_path, {"handler": handler, "deciders": ["pays"], "profiles": roles})
+    bench.join("p", role="prefill")
+    bench.join("d", role="decode")
+    apart = 0
+
+    def turn(number: int) -> None:
+        nonlocal apart
+        request = bench.prompt(number, 100, request_id=f"request-{number}")
+        outcome = bench.decide(request, seed=number)
+        legs = len(outcome.holds) > 1
+        apart += legs
+        bench.now += 0.3
+        bench.pool.books.started(request.key, "d", 60.0, bench.now, 60.0 if legs else None)
+        bench.now += 0.5
+        bench.pool.books.completed(request.key, bench.now, True, 40, 800.0, "d")
+
+    for number in range(60):
+        turn(number)
+    bench.rotate()
+    for number in range(60, 120):
+        turn(number)
+    bench.end()
+    assert 0 < apart < 120
+    decisions, differences = replayed(tmp_path)
+    assert (decisions, differences) == (120, [])
+    assert replayed(max(tmp_path.rglob("*.flight")))[1] == []

@@ -3,10 +3,12 @@
 import json
 from collections import Counter
 
+import numpy as np
 import pytest
 
 from pointsman_contracts.journey import HeaderEdit
 from pointsman_contracts.response import AttemptFailed
+from pointsman_scheduler.plugins.deciders.prefill import Pays
 from pointsman_testing.scheduler_bench import Bench, explained
 
 ROLES: dict[str, object] = {
@@ -21,7 +23,7 @@ def split(**handler: object) -> Bench:
     bench = Bench(
         {
             "handler": {"use": "disaggregated", **handler},
-            "deciders": [PREFIX_DECIDER, "multimodal"],
+            "deciders": [PREFIX_DECIDER, "multimodal", "pays"],
             "profiles": ROLES,
         }
     )
@@ -111,6 +113,47 @@ def test_the_edge_gets_the_leg_that_it_sends_itself() -> None:
     assert (leg.worker, leg.engine) == (outcome.holds[1].worker.name, "vllm")
     assert leg.url == f"http://{leg.worker}:8000"
     assert leg.bootstrap_port == (8999 if leg.worker == "p3" else None)
+
+
+def test_the_delay_model_decides_where_a_prompt_is_computed_and_the_decision_says_so() -> None:
+    bench = split(prefill_when="pays")
+    assert bench.decide(bench.request(prompt_tokens=8000)).selection.forecast is None  # not trusted yet
+    model = bench.policy.forecast
+    assert model is not None
+    passes, chance = model.best.model, np.random.default_rng(1)
+    for _ in range(200):
+        tokens, batch = chance.uniform(0.0, 8.0), float(chance.integers(1, 50))
+        passed = np.array([1.0, tokens, tokens**2, 0.0, 1.0, batch, batch * 0.01])
+        passes.learn(passed, float(np.array([16.5, 15.2, 0.42, 0.0, 5.7, 0.1, 50.0]) @ passed), 5.0)
+    assert passes.trusted
+    alone = bench.decide(bench.request(prompt_tokens=8000))
+    forecast = alone.selection.forecast
+    assert forecast is not None
+    assert forecast.worker in ("p1", "p2")
+    assert (forecast.pays, alone.selection.legs, [hold.change.leg for hold in alone.holds]) == (False, {}, [""])
+    assert headers(alone.headers)["x-prefiller-host-port"] is None
+    for number in range(60):
+        request = bench.request(prompt_tokens=600)
+        assert bench.place(request, f"d{number % 2 + 1}")
+        bench.pool.books.started(request.key, f"d{number % 2 + 1}", 1.0, bench.now)
+    apart = bench.decide(bench.request(prompt_tokens=8000))
+    forecast = apart.selection.forecast
+    assert forecast is not None
+    assert (forecast.pays, [hold.change.leg for hold in apart.holds]) == (True, ["", "prefill"])
+    assert (headers(apart.headers)["x-prefiller-host-port"] or "").startswith(f"{forecast.worker}:8000")
+
+
+def test_pauses_of_running_answers_count_more_once_their_share_is_reached() -> None:
+    bench = split(prefill_when="pays")
+    decider = bench.policy.handler.referred()[0]
+    assert isinstance(decider, Pays)
+    worker = bench.pool.fleet.find("d1")
+    assert worker is not None
+    assert decider.pause_weight(worker.life, 10.0, bench.now) == 1.0
+    for _ in range(20):  # the first one finds the engine idle
+        bench.place(bench.request(prompt_tokens=8000), "d1")
+    assert decider.pause_weight(worker.life, 10.0, bench.now) == decider.params.pause_weight
+    assert decider.pause_weight(worker.life, 10.0, bench.now + 120.0) == 1.0
 
 
 def test_a_sidecar_and_engines_of_two_kinds_leave_the_legs_to_the_header() -> None:

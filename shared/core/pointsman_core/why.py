@@ -42,6 +42,19 @@ def short(event: RequestScheduled) -> str:
     return _advantage(best, columns, here, rival)
 
 
+def legs(event: RequestScheduled) -> str:
+    """Where the prompt is computed, and by which prediction; empty where none decided."""
+    forecast = event.forecast
+    if forecast is None:
+        return ""
+    place = f"by {forecast.worker}" if forecast.pays else "where the answer is"
+    return (
+        f"prompt computed {place}: predicted first token after {forecast.alone_ttft_ms:,.0f} ms on one engine, "
+        f"{forecast.apart_ttft_ms:,.0f} ms on two ({forecast.prefill_ms:,.0f} ms at {forecast.worker}, handed over in "
+        f"{forecast.handover_ms:,.0f} ms); cost {forecast.alone:,.0f} against {forecast.apart:,.0f}"
+    )
+
+
 def verdicts(run: ProfileRun) -> list[CandidateVerdict]:
     """Every candidate, the chosen one first, then by total, then those that filters removed."""
     columns = run.candidates

@@ -131,6 +131,34 @@ class DelayEstimator:
         shadow.end(request, now, output_tokens)
         self._changed.add(shadow)
 
+    def await_prompt(self, key: Hashable, now: float, prompt: int) -> None:
+        """Another engine computes the prompt of a request that was sent: it joins the batch with its first token, and
+        has no part in a pass before. No-op for an unknown request."""
+        entry = self._requests.get(key)
+        if entry is not None:
+            shadow, request = entry
+            shadow.end(request, now, None)
+            shadow.queued += 1
+            shadow.queued_prompt += prompt
+            awaiting = Sent(told=True, sent=now, prompt=prompt, hit=prompt, uncached=0, left=-1)
+            self._requests[key] = shadow, awaiting
+            self._changed.add(shadow)
+
+    def handed_over(self, key: Hashable, at: float) -> None:
+        """The prompt of this request, which is one leg of another one, was computed at this earlier time. No-op for an
+        unknown request."""
+        entry = self._requests.get(key)
+        if entry is not None:
+            shadow, request = entry
+            shadow.start(request, max(at, shadow.in_step_at))
+            self._changed.add(shadow)
+
+    def place_of(self, key: Hashable) -> tuple[int, EngineShadow] | None:
+        """The engine that a request was sent to, and its life; None for an unknown one."""
+        entry = self._requests.get(key)
+        lives = self._shadows.items() if entry is not None else ()
+        return next(((life, shadow) for life, shadow in lives if entry is not None and shadow is entry[0]), None)
+
     def speed_of(self, life: int) -> float:
         """Like `speeds`, for one worker by its life; 1 for an unknown one."""
         shadow = self._shadows.get(life)
@@ -245,6 +273,14 @@ class DelayEstimator:
         shadow = self._shadows.get(life)
         capacity = min(capacity, BOUNDLESS)
         return NEW_ENGINE._replace(capacity=capacity) if shadow is None else shadow.figures(capacity)
+
+    def figures_of(self, row: int) -> EngineFigures:
+        """The figures of one worker, by the last call."""
+        return self._figures[row]
+
+    def awaiting(self, row: int) -> int:
+        """Requests at this worker whose prompts other workers compute."""
+        return self._order[row].awaiting
 
     def standings(self) -> list[EngineDelay[float]]:
         """The delays of all workers, by the figures of the last call. Any later call changes them."""

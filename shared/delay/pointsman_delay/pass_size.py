@@ -8,7 +8,9 @@ the search goes on from there. Sizes are the configured one times powers of two:
 from collections.abc import Hashable, Sequence
 from typing import Final
 
+from pointsman_contracts.scheduling import LegsForecast
 from pointsman_delay.estimator import DelayEstimator
+from pointsman_delay.handover import Handovers, Pair, Prompt, Weights, weigh
 
 LEAST_TOKENS: Final = 256
 MOST_TOKENS: Final = 65536
@@ -50,6 +52,8 @@ class PassSizeSearch:
         self._pause = _PAUSE
         self._errors = [0.0, 0.0]
         """Errors of the best and the rival, summed over the trial."""
+        self.handovers: Final = Handovers()
+        """What is known of KV caches that go from one engine to another."""
 
     def lay_out(self, workers: Sequence[tuple[int, float]]) -> None:
         """Set the workers; see `DelayEstimator.lay_out`."""
@@ -79,6 +83,40 @@ class PassSizeSearch:
         best.ended(key, now, output_tokens)
         if best.model.observations >= self._next_trial:
             self._try_another()
+
+    def await_prompt(self, key: Hashable, now: float, prompt: int) -> None:
+        """Another engine computes a request's prompt; see `DelayEstimator.await_prompt`."""
+        for each in self._told:
+            each.await_prompt(key, now, prompt)
+
+    def handed_over(self, leg: Hashable, answer: Hashable, at: float, now: float) -> None:
+        """The answer of a request began now, whose prompt the engine of its leg had computed `at` this earlier time.
+        No-op where either is unknown."""
+        best = self.best
+        first, second = best.place_of(leg), best.place_of(answer)
+        request = best.request(answer)
+        if first is not None and second is not None and request is not None:
+            shadow = second[1]
+            step_ms = best.model.decode_ms(shadow.decoding + 1, shadow.context + request.prompt) * shadow.speed
+            self.handovers.learn((first[0], second[0]), request.prompt, max(0.0, now - at - step_ms))
+        for each in self._told:
+            each.handed_over(leg, at)
+
+    def weigh(
+        self, rows: tuple[int, int], lives: Pair, prompt: Prompt, now: float, *, max_output: int | None, pause: float
+    ) -> LegsForecast:
+        """What the request would cost on one engine and on two: see `handover.weigh`, and `DelayEstimator.terms`."""
+        best = self.best
+        figures, _ = best.engines(now)
+        terms = best.terms(prompt.tokens, max_output, now, min(figures[row].queued for row in rows))
+        weights = Weights(self.handovers.predict(lives, prompt.tokens), pause)
+        return weigh(best, rows, prompt, terms, weights)
+
+    def step_ms(self, row: int, now: float) -> float:
+        """How long a decode step of this worker takes."""
+        figures, _ = self.best.engines(now)
+        at = figures[row]
+        return self.best.model.decode_ms(at.decoding, at.context) * at.speed
 
     def _try_another(self) -> None:
         best = self.best

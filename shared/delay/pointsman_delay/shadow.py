@@ -87,7 +87,7 @@ class EngineShadow:
             wait = 0.0
             if self.decoding:
                 self._since_step = np.array((0.0, 0.0, 0.0, 0.0, 0.5, 0.5 * self.decoding, 0.5e-6 * self.context))
-                wait = 0.5 * self._decode_ms()
+                wait = 0.5 * self._model.decode_ms(self.decoding, self.context) * self.speed
             self.busy = True
             self._features = _NOTHING
             self._parts = []
@@ -95,6 +95,16 @@ class EngineShadow:
             self._finishing = []
             self._reporting = False
         return request
+
+    @property
+    def awaiting(self) -> int:
+        """Requests whose prompts other engines compute."""
+        return self.queued - len(self.queue) - len(self._finishing)
+
+    @property
+    def in_step_at(self) -> float:
+        """When the shadow and the engine were in step last."""
+        return -math.inf if self._in_step_at is None else self._in_step_at
 
     def start(self, request: Sent, now: float) -> None:
         """The first token of `request` came."""
@@ -219,10 +229,8 @@ class EngineShadow:
     def _computed(self, parts: list[PromptPart], shape: Floats) -> Floats:
         """Features of the passes that compute these parts beside the decoding sequences of `shape`, which are features
         too."""
-        tokens = sum(part.tokens for part in parts)
-        if not tokens:
-            return _NOTHING
-        return prompt_passes(tokens, sum(part.pairs for part in parts), self._batch_tokens, shape)
+        tokens, pairs = sum(part.tokens for part in parts), sum(part.pairs for part in parts)
+        return prompt_passes(tokens, pairs, self._batch_tokens, shape) if tokens else _NOTHING
 
     def _decode(self, request: Sent, now: float) -> None:
         """The request joins the batch."""
@@ -317,9 +325,6 @@ class EngineShadow:
             self.decoding, context, context + self.queued_prompt, self.queued, self.speed, capacity,
         ))  # fmt: skip
 
-    def _decode_ms(self) -> float:
-        return self._model.decode_ms(self.decoding, self.context) * self.speed
-
     def _tick(self, now: float) -> None:
         """Every decoding sequence has grown by as many tokens as passes fit into the time since."""
         elapsed = now - self._clock
@@ -329,7 +334,7 @@ class EngineShadow:
         decoding = self.decoding
         if decoding:
             context, rates = self.context, self._model.rates
-            # As `_decode_ms`: its calls cost as much as the rest, several times a request.
+            # As `PassModel.decode_ms`: calls cost as much as the rest, several times a request.
             step = (rates.decode + rates.batch * decoding + rates.growth * context) * self.speed
             grown = elapsed / step if step > 1.0 else elapsed
             self._batch_time += decoding * elapsed
@@ -377,9 +382,8 @@ class EngineShadow:
                     self._reporting = True
         self.waiting -= tokens
         thousands = tokens * 1e-3
-        decodes = 1.0 if self.decoding else 0.0
         self._features = np.array(
-            [1.0, thousands, thousands**2, pairs * 1e-6, decodes, self.decoding, self.context * 1e-6]
+            [1.0, thousands, thousands**2, pairs * 1e-6, self.decoding > 0, self.decoding, self.context * 1e-6]
         )
         self.busy = True
         self.pass_end = at + self._model.predict(self._features) * self.speed

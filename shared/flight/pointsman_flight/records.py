@@ -247,6 +247,8 @@ class AnswerStarted(Record, frozen=True, tag=10):
     request_id: str
     worker: str
     ttft_ms: float
+    handed_ms: float | None = None
+    """Since another engine had computed the prompt."""
 
 
 class AttemptLost(Record, frozen=True, tag=11):

@@ -6,7 +6,7 @@ the README for where they are written down and checked.
 """
 
 import math
-from collections import deque
+from collections import Counter, deque
 from dataclasses import dataclass, field
 
 from pointsman_simulator.kv_cache import KvCache
@@ -63,6 +63,8 @@ class EngineModel:
         self.counters = EngineCounters()
         self.pass_ends_at: float | None = None
         """When the pass in flight ends; None while idle."""
+        self.gaps: Counter[int] | None = None
+        """How often tokens of one answer were so far apart, in tenths of a millisecond; counted if set."""
         self._capacity = self.config.num_blocks * self.config.block_size
         self._plan: list[tuple[Sequence, int]] = []
         self._resident_loras: dict[str, None] = {}
@@ -145,6 +147,9 @@ class EngineModel:
             emitted.append(sequence)
             if sequence.generated == 1:
                 sequence.first_token_at = ended_at
+            elif self.gaps is not None:
+                self.gaps[round((ended_at - sequence.last_token_at) * 10.0)] += 1
+            sequence.last_token_at = ended_at
             if sequence.generated == sequence.output_tokens:
                 sequence.finished_at = ended_at
                 finished.append(sequence)
@@ -183,6 +188,8 @@ class EngineModel:
             ended = now + decode_ms(tokens / capacity, batch)
             if ended > until:
                 break
+            if self.gaps is not None:
+                self.gaps[round((ended - now) * 10.0)] += batch
             now = ended
             tokens += batch
             done += 1
@@ -191,6 +198,7 @@ class EngineModel:
                 self._extend(sequence, done)
                 sequence.computed += done
                 sequence.generated += done
+                sequence.last_token_at = now
             self.counters.passes += done
             self.counters.generated_tokens += done * batch
         return now
@@ -199,7 +207,7 @@ class EngineModel:
         """No first or last token comes before this time, unless something is submitted; infinite when idle."""
         if self.pass_ends_at is None:
             return math.inf
-        if self.waiting or not all(sequence.decoding for sequence, _ in self._plan):
+        if self.waiting or not all(sequence.generated and sequence.decoding for sequence, _ in self._plan):
             return self.pass_ends_at
         passes = min(sequence.output_tokens - sequence.generated for sequence, _ in self._plan) - 1
         occupancy = sum(sequence.computed for sequence in self.running) / self._capacity
@@ -241,8 +249,9 @@ class EngineModel:
             total = sequence.prompt_tokens + sequence.generated
             block_size = self.config.block_size
             hits = self.cache.match(sequence.blocks, (total - 1) // block_size)
-            tokens = min(total - hits * block_size, budget)
-            needed = -(-(hits * block_size + tokens) // block_size) - hits
+            carried = total - 1 - hits * block_size if sequence.carried and not sequence.generated else 0
+            tokens = min(total - hits * block_size - carried, budget)
+            needed = -(-(hits * block_size + carried + tokens) // block_size) - hits
             needed += self.cache.idle_among(sequence.blocks[:hits])
             if needed > self.cache.available_blocks:
                 break
@@ -251,6 +260,9 @@ class EngineModel:
             self.cache.acquire(sequence.blocks[:hits])
             sequence.full_blocks = hits
             sequence.computed = hits * block_size
+            if carried:
+                self._extend(sequence, carried)
+                sequence.computed += carried
             if math.isnan(sequence.scheduled_at):
                 sequence.scheduled_at = now
                 sequence.cached_tokens = sequence.computed

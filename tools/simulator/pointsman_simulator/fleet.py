@@ -4,9 +4,10 @@ import heapq
 import itertools
 import math
 from bisect import bisect_right
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TypeAlias
+from typing import NamedTuple, TypeAlias
 
 from pointsman_simulator.closed_loop import ClosedLoop
 from pointsman_simulator.disturbance import Disturbance
@@ -16,6 +17,7 @@ from pointsman_simulator.policy import (
     Completed,
     KvChanged,
     LatePolicy,
+    LegPolicy,
     Load,
     Observation,
     Reported,
@@ -40,6 +42,11 @@ class Lags:
     """From a decision until the engine has the request."""
     peer: float = 1.0
     """From a scheduler's decision until the other schedulers know it."""
+    handover: float = 5.0
+    """For a prompt's KV cache from one engine to another, before its first byte moves."""
+    handover_token: float = 0.00328
+    """For each of its tokens: 131,072 bytes (32 layers, 8 KV heads of 128 values of 2 bytes) at 40 GB/s, four fifths of
+    a link of 400 Gb/s."""
 
 
 @dataclass(slots=True)
@@ -70,6 +77,10 @@ class _SimulatedWorker:
         """No request has named an adapter."""
         self._report_times = [-math.inf]
         self._reports: list[_Report] = [(0, 0, 0.0, ())]
+        self.open_legs = 0
+        """Prompts here that another engine answers."""
+        self.ended_legs: list[tuple[int, float]] = []
+        """Those that were computed since the fleet looked: request, and when."""
 
     @property
     def begins(self) -> bool:
@@ -122,13 +133,14 @@ class _SimulatedWorker:
     def _finish_pass(self, seen: list[Observation]) -> None:
         result = self.engine.finish_pass()
         self._now = now = result.ended_at
-        index = self.index
-        seen.extend(
-            Started(int(sequence.request_id), index, now) for sequence in result.emitted if sequence.generated == 1
-        )
+        index, emitted, finished = self.index, result.emitted, result.finished
+        if self.open_legs:
+            self.ended_legs += [(_request_of(sequence), now) for sequence in finished if _is_leg(sequence)]
+            emitted, finished = ([each for each in some if not _is_leg(each)] for some in (emitted, finished))
+        seen.extend(Started(int(sequence.request_id), index, now) for sequence in emitted if sequence.generated == 1)
         seen.extend(
             Completed(int(sequence.request_id), index, now, sequence.generated, sequence.cached_tokens)
-            for sequence in result.finished
+            for sequence in finished
         )
         self._changes(result.stored, result.removed, seen)
         self._report(now)
@@ -143,6 +155,29 @@ class _SimulatedWorker:
         loras = () if self._plain else tuple(dict.fromkeys(one.lora for one in engine.running if one.lora))
         running, waiting = (0, 0) if self._lies else (len(engine.running), len(engine.waiting))
         self._reports.append((running, waiting, engine.kv_usage, loras))
+
+
+class _Legs(NamedTuple):
+    """A request whose prompt one engine computes and that another one answers."""
+
+    prefiller: int
+    answering: int
+    sequence: EngineSequence
+    """At the engine that answers."""
+
+
+def _leg(request: EngineSequence) -> EngineSequence:
+    """The prompt of a request as a sequence of one token, with a number that no request has."""
+    number = -1 - int(request.request_id)
+    return EngineSequence(number, request.prompt_tokens, 1, list(request.blocks), request.lora)
+
+
+def _is_leg(sequence: EngineSequence) -> bool:
+    return int(sequence.request_id) < 0
+
+
+def _request_of(leg: EngineSequence) -> int:
+    return -1 - int(leg.request_id)
 
 
 class SimulatedFleet:
@@ -168,10 +203,27 @@ class SimulatedFleet:
         self._pending: list[tuple[float, int, Observation]] = []
         self._order = itertools.count()
         self._ways: Sequence[float] = ()
+        self._prefiller: Callable[[int], int | None] = lambda _: None
+        self._legs: dict[int, _Legs] = {}
+        """By request, until its prompt is computed."""
+        self._handed: dict[int, float] = {}
+        """When the prompt of a request was computed that another engine answers."""
+        self._link_free = [0.0] * len(engines)
+        """When each engine has sent what it hands over: one prompt after the other."""
+        self._clock = 0.0
+        self._gaps_after = math.inf
         self._due: list[tuple[float, int, int, EngineSequence | Disturbance]] = []
         """Requests on their way to an engine, and changes of engines: when, a number, the engine."""
         for disturbance in disturbances:
             heapq.heappush(self._due, (disturbance.at_ms, next(self._order), disturbance.worker, disturbance))
+
+    def count_gaps(self, after_ms: float) -> None:
+        """Count how far tokens of one answer are apart, from this time on."""
+        self._gaps_after = after_ms
+
+    def gaps(self) -> Counter[int]:
+        """How often they were so far apart, in tenths of a millisecond."""
+        return sum([worker.engine.gaps or Counter[int]() for worker in self._workers], Counter[int]())
 
     def replay(
         self,
@@ -194,6 +246,7 @@ class SimulatedFleet:
         self._ways = ways
         outcomes = Outcomes(sequences, [-1] * len(trace), [request.arrival_ms for request in trace], [0.0] * len(trace))
         late = policy if isinstance(policy, LatePolicy) else None
+        self._prefiller = policy.prefiller if isinstance(policy, LegPolicy) else lambda _: None
         arrivals = ClosedLoop(trace)
         count = waiting = 0
         now = 0.0
@@ -237,6 +290,12 @@ class SimulatedFleet:
         sequence = outcomes.requests[index]
         outcomes.workers[index] = worker
         outcomes.waited_ms[index] = now - outcomes.arrived[index]
+        prefiller = self._prefiller(index)
+        if prefiller is not None:
+            sequence.carried = True
+            self._legs[index] = _Legs(prefiller, worker, sequence)
+            self._workers[prefiller].open_legs += 1
+            worker, sequence = prefiller, _leg(sequence)
         way = self._lags.dispatch + (self._ways[index] if len(self._ways) else 0.0)
         if way:
             heapq.heappush(self._due, (now + way, next(self._order), worker, sequence))
@@ -257,19 +316,23 @@ class SimulatedFleet:
     def _advance(self, now: float, policy: RoutingPolicy, arrivals: ClosedLoop) -> Load:
         """Run all engines to `now`, pass the policy the observations known by then, and take the load reports."""
         seen: list[Observation] = []
-        while self._due and self._due[0][0] <= now:
-            at, _, row, what = heapq.heappop(self._due)
-            self._workers[row].advance(at, seen)
-            if isinstance(what, Disturbance):
-                self._workers[row].disturb(what)
-            else:
-                self._workers[row].submit(what, at)
-        for worker in self._workers:
-            worker.advance(now, seen)
+        if self._legs:
+            self._run_engines(self._clock, seen)  # begins the passes of what was sent since
+        while self._legs and (moment := self._next_leg(now)) < now:
+            self._run_engines(moment, seen)
+        self._run_engines(now, seen)
+        self._clock = now
+        if self._gaps_after <= now < math.inf:
+            self._gaps_after = math.inf
+            for worker in self._workers:
+                worker.engine.gaps = Counter()
         lags = self._lags
         for observation in seen:
             if isinstance(observation, Completed):
                 arrivals.ended(observation.request, observation.at)
+            if isinstance(observation, Started) and observation.request in self._handed:
+                handed_ms = observation.at - self._handed.pop(observation.request)
+                observation = replace(observation, handed_ms=handed_ms)  # noqa: PLW2901 - the same one, with more
             lag = lags.kv if isinstance(observation, KvChanged) else lags.response
             heapq.heappush(self._pending, (observation.at + lag, next(self._order), observation))
         self._take_reports(now)
@@ -280,6 +343,40 @@ class SimulatedFleet:
         reports = self._told if observed else [worker.load_at(now - lags.load) for worker in self._workers]
         running, waiting, kv_usage, loras = zip(*reports, strict=True)
         return Load(list(running), list(waiting), list(kv_usage), list(loras), observed)
+
+    def _next_leg(self, until: float) -> float:
+        """When the next prompt may be computed that another engine waits for, or something is due; `until` at the
+        latest."""
+        moments = [worker.engine.next_event_at() for worker in self._workers if worker.open_legs]
+        if self._due:
+            moments.append(self._due[0][0])
+        return min([until, *moments])
+
+    def _run_engines(self, now: float, seen: list[Observation]) -> None:
+        """Run all engines to `now`, and send on the prompts that were computed for other engines."""
+        while self._due and self._due[0][0] <= now:
+            at, _, row, what = heapq.heappop(self._due)
+            self._workers[row].advance(at, seen)
+            if isinstance(what, Disturbance):
+                self._workers[row].disturb(what)
+            else:
+                self._workers[row].submit(what, at)
+        for worker in self._workers:
+            worker.advance(now, seen)
+        for worker in self._workers:
+            for request, at in worker.ended_legs:
+                self._hand_over(request, at)
+            worker.ended_legs.clear()
+
+    def _hand_over(self, request: int, at: float) -> None:
+        """The prompt of a request was computed: its KV cache goes to the engine that answers."""
+        legs, lags = self._legs.pop(request), self._lags
+        self._workers[legs.prefiller].open_legs -= 1
+        begins = max(at, self._link_free[legs.prefiller])
+        ends = begins + lags.handover + lags.handover_token * legs.sequence.prompt_tokens
+        self._link_free[legs.prefiller] = ends
+        self._handed[request] = at
+        heapq.heappush(self._due, (ends, next(self._order), legs.answering, legs.sequence))
 
     def _take_reports(self, now: float) -> None:
         """The reports that come in by `now`, if they have moments of their own; every engine has run to it."""

@@ -4,6 +4,7 @@ from collections.abc import Iterable, Sequence
 from typing import Final
 
 import numpy as np
+from msgspec.structs import replace
 
 from pointsman_contracts.scheduling import ReservationChange
 from pointsman_contracts.worker import WorkerLoad, WorkerRegistration
@@ -16,6 +17,7 @@ from pointsman_scheduler.domain.policy import compile_policy
 from pointsman_scheduler.domain.pool import PoolScheduler
 from pointsman_scheduler.domain.prefix_index import PrefixIndex
 from pointsman_scheduler.plugins import registries
+from pointsman_scheduler.plugins.handlers.disaggregated import PREFILL
 from pointsman_simulator.engine import EngineConfig
 from pointsman_simulator.policy import Completed, KvChanged, Load, Observation, Reported, Started
 
@@ -35,8 +37,10 @@ class OneScheduler:
         engine: EngineConfig,
         loras: Iterable[str],
         kv_events: bool,
+        roles: Sequence[str] = (),
     ) -> None:
-        """`kv_blocks`: size of each engine's KV cache. `kv_events`: whether engines publish what is in it."""
+        """`kv_blocks`: size of each engine's KV cache. `kv_events`: whether engines publish what is in it. `roles`: of
+        each engine, `both` where there are none."""
         self.name = name
         self.policy: Final = compile_policy(_POOL, settings, registries())
         self.pool = PoolScheduler(_POOL, name, PrefixIndex(max_bytes=2**31))
@@ -51,8 +55,11 @@ class OneScheduler:
         self._told = 0
         """Version of the binder when the peers last got its waiting requests."""
         self._told_at = 0.0
-        for worker, blocks in zip(self._names, kv_blocks, strict=True):
-            self.pool.register(_registration(worker, engine.block_size, blocks, tuple(loras)), 0.0)
+        for row, (worker, blocks) in enumerate(zip(self._names, kv_blocks, strict=True)):
+            registration = _registration(worker, engine.block_size, blocks, tuple(loras))
+            if roles:
+                registration = replace(registration, role=roles[row])
+            self.pool.register(registration, 0.0)
         fleet = [worker for each in self._names if (worker := self.pool.fleet.find(each)) is not None]
         self._lives = [worker.life for worker in fleet]
         self._kv_events = kv_events
@@ -65,7 +72,8 @@ class OneScheduler:
         match observation:
             case Started():
                 worker = self._names[observation.worker]
-                self.pool.books.started(request, worker, observation.at - sent, now / 1000.0)
+                ttft_ms, handed_ms = observation.at - sent, observation.handed_ms
+                self.pool.books.started(request, worker, ttft_ms, now / 1000.0, handed_ms)
             case Completed():
                 self.pool.books.completed(
                     request,
@@ -122,6 +130,11 @@ class OneScheduler:
     def row(self, outcome: Scheduled) -> int:
         """The engine that was chosen."""
         return self._row[outcome.endpoints[0].name]
+
+    def prefiller(self, outcome: Scheduled) -> int | None:
+        """The engine that was chosen to compute the prompt; None where the one that answers does."""
+        run = outcome.selection.legs.get(PREFILL)
+        return None if run is None else self._row[outcome.sight.names[run.chosen[0]]]
 
     def apply(self, changes: Sequence[ReservationChange], scheduler: str, now: float) -> None:
         """Take another scheduler's decision."""

@@ -43,6 +43,8 @@ class Started:
     request: int
     worker: int
     at: float
+    handed_ms: float | None = None
+    """Since another engine had computed its prompt."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,6 +92,15 @@ class RoutingPolicy(Protocol):
 
     def choose(self, arrival: Arrival) -> int | None:
         """The worker (0-based) for this request; None means that it waits, and only a `LatePolicy` returns it."""
+        ...
+
+
+@runtime_checkable
+class LegPolicy(RoutingPolicy, Protocol):
+    """A policy that may have another worker compute the prompt."""
+
+    def prefiller(self, request: int) -> int | None:
+        """The worker that computes the prompt of a request that was just chosen for; None where the chosen one does."""
         ...
 
 

@@ -24,7 +24,7 @@ class SchedulerPolicy:
     `settings` is a section `scheduling.x` of the configuration; equal seeds give equal decisions. `loras` are the
     adapters that every engine can serve, `kv_blocks` the size of each engine's KV cache where they differ. Without
     `kv_events`, engines publish none. `ties` are the seeds of the requests' decisions, in order of arrival, where they
-    are known: `seed` is for the others.
+    are known: `seed` is for the others. `roles`: of each engine, as `WorkerRegistration.role`; `both` without them.
     """
 
     def __init__(
@@ -40,6 +40,7 @@ class SchedulerPolicy:
         schedulers: int = 1,
         peer_lag_ms: float = PEER_LAG_MS,
         ties: Sequence[int] = (),
+        roles: Sequence[str] = (),
     ) -> None:
         engine = engine or EngineConfig()
         adapters, blocks = tuple(loras), kv_blocks or [engine.num_blocks] * workers
@@ -52,6 +53,7 @@ class SchedulerPolicy:
                 engine=engine,
                 loras=adapters,
                 kv_events=kv_events,
+                roles=roles,
             )
             for number in range(schedulers)
         ]
@@ -60,6 +62,8 @@ class SchedulerPolicy:
         self._kv_events = kv_events
         self._peer_lag = peer_lag_ms
         self._sent: dict[int, float] = {}
+        self._prefillers: dict[int, int] = {}
+        """The engine that computes the prompt of a request that was just chosen for."""
         self._on_the_way: list[tuple[float, int, Callable[[float], None]]] = []
         """Messages between schedulers: when each arrives, its number, and what it does."""
         self._numbers = itertools.count()
@@ -101,6 +105,10 @@ class SchedulerPolicy:
         self._tell_waiting(scheduler)
         return chosen
 
+    def prefiller(self, request: int) -> int | None:
+        """See `LegPolicy`; each request is asked about once."""
+        return self._prefillers.pop(request, None)
+
     def bind(self, now: float, load: Load) -> list[tuple[int, int]]:
         """The requests whose wait is over."""
         self._deliver(now)
@@ -127,6 +135,9 @@ class SchedulerPolicy:
 
     def _sent_to(self, scheduler: OneScheduler, outcome: Scheduled, request: int) -> int:
         self._sent[request] = self._now
+        prefiller = scheduler.prefiller(outcome)
+        if prefiller is not None:
+            self._prefillers[request] = prefiller
         if len(self.schedulers) > 1:
             changes = [hold.change for hold in outcome.holds]
             self._tell_peers(scheduler, lambda peer, at: peer.apply(changes, scheduler.name, at))

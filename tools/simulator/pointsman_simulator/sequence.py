@@ -11,12 +11,14 @@ class Sequence:
         "arrived_at",
         "blocks",
         "cached_tokens",
+        "carried",
         "computed",
         "finished_at",
         "first_token_at",
         "full_blocks",
         "generated",
         "has_partial",
+        "last_token_at",
         "lora",
         "model",
         "output_tokens",
@@ -45,6 +47,8 @@ class Sequence:
         self.lora = lora
         self.model = model
         self.cached_tokens = 0
+        self.carried = False
+        """Whether another engine has computed the prompt, whose KV cache comes with the request."""
         self.computed = 0
         self.generated = 0
         self.full_blocks = 0
@@ -53,8 +57,9 @@ class Sequence:
         self.arrived_at = math.nan
         self.scheduled_at = math.nan
         self.first_token_at = math.nan
+        self.last_token_at = math.nan
         self.finished_at = math.nan
 
     @property
     def decoding(self) -> bool:
-        return self.generated > 0 and self.prompt_tokens + self.generated - self.computed == 1
+        return (self.generated > 0 or self.carried) and self.prompt_tokens + self.generated - self.computed == 1

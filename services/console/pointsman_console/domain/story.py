@@ -81,6 +81,7 @@ def _decision(event: RequestScheduled) -> Document:
         "endpoints": list(event.endpoints),
         "reason": event.reason,
         "short": why.short(event),
+        "prompt": why.legs(event),
         "scheduler": event.source,
         "attempt": event.attempt,
         "prompt_tokens": event.prompt_tokens,

@@ -95,6 +95,7 @@ function summary(request, decision) {
       ["Profile", decision.profile],
       ["Prompt", `${number(decision.prompt_tokens)} tokens, ${number(decision.cached_tokens)} believed cached${decision.prefix ? ` (${decision.prefix})` : ""}`],
       ["Waited", decision.queued_ms || decision.unbound_ms ? `${duration(decision.queued_ms)} in the queue, ${duration(decision.unbound_ms)} for its engine${decision.bound_because ? ` (${decision.bound_because})` : ""}` : "not at all"],
+      ...(decision.prompt ? [["Two engines", decision.prompt]] : []),
       ["Decided", `in ${Math.round(decision.decided_us)} µs by ${decision.scheduler}`],
       ["Next choices", decision.endpoints.slice(1, 4).join(", ")],
       ["Configuration", `revision ${decision.revision}, policy ${decision.policy}`],

@@ -126,9 +126,16 @@ class Ledger:
         for notify in self._on_chosen:
             notify(hold, now)
 
-    def started(self, request: RequestKey, worker: str, ttft_ms: float, now: float) -> None:
-        """The first byte of the answer came from `worker`, `ttft_ms` after the edge sent the request there."""
+    def started(
+        self, request: RequestKey, worker: str, ttft_ms: float, now: float, handed_ms: float | None = None
+    ) -> None:
+        """The first byte of the answer came from `worker`, `ttft_ms` after the edge sent the request there, and
+        `handed_ms` after another engine had computed its prompt; None where none did, or nothing tells when."""
         hold = self.of(request)
+        if handed_ms is not None:
+            for leg in self.legs(request):
+                if leg.change.leg:
+                    leg.handed_ms = handed_ms
         if hold is not None and hold.worker.name != worker:  # its AttemptFailed was lost
             hold = self._move(hold, worker, now)
         if hold is None:

@@ -233,7 +233,8 @@ class FlightReplay:
 
     def _start(self, logged: LoggedRecord) -> str:
         record = cast("records.AnswerStarted", logged.record)
-        self.pool.books.started((record.edge, record.request_id), record.worker, record.ttft_ms, record.at)
+        request = (record.edge, record.request_id)
+        self.pool.books.started(request, record.worker, record.ttft_ms, record.at, record.handed_ms)
         return ""
 
     def _fail(self, logged: LoggedRecord) -> str:

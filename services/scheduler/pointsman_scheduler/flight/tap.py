@@ -131,14 +131,19 @@ def _using(inner: Callable[[Iterable[Policy]], None]) -> Callable[[Iterable[Poli
 
 
 def _starting(
-    inner: Callable[[RequestKey, str, float, float], None], maker: RecordMaker
-) -> Callable[[RequestKey, str, float, float], None]:
+    inner: Callable[[RequestKey, str, float, float, float | None], None], maker: RecordMaker
+) -> Callable[[RequestKey, str, float, float, float | None], None]:
     hashed, note = maker.hashed, maker.backlog.inputs.append
 
-    def started(request: RequestKey, worker: str, ttft_ms: float, now: float) -> None:
+    def started(request: RequestKey, worker: str, ttft_ms: float, now: float, handed_ms: float | None = None) -> None:
         edge, request_id = request
-        note((STARTED, now, edge, hashed(request_id) if hashed else request_id, worker, ttft_ms))
-        inner(request, worker, ttft_ms, now)
+        if hashed:
+            request_id = hashed(request_id)
+        if handed_ms is None:  # as of most requests
+            note((STARTED, now, edge, request_id, worker, ttft_ms))
+        else:
+            note((STARTED, now, edge, request_id, worker, ttft_ms, handed_ms))
+        inner(request, worker, ttft_ms, now, handed_ms)
 
     return started
 

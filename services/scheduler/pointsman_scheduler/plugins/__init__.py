@@ -16,7 +16,7 @@ from pointsman_plugins.scheduling.points import (
 )
 from pointsman_scheduler.domain.policy import PolicyRegistries
 from pointsman_scheduler.plugins.deciders.asked import HasHeader, PromptLength
-from pointsman_scheduler.plugins.deciders.prefill import Always, Multimodal, Prefix
+from pointsman_scheduler.plugins.deciders.prefill import Always, Multimodal, Pays, Prefix
 from pointsman_scheduler.plugins.filters.asked import LoraCapable, Serves, SessionFilter, Subset
 from pointsman_scheduler.plugins.filters.composed import AllOf, AnyOf, ByCondition, DryRun, FallbackOf
 from pointsman_scheduler.plugins.filters.context_length import ContextLength
@@ -49,7 +49,7 @@ from pointsman_scheduler.plugins.scorers.latency import PredictedLatency
 from pointsman_scheduler.plugins.scorers.load import KvUtilization, LoadAware, QueueLength, Running
 
 PRODUCERS: Final[tuple[type[Producer], ...]] = (Session, LatencyPrediction, DelayPrediction, ActiveBlocks)
-DECIDERS: Final[tuple[type[Decider], ...]] = (Prefix, Always, Multimodal, PromptLength, HasHeader)
+DECIDERS: Final[tuple[type[Decider], ...]] = (Prefix, Pays, Always, Multimodal, PromptLength, HasHeader)
 HANDLERS: Final[tuple[type[ProfileHandler], ...]] = (
     SingleHandler,
     Disaggregated,

@@ -68,6 +68,7 @@ class EventPublisher:
                 worker=worker,
                 attempt=len(record.attempts) + 1,
                 ttft_ms=round(ttft_s * 1000, 3),
+                handed_ms=handed_ms(record) if record.legs else None,
             ),
             record.pool,
         )
@@ -185,6 +186,15 @@ class EventPublisher:
             if type(message) not in self._too_large:
                 self._too_large.add(type(message))
                 _log.error("event_too_large", error)
+
+
+def handed_ms(record: RequestRecord) -> float | None:
+    """From the end of the leg that computed the prompt elsewhere until the first byte; None where the endpoint that
+    answers computed it."""
+    last, first_byte_at = record.legs[-1], record.first_byte_at
+    if last.outcome != "answered" or first_byte_at is None:
+        return None
+    return max(0.0, round((first_byte_at - record.received_at) * 1000.0 - last.began_ms - last.took_ms, 3))
 
 
 def _unix_ms() -> int:

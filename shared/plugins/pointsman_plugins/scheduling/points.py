@@ -15,6 +15,7 @@ from typing import ClassVar, Final, NamedTuple
 import numpy as np
 
 from pointsman_contracts.journey import HeaderEdit
+from pointsman_contracts.scheduling import LegsForecast
 from pointsman_core.plugins import Key, PluginError
 from pointsman_plugins.plugin import ParamsT_co, Plugin
 from pointsman_plugins.scheduling.arrays import Bools, Floats, Scores
@@ -118,6 +119,16 @@ class Decider(Plugin[ParamsT_co]):
     @abstractmethod
     def wanted(self, request: ScheduleRequest, run: Run | None) -> bool:
         """`run` is the profile run that the question is about; None when it failed or none has run."""
+
+
+class LegDecider(Decider[ParamsT_co]):
+    """A decider that compares: `wanted` says whether the other profile runs at all, `weigh` whether its choice is
+    used."""
+
+    @abstractmethod
+    def weigh(self, request: ScheduleRequest, answering: Run, other: Run) -> LegsForecast | None:
+        """The predicted costs of the request with the choices of both runs; None where nothing can be predicted: then
+        the other run's choice is used."""
 
 
 class ProfileHandler(Plugin[ParamsT_co]):

@@ -6,6 +6,7 @@ from typing import Final, NamedTuple
 from msgspec import Struct
 
 from pointsman_contracts.reply import PrefillLeg
+from pointsman_contracts.scheduling import LegsForecast
 from pointsman_core.refusal import Refusal
 from pointsman_plugins.scheduling.arrays import Floats, Ints
 from pointsman_plugins.scheduling.candidates import Candidates
@@ -85,3 +86,5 @@ class Selection(Struct, eq=False, gc=False):
     """Why the handler settled for less."""
     prefill: PrefillLeg | None = None
     """The leg that computes the prompt, where the edge sends it itself; None leaves it to a sidecar."""
+    forecast: LegsForecast | None = None
+    """The prediction that decided where the prompt is computed."""

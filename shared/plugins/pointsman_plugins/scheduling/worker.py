@@ -66,6 +66,8 @@ class Hold(Struct, eq=False):
     """It was moved here from a worker that didn't answer: it isn't moved again."""
     asked_to_move: int = 0
     """How often its edge was asked to move it."""
+    handed_ms: float | None = None
+    """Of a leg that computed the prompt: how long ago that was when the answer began; None where that is unknown."""
 
     request: RequestKey = "", ""
     """The request that it is for."""

@@ -115,6 +115,8 @@ def _decision(event: RequestScheduled) -> list[RenderableType]:
     parts: list[RenderableType] = [Text(facts, "dim"), _trail(event.trail)]
     if event.models:
         parts += [Text("  model and engine were chosen together", "bold"), plane(event.models)]
+    if event.forecast is not None:
+        parts.append(Text(f"  {why.legs(event)}"))
     for run in event.runs:
         use = "" if run.profile == event.primary else "  (not used)"
         parts.append(Text(f"  profile {run.profile}{use}", "bold"))

@@ -5,7 +5,7 @@ from typing import ClassVar, Final, Literal
 
 from pointsman_contracts.reply import PrefillLeg
 from pointsman_plugins.plugin import Params, Reference
-from pointsman_plugins.scheduling.points import Decider, ProfileHandler, need_profile
+from pointsman_plugins.scheduling.points import Decider, LegDecider, ProfileHandler, need_profile
 from pointsman_plugins.scheduling.request import ScheduleRequest
 from pointsman_plugins.scheduling.run import Run, Selection
 
@@ -79,20 +79,29 @@ class Disaggregated(ProfileHandler[DisaggregatedParams]):
         if decode is None:
             return None
         selection = Selection(decode)
+        prefill = results.get(self.params.prefill)
+        used = prefill is None or self._pays(request, selection, prefill)
         for leg, profile in ((PREFILL, self.params.prefill), (ENCODE, self.params.encode)):
-            if profile is None or profile not in results:
+            if profile is None or profile not in results or (leg == PREFILL and not used):
                 continue
             run = results[profile]
             if run is None:
                 selection.degraded.append(f"no worker for {leg}: the endpoint that answers does it")
             elif run.chosen[0] != decode.chosen[0]:
                 selection.legs[leg] = run
-        prefill = selection.legs.get(PREFILL)
-        if prefill is not None:
+        if prefill is not None and PREFILL in selection.legs:
             selection.prompt_leg = PREFILL
             if self.params.prefill_by == "edge":
                 selection.prefill = _leg(prefill, decode)
         return selection
+
+    def _pays(self, request: ScheduleRequest, selection: Selection, prefill: Run) -> bool:
+        """Whether the decider that compares, if there is one, wants the prompt computed by that run's choice."""
+        decider, decode = self._prefill_when, selection.primary
+        if not isinstance(decider, LegDecider) or prefill.chosen[0] == decode.chosen[0]:
+            return True
+        selection.forecast = forecast = decider.weigh(request, decode, prefill)
+        return forecast is None or forecast.pays
 
 
 def _leg(prefill: Run, decode: Run) -> PrefillLeg | None:

@@ -13,10 +13,13 @@ from pointsman_plugins.scheduling.candidates import Candidates
 from pointsman_plugins.scheduling.points import MATCHED_TOKENS, Producer, ResponseObserver
 from pointsman_plugins.scheduling.request import ScheduleRequest
 from pointsman_plugins.scheduling.worker import Hold
+from pointsman_scheduler.plugins.handlers.disaggregated import PREFILL
 
 DELAY_COST: Final[Key[Floats]] = Key("delay-cost", np.ndarray)
 """For each worker of the fleet, the delay that choosing it causes, in milliseconds times requests; tokens until the
 model of the engine is trusted."""
+DELAY_MODEL: Final[Key[PassSizeSearch]] = Key("delay-model", PassSizeSearch)
+"""The model that `DELAY_COST` is predicted by, laid out for the fleet's rows."""
 
 
 class DelayPredictionParams(Params):
@@ -32,7 +35,7 @@ class DelayPrediction(Producer[DelayPredictionParams], ResponseObserver[DelayPre
 
     type_name = "delay-prediction"
     consumes = (MATCHED_TOKENS,)
-    produces = (DELAY_COST,)
+    produces = (DELAY_COST, DELAY_MODEL)
 
     def setup(self) -> None:
         self.estimator = PassSizeSearch(self.params.batch_tokens, self.params.first_token_weight)
@@ -50,6 +53,7 @@ class DelayPrediction(Producer[DelayPredictionParams], ResponseObserver[DelayPre
             depth = int(matched.item(matched.argmax())) // request.facts.block_tokens
             prefix = blocks.item(depth - 1) if depth else None
         now = everyone.now * 1000.0
+        request.put(DELAY_MODEL, self.estimator)
         request.put(
             DELAY_COST, self.estimator.best.costs(prompt, matched, now, request.facts.max_output_tokens, prefix)
         )
@@ -63,11 +67,17 @@ class DelayPrediction(Producer[DelayPredictionParams], ResponseObserver[DelayPre
         prompt, cached = max(1, tokens), tokens - uncached
         if cached >= prompt:
             cached = prompt - 1
-        self.estimator.sent(hold.worker.life, hold.key, now * 1000.0, prompt, cached, told=hold.change.streamed)
+        estimator, now_ms, change = self.estimator, now * 1000.0, hold.change
+        estimator.sent(hold.worker.life, hold.key, now_ms, prompt, cached, told=change.streamed)
+        if change.leg == PREFILL and change.streamed:
+            estimator.await_prompt((*hold.request, ""), now_ms, prompt)
 
     def started(self, hold: Hold, now: float, ttft_ms: float) -> None:
         del ttft_ms
         self.estimator.started(hold.key, now * 1000.0)
 
     def gone(self, hold: Hold, now: float) -> None:
+        if hold.handed_ms is not None:
+            now_ms = now * 1000.0
+            self.estimator.handed_over(hold.key, (*hold.request, ""), now_ms - hold.handed_ms, now_ms)
         self.estimator.ended(hold.key, now * 1000.0, hold.answer_tokens)
