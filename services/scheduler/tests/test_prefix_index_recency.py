@@ -32,8 +32,15 @@ class Order(RuleBasedStateMachine):
 
     @rule(count=st.integers(1, 4))
     def pop(self, count: int) -> None:
-        for _ in range(min(count, len(self.model))):
-            assert self.recency.pop() == self.model.popitem(last=False)[0]
+        oldest = [self.model.popitem(last=False)[0] for _ in range(min(count, len(self.model)))]
+        assert self.recency.take(count) == oldest
+
+    @rule(count=st.integers(1, 4), until=st.integers(0, 9))
+    def take_until(self, count: int, until: int) -> None:
+        old = [block for block, at in self.model.items() if at <= until][:count]
+        assert self.recency.take(count, float(until)) == old
+        for block in old:
+            del self.model[block]
 
     @rule()
     def restore(self) -> None:
@@ -41,7 +48,7 @@ class Order(RuleBasedStateMachine):
         self.recency.restore(entries[::2])
         self.model = OrderedDict(entries[::2])
 
-    @rule(change=st.sampled_from(["use", "discard", "pop", "take", "oldest_at", "restore", "promise", ""]))
+    @rule(change=st.sampled_from(["use", "discard", "take", "oldest_at", "restore", "promise", ""]))
     def promise(self, change: str) -> None:
         recency, before = self.recency, self.recency.freeze()
         promise = recency.promise()
@@ -49,8 +56,8 @@ class Order(RuleBasedStateMachine):
             self.use([3, 5], 0.0)
         elif change == "discard":
             self.discard(3)
-        elif change in ("pop", "take") and self.model:
-            assert (recency.pop() if change == "pop" else recency.take(1)[0]) == self.model.popitem(last=False)[0]
+        elif change == "take" and self.model:
+            assert recency.take(1)[0] == self.model.popitem(last=False)[0]
         elif change == "oldest_at":
             recency.oldest_at()
         elif change == "restore":

@@ -29,6 +29,7 @@ from pointsman_scheduler.domain.policy import Policy
 from pointsman_scheduler.domain.pool import PoolScheduler
 from pointsman_scheduler.domain.prefix_index import PrefixIndex
 from pointsman_scheduler.domain.prefix_index.recency import Promise, Recency
+from pointsman_scheduler.domain.prefix_index.reports import Reports
 from pointsman_scheduler.flight.known_classes import is_known, name_of
 from pointsman_scheduler.plugins.pre_requests.headers import DestinationHeader
 
@@ -46,7 +47,7 @@ _NOT: Final[Mapping[type, frozenset[str]]] = {
     Policy: frozenset(("flow_control", "forecast")),
     Patience: frozenset(("forecast",)),
     OutlierDetection: frozenset(("_unanswered",)),
-    PrefixIndex: frozenset(("_masks", "_matched", "_hashes")),
+    PrefixIndex: frozenset(("_masks", "_matched", "_hashes", "_reported")),
     ScheduleRequest: frozenset(("attributes",)),
     DestinationHeader: frozenset(("_epoch", "_written")),
 }
@@ -162,6 +163,8 @@ class _Freezer:
     def _maker(self, kind: type, value: object) -> Callable[[object], Node] | None:
         if isinstance(value, Recency):
             return lambda value: ("r", self._promised(cast("Recency", value)))
+        if isinstance(value, Reports):
+            return lambda value: ("r", cast("Reports", value).promise())
         name = name_of(kind)
         if isinstance(value, Part):
             return lambda value: ("m", name, value)

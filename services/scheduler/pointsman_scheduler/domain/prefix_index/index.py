@@ -1,21 +1,18 @@
 """Which worker has computed which prompt prefix, as far as events and requests show."""
 
-import heapq
-import math
-from collections import Counter
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable
 from typing import Final, NamedTuple
+
+import numpy as np
 
 from pointsman_delay.formula import new
 from pointsman_plugins.scheduling.arrays import Blocks, Floats
-from pointsman_scheduler.domain.prefix_index.life import Dump, Life, Masks
-from pointsman_scheduler.domain.prefix_index.memory import BLOCK_BYTES, GROWTH, HOLDING_BYTES, Memory
-from pointsman_scheduler.domain.prefix_index.recency import Recency
+from pointsman_scheduler.domain.prefix_index.holdings import DRAIN_BUDGET, Holdings
+from pointsman_scheduler.domain.prefix_index.life import Dump, Life
+from pointsman_scheduler.domain.prefix_index.memory import GROWTH, Memory
 
-EVICTED_TOGETHER: Final = 16
-TOLD_TICK_S: Final = 0.25
-DRAIN_BUDGET: Final = 512
-"""Holdings of a former life that one call removes besides its own work."""
+SWEPT_TOGETHER: Final = 2048
+"""Holdings that a sweep removes: in 1 ms or less."""
 
 
 class _Open(NamedTuple):
@@ -26,7 +23,7 @@ class _Open(NamedTuple):
     told: bool
 
 
-class PrefixIndex:
+class PrefixIndex(Holdings):
     """Prefix blocks of the workers of one pool.
 
     A block is known by its 64-bit hash, which already covers everything before it and the salt of model, adapter and
@@ -49,68 +46,27 @@ class PrefixIndex:
     ) -> None:
         """`told_ttl` is long enough for the event of an answered request to arrive. After `claim_ttl`, an unsettled
         request is retracted."""
+        super().__init__(max_bytes)
         self._ttl: Final = ttl
         self._told_ttl: Final = told_ttl
         self._claim_ttl: Final = claim_ttl
-        self._max_bytes: Final = max_bytes
-        self._spare = 0
-        """Bytes that are free at least: the size is computed only when blocks may have used them up."""
-        self._now = 0.0
-        self._masks = Masks()
-        self._lives: dict[int, Life] = {}
-        self._next_life = 1
-        self._rows: list[int] = []
-        self._retired: list[Life] = []
-        self._holdings = 0
         self._open: dict[Hashable, _Open] = {}
-        self._open_blocks = 0
-        self._ranking: list[tuple[float, int, Recency, Life]] = []
-        """A heap of the tables that hold something, each once, by when its oldest block was used or earlier."""
-        self._ranks = 0
-        self._evicted_capacity = self._evicted_memory = self._expired = self._abandoned = 0
+        self._expired = self._abandoned = 0
         self._matched: Blocks | None = None
         self._hashes: list[int] = []
         """Those of `_matched`: what is matched is often written next."""
-
-    def join(self, kv_blocks: int | None = None) -> int:
-        """Start a life of a worker. Returns its number. `kv_blocks`: how many blocks of the index its cache has room
-        for; None when unknown."""
-        life = self._next_life
-        self._next_life += 1
-        self._lives[life] = Life(self._masks.new_bit(), kv_blocks)
-        return life
-
-    def describe(self, life: int, kv_blocks: int | None) -> None:
-        """Change the facts that `join` took about a worker."""
-        self._lives[life].capacity = kv_blocks
-
-    def lay_out(self, lives: Sequence[int]) -> None:
-        """Set the workers, in order, that `match` answers for."""
-        self._rows = list(lives)
-        self._lay_out()
-
-    def forget(self, life: int) -> None:
-        """End the worker's life: drop its blocks; its open requests settle to nothing. No-op for a life that has ended
-        already."""
-        ended = self._lives.pop(life, None)
-        if ended is not None:
-            self._retire(ended)
-
-    def cleared(self, life: int) -> None:
-        """The engine dropped its whole cache. Claims of requests on their way are dropped too: the engine will report
-        their blocks."""
-        found = self._lives.get(life)
-        if found is None:
-            return
-        self._lives[life] = Life(self._masks.new_bit(), found.capacity, clearings=found.clearings + 1)
-        self._retire(found)
 
     def match(self, blocks: Blocks, block_tokens: int = 1, matched: Floats | None = None) -> Floats:
         """For each laid-out worker, how many leading blocks of the prompt it holds without a gap, times
         `block_tokens`. `matched`: an array of zeros to write it to."""
         if blocks is not self._matched:
             self._matched, self._hashes = blocks, blocks.tolist()
-        return self._masks.match(self._hashes, block_tokens, matched)
+        reported = self._reported
+        if reported.waiting:
+            self._settle()
+        if not reported.size:
+            return self._masks.match(self._hashes, block_tokens, matched)
+        return self._masks.match(self._hashes, block_tokens, matched, lambda: reported.holders(blocks))
 
     def write(
         self, life: int, blocks: Blocks, now: float, request: Hashable, told: bool = False, matched: int = 0
@@ -140,6 +96,8 @@ class PrefixIndex:
             hashes = list(once)
             matched = 0
         found.claim(once)
+        if matched and found.stored.logged:
+            matched = 0  # it may have been reported, and may be gone before the claim is
         if matched < length:
             self._masks.hold(hashes[matched:] if matched else hashes, found.bit)
         self._open[request] = new(_Open, (life, found.clearings, hashes, self._now, told))
@@ -167,11 +125,9 @@ class PrefixIndex:
         # From the end, so that the end of a prompt is dropped before its beginning, as in the engine.
         blocks.reverse()
         # Its claim has held its place in the masks.
-        stored, computed, awaited = life.stored, life.computed, life.awaited
-        if held := stored.held:
-            stored.use([block for block in blocks if block in held], self._now)
-            self._rank(stored, life)
-            blocks = [block for block in blocks if block not in held]
+        computed, awaited = life.computed, life.awaited
+        if life.stored.logged:
+            self._reported.use(life.bit, np.array(blocks, dtype=np.uint64), self._now)
         if told and (held := computed.held):
             computed.use([block for block in blocks if block in held], self._now)
             self._rank(computed, life)
@@ -201,49 +157,7 @@ class PrefixIndex:
             if self._spare < 0:
                 self._make_room()
 
-    def stored(self, life: int, blocks: Blocks, now: float) -> None:
-        """The engine has these blocks. No-op for a life that ended."""
-        found = self._lives.get(life)
-        if found is None:
-            return
-        self._advance(now)
-        hashes: list[int] = list(dict.fromkeys(blocks[::-1].tolist()))
-        for block in hashes:
-            if block in found.stored or found.computed.discard(block) or found.awaited.discard(block):
-                continue
-            self._holdings += 1
-        self._masks.hold(hashes, found.bit)
-        # Single blocks are reported as they fill up: coarse times let them share runs.
-        found.stored.use(hashes, math.floor(self._now / TOLD_TICK_S) * TOLD_TICK_S)
-        self._rank(found.stored, found)
-        self._spare -= len(hashes) * GROWTH
-        if self._spare < 0:
-            self._make_room()
-
-    def removed(self, life: int, blocks: Blocks, now: float) -> None:
-        """The engine dropped these blocks. Requests on their way there will compute them again, so blocks that
-        they claim stay. No-op for a life that ended."""
-        found = self._lives.get(life)
-        if found is None:
-            return
-        self._advance(now)
-        for block in blocks.tolist():
-            if found.stored.discard(block) or found.computed.discard(block) or found.awaited.discard(block):
-                self._drop(found, block)
-
-    def retold(self, life: int, blocks: Blocks, now: float) -> None:
-        """The engine has these blocks and no others: its earlier reports are void. Predictions stay. No-op for a life
-        that ended."""
-        found = self._lives.get(life)
-        if found is None:
-            return
-        kept: set[int] = set(blocks.tolist())
-        for block, _ in found.stored.entries():
-            if block not in kept and found.stored.discard(block):
-                self._drop(found, block)
-        self.stored(life, blocks, now)
-
-    def sweep(self, now: float, budget: int = 4096) -> bool:
+    def sweep(self, now: float, budget: int = SWEPT_TOGETHER) -> bool:
         """Drop expired blocks and remains of former lives: at most `budget` holdings and as many abandoned requests.
         Call it about once a second. Returns True when more is left."""
         self._advance(now)
@@ -255,59 +169,58 @@ class PrefixIndex:
             self.retract(oldest[0], now)
         for life in self._lives.values():
             for table, ttl in ((life.computed, self._ttl), (life.awaited, self._told_ttl)):
-                while budget > 0 and (used := table.oldest_at()) is not None and used + ttl <= self._now:
-                    self._drop(life, table.pop())
-                    self._expired += 1
-                    budget -= 1
+                if budget > 0 and table.held and (used := table.oldest_at()) is not None and used + ttl <= self._now:
+                    expired = table.take(budget, until=self._now - ttl)
+                    self._drop(life, expired)
+                    self._expired += len(expired)
+                    budget -= len(expired)
         return self._drain(budget) <= 0
 
     def dump(self, life: int, now: float) -> Dump:
-        """The known blocks of a worker, for a peer that joins."""
+        """The known blocks of a worker, for a peer that joins. Requests on their way aren't part of it, since they are
+        reservations; nor are blocks that the engine will report soon."""
         found = self._lives[life]
         self._advance(now)
-        return found.dump(self._now)
+        self._settle()
+        reported, ats = self._reported.list_blocks(found.bit)
+        computed = found.computed.entries()
+        hashes = np.concatenate((np.array([block for block, _ in computed], dtype=np.uint64), reported))
+        used = np.concatenate((np.array([at for _, at in computed], dtype=np.float64), ats))
+        order = np.argsort(used, kind="stable")
+        return Dump(hashes[order], self._now - used[order], order >= len(computed))
 
     def load(self, life: int, dump: Dump, now: float) -> None:
         """Take over a peer's dump of a worker. Blocks already known here stay as they are."""
         found = self._lives[life]
         self._advance(now)
-        known = {True: found.stored.entries(), False: found.computed.entries()}
-        for block, age, stored in zip(dump.hashes.tolist(), dump.ages.tolist(), dump.stored.tolist(), strict=True):
-            if block not in found.stored and block not in found.computed and block not in found.awaited:
-                known[stored].append((block, self._now - age))
-                self._masks.hold((block,), found.bit)
-                self._holdings += 1
-        for stored, table in ((True, found.stored), (False, found.computed)):
-            table.restore(known[stored])
-            self._rank(table, found)
+        self._settle()
+        hashes: list[int] = dump.hashes.tolist()
+        reported = self._reported.holders(dump.hashes)
+        computed, awaited = found.computed, found.awaited
+        fresh = np.array(
+            [
+                not mask & found.bit and block not in computed and block not in awaited
+                for block, mask in zip(hashes, reported, strict=True)
+            ],
+            dtype=np.bool_,
+        )
+        ats = self._now - dump.ages
+        self._reported.load(found.bit, dump.hashes[fresh & dump.stored], ats[fresh & dump.stored])
+        rows = fresh & ~dump.stored
+        predicted: list[int] = dump.hashes[rows].tolist()
+        self._masks.hold(predicted, found.bit)
+        self._holdings += len(predicted)
+        computed.restore([*computed.entries(), *zip(predicted, ats[rows].tolist(), strict=True)])
+        self._rank(computed, found)
         self._shed(found)
-        self._make_room()
-
-    def held(self, life: int) -> int:
-        """How many blocks a worker is believed to hold."""
-        known = self._lives.get(life)
-        return 0 if known is None else len(known.stored) + len(known.computed) + len(known.awaited)
-
-    def bits(self) -> tuple[int, list[int]]:
-        """How many bits were given out, and those that are free."""
-        return self._masks.bits()
-
-    def thawed(self, bits: int, free: list[int]) -> None:
-        """Everything but the masks was set from a snapshot: fill them from the lives. Arguments as of
-        `Masks.restart`."""
-        self._masks.restart(bits, free)
-        self._spare = -1  # not in logs of earlier versions
-        for life in (*self._lives.values(), *self._retired):
-            life.claims = Counter(life.claims)  # a plain dictionary in logs of earlier versions
-            for blocks in (life.stored.held, life.computed.held, life.awaited.held, life.claims):
-                self._masks.hold(blocks, life.bit)
-        self._lay_out()
+        self._settle()
 
     def memory(self) -> Memory:
         """Figures for metrics and for the bound."""
+        self._settle()
         return Memory(
-            blocks=len(self._masks.held),
-            holdings=self._holdings,
+            blocks=len(self._masks.held) + self._reported.size,
+            holdings=self._holdings + self._reported.holdings,
             open_requests=len(self._open),
             bytes=self._bytes(),
             limit=self._max_bytes,
@@ -326,75 +239,3 @@ class PrefixIndex:
             return None
         self._advance(now)
         return life
-
-    def _rank(self, table: Recency, life: Life) -> None:
-        """Offer this table when memory is needed."""
-        if not table.ranked and (oldest := table.oldest_at()) is not None:
-            table.ranked = True
-            self._ranks += 1
-            heapq.heappush(self._ranking, (oldest, self._ranks, table, life))
-
-    def _shed(self, life: Life) -> None:
-        """Drop blocks that the worker's own cache can't have kept. The engine reports the rest itself."""
-        over = 0 if life.capacity is None else len(life.computed.held) - life.capacity
-        if over > 0:
-            dropped = life.computed.take(over)
-            self._holdings -= over
-            self._evicted_capacity += over
-            self._let_go(life, [block for block in dropped if block not in life.claims])
-
-    def _drop(self, life: Life, block: int) -> None:
-        """A block left one of the worker's tables: update the totals, and the mask if no other reason is left."""
-        self._holdings -= 1
-        if block not in life.claims:
-            self._let_go(life, (block,))
-
-    def _let_go(self, life: Life, blocks: Sequence[int]) -> None:
-        """Release those of the unclaimed blocks that the worker holds for no other reason."""
-        self._masks.release(life.unheld(blocks), life.bit)
-
-    def _make_room(self) -> None:
-        """Drop from the table with the oldest use, a few blocks at a time, until everything fits."""
-        while self._ranking and self._bytes() > self._max_bytes:
-            ranked, _, table, life = heapq.heappop(self._ranking)
-            oldest = table.oldest_at()
-            if oldest is not None and oldest <= ranked:
-                for _ in range(min(EVICTED_TOGETHER, len(table))):
-                    self._drop(life, table.pop())
-                    self._evicted_memory += 1
-            # A rank dates from the last look at the table: later uses only made the table younger.
-            table.ranked = False
-            self._rank(table, life)
-        self._spare = self._max_bytes - self._bytes()
-
-    def _bytes(self) -> int:
-        return BLOCK_BYTES * len(self._masks.held) + HOLDING_BYTES * (self._holdings + self._open_blocks)
-
-    def _advance(self, now: float) -> None:
-        if now > self._now:
-            self._now = now
-        if self._retired:
-            self._drain(DRAIN_BUDGET)
-
-    def _drain(self, budget: int) -> int:
-        """Remove a former life from the masks, and free its bit when it holds no more blocks."""
-        while self._retired and budget > 0:
-            life = self._retired[-1]
-            for table in (life.stored, life.computed, life.awaited):
-                while budget > 0 and len(table):
-                    self._drop(life, table.pop_any())
-                    budget -= 1
-            while budget > 0 and life.claims:
-                self._let_go(life, (life.claims.popitem()[0],))
-                budget -= 1
-            if budget > 0:
-                self._retired.pop()
-                self._masks.free_bit(life.bit)
-        return budget
-
-    def _retire(self, life: Life) -> None:
-        self._retired.append(life)
-        self._lay_out()
-
-    def _lay_out(self) -> None:
-        self._masks.lay_out([life.bit if (life := self._lives.get(row)) else 0 for row in self._rows])

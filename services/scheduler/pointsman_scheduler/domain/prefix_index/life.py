@@ -2,16 +2,17 @@
 cache to the next. `Masks` has for each block the lives that hold it: one mask for each block, one bit for each life."""
 
 from collections import Counter, deque
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import compress, groupby, repeat
-from operator import eq, sub
+from operator import eq, itemgetter, sub
 from typing import Final, NamedTuple
 
 import numpy as np
 
 from pointsman_plugins.scheduling.arrays import Blocks, Bools, Floats
 from pointsman_scheduler.domain.prefix_index.recency import Recency
+from pointsman_scheduler.domain.prefix_index.reports import Reports
 
 FILLED_SINGLY: Final = 16
 """Up to this many workers are compared one by one."""
@@ -36,8 +37,8 @@ class Life:
     """The worker's place in every mask."""
     capacity: int | None
     clearings: int = 0
-    stored: Recency = field(default_factory=Recency)
-    """Blocks that the engine reported."""
+    stored: Reports = field(default_factory=Reports)
+    """Blocks that the engine reported. In a snapshot they are a table of blocks."""
     computed: Recency = field(default_factory=Recency)
     """Blocks of answered requests."""
     awaited: Recency = field(default_factory=Recency)
@@ -72,21 +73,9 @@ class Life:
         deque(map(claims.pop, blocks), maxlen=0)
         return blocks
 
-    def dump(self, now: float) -> Dump:
-        """The blocks of `stored` and `computed`. Requests on their way aren't part of it, since they are reservations;
-        nor are blocks that the engine will report soon."""
-        rows = [(used, block, False) for block, used in self.computed.entries()]
-        rows += [(used, block, True) for block, used in self.stored.entries()]
-        rows.sort(key=lambda row: row[0])
-        return Dump(
-            np.array([block for _, block, _ in rows], dtype=np.uint64),
-            now - np.array([used for used, _, _ in rows], dtype=np.float64),
-            np.array([stored for _, _, stored in rows], dtype=np.bool_),
-        )
-
-    def unheld(self, blocks: Sequence[int]) -> Sequence[int]:
-        """Those of the blocks that stand in no table; claims don't count."""
-        for held in (self.stored.held, self.computed.held, self.awaited.held):
+    def unpredicted(self, blocks: Sequence[int]) -> Sequence[int]:
+        """Those of the blocks that stand in no table of predictions; claims don't count."""
+        for held in (self.computed.held, self.awaited.held):
             if held:
                 blocks = [block for block in blocks if block not in held]
         return blocks
@@ -138,18 +127,27 @@ class Masks:
             # Few different masks exist; one object for each keeps ten million blocks small.
             masks.update(dict.fromkeys(alike, known.setdefault(after, after)))
 
-    def release(self, blocks: Iterable[int], bit: int) -> None:
-        """This life no longer holds these blocks."""
+    def release(self, blocks: Sequence[int], bit: int) -> None:
+        """This life no longer holds these blocks, each once."""
         masks, others = self.held, ~bit
         self._asked = None
-        for block in blocks:
-            mask = masks[block] & others
-            if mask:
-                masks[block] = self._known.setdefault(mask, mask)
+        found = [*map(masks.__getitem__, blocks)]
+        if found.count(bit) == len(found):
+            deque(map(masks.pop, blocks), maxlen=0)
+            return
+        for mask, alike in groupby(zip(found, blocks, strict=True), key=itemgetter(0)):
+            these = [block for _, block in alike]
+            left = mask & others
+            if left:
+                masks.update(dict.fromkeys(these, self._known.setdefault(left, left)))
             else:
-                del masks[block]
+                deque(map(masks.pop, these), maxlen=0)
         if len(self._known) > MASKS_KEPT:
             self._known = {}  # existing masks are shared; from now on new ones are made
+
+    def change(self) -> None:
+        """What the lives hold besides has changed: the last answer isn't valid any more."""
+        self._asked = None
 
     def bits(self) -> tuple[int, list[int]]:
         """How many bits were given out, and those that are free."""
@@ -172,10 +170,16 @@ class Masks:
         for bit, column in self._column_of.items():
             self._places[bit.bit_length() - 1] = column
 
-    def match(self, blocks: Sequence[int], each: int, matched: Floats | None = None) -> Floats:
+    def match(
+        self,
+        blocks: Sequence[int],
+        each: int,
+        matched: Floats | None = None,
+        reported: Callable[[], Sequence[int]] | None = None,
+    ) -> Floats:
         """For each column, how many leading blocks its life holds without a gap, times `each`. `matched`: an array of
-        zeros to write it to. The caller changes neither `blocks` nor the result: a request that waited for its engine
-        may ask again before anything has changed."""
+        zeros to write it to. `reported`: masks of lives that hold the blocks besides. The caller changes neither
+        `blocks` nor the result: a request that waited for its engine may ask again before anything has changed."""
         if blocks is self._asked and self._answer[0] == each:
             if matched is None:
                 return self._answer[1]
@@ -186,9 +190,11 @@ class Masks:
         self._asked, self._answer = blocks, (each, matched)
         held = self._laid_out
         length = 0
+        predicted = map(self.held.get, blocks)
         # Neighbouring blocks mostly have the same holders, and equal masks are mostly one object.
-        for mask, alike in groupby(map(self.held.get, blocks)):
-            both = held & mask if mask is not None else 0
+        for masks, alike in groupby(zip(predicted, repeat(0) if reported is None else reported(), strict=False)):
+            mask = masks[1] if masks[0] is None else masks[0] | masks[1]
+            both = held & mask
             if both != held:
                 if length:
                     self._fill(matched, held ^ both, length * each)

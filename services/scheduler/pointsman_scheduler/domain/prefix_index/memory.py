@@ -7,6 +7,11 @@ BLOCK_BYTES: Final = 150
 (measured: 280 bytes a block with one holder; 110 while the index only grows)."""
 HOLDING_BYTES: Final = 130
 """Bytes of one block of one worker: its entries in that worker's table and log, likewise."""
+REPORTED_BYTES: Final = 60
+"""Bytes of one block that an engine reported: 8 for its hash, 4 each for holders and time, in a table that is filled to
+between a fifth and a third."""
+REPORT_BYTES: Final = 20
+"""Bytes of one reported block of one worker, in that worker's reports."""
 GROWTH: Final = BLOCK_BYTES + HOLDING_BYTES
 """The most that the size grows by with a block of a worker."""
 
@@ -15,8 +20,9 @@ class Memory(NamedTuple):
     """Figures of an index."""
 
     blocks: int
+    """One that is both reported and predicted counts twice."""
     holdings: int
-    """Pairs of a worker and a block."""
+    """Pairs of a worker and a block; likewise."""
     open_requests: int
     bytes: int
     """Estimate of what blocks, holdings and open requests take."""

@@ -1,5 +1,6 @@
 """Blocks of one worker in order of last use."""
 
+import math
 from array import array
 from collections import deque
 from collections.abc import Sequence
@@ -146,36 +147,26 @@ class Recency:
         run = self._find_oldest()
         return None if run is None else run.at
 
-    def pop(self) -> int:
-        """Remove the least recently used one. The table must not be empty."""
-        if self._find_oldest() is None:
-            raise KeyError("no block is left")
-        block = self._oldest.pop()
-        self.logged -= 1
-        del self.held[block]
-        return block
-
-    def take(self, count: int) -> list[int]:
-        """Remove the `count` least recently used ones, the least recent first. The table must hold as many."""
+    def take(self, count: int, until: float = math.inf) -> list[int]:
+        """Remove the `count` least recently used ones, the least recent first; fewer if the table holds fewer that
+        weren't used after `until`."""
         taken: list[int] = []
         stamps = self.held
-        while len(taken) < count:
-            run = self._find_oldest()
-            if run is None:
-                raise KeyError("no block is left")
-            oldest, stamp = self._oldest, run.stamp
-            while oldest and len(taken) < count:
-                block = oldest.pop()
-                self.logged -= 1
-                if stamps.get(block) == stamp:
-                    del stamps[block]
-                    taken.append(block)
+        while (left := count - len(taken)) > 0 and (run := self._find_oldest()) is not None and run.at <= until:
+            some = self._oldest[-left:]
+            del self._oldest[-left:]
+            some.reverse()
+            self.logged -= len(some)
+            some = [*compress(some, map(eq, map(stamps.get, some), repeat(run.stamp)))]
+            deque(map(stamps.pop, some), maxlen=0)
+            taken += some
         return taken
 
-    def pop_any(self) -> int:
-        """Remove one, whichever is quickest."""
+    def take_any(self, most: int) -> list[int]:
+        """Remove up to so many, whichever are quickest."""
         self._sealed = True
-        return self.held.popitem()[0]
+        held = self.held
+        return [held.popitem()[0] for _ in range(min(most, len(held)))]
 
     def entries(self) -> list[tuple[int, float]]:
         """Each block with the time of its last use, the least recently used first."""
@@ -301,17 +292,13 @@ class _Promised(Recency):
         self.keep()
         return self.oldest_at()
 
-    def pop(self) -> int:
+    def take(self, count: int, until: float = math.inf) -> list[int]:
         self.keep()
-        return self.pop()
+        return self.take(count, until)
 
-    def take(self, count: int) -> list[int]:
+    def take_any(self, most: int) -> list[int]:
         self.keep()
-        return self.take(count)
-
-    def pop_any(self) -> int:
-        self.keep()
-        return self.pop_any()
+        return self.take_any(most)
 
     def restore(self, entries: list[tuple[int, float]]) -> None:
         self.keep()
