@@ -86,17 +86,17 @@ def test_a_table_that_grows_and_shrinks_finds_what_a_dictionary_does(seed: int, 
     pool = np.unique(pool)
     for _ in range(12):
         some = rng.permutation(pool)[: rng.integers(1, 2500)]
-        found = table.find(some)
+        found = table.find_blocks(some)
         expected = [model.get(block, 0) for block in some.tolist()]
         assert table.values.take(found.places).tolist() == expected
         assert found.missing.tolist() == [value == 0 for value in expected]
         if rng.integers(0, 2):
             new = some[found.missing]
             values = rng.integers(1, 1000, len(new)).astype(np.int32)
-            table.insert(new, values, np.zeros(len(new), dtype=np.uint32))
+            table.insert_blocks(new, values, np.zeros(len(new), dtype=np.uint32))
             model.update(zip(new.tolist(), values.tolist(), strict=True))
         else:
-            table.delete(found.places[~found.missing])
+            table.delete_places(found.places[~found.missing])
             for block in some.tolist():
                 model.pop(block, None)
         assert table.size == len(model)
@@ -132,7 +132,7 @@ def test_a_snapshot_of_reports_is_the_state_at_its_moment_whatever_comes_after()
     index.stored(life, array([1, 2, 3, 4]), 10.0)
     index.removed(life, array([2]), 11.0)
     index.stored(life, array([1]), 12.0)
-    promise = index._lives[life].stored.promise()  # pyright: ignore[reportPrivateUsage]
+    promise = index._lives[life].stored.promise_copy()  # pyright: ignore[reportPrivateUsage]
     index.removed(life, array([1, 3]), 13.0)
     frozen = promise.keep()
     blocks = [(block, at) for _, at, run in frozen.rest for block in run]

@@ -164,7 +164,7 @@ class _Freezer:
         if isinstance(value, Recency):
             return lambda value: ("r", self._promised(cast("Recency", value)))
         if isinstance(value, Reports):
-            return lambda value: ("r", cast("Reports", value).promise())
+            return lambda value: ("r", cast("Reports", value).promise_copy())
         name = name_of(kind)
         if isinstance(value, Part):
             return lambda value: ("m", name, value)

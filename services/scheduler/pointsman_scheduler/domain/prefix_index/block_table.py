@@ -69,7 +69,7 @@ class BlockTable:
         """Buckets in use."""
         return self._low + self._split
 
-    def find(self, blocks: Blocks) -> Found:
+    def find_blocks(self, blocks: Blocks) -> Found:
         """Where these are."""
         buckets = self._bucket_of(blocks)
         # One truth value in eight bytes: below the lowest one that is set there are 8 bits for each place.
@@ -82,7 +82,7 @@ class BlockTable:
         places[missing] = self._unused
         return Found(buckets, places, missing)
 
-    def insert(self, blocks: Blocks, values: Values, ticks: Ticks) -> None:
+    def insert_blocks(self, blocks: Blocks, values: Values, ticks: Ticks) -> None:
         """Add hashes that aren't there, each once."""
         buckets = self._bucket_of(blocks)
         self.size += len(blocks)
@@ -103,7 +103,7 @@ class BlockTable:
         while self.size > MOST_LOAD * self.buckets:
             self._split_some()
 
-    def delete(self, places: Ints) -> None:
+    def delete_places(self, places: Ints) -> None:
         """Remove what is at these places, each once."""
         if self._more and (beside := places[places >= self._beside]).size:
             self._delete_beside(beside)
@@ -178,12 +178,12 @@ class BlockTable:
         beside = np.array([place for at in full.tolist() for place in self._more[at].values()], dtype=np.int64)
         again = self._hashes.take(beside), self.values.take(beside), self.ticks.take(beside)
         if len(beside):
-            self.delete(beside)
+            self.delete_places(beside)
         self._split = last
         if last == low:
             self._low, self._split = 2 * low, 0
         if len(beside):
-            self.insert(*again)
+            self.insert_blocks(*again)
 
     def _reserve(self, buckets: int) -> None:
         """Have addresses for so many buckets, and an eighth as many places beside them."""

@@ -52,7 +52,7 @@ class Holdings:
         for; None when unknown."""
         life = self._next_life
         self._next_life += 1
-        self._lives[life] = self._begin(Life(self._masks.new_bit(), kv_blocks))
+        self._lives[life] = self._follow(Life(self._masks.new_bit(), kv_blocks))
         return life
 
     def describe(self, life: int, kv_blocks: int | None) -> None:
@@ -78,7 +78,7 @@ class Holdings:
         if found is None:
             return
         fresh = Life(self._masks.new_bit(), found.capacity, clearings=found.clearings + 1)
-        self._lives[life] = self._begin(fresh)
+        self._lives[life] = self._follow(fresh)
         self._retire(found)
 
     def stored(self, life: int, blocks: Blocks, now: float) -> None:
@@ -86,7 +86,7 @@ class Holdings:
         found = self._lives.get(life)
         if found is not None:
             self._advance(now)
-            self._reported.store(found.bit, blocks, self._now)
+            self._reported.store_blocks(found.bit, blocks, self._now)
             self._end_predictions(found, blocks)
 
     def removed(self, life: int, blocks: Blocks, now: float) -> None:
@@ -95,7 +95,7 @@ class Holdings:
         found = self._lives.get(life)
         if found is not None:
             self._advance(now)
-            self._reported.remove(found.bit, blocks, self._now)
+            self._reported.remove_blocks(found.bit, blocks, self._now)
             self._end_predictions(found, blocks)
 
     def retold(self, life: int, blocks: Blocks, now: float) -> None:
@@ -115,7 +115,7 @@ class Holdings:
         if known is None:
             return 0
         self._settle()
-        return self._reported.count(known.bit) + len(known.computed) + len(known.awaited)
+        return self._reported.count_held(known.bit) + len(known.computed) + len(known.awaited)
 
     def bits(self) -> tuple[int, list[int]]:
         """How many bits were given out, and those that are free."""
@@ -136,7 +136,7 @@ class Holdings:
             self._thaw_reports(life)
         self._settle()
         for life in self._retired:
-            self._reported.leave(life.bit)
+            self._reported.forget_engine(life.bit)
         self._lay_out()
 
     def _rank(self, table: Recency, life: Life) -> None:
@@ -178,8 +178,8 @@ class Holdings:
     def _settle(self) -> None:
         """Take in the reports that wait."""
         if self._reported.waiting:
-            self._reported.settle()
-            self._masks.change()
+            self._reported.settle_reports()
+            self._masks.forget_answer()
             self._make_room()
 
     def _forget_reports(self, life: Life) -> None:
@@ -191,14 +191,14 @@ class Holdings:
         for table in (life.awaited, life.computed):
             blocks = [*table.held]
             if blocks:
-                reported = self._reported.holders(np.array(blocks, dtype=np.uint64))
+                reported = self._reported.holder_masks(np.array(blocks, dtype=np.uint64))
                 told = [block for block, mask in zip(blocks, reported, strict=True) if mask & life.bit]
                 self._drop(life, [block for block in told if table.discard(block)])
         held = [*dict.fromkeys((*life.computed.held, *life.awaited.held, *life.claims))]
         self._masks.release(held, life.bit)
         life.bit = self._masks.new_bit()
         self._masks.hold(held, life.bit)
-        self._begin(life)
+        self._follow(life)
         self._retire(former)
 
     def _thaw_reports(self, life: Life) -> None:
@@ -206,8 +206,8 @@ class Holdings:
         entries = table.entries()
         table.restore([])  # it may stand in the ranking, too
         life.stored = Reports()
-        self._begin(life)
-        self._reported.load(
+        self._follow(life)
+        self._reported.load_blocks(
             life.bit,
             np.array([block for block, _ in entries], dtype=np.uint64),
             np.array([at for _, at in entries], dtype=np.float64),
@@ -218,8 +218,8 @@ class Holdings:
         reported = self._reported
         while (over := self._bytes() - self._max_bytes) > 0:
             if reported.size and not (self._ranking and self._ranking[0][0] <= (reported.oldest_at() or 0.0)):
-                self._evicted_memory += reported.evict(over // REPORTED_BYTES + 1)
-                self._masks.change()
+                self._evicted_memory += reported.evict_oldest(over // REPORTED_BYTES + 1)
+                self._masks.forget_answer()
                 continue
             if not self._ranking:
                 break
@@ -243,8 +243,8 @@ class Holdings:
             + REPORT_BYTES * reported.holdings
         )
 
-    def _begin(self, life: Life) -> Life:
-        self._reported.follow(life.bit, life.stored)
+    def _follow(self, life: Life) -> Life:
+        self._reported.follow_engine(life.bit, life.stored)
         return life
 
     def _advance(self, now: float) -> None:
@@ -266,14 +266,14 @@ class Holdings:
                 self._let_go(life, (life.claims.popitem()[0],))
                 budget -= 1
             if budget > 0:
-                budget -= self._reported.release(life.bit, life.stored, budget)
+                budget -= self._reported.release_blocks(life.bit, life.stored, budget)
             if budget > 0 and not life.stored.logged:
                 self._retired.pop()
                 self._masks.free_bit(life.bit)
         return budget
 
     def _retire(self, life: Life) -> None:
-        self._reported.leave(life.bit)
+        self._reported.forget_engine(life.bit)
         self._retired.append(life)
         self._lay_out()
 

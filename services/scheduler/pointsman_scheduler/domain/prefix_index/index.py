@@ -66,7 +66,7 @@ class PrefixIndex(Holdings):
             self._settle()
         if not reported.size:
             return self._masks.match(self._hashes, block_tokens, matched)
-        return self._masks.match(self._hashes, block_tokens, matched, lambda: reported.holders(blocks))
+        return self._masks.match(self._hashes, block_tokens, matched, lambda: reported.holder_masks(blocks))
 
     def write(
         self, life: int, blocks: Blocks, now: float, request: Hashable, told: bool = False, matched: int = 0
@@ -127,7 +127,7 @@ class PrefixIndex(Holdings):
         # Its claim has held its place in the masks.
         computed, awaited = life.computed, life.awaited
         if life.stored.logged:
-            self._reported.use(life.bit, np.array(blocks, dtype=np.uint64), self._now)
+            self._reported.use_blocks(life.bit, np.array(blocks, dtype=np.uint64), self._now)
         if told and (held := computed.held):
             computed.use([block for block in blocks if block in held], self._now)
             self._rank(computed, life)
@@ -195,7 +195,7 @@ class PrefixIndex(Holdings):
         self._advance(now)
         self._settle()
         hashes: list[int] = dump.hashes.tolist()
-        reported = self._reported.holders(dump.hashes)
+        reported = self._reported.holder_masks(dump.hashes)
         computed, awaited = found.computed, found.awaited
         fresh = np.array(
             [
@@ -205,7 +205,7 @@ class PrefixIndex(Holdings):
             dtype=np.bool_,
         )
         ats = self._now - dump.ages
-        self._reported.load(found.bit, dump.hashes[fresh & dump.stored], ats[fresh & dump.stored])
+        self._reported.load_blocks(found.bit, dump.hashes[fresh & dump.stored], ats[fresh & dump.stored])
         rows = fresh & ~dump.stored
         predicted: list[int] = dump.hashes[rows].tolist()
         self._masks.hold(predicted, found.bit)

@@ -145,7 +145,7 @@ class Masks:
         if len(self._known) > MASKS_KEPT:
             self._known = {}  # existing masks are shared; from now on new ones are made
 
-    def change(self) -> None:
+    def forget_answer(self) -> None:
         """What the lives hold besides has changed: the last answer isn't valid any more."""
         self._asked = None
 

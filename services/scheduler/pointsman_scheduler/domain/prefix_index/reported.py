@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pointsman_plugins.scheduling.arrays import Blocks, Bools, Ints
-from pointsman_scheduler.domain.prefix_index.block_table import PLACES, BlockTable, Found, Ticks, Values
+from pointsman_scheduler.domain.prefix_index.block_table import PLACES, BlockTable, Ticks, Values
 from pointsman_scheduler.domain.prefix_index.memory import REPORTED_BYTES
 from pointsman_scheduler.domain.prefix_index.reports import Reports
 
@@ -48,7 +48,7 @@ class _Columns(NamedTuple):
     ops: NDArray[np.int8]
     ticks: Ticks
 
-    def pick(self, rows: Bools | Ints) -> "_Columns":
+    def pick_rows(self, rows: Bools | Ints) -> "_Columns":
         """Some of the rows."""
         return _Columns(self.blocks[rows], self.numbers[rows], self.ops[rows], self.ticks[rows])
 
@@ -100,40 +100,40 @@ class Reported:
         """Whether enough blocks wait."""
         return self._waiting_blocks >= AT_ONCE
 
-    def follow(self, bit: int, reports: Reports) -> None:
+    def follow_engine(self, bit: int, reports: Reports) -> None:
         """Keep what the engine with this bit reports."""
         self._reports[bit.bit_length()] = reports
 
-    def leave(self, bit: int) -> None:
+    def forget_engine(self, bit: int) -> None:
         """The engine is gone, and so are its blocks."""
         self._crowded.pop(bit.bit_length(), None)
         self._reports.pop(bit.bit_length(), None)
 
-    def count(self, bit: int) -> int:
+    def count_held(self, bit: int) -> int:
         """How many blocks an engine holds."""
         number = bit.bit_length()
         return self._held.item(number) if number < len(self._held) else 0
 
-    def store(self, bit: int, blocks: Blocks, at: float) -> None:
+    def store_blocks(self, bit: int, blocks: Blocks, at: float) -> None:
         """An engine has these blocks."""
         number = bit.bit_length()
-        self._reports[number].append(_packed(blocks), at, stored=True)
+        self._reports[number].add_report(_packed(blocks), at, stored=True)
         self._wait(_STORED, number, at, blocks)
 
-    def remove(self, bit: int, blocks: Blocks, at: float) -> None:
+    def remove_blocks(self, bit: int, blocks: Blocks, at: float) -> None:
         """An engine dropped these blocks."""
         number = bit.bit_length()
-        self._reports[number].append(_packed(blocks), at, stored=False)
+        self._reports[number].add_report(_packed(blocks), at, stored=False)
         self._wait(_REMOVED, number, at, blocks)
 
-    def release(self, bit: int, reports: Reports, most: int) -> int:
+    def release_blocks(self, bit: int, reports: Reports, most: int) -> int:
         """Take the blocks of up to so many hashes of a former life's reports out. Returns how many hashes."""
         before = reports.logged
-        for blob in reports.take(most):
+        for blob in reports.take_latest(most):
             self._wait(_REMOVED, bit.bit_length(), 0.0, np.frombuffer(blob, dtype="<u8"))
         return before - reports.logged
 
-    def use(self, bit: int, blocks: Blocks, at: float) -> None:
+    def use_blocks(self, bit: int, blocks: Blocks, at: float) -> None:
         """A request with these blocks was answered."""
         self._wait(_USED, bit.bit_length(), at, blocks)
 
@@ -143,26 +143,26 @@ class Reported:
         blocks = self._reports[number].list_stored()
         if self._table is None or not len(blocks):
             return blocks[:0], np.zeros(0)
-        found = self._table.find(blocks)
+        found = self._table.find_blocks(blocks)
         held = self._has(self._table.values.take(found.places), bit)
         return blocks[held], self._table.ticks.take(found.places[held]).astype(np.float64) * TICK_S
 
-    def load(self, bit: int, blocks: Blocks, ats: NDArray[np.float64]) -> None:
+    def load_blocks(self, bit: int, blocks: Blocks, ats: NDArray[np.float64]) -> None:
         """An engine has these blocks, each once, that were last used at these times. Nothing may wait."""
         order = np.argsort(ats, kind="stable")
         blocks, ats = blocks[order], ats[order]
         starts = [0, *(np.flatnonzero(np.diff(ats)) + 1).tolist(), len(ats)] if len(ats) else []
         for start, end in pairwise(starts):
-            self.store(bit, blocks[start:end], ats.item(start))
+            self.store_blocks(bit, blocks[start:end], ats.item(start))
 
-    def holders(self, blocks: Blocks) -> list[int]:
+    def holder_masks(self, blocks: Blocks) -> list[int]:
         """The mask of the holders of each block. Nothing may wait."""
         if self._table is None:
             return [0] * len(blocks)
-        values: list[int] = self._table.values.take(self._table.find(blocks).places).tolist()
+        values: list[int] = self._table.values.take(self._table.find_blocks(blocks).places).tolist()
         return [*map(self._masks.__getitem__, values)]
 
-    def settle(self) -> None:
+    def settle_reports(self) -> None:
         """Take in what waits."""
         waiting, self.waiting, self._waiting_blocks = self.waiting, [], 0
         if not waiting:
@@ -178,16 +178,16 @@ class Reported:
             np.repeat(np.array(ticks, dtype=np.uint32), lengths),
         )
         if not columns.blocks.all():  # hash 0 can't be kept
-            columns = columns.pick(columns.blocks != 0)
+            columns = columns.pick_rows(columns.blocks != 0)
         most = max(numbers)
         if most >= len(self._held):
             self._held = np.concatenate((self._held, np.zeros(most, dtype=np.int64)))
         sorted_blocks = np.sort(columns.blocks)
         if (sorted_blocks[1:] == sorted_blocks[:-1]).any():
             for turn in _turns(columns.blocks):
-                self._take(self._table, columns.pick(turn))
+                self._apply(self._table, columns.pick_rows(turn))
         else:
-            self._take(self._table, columns)
+            self._apply(self._table, columns)
         for number in set(numbers):
             reports = self._reports.get(number)
             if reports is not None and reports.logged > LOGGED_MOST * self._held.item(number) + LOG_SLACK:
@@ -203,7 +203,7 @@ class Reported:
             self._evict_before = self._oldest_tick()
         return self._evict_before * TICK_S
 
-    def evict(self, most: int) -> int:
+    def evict_oldest(self, most: int) -> int:
         """Drop up to so many of the least recently used blocks, of every engine that holds them. Returns how many
         holdings."""
         table = self._table
@@ -226,10 +226,10 @@ class Reported:
             self.waiting.append(_Waiting(op, number, max(0, int(at / TICK_S)), blocks))
             self._waiting_blocks += len(blocks)
 
-    def _take(self, table: BlockTable, columns: _Columns) -> None:
+    def _apply(self, table: BlockTable, columns: _Columns) -> None:
         """Reports that name each block once."""
         blocks, numbers, ops, ticks = columns
-        found = table.find(blocks)
+        found = table.find_blocks(blocks)
         places = found.places
         values = table.values.take(places)
         stored = ops == _STORED
@@ -243,19 +243,17 @@ class Reported:
             table.ticks[places[used]] = ticks[used]
         if several.any():
             rows = np.flatnonzero(several)
-            self._share(table, found, columns.pick(rows), values[rows], rows, changes)
+            self._share(table, places[rows], columns.pick_rows(rows), values[rows], changes)
         if (gone := removed & own).any():
-            table.delete(places[gone])
+            table.delete_places(places[gone])
             changes -= np.bincount(numbers[gone], minlength=len(changes))
         if (new := stored & found.missing).any():  # last, since it moves places
-            table.insert(blocks[new], numbers[new], ticks[new])
+            table.insert_blocks(blocks[new], numbers[new], ticks[new])
             changes += np.bincount(numbers[new], minlength=len(changes))
         self._held += changes
         self.holdings += int(changes.sum())
 
-    def _share(
-        self, table: BlockTable, found: Found, columns: _Columns, values: Values, rows: Ints, changes: Ints
-    ) -> None:
+    def _share(self, table: BlockTable, places: Ints, columns: _Columns, values: Values, changes: Ints) -> None:
         """A block gets one holder more than one, or one of several leaves."""
         known: dict[tuple[int, int, int], int] = {}
         after: list[int] = []
@@ -267,7 +265,7 @@ class Reported:
             if value != change[0]:
                 changes[change[1]] += 1 if change[2] == _STORED else -1
                 self._count_sharing(change[0], value)
-        table.values[found.places[rows]] = after
+        table.values[places] = after
         for value in {change[0] for change in known} | set(known.values()):
             self._free_set(value)
 
@@ -308,7 +306,7 @@ class Reported:
         """Replace the reports of one engine by what it holds."""
         number = next(iter(self._crowded))
         del self._crowded[number]
-        self._reports[number].replace(self.list_blocks(1 << (number - 1))[0], at)
+        self._reports[number].replace_all(self.list_blocks(1 << (number - 1))[0], at)
 
     def _oldest_tick(self) -> int:
         table = self._table
@@ -321,7 +319,7 @@ class Reported:
 
     def _evict(self, table: BlockTable, places: Ints) -> None:
         blocks, values = table.hashes_at(places), table.values.take(places)
-        table.delete(places)
+        table.delete_places(places)
         for value in np.unique(values).tolist():
             these = blocks[values == value]
             mask = self._masks[value]
@@ -334,7 +332,7 @@ class Reported:
                 self._held[number] -= len(these)
                 self.holdings -= len(these)
                 if (reports := self._reports.get(number)) is not None:
-                    reports.append(_packed(these), 0.0, stored=False)
+                    reports.add_report(_packed(these), 0.0, stored=False)
 
 
 def _packed(blocks: Blocks) -> bytes:

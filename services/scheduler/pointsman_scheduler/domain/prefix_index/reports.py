@@ -22,7 +22,7 @@ class Reports:
         self._stored: list[bool] = []
         self._blobs: list[bytes] = []
 
-    def append(self, blocks: bytes, at: float, *, stored: bool) -> None:
+    def add_report(self, blocks: bytes, at: float, *, stored: bool) -> None:
         """Add a report: hashes of 8 bytes, little-endian."""
         self._ats.append(at)
         self._stored.append(stored)
@@ -35,26 +35,26 @@ class Reports:
         blocks = np.sort(np.frombuffer(b"".join(came), dtype="<u8"))  # a fifth of the time of `np.unique`
         return blocks[np.concatenate(([True], blocks[1:] != blocks[:-1]))] if len(blocks) else blocks
 
-    def replace(self, blocks: Blocks, at: float) -> None:
+    def replace_all(self, blocks: Blocks, at: float) -> None:
         """Replace everything by these blocks."""
         self._ats, self._stored, self._blobs = [at], [True], [blocks.astype("<u8").tobytes()]
         self.logged = len(blocks)
 
-    def take(self, most: int) -> list[bytes]:
+    def take_latest(self, most: int) -> list[bytes]:
         """Remove the latest reports with up to so many hashes. Returns those of stored blocks."""
         taken: list[bytes] = []
         while self._blobs and most > 0:
             blob, at, stored = self._blobs.pop(), self._ats.pop(), self._stored.pop()
             self.logged -= len(blob) // 8
             if len(blob) > most * 8:
-                self.append(blob[: -most * 8], at, stored=stored)
+                self.add_report(blob[: -most * 8], at, stored=stored)
                 blob = blob[-most * 8 :]
             most -= len(blob) // 8
             if stored:
                 taken.append(blob)
         return taken
 
-    def promise(self) -> "PromisedReports":
+    def promise_copy(self) -> "PromisedReports":
         """A copy as of now."""
         return PromisedReports(self._ats.copy(), self._stored.copy(), self._blobs.copy())
 
