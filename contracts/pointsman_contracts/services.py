@@ -127,7 +127,14 @@ SERVICES: Final = (
         "stage",
         verb="select-model",
         itinerary=True,
-        reads=("request.journey.v1", "pool.snapshot.v1", "model.statistics.v1", "response.completed.v1"),
+        publishes=("edge.content.v1",),
+        reads=(
+            "request.journey.v1",
+            "pool.snapshot.v1",
+            "model.statistics.v1",
+            "response.completed.v1",
+            "edge.content-answer.v1",
+        ),
     ),
     Service(
         "guard",

@@ -1,12 +1,12 @@
 """Chooses the model of a request, and writes it into target and body."""
 
 import time
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import Final
 
 from prometheus_client import CollectorRegistry
 
-from pointsman_contracts.journey import Journey, retold
+from pointsman_contracts.journey import Journey, JourneyChanges, retold
 from pointsman_contracts.model import ModelStatistics
 from pointsman_contracts.pool import PoolSnapshot
 from pointsman_contracts.reply import Rejection
@@ -15,7 +15,8 @@ from pointsman_core.refusal import Refusal
 from pointsman_core.settled_target import left_open, settled
 from pointsman_hosting.configuration import Configuration
 from pointsman_journey.hop import Hop
-from pointsman_model_selector.domain.selector import CompiledSelector
+from pointsman_model_selector.domain.selector import CompiledSelector, Selected
+from pointsman_model_selector.prompt_embedding import EmbeddedPrompt, PromptEmbedder
 from pointsman_plugins.selecting import ModelQuestion, ModelStates
 from pointsman_runtime.telling.counting import Count, Counter, Histogram
 
@@ -26,9 +27,15 @@ class Handlers:
     """Selects by the configuration revision that each request keeps to, and by the newest state of pools and models."""
 
     def __init__(
-        self, configuration: Configuration[dict[str, CompiledSelector]], registry: CollectorRegistry, *, time_every: int
+        self,
+        configuration: Configuration[dict[str, CompiledSelector]],
+        registry: CollectorRegistry,
+        *,
+        time_every: int,
+        embedder: PromptEmbedder,
     ) -> None:
         self._configuration: Final = configuration
+        self._embedder: Final = embedder
         self._standing: Final = ModelStates()
         self._time_every: Final = time_every
         self._until_timed = 1
@@ -60,8 +67,9 @@ class Handlers:
         if self._standing.open:
             self._standing.open.end((end.source, end.request_id))
 
-    def select(self, journey: Journey, hop: Hop[Journey]) -> Journey | Rejection:
-        """Choose the model by the selector that the itinerary names; write it into target and body."""
+    def select(self, journey: Journey, hop: Hop[Journey]) -> Journey | Rejection | Awaitable[Journey | Rejection]:
+        """Choose the model by the selector that the itinerary names; write it into target and body. An awaitable when
+        the prompt has to be embedded."""
         name = journey.itinerary[0].policy or ""
         selector = self._configuration.revisions[journey.revision].compiled.get(name)
         if selector is None:
@@ -70,11 +78,36 @@ class Handlers:
                 f"The profile names the model selector '{name}', which the configuration doesn't have.",
                 code="no_selector",
             )
+        if selector.embeddings is not None:
+            return self._select_by_meaning(journey, hop, selector)
+        return self._select(journey, hop, selector)
+
+    async def _select_by_meaning(
+        self, journey: Journey, hop: Hop[Journey], selector: CompiledSelector
+    ) -> Journey | Rejection:
+        assert selector.embeddings is not None  # noqa: S101 - `select` has looked
+        embedded = await self._embedder.embed(journey, selector.embeddings)
+        return self._select(journey, hop, selector, embedded)
+
+    def _select(
+        self,
+        journey: Journey,
+        hop: Hop[Journey],
+        selector: CompiledSelector,
+        embedded: EmbeddedPrompt | None = None,
+    ) -> Journey | Rejection:
+        name = selector.name
         self._until_timed -= 1
         timing = None
         if not self._until_timed:
             self._until_timed, timing = self._time_every, self._time
-        question = ModelQuestion(journey, self._standing, time.monotonic(), time.time_ns() // 1_000_000)
+        question = ModelQuestion(
+            journey,
+            self._standing,
+            time.monotonic(),
+            time.time_ns() // 1_000_000,
+            None if embedded is None else embedded.embedding,
+        )
         try:
             selected = selector.select(question, timing)
         except Refusal as refusal:
@@ -88,23 +121,30 @@ class Handlers:
         counter.total += 1
         if selector.counts_requests and selected.choice is None:
             self._standing.open.begin((journey.edge, journey.request_id), selected.model.name)
-        target = selected.model.target
-        if selected.choice is None:
-            changes = settled(journey, target, selected.model.block_tokens)
-            if selected.models:
-                changes["models"] = selected.models
-        else:
-            changes = left_open(journey, selected.choice, target)
-        changes["alternatives"] = tuple([candidate.target for candidate in selected.fallbacks])
-        if journey.headers:
-            # What preprocessing wrote there named the model that was asked for.
-            changes["headers"] = retold(journey.headers, target)
-        if selected.old_pools:
-            changes["level"] = "degraded"
-            changes["reasons"] = (*journey.reasons, f"old state of {', '.join(selected.old_pools)}")
-        return hop.advance(note=f"{name}/{selected.note}"[:512], **changes)
+        changes = _settled(journey, selected)
+        if embedded is not None:
+            embedded.write(changes, journey)
+        return hop.advance_with(changes, f"{name}/{selected.note}"[:512])
 
     def _time(self, kind: str, plugin: str) -> Callable[[], None]:
         started = time.perf_counter()
         seconds = self._seconds.labels(kind, plugin)
         return lambda: seconds.observe(time.perf_counter() - started)
+
+
+def _settled(journey: Journey, selected: Selected) -> JourneyChanges:
+    target = selected.model.target
+    if selected.choice is None:
+        changes = settled(journey, target, selected.model.block_tokens)
+        if selected.models:
+            changes["models"] = selected.models
+    else:
+        changes = left_open(journey, selected.choice, target)
+    changes["alternatives"] = tuple([candidate.target for candidate in selected.fallbacks])
+    if journey.headers:
+        # The headers that preprocessing wrote named the model that was asked for.
+        changes["headers"] = retold(journey.headers, target)
+    if selected.old_pools:
+        changes["level"] = "degraded"
+        changes["reasons"] = (*journey.reasons, f"old state of {', '.join(selected.old_pools)}")
+    return changes

@@ -13,11 +13,14 @@ from pointsman_contracts.pool import PoolSnapshot
 from pointsman_contracts.reply import Rejection, Reply, read_reply
 from pointsman_contracts.response import ResponseCompleted
 from pointsman_contracts.subjects import ANY
+from pointsman_embedding.embedders import Embedders
 from pointsman_hosting.configuration import Configuration
+from pointsman_journey.content_client import ContentClient
 from pointsman_journey.hop import Hop
 from pointsman_journey.journeys import Journeys
 from pointsman_model_selector.configuration import compile_all
 from pointsman_model_selector.handlers import Handlers
+from pointsman_model_selector.prompt_embedding import PromptEmbedder
 from pointsman_testing import builders, eventually
 from pointsman_testing.buses import Buses
 
@@ -45,8 +48,9 @@ class World:
         self.answers: list[Reply] = []
         configuration = Configuration(compile_all, self.registry)
         assert configuration.offer(1, CONFIG)
-        self.handlers = handlers = Handlers(configuration, self.registry, time_every=1)
         selector = buses.make("model-selector")
+        embedder = PromptEmbedder(Embedders("none"), ContentClient(selector), self.registry)
+        self.handlers = handlers = Handlers(configuration, self.registry, time_every=1, embedder=embedder)
         selector.stage(Journey, handlers.select)
         selector.bus.listen(PoolSnapshot, handlers.snapshot, ANY, keep="latest")
         selector.bus.listen(ModelStatistics, handlers.statistics, ANY, keep="latest")

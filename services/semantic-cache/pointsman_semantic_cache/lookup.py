@@ -10,13 +10,14 @@ from pointsman_contracts.identity import plan_of
 from pointsman_contracts.journey import HeaderEdit, Journey, JourneyChanges, Stage
 from pointsman_contracts.reply import Answer
 from pointsman_core.config import DEFAULT_CACHE, WORDS, Cache, Embeddings
+from pointsman_embedding.carried_vector import carried
+from pointsman_embedding.embedder import EmbedderUnavailable
 from pointsman_journey.content_client import ContentGone, ContentUnusable
 from pointsman_journey.hop import Hop
 from pointsman_journey.routing_slip import in_shadow
 from pointsman_runtime.bus.errors import BusError
 from pointsman_semantic_cache.domain import memo as memos
 from pointsman_semantic_cache.domain.asked import CacheQuestion, asked
-from pointsman_semantic_cache.domain.embedding import EmbedderUnavailable
 from pointsman_semantic_cache.domain.entry import PASSED, CacheEntry, Meaning, Partition
 from pointsman_semantic_cache.domain.finding import Found
 from pointsman_semantic_cache.domain.gate.reading import read as signature_of
@@ -170,8 +171,10 @@ class Lookup:
             return self._go_on("miss", "nothing alike", memo=memo)
         try:
             embedder = await around.embedders.get(embeddings)
-            with around.metrics.embedding():
-                vector = await embedder.embed(question.turn)
+            vector = carried(self._journey.request.attributes, embedder.name, question.turn)
+            if vector is None:
+                with around.metrics.embedding():
+                    vector = await embedder.embed(question.turn)
         except EmbedderUnavailable as problem:
             return self._without("embeddings", problem, memo)
         around.missing.back("embeddings")

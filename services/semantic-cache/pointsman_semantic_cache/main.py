@@ -7,13 +7,13 @@ from typing import Final
 from pointsman_contracts.cache import CachePurge
 from pointsman_contracts.journey import Journey
 from pointsman_core.config import WORDS, Config
+from pointsman_embedding.embedders import Embedders
 from pointsman_hosting.host import run
 from pointsman_hosting.program import Program
 from pointsman_hosting.service import Service
 from pointsman_journey.content_client import ContentClient
 from pointsman_runtime.telling.logs import Log
 from pointsman_runtime.telling.missing import Missing
-from pointsman_semantic_cache.adapters.embedders import Embedders
 from pointsman_semantic_cache.adapters.model_gates import ModelGates
 from pointsman_semantic_cache.adapters.stores import Stores
 from pointsman_semantic_cache.domain.policy import CachePolicy, compile_policy
@@ -38,7 +38,7 @@ def build(service: Service[SemanticCacheSettings]) -> None:
     """Construct everything; connect to nothing."""
     settings = service.settings
     stores = Stores(settings.snapshot_dir)
-    embedders = Embedders()
+    embedders = Embedders("only identical requests are answered from the cache")
     gates = ModelGates()
     questions = OpenQuestions()
     configuration = service.configuration(_compile)

@@ -5,9 +5,9 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from pointsman_core.config import Cache, Embeddings, GateSettings
+from pointsman_embedding.embedder import Embedder
 from pointsman_hosting.configuration import Configuration
 from pointsman_runtime.telling.missing import Missing
-from pointsman_semantic_cache.domain.embedding import Embedder
 from pointsman_semantic_cache.domain.model_gate import ModelGate
 from pointsman_semantic_cache.domain.policy import CachePolicy
 from pointsman_semantic_cache.domain.questions import OpenQuestions

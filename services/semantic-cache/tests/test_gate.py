@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pointsman_semantic_cache.adapters.embedders import LexicalEmbedder, OnnxEmbedder
-from pointsman_semantic_cache.domain.embedding import Embedder
+from pointsman_embedding.embedder import Embedder
+from pointsman_embedding.embedders import LexicalEmbedder, OnnxEmbedder
 from pointsman_semantic_cache.domain.entry import decode_signature, encode_signature
 from pointsman_semantic_cache.domain.gate.comparing import difference
 from pointsman_semantic_cache.domain.gate.reading import read

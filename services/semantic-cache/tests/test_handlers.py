@@ -14,11 +14,11 @@ from pointsman_contracts.journey import Journey, RequestFacts, Stage, StageRepor
 from pointsman_contracts.reply import Answer, Parked
 from pointsman_contracts.response import Usage
 from pointsman_core.fingerprint import deciding, fingerprint
+from pointsman_embedding.embedder import Vector
+from pointsman_embedding.embedders import LexicalEmbedder
 from pointsman_journey.content_client import ContentGone
 from pointsman_runtime.bus.errors import NoReply
 from pointsman_semantic_cache.adapters import stores
-from pointsman_semantic_cache.adapters.embedders import LexicalEmbedder
-from pointsman_semantic_cache.domain.embedding import Vector
 from pointsman_semantic_cache.domain.memory import MemoryStore
 from pointsman_testing import eventually
 

@@ -12,11 +12,11 @@ from pointsman_contracts.message import Blob, read_fields
 from pointsman_contracts.reply import Answer
 from pointsman_contracts.response import Usage
 from pointsman_contracts.response_stage import ResponseReview
+from pointsman_embedding.embedders import Embedders
 from pointsman_hosting.configuration import Configuration
 from pointsman_journey.hop import Outcome
 from pointsman_runtime.telling.logs import Log
 from pointsman_runtime.telling.missing import Missing
-from pointsman_semantic_cache.adapters.embedders import Embedders
 from pointsman_semantic_cache.adapters.model_gates import ModelGates
 from pointsman_semantic_cache.adapters.stores import Stores
 from pointsman_semantic_cache.domain.policy import CachePolicy, compile_policy
@@ -75,7 +75,7 @@ class World:
                 self.configuration,
                 self.edge,
                 self.stores,
-                Embedders(),
+                Embedders("none"),
                 self.gates,
                 self.questions,
                 metrics,

@@ -3,13 +3,19 @@
 from abc import abstractmethod
 from collections.abc import Callable, Sequence
 from random import Random
-from typing import Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from pointsman_contracts.journey import Journey, Target
 from pointsman_contracts.model import ModelStatistics
 from pointsman_contracts.pool import PoolSnapshot
+from pointsman_core.config import Embeddings
 from pointsman_core.pool_table import PoolTable
 from pointsman_plugins.plugin import ParamsT_co, Plugin
+
+if TYPE_CHECKING:
+    # A selector that compares no vectors doesn't load numpy.
+    import numpy as np
+    from numpy.typing import NDArray
 
 
 class Candidate(NamedTuple):
@@ -33,6 +39,8 @@ class Candidate(NamedTuple):
     groups: frozenset[str]
     strengths: str
     """Its strengths, in words; empty when none are configured."""
+    examples: tuple[str, ...] = ()
+    """Prompts that it is good at."""
 
 
 class PoolView(NamedTuple):
@@ -108,6 +116,17 @@ def _view(snapshot: PoolSnapshot, now_s: float) -> PoolView:
     return PoolView(frozenset(snapshot.models), snapshot.saturation, now_s)
 
 
+class PromptEmbedding(NamedTuple):
+    """The vector of a prompt, or the reason why there is none."""
+
+    by: str
+    """The embedder's name; vectors of different names can't be compared."""
+    vector: "NDArray[np.float32] | None"
+    """Of length 1."""
+    missing: str = ""
+    """Why there is no vector, in a few words; empty for a request without text."""
+
+
 class ModelQuestion(NamedTuple):
     """One request that needs a model."""
 
@@ -117,6 +136,8 @@ class ModelQuestion(NamedTuple):
     """Monotonic; ages pool states."""
     now_ms: int
     """Unix time."""
+    embedding: PromptEmbedding | None = None
+    """Only where a scorer of the selector has `embeddings`."""
 
 
 class StatePlugin(Plugin[ParamsT_co]):
@@ -153,6 +174,20 @@ class ModelScorer(StatePlugin[ParamsT_co]):
     def bind(self, candidates: Sequence[Candidate]) -> None:
         """Look at the models of the selector. Raises PluginError; called once, before `scores`."""
         del candidates
+
+    @property
+    def embeddings(self) -> Embeddings | None:
+        """The embedding model that it compares prompts by; None when it compares no vectors."""
+        return None
+
+    def texts_to_embed(self) -> Sequence[str]:
+        """Texts that the embedding model embeds once, for `take_vectors`."""
+        return ()
+
+    def take_vectors(self, by: str, vectors: "NDArray[np.float32]") -> None:
+        """Take over the vectors of `texts_to_embed`, a row of length 1 for each. `by`: the embedder's name. Called at any time
+        after `bind`; until then prompts can't be compared by meaning."""
+        del by, vectors
 
     @abstractmethod
     def scores(self, question: ModelQuestion, candidates: Sequence[Candidate]) -> list[float]:

@@ -37,6 +37,7 @@ def candidates_of(config: Config, names: tuple[str, ...]) -> tuple[Candidate, ..
                 apis=frozenset(model.apis),
                 groups=frozenset(model.groups),
                 strengths=model.strengths,
+                examples=model.examples,
             )
         )
     return tuple(found)

@@ -9,7 +9,7 @@ from typing import Final, NamedTuple
 
 from pointsman_contracts.model_choice import ModelChoice, ModelPoint
 from pointsman_contracts.timing import TIMES
-from pointsman_core.config import Config, Ranking, Selector
+from pointsman_core.config import Config, Embeddings, Ranking, Selector
 from pointsman_core.joint_choice import measured, rank_models
 from pointsman_core.permission import allowed_models, may_use, not_allowed
 from pointsman_core.plugins import Gathering, PluginError, unknown, within
@@ -108,6 +108,8 @@ class _Ranking:
                     scorer.bind(candidates)
         weighed = zip(scorers, (use.weight for use in ranking.scorers), strict=True)
         self.scorers: Final = [(each, weight) for each, weight in weighed if not each.called_by_another]
+        self.comparing: Final = [each for each in scorers if each.embeddings is not None]
+        """Scorers that compare vectors."""
         self.remarking: Final = [each for each in scorers if type(each).remark is not ModelScorer.remark]
         """Scorers that may have a remark."""
         with within("picker"):
@@ -158,6 +160,10 @@ class CompiledSelector:
         self._first: Final = next(iter(self._rankings.values()))
         self.counts_requests: Final = any(each.reads_open_requests for each in self._rankings.values())
         """Whether its choices are counted as requests under way."""
+        self.comparing: Final = tuple([each for one in self._rankings.values() for each in one.comparing])
+        """Scorers that compare vectors."""
+        self.embeddings: Final = _one_model(self.comparing)
+        """The embedding model that a request's prompt is embedded by; None when no scorer compares vectors."""
         with within("choose"):
             self._chooser: Final = plugins.choosers.one(settings.choose.spec)
             for ranking in self._chooser.named():
@@ -306,6 +312,13 @@ class CompiledSelector:
                 if (state := question.standing.pool(name)) is None or state.received_s < oldest
             ]
         )
+
+
+def _one_model(scorers: Sequence[ModelScorer]) -> Embeddings | None:
+    models = list(dict.fromkeys(each.embeddings for each in scorers))
+    if len(models) > 1:
+        raise PluginError("all scorers of a selector need the same `embeddings`: a prompt is embedded once")
+    return models[0] if models else None
 
 
 def clamped(score: float) -> float:

@@ -5,7 +5,7 @@ from typing import Final
 
 from pydantic import BaseModel, Field, TypeAdapter, ValidationError
 
-from pointsman_semantic_cache.adapters.model_service import ModelService, ServiceSilent
+from pointsman_embedding.model_service import ModelService, ServiceSilent
 from pointsman_semantic_cache.domain.model_gate import GateUnavailable
 
 _OK: Final = 200

@@ -4,8 +4,8 @@ import asyncio
 from pathlib import Path
 
 from pointsman_core.config import GateSettings
+from pointsman_embedding.made_once import MadeOnce
 from pointsman_semantic_cache.adapters.endpoint_gate import EndpointGate
-from pointsman_semantic_cache.adapters.made_once import MadeOnce
 from pointsman_semantic_cache.domain.model_gate import GateUnavailable, ModelGate
 
 

@@ -5,10 +5,10 @@ from pathlib import Path
 from typing import Final
 
 from pointsman_core.config import Cache
+from pointsman_embedding.references import ReferenceMissing, secret
 from pointsman_runtime.telling.logs import Log
 from pointsman_semantic_cache.adapters import snapshot
 from pointsman_semantic_cache.adapters.postgres_store import PostgresStore
-from pointsman_semantic_cache.adapters.references import ReferenceMissing, secret
 from pointsman_semantic_cache.domain.entry import CacheEntry, Partition
 from pointsman_semantic_cache.domain.memory import MemoryStore
 from pointsman_semantic_cache.domain.store import EntryStore, StoreUnavailable

@@ -9,7 +9,7 @@ import orjson
 from pointsman_contracts.identity import LONGEST_NAME
 from pointsman_contracts.journey import Target
 from pointsman_contracts.response import Usage
-from pointsman_semantic_cache.domain.embedding import Vector
+from pointsman_embedding.embedder import Vector
 from pointsman_semantic_cache.domain.gate.signature import Signature
 
 OVERHEAD: Final = 512

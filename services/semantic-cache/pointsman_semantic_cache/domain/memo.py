@@ -9,7 +9,7 @@ from typing import Final, NamedTuple
 import numpy as np
 import orjson
 
-from pointsman_semantic_cache.domain.embedding import Vector
+from pointsman_embedding.embedder import Vector
 from pointsman_semantic_cache.domain.entry import Meaning, Partition, decode_signature, encode_signature
 
 LARGEST: Final = 16384

@@ -29,7 +29,7 @@ def _use_of(value: object) -> object:
 
 
 class Embeddings(Section):
-    """Measures how similar two questions are."""
+    """Measures how similar two texts are: questions in a cache, a prompt and examples in a model selector."""
 
     use: Literal["lexical", "onnx", "endpoint"]
     """`lexical`: words that both have; no model, and it finds few paraphrases. `onnx`: a model in a folder. `endpoint`:
@@ -41,13 +41,14 @@ class Embeddings(Section):
     model: str | None = None
     """`endpoint`."""
     credential: SecretReference | None = None
-    """A reference, never a secret: `env:NAME` or `file:PATH`, read by the semantic-cache; `endpoint`."""
+    """A reference, never a secret: `env:NAME` or `file:PATH`, read by the service that embeds; `endpoint`."""
     private: bool = False
     """`url` may lead to a private address; `endpoint`."""
     timeout: PositiveDuration = 0.25
-    """After this the question counts as new; `endpoint`."""
+    """After this the cache counts the question as new (`endpoint`), and a model selector compares words (any)."""
     threshold: float | None = Field(default=None, gt=0, le=1)
-    """Least cosine of two questions. Default: the embedder's own, 0.8 for `onnx` and `endpoint`, 0.75 for `lexical`."""
+    """Least cosine of two questions in a cache. Default: the embedder's own, 0.8 for `onnx` and `endpoint`, 0.75 for
+    `lexical`."""
 
     @model_validator(mode="after")
     def _has_what_it_needs(self) -> Self:

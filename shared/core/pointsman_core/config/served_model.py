@@ -78,6 +78,8 @@ class Model(Section):
     """APIs that it serves, e.g. `[embeddings]` for a model that makes vectors."""
     strengths: str = ""
     """Its strengths in words, for the scorer `semantic-match`: `programming, debugging, code review`."""
+    examples: tuple[Annotated[str, Field(min_length=1)], ...] = ()
+    """Prompts that it is good at, for the scorer `semantic-match`."""
     groups: tuple[str, ...] = ()
     """Requests for `auto/<group>` choose among the models of that group."""
     tokenizer: Tokenizer | None = None

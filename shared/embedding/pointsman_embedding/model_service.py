@@ -6,8 +6,8 @@ from typing import Final, NamedTuple
 import aiohttp
 import orjson
 
+from pointsman_embedding.references import ReferenceMissing, secret
 from pointsman_hosting import outbound
-from pointsman_semantic_cache.adapters.references import ReferenceMissing, secret
 
 
 class ServiceSilent(Exception):

@@ -1,4 +1,4 @@
-"""The embedding models of caches, loaded once for all of them."""
+"""The configured embedding models, each loaded once for all that use it."""
 
 import asyncio
 import math
@@ -8,9 +8,9 @@ import numpy as np
 
 from pointsman_core import lexical
 from pointsman_core.config import Embeddings
-from pointsman_semantic_cache.adapters.endpoint_embedder import EndpointEmbedder
-from pointsman_semantic_cache.adapters.made_once import MadeOnce
-from pointsman_semantic_cache.domain.embedding import LONGEST, Embedder, EmbedderUnavailable, Vector
+from pointsman_embedding.embedder import LONGEST, Embedder, EmbedderUnavailable, Vector
+from pointsman_embedding.endpoint_embedder import EndpointEmbedder
+from pointsman_embedding.made_once import MadeOnce
 
 
 class LexicalEmbedder:
@@ -32,6 +32,10 @@ class LexicalEmbedder:
             vector[place] = weight / length
         return vector
 
+    async def embed_start(self, text: str) -> Vector | None:
+        """The vector of the first `LONGEST` characters."""
+        return await self.embed(text[:LONGEST])
+
     async def close(self) -> None:
         """Release what it holds; it isn't used again."""
 
@@ -47,7 +51,7 @@ class OnnxEmbedder:
             from pointsman_models.embedding.model_folder import ModelUnusable
             from pointsman_models.embedding.onnx_model import OnnxModel
         except ImportError as error:
-            raise EmbedderUnavailable("install pointsman-semantic-cache[onnx]", str(error)) from error
+            raise EmbedderUnavailable("install pointsman-embedding[onnx]", str(error)) from error
         try:
             self._model = OnnxModel(folder)
         except ModelUnusable as error:
@@ -58,16 +62,21 @@ class OnnxEmbedder:
         """The text's vector; None for a text that is longer than the model sees."""
         return await self._model.embed_whole(text)
 
+    async def embed_start(self, text: str) -> Vector | None:
+        """The vector of as much of the text as the model sees; None for a text without known tokens."""
+        (row,) = await self._model.embed((text,))
+        return row if row.any() else None
+
     async def close(self) -> None:
         """End the model's thread."""
         self._model.close()
 
 
 class Embedders(MadeOnce[Embeddings, Embedder]):
-    """Without one only identical requests are answered from the cache."""
+    """The embedder of each setting that a configuration has."""
 
-    def __init__(self) -> None:
-        without = "only identical requests are answered from the cache"
+    def __init__(self, without: str) -> None:
+        """`without`: what the service does while an embedder is missing, for the log."""
         super().__init__("embedder", _built, EmbedderUnavailable, without=without, hint=_hint)
 
 

@@ -1,12 +1,13 @@
 """Embeds texts by a service with OpenAI's `/v1/embeddings`."""
 
+import math
 from typing import Final
 
 import numpy as np
 from pydantic import BaseModel, Field, ValidationError
 
-from pointsman_semantic_cache.adapters.model_service import ModelService, ServiceSilent
-from pointsman_semantic_cache.domain.embedding import LONGEST, EmbedderUnavailable, Vector
+from pointsman_embedding.embedder import LONGEST, EmbedderUnavailable, Vector
+from pointsman_embedding.model_service import ModelService, ServiceSilent
 
 _OK: Final = 200
 
@@ -49,9 +50,16 @@ class EndpointEmbedder:
             answer = _Answer.model_validate_json(body)
         except ValidationError as error:
             raise EmbedderUnavailable("the embeddings endpoint's answer has no embedding") from error
-        vector = np.asarray(answer.data[0].embedding, np.float32)
-        length = float(np.linalg.norm(vector))
-        return vector / np.float32(length) if length else None
+        with np.errstate(over="ignore"):
+            vector = np.asarray(answer.data[0].embedding, np.float64)
+            length = float(np.linalg.norm(vector))
+        if not math.isfinite(length):
+            raise EmbedderUnavailable("the embeddings endpoint's embedding isn't finite")
+        return (vector / length).astype(np.float32) if length else None
+
+    async def embed_start(self, text: str) -> Vector | None:
+        """The vector of the first `LONGEST` characters."""
+        return await self.embed(text[:LONGEST])
 
     async def close(self) -> None:
         """Close the connections."""

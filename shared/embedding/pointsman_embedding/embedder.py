@@ -33,6 +33,11 @@ class Embedder(Protocol):
         """The text's vector; None for a text without words that it knows. Raises EmbedderUnavailable."""
         ...
 
+    async def embed_start(self, text: str) -> Vector | None:
+        """The vector of a text, or of its beginning when it is longer than the embedder sees. Raises
+        EmbedderUnavailable."""
+        ...
+
     async def close(self) -> None:
         """Release what it holds; it isn't used again."""
         ...

@@ -8,9 +8,9 @@ import pytest
 from aiohttp import web
 
 from pointsman_core.config import Cache, ConfigError, load
-from pointsman_semantic_cache.adapters.embedders import Embedders, LexicalEmbedder
-from pointsman_semantic_cache.adapters.endpoint_embedder import EndpointEmbedder
-from pointsman_semantic_cache.domain.embedding import LONGEST, EmbedderUnavailable
+from pointsman_embedding.embedder import LONGEST, EmbedderUnavailable
+from pointsman_embedding.embedders import Embedders, LexicalEmbedder
+from pointsman_embedding.endpoint_embedder import EndpointEmbedder
 from pointsman_testing.name_resolution import leads_to
 
 
@@ -112,7 +112,7 @@ async def test_a_model_that_cannot_be_loaded_is_logged_and_tried_again_with_the_
 ) -> None:
     cache = Cache.model_validate({"embeddings": {"use": "onnx", "directory": str(tmp_path)}})
     assert cache.embeddings is not None
-    embedders = Embedders()
+    embedders = Embedders("none")
     for _ in range(2):
         with pytest.raises(EmbedderUnavailable, match="neither"):
             await embedders.get(cache.embeddings)

@@ -1,0 +1,1 @@
+"""Texts to vectors, for the services that compare prompts by meaning."""
