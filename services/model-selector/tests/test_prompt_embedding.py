@@ -126,7 +126,7 @@ def asking(text: str, *stages: str) -> Journey:
 @pytest.mark.requirement("S3-11")
 async def test_a_prompt_with_other_words_than_the_strengths_finds_its_model_by_meaning() -> None:
     world = World()
-    await world.learn()
+    await world.embed_examples()
     selected, _, changes = await world.choose()
     assert selected.model.name == "coder"
     assert selected.note == "default: coder (1.00); semantic-match: fake, coder 1.00"
@@ -137,7 +137,7 @@ async def test_a_prompt_with_other_words_than_the_strengths_finds_its_model_by_m
 
 async def test_the_vector_travels_to_a_cache_that_comes_later_and_is_used_for_the_same_text_alone() -> None:
     world = World()
-    await world.learn()
+    await world.embed_examples()
     _, _, changes = await world.choose("semantic-cache", "scheduler")
     assert "request" in changes
     attributes = changes["request"].attributes
@@ -156,7 +156,7 @@ async def test_the_vector_travels_to_a_cache_that_comes_later_and_is_used_for_th
 @pytest.mark.parametrize("trouble", ["fails", "hangs"])
 async def test_without_a_vector_words_decide_and_the_decision_says_so(trouble: str) -> None:
     world = World()
-    await world.learn()
+    await world.embed_examples()
     setattr(world.model, trouble, True)
     world.bodies.text = "programming, please"
     selected, _, changes = await world.choose()
@@ -182,14 +182,14 @@ async def test_examples_that_could_not_be_embedded_are_embedded_later() -> None:
 
 async def test_a_service_that_changes_its_model_is_not_compared_with_the_old_examples() -> None:
     world = World()
-    await world.learn()
+    await world.embed_examples()
     world.model.places = 3
     assert (await world.choose())[0].note.endswith("lexical (prompt and examples are of different models)")
 
 
 async def test_a_request_that_has_ended_and_one_without_text_need_no_vector() -> None:
     world = World()
-    await world.learn()
+    await world.embed_examples()
     world.bodies.text = None
     _, embedded, _ = await world.choose()
     assert (embedded.embedding.vector, embedded.embedding.missing) == (None, "")
@@ -204,7 +204,7 @@ async def test_a_class_has_the_models_that_the_configuration_gives_it() -> None:
         "talk": {"models": ["talker", "coder"], "examples": ["Tell me a story"]},
     }
     world = World(classes=classes)
-    await world.learn()
+    await world.embed_examples()
     world.bodies.text = TALK
     selected, _, _ = await world.choose()
     assert selected.total == pytest.approx(1.0)
