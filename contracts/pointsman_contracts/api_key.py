@@ -9,16 +9,10 @@ from pointsman_contracts.message import Address, Message, always
 KEYS_BUCKET: Final = "pm-keys"
 
 
-class ApiKey(Message, frozen=True, kw_only=True):
-    """Whose an API key is; the key itself is nowhere.
+class KeyOwner(Message, frozen=True, kw_only=True):
+    """Whose an API key is, and what it allows."""
 
-    Value of key `<SHA-256 of the key, 64 hexadecimal digits>` in bucket `pm-keys`, sent by the operator, read by
-    preprocessors.
-    """
-
-    address: ClassVar[Address] = Address("kv", "api", "key", route=("sha256",), bucket=KEYS_BUCKET)
-
-    id: str = always("")
+    id: str
     """Name of the key, in trails and logs."""
     tenant: str
     subject: str = always("")
@@ -31,14 +25,27 @@ class ApiKey(Message, frozen=True, kw_only=True):
     """Name → value, for limits that take their value from the identity."""
     expires_ms: int | None = None
     """Unix milliseconds from which on the key is refused."""
-    disabled: bool = always(False)
     note: str = always("")
     """For the operator."""
+
+
+class ApiKey(KeyOwner, frozen=True, kw_only=True):
+    """Whose an API key is; the key itself is nowhere.
+
+    Value of key `<SHA-256 of the key, 64 hexadecimal digits>` in bucket `pm-keys`, sent by the operator, read by
+    preprocessors.
+    """
+
+    address: ClassVar[Address] = Address("kv", "api", "key", route=("sha256",), bucket=KEYS_BUCKET)
+
+    id: str = always("")
+    """Name of the key, in trails and logs."""
+    disabled: bool = always(False)
     created_ms: int | None = None
     """Unix milliseconds at which it was made."""
 
 
-class ApiKeyChanged(Message, frozen=True, kw_only=True):
+class ApiKeyChanged(KeyOwner, frozen=True, kw_only=True):
     """A stored API key was made or revoked. Published by the operator's tools; for any reader. Neither the key nor its
     hash is in it."""
 
@@ -50,12 +57,3 @@ class ApiKeyChanged(Message, frozen=True, kw_only=True):
     """Counts this source's events of this type and key from 1, without gaps."""
     at_ms: int
     action: Literal["created", "revoked"]
-    id: str
-    tenant: str
-    subject: str = always("")
-    plan: str = always("")
-    scopes: tuple[str, ...] = always(())
-    models: tuple[str, ...] | None = None
-    limits: dict[str, str | float] = field(default_factory=dict[str, str | float])
-    expires_ms: int | None = None
-    note: str = always("")

@@ -2,7 +2,8 @@
 
 from typing import ClassVar
 
-from pointsman_contracts.message import Address, Message, Part
+from pointsman_contracts.events import Numbered
+from pointsman_contracts.message import Address, Part
 
 
 class LostEvents(Part, frozen=True, kw_only=True):
@@ -34,15 +35,10 @@ class LostEvents(Part, frozen=True, kw_only=True):
         )
 
 
-class EventsLost(Message, frozen=True, kw_only=True):
+class EventsLost(Numbered, frozen=True, kw_only=True):
     """A process gave up events that the stream `PM_EVENTS` didn't take: it could hold no more of them, or the server
     refused them. Published by any service, as an event, once the stream takes events again; for any reader."""
 
     address: ClassVar[Address] = Address("evt", "event", "lost", route=("service",))
 
-    source: str
-    """Instance that reports it."""
-    sequence: int
-    """Counts this source's reports from 1."""
-    at_ms: int
     lost: tuple[LostEvents, ...]

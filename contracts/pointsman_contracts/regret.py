@@ -4,7 +4,9 @@ from typing import ClassVar
 
 from msgspec import field
 
+from pointsman_contracts.events import Numbered
 from pointsman_contracts.message import Address, Message, Part, always
+from pointsman_contracts.usage import RecorderAnswer
 
 
 class JudgedCandidate(Part, frozen=True, kw_only=True):
@@ -56,16 +58,12 @@ class JudgedRequest(Part, frozen=True, kw_only=True):
     """The profile whose choice was used, then the others: shadows."""
 
 
-class RequestsJudged(Message, frozen=True, kw_only=True):
+class RequestsJudged(Numbered, frozen=True, kw_only=True):
     """The regret of some requests of a pool. Published by the recorder about once a second; for any reader. Costs of
     one message are by the same rates."""
 
     address: ClassVar[Address] = Address("evt", "request", "judged", route=("pool",))
 
-    source: str
-    """Recorder instance."""
-    sequence: int
-    """Counts this source's events of this type and pool from 1, without gaps."""
     at_ms: int
     """When the last of the requests ended, unix milliseconds."""
     judge: str
@@ -119,18 +117,12 @@ class RegretSum(Part, frozen=True, kw_only=True):
     """Regret of the workers that were chosen."""
 
 
-class RegretSums(Message, frozen=True, kw_only=True):
+class RegretSums(RecorderAnswer, frozen=True, kw_only=True):
     """The answer to `RegretQuery`."""
 
     address: ClassVar[Address] = Address("ctl", "regret", "sums-answer", route=("inbox",))
 
-    recorder: str
-    """Instance that answers."""
     judging: bool
     """Whether it judges requests now."""
     rows: tuple[RegretSum, ...] = always(())
     """By pool, hour, profile, reason."""
-    more: bool = always(False)
-    """Rows are missing, because there are more than a message takes."""
-    behind: int = always(0)
-    """Events that the recorder hasn't read yet."""

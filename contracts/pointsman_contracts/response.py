@@ -4,9 +4,10 @@ from typing import Annotated, ClassVar, Final
 
 from msgspec import Meta
 
+from pointsman_contracts.events import RequestEvent
 from pointsman_contracts.identity import Identity
 from pointsman_contracts.journey import StageReport, Target
-from pointsman_contracts.message import Address, Message, Part, always
+from pointsman_contracts.message import Address, Part, always
 
 MOST_TOKENS: Final = 2**53
 """No request uses more: a larger number is a mistake, and one that not every reader of JSON keeps (RFC 8259, section
@@ -96,7 +97,7 @@ class LegReport(Part, frozen=True, kw_only=True):
     """Why the outcome isn't `answered`, in words without content of request or answer."""
 
 
-class ResponseStarted(Message, frozen=True, kw_only=True):
+class ResponseStarted(RequestEvent, frozen=True, kw_only=True):
     """The first byte of a streamed answer arrived. For any other answer, `ResponseCompleted` reports beginning and end.
 
     Published by the edge. Schedulers confirm the reservation; any other reader may follow.
@@ -104,12 +105,6 @@ class ResponseStarted(Message, frozen=True, kw_only=True):
 
     address: ClassVar[Address] = Address("evt", "response", "started", route=("pool",))
 
-    request_id: str
-    source: str
-    """Edge instance."""
-    sequence: int
-    """Counts this source's events of this type and pool from 1, without gaps."""
-    at_ms: int
     pool: str
     worker: str
     attempt: int = always(1)
@@ -120,17 +115,13 @@ class ResponseStarted(Message, frozen=True, kw_only=True):
     computed the prompt itself, or where that end is unknown."""
 
 
-class AttemptFailed(Message, frozen=True, kw_only=True):
+class AttemptFailed(RequestEvent, frozen=True, kw_only=True):
     """An endpoint didn't answer; the edge goes on to the next one, if there is one. Published by the edge.
     Schedulers take the reservation and its prefix entries back and judge the endpoint by it; any other reader may
     follow."""
 
     address: ClassVar[Address] = Address("evt", "response", "attempt-failed", route=("pool",))
 
-    request_id: str
-    source: str
-    sequence: int
-    at_ms: int
     pool: str
     worker: str
     boot_id: str = always("")
@@ -144,53 +135,43 @@ class AttemptFailed(Message, frozen=True, kw_only=True):
     `prefill`."""
 
 
-class RequestRejected(Message, frozen=True, kw_only=True):
+class StageEnded(RequestEvent, frozen=True, kw_only=True):
+    """A request ended at a stage, before any endpoint was tried."""
+
+    stage: str
+    """Service that ended it; `edge` for the edge itself."""
+    status: int
+    model: str | None = None
+    """The one that was chosen, or else the one that the client asked for, as far as it is known."""
+    profile: str | None = None
+    trail: tuple[StageReport, ...] = always(())
+
+
+class RequestRejected(StageEnded, frozen=True, kw_only=True):
     """A request ended before any endpoint was tried. Published by the edge; for any reader."""
 
     address: ClassVar[Address] = Address("evt", "request", "rejected", route=("stage",))
 
-    request_id: str
-    source: str
-    sequence: int
-    at_ms: int
-    stage: str
-    """Service that rejected it; `edge` for the edge itself."""
-    status: int
     code: str | None = None
     reason: str
     """The message that the client got."""
     dropped_reason: str | None = None
-    model: str | None = None
-    """The one that was chosen, or else the one that the client asked for, as far as it is known."""
-    profile: str | None = None
     identity: Identity | None = None
     """None when no stage determined it."""
-    trail: tuple[StageReport, ...] = always(())
 
 
-class RequestAnswered(Message, frozen=True, kw_only=True):
+class RequestAnswered(StageEnded, frozen=True, kw_only=True):
     """A stage ended a request with an answer of its own, e.g. a cached one. Published by the edge; for any reader."""
 
     address: ClassVar[Address] = Address("evt", "request", "answered", route=("stage",))
 
-    request_id: str
-    source: str
-    """Edge instance."""
-    sequence: int
-    at_ms: int
-    stage: str
-    """Service that answered."""
-    status: int
-    model: str | None = None
-    profile: str | None = None
     target: Target | None = None
     """The model that would have been asked."""
     level: str = always("full")
     reasons: tuple[str, ...] = always(())
-    trail: tuple[StageReport, ...] = always(())
 
 
-class ResponseCompleted(Message, frozen=True, kw_only=True):
+class ResponseCompleted(RequestEvent, frozen=True, kw_only=True):
     """How a request ended: exactly one for every request that an edge accepted, whatever happened.
 
     Published by the edge; read by schedulers (releases the reservation), the metrics-collector, usage and audit.
@@ -198,11 +179,6 @@ class ResponseCompleted(Message, frozen=True, kw_only=True):
 
     address: ClassVar[Address] = Address("evt", "response", "completed", route=("pool",))
 
-    request_id: str
-    source: str
-    sequence: int
-    """Counts this source's events of this type and pool from 1, without gaps."""
-    at_ms: int
     pool: str
     """`-` when the request never had a pool."""
     worker: str | None = None
@@ -251,18 +227,12 @@ class ResponseCompleted(Message, frozen=True, kw_only=True):
     """The parts of the work that other engines did for the endpoint that answered."""
 
 
-class ResponseReviewed(Message, frozen=True, kw_only=True):
+class ResponseReviewed(RequestEvent, frozen=True, kw_only=True):
     """Reports of the stages that reviewed a response after its last byte. One event for each request with such stages,
     published by the edge when the last stage has replied or timed out. Read by recorders and auditors."""
 
     address: ClassVar[Address] = Address("evt", "response", "reviewed", route=("pool",))
 
-    request_id: str
-    source: str
-    """Edge instance."""
-    sequence: int
-    """Counts this source's events of this type and pool from 1, without gaps."""
-    at_ms: int
     pool: str
     """As `ResponseCompleted.pool`."""
     stages: tuple[StageReport, ...]

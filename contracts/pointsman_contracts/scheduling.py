@@ -4,6 +4,7 @@ from typing import ClassVar
 
 from msgspec import field
 
+from pointsman_contracts.events import RequestEvent
 from pointsman_contracts.journey import StageReport, Target
 from pointsman_contracts.message import NO_BYTES, Address, Blob, Message, Part, always
 from pointsman_contracts.model_choice import ModelPoint
@@ -67,19 +68,13 @@ class LegsForecast(Part, frozen=True, kw_only=True):
         return self.apart < self.alone
 
 
-class RequestScheduled(Message, frozen=True, kw_only=True):
+class RequestScheduled(RequestEvent, frozen=True, kw_only=True):
     """A decision with everything that led to it. Published by the scheduler, or by the stage before it when a provider
     serves the model: without runs, in the pool `-`. Read by recorders and auditors."""
 
     address: ClassVar[Address] = Address("evt", "request", "scheduled", route=("pool",))
 
-    request_id: str
     attempt: int = always(1)
-    source: str
-    """Instance that decided."""
-    sequence: int
-    """Counts this source's events of this type and pool from 1, without gaps."""
-    at_ms: int
     edge: str
     pool: str
     model: str

@@ -6,6 +6,8 @@ processes of a stack follow from this table. Adding a service: docs/where-to-cha
 
 from typing import Final, Literal, NamedTuple
 
+from pointsman_contracts.journey import AnswerUse
+
 Kind = Literal["edge", "stage", "background", "agent", "viewer"]
 """`edge`: takes requests from clients. `stage`: gets journeys, on a subject of its own. `background`: neither.
 `agent`: runs beside each engine, with a login for each worker. `viewer`: shows what others publish, and no
@@ -31,14 +33,10 @@ class Before(NamedTuple):
 
 
 class Review(NamedTuple):
-    """A stage's defaults for reviewing responses; fields as of the configuration's `stages`."""
+    """A stage's defaults for reviewing responses."""
 
-    mode: ReviewMode
-    content: Content
+    use: AnswerUse
     on_error: OnError = "deny"
-    overlap: int = 64
-    """Characters."""
-    sentences: bool = False
     order: tuple[Before, ...] = ()
 
 
@@ -141,7 +139,7 @@ SERVICES: Final = (
         "stage",
         verb="guard",
         itinerary=True,
-        review=Review("window", "text", overlap=128, sentences=True),
+        review=Review(AnswerUse(mode="window", content="text", overlap=128, sentences=True)),
         optional=True,
         publishes=("edge.content-edits.v1",),
         reads=("request.journey.v1", "edge.content-edited.v1"),
@@ -158,8 +156,7 @@ SERVICES: Final = (
             Before("selection-before-cache", "model-selector", "its entries belong to a model"),
         ),
         review=Review(
-            "after",
-            "body",
+            AnswerUse(mode="after", content="body"),
             on_error="allow",
             order=(Before("check-before-populate", "guard", "it would keep responses that the guard hasn't checked"),),
         ),

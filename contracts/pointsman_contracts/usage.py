@@ -91,19 +91,24 @@ class LostSum(Part, frozen=True, kw_only=True):
     to_ms: int
 
 
-class UsageSums(Message, frozen=True, kw_only=True):
-    """The answer to `UsageQuery`."""
-
-    address: ClassVar[Address] = Address("ctl", "usage", "sums-answer", route=("inbox",))
+class RecorderAnswer(Message, frozen=True, kw_only=True):
+    """A part of the sums that a recorder keeps."""
 
     recorder: str
     """Instance that answers."""
-    rows: tuple[UsageSum, ...] = always(())
-    """By day, tenant, subject, key, model."""
     more: bool = always(False)
     """Rows are missing, because there are more than a message takes."""
     behind: int = always(0)
     """Events that the recorder hasn't read yet."""
+
+
+class UsageSums(RecorderAnswer, frozen=True, kw_only=True):
+    """The answer to `UsageQuery`."""
+
+    address: ClassVar[Address] = Address("ctl", "usage", "sums-answer", route=("inbox",))
+
+    rows: tuple[UsageSum, ...] = always(())
+    """By day, tenant, subject, key, model."""
     unpriced_models: tuple[str, ...] = always(())
     """Names of models without a price that these requests used, at most 20."""
     lost: tuple[LostSum, ...] = always(())

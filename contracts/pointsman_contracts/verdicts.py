@@ -2,6 +2,7 @@
 
 from typing import ClassVar
 
+from pointsman_contracts.events import Numbered, WorkerEvent
 from pointsman_contracts.message import Address, Message, Part, always
 
 
@@ -19,35 +20,23 @@ class WorkerVerdict(Part, frozen=True, kw_only=True):
     """In words for an operator, with figures."""
 
 
-class WorkerVerdicts(Message, frozen=True, kw_only=True):
+class WorkerVerdicts(Numbered, frozen=True, kw_only=True):
     """Every worker of a pool that this scheduler finds unwell. Published by each scheduler on change, and once a second
     while there is one. Read by the metrics-collector, which forgets verdicts that aren't renewed for 3 s."""
 
     address: ClassVar[Address] = Address("sig", "worker", "verdicts", route=("pool",))
 
     pool: str
-    source: str
-    """Scheduler instance."""
-    sequence: int
-    at_ms: int
     verdicts: tuple[WorkerVerdict, ...] = always(())
     """Empty once all are well."""
 
 
-class WorkerJudged(Message, frozen=True, kw_only=True):
+class WorkerJudged(WorkerEvent, frozen=True, kw_only=True):
     """The verdict on a worker changed. Published by the metrics-collector that answers for this worker; for any
     reader."""
 
     address: ClassVar[Address] = Address("evt", "worker", "judged", route=("pool",))
 
-    source: str
-    """Metrics-collector instance."""
-    sequence: int
-    """Counts this source's events of this type and pool from 1, without gaps."""
-    at_ms: int
-    pool: str
-    worker: str
-    boot_id: str
     verdict: str
     """As `WorkerVerdict.verdict`; empty: it gets its share of requests again."""
     reason: str = always("")

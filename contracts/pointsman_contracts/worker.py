@@ -4,6 +4,7 @@ from typing import Annotated, ClassVar
 
 from msgspec import Meta, field
 
+from pointsman_contracts.events import WorkerEvent
 from pointsman_contracts.message import Address, Message, Part, always
 
 
@@ -140,56 +141,34 @@ class WorkerLoad(Message, frozen=True, kw_only=True):
     max_loras: int = always(0)
 
 
-class WorkerJoined(Message, frozen=True, kw_only=True):
+class WorkerJoined(WorkerEvent, frozen=True, kw_only=True):
     """A worker registered, registered in a new life, or was heard again after a silence. Published by the
     metrics-collector that answers for this worker; for any reader."""
 
     address: ClassVar[Address] = Address("evt", "worker", "joined", route=("pool",))
 
-    source: str
-    """Metrics-collector instance."""
-    sequence: int
-    """Counts this source's events of this type and pool from 1, without gaps."""
-    at_ms: int
-    pool: str
-    worker: str
     url: str
     engine: str
-    boot_id: str
     models: tuple[str, ...] = always(())
     why: str = always("registered")
     """`registered`, `restarted` (a new life) or `heard` (after a silence)."""
 
 
-class WorkerSilent(Message, frozen=True, kw_only=True):
+class WorkerSilent(WorkerEvent, frozen=True, kw_only=True):
     """A registered worker reported nothing for 1.2 s: its agent is gone or cut off. Published by the metrics-collector
     that answers for this worker; for any reader."""
 
     address: ClassVar[Address] = Address("evt", "worker", "silent", route=("pool",))
 
-    source: str
-    sequence: int
-    """Counts this source's events of this type and pool from 1, without gaps."""
-    at_ms: int
-    pool: str
-    worker: str
-    boot_id: str
     silent_ms: int
     """Since the last load report, or since the registration when there was none."""
 
 
-class WorkerLeft(Message, frozen=True, kw_only=True):
+class WorkerLeft(WorkerEvent, frozen=True, kw_only=True):
     """A worker's registration is gone: removed after a drain, or expired. Published by the metrics-collector that
     answers for this worker; for any reader."""
 
     address: ClassVar[Address] = Address("evt", "worker", "left", route=("pool",))
 
-    source: str
-    sequence: int
-    """Counts this source's events of this type and pool from 1, without gaps."""
-    at_ms: int
-    pool: str
-    worker: str
-    boot_id: str
     state: str
     """The state that it was last seen in, as `WorkerView.state`."""

@@ -140,7 +140,7 @@ class Gate:
     def has_room(self, pool: str, priority: int) -> bool:
         """Whether a request of this priority would go to an engine of the pool at once."""
         queue = self._queues.get(pool)
-        return queue is None or not queue.flow.policy.enabled or queue.lets_pass(priority, time.monotonic())
+        return queue is None or not queue.flow.policy.settings.enabled or queue.lets_pass(priority, time.monotonic())
 
     def enter(self, journey: Journey, hop: Hop[Journey]) -> Journey | Decision | Rejection | Parked:
         """The handler of the stage. A new request goes to an engine at once, waits, or is dropped. One whose model is
@@ -161,7 +161,7 @@ class Gate:
             # A reservation for it would take a place until its edge is asked about it.
             self._metrics.of(queue.pool.pool).dropped(Drop.CANCELLED.name.lower())
             return hop.refuse(Drop.CANCELLED.refusal(retry_after_s=1.0))
-        if not flow.policy.enabled or books.of(key) is not None:
+        if not flow.policy.settings.enabled or books.of(key) is not None:
             return self._binding.decide(journey, hop, 0.0)
         now = time.monotonic()
         if queue.lets_pass(journey.request.priority, now) or queue.pool.known_bad(now):

@@ -83,13 +83,13 @@ class FlowMachine(RuleBasedStateMachine):
             assert outcome.refusal.retry_after_s is not None
             assert outcome.refusal.retry_after_s >= 1
             if outcome.drop in (Drop.EXPIRED, Drop.NO_ENDPOINTS) and outcome.queued_s > 0:
-                assert outcome.queued_s >= min(self.policy.ttl, self.policy.no_endpoint_ttl) - ROUNDING
+                assert outcome.queued_s >= min(self.policy.settings.ttl, self.policy.no_endpoint_ttl) - ROUNDING
             return
         capacity = self.pool.gauge()
         assert capacity.endpoints > 0
-        assert capacity.saturation < self.policy.band(item.priority).ceiling
+        assert capacity.saturation < self.policy.band(item.priority).settings.ceiling
         assert self.now < item.deadline
-        assert outcome.queued_s < max(self.policy.ttl, self.policy.no_endpoint_ttl) + ROUNDING
+        assert outcome.queued_s < max(self.policy.settings.ttl, self.policy.no_endpoint_ttl) + ROUNDING
         assert all(other.priority <= item.priority for other in self.parked.values()), "overtook a higher band"
         self.pool.free -= 1
 
@@ -138,7 +138,7 @@ class FlowMachine(RuleBasedStateMachine):
             self.end(outcome)
         if self.parked and self.pool.endpoints:
             highest = max(item.priority for item in self.parked.values())
-            ceiling = self.policy.band(highest).ceiling
+            ceiling = self.policy.band(highest).settings.ceiling
             assert self.pool.gauge().saturation >= ceiling, "could have gone and didn't"
 
     @rule(seconds=st.sampled_from([0.1, 0.5, 2.0]))
@@ -165,7 +165,8 @@ class FlowMachine(RuleBasedStateMachine):
     def adopt(self, policy: FlowPolicy) -> None:
         # Budgets are those in force when a wait ends, so what the checks compare with follows.
         kept = FlowControl.model_validate(
-            policy.settings.model_dump() | {"ttl": self.policy.ttl, "no_endpoint_ttl": self.policy.no_endpoint_ttl}
+            policy.settings.model_dump()
+            | {"ttl": self.policy.settings.ttl, "no_endpoint_ttl": self.policy.no_endpoint_ttl}
         )
         self.policy = compile_flow_control(kept, REGISTRIES)
         self.before = self.flow.figures()
@@ -184,12 +185,12 @@ class FlowMachine(RuleBasedStateMachine):
         if getattr(self, "limits_may_be_passed", False):
             return
         policy = self.policy
-        assert policy.max_requests is None or figures.requests <= policy.max_requests
-        assert policy.max_bytes is None or figures.bytes <= policy.max_bytes
+        assert policy.settings.max_requests is None or figures.requests <= policy.settings.max_requests
+        assert policy.settings.max_bytes is None or figures.bytes <= policy.settings.max_bytes
         for priority, (requests, size, _) in figures.by_band.items():
             band = policy.band(priority)
-            assert band.max_requests is None or requests <= band.max_requests
-            assert band.max_bytes is None or size <= band.max_bytes
+            assert band.settings.max_requests is None or requests <= band.settings.max_requests
+            assert band.settings.max_bytes is None or size <= band.settings.max_bytes
 
     def teardown(self) -> None:
         for outcome in self.flow.shut_down(self.now):

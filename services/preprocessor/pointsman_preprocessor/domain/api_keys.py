@@ -10,13 +10,12 @@ from msgspec.structs import asdict
 from pydantic import BeforeValidator, Field, JsonValue
 
 from pointsman_contracts.api_key import ApiKey as StoredKey
-from pointsman_plugins.plugin import Params
-from pointsman_preprocessor.domain.identities import Grant
+from pointsman_preprocessor.domain.identities import Grant, Permissions
 
 _PREFIX: Final = 16
 
 
-class KeyFacts(Params):
+class KeyFacts(Permissions):
     """The owner and permissions of an API key."""
 
     id: str = Field(default="", pattern=r"^[A-Za-z0-9._@-]{0,100}$")
@@ -24,10 +23,6 @@ class KeyFacts(Params):
     tenant: str = Field(min_length=1)
     subject: str = ""
     """Default: the key's `id`."""
-    plan: str = ""
-    scopes: tuple[str, ...] = ()
-    models: tuple[str, ...] | None = None
-    """Names, patterns (`llama-*`) or `group:<group>`; default: all."""
     limits: dict[str, str | float | tuple[str, ...]] = Field(default_factory=dict[str, str | float | tuple[str, ...]])
     """Name → value, for limits that take their value from the identity."""
     expires: datetime | None = None

@@ -7,11 +7,21 @@ import orjson
 from pydantic import JsonValue
 
 from pointsman_core.config import Config
+from pointsman_plugins.plugin import Params
 
 LARGEST: Final = 2048
 """Bytes of an identity as JSON: it is sent with the request, whose facts have 64 KiB."""
 
 _GROUP: Final = "group:"
+
+
+class Permissions(Params):
+    """What the configuration allows a sender."""
+
+    plan: str = ""
+    scopes: tuple[str, ...] = ()
+    models: tuple[str, ...] | None = None
+    """Names, patterns (`llama-*`) or `group:<group>`; default: all."""
 
 
 class Grant(NamedTuple):

@@ -6,17 +6,13 @@ from pointsman_core.config import Api, Config
 from pointsman_plugins.plugin import Params
 from pointsman_plugins.preprocessing import IDENTITY, Incoming, RequestProcessor
 from pointsman_preprocessor.domain.admission import CREDENTIAL_HEADERS, forbidden
-from pointsman_preprocessor.domain.identities import Grant, ModelGroups, identity_of
+from pointsman_preprocessor.domain.identities import Grant, ModelGroups, Permissions, identity_of
 
 
-class AnonymousParams(Params):
+class AnonymousParams(Permissions):
     """The identity of anonymous requests."""
 
     tenant: str = Field(default="anonymous", min_length=1)
-    plan: str = ""
-    scopes: tuple[str, ...] = ()
-    models: tuple[str, ...] | None = None
-    """Names, patterns (`llama-*`) or `group:<group>`; default: all."""
     limits: dict[str, str | float] = Field(default_factory=dict[str, str | float])
     """Name → value, for limits that take their value from the identity."""
     headers: tuple[str, ...] = CREDENTIAL_HEADERS

@@ -2,10 +2,12 @@
 
 import re
 from collections.abc import Iterable, Mapping
-from typing import Annotated, Final, NamedTuple, Self, get_args
+from typing import Annotated, Final, Self, get_args
 
 from pydantic import BeforeValidator, Field, model_validator
 
+from pointsman_contracts.journey import AnswerUse
+from pointsman_contracts.message import fields_of
 from pointsman_contracts.services import STAGES, Content, OnError, ReviewMode
 from pointsman_core.config.processing import Switch, switched_off
 from pointsman_core.config.section import Section
@@ -104,15 +106,7 @@ class CustomStage(Section):
         return self
 
 
-class _Declared(NamedTuple):
-    mode: ReviewMode
-    content: Content
-    window: int
-    overlap: int
-    sentences: bool
-
-
-def _misfit(answer: CustomStage | _Declared) -> str | None:
+def _misfit(answer: CustomStage | AnswerUse) -> str | None:
     if answer.mode == "window" and answer.content != "text":
         return "`mode: window` needs `content: text`"
     if answer.mode == "window" and answer.overlap >= answer.window:
@@ -121,13 +115,7 @@ def _misfit(answer: CustomStage | _Declared) -> str | None:
 
 
 _REVIEWERS: Final = {
-    stage.name: CustomStage(
-        mode=stage.review.mode,
-        content=stage.review.content,
-        on_error=stage.review.on_error,
-        overlap=stage.review.overlap,
-        sentences=stage.review.sentences,
-    )
+    stage.name: CustomStage.model_validate({**fields_of(stage.review.use), "on_error": stage.review.on_error})
     for stage in STAGES.values()
     if stage.review
 }
@@ -153,7 +141,7 @@ def response_entry(use: StageUse, declared: Mapping[str, CustomStage]) -> dict[s
     """An entry on the way back as the contracts' `Stage` has it."""
     custom = _declaration(use, declared)
     entry = stage_entry(use, {use.service: custom})
-    entry["answer"] = _answer(use, custom)._asdict()
+    entry["answer"] = fields_of(_answer(use, custom))
     return entry
 
 
@@ -177,11 +165,11 @@ def _declaration(use: StageUse, declared: Mapping[str, CustomStage]) -> CustomSt
     return declared.get(use.service) or _REVIEWERS[use.service]
 
 
-def _answer(use: StageUse, custom: CustomStage) -> _Declared:
-    return _Declared(
-        use.answer_mode or custom.mode,
-        use.content or custom.content,
-        custom.window if use.window is None else use.window,
-        custom.overlap if use.overlap is None else use.overlap,
-        custom.sentences if use.sentences is None else use.sentences,
+def _answer(use: StageUse, custom: CustomStage) -> AnswerUse:
+    return AnswerUse(
+        mode=use.answer_mode or custom.mode,
+        content=use.content or custom.content,
+        window=custom.window if use.window is None else use.window,
+        overlap=custom.overlap if use.overlap is None else use.overlap,
+        sentences=custom.sentences if use.sentences is None else use.sentences,
     )

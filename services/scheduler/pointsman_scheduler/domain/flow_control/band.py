@@ -34,8 +34,8 @@ class Band(Generic[T]):
     def has_room(self, size: int) -> bool:
         """Whether one more request of so many bytes may wait."""
         policy = self.policy
-        return (policy.max_requests is None or self.requests < policy.max_requests) and (
-            policy.max_bytes is None or self.bytes + size <= policy.max_bytes
+        return (policy.settings.max_requests is None or self.requests < policy.settings.max_requests) and (
+            policy.settings.max_bytes is None or self.bytes + size <= policy.settings.max_bytes
         )
 
     def put(self, waiting: Waiting[T], ttl: float, now: float) -> None:

@@ -107,7 +107,7 @@ class FlowController(Generic[T]):
             return self._dropped(item, Drop.SHUTTING_DOWN, now)
         if item.deadline <= now:
             return self._dropped(item, Drop.DEADLINE, now)
-        if not self.policy.enabled:
+        if not self.policy.settings.enabled:
             return Dispatch(item, 0.0)
         band = self._band_for(item.priority, now)
         if self._may_go(band, capacity) and not self._waits_at_or_above(band.priority):
@@ -172,7 +172,7 @@ class FlowController(Generic[T]):
         for each in waiting:
             band = self._band_for(each.item.priority, now)
             each.priority = band.priority
-            band.put(each, policy.ttl, now)
+            band.put(each, policy.settings.ttl, now)
 
     def figures(self) -> Figures:
         """The waiting requests, in figures."""
@@ -183,7 +183,9 @@ class FlowController(Generic[T]):
         )
 
     def _may_go(self, band: Band[T], capacity: Capacity) -> bool:
-        return capacity.endpoints > 0 and (not self.policy.enabled or capacity.saturation < band.policy.ceiling)
+        return capacity.endpoints > 0 and (
+            not self.policy.settings.enabled or capacity.saturation < band.policy.settings.ceiling
+        )
 
     def _waits_at_or_above(self, priority: int) -> bool:
         highest = self._highest()
@@ -201,7 +203,7 @@ class FlowController(Generic[T]):
     def _park(self, item: Item[T], band: Band[T], now: float) -> None:
         self._sequence += 1
         waiting = Waiting(item, band.priority, item.flow, self._sequence)
-        band.put(waiting, self.policy.ttl, now)
+        band.put(waiting, self.policy.settings.ttl, now)
         self.waiting[item.request] = waiting
         self._bytes += item.size
         self._by_age.push(item.offered_at, waiting)
@@ -222,9 +224,9 @@ class FlowController(Generic[T]):
     def _make_room(self, item: Item[T], priority: int, now: float) -> bool:
         """Whether the item fits under the pool's limits. If it must, it takes the place of the newest requests of lower
         bands."""
-        policy = self.policy
-        requests = len(self.waiting) + 1 - policy.max_requests if policy.max_requests is not None else 0
-        size = self._bytes + item.size - policy.max_bytes if policy.max_bytes is not None else 0
+        settings = self.policy.settings
+        requests = len(self.waiting) + 1 - settings.max_requests if settings.max_requests is not None else 0
+        size = self._bytes + item.size - settings.max_bytes if settings.max_bytes is not None else 0
         if requests <= 0 and size <= 0:
             return True
         below = [self._bands[-negated] for negated in reversed(self._order) if -negated < priority]
@@ -248,10 +250,10 @@ class FlowController(Generic[T]):
         """When the item times out. The budget restarts when the pool's last endpoint goes or its first one comes, but
         no wait is longer than the larger budget."""
         policy = self.policy
-        budget = policy.no_endpoint_ttl if self._empty else policy.ttl
+        budget = policy.no_endpoint_ttl if self._empty else policy.settings.ttl
         return min(
             max(item.offered_at, self._regime_since) + budget,
-            item.offered_at + max(policy.ttl, policy.no_endpoint_ttl),
+            item.offered_at + max(policy.settings.ttl, policy.no_endpoint_ttl),
             item.deadline,
         )
 
@@ -279,7 +281,7 @@ class FlowController(Generic[T]):
             return NO_ENDPOINT_RETRY_S
         ahead = sum(band.requests for band in self._bands.values() if band.priority >= priority)
         # When none are dispatched, the requests ahead leave by their time limit.
-        return float(math.ceil(self._drain.wait_for(ahead + 1, now) or max(1.0, self.policy.ttl)))
+        return float(math.ceil(self._drain.wait_for(ahead + 1, now) or max(1.0, self.policy.settings.ttl)))
 
     def _reason(self) -> str:
         return EMPTY_WORDS if self._empty else SATURATED_WORDS

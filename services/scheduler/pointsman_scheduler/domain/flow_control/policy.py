@@ -20,29 +20,28 @@ class FlowRegistries(NamedTuple):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class BandPolicy:
-    """Same as `config.Band`."""
+    """A band with its plugins."""
 
-    max_requests: int | None
-    max_bytes: int | None
-    ceiling: float
+    settings: Band
     fairness: FairnessPolicy
     ordering: OrderingPolicy
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class FlowPolicy:
-    """Same as `config.FlowControl`."""
+    """Flow control with its plugins."""
 
     settings: FlowControl
-    enabled: bool
     detector: SaturationDetector
     bands: Mapping[int, BandPolicy]
     default_band: BandPolicy
     negative_band: BandPolicy
-    max_requests: int | None
-    max_bytes: int | None
-    ttl: float
-    no_endpoint_ttl: float
+
+    @property
+    def no_endpoint_ttl(self) -> float:
+        """How long a request may wait while the pool has no endpoint, in seconds."""
+        settings = self.settings
+        return settings.ttl if settings.no_endpoint_ttl is None else settings.no_endpoint_ttl
 
     def band(self, priority: int) -> BandPolicy:
         """The policy for requests of this priority."""
@@ -55,15 +54,10 @@ def compile_flow_control(settings: FlowControl, registries: FlowRegistries) -> F
         detector = registries.detectors.one(settings.detector.spec)
     return FlowPolicy(
         settings=settings,
-        enabled=settings.enabled,
         detector=detector,
         bands={priority: _band(("bands", priority), band, registries) for priority, band in settings.bands.items()},
         default_band=_band(("default_band",), settings.default_band, registries),
         negative_band=_band(("negative_band",), settings.negative_band, registries),
-        max_requests=settings.max_requests,
-        max_bytes=settings.max_bytes,
-        ttl=settings.ttl,
-        no_endpoint_ttl=settings.ttl if settings.no_endpoint_ttl is None else settings.no_endpoint_ttl,
     )
 
 
@@ -72,4 +66,4 @@ def _band(place: tuple[str | int, ...], band: Band, registries: FlowRegistries) 
         fairness = registries.fairness.one(band.fairness.spec)
     with within(*place, "ordering"):
         ordering = registries.orderings.one(band.ordering.spec)
-    return BandPolicy(band.max_requests, band.max_bytes, band.ceiling, fairness, ordering)
+    return BandPolicy(band, fairness, ordering)
