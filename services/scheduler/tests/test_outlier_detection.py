@@ -220,13 +220,14 @@ def test_an_engine_that_looks_full_and_does_nothing_is_named_without_a_request(
 
 
 @pytest.mark.parametrize("stream", [True, False])
-def test_an_outage_of_a_pool_is_not_taken_for_its_usual_time(stream: bool) -> None:
+def test_outages_of_a_pool_are_not_taken_for_its_usual_time(stream: bool) -> None:
     engines = Engines(3, stream=stream)
-    engines.run(5.0, max_output_tokens=10)
-    engines.bad = dict.fromkeys(engines.names, 0)
-    engines.run(8.0, max_output_tokens=10)
-    engines.mend()
-    engines.run(1.5, max_output_tokens=10)
+    engines.run(2.0, rate=10.0, max_output_tokens=10)
+    for _ in range(2):
+        engines.bad = dict.fromkeys(engines.names, 0)
+        engines.run(8.0, rate=10.0, max_output_tokens=10)
+        engines.mend()
+        engines.run(1.5, rate=10.0, max_output_tokens=10)
     assert not engines.bench.pool.fleet.ejected
     engines.bad = {"e0": 0}
     engines.run(3.5, max_output_tokens=10)

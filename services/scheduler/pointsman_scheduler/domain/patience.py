@@ -41,8 +41,8 @@ _SETTLED: Final = 500
 _PAUSE_S: Final = 0.02
 """Once `_SETTLED` times were learnt from, one in this time is enough, as in `PassModel`."""
 _LATE_PAUSE_S: Final = 1.0
-"""Answers that come after they were overdue are learnt from this seldom, and as if they had come just then: an outage
-ends with many of them at once, and would else be taken for the usual time."""
+"""Answers that take far longer than usual are learnt from this seldom, and as if they had come at that limit: an
+outage ends with many of them at once, and would else be taken for the usual time."""
 LEAST_ENDLESS_S: Final = 3.5
 """No stream that has begun lasts too long earlier: an engine may stand still for 3 s."""
 _KNOWN_AFTER: Final = 20.0
@@ -130,10 +130,11 @@ class Patience:
         if excess.count > _SETTLED and now - excess.learnt_at < _PAUSE_S:
             return
         took_ms = (now - hold.at) * 1000.0
-        if took_ms > max(LEAST_S * 1000.0, predicted_ms * self.limits.usual[hold.change.streamed]):
+        longest_ms = max(LEAST_SUSPECT_S * 1000.0, predicted_ms * self.limits.suspect[hold.change.streamed])
+        if took_ms > longest_ms:
             if now - excess.late_at < _LATE_PAUSE_S:
                 return
-            excess.late_at = now
+            excess.late_at, took_ms = now, longest_ms
         excess.learnt_at = now
         excess.learn(took_ms, predicted_ms)
 
