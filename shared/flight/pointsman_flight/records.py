@@ -368,7 +368,15 @@ class StateChecked(Record, frozen=True, tag=19):
     """In the order of `CHECKED`."""
 
 
-CHECKED = ("holdings", "blocks", "open blocks", "requests on the books", "requests that wait", "fleet's epoch")
+CHECKED = (
+    "holdings",
+    "blocks",
+    "open blocks",
+    "requests on the books",
+    "requests that wait",
+    "fleet's epoch",
+    "way of counting",
+)
 """Names of `StateChecked.figures`."""
 
 

@@ -28,6 +28,12 @@ RETRY_S: Final = 5.0
 MOST_BYTES: Final = 16 * 2**20
 """Records that wait for the disk: a quarter of a minute of a busy pool."""
 
+BLOCK_FIGURES: Final = 2
+"""How many figures, from the first on, count blocks of the index."""
+COUNTED_APART: Final = 1.0
+"""That reported and predicted blocks are counted apart. Logs of earlier versions don't have this figure, and count a
+block once that is both."""
+
 _log = Log("flight")
 
 
@@ -132,7 +138,9 @@ def figures(pool: PoolScheduler) -> tuple[float, ...]:
     """The figures of `StateChecked`."""
     index = pool.index.memory()
     books, binder = pool.books, pool.binder
-    return index.holdings, index.blocks, index.open_requests, len(books), len(binder), pool.fleet.epoch
+    return (
+        index.holdings, index.blocks, index.open_requests, len(books), len(binder), pool.fleet.epoch, COUNTED_APART,
+    )  # fmt: skip
 
 
 class FlightRecorder:

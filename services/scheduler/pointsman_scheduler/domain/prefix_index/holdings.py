@@ -109,6 +109,11 @@ class Holdings:
             self._forget_reports(found)
         self.stored(life, blocks, now)
 
+    @property
+    def has_reports(self) -> bool:
+        """Whether engines report their blocks."""
+        return self._reported.size > 0
+
     def held(self, life: int) -> int:
         """How many blocks a worker is believed to hold."""
         known = self._lives.get(life)
