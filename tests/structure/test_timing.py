@@ -3,6 +3,9 @@
 import ast
 from pathlib import Path
 
+from pointsman_core.config import EdgeSettings
+from pointsman_runtime.bus.backoff import CAP_S, OUTSTANDING_PINGS, PING_INTERVAL_S
+
 ROOT = Path(__file__).resolve().parents[2]
 PRODUCT = [
     path for top in ("contracts", "shared", "services", "tools") for path in (ROOT / top).rglob("pointsman_*/**/*.py")
@@ -33,3 +36,8 @@ def test_no_other_file_says_after_which_silence_something_is_dead() -> None:
         if isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name) and node.target.id in names
     ]
     assert found == []
+
+
+def test_a_server_that_stopped_is_noticed_before_requests_give_up_the_stages_behind_it() -> None:
+    """Its clients connect to another server within `CAP_S`, and are heard again."""
+    assert EdgeSettings().silent_wait >= (OUTSTANDING_PINGS + 1) * PING_INTERVAL_S + CAP_S

@@ -10,11 +10,12 @@ from typing import Final
 
 BASE_S: Final = 0.05
 CAP_S: Final = 1.0
-PING_INTERVAL_S: Final = 1
+PING_INTERVAL_S: Final = 0.5
 """How often a connection asks the server whether it lives."""
-OUTSTANDING_PINGS: Final = 2
-"""Unanswered pings that a connection allows: a server that stopped is noticed within three seconds, on a machine where
-everything is late that much later."""
+OUTSTANDING_PINGS: Final = 3
+"""Unanswered pings that a connection allows: a server that stopped is noticed within two seconds, on a machine where
+everything is late that much later. A stage that then connects to another server is heard again before
+`edge.silent_wait` has passed."""
 
 
 def full_jitter(attempt: int, uniform: Callable[[float, float], float] = random.uniform) -> float:

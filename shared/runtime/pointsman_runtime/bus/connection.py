@@ -195,7 +195,8 @@ class Connection(LastingClient):
             disconnected_cb=self._note_disconnected,
             reconnected_cb=self._note_connected,
             max_reconnect_attempts=-1,
-            ping_interval=PING_INTERVAL_S,
+            # nats-py sleeps for it and says `int`.
+            ping_interval=PING_INTERVAL_S,  # type: ignore[arg-type] # pyright: ignore[reportArgumentType]
             max_outstanding_pings=OUTSTANDING_PINGS,
             no_echo=not self._echo,
             user=login.user if login else None,

@@ -22,7 +22,7 @@ from nats.js.errors import NotFoundError
 
 from pointsman_contracts.message import MalformedMessage, Message
 from pointsman_contracts.subjects import EVENT_SUBJECTS, OWED_SUBJECTS, subject
-from pointsman_runtime.bus.backoff import PING_INTERVAL_S, full_jitter
+from pointsman_runtime.bus.backoff import OUTSTANDING_PINGS, PING_INTERVAL_S, full_jitter
 from pointsman_runtime.bus.mailbox import Overflow
 from pointsman_runtime.jetstream.errors import jetstream_words
 from pointsman_runtime.jetstream.lasting_broker import EventServer, LastingBroker, security
@@ -77,7 +77,9 @@ class Events:
             # it and says `int`.
             reconnect_time_wait=random.uniform(0.2, 1.0),  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
             reconnect_to_server_handler=self._full_jitter,
-            ping_interval=PING_INTERVAL_S,
+            # nats-py sleeps for it and says `int`. No request waits for this connection.
+            ping_interval=PING_INTERVAL_S,  # type: ignore[arg-type] # pyright: ignore[reportArgumentType]
+            max_outstanding_pings=2 * OUTSTANDING_PINGS,
             pending_size=0,
             # One token deeper than the answers to the journey's connection, which would otherwise get these too.
             inbox_prefix=f"{process.inbox}.events",
