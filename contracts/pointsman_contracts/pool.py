@@ -38,6 +38,8 @@ class WorkerView(Part, frozen=True, kw_only=True):
     empty: it is well."""
     verdict_reason: str = always("")
     """As `WorkerVerdict.reason`."""
+    engine: str = always("")
+    """As `WorkerRegistration.engine`; empty where it isn't known."""
 
 
 class PoolDiscovery(Part, frozen=True, kw_only=True):

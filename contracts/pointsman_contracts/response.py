@@ -97,6 +97,26 @@ class LegReport(Part, frozen=True, kw_only=True):
     """Why the outcome isn't `answered`, in words without content of request or answer."""
 
 
+class Seam(Part, frozen=True, kw_only=True):
+    """A point of a streamed answer at which another engine continued it: the one before broke off."""
+
+    worker: str
+    """The engine that broke off."""
+    next_worker: str
+    """The engine that continued."""
+    form: str
+    """`exact`: from the token ids that the client had; `text`: from their text."""
+    at_ms: float = always(0.0)
+    """From receiving the request until the answer broke off."""
+    gap_ms: float = always(0.0)
+    """From then on until the rest of the answer began."""
+    kept_tokens: int = always(0)
+    """Tokens of the answer that the client had."""
+    computed_again: int = always(0)
+    """Tokens that the next engine got as its prompt: those of the request's prompt, where they are known, and those
+    kept. Part of them may have been in its cache. No part of `ResponseCompleted.usage`: the client isn't charged."""
+
+
 class ResponseStarted(RequestEvent, frozen=True, kw_only=True):
     """The first byte of a streamed answer arrived. For any other answer, `ResponseCompleted` reports beginning and end.
 
@@ -225,6 +245,10 @@ class ResponseCompleted(RequestEvent, frozen=True, kw_only=True):
     `passed`, `replaced`, `blocked`, `skipped`, `failed`."""
     legs: tuple[LegReport, ...] = always(())
     """The parts of the work that other engines did for the endpoint that answered."""
+    seams: tuple[Seam, ...] = always(())
+    """Where other engines continued the stream, in order."""
+    unresumed: str | None = None
+    """Why a stream that broke off wasn't continued, in a word; None where it didn't break off, or was."""
 
 
 class ResponseReviewed(RequestEvent, frozen=True, kw_only=True):

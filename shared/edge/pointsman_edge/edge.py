@@ -110,6 +110,8 @@ class Edge:
         self._table: Final = PoolTable[PoolSnapshot, PoolSnapshot](lambda snapshot, _: snapshot)
         self.pools: Final = self._table.views
         """The newest snapshot of each pool."""
+        self._engines: Final[dict[str, tuple[PoolSnapshot, dict[str, str]]]] = {}
+        """The kind of each worker's engine, by pool, and the snapshot that it is from."""
         self.decider: Final = Decider(around.stages, self.pools, self.load, options.own_worker)
         self.models: Final = ModelCatalogue(
             edge=around.instance,
@@ -159,6 +161,16 @@ class Edge:
         snapshot = self.pools.get(pool)
         views = snapshot.workers if snapshot else ()
         return next((view.boot_id for view in views if view.worker == worker), "")
+
+    def engine_of(self, pool: str, worker: str) -> str:
+        """The kind of a worker's engine; empty if it isn't known."""
+        snapshot = self.pools.get(pool)
+        if snapshot is None:
+            return ""
+        known = self._engines.get(pool)
+        if known is None or known[0] is not snapshot:
+            known = self._engines[pool] = snapshot, {view.worker: view.engine for view in snapshot.workers}
+        return known[1].get(worker, "")
 
     def avoided(self, worker: str) -> bool:
         """Whether a worker failed lately."""

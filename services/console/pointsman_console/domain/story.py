@@ -178,6 +178,19 @@ def _end(event: ResponseCompleted) -> Document:
         "cost": None if event.cost_nanos is None else dollars(event.cost_nanos),
         "attempts": attempts,
         "legs": legs,
+        "seams": [
+            {
+                "worker": seam.worker,
+                "next_worker": seam.next_worker,
+                "form": seam.form,
+                "at_ms": seam.at_ms,
+                "gap_ms": seam.gap_ms,
+                "kept_tokens": seam.kept_tokens,
+                "computed_again": seam.computed_again,
+            }
+            for seam in event.seams
+        ],
+        "unresumed": event.unresumed,
     }
 
 
@@ -239,6 +252,10 @@ def _timeline(
                 span(f"{leg.leg} on {leg.worker}", max(0.0, until - at), "engine")
         if end.ttft_ms is not None and end.ttft_ms >= at:
             span("until the first token", end.ttft_ms - at, "engine")
+        for seam in end.seams:
+            if seam.at_ms >= at:
+                span(f"answer of {seam.worker}", seam.at_ms - at, "answer")
+                span(f"seam: {seam.next_worker} continues", seam.gap_ms, "wait")
         if end.duration_ms > at:
             span("answer" if end.ttft_ms is not None else "until the end", end.duration_ms - at, "answer")
     return spans

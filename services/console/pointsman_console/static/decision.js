@@ -239,6 +239,8 @@ function end(request) {
       ["Client", over.client],
       ["API", over.api ? `${over.api}${over.stream ? ", streamed" : ""}` : null],
     ]),
+    over.seams.length ? table(["Broke off", "After", "Continued by", "Gap", "Form", "Tokens kept", "Computed again"], over.seams.map((seam) => [seam.worker, duration(seam.at_ms), seam.next_worker, duration(seam.gap_ms), seam.form, String(seam.kept_tokens), String(seam.computed_again)]), [1, 3, 5, 6]) : null,
+    over.unresumed ? el("p", {}, `The stream broke off and wasn't continued: ${over.unresumed}.`) : null,
     over.legs.length ? table(["Part", "Worker", "Outcome", "Status", "Began after", "Took", "Reason"], over.legs.map((leg) => [leg.leg, leg.worker, leg.outcome, leg.status === null ? "–" : String(leg.status), duration(leg.began_ms), duration(leg.took_ms), leg.reason]), [4, 5]) : null,
     over.attempts.length ? table(["Attempt", "Outcome", "Status", "Took", "Reason"], over.attempts.map((attempt) => [attempt.worker, attempt.outcome, attempt.status === null ? "–" : String(attempt.status), duration(attempt.took_ms), attempt.reason]), [3]) : null,
   );

@@ -9,6 +9,7 @@ from pointsman_edge.sending.header_edits import edited_headers
 from pointsman_edge.taking_in.bodies import edited_body
 from pointsman_edge.taking_in.request_headers import OF_ONE_POOL
 from pointsman_frontend.adapters.engine_client import Call, origin_of
+from pointsman_frontend.adapters.http_turn import Headers
 from pointsman_frontend.adapters.outgoing import Outgoing
 from pointsman_frontend.domain.heads import request_head
 
@@ -39,10 +40,50 @@ def engine_call(
             edits = (*edits, *more)
         if edits:
             body = edited_body(body, edits, None)
+    return _call(
+        request=request,
+        endpoint=endpoint,
+        method=request.method.encode("ascii"),
+        target=request.target,
+        headers=headers,
+        body=body,
+        traceparent=traceparent,
+        movable=movable,
+    )
+
+
+def rest_call(
+    request: Outgoing, endpoint: ChosenEndpoint, traceparent: str | None, *, method: bytes, path: bytes, body: bytes
+) -> Call:
+    """The call by which an engine continues a stream, or says something about itself."""
+    return _call(
+        request=request,
+        endpoint=endpoint,
+        method=method,
+        target=path,
+        headers=request.headers,
+        body=body,
+        traceparent=traceparent,
+        movable=False,
+    )
+
+
+def _call(
+    *,
+    request: Outgoing,
+    endpoint: ChosenEndpoint,
+    method: bytes,
+    target: bytes,
+    headers: Headers,
+    body: bytes,
+    traceparent: str | None,
+    movable: bool,
+) -> Call:
+    record = request.record
     origin = origin_of(endpoint.url)
     head = request_head(
-        method=request.method.encode("ascii"),
-        target=origin.path + request.target,
+        method=method,
+        target=origin.path + target,
         host=origin.host_header,
         length=len(body),
         headers=headers,
@@ -51,7 +92,7 @@ def engine_call(
     )
     tls = None
     if origin.tls:
-        pool = record.policy.config.pools.get((other or decision.target).pool or "")
+        pool = record.policy.config.pools.get((endpoint.target or request.decision.target).pool or "")
         tls = None if pool is None else pool.tls
     return Call(
         request_id=record.request_id,

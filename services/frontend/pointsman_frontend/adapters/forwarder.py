@@ -2,11 +2,11 @@
 
 import time
 from collections.abc import Iterable, Sequence
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Final
 
 from pointsman_apis.errors import SERVER_ERROR
-from pointsman_contracts.journey import BodyEdit, Target
+from pointsman_contracts.journey import BodyEdit
 from pointsman_contracts.reply import ChosenEndpoint
 from pointsman_core.refusal import Refusal
 from pointsman_edge.deciding.static_choice import EngineState, elsewhere
@@ -21,8 +21,7 @@ from pointsman_edge.sending.moving_on import FAILED, NO_TRIES, STALLED, Tries, w
 from pointsman_edge.sending.provider_book import ProviderRequestParts
 from pointsman_edge.sending.retry_budget import RetryBudget, RetryBudgets
 from pointsman_edge.sending.unasked_usage import Rewriting, without_unasked_usage
-from pointsman_edge.telling.request_record import RequestRecord
-from pointsman_edge.telling.request_span import operation, server
+from pointsman_frontend.adapters.attempt_reports import AttemptReports
 from pointsman_frontend.adapters.decoded_answer import DecodedAnswer
 from pointsman_frontend.adapters.engine_call import engine_call
 from pointsman_frontend.adapters.engine_client import EngineClient
@@ -42,12 +41,9 @@ from pointsman_frontend.adapters.relay import (
     relay_pieces,
     relay_stream,
 )
+from pointsman_frontend.adapters.resumed_streams import ResumedStreams, StreamBroken
 from pointsman_frontend.domain.heads import ResponseHeaderRules
-from pointsman_runtime.telling.logs import Log
-from pointsman_runtime.telling.telemetry import NO_SPAN, Span
-
-_log = Log("engines")
-
+from pointsman_runtime.telling.telemetry import NO_SPAN
 
 _ERROR: Final = 400
 _WRONG_REQUEST: Final = (400, 422)
@@ -65,12 +61,13 @@ class Forwarder:
         self._edge = edge
         self._load = edge.load
         self._engines = engines
-        self._tracing = edge.tracing
+        self._reports = AttemptReports(edge)
         self._tell_endpoint = tell_endpoint
         self._providers = providers
         self.budgets: Final = RetryBudgets()
         self._rules = ResponseHeaderRules()
         self.legs: Final = PrefillLegs(edge, engines)
+        self._resumed = ResumedStreams(edge, engines, self._reports)
 
     async def forward(self, request: Outgoing) -> None:
         """Have the request answered. Raises Refusal when no endpoint does."""
@@ -97,6 +94,10 @@ class Forwarder:
             failure = await self._attempt(request, following, tries, others=bool(left))
             if failure is None:
                 return
+            if isinstance(failure, StreamBroken):
+                again = partial(self._decided_again, request, headers, budget, left)
+                await self._resumed.carry_on(request, failure, left, budget, again)
+                return
             if last is None or weight(failure.outcome, failure.status) >= weight(last.outcome, last.status):
                 last, answered = failure, following
             tries = tries.after(failure.outcome, failure.status)
@@ -104,7 +105,7 @@ class Forwarder:
             may_follow = tries.may_follow and not final(failure) and request.record.outcome is None
             moved = failure.outcome == STALLED
             following = self._next(request.record.pool, left, budget, free=moved) if may_follow else None
-            self._tell_failure(request.record, failure, following)
+            self._reports.report_failure(request.record, failure, following)
             if following is None and may_follow:
                 following = await self._decided_again(request, headers, budget, left)
         await self._give_up(request, answered, last)
@@ -176,7 +177,8 @@ class Forwarder:
                 request.record.attempted(endpoint.worker, failed.outcome, failed.status, 0.0, reason=failed.detail)
                 return failed
             failure = await self._try(request, endpoint, tries, others=others, carried=carried)
-            if failure is not None and carried and self.legs.lost(request, endpoint, failure):
+            begun = isinstance(failure, StreamBroken)
+            if failure is not None and carried and not begun and self.legs.lost(request, endpoint, failure):
                 failure = await self._try(request, endpoint, tries, others=others)
             return failure
         finally:
@@ -200,13 +202,17 @@ class Forwarder:
         sent_at = time.monotonic()
         span = NO_SPAN
         if record.traceparent is not None:
-            span = self._begin_span(record, record.traceparent, endpoint, endpoint.target or request.decision.target)
+            span = self._reports.begin_span(
+                record, record.traceparent, endpoint, endpoint.target or request.decision.target
+            )
         self._load.began(worker)
         problem: str | None = "aborted"
         try:
             try:
                 movable = (others and not tries.started) or self.legs.waited_for(request)
-                call = engine_call(request, endpoint, span.traceparent, carried, movable=movable)
+                resuming = request.resuming = self._resumed.prepare_resuming(request, endpoint)
+                more = carried if resuming is None else (*carried, *resuming.edits)
+                call = engine_call(request, endpoint, span.traceparent, more, movable=movable)
                 engine = await self._engines.send(call, request.record.policy.engine)
                 try:
                     answer = engine if engine.status < _ERROR else await checked(engine, others=others)
@@ -233,7 +239,7 @@ class Forwarder:
         record, decision = request.record, request.decision
         target = endpoint.target or decision.target
         sent_at = time.monotonic()
-        span = self._begin_span(record, record.traceparent, endpoint, target)
+        span = self._reports.begin_span(record, record.traceparent, endpoint, target)
         problem: str | None = "aborted"
         try:
             try:
@@ -281,6 +287,7 @@ class Forwarder:
             engine = DecodedAnswer(engine)
             headers, content_type, _ = self._rules.pass_on(engine.headers)
         outcome: str | None = "answered"
+        name: Rewriting | None = None
         try:
             begun, stream = await beginning(engine, record.api, content_type, request.thinking)
             now = record.first_byte_at = time.monotonic()
@@ -303,7 +310,14 @@ class Forwarder:
             if stream:
                 name = without_unasked_usage(decision.body, name)
                 error = await relay_stream(
-                    engine=engine, client=client, headers=headers, usage=usage, name=name, api=record.api, begun=begun
+                    engine=engine,
+                    client=client,
+                    headers=headers,
+                    usage=usage,
+                    name=name,
+                    api=record.api,
+                    begun=begun,
+                    resuming=request.resuming,
                 )
             elif engine.status >= _ERROR:
                 rewriting: Rewriting = ErrorShape(engine.status, record.api, name)
@@ -333,13 +347,17 @@ class Forwarder:
                 outcome = "cut_off"
                 reason = f"the stream ended with an error: {error.kind or error.status}"
                 record.end("cut_off", engine.status, reason, error.kind)
-                self._tell_cut_off(record, endpoint.worker, reason)
+                self._reports.report_cut_off(record, endpoint.worker, reason)
         except AnswerCutOff as cut:
+            broken = self._resumed.broken(request, cut, name)
+            if broken is not None:
+                outcome = None
+                raise broken from None
             if moves and not client.started:
                 outcome = record.first_byte_at = record.tail = None
                 raise EndpointFailed(cut.outcome, str(cut)) from None
             outcome = "cut_off"
-            self._tell_cut_off(record, endpoint.worker, str(cut))
+            self._reports.report_cut_off(record, endpoint.worker, str(cut))
             await end_cut_off(record, client, engine.status, cut)
         except EndpointFailed:
             outcome = None
@@ -347,42 +365,6 @@ class Forwarder:
         finally:
             if outcome is not None and sent_at is not None:
                 record.attempted(endpoint.worker, outcome, engine.status, time.monotonic() - sent_at)
-
-    def _tell_cut_off(self, record: RequestRecord, worker: str, reason: str) -> None:
-        if self._load.failed(worker, time.monotonic()):
-            _log.warning("answer_cut_off", request_id=record.request_id, worker=worker, reason=reason)
-
-    def _begin_span(
-        self, record: RequestRecord, traceparent: str | None, endpoint: ChosenEndpoint, target: Target
-    ) -> Span:
-        if traceparent is None:
-            return NO_SPAN
-        return self._tracing.begin(
-            f"{operation(record)} {target.model}",
-            traceparent,
-            "client",
-            gen_ai__operation__name=operation(record),
-            gen_ai__provider__name=target.provider,
-            gen_ai__request__model=target.model,
-            pointsman__endpoint=endpoint.worker,
-            **server(endpoint.url),
-        )
-
-    def _tell_failure(self, record: RequestRecord, failure: EndpointFailed, following: ChosenEndpoint | None) -> None:
-        worker = record.attempts[-1].worker
-        next_worker = following.worker if following else None
-        self._edge.metrics.failed_attempts[failure.outcome] += 1
-        self._edge.events.attempt_failed(record, self._edge.boot_of(record.pool, worker), next_worker)
-        # One line when an engine begins to fail; the events have every request.
-        if self._load.failed(worker, time.monotonic()):
-            _log.warning(
-                "attempt_failed",
-                request_id=record.request_id,
-                worker=worker,
-                outcome=failure.outcome,
-                reason=failure.detail,
-                next_worker=next_worker,
-            )
 
 
 def _distinct(endpoints: Iterable[ChosenEndpoint]) -> list[ChosenEndpoint]:

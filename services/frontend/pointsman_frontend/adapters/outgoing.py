@@ -9,6 +9,7 @@ from pointsman_contracts.reply import Decision
 from pointsman_edge.telling.request_record import RequestRecord
 from pointsman_frontend.adapters.http_turn import Headers
 from pointsman_frontend.adapters.relay import ResponseWriter
+from pointsman_frontend.domain.resuming.resuming import Resuming
 
 
 class Outgoing(msgspec.Struct):
@@ -28,6 +29,8 @@ class Outgoing(msgspec.Struct):
     """Called when an endpoint sends something before its answer says something."""
     decide_again: Callable[[], Awaitable[Decision | None]] | None = None
     """Asks for another decision; None when there is none."""
+    resuming: Resuming | None = None
+    """The stream as far as the client has it, where another engine may continue it."""
     carried: tuple[BodyEdit, ...] | None = None
     """The changes of the body by which an endpoint fetches the prompt's KV cache from another engine; empty where it
     computes the prompt itself, None before that is known."""

@@ -8,11 +8,12 @@ from pointsman_apis.stream_ends import missing_end, whole_event
 from pointsman_apis.streams import WholeEvents
 from pointsman_apis.usage import UsageTail
 from pointsman_core.refusal import Refusal
-from pointsman_edge.sending.error_shape import shaped_events
+from pointsman_edge.sending.error_shape import refusal_of, shaped_events
 from pointsman_edge.sending.unasked_usage import Passing, Rewriting
 from pointsman_edge.telling.request_record import RequestRecord
 from pointsman_frontend.adapters.engine_connection import AnswerCutOff
 from pointsman_frontend.adapters.http_turn import Headers
+from pointsman_frontend.domain.resuming.resuming import Failure, Resuming, before_failure
 from pointsman_providers.errors import CUT_OFF
 from pointsman_providers.reported_error import ProviderError
 
@@ -20,7 +21,10 @@ WHOLE: Final = 2**20
 """An answer up to this many bytes that isn't a stream goes out in one piece, so that one that is cut off becomes an
 error with a status; a larger one passes as it arrives."""
 
+_LONGEST_EVENT: Final = 2**24
+"""Bytes. An event with the token ids of a long prompt must not pass in pieces."""
 _ERROR: Final = 400
+_ABORTED: Final = b'"abort"'
 _ERROR_MEMBER: Final = b'"error"'
 _EVENT_STREAM: Final = b"text/event-stream"
 
@@ -90,16 +94,25 @@ async def relay_stream(
     name: Rewriting | None,
     api: Api,
     begun: bytes,
+    resuming: Resuming | None = None,
 ) -> ProviderError | None:
     """Pass events on as they arrive; `begun` was read. Returns the error that the stream ended with. Raises
-    AnswerCutOff; what the client has then ends with a whole event."""
+    AnswerCutOff; what the client has then ends with a whole event. `resuming`: another engine may continue it."""
     await client.start(engine.status, [*headers, (b"x-accel-buffering", b"no")])
-    events = WholeEvents()
+    events = WholeEvents() if resuming is None else WholeEvents(_LONGEST_EVENT)
     error: ProviderError | None = None
+    failure: Failure | None = None
     last, data = b"", begun
     while data:
         usage.feed(data)
         whole = events.feed(data)
+        if resuming is not None and whole:
+            if _ERROR_MEMBER in whole or _ABORTED in whole:
+                whole, failure = before_failure(whole)
+            whole = resuming.pass_on(whole)
+            if failure is not None:
+                await client.write(whole if name is None else name.put(whole))
+                raise AnswerCutOff(failure.why, None if failure.error is None else refusal_of(failure.error))
         if _ERROR_MEMBER in whole:
             whole, error = shaped_events(api, whole, error)
         if engine.complete:
@@ -112,20 +125,32 @@ async def relay_stream(
             data = await engine.read()
         except AnswerCutOff:
             # An engine that breaks off behind its answer has answered.
-            if error is None and missing_end(api, usage.end, broken=True) is None:
+            lacks = _lacks(api, usage.end, resuming, broken=True)
+            if error is None and lacks is None:
                 raise
-            events.rest()
+            if lacks or not api.last_data:
+                events.rest()
             break
-    last = whole_event(last + events.rest())
-    lacks = b"" if error is not None else missing_end(api, usage.end)
+    lacks = b"" if error is not None else _lacks(api, usage.end, resuming)
+    rest = events.rest()
+    if resuming is not None:
+        # An event without its end isn't one yet.
+        rest = resuming.pass_on(rest) if rest and lacks is not None else b""
+    last = whole_event(last + rest)
     if lacks:
-        last += lacks
+        last += lacks if resuming is None else resuming.usage_due() + lacks
     last = last if name is None else name.put(last)
     if lacks is None:
         await client.write(last)
         raise AnswerCutOff("the stream ended early")
     await client.end(last)
     return error
+
+
+def _lacks(api: Api, end: bytes, resuming: Resuming | None, *, broken: bool = False) -> bytes | None:
+    """As `missing_end`, by all that has passed where that is known."""
+    lacks = missing_end(api, end, broken=broken)
+    return None if lacks and resuming is not None and resuming.lacks_a_choice() else lacks
 
 
 async def relay_document(

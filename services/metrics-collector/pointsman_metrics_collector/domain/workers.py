@@ -215,6 +215,7 @@ def _view(worker: _Worker, at: float, block_tokens: int | None) -> WorkerView:
         loras=registration.loras,
         opaque=registration.engine == OPAQUE,
         findings=(*worker.findings, *_block_size(registration, block_tokens)),
+        engine=registration.engine,
     )
     if load is None:
         return view

@@ -5,7 +5,7 @@ import json
 from collections.abc import Iterable, Mapping
 from typing import Annotated, Final, Literal, NamedTuple, Self
 
-from pydantic import Field, ValidationError, model_validator
+from pydantic import Field, ValidationError, field_validator, model_validator
 
 from pointsman_contracts.parties import OWN_NAMES
 from pointsman_contracts.services import ITINERARY, OrderRule
@@ -35,6 +35,9 @@ AUTO: Final = "auto"
 """A request for `auto`, or `auto/<group>`, leaves the model to a model-selector."""
 
 
+Resume = Literal["off", "exact", "text"]
+
+
 class Profile(Section):
     """The path of a request: ordered stages on the way in, and on the way back."""
 
@@ -44,6 +47,18 @@ class Profile(Section):
     """Stages that review the response, in this order."""
     static: Literal["allow", "deny"] = "allow"
     """Whether the edge may pick an endpoint by itself while the bus or the scheduler is missing."""
+    resume: Resume = "exact"
+    """Whether the frontend has another engine continue a stream whose engine broke off. `exact`: where the client can't
+    tell, by the token ids that vLLM returns. `text`: otherwise also by the text that the client has, which the engine
+    cuts into tokens anew. `off`: the stream ends with an error."""
+    resume_attempts: int = Field(default=2, ge=0, le=8)
+    """Engines that may be asked to continue one stream."""
+
+    @field_validator("resume", mode="before")
+    @classmethod
+    def _may_be_off(cls, value: object) -> object:
+        # YAML reads `off` as false.
+        return "off" if value is False else value
 
 
 class Served(NamedTuple):

@@ -8,6 +8,7 @@ from prometheus_client import CollectorRegistry
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
 from prometheus_client.registry import Collector
 
+from pointsman_contracts.response import Seam
 from pointsman_edge.telling.request_record import RequestRecord
 from pointsman_runtime.telling.counting import Distribution
 from pointsman_runtime.telling.logs import Log
@@ -32,6 +33,12 @@ class EdgeMetrics(Collector):
         """Attempts that an endpoint didn't answer, by outcome."""
         self.prefill_legs: Counter[str] = Counter()
         """Prompts that another engine was to compute, by outcome of that leg."""
+        self.resumed: Counter[str] = Counter()
+        """Seams of streams that another engine continued, by form."""
+        self.unresumed: Counter[str] = Counter()
+        """Streams that broke off and weren't continued, by reason."""
+        self._computed_again = 0
+        self._gap = Distribution(BOUNDS_S)
         self._dropped_edits: Counter[str] = Counter()
         self._exhausted: Counter[str] = Counter()
         self.unsettled = 0
@@ -58,6 +65,12 @@ class EdgeMetrics(Collector):
         if resource not in self._exhausted:
             _log.error("exhausted", resource=resource, hint="further ones are counted alone; see ulimit and the memory")
         self._exhausted[resource] += 1
+
+    def count_seam(self, seam: Seam) -> None:
+        """Another engine has begun to continue a stream."""
+        self.resumed[seam.form] += 1
+        self._computed_again += seam.computed_again
+        self._gap.observe(seam.gap_ms / 1000)
 
     def completed(self, record: RequestRecord, traceparent: str | None = None) -> None:
         """One request has ended. `traceparent`: of its span, when that was exported; histograms link to it."""
@@ -104,6 +117,20 @@ class EdgeMetrics(Collector):
             self.prefill_legs,
         )
         yield _by(
+            "form", "pointsman_edge_resumed", "Broken streams that another engine continued, by form", self.resumed
+        )
+        yield _by(
+            "reason",
+            "pointsman_edge_unresumed",
+            "Streams that broke off and weren't continued, by reason",
+            self.unresumed,
+        )
+        yield CounterMetricFamily(
+            "pointsman_edge_resume_tokens",
+            "Prompt and answer tokens that engines got again to continue a stream",
+            self._computed_again,
+        )
+        yield _by(
             "reason",
             "pointsman_edge_refused_connections",
             "Connections closed before they brought a request",
@@ -133,6 +160,11 @@ class EdgeMetrics(Collector):
             "pointsman_edge_first_byte_seconds",
             "From receiving a request to the first byte of its answer",
             self._first_byte,
+        )
+        yield _durations(
+            "pointsman_edge_resume_gap_seconds",
+            "From the break of a stream until another engine's rest of it began",
+            self._gap,
         )
 
 

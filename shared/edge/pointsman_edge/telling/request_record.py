@@ -7,7 +7,7 @@ from pointsman_apis.usage import UsageTail
 from pointsman_contracts.journey import HeaderEdit, StageReport, Target
 from pointsman_contracts.money import NANOS
 from pointsman_contracts.reply import Answer, Decision, Rejection
-from pointsman_contracts.response import Attempt, LegReport, ResponseCompleted, Usage
+from pointsman_contracts.response import Attempt, LegReport, ResponseCompleted, Seam, Usage
 from pointsman_core.refusal import Refusal
 from pointsman_edge.deciding.policy import EdgePolicy
 from pointsman_edge.taking_in.bodies import HeldBody
@@ -41,6 +41,8 @@ class RequestRecord:
     """Where the request was tried last."""
     attempts: tuple[Attempt, ...] = ()
     legs: tuple[LegReport, ...] = ()
+    seams: tuple[Seam, ...] = ()
+    unresumed: str | None = None
     decided_s = 0.0
     first_byte_at: float | None = None
     stream = False
@@ -216,4 +218,6 @@ class RequestRecord:
             bytes_out=self.bytes_out,
             stages=self.stages,
             legs=self.legs,
+            seams=self.seams,
+            unresumed=self.unresumed,
         )

@@ -19,6 +19,8 @@ def outcome(event: ResponseCompleted) -> list[RenderableType]:
         parts.append(_legs(event))
     if event.attempts:
         parts.append(_attempts(event))
+    if event.seams or event.unresumed:
+        parts.append(_seams(event))
     if event.stages:
         parts.append(stages(event.stages))
     return parts
@@ -72,6 +74,22 @@ def _legs(event: ResponseCompleted) -> Table:
         table.add_row(
             f"    {leg.leg}", leg.worker, leg.outcome, status, took, f"after {leg.began_ms:.0f} ms", leg.reason
         )
+    return table
+
+
+def _seams(event: ResponseCompleted) -> Table:
+    """When the stream broke off, and who continued it."""
+    table = Table.grid(padding=(0, 2, 0, 0))
+    for seam in event.seams:
+        table.add_row(
+            f"    after {seam.at_ms:.0f} ms",
+            f"{seam.worker} broke off",
+            f"{seam.next_worker} continued after {seam.gap_ms:.0f} ms",
+            f"{seam.kept_tokens:,} tokens kept ({seam.form})",
+            f"{seam.computed_again:,} computed again",
+        )
+    if event.unresumed:
+        table.add_row("    not continued", event.unresumed)
     return table
 
 

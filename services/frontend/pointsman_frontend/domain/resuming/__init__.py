@@ -1,0 +1,1 @@
+"""Continuing a stream at another engine after its first one broke off."""

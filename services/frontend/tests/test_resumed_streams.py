@@ -1,0 +1,433 @@
+"""Wherever a stream breaks off, and however often, its client gets the answer of one engine that never failed."""
+
+import asyncio
+import json
+import os
+import random
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+import pytest
+
+from pointsman_apis.api import Api
+from pointsman_apis.beginning import begins as says
+from pointsman_apis.chat import CHAT
+from pointsman_apis.completions import COMPLETIONS
+from pointsman_apis.streams import EventSplitter
+from pointsman_edge.taking_in.bodies import edited_body
+from pointsman_frontend.adapters.engine_connection import AnswerCutOff, EndpointFailed
+from pointsman_frontend.adapters.http_turn import Headers
+from pointsman_frontend.adapters.relay import relay_stream
+from pointsman_frontend.adapters.resumed_streams import RestOfStream
+from pointsman_frontend.domain.resuming.question import CantContinue, Question
+from pointsman_frontend.domain.resuming.resuming import Resuming, Setting, resuming_of
+from pointsman_testing.continuing_engine import Body, ContinuingEngine
+
+CUTS: Final = int(os.environ.get("POINTSMAN_CUTS", "400"))
+"""Streams that are cut. `POINTSMAN_CUTS=20000` takes some minutes."""
+LONGEST: Final = 4096
+FIRST: Final = ContinuingEngine()
+OTHER: Final = ContinuingEngine(model="other-name", answer_id="2", together=2)
+
+
+@dataclass
+class Sent:
+    """An answer in pieces, which breaks off after the last one or ends."""
+
+    pieces: list[bytes]
+    breaks: bool
+    status: int = 200
+    headers: Headers = field(default_factory=Headers)
+
+    @property
+    def complete(self) -> bool:
+        return not self.pieces and not self.breaks
+
+    async def read(self) -> bytes:
+        if self.pieces:
+            return self.pieces.pop(0)
+        if self.breaks:
+            raise AnswerCutOff("closed the connection")
+        return b""
+
+
+@dataclass
+class Client:
+    """Keeps what it gets."""
+
+    got: list[bytes] = field(default_factory=list[bytes])
+    started: bool = False
+    ended: bool = False
+
+    async def start(self, status: int, headers: Headers) -> None:
+        del status, headers
+        self.started = True
+
+    async def write(self, data: bytes) -> None:
+        assert not self.ended
+        assert not data or data.endswith(b"\n\n"), "a piece of an event has left"
+        self.got.append(data)
+
+    async def end(self, data: bytes = b"") -> None:
+        await self.write(data)
+        self.ended = True
+
+    async def fail(self, event: bytes) -> None:
+        await self.end(event)
+
+    async def answer(self, status: int, headers: Headers, body: bytes) -> None:
+        raise AssertionError("not a stream")
+
+
+def pieces(data: bytes, dice: random.Random) -> list[bytes]:
+    """The same bytes, as a network brings them."""
+    sizes = dice.choice(((10_000,), (40, 200), (1, 3)))
+    found: list[bytes] = []
+    while data:
+        size = dice.choice(sizes)
+        found.append(data[:size])
+        data = data[size:]
+    return found
+
+
+def say(data: bytes) -> bool:
+    """Whether a whole event says something: before that another engine begins the answer anew."""
+    splitter = EventSplitter()
+    return any(map(says, splitter.feed(data)))
+
+
+@dataclass
+class Run:
+    """One stream through the gateway's own code, from engines in this process."""
+
+    api: Api
+    body: Body
+    setting: Setting = "exact"
+    kind: str = "vllm"
+    first: ContinuingEngine = FIRST
+    others: tuple[ContinuingEngine, ...] = (OTHER,)
+    questions: list[Question] = field(default_factory=list[Question])
+    resuming: Resuming | None = None
+    failures: list[str] = field(default_factory=list[str])
+
+    async def cut(self, cuts: list[int], dice: random.Random) -> bytes:
+        """What the client gets of a stream that is cut after so many bytes, and whose rests are."""
+        raw = json.dumps(self.body).encode()
+        resuming = self.resuming = resuming_of(self.api, raw, self.setting, 9, self.kind)
+        assert resuming is not None
+        sent = edited_body(raw, resuming.edits, None)
+        resuming.sent = lambda: sent
+        whole = self.first.stream(self.api.path, json.loads(sent))
+        client, usage = Client(), self.api.usage()
+        at = cuts[0] % (len(whole) + 1)
+        if not say(whole[:at]):
+            at = len(whole)
+        parts = pieces(whole[:at], dice)
+        engine = Sent(parts[1:], breaks=at < len(whole))
+        try:
+            await relay_stream(
+                engine=engine,
+                client=client,
+                headers=[],
+                usage=usage,
+                name=None,
+                api=self.api,
+                begun=parts[0],
+                resuming=resuming,
+            )
+        except AnswerCutOff:
+            resuming.break_off()
+            for number in range(9):
+                following = cuts[number + 1] if number + 1 < len(cuts) else None
+                asked = self._ask(self.others[number % len(self.others)], following, dice)
+                rest = RestOfStream(resuming, client, usage, None, prompt_tokens=0)
+                try:
+                    await rest.relay_to_end(asked, lambda question: None, LONGEST)
+                except EndpointFailed as failed:
+                    self.failures.append(str(failed))
+                    continue
+                break
+        assert client.ended, self.failures
+        return b"".join(client.got)
+
+    def _ask(self, engine: ContinuingEngine, cut: int | None, dice: random.Random) -> Callable[[Question], Any]:
+        async def ask(question: Question) -> Sent:
+            self.questions.append(question)
+            whole = engine.stream(question.path, json.loads(json.dumps(question.body)))
+            at = len(whole) if cut is None else cut % (len(whole) + 1)
+            return Sent(pieces(whole[:at], dice), breaks=at < len(whole))
+
+        return ask
+
+
+def read(data: bytes) -> dict[str, Any]:
+    """All that a client can read in a stream, the way its events are cut left aside."""
+    splitter = EventSplitter()
+    events = splitter.feed(data)
+    assert not splitter.rest()
+    assert events[-1].data == b"[DONE]"
+    choices: dict[int, dict[str, Any]] = {}
+    heads: set[tuple[Any, ...]] = set()
+    usages: list[Any] = []
+    for event in events[:-1]:
+        document = json.loads(event.data)
+        heads.add(tuple(document.get(name) for name in ("id", "object", "created", "model")))
+        if document.get("usage") and not document["choices"]:
+            usages.append(document["usage"])
+        for choice in document["choices"]:
+            found = choices.setdefault(
+                choice["index"], {"text": "", "roles": [], "ends": [], "ids": [], "logprobs": []}
+            )
+            assert not found["ends"], "an ended choice goes on"
+            delta = choice.get("delta", {})
+            found["roles"] += [delta["role"]] if "role" in delta else []
+            found["text"] += delta.get("content", "") if "delta" in choice else choice["text"]
+            found["ids"] += choice.get("token_ids") or []
+            told: Body = choice.get("logprobs") or {}
+            found["logprobs"] += told.get("content") or list(
+                zip(*(told[name] for name in ("tokens", "token_logprobs", "text_offset")), strict=True) if told else ()
+            )
+            if choice["finish_reason"] is not None:
+                found["ends"].append((choice["finish_reason"], choice.get("stop_reason")))
+    return {"choices": choices, "heads": heads, "usages": usages}
+
+
+def ask(api: Api, number: int, **more: Any) -> Body:
+    what: Body = {"prompt": f"Tell {number}"}
+    if api is CHAT:
+        what = {"messages": [{"role": "user", "content": f"Tell {number}"}]}
+    return {"model": "m", "stream": True, "temperature": 0, "max_tokens": 60} | what | more
+
+
+VARIANTS: Final[tuple[Mapping[str, Any], ...]] = (
+    {},
+    {"stream_options": {"include_usage": True}},
+    {"stream_options": {"include_usage": True}, "n": 2},
+    {"n": 3, "seed": 5},
+    {"stop": ["STOP", "Zugz"], "stream_options": {"include_usage": True}},
+    {"stop": " the", "n": 2},
+    {"stop": ["ST"], "include_stop_str_in_output": True},
+    {"max_tokens": None},
+    {"min_tokens": 30, "max_tokens": 40, "ignore_eos": True},
+    {"frequency_penalty": 0.75, "logit_bias": {"258": 1.5}},
+    {"return_token_ids": True},
+    {"return_token_ids": True, "stop": ["STOP"], "n": 2},
+    {"max_tokens": 200, "stream_options": {"include_usage": True}},
+)
+LOGPROBS: Final = {CHAT.name: {"logprobs": True, "top_logprobs": 2}, COMPLETIONS.name: {"logprobs": 2}}
+
+
+def variant(number: int) -> tuple[Api, Body]:
+    more: Body
+    api = (CHAT, COMPLETIONS)[number % 2]
+    chosen = number // 2 % (len(VARIANTS) + 2)
+    if chosen < len(VARIANTS):
+        more = dict(VARIANTS[chosen])
+    elif chosen == len(VARIANTS):
+        more = LOGPROBS[api.name] | {"stream_options": {"include_usage": True}}
+    else:
+        more = {"prompt": ["One", "Two", "Three"], "n": 2} if api is COMPLETIONS else {"max_completion_tokens": 30}
+        more["stream_options"] = {"include_usage": True}
+    if more.get("max_tokens", 1) is None and api is COMPLETIONS:
+        del more["max_tokens"]
+    return api, ask(api, number, **more)
+
+
+def expected(api: Api, body: Body) -> dict[str, Any]:
+    found = read(FIRST.stream(api.path, body))
+    return found | {"heads": {(*head[:3], "m") for head in found["heads"]}}
+
+
+async def holds(number: int) -> None:
+    dice = random.Random(number)
+    api, body = variant(number)
+    run = Run(api, body)
+    cuts = [dice.randrange(2**31) for _ in range(dice.choice((1, 1, 1, 2, 3)))]
+    got = await run.cut(cuts, dice)
+    assert read(got) == expected(api, body), (number, body, cuts)
+    if not body.get("return_token_ids"):
+        assert b'token_ids":[' not in got
+
+
+def test_every_cut_stream_is_continued_as_if_it_had_not_been_cut() -> None:
+    async def all_hold() -> None:
+        for number in range(CUTS):
+            await holds(number)
+
+    asyncio.run(all_hold())
+
+
+@pytest.mark.parametrize("api", [CHAT, COMPLETIONS], ids=lambda api: api.name)
+async def test_a_cut_at_any_byte_of_a_stream_is_no_seam(api: Api) -> None:
+    body = ask(api, 1, max_tokens=12, stream_options={"include_usage": True})
+    whole = FIRST.stream(api.path, body | {"return_token_ids": True})
+    for at in range(0, len(whole) + 1, 1 if CUTS >= 2000 else 7):
+        assert read(await Run(api, body).cut([at], random.Random(at))) == expected(api, body), at
+
+
+UNTRUE: Final[Mapping[str, ContinuingEngine]] = {
+    "another prompt": ContinuingEngine(faults=frozenset({"other_prompt"})),
+    "an error in the stream": ContinuingEngine(faults=frozenset({"error"})),
+    "aborted": ContinuingEngine(faults=frozenset({"abort"})),
+    "no token ids": ContinuingEngine(tells_ids=False),
+}
+
+
+@pytest.mark.parametrize("name", UNTRUE)
+async def test_an_engine_that_does_not_give_the_rest_is_left_for_the_next_one(name: str) -> None:
+    for number in range(20):
+        body = ask(COMPLETIONS, number, max_tokens=80, ignore_eos=True, stream_options={"include_usage": True})
+        run = Run(COMPLETIONS, body, others=(UNTRUE[name], OTHER))
+        got = await run.cut([3000 + number], random.Random(number))
+        assert read(got) == expected(COMPLETIONS, body)
+        assert len(run.failures) == 1
+
+
+@pytest.mark.parametrize("fault", ["error", "abort"])
+async def test_an_engine_that_ends_an_answer_for_its_own_sake_has_broken_it_off(fault: str) -> None:
+    body = ask(CHAT, 3, max_tokens=80, ignore_eos=True, stream_options={"include_usage": True})
+    run = Run(CHAT, body, first=ContinuingEngine(faults=frozenset({fault})))
+    got = await run.cut([2**31 - 1], random.Random(1))
+    assert read(got) == expected(CHAT, body)
+    assert run.questions
+
+
+TEXT_BODY: Final[Mapping[str, Any]] = {"max_tokens": 40, "ignore_eos": True, "stream_options": {"include_usage": True}}
+
+
+@pytest.mark.parametrize("api", [CHAT, COMPLETIONS], ids=lambda api: api.name)
+@pytest.mark.parametrize("kind", ["vllm", "sglang"])
+@pytest.mark.parametrize("name", ["honest", "repeats", "counts all"])
+async def test_by_text_the_rest_follows_whatever_the_engine_adds(api: Api, kind: str, name: str) -> None:
+    """It may name another id and model, repeat the role and the text, and count all tokens. The tokens that it cuts the
+    text into are its own, so the number of tokens is about the same."""
+    first = ContinuingEngine(tells_ids=False, together=1)
+    other = ContinuingEngine(
+        tells_ids=False,
+        together=1,
+        model="x",
+        answer_id="9",
+        repeats=name == "repeats",
+        counts_all=name == "counts all",
+    )
+    for number in range(12):
+        body = ask(api, number, **TEXT_BODY)
+        whole = first.stream(api.path, body)
+        at = len(whole) // 2 + 31 * number
+        run = Run(api, body, setting="text", kind=kind, first=first, others=(other,))
+        if name == "repeats" and api is COMPLETIONS:
+            continue  # with the prompt before it: no engine does that without `echo`
+        got, plain = read(await run.cut([at], random.Random(number))), read(whole)
+        assert [question.form for question in run.questions] == ["text"]
+        assert got["heads"] == plain["heads"]
+        assert got["choices"][0]["roles"] == plain["choices"][0]["roles"]
+        mine, theirs = got["choices"][0]["text"], plain["choices"][0]["text"]
+        if not run.questions[0].overlap:  # the template takes spaces away
+            assert mine[: len(theirs)] == theirs[: len(mine)]
+        assert mine.startswith(run.questions[0].tail)
+        assert run.questions[0].tail not in mine[len(run.questions[0].tail) :]
+        assert [reason for reason, _ in got["choices"][0]["ends"]] == ["length"]
+        (usage,) = got["usages"]
+        # Before the seam, events are counted: a token within a character has none.
+        assert 25 <= usage["completion_tokens"] <= 44
+
+
+async def test_a_stop_string_that_begins_in_the_text_of_the_client_ends_the_answer() -> None:
+    """Engines that hold no text back send the beginning of a stop string, and only see the rest of it afterwards."""
+    run = Run(COMPLETIONS, ask(COMPLETIONS, 1, stop=["xyz"], max_tokens=30), setting="text", kind="sglang")
+    resuming = resuming_of(COMPLETIONS, json.dumps(run.body).encode(), "text", 2, "sglang")
+    assert resuming is not None
+    head = '"id":"a","object":"text_completion","created":1,"model":"m"'
+    resuming.pass_on(b'data: {%b,"choices":[{"index":0,"text":"abx","finish_reason":null}]}\n\n' % head.encode())
+    resuming.break_off()
+    question = resuming.next_question(0, None)
+    assert question is not None
+    rest = resuming.read_rest(question)
+    out = rest.join(b'data: {"choices":[{"index":0,"text":"y","finish_reason":null}]}\n\n')
+    out += rest.join(b'data: {"choices":[{"index":0,"text":"z, and more","finish_reason":null}]}\n\n')
+    assert rest.finished
+    texts = [json.loads(event.data)["choices"][0] for event in EventSplitter().feed(out)]
+    assert [(choice["text"], choice["finish_reason"]) for choice in texts] == [("y", None), ("", "stop")]
+
+
+async def test_choices_that_have_ended_are_not_asked_for_again() -> None:
+    for number in range(30):
+        dice = random.Random(number)
+        body = ask(CHAT, number, n=3, seed=number)
+        run = Run(CHAT, body)
+        whole = FIRST.stream(CHAT.path, body | {"return_token_ids": True})
+        await run.cut([len(whole) * 3 // 4], dice)
+        before = read(whole[: whole.rfind(b"\n\n", 0, len(whole) * 3 // 4) + 2] + b"data: [DONE]\n\n")
+        ended = {index for index, choice in before["choices"].items() if choice["ends"]}
+        assert ended.isdisjoint(question.choice for question in run.questions)
+
+
+@pytest.mark.parametrize(
+    ("api", "kind", "setting", "more", "words"),
+    [
+        (CHAT, "vllm", "exact", {}, "exact"),
+        (COMPLETIONS, "vllm", "exact", {}, "exact"),
+        (CHAT, "sglang", "exact", {}, "no"),
+        (CHAT, "sglang", "text", {}, "text"),
+        (COMPLETIONS, "opaque", "text", {}, "text"),
+        (CHAT, "opaque", "text", {}, "no"),
+        (CHAT, "vllm", "text", {"tools": [{"type": "function"}]}, "text"),
+        (CHAT, "vllm", "exact", {"tools": [{"type": "function"}]}, "no"),
+        (CHAT, "vllm", "exact", {"tools": [{"type": "function"}], "tool_choice": "none"}, "exact"),
+        (CHAT, "vllm", "text", {"response_format": {"type": "json_object"}}, "no"),
+        (CHAT, "vllm", "exact", {"response_format": {"type": "text"}}, "exact"),
+        (CHAT, "vllm", "text", {"structured_outputs": {"choice": ["a"]}}, "no"),
+        (COMPLETIONS, "vllm", "exact", {"echo": True}, "no"),
+        (COMPLETIONS, "vllm", "text", {"echo": True}, "text"),
+        (CHAT, "vllm", "exact", {"frequency_penalty": 0.5}, "exact"),
+        (CHAT, "vllm", "text", {"presence_penalty": 0.5}, "no"),
+        (CHAT, "vllm", "exact", {"presence_penalty": 0}, "exact"),
+        (COMPLETIONS, "vllm", "text", {"suffix": "x"}, "no"),
+        (CHAT, "vllm", "off", {}, "no"),
+        (CHAT, "vllm", "exact", {"stream": False}, "no"),
+    ],
+)
+async def test_what_can_be_continued(api: Api, kind: str, setting: Setting, more: Body, words: str) -> None:
+    resuming = resuming_of(api, json.dumps(ask(api, 1, **more)).encode(), setting, 2, kind)
+    found = "no" if resuming is None else "exact" if resuming.exact else "text"
+    assert found == words
+
+
+@pytest.mark.parametrize(
+    ("delta", "reason"),
+    [
+        ({"tool_calls": [{"index": 0, "function": {"name": "f", "arguments": "{"}}]}, "tools"),
+        ({"reasoning_content": "hm"}, "thinking"),
+        ({"refusal": "no"}, "tools"),
+    ],
+)
+@pytest.mark.parametrize("setting", ["exact", "text"])
+async def test_a_call_or_a_thought_under_way_is_not_continued(delta: Body, reason: str, setting: Setting) -> None:
+    resuming = resuming_of(CHAT, json.dumps(ask(CHAT, 1)).encode(), setting, 2, "vllm")
+    assert resuming is not None
+    choice = {"index": 0, "delta": delta, "finish_reason": None, "token_ids": [5]}
+    event = {"id": "a", "object": "chat.completion.chunk", "model": "m", "choices": [choice], "prompt_token_ids": [1]}
+    resuming.pass_on(b"data: %b\n\n" % json.dumps(event).encode())
+    with pytest.raises(CantContinue) as unable:
+        resuming.break_off()
+    assert unable.value.reason == reason
+
+
+async def test_an_answer_continues_after_its_thoughts() -> None:
+    resuming = resuming_of(CHAT, json.dumps(ask(CHAT, 1)).encode(), "exact", 2, "vllm")
+    assert resuming is not None
+    for delta in ({"reasoning": "hm"}, {"content": "So"}):
+        choice = {"index": 0, "delta": delta, "finish_reason": None, "token_ids": [5]}
+        event = {
+            "id": "a",
+            "object": "chat.completion.chunk",
+            "model": "m",
+            "choices": [choice],
+            "prompt_token_ids": [1],
+        }
+        resuming.pass_on(b"data: %b\n\n" % json.dumps(event).encode())
+    resuming.break_off()
+    question = resuming.next_question(0, None)
+    assert question is not None
+    assert question.body["prompt"] == [1, 5, 5]

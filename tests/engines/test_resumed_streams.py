@@ -1,0 +1,124 @@
+"""One of two vLLM is killed while it streams: every answer comes whole, as one engine would have given it."""
+
+import asyncio
+import json
+import statistics
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Final, cast
+
+import aiohttp
+import pytest
+import pytest_asyncio
+from pydantic import JsonValue
+
+from pointsman_contracts.response import ResponseCompleted
+from pointsman_testing import Processes, eventually
+from pointsman_testing.engine_stack import EngineStack, gateway_before
+from pointsman_testing.observer import observing
+from pointsman_testing.real_engine import MODEL, POOL, RealEngine
+
+pytestmark = [
+    pytest.mark.fleet,
+    pytest.mark.ours,
+    pytest.mark.asyncio(loop_scope="session"),
+    pytest.mark.timeout(2400),
+]
+
+STREAMS: Final = 64
+TOKENS: Final = 200
+CHAT: Final = "/v1/chat/completions"
+COMPLETIONS: Final = "/v1/completions"
+Body = dict[str, JsonValue]
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="session")
+async def two(environment: Path, model: Path, processes: Processes) -> AsyncIterator[list[RealEngine]]:
+    """Engines that the test may kill."""
+    folder = model.parent / "mortal"
+    folder.mkdir()
+    engines = [
+        RealEngine(name, processes, folder, environment=environment, model=model, options=("--max-num-seqs", "64"))
+        for name in ("engine-1", "engine-2")
+    ]
+    await asyncio.gather(*(each.start() for each in engines))
+    yield engines
+    for each in engines:
+        each.kill()
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="session")
+async def gateway(two: list[RealEngine], model: Path, processes: Processes) -> AsyncIterator[EngineStack]:
+    changes: dict[str, JsonValue] = {"profiles": {"standard": {"resume": "exact"}}}
+    async with gateway_before(two, MODEL, model, processes, model.parent / "mortal", changes) as stack:
+        yield stack
+
+
+def asked(number: int) -> tuple[str, Body]:
+    """Chats and completions in turn."""
+    what: Body = {"model": MODEL, "max_tokens": TOKENS, "temperature": 0, "ignore_eos": True, "stream": True}
+    what["stream_options"] = {"include_usage": True}
+    text = f"Request {number}: " + " ".join(f"word{(number * 31 + place) % 977}" for place in range(20))
+    if number % 2:
+        return COMPLETIONS, {**what, "prompt": text}
+    return CHAT, {**what, "messages": [{"role": "user", "content": text}]}
+
+
+async def streamed(http: aiohttp.ClientSession, url: str, number: int, begun: list[int]) -> tuple[str, JsonValue, str]:
+    """The text, the usage and the finish reasons of a stream; an error of it stands in the reasons."""
+    path, body = asked(number)
+    text, usage, ends = "", None, ""
+    async with http.post(url + path, json=body) as answer:
+        assert answer.status == 200, await answer.text()
+        async for line in answer.content:
+            if not line.startswith(b"data: {"):
+                continue
+            event = cast("dict[str, JsonValue]", json.loads(line[6:]))
+            if "error" in event:
+                ends += f"error: {event['error']}"
+            usage = event.get("usage") or usage
+            for choice in cast("list[dict[str, JsonValue]]", event.get("choices") or []):
+                delta = cast("dict[str, JsonValue]", choice.get("delta") or {})
+                text += str(choice.get("text") or delta.get("content") or "")
+                ends += str(choice.get("finish_reason") or "")
+            begun.append(number)
+    return text, usage, ends
+
+
+async def test_no_stream_is_lost_with_its_engine(
+    gateway: EngineStack, two: list[RealEngine], http: aiohttp.ClientSession, measured: dict[str, JsonValue]
+) -> None:
+    alone = await asyncio.gather(*(streamed(http, two[1].url, number, []) for number in range(STREAMS)))
+    async with observing(gateway.nats.url) as seen:
+        ends = seen.listen(ResponseCompleted, POOL.pool)
+        begun: list[int] = []
+        streams = [asyncio.create_task(streamed(http, gateway.door, number, begun)) for number in range(STREAMS)]
+        # In the middle of most of them.
+        await eventually(lambda: len(begun) > STREAMS * TOKENS // 3, timeout=600)
+        two[0].process.kill()
+        answers = await asyncio.gather(*streams)
+        await eventually(lambda: len(ends) >= STREAMS)
+    seams = [seam for end in ends for seam in end.seams]
+    equal = sum(one[0] == other[0] for one, other in zip(answers, alone, strict=True))
+    counted = sum(_counts(one[1]) == _counts(other[1]) for one, other in zip(answers, alone, strict=True))
+    measured["resumed-streams"] = {
+        "streams": STREAMS,
+        "tokens of each": TOKENS,
+        "complete": sum(end == "length" for _, _, end in answers),
+        "seams": len(seams),
+        "equal texts": equal,
+        "equal usage": counted,
+        "gap, ms (median)": round(statistics.median(seam.gap_ms for seam in seams), 1) if seams else None,
+        "tokens computed again": sum(seam.computed_again for seam in seams),
+    }
+    assert [end for _, _, end in answers] == ["length"] * STREAMS
+    assert seams
+    assert {seam.form for seam in seams} == {"exact"}
+    assert {end.outcome for end in ends} == {"ok"}
+    assert counted == STREAMS
+    assert equal == STREAMS
+
+
+def _counts(usage: JsonValue) -> tuple[JsonValue, JsonValue]:
+    assert isinstance(usage, dict)
+    return usage["prompt_tokens"], usage["completion_tokens"]
