@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import time
 from collections.abc import AsyncGenerator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
@@ -44,11 +45,23 @@ class NatsCluster:
         return [server.url for server in self.servers]
 
     def start(self) -> None:
-        """Start all servers at the same time, so that the first election has voters; each takes clients, JetStream may
-        still elect its leader."""
+        """Start all servers, at the same time, so that the first election has voters; they know JetStream's leader
+        then."""
+        before = self._elections()
         with ThreadPoolExecutor(SERVERS) as starting:
             list(starting.map(LocalNatsServer.start, self.servers))
+        deadline = time.monotonic() + START_S
+        while any(now == then for now, then in zip(self._elections(), before, strict=True)):
+            if time.monotonic() > deadline:
+                logs = "\n".join(server.log_path.read_text()[-_NOTED:] for server in self.servers)
+                raise RuntimeError(f"JetStream has no leader:\n{logs}")
+            time.sleep(0.05)
         self.url = ",".join(self.urls)
+
+    def _elections(self) -> list[int]:
+        """How often each server has heard of a new leader of JetStream."""
+        logs = [server.log_path.read_text() if server.log_path.exists() else "" for server in self.servers]
+        return [log.count("metadata leader") for log in logs]
 
     def stop(self) -> None:
         for server in self.servers:
