@@ -12,6 +12,7 @@ from pointsman_contracts.pool import PoolSnapshot, WorkerView
 from pointsman_contracts.reply import ChosenEndpoint, Decision, PrefillLeg
 from pointsman_contracts.response import AttemptFailed, LegReport, ResponseCompleted, ResponseStarted
 from pointsman_contracts.verdicts import MoveRequests
+from pointsman_frontend.adapters import prefill_leg
 from pointsman_testing import builders, eventually
 from pointsman_testing.fake_stages import EdgeUnderTest, StartEdge
 from pointsman_testing.nixl_pair import NixlPair
@@ -153,6 +154,10 @@ async def talk_nonsense(request: Received) -> None:
     await request.answer(b"<html>")
 
 
+async def tell_an_error_with_200(request: Received) -> None:
+    await request.answer(b'{"error":{"message":"out of memory","code":500}}')
+
+
 async def answer_without_parameters(request: Received) -> None:
     await request.answer(ANSWER)
 
@@ -164,6 +169,7 @@ async def answer_without_parameters(request: Received) -> None:
         (fail, "failed"),
         (hang_up, "failed"),
         (talk_nonsense, "useless"),
+        (tell_an_error_with_200, "useless"),
         (answer_without_parameters, "useless"),
     ],
 )
@@ -254,8 +260,15 @@ async def lose_the_blocks(request: Received) -> None:
         await request.answer(b'{"error":{"message":"Internal server error","code":500}}', status=500)
 
 
+async def lose_the_blocks_with_200(request: Received) -> None:
+    if b"kv_transfer_params" in request.body and b'"stream": true' not in request.body:
+        await tell_an_error_with_200(request)
+    else:
+        await lose_the_blocks(request)
+
+
 @pytest.mark.parametrize("stream", [False, True], ids=["whole", "streamed"])
-@pytest.mark.parametrize("script", [refuse_the_parameters, lose_the_blocks])
+@pytest.mark.parametrize("script", [refuse_the_parameters, lose_the_blocks, lose_the_blocks_with_200])
 async def test_blocks_that_do_not_come_over_are_computed_by_the_engine_that_answers(
     start_edge: StartEdge, script: object, stream: bool
 ) -> None:
@@ -280,6 +293,21 @@ async def test_a_prompt_that_no_engine_has_fetched_goes_to_the_next_one(start_ed
         assert (await ask(edge)).status == 200
     assert (pair.transfers, pair.computed, len(pair.prefill.received)) == (1, 0, 1)
     assert (await end_of(edge)).worker == "worker-2"
+
+
+async def test_a_prompt_that_may_be_freed_by_now_is_computed_by_the_next_endpoint(
+    start_edge: StartEdge, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(prefill_leg, "KEPT_S", 0.0)
+    async with NixlPair() as pair, NixlPair() as gone:
+        await gone.decode.stop()
+        edge = await start_edge(gone.decode.url, pair.decode.url)
+        edge.stages.changes = {"prefill": PrefillLeg(worker="prefiller", url=pair.prefill.url, engine="vllm")}
+        assert (await ask(edge)).status == 200
+    assert (pair.transfers, pair.computed, len(pair.prefill.received)) == (0, 1, 1)
+    leg = await leg_of(edge)
+    assert (leg.outcome, (await end_of(edge)).level) == ("lost", "degraded")
+    assert "freed" in leg.reason
 
 
 async def test_another_model_never_gets_the_prompt_of_the_first(start_edge: StartEdge) -> None:

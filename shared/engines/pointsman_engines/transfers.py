@@ -22,13 +22,19 @@ Document = Mapping[str, JsonValue]
 Edits = tuple[BodyEdit, ...]
 
 PREFILL: Final = "prefill"
-ANSWERED: Final = "answered"
-USELESS: Final = "useless"
-SKIPPED: Final = "skipped"
-LOST: Final = "lost"
-"""Outcomes of the first leg, as `pointsman_contracts.response.LegReport`, beside those of any attempt."""
-INTENDED: Final = frozenset({ANSWERED, SKIPPED})
-"""After any other one the request took longer than it should have."""
+
+
+class LegOutcome:
+    """Outcomes of the first leg, as `pointsman_contracts.response.LegReport`, beside those of any attempt."""
+
+    ANSWERED: Final = "answered"
+    USELESS: Final = "useless"
+    SKIPPED: Final = "skipped"
+    LOST: Final = "lost"
+    INTENDED: Final = frozenset({ANSWERED, SKIPPED})
+    """After any other one the request took longer than it should have."""
+
+
 CHAT: Final = "chat.completions"
 COMPLETIONS: Final = "completions"
 BOOTSTRAP_PORT: Final = 8998
@@ -96,6 +102,50 @@ class Transfer(NamedTuple):
     alone: bool = True
     """The engine that answers can compute a prompt itself. SGLang's, started with `--disaggregation-mode decode`,
     refuses a request without a room."""
+
+
+class SharedPrompt:
+    """One request on two engines of this kind: what each of them is asked."""
+
+    def __init__(self, engine: str, leg: Leg) -> None:
+        self._engine: Final = engine
+        self._leg = leg
+        transfer = TRANSFERS[engine]
+        self.together: Final = transfer.together
+        """As in `Transfer`; likewise `alone`."""
+        self.alone: Final = transfer.alone
+
+    def read(self, body: bytes) -> str:
+        """Read the client's body. Returns why one engine must serve it; empty where two may."""
+        try:
+            document: object = orjson.loads(body)
+        except orjson.JSONDecodeError:
+            return "the body isn't JSON"
+        if not isinstance(document, dict):
+            return "the body isn't a JSON object"
+        read = cast("Document", document)
+        self._leg = sized(self._leg, read)
+        return unsuited(self._engine, read)
+
+    def edit_prefill(self) -> Edits:
+        """The changes of the client's body for the engine that computes the prompt."""
+        return prefill_body(self._engine, self._leg)
+
+    def edit_decode(self, answer: bytes = b"") -> Edits:
+        """The changes of the client's body for the engine that answers; see `decode_body`."""
+        return decode_body(self._engine, self._leg, answer)
+
+
+def share(engine: str, api: str, host: str, port: int | None) -> SharedPrompt | None:
+    """A request to this API that two engines serve; see `begin`."""
+    leg = begin(engine, api, host, port)
+    return None if leg is None else SharedPrompt(engine, leg)
+
+
+def computes_prompts(engine: str) -> bool:
+    """Whether an answering engine of this kind can compute a prompt itself, in a kind that can share requests."""
+    transfer = TRANSFERS.get(engine)
+    return transfer is None or transfer.alone
 
 
 def begin(engine: str, api: str, host: str, port: int | None) -> Leg | None:

@@ -7,11 +7,10 @@ import asyncio
 import time
 from collections.abc import Collection
 from dataclasses import replace
-from typing import Final, cast
+from typing import Final
 from urllib.parse import urlsplit
 
 import msgspec
-import orjson
 
 from pointsman_contracts.journey import BodyEdit
 from pointsman_contracts.reply import ChosenEndpoint, PrefillLeg
@@ -19,22 +18,13 @@ from pointsman_contracts.response import LegReport
 from pointsman_edge.edge import Edge
 from pointsman_edge.sending.moving_on import FAILED, STALLED, failure_of
 from pointsman_engines.transfers import (
-    ANSWERED,
-    INTENDED,
-    LOST,
     PREFILL,
-    SKIPPED,
-    TRANSFERS,
-    USELESS,
-    Document,
-    Leg,
+    LegOutcome,
     NothingCarried,
     Pauses,
-    begin,
-    decode_body,
-    prefill_body,
-    sized,
-    unsuited,
+    SharedPrompt,
+    computes_prompts,
+    share,
 )
 from pointsman_frontend.adapters.engine_call import engine_call
 from pointsman_frontend.adapters.engine_client import EngineClient
@@ -48,6 +38,9 @@ MOST_BYTES: Final = 2**24
 PART_OF_TIME: Final = 0.5
 """Of the time that the request has left: the rest is for an endpoint that must compute the prompt after all."""
 GRACE_S: Final = 1.0
+KEPT_S: Final = 20.0
+"""An engine keeps a prompt for another one: vLLM's `kv_lease_duration` is 30 s, from which a step and the way are
+taken."""
 _CLIENT_ERROR: Final = 400
 _BUSY: Final = 503
 UNSUPPORTED: Final = "unsupported"
@@ -85,6 +78,9 @@ class PrefillLegs:
         request.headers = [header for header in request.headers if header[0] not in _FOR_SIDECARS]
         if request.carried is None:
             request.carried = await self._begin(request, endpoint)
+        elif request.carried and (prefill := request.decision.prefill) is not None and _expired(request):
+            request.carried = ()
+            self._report_lost(request, prefill, endpoint, "would fetch blocks that may be freed by now")
         return request.carried
 
     def lost(self, request: Outgoing, endpoint: ChosenEndpoint, failure: EndpointFailed) -> bool:
@@ -95,7 +91,7 @@ class PrefillLegs:
             return False  # no endpoint has the prompt yet: the next one may fetch it
         request.carried = ()
         beside = self._beside.pop(request.record.request_id, None)
-        if not TRANSFERS[prefill.engine].alone:
+        if not computes_prompts(prefill.engine):
             # Another decision may name another engine for the prompt.
             request.carried = None
             if beside is not None and not beside.cancel() and failure.outcome == STALLED:
@@ -107,7 +103,7 @@ class PrefillLegs:
             return False
         if failure.outcome != FAILED or failure.status in (None, _BUSY):
             return False
-        self._report_lost(request, prefill, endpoint, failure)
+        self._report_lost(request, prefill, endpoint, failure.detail)
         return True
 
     def waited_for(self, request: Outgoing) -> bool:
@@ -121,65 +117,53 @@ class PrefillLegs:
             return
         if beside.cancel() and request.record.outcome == "ok" and request.decision.prefill is not None:
             # The answer shows that the prompt came over.
-            self._report(request, request.decision.prefill, ANSWERED, "")
+            self._report(request, request.decision.prefill, LegOutcome.ANSWERED, "")
 
     async def _begin(self, request: Outgoing, endpoint: ChosenEndpoint) -> tuple[BodyEdit, ...]:
         prefill, record = request.decision.prefill, request.record
-        if prefill is None or prefill.worker == endpoint.worker or prefill.engine not in TRANSFERS:
+        if prefill is None or prefill.worker == endpoint.worker:
             return ()
-        leg = begin(prefill.engine, record.api.name, _host(prefill.url), prefill.bootstrap_port)
-        if leg is None:
-            self._report(request, prefill, SKIPPED, f"no such leg for {record.api.name}")
+        shared = share(prefill.engine, record.api.name, _host(prefill.url), prefill.bootstrap_port)
+        if shared is None:
+            self._report(request, prefill, LegOutcome.SKIPPED, f"no such leg for {record.api.name}")
             return ()
-        why, document = self._why_not(request, prefill, endpoint)
+        why = self._why_not(prefill, endpoint) or shared.read(record.body)
         if why:
-            self._report(request, prefill, SKIPPED, why)
-            if not TRANSFERS[prefill.engine].alone:
+            self._report(request, prefill, LegOutcome.SKIPPED, why)
+            if not shared.alone:
                 raise EndpointFailed(UNSUPPORTED, f"it computes no prompts, and the engine that does: {why}", _BUSY)
             return ()
-        leg = sized(leg, document)
-        if TRANSFERS[prefill.engine].together:
-            task = asyncio.create_task(self._run_beside(request, prefill, endpoint, leg))
+        if shared.together:
+            task = asyncio.create_task(self._run_beside(request, prefill, endpoint, shared))
             self._beside[record.request_id] = task
-            return decode_body(prefill.engine, leg)
+            return shared.edit_decode()
         began = time.monotonic()
         try:
-            answer = await self._run(request, prefill, leg)
-            carried = decode_body(prefill.engine, leg, answer)
+            carried = shared.edit_decode(await self._run(request, prefill, shared))
         except EndpointFailed as failure:
             self._failed(request, prefill, failure, began)
             return ()
         except NothingCarried as error:
             self._pause(prefill.worker, "", record.request_id, str(error))
-            self._report(request, prefill, USELESS, str(error), began, status=200)
+            self._report(request, prefill, LegOutcome.USELESS, str(error), began, status=200)
             return ()
-        self._report(request, prefill, ANSWERED, "", began, status=200)
+        self._report(request, prefill, LegOutcome.ANSWERED, "", began, status=200)
         return carried
 
-    def _why_not(self, request: Outgoing, prefill: PrefillLeg, endpoint: ChosenEndpoint) -> tuple[str, Document]:
-        """Why the leg isn't sent, empty when it is; and the body."""
+    def _why_not(self, prefill: PrefillLeg, endpoint: ChosenEndpoint) -> str:
+        """Why these two engines aren't asked for now; empty when they are."""
         if self._pauses.last(prefill.worker, endpoint.worker, time.monotonic()):
-            return "the engines couldn't hand a prompt over lately", {}
-        if self._edge.avoided(prefill.worker):
-            return "it failed lately", {}
-        try:
-            document: object = orjson.loads(request.record.body)
-        except orjson.JSONDecodeError:
-            return "the body isn't JSON", {}
-        if not isinstance(document, dict):
-            return "the body isn't a JSON object", {}
-        body = cast("Document", document)
-        return unsuited(prefill.engine, body), body
+            return "the engines couldn't hand a prompt over lately"
+        return "it failed lately" if self._edge.avoided(prefill.worker) else ""
 
-    async def _run(self, request: Outgoing, prefill: PrefillLeg, leg: Leg) -> bytes:
+    async def _run(self, request: Outgoing, prefill: PrefillLeg, shared: SharedPrompt) -> bytes:
         """Send the leg and read its answer. Raises EndpointFailed; a client's error is one without judgement."""
         record, limits = request.record, request.record.policy.engine
         left_s = record.received_at + record.policy.limits.request_timeout - time.monotonic()
         within_s = max(0.0, left_s * PART_OF_TIME)
         load = self._edge.load
         place = ChosenEndpoint(worker=prefill.worker, url=prefill.url)
-        edits = prefill_body(prefill.engine, leg)
-        call = engine_call(request, place, record.traceparent, edits, movable=True)
+        call = engine_call(request, place, record.traceparent, shared.edit_prefill(), movable=True)
         load.began(prefill.worker)
         self._under_way[record.request_id] = record.worker or "", prefill.worker
         try:
@@ -188,7 +172,7 @@ class PrefillLegs:
             try:
                 body = await whole_answer(engine, within_s, MOST_BYTES)
                 if engine.status >= _CLIENT_ERROR:
-                    outcome = failure_of(engine.status) or USELESS
+                    outcome = failure_of(engine.status) or LegOutcome.USELESS
                     raise EndpointFailed(outcome, f"answered {engine.status}", engine.status)
             finally:
                 self._engines.release(engine)
@@ -199,24 +183,26 @@ class PrefillLegs:
             raise EndpointFailed(FAILED, "its answer was too long, late, or broke off")
         return body
 
-    async def _run_beside(self, request: Outgoing, prefill: PrefillLeg, endpoint: ChosenEndpoint, leg: Leg) -> None:
+    async def _run_beside(
+        self, request: Outgoing, prefill: PrefillLeg, endpoint: ChosenEndpoint, shared: SharedPrompt
+    ) -> None:
         began = time.monotonic()
         try:
-            await self._run(request, prefill, leg)
+            await self._run(request, prefill, shared)
         except EndpointFailed as failure:
             self._failed(request, prefill, failure, began)
-            if failure.outcome == USELESS:
+            if failure.outcome == LegOutcome.USELESS:
                 # A request that is wrong is refused by both; the client gets the answer of the other one.
                 await asyncio.sleep(GRACE_S)
             # It waits for a prompt that doesn't come.
             self._engines.leave(endpoint.worker, (request.record.request_id,), "the prefill leg failed")
         else:
-            self._report(request, prefill, ANSWERED, "", began, status=200)
+            self._report(request, prefill, LegOutcome.ANSWERED, "", began, status=200)
 
     def _failed(self, request: Outgoing, prefill: PrefillLeg, failure: EndpointFailed, began: float) -> None:
         record = request.record
         report = self._report(request, prefill, failure.outcome, failure.detail, began, status=failure.status)
-        if failure.outcome == USELESS:
+        if failure.outcome == LegOutcome.USELESS:
             return  # the request's own fault: the endpoint that answers says so
         self._edge.events.leg_failed(record, report, self._edge.boot_of(record.pool, prefill.worker))
         if self._edge.load.failed(prefill.worker, time.monotonic()):
@@ -234,14 +220,14 @@ class PrefillLegs:
                 "prompt_not_handed_over", request_id=request_id, worker=worker, endpoint=endpoint, reason=reason
             )
 
-    def _report_lost(
-        self, request: Outgoing, prefill: PrefillLeg, endpoint: ChosenEndpoint, failure: EndpointFailed
-    ) -> None:
+    def _report_lost(self, request: Outgoing, prefill: PrefillLeg, endpoint: ChosenEndpoint, why: str) -> None:
         """The endpoint that answers couldn't use the prompt: the leg's report says so now."""
-        record, reason = request.record, f"the endpoint that answers {failure.detail}"
+        record, reason = request.record, f"the endpoint that answers {why}"
         self._pause(prefill.worker, endpoint.worker, record.request_id, reason)
-        self._counts[LOST] += 1
-        record.legs = tuple([msgspec.structs.replace(each, outcome=LOST, reason=reason) for each in record.legs])
+        self._counts[LegOutcome.LOST] += 1
+        record.legs = tuple(
+            [msgspec.structs.replace(each, outcome=LegOutcome.LOST, reason=reason) for each in record.legs]
+        )
         record.level = "degraded"
 
     def _report(
@@ -267,9 +253,18 @@ class PrefillLegs:
         )
         self._counts[outcome] += 1
         record.legs = (*record.legs, report)
-        if outcome not in INTENDED:
+        if outcome not in LegOutcome.INTENDED:
             record.level = "degraded"
         return report
+
+
+def _expired(request: Outgoing) -> bool:
+    """Whether the first engine may have freed the prompt since."""
+    record = request.record
+    if not record.legs or record.legs[-1].outcome != LegOutcome.ANSWERED:
+        return False
+    ended = record.legs[-1]
+    return time.monotonic() - record.received_at - (ended.began_ms + ended.took_ms) / 1000.0 > KEPT_S
 
 
 def _host(url: str) -> str:

@@ -6,13 +6,14 @@ import re
 import time
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Collection
-from typing import Final, cast
+from typing import Final
 
 import aiohttp
 import orjson
 from aiohttp import web
 from msgspec.structs import replace
 
+from pointsman_apis import READ
 from pointsman_apis.beginning import says_something
 from pointsman_apis.streams import EventSplitter, lenient_document
 from pointsman_contracts.journey import BodyEdit
@@ -21,22 +22,13 @@ from pointsman_contracts.response import LegReport
 from pointsman_core.header_names import HOP_BY_HOP
 from pointsman_core.json_members import edit_fields
 from pointsman_engines.transfers import (
-    ANSWERED,
-    LOST,
     PREFILL,
-    SKIPPED,
-    TRANSFERS,
-    USELESS,
-    Document,
     Edits,
-    Leg,
+    LegOutcome,
     NothingCarried,
     Pauses,
-    begin,
-    decode_body,
-    prefill_body,
-    sized,
-    unsuited,
+    SharedPrompt,
+    share,
 )
 from pointsman_runtime.telling.logs import Log
 
@@ -44,12 +36,7 @@ PREFILLER: Final = "x-prefiller-host-port"
 REPORT: Final = "x-pointsman-prefill-leg"
 """Of an answer: the `LegReport` as JSON, without the worker's name, for the epp-adapter. It removes the header."""
 _ORDERS: Final = frozenset({PREFILLER, "x-encoder-hosts-ports", "x-kv-cache-source-host-port"})
-_OF_PATH: Final = {
-    "/v1/chat/completions": "chat.completions",
-    "/v1/completions": "completions",
-    "/v1/messages": "messages",
-    "/v1/responses": "responses",
-}
+_APIS: Final = {api.path: api.name for api in READ}
 _PLACE: Final = re.compile(r"(\[[0-9a-fA-F:.]+\]|[A-Za-z0-9._-]+):([0-9]{1,5})")
 _RETRIED: Final = frozenset({400, 422, 500})
 """Answers to a request with a transfer that may be about the transfer."""
@@ -109,7 +96,7 @@ class PdSidecar:
 
     async def _serve(self, request: web.Request) -> web.StreamResponse:
         prefiller = request.headers.get(PREFILLER, "").partition(",")[0].strip()
-        api = _OF_PATH.get(request.path)
+        api = _APIS.get(request.path)
         if not prefiller or api is None or request.method != "POST":
             return await self._pass(request, request.content if request.can_read_body else None)
         place = _PLACE.fullmatch(prefiller)
@@ -124,49 +111,51 @@ class PdSidecar:
         self, request: web.Request, body: bytes, prefiller: str, host: str, api: str
     ) -> web.StreamResponse:
         kind, began = self._kind(), time.monotonic()
-        leg = begin(kind, api, host, self._bootstrap_port)
-        if leg is None:
+        shared = share(kind, api, host, self._bootstrap_port)
+        if shared is None:
             why = f"engines of kind {kind!r} can't share such requests"
-            return await self._pass(request, body, self._report(SKIPPED, began, reason=why))
-        why, document = self._why_not(kind, prefiller, body)
+            return await self._pass(request, body, self._report(LegOutcome.SKIPPED, began, reason=why))
+        paused = self._pauses.last(prefiller, "", time.monotonic())
+        why = "the engines couldn't hand a prompt over lately" if paused else shared.read(body)
         if why:
-            return await self._alone(request, body, kind, self._report(SKIPPED, began, reason=why))
-        leg = sized(leg, document)
-        if TRANSFERS[kind].together:
-            return await self._together(request, body, prefiller, kind, leg)
+            return await self._alone(request, body, shared, self._report(LegOutcome.SKIPPED, began, reason=why))
+        if shared.together:
+            return await self._together(request, body, prefiller, shared)
         try:
-            carried = decode_body(kind, leg, await self._prefill(request, body, prefiller, kind, leg))
+            carried = shared.edit_decode(await self._prefill(request, body, prefiller, shared))
         except LegFailed as failure:
             report = self._report(failure.outcome, began, status=failure.status, reason=str(failure))
-            if failure.outcome != USELESS:
+            if failure.outcome != LegOutcome.USELESS:
                 self._pause(prefiller, str(failure))
             return await self._pass(request, body, report)
         except NothingCarried as error:
             self._pause(prefiller, str(error))
-            return await self._pass(request, body, self._report(USELESS, began, status=200, reason=str(error)))
-        report = self._report(ANSWERED, began, status=200)
+            return await self._pass(
+                request, body, self._report(LegOutcome.USELESS, began, status=200, reason=str(error))
+            )
+        report = self._report(LegOutcome.ANSWERED, began, status=200)
         try:
             return await self._pass(request, _edited(body, carried), report, carried=True)
         except TransferLost as lost:
             self._pause(prefiller, str(lost))
-            self.outcomes[LOST] += 1
-            lost_report = replace(report, outcome=LOST, reason=str(lost))
+            self.outcomes[LegOutcome.LOST] += 1
+            lost_report = replace(report, outcome=LegOutcome.LOST, reason=str(lost))
             return await self._pass(request, body, lost_report)
 
     async def _together(
-        self, request: web.Request, body: bytes, prefiller: str, kind: str, leg: Leg
+        self, request: web.Request, body: bytes, prefiller: str, shared: SharedPrompt
     ) -> web.StreamResponse:
         began = time.monotonic()
         loop = asyncio.get_running_loop()
-        first = loop.create_task(self._prefill(request, body, prefiller, kind, leg))
-        second = loop.create_task(self._ask(request, _edited(body, decode_body(kind, leg))))
+        first = loop.create_task(self._prefill(request, body, prefiller, shared))
+        second = loop.create_task(self._ask(request, _edited(body, shared.edit_decode())))
         try:
             await asyncio.wait((first, second), return_when=asyncio.FIRST_COMPLETED)
             failure = first.exception() if first.done() else None
-            outcome, status = ANSWERED, 200
+            outcome, status = LegOutcome.ANSWERED, 200
             if failure is not None:
                 outcome, status = _ending(failure)
-            if outcome == USELESS:
+            if outcome == LegOutcome.USELESS:
                 # A request that is wrong is refused by both; the client gets the answer of the engine here.
                 await asyncio.wait((second,), timeout=GRACE_S)
             if failure is None or second.done():
@@ -178,40 +167,31 @@ class PdSidecar:
         finally:
             for task in (first, second):
                 task.cancel()
-        if outcome != USELESS:
+        if outcome != LegOutcome.USELESS:
             self._pause(prefiller, str(failure))
-        return await self._alone(request, body, kind, self._report(outcome, began, status=status, reason=str(failure)))
+        return await self._alone(
+            request, body, shared, self._report(outcome, began, status=status, reason=str(failure))
+        )
 
-    async def _alone(self, request: web.Request, body: bytes, kind: str, report: LegReport) -> web.StreamResponse:
+    async def _alone(
+        self, request: web.Request, body: bytes, shared: SharedPrompt, report: LegReport
+    ) -> web.StreamResponse:
         """The answer of the engine, which computes the prompt; 503 where it can't."""
-        if TRANSFERS[kind].alone:
+        if shared.alone:
             return await self._pass(request, body, report)
         text = "The engine behind this sidecar computes no prompts, and the one that does couldn't."
         return web.json_response(
             {"error": {"message": text, "type": "server_error"}}, status=503, headers={REPORT: write(report).decode()}
         )
 
-    def _why_not(self, kind: str, prefiller: str, body: bytes) -> tuple[str, Document]:
-        """Why the leg isn't sent, empty when it is; and the body."""
-        if self._pauses.last(prefiller, "", time.monotonic()):
-            return "the engines couldn't hand a prompt over lately", {}
-        try:
-            document: object = orjson.loads(body)
-        except orjson.JSONDecodeError:
-            return "the body isn't JSON", {}
-        if not isinstance(document, dict):
-            return "the body isn't a JSON object", {}
-        read = cast("Document", document)
-        return unsuited(kind, read), read
-
-    async def _prefill(self, request: web.Request, body: bytes, prefiller: str, kind: str, leg: Leg) -> bytes:
+    async def _prefill(self, request: web.Request, body: bytes, prefiller: str, shared: SharedPrompt) -> bytes:
         """The answer of the first leg. Raises LegFailed."""
         url = f"http://{prefiller}{request.rel_url}"
         try:
             async with (
                 asyncio.timeout(self._prefill_timeout_s),
                 self._session.post(
-                    url, data=_edited(body, prefill_body(kind, leg)), headers=_passed(request), allow_redirects=False
+                    url, data=_edited(body, shared.edit_prefill()), headers=_passed(request), allow_redirects=False
                 ) as answer,
             ):
                 read = await answer.read()
@@ -223,7 +203,7 @@ class PdSidecar:
             raise LegFailed("failed", type(error).__name__) from None
         if answer.status >= 300:
             own = answer.status in (400, 404, 413, 422)
-            raise LegFailed(USELESS if own else "failed", f"answered {answer.status}", answer.status)
+            raise LegFailed(LegOutcome.USELESS if own else "failed", f"answered {answer.status}", answer.status)
         return read
 
     async def _ask(self, request: web.Request, body: bytes | aiohttp.StreamReader | None) -> aiohttp.ClientResponse:
