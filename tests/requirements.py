@@ -271,6 +271,7 @@ REQUIREMENTS: Final[dict[str, str]] = {
     "S3-24": "Behind a refusal no later stage runs, and postprocessing does.",
     "S3-25": "The whole flow is the gateway's own, not scheduling alone.",
     "S3-26": "A model is selected by semantic similarity: an embedding finds the class of a prompt where words don't.",
+    "S3-27": "Stickiness short-circuits scheduling: a bound session runs no filter and no scorer, on any replica.",
     "S4-1": "Plugins get a structured body, not one flat text.",
     "S4-2": "Exactly one variant of the body is set.",
     "S4-3": "The chat variant has tools, documents and every chat-template field.",

@@ -19,6 +19,7 @@ from pointsman_plugins.scheduling.worker import NEVER
 from pointsman_scheduler.domain.late_binding import Bound
 from pointsman_scheduler.domain.outcome import Scheduled, Sight
 from pointsman_scheduler.domain.policy import Policy
+from pointsman_scheduler.domain.sticky import STICKY
 
 CANDIDATES_SHOWN: Final = 256
 """Most candidates of one run in an event; further ones are counted. Fewer when the event would be too large."""
@@ -134,6 +135,8 @@ def reason(outcome: Scheduled) -> str:
     first, chosen = outcome.endpoints[0].name, run.chosen
     if outcome.held:
         return f"{first} holds this request already"
+    if run.profile == STICKY:
+        return f"{first} serves this session, which stays with it"
     if run.scores is None:
         return f"{first} was picked without scores"
     row = chosen[0]

@@ -58,6 +58,7 @@ POLICIES: Final[Sequence[dict[str, object]]] = (
         "handler": {"use": "data-parallel"},
         "profiles": {"default": {"scorers": [{"use": "queue"}], "picker": "max-score"}},
     },
+    {"sticky": {"for": "20s"}},
 )
 
 

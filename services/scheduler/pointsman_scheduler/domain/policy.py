@@ -25,6 +25,7 @@ from pointsman_plugins.scheduling.points import (
 from pointsman_scheduler.domain.flow_control import FlowPolicy, FlowRegistries, compile_flow_control
 from pointsman_scheduler.domain.late_binding import LateBindingPolicy
 from pointsman_scheduler.domain.profile import CompiledProfile
+from pointsman_scheduler.domain.sticky import STICKY, BindsSessions, Sticky
 
 _FORESEEN: Final = frozenset(("least-delay", "lora-affinity", "queue"))
 """Scorers that leave the choice to the predicted delay, for a request without an adapter."""
@@ -69,6 +70,8 @@ class Policy:
     """None when requests are bound on arrival."""
     forecast: PassSizeSearch | None
     """The delay model of a producer; None without one."""
+    sticky: Sticky | None = None
+    """Sessions that stay with their engine; None when none does."""
 
 
 class Instances:
@@ -135,6 +138,7 @@ def _compile(name: str, settings: SchedulingPolicy, registries: PolicyRegistries
         flow_control = compile_flow_control(
             settings.flow_control, FlowRegistries(registries.fairness, registries.orderings, registries.detectors)
         )
+    sticky, bindings = _sticky(settings, registries, kept)
     document = settings.model_dump_json()
     forecast = next((each.estimator for each in producers if isinstance(each, DelayForecast)), None)
     return Policy(
@@ -145,10 +149,11 @@ def _compile(name: str, settings: SchedulingPolicy, registries: PolicyRegistries
         handler=handler,
         profiles=profiles,
         pre_requests=tuple(pre_requests),
-        observers=tuple(_observing([*producers, *consumers])),
+        observers=tuple(_observing([*producers, *consumers, *bindings])),
         flow_control=flow_control,
         late_binding=_late_binding(settings, forecast),
         forecast=forecast,
+        sticky=sticky,
     )
 
 
@@ -197,6 +202,20 @@ def _producers(
                 producers[:0] = added
                 waiting += added
     return producers
+
+
+def _sticky(
+    settings: SchedulingPolicy, registries: PolicyRegistries, kept: Instances
+) -> tuple[Sticky | None, list[Producer]]:
+    """The policy's `sticky`, and the plugin that learns from all schedulers' choices which worker serves a session."""
+    if settings.sticky is None:
+        return None, []
+    with within("sticky"):
+        bindings = kept.build("sticky", registries.producers, [Spec("session", STICKY, {"ttl": settings.sticky.for_})])
+    (plugin,) = bindings
+    if not isinstance(plugin, BindsSessions):
+        raise PluginError("the producer `session` of another distribution keeps no bindings")
+    return Sticky(plugin.bound_worker, frozenset(settings.sticky.unless)), bindings
 
 
 def _late_binding(settings: SchedulingPolicy, delays: PassSizeSearch | None) -> LateBindingPolicy | None:

@@ -4,7 +4,6 @@ The service and the simulator drive this same object. It does no I/O: events com
 monotonic time at which they were received; a decision goes out as a value.
 """
 
-from collections import Counter
 from collections.abc import Iterable
 from typing import Final
 
@@ -22,7 +21,7 @@ from pointsman_plugins.scheduling.dice import Dice
 from pointsman_plugins.scheduling.fleet import MATCHED, Fleet
 from pointsman_plugins.scheduling.points import MATCHED_TOKENS
 from pointsman_plugins.scheduling.request import ScheduleRequest
-from pointsman_plugins.scheduling.run import BROKEN, NO_ENDPOINTS, UNKNOWN_WORKER, Removed, Run, Selection
+from pointsman_plugins.scheduling.run import BROKEN, NO_ENDPOINTS, UNKNOWN_WORKER, Run, Selection
 from pointsman_plugins.scheduling.worker import Hold, Worker
 from pointsman_scheduler.domain.kv_following import Told
 from pointsman_scheduler.domain.late_binding import Binder, Bound, LateBindingPolicy
@@ -31,13 +30,12 @@ from pointsman_scheduler.domain.outcome import Outcome, Postponed, Refused, Sche
 from pointsman_scheduler.domain.outlier_detection import Overdue
 from pointsman_scheduler.domain.policy import Policy
 from pointsman_scheduler.domain.prefix_index import PrefixIndex
+from pointsman_scheduler.domain.reasons import counted, describe_age, not_given, reasons_of
 
 WAIT_FOR_STREAM_S: Final = 2.0
 """How long the trial of a worker that doesn't answer waits for a request with a stream."""
 _MEDIA: Final = frozenset(("vision", "audio", "video", "file"))
 """Features that parts of a prompt other than text need."""
-_REASONS: Final = 3
-"""Different reasons that one error lists."""
 
 
 class PoolScheduler:
@@ -153,37 +151,24 @@ class PoolScheduler:
                 return Refused(UNKNOWN_WORKER.refusal(f"Pool {self.pool!r} has no worker {names}."), [])
         figures = fleet.figures()
         matched = self.index.match(request.blocks, request.facts.block_tokens, figures[MATCHED])
-        request.put(MATCHED_TOKENS, matched)
-        for producer in policy.producers:
-            producer.produce(request, everyone)
-        results: dict[str, Run | None] = {}
         runs: list[Run] = []
         try:
-            profiles, handler = policy.profiles, policy.handler
-            while names := handler.pick(request, profiles, results):
-                finished = len(results)
-                for name in names:
-                    if name not in results:
-                        run = profiles[name].run(request, allowed)
-                        if allowed is not everyone:
-                            run.removed.insert(0, _not_given(everyone, allowed))
-                        runs.append(run)
-                        results[name] = run if run.chosen else None
-                # Each turn runs a profile that hasn't run, so the number of profiles bounds the loop.
-                if len(results) in (finished, len(profiles)):
-                    break
-            if not runs:
-                raise BROKEN.refusal(f"No scheduling profile ran for request {request.request_id}.")
-            selection = handler.process_results(request, results)
-            if selection is None:
-                raise self._refusal(runs)
+            stays = None if policy.sticky is None else policy.sticky.stay(request, everyone)
+            if stays is None:
+                request.put(MATCHED_TOKENS, matched)
+                for producer in policy.producers:
+                    producer.produce(request, everyone)
+                selection = self._select(request, policy, everyone, allowed, runs)
+            else:
+                runs.append(stays)
+                selection = Selection(stays)
         except Refusal as refusal:
             return Refused(refusal, runs, Sight(fleet.workers, fleet.names, now, figures, fleet.opaque))
         former = self.books.of((request.edge, request.request_id))
         held = former is not None and self._honour(former, selection)
-        late = policy.late_binding
+        late = policy.late_binding if stays is None else None
         trial = ""
-        if fleet.ejected and not held:
+        if fleet.ejected and not held and stays is None:
             trial = self._trial(request, selection, now)
             if trial:
                 late = None
@@ -206,7 +191,7 @@ class PoolScheduler:
         holds = self._reserve(request, now, selection, sight, former)
         reasons = [*primary.degraded, *selection.degraded]
         if now - worker.heard > TIMES.worker_silent_s:
-            reasons.append(_aged(worker, now))
+            reasons.append(describe_age(worker, now))
         elif worker.report is not None and worker.report.load_unknown:
             reasons.append(
                 f"the load of {worker.name} is unknown, own counts stand for it: {worker.report.load_unknown}"
@@ -233,6 +218,31 @@ class PoolScheduler:
     def laid_out(self) -> bool:
         """Whether the index answers for the workers that are here now: a decision was made since one came or left."""
         return self._index_epoch == self.fleet.epoch
+
+    def _select(
+        self, request: ScheduleRequest, policy: Policy, everyone: Candidates, allowed: Candidates, runs: list[Run]
+    ) -> Selection:
+        """Run the scheduling profiles that the handler wants, into `runs`. Raises Refusal."""
+        results: dict[str, Run | None] = {}
+        profiles, handler = policy.profiles, policy.handler
+        while names := handler.pick(request, profiles, results):
+            finished = len(results)
+            for name in names:
+                if name not in results:
+                    run = profiles[name].run(request, allowed)
+                    if allowed is not everyone:
+                        run.removed.insert(0, not_given(everyone, allowed))
+                    runs.append(run)
+                    results[name] = run if run.chosen else None
+            # Each turn runs a profile that hasn't run, so the number of profiles bounds the loop.
+            if len(results) in (finished, len(profiles)):
+                break
+        if not runs:
+            raise BROKEN.refusal(f"No scheduling profile ran for request {request.request_id}.")
+        selection = handler.process_results(request, results)
+        if selection is None:
+            raise self._refusal(runs)
+        return selection
 
     def bind(self, now: float) -> list[Bound]:
         """The requests that have waited for an engine and go to one now. The caller passes each to `decide` before the
@@ -302,12 +312,12 @@ class PoolScheduler:
         reasons = [why for why, told in self._unreached.values() if now - told <= TIMES.worker_silent_s]
         if not reasons:
             return f"Pool {self.pool!r} has no endpoint; try again shortly."
-        return f"No endpoint of pool {self.pool!r} answers ({_counted(reasons)})."
+        return f"No endpoint of pool {self.pool!r} answers ({counted(reasons)})."
 
     def _refusal(self, runs: list[Run]) -> Refusal:
         last = next((run for run in reversed(runs) if run.exhausted is not None), runs[-1])
         exhausted = last.exhausted or BROKEN
-        why = f" ({_counted(_reasons(last))})" if last.exhausted is not None and last.removed else ""
+        why = f" ({counted(reasons_of(last))})" if last.exhausted is not None and last.removed else ""
         return exhausted.refusal(f"No endpoint of pool {self.pool!r} can take this request: {last.error}{why}.")
 
     def _honour(self, hold: Hold, selection: Selection) -> bool:
@@ -385,28 +395,3 @@ def _prefer(run: Run, worker: str, fleet: Fleet) -> None:
 
 def _blocks(packed: bytes) -> Blocks:
     return np.frombuffer(packed, dtype="<u8")
-
-
-def _not_given(everyone: Candidates, allowed: Candidates) -> Removed:
-    others = np.setdiff1d(everyone.indices(), allowed.indices())
-    return Removed("given-worker", others, "another worker was given with the request")
-
-
-def _reasons(run: Run) -> list[str]:
-    """Why the last filter removed each of the remaining endpoints."""
-    removed, workers = run.removed[-1], run.candidates.fleet.workers
-    rows: list[int] = removed.rows.tolist()
-    return [removed.why if isinstance(removed.why, str) else removed.why(workers[row]) for row in rows]
-
-
-def _counted(reasons: Iterable[str]) -> str:
-    """The most frequent reasons, without the names of endpoints: clients read them."""
-    counts = Counter(reasons)
-    words = [f"{why}, {count} times" if count > 1 else why for why, count in counts.most_common(_REASONS)]
-    return "; ".join([*words, "and others"] if len(counts) > _REASONS else words)
-
-
-def _aged(worker: Worker, now: float) -> str:
-    age = now - worker.heard
-    told = f"is {age * 1000:.0f} ms old" if age != float("inf") else "never came"
-    return f"the load report of {worker.name} {told}"

@@ -44,7 +44,7 @@ _ONLY: Final[Mapping[type, frozenset[str]]] = {
 """Attributes that are copied, of classes that have others besides."""
 _NOT: Final[Mapping[type, frozenset[str]]] = {
     PoolScheduler: frozenset(("books", "policies", "_late", "overdue")),
-    Policy: frozenset(("flow_control", "forecast")),
+    Policy: frozenset(("flow_control", "forecast", "sticky")),
     Patience: frozenset(("forecast",)),
     OutlierDetection: frozenset(("_unanswered",)),
     PrefixIndex: frozenset(("_masks", "_matched", "_hashes", "_reported")),

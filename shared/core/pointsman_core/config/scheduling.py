@@ -1,9 +1,12 @@
 """The scheduling section: how the endpoint of a request is chosen within its pool."""
 
+from typing import Literal
+
 from pydantic import Field, model_validator
 
 from pointsman_core.config.flow_control import FlowControl
 from pointsman_core.config.section import PluginUse, ScorerUse, Section, expanded
+from pointsman_core.units import PositiveDuration
 
 
 class SchedulingProfile(Section):
@@ -38,6 +41,16 @@ class LateBinding(Section):
     """Requests of a pool that one scheduler may hold; with more, the oldest is sent at once."""
 
 
+class StickySessions(Section):
+    """Keep a session on the engine of its last request, without filters and scorers."""
+
+    for_: PositiveDuration = Field(default=300.0, alias="for")
+    """A session without a request for this long is free again."""
+    unless: tuple[Literal["saturated", "gone"], ...] = ("saturated", "gone")
+    """The session may go elsewhere when its engine is `saturated` (5 requests wait, or 80 % of its KV cache is in use),
+    or `gone` (it left, is draining, silent, or fails requests). Without `gone` such requests are refused with 503."""
+
+
 class SchedulingPolicy(Section):
     """A profile handler and its scheduling profiles. `filters`, `scorers` and `picker` at this level are a short form
     for one profile named `default`."""
@@ -61,8 +74,16 @@ class SchedulingPolicy(Section):
     """How requests wait while the pool is saturated."""
     late_binding: LateBinding = LateBinding()
     """When a request is sent to the engine that is chosen for it."""
+    sticky: StickySessions | None = None
+    """Keeps sessions on their engines, past the profile. Needs the handler `single`. Default: none does."""
 
     @model_validator(mode="before")
     @classmethod
     def _expand_the_short_form(cls, value: object) -> object:
         return expanded(value, "profiles")
+
+    @model_validator(mode="after")
+    def _sticky_sessions_have_one_engine(self) -> "SchedulingPolicy":
+        if self.sticky is not None and self.handler.use != "single":
+            raise ValueError(f"sticky: it needs the handler `single`, not {self.handler.use!r}")
+        return self

@@ -38,6 +38,11 @@ class Session(Producer[SessionParams], ResponseObserver[SessionParams]):
     def setup(self) -> None:
         self._bound: OrderedDict[str, tuple[str, float]] = OrderedDict()
 
+    def bound_worker(self, session: str, now: float) -> str | None:
+        """The worker that answers the session; None for a session that is unknown or forgotten."""
+        bound = self._bound.get(session)
+        return bound[0] if bound is not None and now - bound[1] <= self.params.ttl else None
+
     def produce(self, request: ScheduleRequest, everyone: Candidates) -> None:
         session, workers = request.facts.session, ()
         if session is not None:
