@@ -56,7 +56,7 @@ def test_a_bound_session_stays_past_filters_and_scorers_and_the_decision_says_so
     assert made.decide(made.request(session="b")).runs[0].profile == "default"
 
 
-@pytest.mark.parametrize("load", [{"waiting": 5}, {"kv_usage": 0.85}])
+@pytest.mark.parametrize("load", [{"waiting": 8}, {"kv_usage": 0.85}])
 def test_a_session_leaves_a_saturated_engine_unless_that_is_no_exception(load: dict[str, object]) -> None:
     for unless, moves in ((["saturated", "gone"], True), (["gone"], False)):
         made = bench({"sticky": {"for": "5m", "unless": unless}})

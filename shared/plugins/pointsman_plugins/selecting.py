@@ -185,8 +185,8 @@ class ModelScorer(StatePlugin[ParamsT_co]):
         return ()
 
     def take_vectors(self, by: str, vectors: "NDArray[np.float32]") -> None:
-        """Take over the vectors of `texts_to_embed`, a row of length 1 for each. `by`: the embedder's name. Called at any time
-        after `bind`; until then prompts can't be compared by meaning."""
+        """Take over the vectors of `texts_to_embed`, a row of length 1 for each. `by`: the embedder's name. Called at
+        any time after `bind`; until then prompts can't be compared by meaning."""
         del by, vectors
 
     @abstractmethod
