@@ -11,6 +11,11 @@ from pointsman_core.config import Config, load
 MODELS: Final = ("small", "large")
 PRICES: Final[Mapping[str, tuple[float, float]]] = {"small": (0.1, 0.3), "large": (0.9, 2.7)}
 """Dollars per million tokens of prompts and of answers: those of hosted models of 8 and 70 billion weights."""
+WORTHS: Final = (
+    (0.0, 0.002), (0.0, 0.01), (0.0, 0.03), (0.0, 0.1), (0.0005, 0.0), (0.0005, 0.02), (0.001, 0.0), (0.002, 0.0),
+    (0.002, 0.02), (0.005, 0.0), (0.005, 0.05),
+)  # fmt: skip
+"""Dollars that a second is worth, to the last token and beyond that to the first."""
 _POOLS: Final = """
 pools: {small: {models: [small]}, large: {models: [large]}}
 models:
@@ -50,12 +55,18 @@ def apart() -> dict[str, object]:
     return found
 
 
-def together(limits_s: tuple[float, ...]) -> dict[str, object]:
-    """Selectors that leave the model to the scheduler: the cheapest within a limit of the time to the first token."""
-    return {
-        f"cheapest within {limit:g} s": {"joint": {"prefer": "cheapest", "within": {"first_token_s": limit}}}
-        for limit in limits_s
-    }
+def together() -> dict[str, object]:
+    """Selectors that leave the model to the scheduler: the cheapest within a limit, or the one of the highest net worth
+    at several prices of a second."""
+    found: dict[str, object] = {}
+    for limit in (1.0, 2.0):
+        found[f"cheapest, first token within {limit:g} s"] = {"prefer": "cheapest", "within": {"first_token_s": limit}}
+    for limit in (8.0, 12.0):
+        found[f"cheapest, answer within {limit:g} s"] = {"prefer": "cheapest", "within": {"answer_s": limit}}
+    for second, first in WORTHS:
+        name = f"a second is worth ${second:g}, to the first token ${first:g} more"
+        found[name] = {"worth": {"second": second, "first_token_second": first}}
+    return {name: {"joint": joint} for name, joint in found.items()}
 
 
 def configuration(selectors: Mapping[str, object]) -> Config:

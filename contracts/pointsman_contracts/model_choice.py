@@ -46,6 +46,13 @@ class ModelChoice(Part, frozen=True, kw_only=True):
     """Weight of the cost: the lowest one, divided by the model's."""
     quality: float = always(0.0)
     """Weight of the quality."""
+    second_worth: int | None = None
+    """Nano-dollars that a second to the last token is worth. When set, the weights don't count: the highest net worth
+    wins, which is quality less cost and seconds, each at its price."""
+    first_token_worth: int = always(0)
+    """Nano-dollars that a second to the first token is worth beyond that."""
+    quality_worth: int = always(0)
+    """Nano-dollars that an answer of quality 1 is worth more than one of quality 0."""
     most_first_token_ms: float | None = None
     """Limit of the time to the first token."""
     most_answer_ms: float | None = None

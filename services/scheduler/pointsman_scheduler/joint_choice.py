@@ -105,11 +105,16 @@ def time_in_pool(
     if policy.forecast is None:
         return known
     matched = _matched(pool, facts)
+    planned: dict[str, list[tuple[float, int]]] = {}
+    if len(pool.binder) and pool.laid_out:
+        for waiting in pool.binder.waiting:
+            planned.setdefault(pool.binder.worker_of(waiting), []).append((waiting.uncached, waiting.prompt))
     sights = [
         EngineSight(
             life=worker.life,
             capacity=float(worker.capacity_tokens or np.inf),
             held=0.0 if matched is None else matched.item(worker.row),
+            planned=tuple(planned.get(worker.name, ())),
         )
         for worker in engines
     ]
@@ -121,6 +126,7 @@ def time_in_pool(
         first_token_ms=foreseen.first_token_ms,
         answer_ms=foreseen.answer_ms,
         others_ms=foreseen.others_ms,
+        others_first_ms=foreseen.others_first_ms,
         time_from=PREDICTED,
         worker=engines[foreseen.position].name,
         cached_tokens=int(sights[foreseen.position].held),

@@ -4,16 +4,18 @@ from collections.abc import Sequence
 from typing import Final, NamedTuple
 
 from pointsman_contracts.model_choice import ModelChoice, ModelOption, ModelPoint
-from pointsman_contracts.money import dollars
+from pointsman_contracts.money import NANOS, dollars
 from pointsman_core.refusal import Refusal
 
 PREDICTED: Final = "predicted"
 MEASURED: Final = "measured"
 UNKNOWN_SCORE: Final = 0.5
 """Time score of a model whose time is unknown."""
+_MATTERS: Final = 1e-3
+"""A weight of the time from which it does more than settle ties."""
 _PER_PRICE: Final = 1_000_000
 """Tokens that a price is for."""
-_WITHIN, _UNKNOWN, _BEYOND, _FULL, _OUT = range(5)
+_TRIAL, _WITHIN, _UNKNOWN, _BEYOND, _FULL, _OUT = range(6)
 """Groups of models, the best first."""
 
 
@@ -27,6 +29,8 @@ class OptionTime(NamedTuple):
     worker: str = ""
     cached_tokens: int = 0
     """These are the fields of `ModelPoint`."""
+    others_first_ms: float = 0.0
+    """The part of `others_ms` before their first tokens."""
     idle: bool = False
     """Its best engine has no request: one request there shows how long it takes, and delays no other."""
     full: bool = False
@@ -69,7 +73,8 @@ def cost_of(option: ModelOption, prompt_tokens: int, answers: int, cached_tokens
 
 def rank_models(choice: ModelChoice, prompt_tokens: int, answers: int, times: Sequence[OptionTime]) -> RankedModels:
     """Rank the options; `times` has one entry for each. Models within all limits come first, by weighted sum; then
-    those whose time is unknown; then those beyond a limit, the nearest first; then those whose pool is full.
+    those whose time is unknown (before all, where the choice is by time and an engine is idle: a trial); then those
+    beyond a limit, the nearest first; then those whose pool is full.
 
     Raises Refusal 429 when the choice is strict and every model that can serve is beyond a limit.
     """
@@ -116,9 +121,17 @@ def _totals(choice: ModelChoice, times: Sequence[OptionTime], costs: Sequence[in
     a second, whoever waits."""
     waits = [None if time.answer_ms is None else time.answer_ms + time.others_ms for time in times]
     fastest = min([wait for position in able if (wait := waits[position]) is not None], default=0.0)
+    slowest = max([wait for position in able if (wait := waits[position]) is not None], default=0.0)
     cheapest = min([costs[position] for position in able], default=0)
     totals: list[float] = []
-    for option, wait, cost in zip(choice.options, waits, costs, strict=True):
+    for option, option_time, wait, cost in zip(choice.options, times, waits, costs, strict=True):
+        first, others_first = option_time.first_token_ms, option_time.others_first_ms
+        if choice.second_worth is not None:
+            seconds = (slowest if wait is None else wait) / 1000.0
+            early = ((slowest if first is None else first) + others_first) / 1000.0
+            lost = cost + seconds * choice.second_worth + early * choice.first_token_worth
+            totals.append((option.quality * choice.quality_worth - lost) / NANOS)
+            continue
         time = UNKNOWN_SCORE if wait is None else (fastest / wait if wait > 0 else 1.0)
         money = cheapest / cost if cost > 0 else 1.0
         totals.append(option.score + choice.time * time + choice.money * money + choice.quality * option.quality)
@@ -152,6 +165,9 @@ def _judge(choice: ModelChoice, option: ModelOption, time: OptionTime, cost: int
         return _Judged(
             _BEYOND, max(over for over, _ in beyond), "beyond a limit: " + ", ".join(words for _, words in beyond)
         )
+    if time.answer_ms is None and time.idle and (choice.second_worth is not None or choice.time >= _MATTERS):
+        # Otherwise it would never be chosen, and its time never be known.
+        return _Judged(_TRIAL, 0.0, "a trial: its time is unknown, and an engine is idle")
     if unknown and not time.idle:
         return _Judged(_UNKNOWN, 0.0, unknown)
     return _Judged(_WITHIN, 0.0, "")

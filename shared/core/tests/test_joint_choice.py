@@ -60,6 +60,16 @@ def test_the_fastest_of_quality_07_is_never_the_small_one() -> None:
     assert chosen(choice, at(1, 2), at(100, 900), at(100, 800)) == "remote"
 
 
+def test_a_dearer_model_is_chosen_when_it_gains_more_than_it_costs() -> None:
+    # 1,000 tokens cost 1 and 10 thousandths of a dollar; a second is worth a hundredth.
+    choice = ModelChoice(options=(SMALL, LARGE), second_worth=10_000_000)
+    assert chosen(choice, at(1, 1800), at(1, 1000)) == "small"
+    assert chosen(choice, at(1, 2000), at(1, 1000)) == "large"
+    assert chosen(choice, at(1, 1100, others_ms=900.0), at(1, 1000)) == "large"
+    better = ModelChoice(options=(SMALL, LARGE), second_worth=0, quality_worth=30_000_000)
+    assert chosen(better, at(1, 1), at(1, 9000)) == "large"
+
+
 def test_a_delay_to_others_counts_as_time() -> None:
     choice = ModelChoice(options=(SMALL, LARGE), time=1.0)
     assert chosen(choice, at(1, 500, others_ms=9000.0), at(1, 600)) == "large"
@@ -80,6 +90,17 @@ def test_an_unknown_time_is_neither_within_a_limit_nor_beyond_it_but_an_idle_eng
     assert chosen(choice, OptionTime(), at(1, 1900)) == "large"
     assert chosen(choice, OptionTime(), at(1, 2100)) == "small"
     assert chosen(choice, OptionTime(idle=True), at(1, 1900)) == "small"
+
+
+def test_a_choice_by_time_tries_an_idle_engine_of_a_model_whose_time_is_unknown() -> None:
+    for choice in (
+        ModelChoice(options=(SMALL, LARGE), time=1.0),
+        ModelChoice(options=(SMALL, LARGE), second_worth=10_000_000),
+    ):
+        assert chosen(choice, at(1, 500), OptionTime(idle=True)) == "large"
+        assert chosen(choice, at(1, 500), OptionTime()) == "small"
+    dear = ModelChoice(options=(SMALL, LARGE), second_worth=10_000_000, most_cost=5_000_000)
+    assert chosen(dear, at(1, 500), OptionTime(idle=True)) == "small"
 
 
 def test_a_full_pool_comes_last_and_a_pool_without_engine_never() -> None:
@@ -166,8 +187,8 @@ def test_preferences_are_weights_and_the_others_settle_ties() -> None:
 @pytest.mark.parametrize(
     ("joint", "wrong"),
     [
-        ("{}", "write either `prefer` or `weights`"),
-        ("{prefer: best, weights: {time: 1}}", "write either `prefer` or `weights`"),
+        ("{}", "write one of `prefer`, `weights` and `worth`"),
+        ("{prefer: best, weights: {time: 1}}", "write one of `prefer`, `weights` and `worth`"),
         ("{prefer: nicest}", "prefer"),
         ("{prefer: best, within: {answer_s: 0}}", "answer_s"),
         ("{prefer: best, within: {cents: 1}}", "cents"),

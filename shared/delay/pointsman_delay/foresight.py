@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from pointsman_delay.estimator import DelayEstimator
-from pointsman_delay.formula import EngineDelay, Terms, delays, stand
+from pointsman_delay.formula import EngineDelay, EngineFigures, Terms, delays, stand
 
 
 class EngineSight(NamedTuple):
@@ -19,6 +19,8 @@ class EngineSight(NamedTuple):
     """Tokens that its KV cache has room for; infinite when unknown."""
     held: float
     """Prompt tokens that it holds."""
+    planned: tuple[tuple[float, int], ...] = ()
+    """The requests that wait elsewhere for this engine: prompt tokens to compute, and all. Shorter ones go first."""
 
 
 class Foreseen(NamedTuple):
@@ -31,6 +33,8 @@ class Foreseen(NamedTuple):
     """To the last token."""
     others_ms: float
     """How much longer all other requests there would take, added up."""
+    others_first_ms: float
+    """The part of it before their first tokens."""
 
 
 def foresee(
@@ -41,13 +45,45 @@ def foresee(
     if not estimator.model.was_trusted:
         return None
     budget, rates = float(estimator.batch_tokens), estimator.model.rates
-    figures = [estimator.read_figures(engine.life, engine.capacity) for engine in engines]
-    standings = [stand(each, budget, rates) for each in figures]
     held = [min(engine.held, prompt - 1.0) for engine in engines]
+    figures: list[EngineFigures] = []
+    later: list[int] = []
+    for engine, hit in zip(engines, held, strict=True):
+        at = estimator.read_figures(engine.life, engine.capacity)
+        if engine.planned:
+            at, behind = _with_planned(at, engine.planned, prompt - hit, budget)
+            later.append(behind)
+        else:
+            later.append(0)
+        figures.append(at)
+    standings = [stand(each, budget, rates) for each in figures]
     terms = estimator.terms(prompt, None, now, min(each.queued for each in figures), rates)
     costs = delays(standings, held, prompt, 0.0, terms)
     best = min(range(len(costs)), key=costs.__getitem__)
-    return _times(best, standings[best], prompt - held[best], hit=held[best], output=output, terms=terms)
+    found = _times(best, standings[best], prompt - held[best], hit=held[best], output=output, terms=terms)
+    if later[best]:
+        # They begin when this prompt is computed.
+        wait = later[best] * (rates.prefill + rates.linear * (prompt - held[best])) * standings[best].speed
+        found = found._replace(others_ms=found.others_ms + wait, others_first_ms=found.others_first_ms + wait)
+    return found
+
+
+def _with_planned(
+    at: EngineFigures, planned: Sequence[tuple[float, int]], uncached: float, budget: float
+) -> tuple[EngineFigures, int]:
+    """The figures as they will be when the shorter ones of the planned requests are there too, and how many longer ones
+    follow."""
+    before = [tokens for tokens, _ in planned if tokens <= uncached]
+    waiting = at.waiting + sum(before)
+    whole, last = divmod(waiting, budget)
+    return at._replace(
+        waiting=waiting,
+        whole=whole,
+        last=last,
+        shared=at.shared + (len(before) if last else 0),
+        queued=at.queued + len(before),
+        carried=at.carried + sum(prompt for _, prompt in planned),
+    ), len(planned) - len(before)
 
 
 def _times(position: int, at: EngineDelay[float], uncached: float, hit: float, output: float, terms: Terms) -> Foreseen:
@@ -61,13 +97,15 @@ def _times(position: int, at: EngineDelay[float], uncached: float, hit: float, o
     if at.room < terms.prompt_and_answer:
         first += (terms.prompt_and_answer - at.room) * at.stall * terms.others
     others = at.there * (after - at.before) + terms.slows_each * at.slowed
+    beside = 0.0
     if at.shared:
         joined = min(at.last + uncached, terms.budget)
-        others += at.shared * (joined * (terms.linear + terms.square * joined) - at.joined_ms)
+        beside = at.shared * (joined * (terms.linear + terms.square * joined) - at.joined_ms)
     own = output * (terms.own_step + at.company)
     return Foreseen(
         position=position,
         first_token_ms=first * at.speed,
         answer_ms=(first + own) * at.speed,
-        others_ms=max(0.0, others) * at.speed,
+        others_ms=max(0.0, others + beside) * at.speed,
+        others_first_ms=max(0.0, beside) * at.speed,
     )

@@ -1,5 +1,6 @@
 """The sections that choose: one profile for a request, one model for a request."""
 
+from decimal import Decimal
 from typing import Final, Literal
 
 from pydantic import Field, model_validator
@@ -30,6 +31,18 @@ class ChoiceWeights(Section):
     """Weight of the model's configured quality."""
 
 
+class ChoiceWorth(Section):
+    """Prices of what isn't money, so that models compare in dollars: the highest net worth wins."""
+
+    second: Dollars = Decimal(0)
+    """Dollars that a second is worth, of the time to the last token and of the delay that the request causes to
+    others."""
+    first_token_second: Dollars = Decimal(0)
+    """Dollars that a second to the first token is worth beyond that, of this request and of others."""
+    quality: Dollars = Decimal(0)
+    """Dollars that an answer of quality 1 is worth more than one of quality 0."""
+
+
 class ChoiceLimits(Section):
     """Limits of a choice. A model within all of them comes before any other."""
 
@@ -57,6 +70,9 @@ class JointChoice(Section):
     """Short for one weight: of money, time or quality. The others decide between equals."""
     weights: ChoiceWeights = ChoiceWeights()
     """Weights of time, money and quality."""
+    worth: ChoiceWorth | None = None
+    """Instead of weights: dollars that a second and quality are worth. A dearer model is chosen when, and only when, it
+    gains more than it costs. The ranking's scorers don't count."""
     within: ChoiceLimits = ChoiceLimits()
     """Limits that a model should meet."""
     otherwise: Literal["nearest", "reject"] = "nearest"
@@ -65,9 +81,9 @@ class JointChoice(Section):
 
     @model_validator(mode="after")
     def _says_what_to_choose_by(self) -> "JointChoice":
-        weighted = bool(self.weights.model_fields_set)
-        if weighted == (self.prefer is not None):
-            raise ValueError("write either `prefer` or `weights`")
+        given = (self.prefer is not None, bool(self.weights.model_fields_set), self.worth is not None)
+        if sum(given) != 1:
+            raise ValueError("write one of `prefer`, `weights` and `worth`")
         return self
 
     @property
