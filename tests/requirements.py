@@ -14,6 +14,8 @@ REQUIREMENTS: Final[dict[str, str]] = {
     "JOURNEY-2": "A request for `auto` takes the journey through the model-selector to a concrete model.",
     "CHOICE-1": "Model and engine are chosen together, by predicted time, money and quality within limits.",
     "CHOICE-2": "`explain` shows every model of a joint choice with its time, money and quality, and why one won.",
+    "KSERVE-1": "An LLMInferenceService of KServe is a pool, and the example follows KServe's schema.",
+    "KSERVE-2": "The Open Inference Protocol passes, named by the path, with errors in its own shape, at both doors.",
     "JOURNEY-3": "All five APIs are served to the official openai and anthropic clients, with typed errors and usage.",
     "STAGE-1": "SIGKILL or SIGSTOP of a stage that has a second replica fails no request.",
     "STAGE-2": "With no other replica, requests wait until it is back; after silent_wait they get 503.",

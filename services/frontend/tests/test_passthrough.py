@@ -189,3 +189,34 @@ async def test_a_response_is_asked_for_at_the_worker_that_made_it(start_edge: St
     ]  # fmt: skip
     for request, body, _ in edge.stages.asked[1:]:
         assert (request.model, request.headers["x-gateway-worker-id"], body) == ("llama-8b", "worker-1", b"")
+
+
+@pytest.mark.requirement("KSERVE-2")
+async def test_the_open_inference_protocol_names_the_model_in_the_path_and_words_errors_as_a_text(
+    start_edge: StartEdge,
+) -> None:
+    async with ScriptedEngine() as engine:
+        edge = await start_edge(engine.url)
+        sent = b'{"text_input": "hi", "parameters": {"max_tokens": 3}}'
+        assert (await raw_request(edge.url, post("/v2/models/llama-8b/generate", sent))).status == 200
+        asked: list[str | None] = []
+
+        def aliased(request: PreprocessRequest) -> Decision:
+            asked.append(request.model)
+            return builders.decision(
+                request.request_id,
+                endpoints=[ChosenEndpoint(worker="w", url=engine.url)],
+                target=Target(model="org/llama", pool="llama-8b"),
+                body=(BodyEdit(field="model", value="org/llama"),),
+            )
+
+        edge.stages.reply = aliased
+        assert (await raw_request(edge.url, post("/v2/models/alias/generate", sent))).status == 200
+        assert [(request.path, request.body) for request in engine.received] == [
+            ("/v2/models/llama-8b/generate", sent),
+            ("/v2/models/org%2Fllama/generate", sent),
+        ]
+        assert asked == ["alias"]
+        wrong = await raw_request(edge.url, form(FORM, "/v2/models/llama-8b/infer"))
+    assert wrong.status == 415
+    assert isinstance(json.loads(wrong.body)["error"], str)

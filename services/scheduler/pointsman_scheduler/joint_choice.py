@@ -122,14 +122,12 @@ def time_in_pool(
     foreseen = foresee(policy.forecast.best, sights, prompt, option.output_tokens, now * 1000.0)
     if foreseen is None:
         return known
+    best, times = foreseen
     return OptionTime(
-        first_token_ms=foreseen.first_token_ms,
-        answer_ms=foreseen.answer_ms,
-        others_ms=foreseen.others_ms,
-        others_first_ms=foreseen.others_first_ms,
+        **times._asdict(),
         time_from=PREDICTED,
-        worker=engines[foreseen.position].name,
-        cached_tokens=int(sights[foreseen.position].held),
+        worker=engines[best].name,
+        cached_tokens=int(sights[best].held),
         idle=idle,
     )
 

@@ -49,7 +49,8 @@ class Api:
     name: str
     """Same as `RequestFacts.api`."""
     path: str
-    """Path of its requests, e.g. `/v1/chat/completions`. `{id}` in it stands for the id of a response."""
+    """Path of its requests, e.g. `/v1/chat/completions`. `{id}` in it stands for the id of a response, `{model}` for
+    the model's name, which the body then doesn't have, and `{version}` for the model's version."""
     also: tuple[str, ...] = ()
     """Further paths with the same meaning, which some engines have."""
     methods: tuple[str, ...] = ("POST",)
@@ -70,6 +71,8 @@ class Api:
     """Members that limit the output in tokens, the stronger one first."""
     generates: bool = True
     """Whether it answers with generated text, whose tokens are counted where the engine reports none."""
+    streams: bool = False
+    """Whether every answer is a stream, without a member of the body that asks for one."""
     template: Literal["chat", "text"] | None = None
     """How the engine makes tokens of the prompt: by its chat template, as plain text, or None for neither."""
     keeps_prefix: bool = True

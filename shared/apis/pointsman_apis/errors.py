@@ -1,6 +1,7 @@
 """Errors as each API words them, so that its clients raise them typed.
 
 OpenAI: `{"error": {"message", "type", "param", "code"}}`. Anthropic: `{"type": "error", "error": {"type", "message"}}`.
+Open Inference Protocol: `{"error": "message"}`.
 """
 
 import math
@@ -38,6 +39,16 @@ def openai_error(refusal: Refusal) -> bytes:
 def anthropic_error(refusal: Refusal) -> bytes:
     """The body of Anthropic's errors."""
     return write(_anthropic(refusal, refusal.code))
+
+
+def inference_error(refusal: Refusal) -> bytes:
+    """The body of errors of the Open Inference Protocol: the message alone."""
+    return write({"error": refusal.message})
+
+
+def inference_error_event(refusal: Refusal) -> bytes:
+    """As `Api.error_event`, for `generate_stream` of that protocol."""
+    return event(inference_error(refusal))
 
 
 def error_headers(refusal: Refusal) -> list[tuple[bytes, bytes]]:

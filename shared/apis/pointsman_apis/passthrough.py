@@ -12,12 +12,20 @@ from pydantic import JsonValue
 from pointsman_apis import fields as f
 from pointsman_apis.api import Api, View
 from pointsman_apis.choices import ChoicesEnd, finish_reasons
-from pointsman_apis.errors import anthropic_error, openai_error
+from pointsman_apis.errors import (
+    anthropic_error,
+    inference_error,
+    inference_error_event,
+    openai_error,
+    openai_error_event,
+)
 from pointsman_apis.fields import Document
 from pointsman_apis.texts import no_slots
 from pointsman_apis.usage import MetaInfoTail, UsageTail
 from pointsman_core.refusal import Refusal
 
+OF_A_MODEL: Final = "/v2/models/"
+"""Paths of the Open Inference Protocol: the model's name follows."""
 _BINARY: Final = frozenset({"data", "b64_json", "image", "image_data", "audio", "audio_data", "file_data"})
 """Members that hold Base64; their length says nothing about tokens."""
 
@@ -45,6 +53,15 @@ def _prompts(value: JsonValue, name: str) -> Iterator[str | list[int]]:
                 yield from _prompts(item, name)
 
 
+def _tensors(document: Document, media: list[str]) -> View:
+    """The texts of a request's tensors of bytes. Other tensors are numbers, which are no tokens."""
+    del media
+    inputs = document.get("inputs")
+    tensors = [each for each in inputs if isinstance(each, dict)] if isinstance(inputs, list) else []
+    texts = [text for each in tensors if each.get("datatype") == "BYTES" for text in _prompts(each.get("data"), "")]
+    return View(prompts=[text for text in texts if isinstance(text, str)])
+
+
 def _no_prompt(document: Document, media: list[str]) -> View:
     """Of a request that no model works for."""
     del document, media
@@ -60,6 +77,9 @@ def _api(
     generates: bool = False,
     usage: Callable[[], UsageTail] = UsageTail,
     error: Callable[[Refusal], bytes] = openai_error,
+    error_event: Callable[[Refusal], bytes] = openai_error_event,
+    view: Callable[[Document, list[str]], View] = _prompt,
+    streams: bool = False,
 ) -> Api:
     """`works`: a model works for it, so that its prompt counts. The first path is the one that is named in errors."""
     path, *also = paths or ("",)
@@ -71,14 +91,42 @@ def _api(
         body=body,
         passed=True,
         fields={"model": f.TEXT, "stream": f.FLAG} if body == "json" else {},
-        view=_prompt if works else _no_prompt,
+        view=view if works else _no_prompt,
         generates=generates,
+        streams=streams,
         keeps_prefix=False,
         slots=no_slots,
         usage=usage,
         end=lambda: ChoicesEnd({}),
         error=error,
+        error_event=error_event,
         ends=finish_reasons,
+    )
+
+
+def _inference(
+    name: str,
+    what: str = "",
+    *,
+    methods: tuple[str, ...] = ("POST",),
+    body: Literal["json", "none"] = "json",
+    view: Callable[[Document, list[str]], View] = _prompt,
+    generates: bool = False,
+    streams: bool = False,
+) -> Api:
+    """A row of the Open Inference Protocol, whose paths name the model."""
+    return _api(
+        name,
+        f"{OF_A_MODEL}{{model}}{what}",
+        f"{OF_A_MODEL}{{model}}/versions/{{version}}{what}",
+        methods=methods,
+        body=body,
+        works=body == "json",
+        generates=generates,
+        error=inference_error,
+        error_event=inference_error_event,
+        view=view,
+        streams=streams,
     )
 
 
@@ -103,9 +151,15 @@ PASSED: Final = (
     _api("responses.retrieve", "/v1/responses/{id}", methods=("GET", "DELETE"), body="none", works=False),
     _api("responses.cancel", "/v1/responses/{id}/cancel", body="none", works=False),
     _api("responses.input_items", "/v1/responses/{id}/input_items", methods=("GET",), body="none", works=False),
+    _inference("infer", "/infer", view=_tensors),
+    _inference("infer.generate", "/generate", generates=True),
+    _inference("infer.generate_stream", "/generate_stream", generates=True, streams=True),
+    _inference("infer.ready", "/ready", methods=("GET",), body="none"),
+    _inference("infer.model", methods=("GET",), body="none"),
 )
 """`/pooling`, `/classify`, `/score`, `/rerank`, `/tokenize`, `/detokenize` and `/tokenizer_info` are vLLM's;
-`/generate`, `/encode`, `/classify` and `/model_info` SGLang's; the others OpenAI's and Anthropic's, which both have in
-part."""
+`/generate`, `/encode`, `/classify` and `/model_info` SGLang's; those below `/v2/models` the Open Inference Protocol's,
+as KServe and Triton have it (https://github.com/kserve/open-inference-protocol); the others OpenAI's and Anthropic's,
+which both have in part."""
 UNKNOWN: Final = _api("")
 """Stands for a path without an API: errors are worded as OpenAI words them."""

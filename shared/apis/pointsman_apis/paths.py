@@ -3,19 +3,21 @@
 import difflib
 import re
 from typing import Final, NamedTuple
+from urllib.parse import quote, unquote
 
 from pointsman_apis import APIS
 from pointsman_apis.api import Api
 from pointsman_apis.models import MODELS
-from pointsman_apis.passthrough import UNKNOWN
+from pointsman_apis.passthrough import OF_A_MODEL, UNKNOWN
 from pointsman_core.refusal import Refusal
 
 POOLS: Final = "/pools/"
 """Before the name of a pool and the path of an API that passes: `/pools/llama/generate`."""
-_ID: Final = "{id}"
+_PARTS: Final = {"{id}": r"(?P<id>[\w.-]{1,128})", "{model}": "(?P<model>.{1,512}?)", "{version}": r"[\w.-]{1,128}"}
+"""Part of an API's path that stands for others → its pattern."""
 _HIDDEN: Final = (b"%2f", b"%5c")
 """A slash and a backslash that rules about paths don't see."""
-_NAMES: Final = b"/v1/models/"
+_NAMES: Final = (b"/v1/models/", OF_A_MODEL.encode("ascii"))
 """A model's name follows, which clients encode."""
 _LONGEST: Final = 512
 """Characters of a path that may mean an API."""
@@ -39,6 +41,8 @@ class Route(NamedTuple):
     """The pool that the path names."""
     response: str | None = None
     """The id of the response that the path names."""
+    model: str | None = None
+    """The model that the path names."""
 
     @property
     def asked(self) -> str:
@@ -46,12 +50,15 @@ class Route(NamedTuple):
         return self.path if self.pool is None else f"{POOLS}{self.pool}{self.path}"
 
 
-_EXACT: Final = {path: Route(api, path) for api in APIS for path in (api.path, *api.also) if _ID not in path}
-_WITH_ID: Final = [
-    (re.compile(re.escape(api.path).replace(re.escape(_ID), r"([\w.-]{1,128})"), re.ASCII), api)
-    for api in APIS
-    if _ID in api.path
-]
+def _pattern(path: str) -> re.Pattern[str]:
+    pattern = re.escape(path)
+    for part, meaning in _PARTS.items():
+        pattern = pattern.replace(re.escape(part), meaning)
+    return re.compile(pattern, re.ASCII)
+
+
+_EXACT: Final = {path: Route(api, path) for api in APIS for path in (api.path, *api.also) if "{" not in path}
+_WITH_PARTS: Final = [(_pattern(path), api) for api in APIS for path in (*api.also, api.path) if "{" in path]
 _SHOWN: Final = (*(api.path for api in APIS), MODELS)
 
 
@@ -113,8 +120,24 @@ def _other(path: str) -> Route | None:
     found = _EXACT.get(path)
     if found is not None:
         return found
-    for pattern, api in _WITH_ID:
+    for pattern, api in _WITH_PARTS:
         matched = pattern.fullmatch(path)
         if matched is not None:
-            return Route(api, path, response=matched[1])
+            named = matched.groupdict()
+            model = named.get("model")
+            if model is None:
+                return Route(api, path, response=named.get("id"))
+            # As an engine gets it: a name may have a slash.
+            begin, end = matched.span("model")
+            model = unquote(model)
+            return Route(api, f"{path[:begin]}{quote(model, safe='')}{path[end:]}", model=model)
     return None
+
+
+def with_model(path: str, model: str) -> str:
+    """The path with another model's name in the place of its own. The path begins as `OF_A_MODEL`."""
+    route = route_of(path)
+    if route is None or route.model is None:
+        return path
+    after = len(OF_A_MODEL) + len(quote(route.model, safe=""))
+    return f"{OF_A_MODEL}{quote(model, safe='')}{route.path[after:]}"

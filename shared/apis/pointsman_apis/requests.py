@@ -244,7 +244,9 @@ def _passed(route: Route, raw: bytes | memoryview, max_values: int, content_type
         if (stream := form.value("stream")) is not None:
             document["stream"] = stream.lower() in ("true", "1")
         readable, _ = _FORMS.read(document)
-    model = document.get("model")
+    if api.streams:
+        readable["stream"] = document["stream"] = True
+    model = document.get("model") if route.model is None else route.model
     if model is None:
         model = ""
     else:

@@ -1,6 +1,7 @@
 """APIs that pass as they are: the model, the prompt's size, what guards see, usage."""
 
 from typing import get_args
+from urllib.parse import quote
 
 import orjson
 import pytest
@@ -8,6 +9,7 @@ from pydantic import JsonValue
 
 from pointsman_apis import APIS, named
 from pointsman_apis.answers import read
+from pointsman_apis.paths import route_of, with_model
 from pointsman_apis.prompt_texts import body_members, prompt_texts
 from pointsman_apis.requests import StructuredBody, model_of, parse
 from pointsman_contracts.response import Usage
@@ -134,3 +136,56 @@ def test_errors_of_counting_tokens_are_anthropics() -> None:
 def test_a_models_section_may_name_every_api_that_takes_a_body() -> None:
     names = [api.name for api in APIS if api.body != "none"]
     assert set(get_args(served_model.Api)) == set(names)
+
+
+@pytest.mark.requirement("KSERVE-2")
+@pytest.mark.parametrize(
+    ("path", "api", "model", "at_engine"),
+    [
+        ("/v2/models/m/infer", "infer", "m", "/v2/models/m/infer"),
+        ("/v2/models/m/versions/3/infer", "infer", "m", "/v2/models/m/versions/3/infer"),
+        (
+            "/v2/models/meta/llama-3.1/generate",
+            "infer.generate",
+            "meta/llama-3.1",
+            "/v2/models/meta%2Fllama-3.1/generate",
+        ),
+        (
+            "/v2/models/meta%2Fm/generate_stream/",
+            "infer.generate_stream",
+            "meta/m",
+            "/v2/models/meta%2Fm/generate_stream",
+        ),
+        ("/v2/models/m/ready", "infer.ready", "m", "/v2/models/m/ready"),
+        ("/v2/models/m", "infer.model", "m", "/v2/models/m"),
+    ],
+)
+def test_a_path_of_the_open_inference_protocol_names_the_model(path: str, api: str, model: str, at_engine: str) -> None:
+    route = route_of(path)
+    assert route is not None
+    assert (route.api.name, route.model, route.path) == (api, model, at_engine)
+    begin, name = "/v2/models/", quote(model, safe="")
+    assert with_model(route.path, "other/name") == at_engine.replace(f"{begin}{name}", f"{begin}other%2Fname")
+
+
+def test_texts_of_its_tensors_are_the_prompt_and_numbers_are_not() -> None:
+    inputs: list[JsonValue] = [
+        {"name": "text", "datatype": "BYTES", "shape": [2], "data": ["a", ["b"]]},
+        {"name": "pixels", "datatype": "FP32", "shape": [2, 2], "data": [1.0, 2.0, 3.0, 4.0]},
+        {"name": "ids", "datatype": "INT64", "shape": [1, 3], "data": [1, 2, 3]},
+    ]
+    parsed = body("/v2/models/m/infer", inputs=inputs)
+    assert (parsed.model, parsed.view.prompts) == ("m", ["a", "b"])
+
+
+def test_what_generate_streams_always_answers_is_a_stream() -> None:
+    parsed = body("/v2/models/m/generate_stream", text_input="hi")
+    assert parsed.readable["stream"] is True
+    assert parsed.view.prompts == ["hi"]
+    assert "stream" not in body("/v2/models/m/generate", text_input="hi").readable
+
+
+def test_errors_of_the_open_inference_protocol_are_a_text() -> None:
+    api = named("infer")
+    assert orjson.loads(api.error(Refusal(503, "No endpoint."))) == {"error": "No endpoint."}
+    assert api.error_event(Refusal(503, "No endpoint.")) == b'data: {"error":"No endpoint."}\n\n'

@@ -11,7 +11,7 @@ from pointsman_apis.paths import WrongMethod, check_method, route_of, unknown_pa
 @pytest.mark.parametrize("api", APIS, ids=lambda api: api.name)
 def test_every_api_is_found_by_each_of_its_paths_and_with_a_slash_at_the_end(api: Api) -> None:
     for path in (api.path, *api.also):
-        sent = path.replace("{id}", "resp_1-a")
+        sent = path.replace("{id}", "resp_1-a").replace("{model}", "m").replace("{version}", "1")
         route, slashed = route_of(sent), route_of(f"{sent}/")
         assert route is not None
         assert slashed is not None

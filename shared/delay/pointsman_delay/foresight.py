@@ -26,8 +26,6 @@ class EngineSight(NamedTuple):
 class Foreseen(NamedTuple):
     """The predicted times of one request, in milliseconds."""
 
-    position: int
-    """Of the engine, in the sequence that was asked for."""
     first_token_ms: float
     answer_ms: float
     """To the last token."""
@@ -39,9 +37,9 @@ class Foreseen(NamedTuple):
 
 def foresee(
     estimator: DelayEstimator, engines: Sequence[EngineSight], prompt: int, output: float, now: float
-) -> Foreseen | None:
-    """The times at the best of `engines`, of which there is at least one. `output`: expected tokens of the answer.
-    None while the pool's pass times aren't known well enough."""
+) -> tuple[int, Foreseen] | None:
+    """The position of the best of `engines`, of which there is at least one, and the times there. `output`: expected
+    tokens of the answer. None while the pool's pass times aren't known well enough."""
     if not estimator.model.was_trusted:
         return None
     budget, rates = float(estimator.batch_tokens), estimator.model.rates
@@ -60,12 +58,12 @@ def foresee(
     terms = estimator.terms(prompt, None, now, min(each.queued for each in figures), rates)
     costs = delays(standings, held, prompt, 0.0, terms)
     best = min(range(len(costs)), key=costs.__getitem__)
-    found = _times(best, standings[best], prompt - held[best], hit=held[best], output=output, terms=terms)
+    found = _times(standings[best], prompt - held[best], hit=held[best], output=output, terms=terms)
     if later[best]:
         # They begin when this prompt is computed.
         wait = later[best] * (rates.prefill + rates.linear * (prompt - held[best])) * standings[best].speed
         found = found._replace(others_ms=found.others_ms + wait, others_first_ms=found.others_first_ms + wait)
-    return found
+    return best, found
 
 
 def _with_planned(
@@ -86,7 +84,7 @@ def _with_planned(
     ), len(planned) - len(before)
 
 
-def _times(position: int, at: EngineDelay[float], uncached: float, hit: float, output: float, terms: Terms) -> Foreseen:
+def _times(at: EngineDelay[float], uncached: float, hit: float, output: float, terms: Terms) -> Foreseen:
     """The parts of the formula's cost, each by its own time."""
     total = at.waiting + uncached
     filled, rest = divmod(total, terms.budget)
@@ -103,7 +101,6 @@ def _times(position: int, at: EngineDelay[float], uncached: float, hit: float, o
         beside = at.shared * (joined * (terms.linear + terms.square * joined) - at.joined_ms)
     own = output * (terms.own_step + at.company)
     return Foreseen(
-        position=position,
         first_token_ms=first * at.speed,
         answer_ms=(first + own) * at.speed,
         others_ms=max(0.0, others + beside) * at.speed,

@@ -157,6 +157,8 @@ class EdgeRequest(ABC):
         record.held = edge.bodies.hold(request_id, body)
         if headers.traceparent is not None or edge.tracing.exports:
             self._begin_trace(headers.traceparent)
+        if requested.model is not None:
+            model = requested.model
         if requested.response is not None:
             stored = self._stored = edge.responses.find(requested.response, policy.config)
             if stored is not None:

@@ -12,6 +12,7 @@ from pointsman_apis.api import Api
 from pointsman_apis.paths import Route
 from pointsman_contracts.reply import Decision
 from pointsman_edge.deciding.static_choice import NoEndpoints, outside_subset
+from pointsman_edge.sending.model_in_path import renamed_path
 from pointsman_edge.sending.model_name import renaming
 from pointsman_edge.sending.moving_on import failure_of
 from pointsman_edge.sending.unasked_usage import without_unasked_usage
@@ -156,6 +157,8 @@ def _own(
         own.append((b"traceparent", record.traceparent.encode("ascii")))
     own += dynamo
     path = requested.path.encode("ascii")
+    if requested.model is not None:
+        path = renamed_path(path, decision.target.model)
     if (b":path", path) not in head.headers:
         sent_path, _, query = dict(head.headers).get(b":path", b"").partition(b"?")
         if sent_path != path:

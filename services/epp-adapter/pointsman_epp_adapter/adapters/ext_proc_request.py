@@ -12,6 +12,7 @@ from pointsman_edge.request import EdgeRequest
 from pointsman_edge.reviewing.answer_review import Headers
 from pointsman_edge.sending.engine_tokens import token_edits
 from pointsman_edge.sending.header_edits import edited_answer_headers
+from pointsman_edge.sending.model_in_path import without_model
 from pointsman_edge.sending.own_answers import OUTCOME, Place, answer_body, answer_headers
 from pointsman_edge.taking_in.bodies import check_presence, edited_body
 from pointsman_edge.taking_in.request_headers import ClientHeaders
@@ -129,6 +130,8 @@ class ExtProcRequest(EdgeRequest):
         edits = token_edits(
             config=policy.config, target=decision.target, api=record.api, body=body, edits=decision.body, tokens=tokens
         )
+        if self.requested.model is not None:
+            edits = without_model(edits)
         body = edited_body(body, edits, None)
         review = self.edge.response_stages.begin(self, decision) if self._sees_answer else None
         counted = envoy.settings.stream_usage or policy.counts_tokens

@@ -2,10 +2,12 @@
 
 from collections.abc import Sequence
 
+from pointsman_apis.passthrough import OF_A_MODEL
 from pointsman_contracts.journey import BodyEdit, retold
 from pointsman_contracts.reply import ChosenEndpoint
 from pointsman_edge.sending.engine_tokens import token_edits
 from pointsman_edge.sending.header_edits import edited_headers
+from pointsman_edge.sending.model_in_path import renamed_path, without_model
 from pointsman_edge.taking_in.bodies import edited_body
 from pointsman_edge.taking_in.request_headers import OF_ONE_POOL
 from pointsman_frontend.adapters.engine_client import Call, origin_of
@@ -20,12 +22,16 @@ def engine_call(
     """The call. `more`: changes of the body after the decision's; `movable` as `Call.movable`. Raises EndpointFailed
     for a URL that leads nowhere."""
     decision, record, headers, other = request.decision, request.record, request.headers, endpoint.target
-    edits, held = decision.body, record.held
+    edits, held, target = decision.body, record.held, request.target
+    named_in_body = True
+    if record.api.path.startswith(OF_A_MODEL):
+        named_in_body, edits = False, without_model(edits)
+        target = renamed_path(target, (other or decision.target).model)
     body = b"" if held is None else held.current
     if other is not None:
         retold_headers = edited_headers(headers, retold(decision.headers, other))
         headers = [header for header in retold_headers if header[0] not in OF_ONE_POOL]
-        body = edited_body(body, (*edits, *more), other.model)
+        body = edited_body(body, (*edits, *more), other.model if named_in_body else None)
     else:
         if held is not None and held.tokens is not None:
             edits = token_edits(
@@ -44,7 +50,7 @@ def engine_call(
         request=request,
         endpoint=endpoint,
         method=request.method.encode("ascii"),
-        target=request.target,
+        target=target,
         headers=headers,
         body=body,
         traceparent=traceparent,
@@ -82,7 +88,11 @@ def _call(
     record = request.record
     origin = origin_of(endpoint.url)
     head = request_head(
+<<<<<<< HEAD
         method=method,
+=======
+        method=request.method.encode("ascii"),
+>>>>>>> 451f2147 (Pass the Open Inference Protocol, and show KServe's engines as a pool)
         target=origin.path + target,
         host=origin.host_header,
         length=len(body),

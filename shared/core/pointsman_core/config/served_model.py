@@ -12,6 +12,7 @@ Api = Literal[
     "chat.completions", "completions", "responses", "messages", "embeddings", "rerank", "score", "classify", "pooling",
     "encode", "moderations", "tokenize", "detokenize", "messages.count_tokens", "audio.transcriptions",
     "audio.translations", "audio.speech", "images.generations", "images.edits", "generate",
+    "infer", "infer.generate", "infer.generate_stream",
 ]  # fmt: skip
 Feature = Literal["tools", "json", "logprobs", "reasoning", "vision", "audio", "video", "file"]
 

@@ -7,7 +7,7 @@ an API raises its typed error for the API's own shape alone.
 from typing import Final, cast
 
 from pointsman_apis.api import Api
-from pointsman_apis.errors import anthropic_error
+from pointsman_apis.errors import anthropic_error, inference_error
 from pointsman_apis.streams import EventSplitter, lenient_document
 from pointsman_core import lenient_json
 from pointsman_core.refusal import Refusal
@@ -110,6 +110,8 @@ def refusal_of(error: ProviderError) -> Refusal:
 def _has_shape(api: Api, value: object, *, event: bool = False) -> bool:
     document = cast("dict[str, object]", value) if isinstance(value, dict) else {}
     error = document.get("error")
+    if api.error is inference_error:
+        return isinstance(error, str)
     if not isinstance(error, dict):
         return False
     # Anthropic's documents name their type, as OpenAI's events of responses do.
