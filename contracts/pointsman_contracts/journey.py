@@ -319,7 +319,7 @@ class JourneyChanges(TypedDict, total=False):
     target: Target | None
     alternatives: tuple[Target, ...]
     joint: ModelChoice | None
-    models: tuple[ModelPoint, ...]
+    models: tuple[ModelPoint, ...] | None
     profile: str | None
     itinerary: tuple[Stage, ...]
     response: tuple[Stage, ...]

@@ -29,7 +29,7 @@ from pointsman_testing.recorded_traffic import RandomTraffic, replayed
 from pointsman_testing.scheduler_bench import LIFE, Bench
 
 READ_ONLY = {
-    "pool": {"decide", "look_at", "known_bad"},
+    "pool": {"decide", "look_at", "known_bad", "laid_out"},
     "books": {
         "edge_gone", "put", "confirm", "take_off", "bury", "notify", "of", "legs", "ended", "ended_before", "doubtful",
     },

@@ -88,11 +88,7 @@ def _call(
     record = request.record
     origin = origin_of(endpoint.url)
     head = request_head(
-<<<<<<< HEAD
         method=method,
-=======
-        method=request.method.encode("ascii"),
->>>>>>> 451f2147 (Pass the Open Inference Protocol, and show KServe's engines as a pool)
         target=origin.path + target,
         host=origin.host_header,
         length=len(body),
