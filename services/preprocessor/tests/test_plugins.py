@@ -13,9 +13,12 @@ from pointsman_contracts.journey import BodyEdit
 from pointsman_core.config import ConfigError, load
 from pointsman_core.lexical import LEXICAL, PROMPT_VECTOR, encode, vector
 from pointsman_core.refusal import Refusal
+from pointsman_plugins.bench import incoming as bench_incoming
+from pointsman_plugins.bench import make
 from pointsman_plugins.preprocessing import ENGINE_SALT, IDENTITY, Incoming
 from pointsman_preprocessor.configuration import check, compile_pipeline
 from pointsman_preprocessor.domain.request_headers import read_headers
+from pointsman_preprocessor.plugins.agent_session import AgentSession
 from pointsman_testing import builders
 
 
@@ -315,3 +318,26 @@ def test_the_prompt_vector_is_made_only_when_a_selector_reads_it() -> None:
     assert produced(SELECTED, "/v1/messages", max_tokens=1, messages=chat[:1]) == made("translate this")
     long = "first words " + "filler " * 2000 + "last words"
     assert produced(SELECTED, "/v1/completions", prompt=long) == made(f"{long[:1024]} {long[-1024:]}")
+
+
+def test_a_cookie_or_the_api_key_names_a_session_by_its_hash() -> None:
+    processor = make(AgentSession, cookies=("sid",), by_key=True)
+
+    def session(headers: dict[str, str], key: str | None = None) -> str | None:
+        request = bench_incoming({"model": "m", "messages": [{"role": "user", "content": "x"}]}, headers)
+        if key is not None:
+            request.attributes[IDENTITY.name] = {"tenant": "acme", "key": key}
+        processor.process(request)
+        return request.headers.session
+
+    one = session({"cookie": "a=1; sid=secret"})
+    assert one is not None
+    assert one.startswith("cookie-")
+    assert "secret" not in one
+    assert one == session({"cookie": "sid=secret"}, "k")
+    assert one != session({"cookie": "sid=other"})
+    by_key = session({}, "k")
+    assert by_key is not None
+    assert by_key.startswith("key-")
+    assert by_key != session({}, "l")
+    assert session({"cookie": "a=1"}) is None

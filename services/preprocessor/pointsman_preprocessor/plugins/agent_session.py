@@ -1,7 +1,10 @@
 """The session of an agent's request, from the header or the field by which the agent names it: `agent-session`."""
 
+import hashlib
 import re
 from collections.abc import Mapping
+from contextlib import suppress
+from http.cookies import CookieError, SimpleCookie
 from typing import Final, cast
 
 import msgspec
@@ -9,7 +12,7 @@ import orjson
 from pydantic import Field, JsonValue
 
 from pointsman_plugins.plugin import Params
-from pointsman_plugins.preprocessing import Incoming, RequestProcessor
+from pointsman_plugins.preprocessing import IDENTITY, Incoming, RequestProcessor
 from pointsman_preprocessor.domain.request_headers import LONGEST_ID
 
 HEADERS: Final = (
@@ -46,6 +49,10 @@ class AgentSessionParams(Params):
     a user isn't a session."""
     agent_headers: list[str] = Field(default_factory=lambda: list(AGENT_HEADERS))
     """Headers that name a sub-agent, which gets a session of its own."""
+    cookies: tuple[str, ...] = ()
+    """Cookies, after the fields. Their value may be a secret, so its hash names the session."""
+    by_key: bool = False
+    """Whether a request without any of them belongs to a session of its API key. Needs an authenticator before it."""
 
 
 class AgentSession(RequestProcessor[AgentSessionParams]):
@@ -83,7 +90,24 @@ class AgentSession(RequestProcessor[AgentSessionParams]):
             text = _session_of_user(value) if path[-1] == _USER else value
             if (found := _identifier(text)) is not None:
                 return found, ".".join(path)
+        if self.params.cookies:
+            cookies = SimpleCookie()
+            with suppress(CookieError):
+                cookies.load(sent.get("cookie", ""))
+            for name in self.params.cookies:
+                if name in cookies and cookies[name].value:
+                    value = f"{name}={cookies[name].value}"
+                    return f"cookie-{_hash(value)}", f"the cookie {name}"
+        if self.params.by_key:
+            identity = incoming.read(IDENTITY) or {}
+            if identity.get("key"):
+                owner = f"{identity.get('tenant')}/{identity['key']}"
+                return f"key-{_hash(owner)}", "the API key"
         return None, ""
+
+
+def _hash(text: str) -> str:
+    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:32]
 
 
 def _identifier(value: JsonValue) -> str | None:
