@@ -89,7 +89,10 @@ def test_without_profiles_there_is_one_that_schedules() -> None:
             marks=pytest.mark.requirement("S0-34"),
         ),
         ({"profiles": {}}, "at least one profile is needed"),
-        ({"profiles": {"a": {"extends": "b"}}}, "profiles.a: unknown key 'extends'; known: request, response, static"),
+        (
+            {"profiles": {"a": {"extends": "b"}}},
+            "profiles.a: unknown key 'extends'; known: request, response, resume, resume_attempts, static",
+        ),
         ({"scheduling": {"default": {"filters": ["a"], "profiles": {}}}}, "write either `profiles` or `filters`"),
         ({"edge": {"max_body": "4 XB"}}, "edge.max_body: '4 XB' is not a size"),
         ({"models": {"m": {"pool": "p", "apis": ["chat"]}}}, "models.m.apis.0: Input should be 'chat.completions'"),

@@ -24,7 +24,7 @@ from pointsman_frontend.adapters.outgoing import Outgoing
 from pointsman_frontend.adapters.relay import Answering, ResponseWriter, end_cut_off
 from pointsman_frontend.domain.resuming.joining import NotTheRest
 from pointsman_frontend.domain.resuming.question import CantContinue, Question
-from pointsman_frontend.domain.resuming.resuming import Resuming, resuming_of
+from pointsman_frontend.domain.resuming.resuming import Resuming, asks_stream, resuming_of
 from pointsman_runtime.telling.logs import Log
 from pointsman_runtime.telling.telemetry import NO_SPAN
 
@@ -71,6 +71,8 @@ class ResumedStreams:
         record = request.record
         profile = record.policy.config.profiles.get(request.decision.profile)
         if profile is None or profile.resume == "off" or record.held is None or endpoint.target is not None:
+            return None
+        if not asks_stream(record.api, record.held.current):
             return None
         kind = self._edge.engine_of(record.pool, endpoint.worker)
         if not kind and profile.resume == "exact":

@@ -48,9 +48,15 @@ _STEPS_BACK: Final = 4
 """A character has four bytes at most, which are as many tokens at most."""
 
 
+def asks_stream(api: Api, body: bytes) -> bool:
+    """Whether a body asks for a stream of an API that can be continued."""
+    return api in APIS and _STREAM.search(body) is not None
+
+
 def resuming_of(api: Api, body: bytes, setting: Setting, attempts: int, kind: str) -> "Resuming | None":
-    """For a request with this body, before an engine of this kind gets it; None where its stream can't be continued."""
-    if setting == "off" or not attempts or api not in APIS or _STREAM.search(body) is None:
+    """For a request with this body that asks for a stream, before an engine of this kind gets it; None where its stream
+    can't be continued."""
+    if setting == "off" or not attempts or not asks_stream(api, body):
         return None
     exact = kind == _EXACT_KIND
     text = setting == "text" and (api is COMPLETIONS or kind in _TEXT_KINDS)
