@@ -3,6 +3,7 @@
 import struct
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from itertools import count
 
 import msgspec
 import pytest
@@ -10,7 +11,7 @@ import pytest
 from pointsman_contracts.kv import WorkerKvEvents, WorkerKvQuery
 from pointsman_testing import eventually
 from pointsman_testing.buses import Buses
-from pointsman_worker_agent.kv_speaker import KvSpeaker
+from pointsman_worker_agent.kv_speaker import BEAT_S, MOST_WAIT, KvSpeaker
 
 pytestmark = pytest.mark.parametrize("buses", ["memory"], indirect=True)
 
@@ -67,6 +68,7 @@ async def made(buses: Buses, *, engine_tokens: int | None = 4, model: Callable[[
         engine_block_tokens=lambda: engine_tokens,
         on_new_life=lambda: begun.append(life[0]),
         on_unusable=unusable.append,
+        clock=count(1.0, 0.2).__next__,  # each flush is a beat later
     )
     return Agent(speaker, told, life, begun, unusable)
 
@@ -131,3 +133,20 @@ async def test_batches_that_wait_for_a_models_name_are_bounded(buses: Buses, mon
     name[0] = "m"
     agent.speaker.flush()
     assert agent.held() == 3
+
+
+async def test_changes_wait_for_the_beat_unless_they_are_many(buses: Buses) -> None:
+    agent = await made(buses)
+    now = [100.0]
+    agent.speaker._clock = lambda: now[0]  # pyright: ignore[reportPrivateUsage, reportAttributeAccessIssue]
+    agent.store(10)
+    await eventually(lambda: len(agent.told) == 1)
+    agent.store(20)
+    assert agent.speaker.sent == 1
+    for first in range(1000, 1000 + 10 * MOST_WAIT, 10):
+        agent.store(first)
+    assert agent.speaker.sent == 2
+    now[0] += 2 * BEAT_S
+    agent.speaker.flush()
+    assert agent.speaker.sent == 3
+    await eventually(lambda: len(agent.published()) == 2 + MOST_WAIT)

@@ -37,7 +37,10 @@ class KvFeed:
         self._block_tokens: Final = block_tokens
         self._held: Final = held
         self._boot_id = ""
-        self._waiting: list[tuple[str, list[int]]] = []
+        self._cleared = False
+        """Whether the next message says first that nothing is left."""
+        self._waiting: dict[int, bool] = {}
+        """Block → whether it came or left, by the last change since the last message."""
         self._kept: deque[WorkerKvEvents] = deque(maxlen=KEPT)
         self._snapshots: dict[int, _Snapshot] = {}
 
@@ -45,28 +48,36 @@ class KvFeed:
         """This is the engine's life from here on. Its first changes may have been heard before its name."""
         if boot_id != self._boot_id:
             self._boot_id = boot_id
-            self._waiting = [("cleared", []), ("stored", self._held())]
+            self._cleared = True
+            self._waiting = dict.fromkeys(self._held(), True)
             self._kept.clear()
             self._snapshots.clear()
 
+    @property
+    def waiting(self) -> int:
+        """Blocks whose change wait to be published."""
+        return len(self._waiting)
+
     def add(self, delta: Delta) -> None:
-        """Add changes: stored blocks before removed ones, since an event has only one of them."""
-        for op, blocks in (("stored", delta.stored), ("removed", delta.removed)):
-            if not blocks:
-                continue
-            if self._waiting and self._waiting[-1][0] == op:
-                self._waiting[-1][1].extend(blocks)
-            else:
-                self._waiting.append((op, list(blocks)))
+        """Add changes. Of a block that is stored and removed before the next message, the last one counts."""
+        waiting = self._waiting
+        for block in delta.stored:  # in the order of the last change, so that runs of a prompt stay together
+            waiting.pop(block, None)
+        waiting.update(dict.fromkeys(delta.stored, True))
+        for block in delta.removed:
+            waiting.pop(block, None)
+        waiting.update(dict.fromkeys(delta.removed, False))
 
     def take(self, now_ms: int) -> list[WorkerKvEvents]:
-        """The messages that are due."""
-        waiting, self._waiting = self._waiting, []
+        """The messages that are due: blocks that left, then those that came."""
+        waiting, self._waiting = self._waiting, {}
+        cleared, self._cleared = self._cleared, False
+        removed = [block for block, stored in waiting.items() if not stored]
+        changes = [KvChange(op="cleared")] if cleared else []
         messages: list[WorkerKvEvents] = []
-        changes: list[KvChange] = []
         room = MOST_BLOCKS
-        for op, blocks in waiting:
-            for start in range(0, max(1, len(blocks)), MOST_BLOCKS):
+        for op, blocks in (("removed", removed), ("stored", [block for block, stored in waiting.items() if stored])):
+            for start in range(0, len(blocks), MOST_BLOCKS):
                 part = blocks[start : start + MOST_BLOCKS]
                 if changes and len(part) > room:
                     messages.append(self._message(tuple(changes), now_ms))
