@@ -59,7 +59,7 @@ def _log_ratio(observed: float, expected: float) -> float:
     return max(-_FARTHEST, min(_FARTHEST, math.log(max(observed, 0.1) / max(expected, 0.1))))
 
 
-class Prompt(NamedTuple):
+class LegPrompt(NamedTuple):
     """The request's prompt, in tokens."""
 
     tokens: int
@@ -81,7 +81,7 @@ class Weights(NamedTuple):
 
 
 def weigh(
-    estimator: DelayEstimator, rows: tuple[int, int], prompt: Prompt, terms: Terms, weights: Weights
+    estimator: DelayEstimator, rows: tuple[int, int], prompt: LegPrompt, terms: Terms, weights: Weights
 ) -> LegsForecast:
     """The costs with the prompt computed at row `rows[0]` of the estimator and the answer at `rows[1]`, and with both
     there. By the figures of the estimator's last call.

@@ -10,7 +10,7 @@ from typing import Final
 
 from pointsman_contracts.scheduling import LegsForecast
 from pointsman_delay.estimator import DelayEstimator
-from pointsman_delay.handover import Handovers, Pair, Prompt, Weights, weigh
+from pointsman_delay.handover import Handovers, LegPrompt, Pair, Weights, weigh
 
 LEAST_TOKENS: Final = 256
 MOST_TOKENS: Final = 65536
@@ -103,7 +103,7 @@ class PassSizeSearch:
             each.handed_over(leg, at)
 
     def weigh(
-        self, rows: tuple[int, int], lives: Pair, prompt: Prompt, now: float, *, max_output: int | None, pause: float
+        self, rows: tuple[int, int], lives: Pair, prompt: LegPrompt, now: float, *, max_output: int | None, pause: float
     ) -> LegsForecast:
         """What the request would cost on one engine and on two: see `handover.weigh`, and `DelayEstimator.terms`."""
         best = self.best

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pointsman_contracts.scheduling import LegsForecast
-from pointsman_delay.handover import Handovers, Prompt
+from pointsman_delay.handover import Handovers, LegPrompt
 from pointsman_delay.pass_model import PassModel
 from pointsman_delay.pass_size import PassSizeSearch
 
@@ -38,7 +38,7 @@ def decoding(search: PassSizeSearch, count: int, at: float = 0.0) -> None:
 
 
 def weighed(search: PassSizeSearch, now: float = 10.0, tokens: int = LONG, pause: float = 1.0) -> LegsForecast:
-    prompt = Prompt(tokens, "p", 0.0, 0.0)
+    prompt = LegPrompt(tokens, "p", 0.0, 0.0)
     return search.weigh((0, 1), (FIRST, SECOND), prompt, now, max_output=None, pause=pause)
 
 
@@ -77,7 +77,7 @@ def test_answers_that_run_and_pauses_that_count_more_never_speak_for_one_engine(
 @given(st.integers(1, 20_000), st.floats(0.0, 1.0), st.floats(0.0, 1.0))
 def test_a_forecast_is_made_of_its_parts(tokens: int, there: float, here: float) -> None:
     forecast = pair().weigh(
-        (0, 1), (FIRST, SECOND), Prompt(tokens, "p", there * tokens, here * tokens), 0.0, max_output=10, pause=2.0
+        (0, 1), (FIRST, SECOND), LegPrompt(tokens, "p", there * tokens, here * tokens), 0.0, max_output=10, pause=2.0
     )
     figures = (forecast.alone, forecast.apart, forecast.alone_ttft_ms, forecast.apart_ttft_ms)
     assert all(math.isfinite(figure) for figure in figures)

@@ -6,7 +6,7 @@ from typing import Final
 from pydantic import Field
 
 from pointsman_contracts.scheduling import LegsForecast
-from pointsman_delay.handover import Prompt
+from pointsman_delay.handover import LegPrompt
 from pointsman_plugins.plugin import Params
 from pointsman_plugins.scheduling.points import MATCHED_TOKENS, Decider, LegDecider, ResponseObserver
 from pointsman_plugins.scheduling.request import ScheduleRequest
@@ -80,7 +80,7 @@ class Pays(LegDecider[PaysParams], ResponseObserver[PaysParams]):
         fleet, rows = answering.candidates.fleet, (other.chosen[0], answering.chosen[0])
         first, second = (fleet.workers[row] for row in rows)
         matched = request.get(MATCHED_TOKENS)
-        prompt = Prompt(
+        prompt = LegPrompt(
             max(1, request.facts.prompt_tokens), first.name, matched.item(first.row), matched.item(second.row)
         )
         now_s = answering.candidates.now
