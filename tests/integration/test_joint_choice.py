@@ -2,6 +2,7 @@
 
 from collections.abc import AsyncIterator
 from io import StringIO
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -73,6 +74,14 @@ async def test_the_best_model_under_a_cent_serves_and_explain_shows_the_others(s
             await eventually(lambda: bool([each for each in decisions if each.request_id == request_id]))
             return (mine or [each for each in decisions if each.request_id == request_id])[-1]
 
+        tries = count()
+
+        async def both_can_serve() -> bool:
+            """Engines of both pools are known: pools find theirs one after the other."""
+            tried = await decided(f"try-{next(tries)}", "Count")
+            return all(point.total is not None for point in tried.models)
+
+        await eventually(both_can_serve, timeout=20)
         short = await decided("short", "Count")
         assert short.target.pool == "fine"
         assert [(point.model, point.verdict) for point in short.models] == [("fine", "chosen"), ("plain", "0.50 less")]

@@ -5,6 +5,7 @@ import json
 import grpc
 import pytest
 
+from pointsman_contracts.journey import Target
 from pointsman_contracts.pool import PoolSnapshot, WorkerView
 from pointsman_testing.ext_proc import BUFFERED, CHAT, DESTINATION, NONE, STREAMED, sent_on
 from pointsman_testing.picker import StartPicker
@@ -324,3 +325,16 @@ async def test_a_body_without_a_model_passes_body_based_routing_as_it_is(name: s
     await exchange.body(body)
     reply = await exchange.reply()
     assert (reply.kind, reply.removed, reply.body) == ("request_body", forged.keys(), None)
+
+
+@pytest.mark.requirement("KSERVE-2")
+async def test_the_open_inference_protocol_gets_its_model_from_the_path_and_an_alias_into_it(
+    start_picker: StartPicker,
+) -> None:
+    picker = await start_picker()
+    picker.stages.changes = {"target": Target(model="org/llama", pool="llama-8b")}
+    body = b'{"text_input": "hi"}'
+    exchange = picker.client.open()
+    replies = await sent_on(exchange, body, path="/v2/models/alias/generate")
+    assert [asked.model for asked, _, _ in picker.stages.asked] == ["alias"]
+    assert replies[0].set[":path"] == "/v2/models/org%2Fllama/generate"
