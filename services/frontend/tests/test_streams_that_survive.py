@@ -9,6 +9,7 @@ import pytest
 from pointsman_apis.chat import CHAT
 from pointsman_contracts.pool import PoolSnapshot, WorkerView
 from pointsman_contracts.response import AttemptFailed, ResponseCompleted, ResponseStarted
+from pointsman_edge.sending.retry_budget import RetryBudget
 from pointsman_testing.continuing_engine import Body, ContinuingEngine
 from pointsman_testing.fake_stages import EdgeUnderTest, StartEdge
 from pointsman_testing.raw_http import post, raw_request
@@ -153,13 +154,16 @@ async def test_engines_that_die_one_after_the_other_are_each_asked_once(start_ed
         await engine.stop()
 
 
-async def test_a_spent_budget_continues_nothing(start_edge: StartEdge) -> None:
+async def test_a_spent_budget_continues_nothing(start_edge: StartEdge, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(RetryBudget, "spend", lambda *_: False)
     async with ScriptedEngine(serving(ENGINE, events=9)) as first, ScriptedEngine(serving(ENGINE)) as second:
         edge = await start_edge(first.url, second.url)
         tell_kinds(edge, "vllm", "vllm")
-        bodies = [await raw_request(edge.url, post(CHAT.path, body())) for _ in range(2)]
-        assert all(answer.body.endswith(b"data: [DONE]\n\n") for answer in bodies)
-        assert len(second.received) >= 1
+        answer = await raw_request(edge.url, post(CHAT.path, body()))
+    assert b"The engine stopped before its answer was complete" in answer.body
+    assert not second.received
+    (done,) = edge.events.of(ResponseCompleted)
+    assert (done.outcome, done.unresumed) == ("cut_off", "no_engine")
 
 
 async def test_an_engine_whose_stream_has_an_error_of_its_own_is_continued(start_edge: StartEdge) -> None:
