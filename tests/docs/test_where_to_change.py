@@ -9,7 +9,10 @@ ROOT = Path(__file__).resolve().parents[2]
 TEXT = (ROOT / "docs/where-to-change.md").read_text()
 MOST = {
     "a scorer": 3,
-    "a fact of a request, which a scorer reads and a flight log records": 10,
+    "a fact of a request, which a scorer reads and a flight log records": 4,
+    "a request header that becomes such a fact": 2,
+    "a field of a reservation": 3,
+    "a field of a request's end that the ledger keeps": 4,
     "a kind of provider": 2,
     "an API endpoint that passes through": 2,
     "an API endpoint whose answers are read": 3,

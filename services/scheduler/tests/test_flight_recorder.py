@@ -250,7 +250,7 @@ async def test_messages_of_peers_are_recorded_in_the_types_in_which_they_come(tm
     await rig.recorder.close()
     segments = open_log([tmp_path])[0].segments
     entries = [each.record for segment in segments for each in segment.entries()]
-    (told,) = [each for each in entries if isinstance(each, PeerChanged) and each.request_id == "request"]
+    (told,) = [each for each in entries if isinstance(each, PeerChanged) and each.change.request_id == "request"]
     assert len(told.blocks) == len(blocks)
     assert any(isinstance(each, PeerWaiting) and each.requests and each.requests[0][6] == "waits" for each in entries)
     for first in range(len(segments)):
@@ -262,7 +262,7 @@ async def test_the_configured_headers_are_recorded_and_no_others(tmp_path: Path)
     await rig.fly(100)
     await rig.recorder.close()
     decided = [each.record for each in open_log([tmp_path])[0].entries() if isinstance(each.record, Decided)]
-    headers = [each.facts.headers for each in decided if each.facts is not None]
+    headers = [each.request.facts.headers for each in decided if each.request is not None]
     assert headers
     assert all(each == {"epp-profile": "default"} for each in headers)
 

@@ -70,7 +70,7 @@ def test_waits_for_an_engine_replay_alike_from_any_segment(tmp_path: Path) -> No
         assert not [step.difference for step in steps if step.difference]
         decided = [step.logged.record for step in steps if isinstance(step.logged.record, Decided)]
         assert sum(record.outcome.kind == "postponed" for record in decided) > 150
-        assert any(record.facts is None for record in decided)  # and left again
+        assert any(record.request is None for record in decided)  # and left again
 
 
 class StaysHere(FlightReplay):

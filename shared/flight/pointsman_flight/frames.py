@@ -19,7 +19,10 @@ import xxhash
 from isal import isal_zlib
 
 MAGIC: Final = b"PMFLIGHT"
-FORMAT: Final = 3
+FORMAT: Final = 4
+"""Before it, records had a copy of each field of a message."""
+NESTED: Final = 3
+"""From this format on, the records of a frame are an array of arrays."""
 MOST_BYTES: Final = 64 * 2**20
 """Most bytes in a payload."""
 DEFLATED: Final = 1

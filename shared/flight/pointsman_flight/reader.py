@@ -4,12 +4,13 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import chain
 from pathlib import Path
-from typing import Final, NamedTuple, TypeAlias
+from typing import Any, Final, NamedTuple, TypeAlias, cast
 
 import msgspec
 
 from pointsman_flight import records
-from pointsman_flight.frames import FORMAT, MAGIC, Frame, FrameDamagedError, Torn, frames
+from pointsman_flight.earlier_records import EARLIER, today
+from pointsman_flight.frames import FORMAT, MAGIC, NESTED, Frame, FrameDamagedError, Torn, frames
 from pointsman_flight.hashes import HashesTaken
 from pointsman_flight.header import Header
 from pointsman_flight.writer import SUFFIX
@@ -89,7 +90,7 @@ class Segment:
     def entries(self) -> Iterator[LoggedRecord]:
         """All records in order. Raises LogDamagedError at the first byte that isn't right, or LogError."""
         hashes = HashesTaken()
-        decode = _decoder(self.header.format, hashes)
+        decode = _decoder(self.header, hashes)
         number = self.header.first_input - 1
         self.chain, self.ended, self.torn = self.begins, None, None
         try:
@@ -134,15 +135,18 @@ class Flight:
             before = segment
 
 
-def _decoder(written: int, hashes: HashesTaken) -> Callable[[bytes], Iterable[AnyRecord]]:
-    """Reads the records in the payload of a frame of this format."""
-    if written < FORMAT:
-        return msgspec.msgpack.Decoder(list[AnyRecord], dec_hook=hashes.decoded).decode
-    decoder = msgspec.msgpack.Decoder(list[list[AnyRecord | records.BriefDecision]], dec_hook=hashes.decoded)
+def _decoder(header: Header, hashes: HashesTaken) -> Callable[[bytes], Iterable[AnyRecord]]:
+    """Reads the records in the payload of a frame."""
+    one: Any = AnyRecord
+    for kind in EARLIER:
+        one = one | kind
+    nested = header.format >= NESTED
+    decoder = msgspec.msgpack.Decoder(list[list[one]] if nested else list[one], dec_hook=hashes.decoded)
 
     def decode(payload: bytes) -> Iterator[AnyRecord]:
-        for record in chain.from_iterable(decoder.decode(payload)):
-            yield record.decided() if isinstance(record, records.BriefDecision) else record
+        found: list[Any] = decoder.decode(payload)
+        for record in chain.from_iterable(found) if nested else found:
+            yield cast("AnyRecord", today(record, header.pool))
 
     return decode
 

@@ -1,12 +1,17 @@
 """The records of a flight log: each is one call that entered a pool's scheduler, in the order of the calls.
 
 A record is encoded as a msgpack array: its tag, then its fields in order. A later version only adds records, and
-appends fields with defaults. `at` is the scheduler's monotonic clock in seconds. Block hashes are renamed (`salt`), and
-stand before the records (`hashes`). Request ids, sessions and fairness ids are hashed where the pool asks for it.
+appends fields with defaults. A message in a record is a map by the names of its fields. `at` is the scheduler's
+monotonic clock in seconds. Block hashes are renamed (`salt`), and stand before the records (`hashes`). Request ids,
+sessions and fairness ids are hashed where the pool asks for it.
 """
 
 import msgspec
 
+from pointsman_contracts.journey import RequestFacts
+from pointsman_contracts.response import AttemptFailed
+from pointsman_contracts.scheduling import ReservationChange
+from pointsman_contracts.worker import WorkerLoad
 from pointsman_flight.hashes import BlockHashes
 
 
@@ -50,27 +55,13 @@ class WorkerRemoved(Record, frozen=True, tag=5):
     worker: str
 
 
-class LoadReported(Record, frozen=True, tag=6):
-    """A load report; fields as `pointsman_contracts.worker.WorkerLoad`."""
+class LoadReported(Record, frozen=True, tag=25):
+    """A load report."""
 
     at: float
-    worker: str
-    boot_id: str
-    sequence: int
-    at_ms: int
-    age_ms: int
-    state: str
-    reason: str
-    running: int
-    waiting: int
-    kv_usage: float
-    running_loras: tuple[str, ...]
-    waiting_loras: tuple[str, ...]
-    max_loras: int
+    load: WorkerLoad
     counted: bool
     """Whether the scheduler knew this worker in this life."""
-    load_unknown: str = ""
-    worked_tokens: int | None = None
 
 
 class Swept(Record, frozen=True, tag=7):
@@ -84,34 +75,17 @@ class Swept(Record, frozen=True, tag=7):
 
 
 class LoggedRequest(Record, frozen=True):
-    """A request, as far as decisions use it; fields as `pointsman_plugins.scheduling.request.ScheduleRequest`."""
+    """A request, as far as decisions use it."""
 
-    edge: str
-    request_id: str
     model: str
     lora: str | None
-    prompt_tokens: int
-    tokens_exact: bool
-    max_output_tokens: int | None
-    stream: bool
-    blocks: BlockHashes
-    block_tokens: int
-    blocks_precise: bool
+    attempt: int
     affinity: int
     """The first block's own hash, modulo the least common multiple of the pool's data-parallel sizes: ranks are chosen
     by it. 0 where no engine has ranks."""
-    headers: dict[str, str]
-    """Only those that a plugin of the policy reads."""
-    session: str | None
-    priority: int
-    fairness_id: str
-    body_bytes: int
-    slo_ttft_ms: float | None
-    slo_itl_ms: float | None
-    subset: tuple[str, ...] | None
-    workers: tuple[str, ...] | None
-    features: tuple[str, ...]
-    attempt: int
+    blocks: BlockHashes
+    facts: RequestFacts
+    """Without the blocks, and with only those headers that a plugin of the policy reads."""
 
 
 class RecordedOutcome(Record, frozen=True):
@@ -144,7 +118,7 @@ class RecordedOutcome(Record, frozen=True):
     """Digest of what `scores` was of: a list as msgpack, an array as it is; each run's with the one before as seed."""
 
 
-class Decided(Record, frozen=True, tag=8):
+class Decided(Record, frozen=True, tag=24):
     """A request was decided."""
 
     at: float
@@ -152,75 +126,13 @@ class Decided(Record, frozen=True, tag=8):
     policy: int
     edge: str
     request_id: str
-    facts: LoggedRequest | None
-    """None for a request that was postponed before: its facts are in that record."""
+    request: LoggedRequest | None
+    """None for a request that was postponed before: it is in that record."""
     bound: str | None
     """The worker that a request has waited for; empty for the best one; None for one that didn't wait."""
     queued_s: float
     """Seconds in flow control before this decision; 0 where it is unknown."""
     outcome: RecordedOutcome
-
-
-class BriefDecision(Record, frozen=True, tag=22):
-    """`Decided`, as most are written: of a request that was scheduled on one engine, or waits. A reader gives `Decided`
-    instead. Fields as there, in `RecordedOutcome`, and in `LoggedRequest`; the last ones are absent where an earlier
-    record has them."""
-
-    at: float
-    seed: int
-    policy: int
-    edge: str
-    request_id: str
-    bound: str | None
-    queued_s: float
-    kind: str
-    endpoints: tuple[str, ...]
-    held: bool
-    rank: int | None
-    cached_tokens: int
-    reasons: tuple[str, ...]
-    seen: int
-    scored: int
-    model: str = ""
-    lora: str | None = None
-    prompt_tokens: int = 0
-    tokens_exact: bool = False
-    max_output_tokens: int | None = None
-    stream: bool = False
-    blocks: BlockHashes = b""
-    block_tokens: int = 0
-    blocks_precise: bool = False
-    session: str | None = None
-    priority: int = 0
-    fairness_id: str = ""
-    body_bytes: int = 0
-    slo_ttft_ms: float | None = None
-    slo_itl_ms: float | None = None
-    subset: tuple[str, ...] | None = None
-    workers: tuple[str, ...] | None = None
-    features: tuple[str, ...] = ()
-    attempt: int = 0
-    special: tuple[int, dict[str, str]] | None = None
-    """`affinity` and `headers`; None for 0 and none."""
-
-    def decided(self) -> Decided:
-        """As readers get it."""
-        facts = None
-        if self.bound is None:
-            affinity, headers = self.special or (0, {})
-            facts = LoggedRequest(
-                self.edge, self.request_id, self.model, self.lora, self.prompt_tokens, self.tokens_exact,
-                self.max_output_tokens, self.stream, self.blocks, self.block_tokens, self.blocks_precise, affinity,
-                headers, self.session, self.priority, self.fairness_id, self.body_bytes, self.slo_ttft_ms,
-                self.slo_itl_ms, self.subset, self.workers, self.features, self.attempt,
-            )  # fmt: skip
-        outcome = RecordedOutcome(
-            self.kind, self.endpoints, held=self.held, rank=self.rank, cached_tokens=self.cached_tokens,
-            reasons=self.reasons, seen=self.seen, scored=self.scored,
-        )  # fmt: skip
-        return Decided(
-            self.at, self.seed, self.policy, self.edge, self.request_id, facts, self.bound, self.queued_s, outcome
-        )
 
 
 class BindAsked(Record, frozen=True, tag=9):
@@ -239,38 +151,41 @@ class LookedAtWaiting(Record, frozen=True, tag=23):
     """Why each of them goes, in the order in which they are decided."""
 
 
-class AnswerStarted(Record, frozen=True, tag=10):
-    """The first byte of an answer came."""
+class RequestRecord(Record, frozen=True):
+    """A record in the course of a request."""
 
     at: float
     edge: str
     request_id: str
+
+
+class AnswerStarted(RequestRecord, frozen=True, tag=10):
+    """The first byte of an answer came."""
+
     worker: str
     ttft_ms: float
     handed_ms: float | None = None
     """Since another engine had computed the prompt."""
 
 
-class AttemptLost(Record, frozen=True, tag=11):
-    """An engine didn't answer; fields as `pointsman_contracts.response.AttemptFailed`."""
+class AttemptLost(Record, frozen=True, tag=26):
+    """An engine didn't answer."""
 
     at: float
-    edge: str
-    request_id: str
-    worker: str
-    boot_id: str
-    outcome: str
-    status: int | None
-    next_worker: str | None
-    leg: str = ""
+    event: AttemptFailed
+
+    @property
+    def edge(self) -> str:
+        return self.event.source
+
+    @property
+    def request_id(self) -> str:
+        return self.event.request_id
 
 
-class RequestCompleted(Record, frozen=True, tag=12):
+class RequestCompleted(RequestRecord, frozen=True, tag=12):
     """A request is over."""
 
-    at: float
-    edge: str
-    request_id: str
     ok: bool
     output_tokens: int | None
     duration_ms: float | None
@@ -283,31 +198,16 @@ class RequestCompleted(Record, frozen=True, tag=12):
     the name of the model or adapter."""
 
 
-class PeerChanged(Record, frozen=True, tag=13):
-    """Another scheduler changed its reservations; fields as `pointsman_contracts.scheduling.ReservationChange`."""
+class PeerChanged(Record, frozen=True, tag=27):
+    """Another scheduler changed its reservations."""
 
     at: float
     scheduler: str
-    op: str
-    request_id: str
-    worker: str
-    boot_id: str
-    edge: str
-    leg: str
-    attempt: int
-    lora: str | None
-    session: str | None
-    rank: int | None
-    prompt_tokens: int
-    uncached_tokens: int
-    output_tokens: int
-    block_tokens: int
+    change: ReservationChange
+    """Without its blocks."""
     blocks: BlockHashes
-    blocks_precise: bool
-    streamed: bool
     counted: bool
     """Whether the change was applied; otherwise it was late or about an unknown worker."""
-    media: bool = False
 
 
 class PeerWaiting(Record, frozen=True, tag=14):

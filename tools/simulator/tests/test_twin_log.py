@@ -6,7 +6,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from pointsman_contracts.worker import WorkerRegistration
+from pointsman_contracts.journey import RequestFacts
+from pointsman_contracts.response import AttemptFailed
+from pointsman_contracts.worker import WorkerLoad, WorkerRegistration
 from pointsman_core.config import SchedulingPolicy
 from pointsman_flight import records
 from pointsman_flight.frames import FORMAT
@@ -46,13 +48,10 @@ def registered(at: float, name: str, boot: str = "1", blocks: int | None = 1000)
     return records.WorkerRegistered(at, registration.encode())
 
 
-def facts(request: str, tokens: int = 200, *, stream: bool = True) -> records.LoggedRequest:
-    return records.LoggedRequest(
-        edge="edge-1", request_id=request, model="llama-8b", lora=None, prompt_tokens=tokens, tokens_exact=False,
-        max_output_tokens=64, stream=stream, blocks=np.array([7, 8, 9], "<u8").tobytes(), block_tokens=64,
-        blocks_precise=False, affinity=0, headers={}, session=None, priority=0, fairness_id="", body_bytes=0,
-        slo_ttft_ms=None, slo_itl_ms=None, subset=None, workers=None, features=(), attempt=1,
-    )  # fmt: skip
+def facts(tokens: int = 200, *, stream: bool = True) -> records.LoggedRequest:
+    known = RequestFacts(api="", prompt_tokens=tokens, max_output_tokens=64, stream=stream)
+    blocks = np.array([7, 8, 9], "<u8").tobytes()
+    return records.LoggedRequest("llama-8b", None, attempt=1, affinity=0, blocks=blocks, facts=known)
 
 
 def decided(
@@ -79,6 +78,13 @@ def ended(at: float, request: str, engine: str, *, ok: bool = True) -> records.R
     return records.RequestCompleted(at, "edge-1", request, ok, 50, 1.0, engine, 0)
 
 
+LOAD = WorkerLoad(
+    worker="engine-1", pool="llama", boot_id="1", sequence=1, at_ms=0, running=3, waiting=2, kv_usage=0.5, max_loras=4
+)
+MOVED = AttemptFailed(
+    request_id="moved", source="edge-1", sequence=1, at_ms=0, pool="llama", worker="engine-1", outcome="refused",
+    next_worker="engine-2",
+)  # fmt: skip
 POLICY = records.PolicyDefined(1, "default", "h1", SchedulingPolicy().model_dump_json(by_alias=True))
 
 
@@ -86,10 +92,10 @@ def test_a_request_has_its_arrival_its_engine_and_its_times(tmp_path: Path) -> N
     entries = [
         POLICY,
         registered(100.0, "engine-1"),
-        records.LoadReported(101.0, "engine-1", "1", 1, 0, 0, "serving", "", 3, 2, 0.5, (), (), 4, counted=True),
-        decided(102.0, "a", sent_to("engine-1"), facts("a"), queued_s=0.5),
+        records.LoadReported(101.0, LOAD, counted=True),
+        decided(102.0, "a", sent_to("engine-1"), facts(), queued_s=0.5),
         started(102.3, "a", "engine-1"),
-        decided(102.4, "b", records.RecordedOutcome("postponed", ("engine-1",)), facts("b")),
+        decided(102.4, "b", records.RecordedOutcome("postponed", ("engine-1",)), facts()),
         decided(102.9, "b", sent_to("engine-1"), None),
         ended(104.0, "a", "engine-1"),
         started(104.5, "b", "engine-1"),
@@ -114,21 +120,21 @@ def test_a_request_has_its_arrival_its_engine_and_its_times(tmp_path: Path) -> N
 
 
 def test_requests_that_say_nothing_about_an_engine_are_kept_and_not_judged(tmp_path: Path) -> None:
-    lost = records.AttemptLost(103.0, "edge-1", "moved", "engine-1", "1", "refused", None, "engine-2")
+    lost = records.AttemptLost(103.0, MOVED)
     entries = [
         POLICY,
         registered(100.0, "engine-1"),
         registered(100.0, "engine-2"),
-        decided(102.0, "moved", sent_to("engine-1"), facts("moved")),
+        decided(102.0, "moved", sent_to("engine-1"), facts()),
         lost,
         started(103.5, "moved", "engine-2"),
         ended(104.0, "moved", "engine-2"),
-        decided(102.0, "gone", sent_to("engine-1"), facts("gone")),
+        decided(102.0, "gone", sent_to("engine-1"), facts()),
         ended(102.5, "gone", "engine-1", ok=False),
-        decided(102.0, "open", sent_to("engine-1"), facts("open")),
-        decided(102.0, "whole", sent_to("engine-1"), facts("whole", stream=False)),
+        decided(102.0, "open", sent_to("engine-1"), facts()),
+        decided(102.0, "whole", sent_to("engine-1"), facts(stream=False)),
         ended(104.0, "whole", "engine-1"),
-        decided(102.0, "refused", records.RecordedOutcome("refused", code="saturated"), facts("refused")),
+        decided(102.0, "refused", records.RecordedOutcome("refused", code="saturated"), facts()),
     ]
     write(tmp_path, entries)
     found = read_recording([tmp_path])
@@ -143,12 +149,12 @@ def test_changes_of_the_fleet_and_of_the_policy_are_named(tmp_path: Path) -> Non
         POLICY,
         registered(100.0, "engine-1"),
         registered(102.0, "engine-1"),
-        decided(103.0, "a", sent_to("engine-1"), facts("a")),
+        decided(103.0, "a", sent_to("engine-1"), facts()),
         registered(120.0, "engine-2"),
         registered(130.0, "engine-1", boot="2"),
         records.PolicyDefined(2, "queues", "h2", other.model_dump_json(by_alias=True)),
-        decided(131.0, "b", sent_to("engine-1"), facts("b"), policy=2),
-        decided(132.0, "c", sent_to("engine-1"), facts("c"), policy=2),
+        decided(131.0, "b", sent_to("engine-1"), facts(), policy=2),
+        decided(132.0, "c", sent_to("engine-1"), facts(), policy=2),
         records.WorkerRemoved(140.0, "engine-2"),
     ]
     write(tmp_path, entries, empty=False)
@@ -163,8 +169,8 @@ def test_changes_of_the_fleet_and_of_the_policy_are_named(tmp_path: Path) -> Non
 
 
 def test_the_flights_of_several_schedulers_are_one_recording_on_the_wall_clock(tmp_path: Path) -> None:
-    write(tmp_path, [POLICY, registered(100.0, "engine-1"), decided(103.0, "a", sent_to("engine-1"), facts("a"))])
-    entries = [POLICY, registered(100.0, "engine-1"), decided(101.0, "b", sent_to("engine-1"), facts("b"))]
+    write(tmp_path, [POLICY, registered(100.0, "engine-1"), decided(103.0, "a", sent_to("engine-1"), facts())])
+    entries = [POLICY, registered(100.0, "engine-1"), decided(101.0, "b", sent_to("engine-1"), facts())]
     write(tmp_path, entries, scheduler="scheduler-2", later_s=1.0)
     found = read_recording([tmp_path])
     assert [request.arrived_ms for request in found.requests] == [pytest.approx(2000.0), pytest.approx(3000.0)]

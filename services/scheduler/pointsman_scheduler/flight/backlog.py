@@ -5,7 +5,6 @@ has left the processor's cache between two requests, and is loaded again once fo
 """
 
 from collections.abc import Sequence
-from operator import attrgetter
 from typing import Final, NamedTuple, TypeAlias
 
 import msgspec
@@ -22,8 +21,7 @@ _PART_BYTES: Final = 2**18
 """Records beyond this go into another part. Packing one takes the event loop some 0.3 ms."""
 
 Fields: TypeAlias = tuple[object, ...]
-"""A record of a frequent kind: its tag, then its fields. An object for each would cost as much as encoding it. Instead
-of a worker's name there may be the worker."""
+"""A record of a frequent kind: its tag, then its fields. An object for each would cost as much as encoding it."""
 
 
 class EncodedPart:
@@ -69,7 +67,7 @@ class Backlog:
         self.hashes: Final = bytearray()
         """Of the blocks in `inputs`, in their order."""
         self._most: Final = most
-        self._encode: Final = msgspec.msgpack.Encoder(enc_hook=attrgetter("name")).encode
+        self._encode: Final = msgspec.msgpack.Encoder().encode
         self._full: list[EncodedPart] = []
         self._full_bytes = 0
         self._part = EncodedPart()

@@ -73,7 +73,7 @@ class FollowingReplay(FlightReplay):
 
     def decide(self, record: Decided) -> Outcome | Exception:
         key = (record.edge, record.request_id)
-        request = self._postponed.pop(key, None) if record.facts is None else request_of(record)
+        request = self._postponed.pop(key, None) if record.request is None else request_of(record)
         if request is None:
             return NotComparedError("its facts are in a segment before")
         if record.outcome.kind == "postponed":
@@ -84,7 +84,7 @@ class FollowingReplay(FlightReplay):
         request.bound = record.bound if self._settings is None else None
         outcome = self._choice(request, record)
         self._follow(request, record)
-        if record.facts is None and self._settings is None:
+        if record.request is None and self._settings is None:
             return NotComparedError("it left by a plan for all that waited")
         return outcome
 

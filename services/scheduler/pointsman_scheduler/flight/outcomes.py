@@ -23,19 +23,15 @@ def recorded(outcome: Outcome | Exception) -> RecordedOutcome:
         selection, sight = outcome.selection, outcome.sight
         legs = selection.legs
         return RecordedOutcome(
-            "scheduled",
-            tuple([each.name for each in outcome.endpoints]),
-            "",
-            outcome.held,
-            selection.rank,
-            tuple([(leg, sight.names[run.chosen[0]]) for leg, run in legs.items()]) if legs else (),
-            outcome.cached_tokens,
-            0,
-            0,
-            0,
-            tuple(outcome.reasons),
-            DIGEST(sight.figures, 0),
-            scores_digest(outcome.runs),
+            kind="scheduled",
+            endpoints=tuple([each.name for each in outcome.endpoints]),
+            held=outcome.held,
+            rank=selection.rank,
+            legs=tuple([(leg, sight.names[run.chosen[0]]) for leg, run in legs.items()]) if legs else (),
+            cached_tokens=outcome.cached_tokens,
+            reasons=tuple(outcome.reasons),
+            seen=DIGEST(sight.figures, 0),
+            scored=scores_digest(outcome.runs),
         )
     if isinstance(outcome, Postponed):
         return RecordedOutcome("postponed", (outcome.worker,))

@@ -17,6 +17,7 @@ from pointsman_flight.salt import LEAST_HASH, Hashes, Salt
 from pointsman_scheduler.domain.late_binding import PeerRequest
 from pointsman_scheduler.domain.prefix_index.recency import FrozenRecency, Promise
 from pointsman_scheduler.flight.freezing import Array, Frozen, Node, Ref, Rows, Values
+from pointsman_scheduler.flight.logged_facts import logged_facts
 
 REFERENCE: Final = 1
 """Code of a msgpack extension: the index of a node, 4 bytes, little-endian."""
@@ -30,10 +31,6 @@ _RESERVATION: Final = "pointsman_plugins.scheduling.worker:Hold"
 _PEER_REQUEST: Final = "pointsman_scheduler.domain.late_binding.unbound:PeerRequest"
 _PEER_ID: Final = PeerRequest._fields.index("request_id")
 _PEER_BLOCKS: Final = PeerRequest._fields.index("blocks")
-UNRECORDED: Final[dict[str, object]] = {
-    "path": "", "blocks": NO_BYTES, "other_chains": (), "fingerprint": NO_BYTES, "fields": {}, "attributes": {},
-}  # fmt: skip
-"""The facts that no decision reads, or that stand elsewhere, as they are recorded."""
 _KEYED_BY_SESSION: Final = {"pointsman_scheduler.plugins.producers.session:Session": "_bound"}
 
 
@@ -100,11 +97,9 @@ class Packer:
 
     def _logged(self, part: Part) -> Part:
         """The message as it may be kept: block hashes renamed, ids hashed, and no facts that only rules read."""
-        rename = self._salt.id if self._hash_ids else str
         if isinstance(part, RequestFacts):
-            headers = {name: value for name, value in part.headers.items() if name in self._headers}
-            session, fairness_id = part.session and rename(part.session), rename(part.fairness_id)
-            return replace(part, **UNRECORDED, headers=headers, session=session, fairness_id=fairness_id)
+            return logged_facts(part, self._headers, self._salt.id if self._hash_ids else None)
+        rename = self._salt.id if self._hash_ids else str
         if isinstance(part, ReservationChange):
             session, blocks = part.session and rename(part.session), self._salt.packed(part.blocks)
             own = {"request_id": rename(part.request_id), "blocks": Blob(blocks) if blocks else NO_BYTES}

@@ -8,13 +8,11 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Final, NamedTuple, cast
 
 import numpy as np
+from msgspec.structs import replace
 
-from pointsman_contracts.journey import RequestFacts
 from pointsman_contracts.kv import KvChange
-from pointsman_contracts.message import Blob
-from pointsman_contracts.response import AttemptFailed
-from pointsman_contracts.scheduling import ReservationChange
-from pointsman_contracts.worker import WorkerLoad, WorkerRegistration
+from pointsman_contracts.message import NO_BYTES, Blob
+from pointsman_contracts.worker import WorkerRegistration
 from pointsman_core.config import SchedulingPolicy
 from pointsman_flight import records
 from pointsman_flight.reader import Flight, LoggedRecord, Segment
@@ -179,14 +177,7 @@ class FlightReplay:
 
     def _hear(self, logged: LoggedRecord) -> str:
         record = cast("records.LoadReported", logged.record)
-        load = WorkerLoad(
-            worker=record.worker, pool=self.pool.pool, boot_id=record.boot_id, sequence=record.sequence,
-            at_ms=record.at_ms, age_ms=record.age_ms, state=record.state, reason=record.reason, running=record.running,
-            waiting=record.waiting, kv_usage=record.kv_usage, running_loras=record.running_loras,
-            waiting_loras=record.waiting_loras, max_loras=record.max_loras, load_unknown=record.load_unknown,
-            worked_tokens=record.worked_tokens,
-        )  # fmt: skip
-        return _differs("known", record.counted, self.pool.hear(load, record.at))
+        return _differs("known", record.counted, self.pool.hear(record.load, record.at))
 
     def _hear_kv(self, logged: LoggedRecord) -> str:
         record = cast("records.KvTold", logged.record)
@@ -222,7 +213,7 @@ class FlightReplay:
     def decide(self, record: Decided) -> Outcome | Exception:
         """Make a recorded decision again."""
         request = self._waiting.pop((record.edge, record.request_id), None)
-        if record.facts is not None:
+        if record.request is not None:
             request = request_of(record)
         if request is None:
             return LookupError("the recorded request waited, and doesn't wait here")
@@ -239,12 +230,7 @@ class FlightReplay:
 
     def _fail(self, logged: LoggedRecord) -> str:
         record = cast("records.AttemptLost", logged.record)
-        event = AttemptFailed(
-            request_id=record.request_id, source=record.edge, sequence=0, at_ms=0, pool=self.pool.pool,
-            worker=record.worker, boot_id=record.boot_id, outcome=record.outcome, status=record.status,
-            next_worker=record.next_worker, leg=record.leg,
-        )  # fmt: skip
-        self.pool.books.failed(event, record.at)
+        self.pool.books.failed(record.event, record.at)
         return ""
 
     def _complete(self, logged: LoggedRecord) -> str:
@@ -258,13 +244,7 @@ class FlightReplay:
 
     def _apply(self, logged: LoggedRecord) -> str:
         record = cast("records.PeerChanged", logged.record)
-        change = ReservationChange(
-            op=record.op, request_id=record.request_id, worker=record.worker, boot_id=record.boot_id, edge=record.edge,
-            leg=record.leg, attempt=record.attempt, lora=record.lora, session=record.session, rank=record.rank,
-            prompt_tokens=record.prompt_tokens, uncached_tokens=record.uncached_tokens,
-            output_tokens=record.output_tokens, block_tokens=record.block_tokens, blocks=Blob(record.blocks),
-            blocks_precise=record.blocks_precise, streamed=record.streamed, media=record.media,
-        )  # fmt: skip
+        change = replace(record.change, blocks=Blob(record.blocks) if record.blocks else NO_BYTES)
         return _differs("counted", record.counted, self.pool.books.apply(change, record.scheduler, record.at))
 
     def _peer(self, logged: LoggedRecord) -> str:
@@ -313,38 +293,20 @@ class FlightReplay:
 
 
 def request_of(record: Decided) -> ScheduleRequest:
-    """The recorded request. Its facts must be recorded."""
-    facts = record.facts
-    if facts is None:
-        raise ValueError(f"the facts of request {record.request_id} are in an earlier record")
+    """The recorded request. It must be in this record."""
+    logged = record.request
+    if logged is None:
+        raise ValueError(f"request {record.request_id} is in an earlier record")
     return ScheduleRequest(
-        request_id=facts.request_id,
-        facts=RequestFacts(
-            api="",
-            prompt_tokens=facts.prompt_tokens,
-            tokens_exact=facts.tokens_exact,
-            max_output_tokens=facts.max_output_tokens,
-            stream=facts.stream,
-            block_tokens=facts.block_tokens,
-            blocks_precise=facts.blocks_precise,
-            headers=facts.headers,
-            session=facts.session,
-            priority=facts.priority,
-            fairness_id=facts.fairness_id,
-            body_bytes=facts.body_bytes,
-            slo_ttft_ms=facts.slo_ttft_ms,
-            slo_itl_ms=facts.slo_itl_ms,
-            subset=facts.subset,
-            workers=facts.workers,
-            features=facts.features,
-        ),
-        model=facts.model,
-        lora=facts.lora,
-        blocks=np.frombuffer(facts.blocks, dtype="<u8"),
-        edge=facts.edge,
-        attempt=facts.attempt,
+        request_id=record.request_id,
+        facts=logged.facts,
+        model=logged.model,
+        lora=logged.lora,
+        blocks=np.frombuffer(logged.blocks, dtype="<u8"),
+        edge=record.edge,
+        attempt=logged.attempt,
         queued_s=record.queued_s,
-        beginning=facts.affinity if facts.blocks else None,
+        beginning=logged.affinity if logged.blocks else None,
         bound=record.bound,
     )
 

@@ -7,17 +7,14 @@ another one but `Books.edge_gone`, which isn't shadowed and calls `completed`.
 from collections.abc import Callable, Iterable, Sequence
 from typing import Concatenate, Final, ParamSpec, TypeVar
 
-from pointsman_contracts.scheduling import ReservationChange
-from pointsman_flight.hashes import HASH_BYTES
 from pointsman_flight.records import BlocksMeasured, Record
-from pointsman_plugins.scheduling.request import RequestKey
+from pointsman_plugins.scheduling.request import RequestKey, ScheduleRequest
 from pointsman_scheduler.domain.late_binding import Bound
-from pointsman_scheduler.domain.ledger import Disproved
+from pointsman_scheduler.domain.ledger import Disproved, Ledger
+from pointsman_scheduler.domain.outcome import Outcome
 from pointsman_scheduler.domain.policy import Policy
 from pointsman_scheduler.domain.pool import PoolScheduler
-from pointsman_scheduler.flight.backlog import AT_ONCE, MANY_BYTES
-from pointsman_scheduler.flight.deciding import deciding
-from pointsman_scheduler.flight.writing import CHANGED, COMPLETED, LOOKED_AT_WAITING, STARTED, RecordMaker
+from pointsman_scheduler.flight.writing import COMPLETED, LOOKED_AT_WAITING, STARTED, RecordMaker
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -56,7 +53,7 @@ class Tap:
                     "hear": after(pool.hear, maker.heard),
                     "hear_kv": before(pool.hear_kv, maker.heard_kv),
                     "sweep": after(pool.sweep, maker.swept),
-                    "decide": deciding(pool.decide, maker),
+                    "decide": _deciding(pool.decide, maker),
                     "bind": _binding(pool, maker),
                 },
             ),
@@ -65,8 +62,8 @@ class Tap:
                 {
                     "started": _starting(books.started, maker),
                     "failed": before(books.failed, maker.failed),
-                    "completed": _completing(books.completed, maker),
-                    "apply": _applying(books.apply, maker),
+                    "completed": _completing(books, maker),
+                    "apply": after(books.apply, maker.changed),
                 },
             ),
             (
@@ -148,13 +145,8 @@ def _starting(
     return started
 
 
-Completed = Callable[
-    [RequestKey, float, bool, int | None, float | None, str | None, int, str, Sequence[Disproved]], None
-]
-
-
-def _completing(inner: Completed, maker: RecordMaker) -> Completed:
-    hashed, note = maker.hashed, maker.backlog.inputs.append
+def _completing(books: Ledger, maker: RecordMaker) -> Callable[..., None]:
+    inner, hashed, note = books.completed, maker.hashed, maker.backlog.inputs.append
 
     def completed(
         request: RequestKey,
@@ -171,9 +163,38 @@ def _completing(inner: Completed, maker: RecordMaker) -> Completed:
         if hashed:
             request_id = hashed(request_id)
         note((COMPLETED, now, edge, request_id, ok, output_tokens, duration_ms, worker, told_ms, ending, disproved))
-        inner(request, now, ok, output_tokens, duration_ms, worker, told_ms, ending, disproved)
+        inner(
+            request,
+            now,
+            ok,
+            output_tokens=output_tokens,
+            duration_ms=duration_ms,
+            worker=worker,
+            told_ms=told_ms,
+            ending=ending,
+            disproved=disproved,
+        )
 
     return completed
+
+
+Decide = Callable[[ScheduleRequest, float, int, Policy], Outcome]
+
+
+def _deciding(inner: Decide, maker: RecordMaker) -> Decide:
+    note = maker.note_decision
+
+    def decide(request: ScheduleRequest, now: float, seed: int, policy: Policy) -> Outcome:
+        bound = request.bound  # set later where the request waits
+        try:
+            outcome = inner(request, now, seed, policy)
+        except Exception as error:
+            note(request, error, now=now, seed=seed, policy=policy, bound=bound)
+            raise
+        note(request, outcome, now=now, seed=seed, policy=policy, bound=bound)
+        return outcome
+
+    return decide
 
 
 def _binding(pool: PoolScheduler, maker: RecordMaker) -> Callable[[float], list[Bound]]:
@@ -188,34 +209,3 @@ def _binding(pool: PoolScheduler, maker: RecordMaker) -> Callable[[float], list[
         return result
 
     return bind
-
-
-Apply = Callable[[ReservationChange, str, float], bool]
-
-
-def _applying(inner: Apply, maker: RecordMaker) -> Apply:
-    hashed, backlog = maker.hashed, maker.backlog
-    inputs, hashes = backlog.inputs, backlog.hashes
-
-    def apply(change: ReservationChange, scheduler: str, now: float) -> bool:
-        counted = inner(change, scheduler, now)
-        request_id, session, blocks = change.request_id, change.session, change.blocks
-        if len(blocks) % HASH_BYTES:
-            backlog.refuse(ValueError(f"{len(blocks)} bytes are no block hashes"))
-            return counted
-        if hashed:
-            request_id, session = hashed(request_id), session and hashed(session)
-        hashes.extend(blocks)
-        inputs.append(
-            (
-                CHANGED, now, scheduler, change.op, request_id, change.worker, change.boot_id, change.edge, change.leg,
-                change.attempt, change.lora, session, change.rank, change.prompt_tokens, change.uncached_tokens,
-                change.output_tokens, change.block_tokens, len(blocks) // HASH_BYTES, change.blocks_precise,
-                change.streamed, counted, change.media,
-            )
-        )  # fmt: skip
-        if len(inputs) >= AT_ONCE or len(hashes) >= MANY_BYTES:
-            backlog.encode()
-        return counted
-
-    return apply

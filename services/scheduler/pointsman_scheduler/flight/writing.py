@@ -5,12 +5,15 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Final
 
 import numpy as np
+from msgspec.structs import replace
 
+from pointsman_contracts.message import NO_BYTES
 from pointsman_contracts.response import AttemptFailed
+from pointsman_contracts.scheduling import ReservationChange
 from pointsman_contracts.worker import WorkerLoad, WorkerRegistration
 from pointsman_flight import records
 from pointsman_flight.hashes import HASH_BYTES, BlockHashes
-from pointsman_flight.records import LoggedRequest, Record
+from pointsman_flight.records import Record
 from pointsman_flight.salt import Salt
 from pointsman_plugins.plugin import Plugin
 from pointsman_plugins.scheduling.request import RequestKey, ScheduleRequest
@@ -22,11 +25,11 @@ from pointsman_scheduler.domain.pool import PoolScheduler
 from pointsman_scheduler.domain.prefix_index.life import Dump
 from pointsman_scheduler.flight.backlog import Backlog
 from pointsman_scheduler.flight.freezing import ranks_of
+from pointsman_scheduler.flight.logged_facts import logged_facts
 from pointsman_scheduler.flight.outcomes import recorded
 
 STARTED: Final = records.AnswerStarted.__struct_config__.tag
 COMPLETED: Final = records.RequestCompleted.__struct_config__.tag
-CHANGED: Final = records.PeerChanged.__struct_config__.tag
 LOOKED_AT_WAITING: Final = records.LookedAtWaiting.__struct_config__.tag
 """Tags of records that are made as tuples."""
 
@@ -42,8 +45,6 @@ class RecordMaker:
         self.headers = headers
         self.hashed: Final[Callable[[str], str] | None] = salt.id if hash_ids else None
         """What replaces a request id, session or fairness id that is recorded; None where it stays as it is."""
-        self.plain = not headers
-        """Whether `special` is None of every request."""
         self.numbers: Final[dict[Policy, int]] = {}
         """By compiled policy: the one that has the number now."""
         self._numbers: Final[dict[tuple[str, str], int]] = {}
@@ -59,7 +60,6 @@ class RecordMaker:
             if number not in self.policies:
                 self.backlog.insert(records.PolicyDefined(number, policy.name, policy.hash, policy.settings))
                 self.headers |= headers_read(policy)
-                self._look()
             former = self.policies.get(number)
             if former is not None:
                 del self.numbers[former]
@@ -69,7 +69,6 @@ class RecordMaker:
     def know(self, pool: PoolScheduler) -> None:
         """Take note of the workers that registered before the log began."""
         self._ranks = math.lcm(self._ranks, ranks_of(pool.fleet))
-        self._look()
 
     def definitions(self) -> list[Record]:
         """Every policy so far: for the beginning of a segment."""
@@ -83,18 +82,13 @@ class RecordMaker:
 
     def registered(self, registration: WorkerRegistration, now: float) -> Record:
         self._ranks = math.lcm(self._ranks, max(1, registration.data_parallel_size))
-        self._look()
         return records.WorkerRegistered(now, registration.encode())
 
     def removed(self, worker: str, now: float) -> Record:
         return records.WorkerRemoved(now, worker)
 
     def heard(self, counted: bool, load: WorkerLoad, now: float) -> Record:
-        return records.LoadReported(
-            now, load.worker, load.boot_id, load.sequence, load.at_ms, load.age_ms, load.state, load.reason,
-            load.running, load.waiting, load.kv_usage, load.running_loras, load.waiting_loras, load.max_loras, counted,
-            load.load_unknown, load.worked_tokens,
-        )  # fmt: skip
+        return records.LoadReported(now, load, counted)
 
     def heard_kv(self, worker: str, boot_id: str, told: Told, complete: bool, now: float) -> Record:
         everything = None if told.everything is None else self._hashes(told.everything)
@@ -104,72 +98,54 @@ class RecordMaker:
     def swept(self, more: bool, now: float, slack_s: float = 0.0) -> Record:
         return records.Swept(now, more, slack_s)
 
-    def decided(
+    def note_decision(
         self,
         request: ScheduleRequest,
+        outcome: Outcome | Exception,
+        *,
         now: float,
         seed: int,
         policy: Policy,
         bound: str | None,
-        outcome: Outcome | Exception,
     ) -> None:
         """Make the record of a decision, and append it."""
         backlog = self.backlog
         try:
-            number = self.number_of(policy)
-            edge, request_id = request.edge, self.id(request.request_id)
-            facts = None
-            if bound is None:
-                known, blocks = request.facts, request.blocks
-                session, fairness = known.session, known.fairness_id
-                backlog.hashes.extend(blocks.tobytes())
-                facts = LoggedRequest(
-                    edge,
-                    request_id,
-                    request.model,
-                    request.lora,
-                    known.prompt_tokens,
-                    known.tokens_exact,
-                    known.max_output_tokens,
-                    known.stream,
-                    len(blocks),  # pyright: ignore[reportArgumentType] - as hashes are written
-                    known.block_tokens,
-                    known.blocks_precise,
-                    *(self.special(request) or (0, {})),
-                    session and self.id(session),
-                    known.priority,
-                    fairness and self.id(fairness),
-                    known.body_bytes,
-                    known.slo_ttft_ms,
-                    known.slo_itl_ms,
-                    known.subset,
-                    known.workers,
-                    known.features,
-                    request.attempt,
-                )
-            queued_s = request.queued_s
-            record = records.Decided(now, seed, number, edge, request_id, facts, bound, queued_s, recorded(outcome))
+            record = records.Decided(
+                at=now,
+                seed=seed,
+                policy=self.number_of(policy),
+                edge=request.edge,
+                request_id=self.id(request.request_id),
+                request=self._logged(request) if bound is None else None,
+                bound=bound,
+                queued_s=request.queued_s,
+                outcome=recorded(outcome),
+            )
         except Exception as error:  # noqa: BLE001 - no request may fail for it
             backlog.refuse(error)
             return
         backlog.put(record)
 
-    def special(self, request: ScheduleRequest) -> tuple[int, dict[str, str]] | None:
-        """`affinity`, and the headers that a plugin reads."""
-        if self.plain:
-            return None
-        headers = request.facts.headers
-        affinity = request.spread(self._ranks) or 0 if self._ranks > 1 else 0
-        return affinity, {name: headers[name] for name in self.headers if name in headers}
-
-    def _look(self) -> None:
-        self.plain = self._ranks == 1 and not self.headers
+    def _logged(self, request: ScheduleRequest) -> records.LoggedRequest:
+        ranks = self._ranks
+        return records.LoggedRequest(
+            model=request.model,
+            lora=request.lora,
+            attempt=request.attempt,
+            affinity=request.spread(ranks) or 0 if ranks > 1 else 0,
+            blocks=self._hashes(request.blocks.tobytes()),
+            facts=logged_facts(request.facts, self.headers, self.hashed),
+        )
 
     def failed(self, event: AttemptFailed, now: float) -> Record:
-        return records.AttemptLost(
-            now, event.source, self.id(event.request_id), event.worker, event.boot_id, event.outcome, event.status,
-            event.next_worker, event.leg,
-        )  # fmt: skip
+        return records.AttemptLost(now, replace(event, request_id=self.id(event.request_id)))
+
+    def changed(self, counted: bool, change: ReservationChange, scheduler: str, now: float) -> Record:
+        blocks = self._hashes(change.blocks)
+        session = change.session and self.id(change.session)
+        told = replace(change, request_id=self.id(change.request_id), session=session, blocks=NO_BYTES)
+        return records.PeerChanged(now, scheduler, told, blocks, counted)
 
     def peer(self, scheduler: str, requests: Sequence[PeerRequest], now: float) -> Record:
         renamed = [

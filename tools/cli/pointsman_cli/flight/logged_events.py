@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Final, NamedTuple
 
 from pointsman_cli.words import CommandError
+from pointsman_contracts.journey import RequestFacts
 from pointsman_contracts.message import Message
 from pointsman_contracts.response import AttemptFailed, ResponseCompleted, ResponseStarted
 from pointsman_contracts.scheduling import RequestScheduled
@@ -57,7 +58,7 @@ class _Telling:
         self._flight: Final = flight
         self._seen: Final = seen
         self._offset_ms: Final = header.unix_ns / 1e6 - header.monotonic * 1000.0
-        self._facts: Final[dict[Key, records.LoggedRequest]] = {}
+        self._facts: Final[dict[Key, RequestFacts]] = {}
         """Of requests that wait for their engine: the record of the wait's end doesn't repeat them."""
 
     def events(self) -> Iterator[LoggedEvent]:
@@ -81,9 +82,10 @@ class _Telling:
             case records.AnswerStarted() as record:
                 return self._of(ResponseStarted, record, self._wall(record.at))
             case records.AttemptLost() as record:
-                moved = {} if record.next_worker is None else {"next_worker": record.next_worker}
-                if record.leg:
-                    moved["leg"] = record.leg
+                event = record.event
+                moved = {} if event.next_worker is None else {"next_worker": event.next_worker}
+                if event.leg:
+                    moved["leg"] = event.leg
                 return self._of(AttemptFailed, record, self._wall(record.at), **moved)
             case records.RequestCompleted() as record:
                 tokens = record.output_tokens
@@ -100,8 +102,8 @@ class _Telling:
 
     def _decided(self, record: records.Decided, step: Replayed) -> LoggedEvent | None:
         outcome, key = step.outcome, (record.edge, record.request_id)
-        if record.facts is not None:
-            self._facts[key] = record.facts
+        if record.request is not None:
+            self._facts[key] = record.request.facts
         if not isinstance(outcome, Scheduled):
             return None
         facts = self._facts.pop(key, None)

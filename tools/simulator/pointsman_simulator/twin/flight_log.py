@@ -30,7 +30,7 @@ class _Request:
     """A request while its records are read. Times in ms of the wall clock."""
 
     arrived: float
-    facts: records.LoggedRequest
+    logged: records.LoggedRequest
     seed: int
     sent: float | None = None
     engine: str = ""
@@ -100,7 +100,7 @@ class _Reading:
                     self._registered(record, wall(record.at))
                 case records.WorkerRemoved():
                     self._changes.append(FleetChange(wall(record.at), f"{record.worker} left"))
-                case records.LoadReported() if record.worker in self._engines:
+                case records.LoadReported() if record.load.worker in self._engines:
                     self._reported(record, wall(record.at))
                 case records.KvTold() if record.worker in self._engines:
                     self._engines[record.worker].kv_events = True
@@ -131,15 +131,16 @@ class _Reading:
             known.registration, known.seen = registration, at
 
     def _reported(self, record: records.LoadReported, at: float) -> None:
-        engine = self._engines[record.worker]
-        engine.max_loras = max(engine.max_loras, record.max_loras)
-        engine.reports.append(LoadReport(at, record.running, record.waiting, record.kv_usage))
+        load = record.load
+        engine = self._engines[load.worker]
+        engine.max_loras = max(engine.max_loras, load.max_loras)
+        engine.reports.append(LoadReport(at, load.running, load.waiting, load.kv_usage))
 
     def _decided(self, record: records.Decided, at: float, policy: records.PolicyDefined | None) -> None:
         key = (record.edge, record.request_id)
         request = self._requests.get(key)
-        if request is None and record.facts is not None:
-            request = self._requests[key] = _Request(at - record.queued_s * 1000.0, record.facts, record.seed)
+        if request is None and record.request is not None:
+            request = self._requests[key] = _Request(at - record.queued_s * 1000.0, record.request, record.seed)
         if request is None:
             return
         outcome = record.outcome
@@ -173,7 +174,7 @@ class _Reading:
     def recording(self) -> RecordedPool:
         began = self._began
         sent = [request for request in self._requests.values() if request.sent is not None]
-        sizes = {request.facts.block_tokens for request in sent} or {self._block_tokens or _USUAL_BLOCK}
+        sizes = {request.logged.facts.block_tokens for request in sent} or {self._block_tokens or _USUAL_BLOCK}
         name, policy, hashes = self._policy()
         changes = [FleetChange(change.at_ms - began, change.what) for change in self._changes]
         changes += [FleetChange(at - began, f"the policy changed to {named!r}") for at, named in hashes[1:]]
@@ -226,17 +227,17 @@ def _engine(engine: _Engine, began: float) -> RecordedEngine:
 
 
 def _request(request: _Request, began: float) -> RecordedRequest:
-    facts = request.facts
+    logged, facts = request.logged, request.logged.facts
     sent = request.arrived if request.sent is None else request.sent
     return RecordedRequest(
         arrived_ms=request.arrived - began,
         sent_ms=sent - began,
         engine=request.engine,
         prompt_tokens=max(facts.prompt_tokens, 1),
-        blocks=np.frombuffer(facts.blocks, dtype="<u8").tolist(),
+        blocks=np.frombuffer(logged.blocks, dtype="<u8").tolist(),
         output_tokens=request.output_tokens,
         max_tokens=facts.max_output_tokens,
-        lora=facts.lora,
+        lora=logged.lora,
         streamed=facts.stream,
         first_ms=None if request.first is None or not facts.stream else request.first - began,
         ended_ms=None if request.ended is None else request.ended - began,
