@@ -155,7 +155,11 @@ async def test_engines_that_die_one_after_the_other_are_each_asked_once(start_ed
 
 
 async def test_a_spent_budget_continues_nothing(start_edge: StartEdge, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(RetryBudget, "spend", lambda *_: False)
+    def spent(budget: RetryBudget, now: float) -> bool:
+        del budget, now
+        return False
+
+    monkeypatch.setattr(RetryBudget, "spend", spent)
     async with ScriptedEngine(serving(ENGINE, events=9)) as first, ScriptedEngine(serving(ENGINE)) as second:
         edge = await start_edge(first.url, second.url)
         tell_kinds(edge, "vllm", "vllm")
