@@ -36,7 +36,7 @@ READ_ONLY = {
     "binder": {"counts", "holds", "put", "silent", "look_at", "bind", "worker_of", "waiting"},
     "index": {
         "join", "describe", "lay_out", "forget", "cleared", "match", "write", "confirm", "retract", "stored", "removed",
-        "retold", "sweep", "memory", "bits", "thawed", "held",
+        "retold", "sweep", "memory", "bits", "thawed", "held", "has_reports",
     },
 }  # fmt: skip
 """Methods that aren't noted: they change nothing, or others of the pool's objects call them alone."""
