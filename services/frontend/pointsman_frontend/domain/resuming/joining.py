@@ -135,7 +135,7 @@ class Rest:
     def _check_prompt(self, members: Answer) -> None:
         """The engine must go on from where it was told to."""
         prompt = ids_of(members.get("prompt_token_ids"))
-        if prompt is not None and self._question.form == "exact" and prompt != self._question.sent:
+        if prompt is not None and self._question.sent and prompt != self._question.sent:
             raise NotTheRest("the engine answers another prompt")
 
     def _check_beginning(self, text: str) -> None:

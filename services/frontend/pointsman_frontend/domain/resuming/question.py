@@ -67,7 +67,7 @@ class Question(NamedTuple):
     path: str
     body: Body
     sent: "array[int]"
-    """Token ids that are sent as the prompt; empty in the form `text`."""
+    """Token ids that are sent as the prompt; empty where it is sent otherwise."""
     kept: int
     """Tokens of the answer that the client has, before the point at which the engine goes on."""
     overlap: str
@@ -173,6 +173,10 @@ def _exact(
     steps_back: int,
 ) -> Question | None:
     prompt = passed.prompt if api is CHAT else _prompt_of(passed, choice, index, _number(body.get("n"), 1))
+    # Of several prompts, one may not have begun: it is sent as the client wrote it.
+    unseen = prompt is None and api is COMPLETIONS and not (choice.ids or choice.events)
+    if unseen:
+        prompt = array("I")
     if prompt is None or not choice.ids_whole:
         raise CantContinue("no_token_ids")
     # Greedy sampling brings the tokens behind an earlier point again; any other may bring others.
@@ -184,7 +188,12 @@ def _exact(
     if left <= 0:
         return None
     asked = {name: value for name, value in body.items() if name in _CARRIED and value is not None}
-    asked |= {"prompt": sent.tolist(), "max_tokens": left, "stream": True, FIELD: True}
+    asked |= {
+        "prompt": _own_prompt(body, index) if unseen else sent.tolist(),
+        "max_tokens": left,
+        "stream": True,
+        FIELD: True,
+    }
     _lessen(asked, "min_tokens", mark.tokens)
     _reseed(asked, index, mark.tokens)
     if body.get("frequency_penalty"):
