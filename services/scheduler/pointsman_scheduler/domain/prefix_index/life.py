@@ -192,9 +192,9 @@ class Masks:
         length = 0
         predicted = map(self.held.get, blocks)
         # Neighbouring blocks mostly have the same holders, and equal masks are mostly one object.
-        for masks, alike in groupby(zip(predicted, repeat(0) if reported is None else reported(), strict=False)):
-            mask = masks[1] if masks[0] is None else masks[0] | masks[1]
-            both = held & mask
+        runs = groupby(predicted) if reported is None else groupby(zip(predicted, reported(), strict=True))
+        for masks, alike in runs:
+            both = held & (_union(masks) if isinstance(masks, tuple) else masks or 0)
             if both != held:
                 if length:
                     self._fill(matched, held ^ both, length * each)
@@ -219,3 +219,7 @@ class Masks:
         raw = lives.to_bytes((self._bits + 7) // 8, "little")
         bits = np.unpackbits(np.frombuffer(raw, dtype=np.uint8), count=self._bits, bitorder="little")
         matched[self._places[bits.nonzero()[0]]] = held
+
+
+def _union(masks: tuple[int | None, int]) -> int:
+    return (masks[0] or 0) | masks[1]
