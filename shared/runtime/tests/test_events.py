@@ -597,3 +597,33 @@ async def test_a_server_without_jetstream_is_tried_again_and_logged_once(
         await try_until_done("a thing", fail_twice, again_after_s=0.001)
     assert tries == 4
     assert len([record for record in caplog.records if record.getMessage() == "jetstream_unavailable"]) == 2
+
+
+async def test_a_watch_notices_an_update_that_was_lost_on_its_way(
+    process: Connected, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As between two servers of a cluster, one of which ends while it passes the update on."""
+    await process.open()
+    bucket = process.bucket("test-lost")
+    await bucket.put("a", b"1")
+    watched = Watched()
+    monkeypatch.setattr("pointsman_runtime.jetstream.buckets.ASKED_EVERY_S", 0.1)
+    bucket.watch(watched.put, watched.lost, watched.complete)
+    await eventually(lambda: watched.listed == 1)
+    updates = KeyValue.KeyWatcher.updates
+    lost: list[object] = []
+
+    async def lose_the_first(watcher: KeyValue.KeyWatcher, timeout: float) -> object:  # noqa: ASYNC109 - as nats-py's
+        update = await updates(watcher, timeout)
+        if lost or not isinstance(update, KeyValue.Entry) or update.value != b"2":
+            return update
+        lost.append(update)
+        raise TimeoutError
+
+    monkeypatch.setattr(KeyValue.KeyWatcher, "updates", lose_the_first)
+    # The question that is under way already takes the first update.
+    await bucket.put("b", b"1")
+    await eventually(lambda: "b" in watched.values)
+    await bucket.put("a", b"2")
+    await eventually(lambda: lost)
+    await eventually(lambda: watched.values == {"a": b"2", "b": b"1"})

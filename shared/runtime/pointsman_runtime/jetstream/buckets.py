@@ -149,13 +149,16 @@ class Bucket:
         again. Raises nats errors and TimeoutError when the consumer doesn't exist, or JetStream doesn't answer.
 
         Only a new listing shows whether an overdue key is gone. The consumer of a watch ends with its server, which in
-        a cluster may be another one than this connection's; such an end isn't reported."""
+        a cluster may be another one than this connection's; such an end isn't reported. Nor is an update that is lost
+        between two servers: when one that the consumer has sent hasn't come by the next question, the watch begins
+        again."""
         # The attribute is private in nats-py and typed as None, although `watch` has set it.
         subscription = cast("JetStreamContext.PushSubscription", watcher._sub)  # pyright: ignore[reportPrivateUsage]
         now = time.monotonic()
         watch.begin(now)
         look_at = now + LISTED_WITHIN_S
         ask_at = now + ASKED_EVERY_S
+        seen = unseen = 0
         while not again.is_set():
             try:
                 update = await watcher.updates(timeout=LOOK_S)
@@ -166,6 +169,7 @@ class Bucket:
                     watch.complete()
                     look_at = 0.0
                 elif isinstance(update, KeyValue.Entry):
+                    seen = update.revision or 0
                     watch.update(update, time.monotonic())
             now = time.monotonic()
             if now >= look_at and self._events.reason is None:
@@ -173,7 +177,14 @@ class Bucket:
                 if watch.overdue(now):
                     return
             if now >= ask_at and self._events.reason is None:
-                await subscription.consumer_info()
+                sent = (await subscription.consumer_info()).delivered
+                # A consumer that has sent nothing names the place where it began.
+                last = sent.stream_seq if sent is not None and sent.consumer_seq else seen
+                if last > seen and unseen == last:
+                    _log.warning("update_lost", bucket=self.name, revision=last)
+                    watch.interrupted = True
+                    return
+                unseen = last if last > seen else 0
                 ask_at = time.monotonic() + ASKED_EVERY_S
 
     async def _open(self) -> KeyValue:
