@@ -4,8 +4,8 @@
 when a figure is above its ceiling. A change that lowers a figure lowers its ceiling too.
 
 - pairs: pairs of record classes that share three quarters of the smaller one's fields. One fact, written twice.
-- calls: calls with more than five positional arguments. Two of one type can be swapped, and no checker sees it. Those
-  that are left make a struct for each request or record: msgspec takes 2.1 µs for 18 fields by name, 0.24 by place.
+- calls: calls with more than five positional arguments. Two of one type can be swapped, and no checker sees it. A
+  struct of 18 fields takes msgspec 1.0 µs by name and 0.2 by place, a hundredth of a request's time at most.
 - words: of the methods that another file calls, the share whose name is one word, in percent. It can't be searched for.
 - methods: names of methods that six classes or more define. A reader without an IDE doesn't know which is called.
 
@@ -32,7 +32,7 @@ CLASSES: Final = 6
 VARIADIC: Final = frozenset({"add_row", "attrgetter", "create_subprocess_exec"})
 """Functions of libraries that take any number of arguments of one meaning; the product's own are found."""
 
-CEILINGS: Final = {"pairs": 43, "calls": 8, "words": 83, "methods": 68}
+CEILINGS: Final = {"pairs": 43, "calls": 0, "words": 83, "methods": 68}
 """Of today. The aims are 25 pairs, 0 calls, 45 percent of one word and 40 methods."""
 
 ALIKE: Final[dict[frozenset[str], str]] = {}

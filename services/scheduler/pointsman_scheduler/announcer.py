@@ -73,17 +73,17 @@ class DecisionPublisher:
         at_ms = time.time_ns() // 1_000_000
         self._decisions.append(
             ScheduledEvent(
-                journey,
-                target,
-                policy,
-                revision,
-                outcome,
-                took_s,
-                queued_s,
-                report,
-                hop.traceparent,
-                at_ms,
-                bound,
+                journey=journey,
+                target=target,
+                policy=policy,
+                revision=revision,
+                outcome=outcome,
+                took_s=took_s,
+                queued_s=queued_s,
+                report=report,
+                traceparent=hop.traceparent,
+                at_ms=at_ms,
+                bound=bound,
             )
         )
         self._changes.setdefault(target.pool or "", []).append(("reserve", outcome.holds))

@@ -96,14 +96,14 @@ def parse(
     if limit is not None:
         most = document[limit]  # pyright: ignore[reportAssignmentType] - as the reader checked
     return StructuredBody(
-        raw,
-        document,
-        api,
-        view,
-        model,
-        readable,
-        most,
-        tuple(media),
+        raw=raw,
+        document=document,
+        api=api,
+        view=view,
+        model=model,
+        readable=readable,
+        max_output_tokens=most,
+        media=tuple(media),
         features=features,
     )
 
@@ -255,13 +255,13 @@ def _passed(route: Route, raw: bytes | memoryview, max_values: int, content_type
     most = None if api.generates else 0  # no such API has a limit of its own
     features = _features(document, ())
     return StructuredBody(
-        raw,
-        document,
-        api,
-        view,
-        cast("str", model),
-        readable,
-        most,
+        raw=raw,
+        document=document,
+        api=api,
+        view=view,
+        model=cast("str", model),
+        readable=readable,
+        max_output_tokens=most,
         features=features,
         pool=route.pool,
     )

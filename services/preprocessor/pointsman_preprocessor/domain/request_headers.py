@@ -67,16 +67,16 @@ def read_headers(headers: Mapping[str, str]) -> HeaderFacts:
     priority = _first(headers, (_PRIORITY,))
     objective = _first(headers, _OBJECTIVE) if priority is None else None
     return HeaderFacts(
-        readable,
-        dropped,
-        _identifier(_SESSION, get(_SESSION)),
-        _priority(priority),
-        None if objective is None else _identifier(_OBJECTIVE[0], objective),
-        _identifier(_FAIRNESS[0], _first(headers, _FAIRNESS)) or "",
-        _milliseconds(headers, _TTFT),
-        _milliseconds(headers, _ITL),
-        subset_of(headers),
-        _workers(headers),
+        readable=readable,
+        dropped=dropped,
+        session=_identifier(_SESSION, get(_SESSION)),
+        priority=_priority(priority),
+        objective=None if objective is None else _identifier(_OBJECTIVE[0], objective),
+        fairness_id=_identifier(_FAIRNESS[0], _first(headers, _FAIRNESS)) or "",
+        slo_ttft_ms=_milliseconds(headers, _TTFT),
+        slo_itl_ms=_milliseconds(headers, _ITL),
+        subset=subset_of(headers),
+        workers=_workers(headers),
     )
 
 

@@ -64,7 +64,7 @@ def regret_rows(event: RequestsJudged) -> tuple[RegretRow, ...]:
     if any(abs(amount) > MOST for amounts in sums.values() for amount in amounts):
         raise ValueError(f"an amount is above {MOST}")
     return tuple(
-        RegretRow(event.judge, event.pool, hour, profile, reason, *amounts)
+        RegretRow._make((event.judge, event.pool, hour, profile, reason, *amounts))
         for (hour, profile, reason), amounts in sums.items()
     )
 

@@ -200,18 +200,18 @@ class PoolScheduler:
         if len(request.blocks):
             prefix = "precise" if request.facts.blocks_precise and worker.tells else "approximate"
         return Scheduled(
-            endpoints,
-            selection,
-            runs,
-            sight,
-            headers,
-            holds,
-            cached_tokens,
-            prefix,
-            held,
-            seed,
-            reasons,
-            trial,
+            endpoints=endpoints,
+            selection=selection,
+            runs=runs,
+            sight=sight,
+            headers=headers,
+            holds=holds,
+            cached_tokens=cached_tokens,
+            prefix=prefix,
+            held=held,
+            seed=seed,
+            reasons=reasons,
+            trial=trial,
         )
 
     @property

@@ -93,7 +93,9 @@ class RecordMaker:
     def heard_kv(self, worker: str, boot_id: str, told: Told, complete: bool, now: float) -> Record:
         everything = None if told.everything is None else self._hashes(told.everything)
         changes = tuple([(change.op, self._hashes(change.blocks)) for change in told.changes])
-        return records.KvTold(now, worker, boot_id, everything, changes, complete)
+        return records.KvTold(
+            at=now, worker=worker, boot_id=boot_id, everything=everything, changes=changes, complete=complete
+        )
 
     def swept(self, more: bool, now: float, slack_s: float = 0.0) -> Record:
         return records.Swept(now, more, slack_s)

@@ -313,14 +313,14 @@ def _sorted(
     length = values.get(b"content-length")
     encoding = values.get(b"content-encoding")
     return ClientHeaders(
-        stages,
-        engine,
-        stages.get("content-type"),
-        int(length) if length is not None and length.isdigit() else None,
-        traceparent,
-        None if encoding is None else encoding.decode("utf-8", "replace"),
-        stages.get("x-forwarded-for"),
-        stages.get("x-routing-request", "").lower() == "true",
+        stages=stages,
+        engine=engine,
+        content_type=stages.get("content-type"),
+        content_length=int(length) if length is not None and length.isdigit() else None,
+        traceparent=traceparent,
+        content_encoding=None if encoding is None else encoding.decode("utf-8", "replace"),
+        forwarded_for=stages.get("x-forwarded-for"),
+        routing=stages.get("x-routing-request", "").lower() == "true",
     )
 
 
