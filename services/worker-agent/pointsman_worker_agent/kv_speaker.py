@@ -118,7 +118,7 @@ class KvSpeaker:
         self._feed.begin(boot_id)
         self._check_sizes()
         now = self._clock()
-        if self._feed.waiting < MOST_WAIT and now - self._told_at < BEAT_S:
+        if self._feed.waiting_blocks < MOST_WAIT and now - self._told_at < BEAT_S:
             return
         messages = self._feed.take(time.time_ns() // 1_000_000)
         if not messages and now - self._told_at >= TIMES.report_s:

@@ -54,8 +54,8 @@ class KvFeed:
             self._snapshots.clear()
 
     @property
-    def waiting(self) -> int:
-        """Blocks whose change wait to be published."""
+    def waiting_blocks(self) -> int:
+        """Blocks whose change waits to be published."""
         return len(self._waiting)
 
     def add(self, delta: Delta) -> None:
