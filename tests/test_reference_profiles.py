@@ -16,10 +16,13 @@ from pointsman_contracts.model import ModelStatistics
 from pointsman_contracts.pool import PoolSnapshot
 from pointsman_contracts.reply import Answer, Decision, Parked, Rejection, read_reply
 from pointsman_contracts.subjects import ANY, stage_subject
+from pointsman_embedding.embedders import Embedders
 from pointsman_hosting.configuration import Configuration
+from pointsman_journey.content_client import ContentClient
 from pointsman_journey.hop import Hop
 from pointsman_model_selector import handlers as selecting
 from pointsman_model_selector.configuration import compile_all
+from pointsman_model_selector.prompt_embedding import PromptEmbedder
 from pointsman_preprocessor import handlers as preprocessing
 from pointsman_preprocessor.configuration import compile_pipeline
 from pointsman_profile_picker import handlers as picking
@@ -49,9 +52,11 @@ class Gateway:
             pipelines, self.registry, thread_above=1 << 20, max_values=1000, threads=ThreadPoolExecutor(1)
         )
         pick = picking.Handlers(routings, CollectorRegistry())
-        select = selecting.Handlers(selectors, CollectorRegistry(), time_every=1000)
+        selector = buses.make("model-selector")
+        embedder = PromptEmbedder(Embedders("none"), ContentClient(selector), CollectorRegistry())
+        select = selecting.Handlers(selectors, CollectorRegistry(), time_every=1000, embedder=embedder)
         buses.make("preprocessor").stage(PreprocessRequest, preprocess.preprocess)
-        picker, selector = buses.make("profile-picker"), buses.make("model-selector")
+        picker = buses.make("profile-picker")
         picker.stage(Journey, pick.pick)
         picker.bus.listen(PoolSnapshot, pick.snapshot, ANY, keep="latest")
         selector.stage(Journey, select.select)

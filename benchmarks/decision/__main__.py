@@ -40,6 +40,7 @@ from pointsman_scheduler.domain.policies import PolicyBook
 from pointsman_scheduler.domain.pools import Pools
 from pointsman_scheduler.gate import Gate
 from pointsman_scheduler.handlers import Handlers
+from pointsman_scheduler.joint_choice import JointChooser
 from pointsman_scheduler.metrics import SchedulerMetrics
 from pointsman_scheduler.plugins import registries
 from pointsman_scheduler.replica import Replica
@@ -163,7 +164,10 @@ async def messages(workers: int) -> Costs:
     metrics = SchedulerMetrics(registry, lambda: pools)
     announcer = DecisionPublisher(service.bus, service.heartbeat, pools, metrics)
     binding = Binding(pools, Chooser(configuration, pools, announcer, metrics).decide, announcer)
-    gate = Gate(service.heartbeat, pools, metrics, binding)
+    joint = JointChooser(
+        configuration, pools, metrics.models_chosen, lambda pool, priority: gate.has_room(pool, priority)
+    )
+    gate = Gate(service.heartbeat, pools, metrics, binding, joint.settle_model)
     handlers = Handlers(pools, gate, Replica(service.bus, service.heartbeat, pools, metrics), metrics)
     configuration.on_change(handlers.configured)
     # Held requests are answered later. This table measures the others.
@@ -186,7 +190,7 @@ async def messages(workers: int) -> Costs:
     unanswered: deque[tuple[str, str]] = deque()
     answering: deque[tuple[str, str]] = deque()
 
-    def handle(data: bytes) -> Decision | Rejection | Parked:
+    def handle(data: bytes) -> Journey | Decision | Rejection | Parked:
         journey = Journey.decode(data)
         reply = gate.enter(journey, Hop(service, journey, memoryview(b""), "_INBOX.edge", None))
         reply.encode()

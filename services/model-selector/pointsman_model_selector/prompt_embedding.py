@@ -15,7 +15,7 @@ from pointsman_contracts.message import JsonValue
 from pointsman_core.config import Embeddings
 from pointsman_embedding.carried_vector import CARRIED, carried, carry
 from pointsman_embedding.embedder import LONGEST, Embedder, EmbedderUnavailable, Vector
-from pointsman_journey.content_client import ContentGone, ContentUnusable
+from pointsman_journey.content_client import ContentGone, ContentSource, ContentUnusable
 from pointsman_model_selector.domain.selector import CompiledSelector
 from pointsman_plugins.selecting import ModelScorer, PromptEmbedding
 from pointsman_runtime.bus.errors import BusError
@@ -29,7 +29,7 @@ _TOO_SLOW: Final = "embedding takes longer than `timeout`"
 _USED_AGAIN_BY: Final = "semantic-cache"
 
 
-class EmbedderOf(Protocol):
+class PreparedEmbedders(Protocol):
     """Finds embedders."""
 
     def prepare(self, wanted: Iterable[Embeddings]) -> None:
@@ -42,14 +42,6 @@ class EmbedderOf(Protocol):
 
     async def close(self) -> None:
         """Close all of them."""
-        ...
-
-
-class ContentSource(Protocol):
-    """Reads the body of a request."""
-
-    async def body(self, edge: str, request_id: str) -> bytes:
-        """The body of a request that `edge` holds, as its engine will get it."""
         ...
 
 
@@ -73,7 +65,7 @@ class EmbeddedPrompt(NamedTuple):
 class PromptEmbedder:
     """Embeds the last words of users. A prompt is embedded once: its vector travels on to the cache."""
 
-    def __init__(self, embedders: EmbedderOf, content: ContentSource, registry: CollectorRegistry) -> None:
+    def __init__(self, embedders: PreparedEmbedders, content: ContentSource, registry: CollectorRegistry) -> None:
         self._embedders: Final = embedders
         self._content: Final = content
         self._missing: Final = Missing(Log("model_selector"))

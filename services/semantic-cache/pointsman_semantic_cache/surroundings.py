@@ -7,6 +7,7 @@ from typing import Protocol
 from pointsman_core.config import Cache, Embeddings, GateSettings
 from pointsman_embedding.embedder import Embedder
 from pointsman_hosting.configuration import Configuration
+from pointsman_journey.content_client import ContentSource
 from pointsman_runtime.telling.missing import Missing
 from pointsman_semantic_cache.domain.model_gate import ModelGate
 from pointsman_semantic_cache.domain.policy import CachePolicy
@@ -14,14 +15,6 @@ from pointsman_semantic_cache.domain.questions import OpenQuestions
 from pointsman_semantic_cache.domain.store import EntryStore
 from pointsman_semantic_cache.flights import Flights
 from pointsman_semantic_cache.metrics import CacheMetrics
-
-
-class ContentSource(Protocol):
-    """Reads the body of a request."""
-
-    async def body(self, edge: str, request_id: str) -> bytes:
-        """The body of a request that `edge` holds, as its engine will get it; or as the client sent it."""
-        ...
 
 
 class StoreOf(Protocol):

@@ -151,7 +151,7 @@ class LookedAtWaiting(Record, frozen=True, tag=23):
     """Why each of them goes, in the order in which they are decided."""
 
 
-class RequestRecord(Record, frozen=True):
+class RequestEventRecord(Record, frozen=True):
     """A record in the course of a request."""
 
     at: float
@@ -159,7 +159,7 @@ class RequestRecord(Record, frozen=True):
     request_id: str
 
 
-class AnswerStarted(RequestRecord, frozen=True, tag=10):
+class AnswerStarted(RequestEventRecord, frozen=True, tag=10):
     """The first byte of an answer came."""
 
     worker: str
@@ -183,7 +183,7 @@ class AttemptLost(Record, frozen=True, tag=26):
         return self.event.request_id
 
 
-class RequestCompleted(RequestRecord, frozen=True, tag=12):
+class RequestCompleted(RequestEventRecord, frozen=True, tag=12):
     """A request is over."""
 
     ok: bool

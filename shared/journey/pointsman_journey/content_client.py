@@ -1,7 +1,7 @@
 """How a stage gets the text of a request, and has it changed: it reads it from an edge of its process, or asks the edge
 that holds it."""
 
-from typing import Final
+from typing import Final, Protocol
 
 from pointsman_contracts.content import Content, ContentEdited, ContentEdits, ContentQuery
 from pointsman_contracts.journey import BodyEdit
@@ -20,6 +20,14 @@ class ContentGone(Exception):
 
 class ContentUnusable(Exception):
     """An edge gave an answer that can't be used."""
+
+
+class ContentSource(Protocol):
+    """Reads the body of a request, as `ContentClient` does."""
+
+    async def body(self, edge: str, request_id: str) -> bytes:
+        """The body of a request that `edge` holds, as its engine will get it."""
+        ...
 
 
 class ContentClient:

@@ -10,12 +10,12 @@ from msgspec.structs import asdict
 from pydantic import BeforeValidator, Field, JsonValue
 
 from pointsman_contracts.api_key import ApiKey as StoredKey
-from pointsman_preprocessor.domain.identities import Grant, Permissions
+from pointsman_preprocessor.domain.identities import Grant, SenderPermissions
 
 _PREFIX: Final = 16
 
 
-class KeyFacts(Permissions):
+class KeyFacts(SenderPermissions):
     """The owner and permissions of an API key."""
 
     id: str = Field(default="", pattern=r"^[A-Za-z0-9._@-]{0,100}$")

@@ -15,7 +15,7 @@ LARGEST: Final = 2048
 _GROUP: Final = "group:"
 
 
-class Permissions(Params):
+class SenderPermissions(Params):
     """What the configuration allows a sender."""
 
     plan: str = ""

@@ -6,10 +6,10 @@ from pointsman_core.config import Api, Config
 from pointsman_plugins.plugin import Params
 from pointsman_plugins.preprocessing import IDENTITY, Incoming, RequestProcessor
 from pointsman_preprocessor.domain.admission import CREDENTIAL_HEADERS, forbidden
-from pointsman_preprocessor.domain.identities import Grant, ModelGroups, Permissions, identity_of
+from pointsman_preprocessor.domain.identities import Grant, ModelGroups, SenderPermissions, identity_of
 
 
-class AnonymousParams(Permissions):
+class AnonymousParams(SenderPermissions):
     """The identity of anonymous requests."""
 
     tenant: str = Field(default="anonymous", min_length=1)

@@ -28,7 +28,7 @@ _SHIFT: Final = np.uint64(20)
 _ONE: Final = np.uint64(1)
 
 
-class Found(NamedTuple):
+class BlockPlaces(NamedTuple):
     """Where hashes are."""
 
     buckets: Ints
@@ -69,7 +69,7 @@ class BlockTable:
         """Buckets in use."""
         return self._low + self._split
 
-    def find_blocks(self, blocks: Blocks) -> Found:
+    def find_blocks(self, blocks: Blocks) -> BlockPlaces:
         """Where these are."""
         buckets = self._bucket_of(blocks)
         # One truth value in eight bytes: below the lowest one that is set there are 8 bits for each place.
@@ -80,7 +80,7 @@ class BlockTable:
         if self._more:
             self._find_more(blocks, buckets, places, missing)
         places[missing] = self._unused
-        return Found(buckets, places, missing)
+        return BlockPlaces(buckets, places, missing)
 
     def insert_blocks(self, blocks: Blocks, values: Values, ticks: Ticks) -> None:
         """Add hashes that aren't there, each once."""

@@ -16,7 +16,7 @@ from pointsman_scheduler.domain.prefix_index.memory import (
     REPORTED_BYTES,
 )
 from pointsman_scheduler.domain.prefix_index.recency import Recency
-from pointsman_scheduler.domain.prefix_index.reported import Reported
+from pointsman_scheduler.domain.prefix_index.reported import ReportedBlocks
 from pointsman_scheduler.domain.prefix_index.reports import Reports
 
 EVICTED_TOGETHER: Final = 64
@@ -33,7 +33,7 @@ class Holdings:
         """Bytes that are free at least: the size is computed only when blocks may have used them up."""
         self._now = 0.0
         self._masks = Masks()
-        self._reported = Reported(max_bytes)
+        self._reported = ReportedBlocks(max_bytes)
         self._lives: dict[int, Life] = {}
         self._next_life = 1
         self._rows: list[int] = []
@@ -130,7 +130,7 @@ class Holdings:
         """Everything but the masks was set from a snapshot: fill them from the lives. Arguments as of
         `Masks.restart`."""
         self._masks.restart(bits, free)
-        self._reported = Reported(self._max_bytes)
+        self._reported = ReportedBlocks(self._max_bytes)
         self._holdings = 0
         self._spare = -1  # not in logs of earlier versions
         for life in (*self._lives.values(), *self._retired):

@@ -61,7 +61,7 @@ class _HolderMasks(dict[int, int]):
         return mask
 
 
-class Reported:
+class ReportedBlocks:
     """Which engine reported which blocks. An engine is known by a bit of the masks, and here by the bit's number.
 
     A block's value in the table is the number of its only holder; or, below zero, the number of a set of holders.
