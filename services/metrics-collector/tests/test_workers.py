@@ -60,6 +60,7 @@ def test_a_worker_is_seen_with_its_registration_and_its_last_report() -> None:
             waiting=2,
             kv_usage=0.5,
             age_ms=250.0,
+            engine="vllm",
         ),
     )
     assert table.pools() == ["p"]

@@ -16,7 +16,7 @@ from pointsman_worker_agent.domain.kv_wire import Decoder, MalformedBatch
 
 FLUSH_S: Final = 0.02
 """Seconds of changes that are published together at least."""
-BEAT_S: Final = 0.1
+CHANGES_EVERY_S: Final = 0.1
 """Seconds between two messages while changes come all the time: a scheduler takes some 30 us for a message, and 10 for
 64 blocks in it. Schedulers predict the blocks of answered requests for 2 s."""
 MOST_WAIT: Final = 512
@@ -118,7 +118,7 @@ class KvSpeaker:
         self._feed.begin(boot_id)
         self._check_sizes()
         now = self._clock()
-        if self._feed.waiting_blocks < MOST_WAIT and now - self._told_at < BEAT_S:
+        if self._feed.waiting_blocks < MOST_WAIT and now - self._told_at < CHANGES_EVERY_S:
             return
         messages = self._feed.take(time.time_ns() // 1_000_000)
         if not messages and now - self._told_at >= TIMES.report_s:

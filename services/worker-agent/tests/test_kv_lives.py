@@ -11,7 +11,7 @@ import pytest
 from pointsman_contracts.kv import WorkerKvEvents, WorkerKvQuery
 from pointsman_testing import eventually
 from pointsman_testing.buses import Buses
-from pointsman_worker_agent.kv_speaker import BEAT_S, MOST_WAIT, KvSpeaker
+from pointsman_worker_agent.kv_speaker import CHANGES_EVERY_S, MOST_WAIT, KvSpeaker
 
 pytestmark = pytest.mark.parametrize("buses", ["memory"], indirect=True)
 
@@ -146,7 +146,7 @@ async def test_changes_wait_for_the_beat_unless_they_are_many(buses: Buses) -> N
     for first in range(1000, 1000 + 10 * MOST_WAIT, 10):
         agent.store(first)
     assert agent.speaker.sent == 2
-    now[0] += 2 * BEAT_S
+    now[0] += 2 * CHANGES_EVERY_S
     agent.speaker.flush()
     assert agent.speaker.sent == 3
     await eventually(lambda: len(agent.published()) == 2 + MOST_WAIT)
