@@ -42,7 +42,7 @@ def test_the_pipeline_is_the_same_whatever_form_its_configuration_had() -> None:
         for service in SERVICES:
             importlib.import_module(f"pointsman_{service.replace('-', '_')}.configuration").check(form)
         assert form.policy_hash() == plain.policy_hash()
-        assert compile_routing(form).pick(journey, PoolStates(), 0.0) == compile_routing(plain).pick(
+        assert compile_routing(form).pick_profile(journey, PoolStates(), 0.0) == compile_routing(plain).pick_profile(
             journey, PoolStates(), 0.0
         )
 

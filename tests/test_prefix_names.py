@@ -40,7 +40,7 @@ class Gateway:
                 "preprocessing": [{"use": use} for use in uses],
             }
         )
-        self._pipeline = compile_pipeline(config, load=TokenizerFiles(2**20).load)
+        self._pipeline = compile_pipeline(config, load=TokenizerFiles(2**20).load_tokenizer)
 
     def names(self, body: dict[str, JsonValue], tenant: str = "") -> tuple[list[int], list[int], JsonValue, bool]:
         """The prompt's blocks with model and adapter folded in, its tokens, its salt, and whether they are precise."""
@@ -48,7 +48,7 @@ class Gateway:
         envelope = builders.preprocess_request(path=CHAT, headers={"x-pointsman-tenant": tenant} if tenant else {})
         incoming = Incoming(envelope, parse(CHAT, orjson.dumps(body)), read_headers(envelope.headers))
         assert self._pipeline.run(incoming) is None
-        tokenizer = self._pipeline.tokenizers.of(model)
+        tokenizer = self._pipeline.tokenizers.find_tokenizer(model)
         assert tokenizer is not None
         prompt = tokenizer.prompt(incoming)
         facts = describe(incoming, (BLOCK,), prompt)
@@ -66,7 +66,7 @@ def told(tokens: list[int], model: str, salt: JsonValue) -> list[int]:
     batch = msgspec.msgpack.encode([0.0, book.events(names, []), 0])
     blocks = EngineBlocks(BLOCK)
     for event in Decoder().decode(batch):
-        blocks.apply(0, event, "m")
+        blocks.apply_event(0, event, "m")
     return blocks.held()
 
 

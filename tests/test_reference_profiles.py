@@ -47,7 +47,7 @@ class Gateway:
         routings = Configuration(compile_routing, CollectorRegistry())
         selectors = Configuration(compile_all, CollectorRegistry())
         for configuration in (pipelines, routings, selectors):
-            assert configuration.offer(1, config)
+            assert configuration.offer_revision(1, config)
         preprocess = preprocessing.Handlers(
             pipelines, self.registry, thread_above=1 << 20, max_values=1000, threads=ThreadPoolExecutor(1)
         )

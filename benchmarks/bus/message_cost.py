@@ -88,7 +88,7 @@ async def stage_cost(url: str, messages: int, rate: float | None) -> tuple[float
     await service.bus.wait_connected()
     service.bus.link.subscribe("pm.rpc.request.schedule.v1.>", took, queue="scheduler")
     service.heartbeat.ready = True
-    service.heartbeat.beat()
+    service.heartbeat.publish_state()
     payload_journey = sample(("model-selector", "scheduler"))
     await asyncio.sleep(0.5)
 

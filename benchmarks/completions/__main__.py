@@ -61,8 +61,8 @@ def main() -> None:
     started = time.process_time()
     for completed in decoded:
         pool, model = names.served(completed)
-        metrics.count(completed, pool, model)
-        windows[model].add(completed, started)
+        metrics.count_completion(completed, pool, model)
+        windows[model].add_completion(completed, started)
     counting = (time.process_time() - started) / len(encoded) * 1e6
     started = time.process_time()
     generate_latest(registry)

@@ -172,7 +172,7 @@ async def messages(workers: int) -> Costs:
     configuration.on_change(handlers.configured)
     # Held requests are answered later. This table measures the others.
     held = "scheduling: {default: {late_binding: {enabled: false}}}"
-    configuration.offer(1, f"pools: {{{POOL}: {{models: [{POOL}]}}}}\n{held}")
+    configuration.offer_revision(1, f"pools: {{{POOL}: {{models: [{POOL}]}}}}\n{held}")
     bench = Bench()
     pool = pools.of(POOL)
     names = [f"worker-{number:04d}" for number in range(workers)]
@@ -211,7 +211,7 @@ async def messages(workers: int) -> Costs:
         )
         journey = builders.journey("scheduler", request=facts, target=Target(model=POOL, pool=POOL))
         reply = message.time(partial(handle, journey.encode()))
-        telling.time(announcer.tell)
+        telling.time(announcer.publish_recorded)
         if isinstance(reply, Decision):
             unanswered.append((reply.request_id, reply.endpoints[0].worker))
         if len(unanswered) > UNANSWERED:

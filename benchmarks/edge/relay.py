@@ -43,7 +43,7 @@ class Relay:
             while piece := await turn.read():
                 pieces.append(piece)
             body = b"".join(pieces)
-        turn.ids = id_headers(self._ids.new())
+        turn.ids = id_headers(self._ids.make_id())
         await self._forward(turn, turn.target.path, body)
 
 
@@ -59,7 +59,7 @@ def own(url: str, writes: GatheredWrites) -> Forward:
             host=origin.host_header,
             length=len(body),
             headers=JSON,
-            request_id=ids.new(),
+            request_id=ids.make_id(),
             traceparent=None,
         )
         call = Call("r", "w", url, head, body, None, movable=False)
@@ -70,7 +70,7 @@ def own(url: str, writes: GatheredWrites) -> Forward:
                 await turn.write(data)
             await turn.end()
         finally:
-            engines.release(engine)
+            engines.release_connection(engine)
 
     return forward
 
@@ -87,7 +87,7 @@ def with_aiohttp(url: str) -> Forward:
     )
 
     async def forward(turn: Turn, path: str, body: bytes) -> None:
-        headers = {"content-type": "application/json", "x-request-id": ids.new()}
+        headers = {"content-type": "application/json", "x-request-id": ids.make_id()}
         async with session.post(url + path, data=body, headers=headers) as answer:
             raw: Headers = [(name.lower(), value) for name, value in answer.raw_headers]
             await turn.start(answer.status, rules.pass_on(raw)[0])
@@ -101,7 +101,7 @@ def with_aiohttp(url: str) -> Forward:
 async def _serve(kind: str, url: str, announce: Callable[[str], object]) -> None:
     writes = GatheredWrites()
     app = Relay(own(url, writes) if kind == "own" else with_aiohttp(url))
-    bounds = Bounds(65536, 60.0, RequestIds().new, lambda _reason: None)
+    bounds = Bounds(65536, 60.0, RequestIds().make_id, lambda _reason: None)
     server = HttpServer(app, "127.0.0.1", 0, protocol=bounded(bounds, writes))
     await server.start()
     announce(server.url.rpartition(":")[2])

@@ -35,7 +35,7 @@ def controller(waiting: int, fairness: str) -> FlowController[int]:
     )
     flow = FlowController[int](compile_flow_control(settings, flow_registries()))
     for i in range(waiting):
-        flow.offer(item(i, 0.0), 0.0, FULL)
+        flow.offer_request(item(i, 0.0), 0.0, FULL)
     return flow
 
 
@@ -65,12 +65,12 @@ def main() -> int:
         for waiting in (0, 1000, 100_000):
             flow = controller(waiting, fairness)
             items = [item(10**6 + i, 1.0) for i in range(ROUNDS)]
-            park = median_us(lambda i: flow.offer(items[i], 1.0, FULL))  # noqa: B023 - called at once
+            park = median_us(lambda i: flow.offer_request(items[i], 1.0, FULL))  # noqa: B023 - called at once
             dispatch = median_us(lambda _: _dispatch_one(flow))  # noqa: B023 - as above
             again = [item(2 * 10**6 + i, 1.0) for i in range(ROUNDS)]
             for each in again:
-                flow.offer(each, 1.0, FULL)
-            cancel = median_us(lambda i: flow.cancel(again[i].request, 2.0))  # noqa: B023 - as above
+                flow.offer_request(each, 1.0, FULL)
+            cancel = median_us(lambda i: flow.cancel_request(again[i].request, 2.0))  # noqa: B023 - as above
             in_time = max(park, cancel, dispatch) <= BAR_US
             met &= in_time
             verdict = "ok" if in_time else "MISSED"
@@ -79,7 +79,7 @@ def main() -> int:
 
 
 def _dispatch_one(flow: FlowController[int]) -> Dispatch[int]:
-    for outcome in flow.wake(2.0, lambda: FREE, most=1):
+    for outcome in flow.wake_requests(2.0, lambda: FREE, most=1):
         if isinstance(outcome, Dispatch):
             return outcome
     raise AssertionError("nothing waited")

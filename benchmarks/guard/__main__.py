@@ -72,13 +72,13 @@ def checked(texts: Sequence[str], direction: Direction = "request") -> Checked:
 
 def stopped(policy: GuardPolicy, texts: Sequence[str], direction: Direction = "request") -> bool:
     """Whether the default policy blocks or redacts a part of it."""
-    judgement = asyncio.run(policy.judge(checked(texts, direction)))
+    judgement = asyncio.run(policy.judge_texts(checked(texts, direction)))
     return judgement.blocked is not None or bool(judgement.redact)
 
 
 def categories(policy: GuardPolicy, text: str) -> list[str]:
     """The categories that the default policy finds in a user's text."""
-    return list(asyncio.run(policy.judge(checked([text]))).categories)
+    return list(asyncio.run(policy.judge_texts(checked([text]))).categories)
 
 
 def docstrings() -> Iterator[str]:
@@ -122,7 +122,7 @@ def costs(policy: GuardPolicy) -> list[bool]:
     kept.append(each <= WINDOW_BAR_US)
     print(f"  a window of 512 + 128 characters {each:10.1f} µs   bar {WINDOW_BAR_US:g} µs")
     body = orjson.dumps({"model": "m", "messages": [{"role": "user", "content": sized(PROSE, 10_000)}]})
-    print(f"  reading the texts of a 10 KB body {measured(lambda: GuardedPrompt.of(body)):9.1f} µs")
+    print(f"  reading the texts of a 10 KB body {measured(lambda: GuardedPrompt.from_body(body)):9.1f} µs")
     return kept
 
 

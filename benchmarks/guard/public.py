@@ -90,7 +90,7 @@ def public_corpora(policy: GuardPolicy, harmless: Sequence[str], prose: Sequence
 
 
 def _stopped(policy: GuardPolicy, text: str) -> bool:
-    judgement = asyncio.run(policy.judge(Checked("request", "default", "r", [CheckedText("0", "user", text)])))
+    judgement = asyncio.run(policy.judge_texts(Checked("request", "default", "r", [CheckedText("0", "user", text)])))
     return judgement.blocked is not None and judgement.blocked.category.startswith("injection.")
 
 
@@ -101,7 +101,7 @@ def _classified(bad: Sequence[str], good: Sequence[str]) -> dict[str, float]:
         learnt = [(text, text_is_bad) for texts, text_is_bad in ((bad, True), (good, False)) for text in texts]
         shown = [(fold(text)[:LONGEST], is_bad) for text, is_bad in learnt if _half(text) != half]
         model: LinearModel = trained([text for text, _ in shown], [is_bad for _, is_bad in shown], rounds=ROUNDS)
-        said |= {text: model.probability(fold(text)) for text, _ in learnt if _half(text) == half}
+        said |= {text: model.predict_probability(fold(text)) for text, _ in learnt if _half(text) == half}
     return said
 
 

@@ -63,7 +63,7 @@ class TwoPools:
         key, sent = ("", ""), 0.0
         if not isinstance(observation, KvChanged | Reported):
             key, sent = ("", str(observation.request)), self._sent[observation.request]
-        self._pools[pool].observe(own, key, sent, now)
+        self._pools[pool].receive_observation(own, key, sent, now)
         if isinstance(observation, Started):
             self._first[observation.request] = observation.at
         if isinstance(observation, Completed):
@@ -130,7 +130,7 @@ class TwoPools:
             model="auto",
         )  # fmt: skip
         question = ModelQuestion(journey, self._states, arrival.at / 1000.0, round(arrival.at))
-        selected = self._selector.select(question)
+        selected = self._selector.select_model(question)
         if selected.choice is None:
             return MODELS.index(selected.model.name)
         open_to = selected.choice
@@ -154,7 +154,7 @@ class TwoPools:
         arrived, prompt = self._began.pop(end.request)
         usage = Usage(prompt_tokens=prompt, completion_tokens=end.output_tokens)
         self.expense.add(name, prompt, end.output_tokens)
-        self._windows[name].add(
+        self._windows[name].add_completion(
             ResponseCompleted(
                 request_id="", source="", sequence=0, at_ms=0, pool=name, status=200, outcome="ok", usage=usage,
                 ttft_ms=self._first.pop(end.request, end.at) - arrived, duration_ms=end.at - arrived, stream=True,

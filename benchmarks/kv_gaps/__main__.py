@@ -90,7 +90,7 @@ class Engine:
         self._held += names
         tokens = [self._random.randrange(2**17) for _ in range(4 * BLOCK)]
         events.append(["BlockStored", names, None, tokens, BLOCK, None])
-        self._speaker.heard(0, msgspec.msgpack.encode([0.0, events, 0]))
+        self._speaker.receive_batch(0, msgspec.msgpack.encode([0.0, events, 0]))
 
 
 class Stand:
@@ -156,7 +156,7 @@ class Stand:
         self.look()
 
     def _answer(self, _subject: str, reply: str, _headers: bytes, payload: bytes | memoryview) -> None:
-        state = self.speaker.answer(WorkerKvQuery.decode(payload))
+        state = self.speaker.answer_query(WorkerKvQuery.decode(payload))
         self.answers["snapshot" if state.snapshot else "range"] += 1
         self._link.publish(reply, state.encode())
 
@@ -229,7 +229,7 @@ async def _live(stand: Stand) -> None:
     """The engine and the agent's loop."""
     while True:
         stand.engine.step()
-        stand.speaker.flush()
+        stand.speaker.publish_changes()
         stand.look()
         await asyncio.sleep(FLUSH_S)
 

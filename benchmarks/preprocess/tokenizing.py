@@ -73,7 +73,7 @@ def measure(files: Folder, size: int, messages: int) -> None:
     fields: dict[str, JsonValue] = {"messages": known}
     forgetful, tokenizer = PromptTokenizer(files, cache_bytes=0), PromptTokenizer(files)
     model = ModelTokenizer("m", tokenizer, 4 * LARGE)
-    print(f"{size // 1000} KB, {messages} messages, {len(tokenizer.chat(fields.get)) // 4:,} tokens")
+    print(f"{size // 1000} KB, {messages} messages, {len(tokenizer.tokenize_chat(fields.get)) // 4:,} tokens")
     following: list[list[JsonValue]] = []
     for n in range(1, 4000):
         answer: JsonValue = {"role": "assistant", "content": words(TURN_BYTES, n)}
@@ -81,9 +81,9 @@ def measure(files: Folder, size: int, messages: int) -> None:
     bodies = [body(messages) for messages in following[2000:]]
     work: dict[str, Callable[[], object]] = {
         "render": lambda: tokenizer.render(fields.get),
-        "cold": lambda: forgetful.chat(fields.get),
-        "next turn": lambda: tokenizer.chat({"messages": following.pop(0)}.get),
-        "again": lambda: tokenizer.chat(fields.get),
+        "cold": lambda: forgetful.tokenize_chat(fields.get),
+        "next turn": lambda: tokenizer.tokenize_chat({"messages": following.pop(0)}.get),
+        "again": lambda: tokenizer.tokenize_chat(fields.get),
         "stage, next turn": lambda: stage(model, bodies.pop()),
     }
     for name, call in work.items():

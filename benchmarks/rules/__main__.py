@@ -87,7 +87,7 @@ def main() -> int:
     for count in (1, 3, 10, 50):
         compiled = fifty(count)
         bar = FIFTY_BAR_US if count == 50 else None
-        measure(f"{count} rules", lambda compiled=compiled: compiled.pick(asked, pools, 1.0), bar)
+        measure(f"{count} rules", lambda compiled=compiled: compiled.pick_profile(asked, pools, 1.0), bar)
     sample = routing(
         [
             {"when": 'headers["x-priority"] == "high"', "profile": "priority"},
@@ -97,8 +97,8 @@ def main() -> int:
     )
 
     def stage() -> Journey:
-        picked = sample.pick(asked, pools, 1.0)
-        serving = sample.serving(asked.wanted, pools)
+        picked = sample.pick_profile(asked, pools, 1.0)
+        serving = sample.find_serving(asked.wanted, pools)
         changes = settled(asked, serving.target, serving.block_tokens)
         changes["profile"] = picked.profile
         return asked.changed(**changes)

@@ -61,13 +61,13 @@ async def chosen(prompts: list[Labelled], folder: Path | None) -> list[str]:
     """The model that is chosen for each prompt."""
     one = selector(None if folder is None else str(folder))
     if folder is None:
-        return [one.select(question(each.text, None)).model.name for each in prompts]
+        return [one.select_model(question(each.text, None)).model.name for each in prompts]
     model = OnnxModel(folder)
     for scorer in one.comparing:
         scorer.take_vectors(model.name, await model.embed(scorer.texts_to_embed()))
     rows = await model.embed([each.text for each in prompts])
     names = [
-        one.select(question(each.text, PromptEmbedding(model.name, row))).model.name
+        one.select_model(question(each.text, PromptEmbedding(model.name, row))).model.name
         for each, row in zip(prompts, rows, strict=True)
     ]
     model.close()

@@ -78,7 +78,7 @@ async def test_stored_data_outlives_one_server_of_three(tmp_path: Path, processe
     async def stored(text: str, settings: ServiceSettings) -> int | None:
         try:
             async with bus.connected(settings) as client:
-                return await ConfigurationStore(client, replicas=3).put(text)
+                return await ConfigurationStore(client, replicas=3).store_text(text)
         except (CommandError, JetStreamError, TimeoutError):
             return None  # no leader yet
 

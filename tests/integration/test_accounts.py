@@ -218,8 +218,8 @@ async def _look_as_the_operator(accounts: Accounts, monkeypatch: pytest.MonkeyPa
     await explain(None, request_id, timedelta(minutes=5), console, as_json=False)
     _, digest, _ = api_keys.made(record := ApiKey(id="somebody", tenant="books"))
     async with stored_keys.opened(None) as keys:
-        await keys.create(digest, record)
-        assert await keys.revoke(record.id) == 1
+        await keys.store_key(digest, record)
+        assert await keys.revoke_keys(record.id) == 1
 
 
 @pytest.mark.parametrize("user", [*LOGINS, AGENTS[0].user])

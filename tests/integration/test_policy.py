@@ -185,7 +185,7 @@ async def test_a_stored_key_counts_from_when_it_is_made_until_it_is_taken_back(p
     record = ApiKey(tenant="acme", id="robot", scopes=("inference",))
     key, digest, _ = api_keys.made(record)
     async with stored_keys.opened(policed.nats.url) as keys:
-        await keys.create(digest, record)
+        await keys.store_key(digest, record)
 
     async def answered(wanted: int) -> bool:
         status, _, _ = await ask(policed, key)
@@ -193,7 +193,7 @@ async def test_a_stored_key_counts_from_when_it_is_made_until_it_is_taken_back(p
 
     await eventually(lambda: asyncio.ensure_future(answered(200)))
     async with stored_keys.opened(policed.nats.url) as keys:
-        assert await keys.revoke("robot") == 1
+        assert await keys.revoke_keys("robot") == 1
     await eventually(lambda: asyncio.ensure_future(answered(401)))
     await apply(policed, EXAMPLE)
 

@@ -34,7 +34,7 @@ async def test_a_kind_of_provider_in_the_table_is_configured_reached_and_authori
     provider = resolve(config)["p"]
     assert (provider.kind, provider.url) == (far, "https://north.far.example")
     headers: dict[str, str] = {}
-    await Credentials().authorize(provider, provider.url, headers, b"{}")
+    await Credentials().add_credential(provider, provider.url, headers, b"{}")
     assert headers == {"x-far-key": "secret"}
 
 

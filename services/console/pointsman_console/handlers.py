@@ -61,32 +61,32 @@ class Entrance:
     async def log_in(self, given: LoginAttempt) -> Opened:
         """A session for a key with the scope `console`, or for the one-time token. Raises Failed."""
         now = self._clock()
-        if not self._brake.open(now):
+        if not self._brake.may_try(now):
             raise Failed(429, "Too many wrong keys were tried. Try again in a few seconds.")
         if given.token:
-            if not self._token.take(given.token[:LONGEST_KEY]):
-                self._brake.failed()
+            if not self._token.redeem_token(given.token[:LONGEST_KEY]):
+                self._brake.count_failure()
                 raise Failed(
                     401,
                     "This address opens one session, and was used already. Log in with a key: "
                     "pointsman keys create --tenant ops --scope console",
                 )
-            return Opened(*self._sessions.begin(Right("the one-time address", self._writes), None, now))
+            return Opened(*self._sessions.open_session(Right("the one-time address", self._writes), None, now))
         wanted = digest(given.key[:LONGEST_KEY])
         try:
-            record = await self._keys.find(wanted) if given.key else None
+            record = await self._keys.find_key(wanted) if given.key else None
         except KeysUnreachable as error:
             raise Failed(503, f"API keys can't be checked now: {error}.") from error
         right = None if record is None else right_of(record, time.time_ns() // 1_000_000)
         if right is None:
             # Which of the two it is would tell a stranger that a key exists.
-            self._brake.failed()
+            self._brake.count_failure()
             raise Failed(401, "This key is unknown, has expired, or lacks the scope `console`.")
-        return Opened(*self._sessions.begin(right, wanted, now))
+        return Opened(*self._sessions.open_session(right, wanted, now))
 
     def log_out(self, cookie: str) -> None:
         """End a session."""
-        self._sessions.end(cookie)
+        self._sessions.end_session(cookie)
 
 
 class Recorder:
@@ -95,7 +95,7 @@ class Recorder:
     def __init__(self, bus: Bus) -> None:
         self._bus: Final = bus
 
-    async def story(self, request_id: str, trace: str) -> JsonValue:
+    async def ask_story(self, request_id: str, trace: str) -> JsonValue:
         """The story of a request, for each edge that had one with this id. Raises Failed."""
         if not request_id and _TRACE.fullmatch(trace) is None:
             raise Failed(422, "Give the id of a request, or the 32 hexadecimal digits of a trace.")
@@ -109,11 +109,11 @@ class Recorder:
         requests: list[JsonValue] = [story.told(edge, events) for edge, events in found.items()]
         return {"requests": requests, "more": answer.more, "recorder": answer.recorder}
 
-    async def usage(self, asked: UsageQuery) -> JsonValue:
+    async def ask_usage(self, asked: UsageQuery) -> JsonValue:
         """Sums of the usage ledger. Raises Failed."""
         return usage_rows.document(await self._ask_service(asked, UsageSums), asked.by)
 
-    async def regret(self) -> JsonValue:
+    async def ask_regret(self) -> JsonValue:
         """Sums of regret by pool, profile and reason: of the profile that decides, and of shadows. Raises Failed."""
         sums = await self._ask_service(RegretQuery(by=("pool", "profile", "reason")), RegretSums)
         rows: list[JsonValue] = [
@@ -149,22 +149,22 @@ class StoredState:
         self._buckets: Final = buckets
         self._rollback: Final = rollback
 
-    async def limits(self) -> JsonValue:
+    async def read_limits(self) -> JsonValue:
         """Standings of limits and budgets. Raises Failed."""
         try:
-            shards, config = await self._buckets.shards(), await self._buckets.configuration()
+            shards, config = await self._buckets.read_shards(), await self._buckets.read_configuration()
         except BucketsUnreadable as error:
             raise Failed(503, str(error)) from error
         found, count = standings(shards, config, time.time())
         rows: list[JsonValue] = [each.document() for each in found]
         return {"rows": rows, "count": count}
 
-    async def revisions(self) -> JsonValue:
+    async def list_revisions(self) -> JsonValue:
         """Every stored configuration. Raises Failed."""
         kept = await self._revisions()
         return {"revisions": listed(kept, parse), "writes": self._rollback is not None}
 
-    async def revision(self, number: int, against: int | None) -> JsonValue:
+    async def compare_revision(self, number: int, against: int | None) -> JsonValue:
         """One of them, compared with another one. Raises Failed."""
         found = shown(await self._revisions(), number, against, parse)
         if found is None:
@@ -185,7 +185,7 @@ class StoredState:
         except ConfigError as error:
             raise Failed(409, f"This version can't read revision {number}: {error}") from error
         try:
-            revision = await self._rollback.store(stored.text)
+            revision = await self._rollback.store_revision(stored.text)
         except RollbackRefused as error:
             raise Failed(502, str(error)) from error
         _log.warning("configuration_rolled_back", by=session.right.name, to=number, revision=revision)
@@ -193,7 +193,7 @@ class StoredState:
 
     async def _revisions(self) -> list[KeptRevision]:
         try:
-            return [KeptRevision(*each) for each in await self._buckets.revisions()]
+            return [KeptRevision(*each) for each in await self._buckets.list_revisions()]
         except BucketsUnreadable as error:
             raise Failed(503, str(error)) from error
 
@@ -201,7 +201,7 @@ class StoredState:
 async def result_of(results: Results, name: str) -> JsonValue:
     """The document of a file. Raises Failed."""
     try:
-        return await results.read(name)
+        return await results.read_result(name)
     except LookupError as error:
         raise Failed(404, "The folder of results has no file {name!r}.") from error
     except (ValueError, OSError) as error:
@@ -211,7 +211,7 @@ async def result_of(results: Results, name: str) -> JsonValue:
 async def fleet_events(feed: FleetFeed) -> AsyncGenerator[bytes]:
     """All engines, then their changes."""
     columns: JsonValue = list(COLUMNS)
-    async with feed.watched():
+    async with feed.watch_pools():
         sent = -1
         while True:
             ticked = feed.ticked

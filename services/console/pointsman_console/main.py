@@ -31,7 +31,7 @@ class BrowserServer(HttpServer):
 
     async def stop(self) -> None:
         """Take no new connection, end the streams, let the rest end within the grace, close."""
-        self._streams.end()
+        self._streams.end_streams()
         await super().stop()
 
 
@@ -55,7 +55,7 @@ def build(service: Service[ConsoleSettings]) -> None:
     )
 
     async def still(session: BrowserSession) -> bool:
-        return await door.still(session)
+        return await door.is_session_valid(session)
 
     answers = Answers(
         log_in=entrance.log_in,
@@ -63,14 +63,14 @@ def build(service: Service[ConsoleSettings]) -> None:
         still=still,
         fleet=lambda: handlers.fleet_events(fleet),
         decisions=partial(decision_events, view),
-        decision=recorder.story,
-        usage=recorder.usage,
-        limits=stored.limits,
-        revisions=stored.revisions,
-        revision=stored.revision,
+        decision=recorder.ask_story,
+        usage=recorder.ask_usage,
+        limits=stored.read_limits,
+        revisions=stored.list_revisions,
+        revision=stored.compare_revision,
         rollback=stored.roll_back,
-        regret=recorder.regret,
-        results=results.listed,
+        regret=recorder.ask_regret,
+        results=results.list_results,
         result=partial(handlers.result_of, results),
     )
     app = application(answers, streams, https=settings.https, lasts_s=settings.session_s)

@@ -37,7 +37,7 @@ async def test_a_console_without_an_open_page_has_no_subscription() -> None:
     server = MemoryNats()
     window = Window(lambda: Bus(server.link(), Process("console", "c-1")))
     assert not window.open
-    async with window.held() as first, window.held() as second:
+    async with window.hold_bus() as first, window.hold_bus() as second:
         assert first is second
         assert window.open
     assert not window.open

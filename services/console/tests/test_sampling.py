@@ -26,8 +26,8 @@ def test_a_sample_is_even() -> None:
     for seed in range(2000):
         reservoir = Reservoir(2, seed)
         for number in range(10):
-            reservoir.offer(bytes([number]))
-        counts.update(reservoir.empty())
+            reservoir.offer_event(bytes([number]))
+        counts.update(reservoir.take_sample())
     assert sum(counts.values()) == 4000
     assert all(320 < count < 480 for count in counts.values()), counts
 
@@ -35,13 +35,13 @@ def test_a_sample_is_even() -> None:
 def test_everything_is_shown_while_it_is_few_and_counted_when_it_is_many() -> None:
     sampler = Sampler(DecisionFilter(), room=3, seed=1)
     for number in range(3):
-        sampler.decided(scheduled(request_id=f"r-{number}").encode())
-    sample, ends, seen = sampler.take()
+        sampler.sample_decision(scheduled(request_id=f"r-{number}").encode())
+    sample, ends, seen = sampler.take_sample()
     assert ([request_of(each) for each in sample], ends) == ([b"r-0", b"r-1", b"r-2"], [])
     assert (seen.decisions, seen.fitting, seen.impaired) == (3, 3, 0)
     for number in range(100):
-        sampler.decided(scheduled(request_id=f"q-{number}", level="degraded").encode())
-    sample, _, seen = sampler.take()
+        sampler.sample_decision(scheduled(request_id=f"q-{number}", level="degraded").encode())
+    sample, _, seen = sampler.take_sample()
     assert (len(sample), seen.decisions, seen.impaired) == (3, 100, 100)
 
 
@@ -56,24 +56,24 @@ def test_a_rejection_counts_as_a_decision_and_not_as_one_below_the_full_level() 
         status=404,
         reason="unknown model",
     )
-    sampler.decided(rejected.encode())
-    _, _, seen = sampler.take()
+    sampler.sample_decision(rejected.encode())
+    _, _, seen = sampler.take_sample()
     assert (seen.decisions, seen.impaired) == (1, 0)
 
 
 def test_a_request_on_the_page_gets_its_end_and_no_other_does() -> None:
     sampler = Sampler(DecisionFilter(), room=1, seed=1)
     # An end may come before the sample that its decision gets into is taken.
-    sampler.decided(scheduled(request_id="fast").encode())
-    sampler.ended(completed("fast").encode())
-    sampler.ended(completed("stranger").encode())
-    _, ends, _ = sampler.take()
+    sampler.sample_decision(scheduled(request_id="fast").encode())
+    sampler.sample_end(completed("fast").encode())
+    sampler.sample_end(completed("stranger").encode())
+    _, ends, _ = sampler.take_sample()
     assert [request_of(each) for each in ends] == [b"fast"]
-    sampler.decided(scheduled(request_id="slow").encode())
-    assert sampler.take()[1] == []
-    sampler.ended(completed("slow").encode())
-    assert [request_of(each) for each in sampler.take()[1]] == [b"slow"]
-    assert sampler.take()[1] == []
+    sampler.sample_decision(scheduled(request_id="slow").encode())
+    assert sampler.take_sample()[1] == []
+    sampler.sample_end(completed("slow").encode())
+    assert [request_of(each) for each in sampler.take_sample()[1]] == [b"slow"]
+    assert sampler.take_sample()[1] == []
 
 
 @pytest.mark.parametrize(
@@ -93,8 +93,8 @@ def test_a_filter_lets_through_what_it_names_and_counts_the_rest(wanted: Decisio
     other = scheduled(request_id="no", model="other", level="full", endpoints=("engine-1",), reason="chance")
     sampler = Sampler(wanted, room=10)
     for each in (fits, other):
-        sampler.decided(each.encode())
-    sample, _, seen = sampler.take()
+        sampler.sample_decision(each.encode())
+    sample, _, seen = sampler.take_sample()
     assert [request_of(each) for each in sample] == [b"yes"]
     assert (seen.decisions, seen.fitting) == (2, 1)
     row = row_of(RequestScheduled.decode(sample[0]))
@@ -104,10 +104,10 @@ def test_a_filter_lets_through_what_it_names_and_counts_the_rest(wanted: Decisio
 
 def test_with_a_tenant_rows_come_from_the_ends_of_its_requests() -> None:
     sampler = Sampler(DecisionFilter(tenant="acme"), room=10)
-    sampler.decided(scheduled(request_id="r-1").encode())
-    sampler.ended(completed("r-1").encode())
-    sampler.ended(completed("r-2", tenant="other").encode())
-    sample, _, seen = sampler.take()
+    sampler.sample_decision(scheduled(request_id="r-1").encode())
+    sampler.sample_end(completed("r-1").encode())
+    sampler.sample_end(completed("r-2", tenant="other").encode())
+    sample, _, seen = sampler.take_sample()
     assert [request_of(each) for each in sample] == [b"r-1"]
     assert seen.fitting == 1
 

@@ -52,12 +52,12 @@ class EppAdapter:
     def tick(self) -> None:
         """Call every `TICK_S`."""
         self.edge.tick()
-        self._envoy.providers.check(self.edge.policy())
+        self._envoy.providers.log_missing(self.edge.policy())
         self.server.tell_health(serving=self.cannot_route() is None)
 
     async def close(self) -> None:
         """After the server has ended: publish the events that wait."""
-        await self.edge.drained(0)
+        await self.edge.wait_until_drained(0)
 
 
 def check(config: Config) -> None:
@@ -69,12 +69,14 @@ def build(service: Service[EppAdapterSettings]) -> None:
     """Compose the service."""
     wiring = surroundings(service)
     adapter = EppAdapter(wiring.around, service.settings)
-    connect(service, wiring, adapter.edge, adapter.edge.snapshot)
+    connect(service, wiring, adapter.edge, adapter.edge.keep_snapshot)
     service.every(TICK_S, adapter.tick)
     # `routing` covers the bus: without it, an edge that can decide alone is ready.
-    service.readiness.drop("bus")
+    service.readiness.remove_check("bus")
     configuration = wiring.configuration
-    service.readiness.add("routing", lambda: None if configuration.missing is not None else adapter.cannot_route())
+    service.readiness.add_check(
+        "routing", lambda: None if configuration.missing is not None else adapter.cannot_route()
+    )
     service.on_stop(adapter.close)
     service.serve(adapter.server)
 

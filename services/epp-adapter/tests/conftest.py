@@ -64,7 +64,7 @@ async def start_picker() -> AsyncIterator[StartPicker]:
             if isinstance(message, PromptTokens):
                 adapter.edge.bodies.take_tokens(message)
             else:
-                adapter.edge.snapshot(message)
+                adapter.edge.keep_snapshot(message)
 
         async def end() -> None:
             await client.channel.close()

@@ -38,14 +38,16 @@ class Frontend:
         )
         forwarder = Forwarder(edge, self._engines, self._providers, tell_endpoint=settings.tell_endpoint)
         edge.metrics.read(
-            "retries_refused", "Further attempts that a retry budget had no room for", lambda: forwarder.budgets.refused
+            "retries_refused",
+            "Further attempts that a retry budget had no room for",
+            lambda: forwarder.budgets.count_refused,
         )
         self.app = EdgeApp(HttpEdge(edge, forwarder, settings.body_timeout_s), health, int(time.time()))
         self.protocol = bounded(
             Bounds(
                 settings.max_head_bytes,
                 settings.head_timeout_s,
-                edge.ids.new,
+                edge.ids.make_id,
                 lambda reason: edge.metrics.refused_connections.update((reason,)),
                 edge.trusted.include,
             ),
@@ -57,11 +59,11 @@ class Frontend:
         """Call every `TICK_S`."""
         self.edge.tick()
         self._engines.sweep()
-        self.edge.providers.check(self.edge.policy())
+        self.edge.providers.log_missing(self.edge.policy())
 
     async def close(self) -> None:
         """After the server has ended: let cancelled requests answer, publish the events that wait, and disconnect."""
-        await self.edge.drained(2 * LAST_WORDS_S)
+        await self.edge.wait_until_drained(2 * LAST_WORDS_S)
         self._engines.close()
         await self._providers.close()
 
@@ -71,7 +73,7 @@ def build(service: Service[FrontendSettings]) -> None:
     settings = service.settings
     wiring = surroundings(service)
     frontend = Frontend(wiring.around, settings, service.health)
-    connect(service, wiring, frontend.edge, frontend.edge.snapshot)
+    connect(service, wiring, frontend.edge, frontend.edge.keep_snapshot)
 
     def bus() -> str | None:
         """Why the edge isn't ready for the bus's sake. Unlike other services, an edge that can decide alone is."""
@@ -81,7 +83,7 @@ def build(service: Service[FrontendSettings]) -> None:
         why = useless_alone(wiring.around.policy(), frontend.edge.pools, providers=True)
         return None if why is None else f"{reason}; {why}"
 
-    service.readiness.add("bus", bus)
+    service.readiness.add_check("bus", bus)
     service.every(TICK_S, frontend.tick)
     service.on_stop(frontend.close)
     service.serve(

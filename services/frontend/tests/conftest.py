@@ -78,7 +78,7 @@ async def start_edge() -> AsyncIterator[StartEdge]:
             if isinstance(message, PromptTokens):
                 frontend.edge.bodies.take_tokens(message)
             else:
-                frontend.edge.snapshot(message)
+                frontend.edge.keep_snapshot(message)
 
         ends.append(stop)
         return EdgeUnderTest(

@@ -96,7 +96,7 @@ def pieces(data: bytes, dice: random.Random) -> list[bytes]:
 def say(data: bytes) -> bool:
     """Whether a whole event says something: before that another engine begins the answer anew."""
     splitter = EventSplitter()
-    return any(map(says, splitter.feed(data)))
+    return any(map(says, splitter.split_bytes(data)))
 
 
 @dataclass
@@ -166,7 +166,7 @@ class Run:
 def read(data: bytes) -> dict[str, Any]:
     """All that a client can read in a stream, the way its events are cut left aside."""
     splitter = EventSplitter()
-    events = splitter.feed(data)
+    events = splitter.split_bytes(data)
     assert not splitter.rest()
     assert events[-1].data == b"[DONE]"
     choices: dict[int, dict[str, Any]] = {}
@@ -349,7 +349,7 @@ async def test_a_stop_string_that_begins_in_the_text_of_the_client_ends_the_answ
     out = rest.join(b'data: {"choices":[{"index":0,"text":"y","finish_reason":null}]}\n\n')
     out += rest.join(b'data: {"choices":[{"index":0,"text":"z, and more","finish_reason":null}]}\n\n')
     assert rest.finished
-    texts = [json.loads(event.data)["choices"][0] for event in EventSplitter().feed(out)]
+    texts = [json.loads(event.data)["choices"][0] for event in EventSplitter().split_bytes(out)]
     assert [(choice["text"], choice["finish_reason"]) for choice in texts] == [("y", None), ("", "stop")]
 
 

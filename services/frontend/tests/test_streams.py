@@ -39,7 +39,7 @@ def test_events_pass_whole_and_unchanged_however_they_arrive(stream: tuple[list[
     passing = WholeEvents()
     out = b""
     for start, stop in zip([0, *cuts], [*cuts, len(data)], strict=True):
-        out += passing.feed(data[start:stop])
+        out += passing.complete_events(data[start:stop])
         assert out == b"" or out.endswith(tuple(END))
     assert out == b"".join(events)
     assert passing.rest() == begun
@@ -56,15 +56,15 @@ def test_a_stream_is_known_by_its_media_type_in_any_case(kind: str, stream: bool
 
 def test_an_event_without_end_is_not_held_for_ever() -> None:
     passing = WholeEvents()
-    out = b"".join(passing.feed(b"x" * 10_000) for _ in range(HELD // 10_000 + 2))
+    out = b"".join(passing.complete_events(b"x" * 10_000) for _ in range(HELD // 10_000 + 2))
     assert len(out) > HELD
 
 
 def usage_of(data: bytes, piece: int) -> Usage | None:
     tail = UsageTail()
     for start in range(0, len(data), piece):
-        tail.feed(data[start : start + piece])
-    return tail.usage()
+        tail.follow_bytes(data[start : start + piece])
+    return tail.read_usage()
 
 
 COUNTED = {"prompt_tokens": 5, "completion_tokens": 7, "total_tokens": 12}
@@ -114,7 +114,7 @@ def test_usage_of_every_form_is_read_or_left_alone(answer: bytes, usage: Usage |
 def test_the_kept_part_of_an_answer_is_bounded(pieces: list[bytes]) -> None:
     tail = UsageTail()
     for piece in pieces:
-        tail.feed(piece)
+        tail.follow_bytes(piece)
     assert tail.end == b"".join(pieces)[-KEPT:]
     assert tail.size == sum(map(len, pieces))
 
@@ -123,7 +123,7 @@ def test_only_the_models_member_is_renamed() -> None:
     name = ModelName('my "model"', "auto")
     document = {"model": 'my "model"', "text": '"model":"my \\"model\\""', "other": 'my "model"'}
     for separators in ((",", ":"), (", ", ": ")):
-        put = json.loads(name.put(json.dumps(document, separators=separators).encode()))
+        put = json.loads(name.rewrite_bytes(json.dumps(document, separators=separators).encode()))
         assert put == document | {"model": "auto"}
 
 
@@ -146,9 +146,9 @@ def test_a_document_that_passes_in_pieces_is_renamed_wherever_it_is_cut(
     passing = name.in_pieces()
     out = b""
     for start, stop in zip([0, *sorted(cuts)], [*sorted(cuts), len(data)], strict=True):
-        out += passing.feed(data[start:stop])
-        assert len(out) + 60 > len(name.put(data[:stop])), "more is held than a member"
-    assert out + passing.rest() == name.put(data)
+        out += passing.rewrite_part(data[start:stop])
+        assert len(out) + 60 > len(name.rewrite_bytes(data[:stop])), "more is held than a member"
+    assert out + passing.rest() == name.rewrite_bytes(data)
 
 
 async def test_an_answer_too_large_to_hold_has_the_name_that_was_asked_for_too(start_edge: StartEdge) -> None:

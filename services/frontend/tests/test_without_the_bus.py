@@ -116,10 +116,10 @@ def test_the_end_of_a_stream_leaves_sooner_than_that_of_a_whole_response() -> No
     events = EventPublisher(bus, "edge-1", CollectorRegistry())
     whole, stream = (RequestRecord(name, named("completions"), POLICY, 0.0) for name in ("whole", "stream"))
     stream.stream = True
-    events.completed(whole, 1.0)
+    events.publish_completion(whole, 1.0)
     assert bus.hastened == []
-    events.started(stream, "w", 0.1)
-    events.completed(stream, 1.0)
+    events.publish_start(stream, "w", 0.1)
+    events.publish_completion(stream, 1.0)
     assert bus.hastened == [ResponseStarted, ResponseCompleted]
 
 
@@ -133,8 +133,8 @@ def test_an_event_over_the_limit_is_dropped_and_holds_up_no_other(caplog: pytest
     bus, registry = Narrow(), CollectorRegistry()
     events = EventPublisher(bus, "edge-1", registry)
     for number in range(3):
-        events.completed(RequestRecord(f"large-{number}", named("completions"), POLICY, 0.0), 1.0)
-    events.completed(RequestRecord("small", named("completions"), POLICY, 0.0), 1.0)
+        events.publish_completion(RequestRecord(f"large-{number}", named("completions"), POLICY, 0.0), 1.0)
+    events.publish_completion(RequestRecord("small", named("completions"), POLICY, 0.0), 1.0)
     assert [event.request_id for event in bus.of(ResponseCompleted)] == ["small"]
     assert registry.get_sample_value("pointsman_edge_events_too_large_total") == 3
     assert caplog.text.count("event_too_large") == 1
@@ -183,15 +183,15 @@ async def test_missing_stages_are_known_before_a_request_comes(buses: Buses) -> 
     edge = buses.make("frontend")
     pooled = compile_policy(load({"pools": {"p": {"models": ["m"]}}}), 1)
     await buses.meet()
-    assert stages(edge).missing(pooled) == UnusableStages("no live preprocessor", alone=False)
+    assert stages(edge).find_unusable_stages(pooled) == UnusableStages("no live preprocessor", alone=False)
     for service in ("preprocessor", "profile-picker"):
         buses.make(service)
     await buses.meet()
-    assert stages(edge).missing(pooled) == UnusableStages("no live scheduler", alone=True)
-    assert stages(edge).missing(POLICY) is None
+    assert stages(edge).find_unusable_stages(pooled) == UnusableStages("no live scheduler", alone=True)
+    assert stages(edge).find_unusable_stages(POLICY) is None
     buses.make("scheduler")
     await buses.meet()
-    assert stages(edge).missing(pooled) is None
+    assert stages(edge).find_unusable_stages(pooled) is None
 
 
 @pytest.mark.parametrize("hangs", [False, True])
@@ -213,7 +213,7 @@ async def test_just_after_the_bus_came_back_a_missing_stage_lets_the_edge_decide
             await stage.bus.wait_connected()
             stage.serve()
             now = asyncio.get_running_loop().time
-            await eventually(lambda: edge.heartbeat.table.addressable("preprocessor", "stage-1", now()))
+            await eventually(lambda: edge.heartbeat.table.is_addressable("preprocessor", "stage-1", now()))
         said = "don't answer yet" if hangs else "preprocessor isn't yet"
         with pytest.raises(StagesMissing, match=said):
             await asked(edge, POLICY)
@@ -255,7 +255,7 @@ async def test_a_request_waits_for_a_scheduler_that_was_there_a_moment_ago_unles
     await buses.meet()
     await scheduler.close()
     now = asyncio.get_running_loop().time
-    await eventually(lambda: not edge.heartbeat.table.alive("scheduler", "scheduler-1", now()))
+    await eventually(lambda: not edge.heartbeat.table.is_alive("scheduler", "scheduler-1", now()))
     with pytest.raises(StagesMissing, match="no live scheduler"):
         await asked(edge, POLICY)
     insists = compile_policy(load({"profiles": {"standard": {"static": "deny"}}}), 1)
@@ -273,12 +273,12 @@ async def test_an_edge_is_not_missing_what_its_requests_are_held_for(buses: Buse
     await buses.meet()
     await preprocessor.close()
     table, now = edge.heartbeat.table, asyncio.get_running_loop().time
-    table.unreachable("preprocessor", None)
-    assert stages(edge).missing(POLICY) is None
+    table.mark_unreachable("preprocessor", None)
+    assert stages(edge).find_unusable_stages(POLICY) is None
     await eventually(lambda: table.hope("preprocessor", None, 1.0, 1.0, now()) <= 0)
-    assert stages(edge).missing(POLICY) is None
+    assert stages(edge).find_unusable_stages(POLICY) is None
     brief = compile_policy(load({"edge": {"decision_timeout": "1s"}}), 1)
-    assert stages(edge).missing(brief) == UnusableStages("no live preprocessor", alone=False)
+    assert stages(edge).find_unusable_stages(brief) == UnusableStages("no live preprocessor", alone=False)
 
 
 async def test_a_lost_bus_lets_the_edge_decide_alone(buses: Buses) -> None:

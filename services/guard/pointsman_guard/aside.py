@@ -17,7 +17,7 @@ class Aside:
         self._threads: Final = threads
         self._above: Final = above
 
-    def of(self, checked: Checked) -> Apart | None:
+    def check_aside(self, checked: Checked) -> Apart | None:
         """Runs the check of these texts in a thread; None when they are short enough for the event loop."""
         return self._run_detector if checked.size > self._above else None
 

@@ -82,7 +82,7 @@ class Handlers:
                 code="no_guard",
             )
         try:
-            body = self._content.here(journey.edge, journey.request_id, original=True)
+            body = self._content.body_in_process(journey.edge, journey.request_id, original=True)
         except ContentGone:
             return _gone(hop)
         if body is None:
@@ -96,7 +96,7 @@ class Handlers:
 
     async def _fetch_and_check(self, journey: Journey, hop: Hop[Journey], policy: GuardPolicy) -> Outcome:
         try:
-            body = await self._content.body(journey.edge, journey.request_id, original=True)
+            body = await self._content.fetch_body(journey.edge, journey.request_id, original=True)
         except ContentGone:
             return _gone(hop)
         outcome = self._checked(body, journey, hop, policy)
@@ -110,17 +110,17 @@ class Handlers:
             # The edge that holds the prompt doesn't answer; without the prompt, no check is possible.
             if journey.itinerary[0].on_error != "deny":
                 raise
-            self._missing.note("the prompt", problem, request_id=journey.request_id)
+            self._missing.note_missing("the prompt", problem, request_id=journey.request_id)
             return _unchecked(hop)
 
     def _checked(
         self, body: bytes, journey: Journey, hop: Hop[Journey], policy: GuardPolicy
     ) -> Outcome | Awaitable[Outcome]:
-        self._missing.back("the prompt")
+        self._missing.note_recovery("the prompt")
         # The engine's version of the prompt: earlier stages may have changed it.
-        prompt = GuardedPrompt.of(body, journey.body, journey.request.api)
+        prompt = GuardedPrompt.from_body(body, journey.body, journey.request.api)
         checked = Checked("request", policy.name, journey.request_id, prompt.texts)
-        apart = self._aside.of(checked)
+        apart = self._aside.check_aside(checked)
         began = time.perf_counter()
         judgement = policy.judge_soon(checked, prompt.unreadable, apart=apart)
         asked = _Asked(body=body, prompt=prompt, journey=journey, hop=hop, policy=policy, began=began)
@@ -143,7 +143,7 @@ class Handlers:
         """The outcome of a judgement."""
         _, prompt, journey, hop, policy, began = asked
         took_s = time.perf_counter() - began
-        self._metrics.judged("request", policy, judgement, took_s, plan_of(journey.request.attributes))
+        self._metrics.count_judgement("request", policy, judgement, took_s, plan_of(journey.request.attributes))
         self._count_judgement(policy, judgement)
         note = words.note(policy.name, judgement)
         blocked = judgement.blocked
@@ -153,7 +153,7 @@ class Handlers:
                 words.prompt_blocked(policy.name, blocked.category),
                 type="invalid_request_error",
                 code="content_filter",
-                param=prompt.param(blocked),
+                param=prompt.locate_finding(blocked),
             )
         stage = journey.itinerary[0]
         if judgement.failures and stage.on_error == "deny":
@@ -170,8 +170,8 @@ class Handlers:
         if restores and any(edit.field in SPOKEN for edit in journey.body):
             # The replica that restores sees only the client's prompt.
             before = await self._originals_in(body, policy, journey.request_id, journey.request.api)
-        edits = prompt.edits(redacted(prompt.texts, judgement.redact, before))
-        await self._content.edit(journey.edge, journey.request_id, STAGE, edits)
+        edits = prompt.edits_for(redacted(prompt.texts, judgement.redact, before))
+        await self._content.edit_body(journey.edge, journey.request_id, STAGE, edits)
         replaced = {edit.field for edit in edits}
         changes: JourneyChanges = {"body": tuple(edit for edit in journey.body if edit.field not in replaced)}
         if restores:
@@ -202,7 +202,7 @@ class Handlers:
         checked = Checked("response", policy.name, review.request_id, texts)
         began = time.perf_counter()
         own = ours(texts, originals, first=review.number == 1)
-        judgement = policy.judge_soon(checked, but=own, apart=self._aside.of(checked))
+        judgement = policy.judge_soon(checked, but=own, apart=self._aside.check_aside(checked))
         if isinstance(judgement, Judgement):
             return self._said(review, policy, originals, judgement, began)
         return self._judged_later(review, policy, originals, judgement, began)
@@ -225,7 +225,7 @@ class Handlers:
         judgement: Judgement,
         began: float,
     ) -> Verdict:
-        self._metrics.judged("response", policy, judgement, time.perf_counter() - began, review.plan)
+        self._metrics.count_judgement("response", policy, judgement, time.perf_counter() - began, review.plan)
         self._count_judgement(policy, judgement)
         if judgement is NOTHING and review.number == 1 and not originals:
             return self._passed(review, None)
@@ -255,7 +255,7 @@ class Handlers:
         """The originals of the placeholders in this answer. Any replica can read them from the prompt."""
         originals = self._originals.get(memo)
         if originals is None:
-            body = await self._content.body(review.edge, review.request_id, original=True)
+            body = await self._content.fetch_body(review.edge, review.request_id, original=True)
             originals = self._originals[memo] = await self._originals_in(body, policy, review.request_id, review.api)
             while len(self._originals) > REMEMBERED:
                 self._originals.popitem(last=False)
@@ -265,9 +265,9 @@ class Handlers:
 
     async def _originals_in(self, body: bytes, policy: GuardPolicy, request_id: str, api: str) -> Mapping[str, str]:
         """The originals by placeholder, of a client's prompt."""
-        prompt = GuardedPrompt.of(body, api=api)
+        prompt = GuardedPrompt.from_body(body, api=api)
         checked = Checked("request", policy.name, request_id, prompt.texts)
-        judgement = await policy.judge(checked, prompt.unreadable, apart=self._aside.of(checked))
+        judgement = await policy.judge_texts(checked, prompt.unreadable, apart=self._aside.check_aside(checked))
         return redacted(prompt.texts, judgement.redact).originals
 
     def _policy(self, revision: int, name: str | None) -> GuardPolicy | None:
@@ -278,12 +278,12 @@ class Handlers:
 
     def _count_judgement(self, policy: GuardPolicy, judgement: Judgement) -> None:
         for failure in judgement.failures:
-            self._missing.note(f"{policy.name}/{failure.detector}", failure.problem)
+            self._missing.note_missing(f"{policy.name}/{failure.detector}", failure.problem)
         if not self._missing.nothing and judgement.blocked is None:
             # For a blocked request, it is unknown which detectors ran.
             failed = {failure.detector for failure in judgement.failures}
             names = (detector.name for detector in policy.detectors if detector.name not in failed)
-            self._missing.back(*(f"{policy.name}/{name}" for name in names))
+            self._missing.note_recovery(*(f"{policy.name}/{name}" for name in names))
 
 
 class _Asked(NamedTuple):

@@ -34,7 +34,7 @@ def build(service: Service[GuardSettings]) -> None:
         Aside(threads, service.settings.thread_above),
     )
     service.journeys.stage(Journey, handlers.guard)
-    service.journeys.reviews(handlers.review)
+    service.journeys.handle_reviews(handlers.review)
 
     async def end() -> None:
         threads.shutdown(wait=False, cancel_futures=True)

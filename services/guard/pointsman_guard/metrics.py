@@ -37,7 +37,9 @@ class GuardMetrics:
         self._plans: Final = PlanLabels()
         self._times: Final = {name: self._seconds.labels(name) for name in ("request", "response")}
 
-    def judged(self, direction: Direction, policy: GuardPolicy, judgement: Judgement, took_s: float, plan: str) -> None:
+    def count_judgement(
+        self, direction: Direction, policy: GuardPolicy, judgement: Judgement, took_s: float, plan: str
+    ) -> None:
         """Count a judgement; `plan` is the client's, empty when unknown."""
         self._times[direction].observe(took_s)
         if judgement is NOTHING:
@@ -54,7 +56,7 @@ class GuardMetrics:
             self._failed.labels(policy.name, failure.detector).inc()
 
     def _count(self, direction: Direction, policy: str, outcome: str, plan: str) -> None:
-        key = (direction, policy, outcome, self._plans.of(plan))
+        key = (direction, policy, outcome, self._plans.label_of(plan))
         counter = self._outcomes.get(key)
         if counter is None:
             counter = self._outcomes[key] = self._checked.labels(*key)

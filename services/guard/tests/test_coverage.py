@@ -136,6 +136,6 @@ def test_the_description_of_a_tool_can_attack(api: str) -> None:
         "messages": {"tools": [{**described, "input_schema": {"type": "object"}}]},
         "functions": {"functions": [described]},
     }
-    prompt = GuardedPrompt.of(orjson.dumps(tools[api]))
+    prompt = GuardedPrompt.from_body(orjson.dumps(tools[api]))
     findings = PATTERNS.detect(Checked("request", "default", "r", prompt.texts))
     assert any(finding.category.startswith("injection.") for finding in findings)

@@ -55,7 +55,7 @@ def policy(outside: Outside | Reach, detector: dict[str, object], **guard: objec
 
 
 async def judged(outside: Outside, detector: dict[str, object], **guard: object) -> Judgement:
-    return await policy(outside, detector, **guard).judge(Checked("request", "a", "request-1", TEXTS))
+    return await policy(outside, detector, **guard).judge_texts(Checked("request", "a", "request-1", TEXTS))
 
 
 async def test_a_moderation_service_is_asked_about_what_the_roles_say_and_its_flags_are_categories() -> None:
@@ -106,11 +106,11 @@ def test_a_model_of_ones_own_finds_what_resembles_its_texts(tmp_path: Path, monk
     fine.write_text("\n".join(harmless[::4]))
     monkeypatch.setattr("sys.argv", ["training", str(found), str(fine), str(file)])
     train()
-    model = LinearModel.decode(file.read_bytes())
+    model = LinearModel.decode_weights(file.read_bytes())
     assert model.encode() == file.read_bytes()
     # Texts that it hasn't seen.
-    sure = [model.probability(text) for text in attacks[1::2]]
-    unsure = [model.probability(text) for text in harmless[1::4]]
+    sure = [model.predict_probability(text) for text in attacks[1::2]]
+    unsure = [model.predict_probability(text) for text in harmless[1::4]]
     assert sorted(sure)[len(sure) // 2] > sorted(unsure)[len(unsure) // 2]
     use: dict[str, object] = {"use": "linear", "file": "m", "threshold": 0.0}
     said = policy(Outside(None, {"m": file.read_bytes()}), use)
@@ -152,7 +152,7 @@ async def test_over_http_a_guardian_gets_the_credential_and_its_failures_are_log
     async with TestServer(app) as server:
         url = str(server.make_url("/check"))
         use: dict[str, object] = {"use": "openai-moderation", "url": url, "credential": "env:GUARDIAN_KEY"}
-        said = await policy(outside, use).judge(Checked("request", "a", "1", TEXTS))
+        said = await policy(outside, use).judge_texts(Checked("request", "a", "1", TEXTS))
         with pytest.raises(DetectorFailed, match="lacks its credential env:NOT_THERE"):
             await outside.post(url, {}, credential="env:NOT_THERE", headers={}, timeout_s=1, private=False)
     await outside.close()
@@ -186,7 +186,7 @@ async def test_a_guardian_whose_name_leads_to_a_refused_address_is_not_asked(mon
     monkeypatch.setattr("socket.getaddrinfo", leads_to("169.254.169.254"))
     outside = Reach(1)
     use: dict[str, object] = {"use": "webhook", "url": "http://guardian.example/check"}
-    said = await policy(outside, use).judge(Checked("request", "a", "1", TEXTS))
+    said = await policy(outside, use).judge_texts(Checked("request", "a", "1", TEXTS))
     await outside.close()
     assert "metadata services are never asked" in said.failures[0].problem
 
@@ -203,7 +203,7 @@ async def test_a_guardian_that_redirects_is_not_followed() -> None:
     outside = Reach(1)
     async with TestServer(app) as server:
         use: dict[str, object] = {"use": "webhook", "url": str(server.make_url("/check"))}
-        said = await policy(outside, use).judge(Checked("request", "a", "1", TEXTS))
+        said = await policy(outside, use).judge_texts(Checked("request", "a", "1", TEXTS))
     await outside.close()
     assert (asked, said.failures[0].problem) == (["/check"], "was answered with status 307")
 
@@ -227,7 +227,7 @@ async def test_an_embedding_model_finds_what_means_an_attack_in_other_words(mode
     )
     found: list[str] = []
     for text in (*attacks, *harmless):
-        judgement = await said.judge(Checked("request", "a", "1", [CheckedText("prompt", "user", text)]))
+        judgement = await said.judge_texts(Checked("request", "a", "1", [CheckedText("prompt", "user", text)]))
         assert not judgement.failures
         found += [text] if judgement.blocked else []
     await outside.close()

@@ -212,11 +212,11 @@ EVERYTHING: Final[dict[str, tuple[object, set[tuple[str, str]]]]] = {
 @pytest.mark.parametrize("api", EVERYTHING)
 def test_every_text_of_every_api_is_read_with_its_role(api: str) -> None:
     body, expected = EVERYTHING[api]
-    prompt = GuardedPrompt.of(orjson.dumps(body))
+    prompt = GuardedPrompt.from_body(orjson.dumps(body))
     assert {(text.role, text.text) for text in prompt.texts} == expected
     for slot in prompt.slots:
-        slot.put("new")
-    assert {text.text for text in GuardedPrompt.of(orjson.dumps(prompt.document)).texts} == {"new"}
+        slot.replace_text("new")
+    assert {text.text for text in GuardedPrompt.from_body(orjson.dumps(prompt.document)).texts} == {"new"}
 
 
 def user(*parts: object) -> dict[str, object]:
@@ -239,7 +239,7 @@ def user(*parts: object) -> dict[str, object]:
     ],
 )
 def test_unreadable_input_is_reported(body: object, category: str) -> None:
-    assert [each.category for each in GuardedPrompt.of(orjson.dumps(body)).unreadable] == [category]
+    assert [each.category for each in GuardedPrompt.from_body(orjson.dumps(body)).unreadable] == [category]
 
 
 def test_readable_parts_are_not_reported_and_a_prompt_is_an_object() -> None:
@@ -248,9 +248,9 @@ def test_readable_parts_are_not_reported_and_a_prompt_is_an_object() -> None:
         user({"type": "document", "source": {"type": "text", "data": "t"}}),
         {"tools": [{"type": "function", "function": {"parameters": {"image_url": {"type": "image"}}}}]},
     ):
-        assert not GuardedPrompt.of(orjson.dumps(fine)).unreadable
+        assert not GuardedPrompt.from_body(orjson.dumps(fine)).unreadable
     with pytest.raises(ValueError, match="not a JSON object"):
-        GuardedPrompt.of(b"[]")
+        GuardedPrompt.from_body(b"[]")
 
 
 def guards(**policies: object) -> dict[str, object]:

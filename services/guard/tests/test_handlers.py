@@ -83,7 +83,7 @@ class World:
         self.edge.bus.link.subscribe(INBOX, lambda _s, _r, _h, payload: self.answers.append(read_reply(payload)))
         self.beyond = Beyond()
         configuration = Configuration(lambda config, revision: compile_all(config, self.beyond), self.registry)
-        assert configuration.offer(1, CONFIG)
+        assert configuration.offer_revision(1, CONFIG)
         guard = buses.make("guard")
         handlers = Handlers(
             configuration,
@@ -93,7 +93,7 @@ class World:
             Aside(THREADS, 1000),
         )
         guard.stage(Journey, handlers.guard)
-        guard.reviews(handlers.review)
+        guard.handle_reviews(handlers.review)
         buses.make("scheduler").stage(Journey, self._keep)
 
     def _body(self, request_id: str, original: bool) -> bytes | None:

@@ -34,7 +34,7 @@ class MessageNumbers:
         self._source = bus.process.instance
         self._sequences: Count[tuple[str, str]] = Count()
 
-    def pool(
+    def publish_pool(
         self,
         pool: str,
         workers: tuple[WorkerView, ...],
@@ -53,12 +53,12 @@ class MessageNumbers:
         )
         self._publish(message, pool)
 
-    def model(self, model: str, window: ModelWindow, now: float) -> None:
+    def publish_model(self, model: str, window: ModelWindow, now: float) -> None:
         """Publish a model's statistics."""
         sequence = self._next("statistics", model)
         self._publish(window.statistics(model, now, source=self._source, sequence=sequence, at_ms=_unix_ms()), model)
 
-    def worker(self, change: Change) -> None:
+    def publish_worker_change(self, change: Change) -> None:
         """Publish and log that a worker joined, fell silent, or left."""
         registration = change.registration
         pool, worker, boot_id = registration.pool, registration.worker, registration.boot_id
@@ -104,7 +104,7 @@ class MessageNumbers:
                 )
         self._publish(event, pool)
 
-    def judged(self, judged: JudgedWorkers) -> None:
+    def publish_verdict(self, judged: JudgedWorkers) -> None:
         """Publish and log a changed verdict."""
         pool, verdict = judged
         told = _log.warning if verdict.verdict else _log.info

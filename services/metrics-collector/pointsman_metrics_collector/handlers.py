@@ -78,15 +78,17 @@ class Handlers:
             return "the registered workers aren't known yet"
         return None if self._complete else "registered workers were not heard yet"
 
-    def collectors(self, pool: str) -> set[str]:
+    def collectors_of(self, pool: str) -> set[str]:
         """The living collectors that know the endpoints of a pool; all living ones while none does. A new collector
         doesn't yet know endpoints from the cluster or a file, and would report for none."""
         table, process, now = self._heartbeat.table, self._bus.process, self._clock()
         living = {
-            name for name in table.instances(process.service, now) if table.addressable(process.service, name, now)
+            name
+            for name in table.list_instances(process.service, now)
+            if table.is_addressable(process.service, name, now)
         }
         route = token(pool)
-        knowing = {name for name in living if table.addressable(process.service, name, now, route)}
+        knowing = {name for name in living if table.is_addressable(process.service, name, now, route)}
         me = {process.instance}
         knows = not self._heartbeat.routes or route in self._heartbeat.routes
         return (knowing | me if knows else knowing - me) or living | me
@@ -95,7 +97,7 @@ class Handlers:
         """Every pool that is configured or has a worker, with its workers."""
         at = self._listening.time(self._clock())
         for pool in self._pool_names():
-            yield pool, self._verdicts.judged(pool, self._table.views(pool, at))
+            yield pool, self._verdicts.add_verdicts(pool, self._table.view_pool(pool, at))
 
     def configured(self, revision: Revision[None]) -> None:
         """A configuration was applied."""
@@ -103,7 +105,7 @@ class Handlers:
         self._configured = tuple(config.pools)
         self._found = tuple(name for name, pool in config.pools.items() if pool.discovery in _FOUND)
         self._names = ModelNames(config, self._table.serves)
-        self._table.measured({name: pool.block_tokens for name, pool in config.pools.items()})
+        self._table.set_block_tokens({name: pool.block_tokens for name, pool in config.pools.items()})
         self._listed_engines = listed_engines(config)
         self.findings = {
             name: finding
@@ -128,7 +130,7 @@ class Handlers:
         if routes != heartbeat.routes:
             heartbeat.routes = routes
             if heartbeat.beating:
-                heartbeat.beat()
+                heartbeat.publish_state()
 
     def _gather_engines(self) -> None:
         found = {key: engine for finding in self.findings.values() for key, engine in finding.engines.items()}
@@ -136,7 +138,7 @@ class Handlers:
 
     def registered(self, registration: WorkerRegistration) -> None:
         """A worker is registered, or still is."""
-        joined = self._table.registered(registration, self._listening.time(self._clock()))
+        joined = self._table.add_registration(registration, self._listening.time(self._clock()))
         # Workers in the first listing were present before this process.
         if joined is not None and self._listed:
             self._changed(joined)
@@ -144,11 +146,11 @@ class Handlers:
     def announced(self, announcement: WorkerAnnouncement) -> None:
         """A worker's agent announced it, with the faults that it knows of."""
         registration = announcement.registration
-        self._table.found(registration.pool, registration.worker, announcement.findings)
+        self._table.set_findings(registration.pool, registration.worker, announcement.findings)
 
     def left(self, pool: str, worker: str) -> None:
         """A worker announced that it leaves, or has been silent for too long."""
-        left = self._table.deregistered(pool, worker, self._listening.time(self._clock()))
+        left = self._table.remove_registration(pool, worker, self._listening.time(self._clock()))
         if left is not None:
             self._changed(left)
 
@@ -158,21 +160,21 @@ class Handlers:
 
     def load(self, load: WorkerLoad) -> None:
         """A worker reported its load."""
-        joined = self._table.heard(load, self._listening.time(self._clock()))
+        joined = self._table.receive_load(load, self._listening.time(self._clock()))
         if joined is not None:
             self._changed(joined)
 
     def judged(self, verdicts: WorkerVerdicts) -> None:
         """A scheduler's verdicts on the workers of a pool."""
-        self._note(self._verdicts.heard(verdicts, self._listening.time(self._clock())))
+        self._note(self._verdicts.receive_verdicts(verdicts, self._listening.time(self._clock())))
 
     def _note(self, changes: list[JudgedWorkers]) -> None:
         for judged in changes:
             pace = self._paces.get(judged.pool)
             if pace is not None:
-                pace.changed(urgent=True)
+                pace.note_change(urgent=True)
             if self._owns(judged.pool, judged.verdict.worker):
-                self._announcer.judged(judged)
+                self._announcer.publish_verdict(judged)
 
     def completed(self, completed: ResponseCompleted) -> None:
         """A request ended."""
@@ -184,20 +186,20 @@ class Handlers:
         now = self._clock()
         for attempt in completed.attempts:
             if attempt.target is not None:
-                self._tried(attempt, names.of(attempt.target), completed, now)
+                self._tried(attempt, names.name_of(attempt.target), completed, now)
         # An answer from a stage shows nothing about the model.
         unasked = completed.target is None or completed.answered_by is not None
         window = None if unasked else self._window(model)
         if window is not None:
-            window.add(completed, now)
+            window.add_completion(completed, now)
 
     def _tried(self, attempt: Attempt, model: str, completed: ResponseCompleted, now: float) -> None:
         """Record an attempt of a request: its limits, and its failure if another model served the request."""
         window = self._window(model)
         if window is not None:
-            window.limited(attempt, now)
+            window.record_limit(attempt, now)
             if attempt.target != completed.target:
-                window.failed(attempt, now)
+                window.count_failed(attempt, now)
 
     def _window(self, model: str) -> ModelWindow | None:
         """A model's statistics, about to change; None for a name that isn't configured."""
@@ -214,12 +216,12 @@ class Handlers:
         now = self._clock()
         self._listening.tick(now, listening=self._bus.connected)
         at = self._listening.time(now)
-        self._note(self._verdicts.tick(at))
+        self._note(self._verdicts.expire_verdicts(at))
         for silent in self._table.tick(at):
             if self._complete:
                 self._changed(silent)
         if not self._complete:
-            self._complete = self._listed and self._table.complete(at)
+            self._complete = self._listed and self._table.is_complete(at)
             if not self._complete:
                 return
         self._tell_pools(now, at)
@@ -233,34 +235,34 @@ class Handlers:
                 pace = self._paces[pool] = ReportPace(SNAPSHOT_GAP_S, TIMES.snapshot_s)
             changed, urgent = self._table.take_change(pool)
             if changed:
-                pace.changed(urgent=urgent)
+                pace.note_change(urgent=urgent)
             if pace.due_in(now) > 0:
                 continue
-            pace.told(now)
+            pace.note_report(now)
             finding = self.findings.get(pool)
-            views = self._verdicts.judged(pool, self._table.views(pool, at))
-            unreached = self._table.unreached(pool, at)
-            self._announcer.pool(pool, views, unreached, None if finding is None else finding.told)
+            views = self._verdicts.add_verdicts(pool, self._table.view_pool(pool, at))
+            unreached = self._table.find_unreached(pool, at)
+            self._announcer.publish_pool(pool, views, unreached, None if finding is None else finding.told)
         for gone in self._paces.keys() - set(names):
             del self._paces[gone]
 
     def _tell_models(self, now: float) -> None:
         for model in self._unsaid:
-            self._windows[model][1].changed()
+            self._windows[model][1].note_change()
         self._unsaid.clear()
         for model, (window, pace) in self._windows.items():
             if pace.due_in(now) <= 0:
-                pace.told(now)
-                self._announcer.model(model, window, now)
+                pace.note_report(now)
+                self._announcer.publish_model(model, window, now)
 
     def _changed(self, change: Change) -> None:
         registration = change.registration
         self.changes[registration.pool, type(change).__name__.lower()] += 1
         if self._owns(registration.pool, registration.worker):
-            self._announcer.worker(change)
+            self._announcer.publish_worker_change(change)
 
     def _owns(self, pool: str, worker: str) -> bool:
-        return owner(pool, worker, self.collectors(pool)) == self._bus.process.instance
+        return owner(pool, worker, self.collectors_of(pool)) == self._bus.process.instance
 
     def _pool_names(self) -> list[str]:
         return list(dict.fromkeys((*self._configured, *self._table.pools())))

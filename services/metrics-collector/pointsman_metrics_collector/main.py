@@ -41,17 +41,19 @@ def build(service: Service[MetricsCollectorSettings]) -> None:
     """Construct everything; connect to nothing."""
     responses = ResponseMetrics(service.registry)
     announcer = MessageNumbers(service.bus, service.registry)
-    handlers = Handlers(service.bus, service.heartbeat, announcer, responses.count, asyncio.get_running_loop().time)
+    handlers = Handlers(
+        service.bus, service.heartbeat, announcer, responses.count_completion, asyncio.get_running_loop().time
+    )
     configuration = service.configuration(check)
     configuration.on_change(handlers.configured)
     service.registry.register(WorkerMetrics(handlers.pools, handlers.changes))
-    service.readiness.add("workers", lambda: handlers.missing)
+    service.readiness.add_check("workers", lambda: handlers.missing)
     service.bus.listen(ResponseCompleted, handlers.completed, ANY)
     bucket = service.workers_bucket()
     workers = WorkerRegistry(service.bus, bucket, handlers.registered, handlers.left, on_announced=handlers.announced)
 
     def load(report: WorkerLoad) -> None:
-        workers.reported(report)
+        workers.receive_load(report)
         handlers.load(report)
 
     def tick() -> None:
@@ -64,33 +66,33 @@ def build(service: Service[MetricsCollectorSettings]) -> None:
 
     session = engine_session()
     service.on_stop(session.close)
-    speakers = EngineSpeakers(service.bus, bucket, session, lambda: handlers.engines, handlers.collectors)
-    service.registry.register(EngineMetrics(speakers.all))
-    service.events.on_connected(speakers.renew)
+    speakers = EngineSpeakers(service.bus, bucket, session, lambda: handlers.engines, handlers.collectors_of)
+    service.registry.register(EngineMetrics(speakers.active_speakers))
+    service.events.on_connected(speakers.renew_registrations)
 
     def found(pool: str, finding: EngineSource) -> None:
         handlers.found(pool, finding)
-        speakers.changed()
+        speakers.check_at_once()
 
     files, cluster = EndpointFiles(found), Cluster(_connect, found)
-    configuration.on_change(lambda revision: files.configured(revision.config))
-    configuration.on_change(lambda revision: cluster.configured(revision.config))
+    configuration.on_change(lambda revision: files.follow_files(revision.config))
+    configuration.on_change(lambda revision: cluster.follow_pools(revision.config))
     service.registry.register(DiscoveryMetrics(lambda: handlers.findings))
-    pools = service.bucket(POOLS_BUCKET)
+    pools = service.open_bucket(POOLS_BUCKET)
     rules = RulesBucket(
-        pools, lambda: handlers.findings, cluster.pools, service.bus.process.instance, handlers.collectors
+        pools, lambda: handlers.findings, cluster.pools, service.bus.process.instance, handlers.collectors_of
     )
 
     async def list_workers() -> None:
-        pools.watch(rules.put, rules.gone, rules.listed)
-        await workers.begin()
+        pools.watch(rules.note_entry, rules.note_entry_gone, rules.end_listing)
+        await workers.follow_workers()
         handlers.listed()
 
     service.on_start(list_workers)
-    service.background("engines", speakers.run)
-    service.background("cluster", cluster.run)
-    service.background("files", files.supervise)
-    service.background("rules", rules.run)
+    service.run_in_background("engines", speakers.run)
+    service.run_in_background("cluster", cluster.run)
+    service.run_in_background("files", files.supervise)
+    service.run_in_background("rules", rules.run)
     service.on_stop(files.stop)
     service.on_stop(speakers.stop)
 

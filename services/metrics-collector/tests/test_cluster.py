@@ -55,7 +55,7 @@ async def running(found: Found, **pools: dict[str, Any]) -> AsyncGenerator[Clust
 
 
 def configure(cluster: Cluster, **pools: dict[str, Any]) -> None:
-    cluster.configured(
+    cluster.follow_pools(
         load({"pools": {name: {"discovery": "kubernetes", "kubernetes": where} for name, where in pools.items()}})
     )
 

@@ -28,7 +28,7 @@ class Found:
 @asynccontextmanager
 async def watching(found: Found, **files: Path) -> AsyncGenerator[EndpointFiles]:
     watched = EndpointFiles(found.take, look_s=0.2)
-    watched.configured(
+    watched.follow_files(
         load({"pools": {pool: {"discovery": "file", "file": str(file)} for pool, file in files.items()}})
     )
     supervised = asyncio.create_task(watched.supervise())
@@ -87,5 +87,5 @@ async def test_a_folder_that_comes_later_is_found_and_each_pool_has_a_file_of_it
         second.write_text("engines: ['http://10.0.0.2:1']")
         await eventually(lambda: found.by_pool["q"].engines and found.workers("q") == ["10.0.0.2:1"])
         assert found.workers() == ["10.0.0.1:1"]
-        watched.configured(load({"pools": {"p": {"discovery": "file", "file": str(second)}}}))
+        watched.follow_files(load({"pools": {"p": {"discovery": "file", "file": str(second)}}}))
         assert found.workers() == ["10.0.0.2:1"]

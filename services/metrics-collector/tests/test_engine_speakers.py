@@ -57,7 +57,7 @@ class Share:
 
     @property
     def spoken_for(self) -> list[str]:
-        return [speaker.worker.worker for speaker in self.speakers.all()]
+        return [speaker.worker.worker for speaker in self.speakers.active_speakers()]
 
 
 @asynccontextmanager
@@ -126,7 +126,7 @@ async def test_all_engines_are_registered_again_when_the_bucket_may_have_lost_th
         share.engines = named(engine)
         await eventually(lambda: "p.w1" in bucket.entries)
         bucket.entries.clear()
-        share.speakers.renew()
+        share.speakers.renew_registrations()
         await eventually(lambda: "p.w1" in bucket.entries)
 
 
@@ -138,12 +138,12 @@ async def test_an_engine_that_drains_is_published_so_at_once_and_goes_on_with_th
     async with FakeEngine() as engine, running(share):
         share.engines = named(engine)
         await eventually(lambda: loads and loads[-1].state == "serving" and "p.w1" in bucket.entries)
-        [speaker] = share.speakers.all()
+        [speaker] = share.speakers.active_speakers()
         for draining, state in ((True, "draining"), (False, "serving")):
             share.engines = {key: replace(one, draining=draining) for key, one in named(engine).items()}
-            share.speakers.changed()
+            share.speakers.check_at_once()
             await eventually(lambda state=state: loads[-1].state == state)
-        assert share.speakers.all() == [speaker]
+        assert share.speakers.active_speakers() == [speaker]
 
 
 async def test_an_endpoint_without_metrics_is_registered_as_one_that_tells_no_load(buses: Buses) -> None:
@@ -170,7 +170,7 @@ async def test_all_speakers_fall_silent_at_once_however_many_there_are(
             for number in range(50)
         }
         await eventually(lambda: len(share.spoken_for) == 50)
-        for speaker in share.speakers.all():
+        for speaker in share.speakers.active_speakers():
             silence = speaker.stop
 
             async def slowly(*, leave: bool, silence: Stop = silence, name: str = speaker.worker.worker) -> None:
@@ -180,6 +180,6 @@ async def test_all_speakers_fall_silent_at_once_however_many_there_are(
 
             monkeypatch.setattr(speaker, "stop", slowly)
         share.engines = {}
-        share.speakers.changed()
+        share.speakers.check_at_once()
         await eventually(lambda: len(stopping) == 50)
         let_go.set()

@@ -82,7 +82,7 @@ class Collector:
         """How far the collector's clock is ahead of the loop's."""
         announcer = MessageNumbers(service.bus, self.registry)
         self.handlers = Handlers(
-            service.bus, service.heartbeat, announcer, ResponseMetrics(self.registry).count, self.clock
+            service.bus, service.heartbeat, announcer, ResponseMetrics(self.registry).count_completion, self.clock
         )
         self.registry.register(WorkerMetrics(self.handlers.pools, self.handlers.changes))
         self.handlers.configured(Revision(1, CONFIG, "", None))
@@ -361,7 +361,7 @@ async def test_a_collector_that_has_found_nothing_yet_is_given_no_share_of_a_poo
     configuration = Revision(2, load({"pools": pools}), "", None)
 
     def shared(pool: str) -> list[set[str]]:
-        return [collector.handlers.collectors(pool) for collector in made.collectors]
+        return [collector.handlers.collectors_of(pool) for collector in made.collectors]
 
     made.each(lambda collector: collector.handlers.configured(configuration))
     await eventually(lambda: shared("p") == shared("s") == [both, both])

@@ -38,7 +38,7 @@ async def found() -> list[str]:
     """The pods that the current context shows."""
     api = connect(service_account="/nowhere")
     try:
-        return [pod.metadata.name for pod in (await api.page(PODS)).objects]
+        return [pod.metadata.name for pod in (await api.list_page(PODS)).objects]
     finally:
         await api.close()
 
@@ -136,12 +136,12 @@ async def test_a_credential_plugin_is_asked_once_and_gets_its_declared_inputs(
     monkeypatch.setenv("KUBECONFIG", str(plugged.file))
     api = connect(service_account="/nowhere")
     for _ in range(2):
-        assert [pod.metadata.name for pod in (await api.page(PODS)).objects] == ["a"]
+        assert [pod.metadata.name for pod in (await api.list_page(PODS)).objects] == ["a"]
     [told] = plugged.asked
     assert (told["apiVersion"], told["spec"]["cluster"]["server"]) == (api_version, cluster.url)
     cluster.tokens = {"renewed"}
     (tmp_path / "token").write_text("renewed")
-    assert (await api.page(PODS)).objects, "a token that isn't taken any more is asked for anew"
+    assert (await api.list_page(PODS)).objects, "a token that isn't taken any more is asked for anew"
     await api.close()
 
 
@@ -152,7 +152,7 @@ async def test_a_plugins_token_is_asked_for_anew_before_it_ends(
     monkeypatch.setenv("KUBECONFIG", str(plugged.file))
     api = connect(service_account="/nowhere")
     for _ in range(2):
-        await api.page(PODS)
+        await api.list_page(PODS)
     assert len(plugged.asked) == 2
     await api.close()
 

@@ -66,12 +66,12 @@ def statistics(window: ModelWindow, now: float) -> ModelStatistics:
 
 def test_statistics_are_means_over_what_ended_well_and_counts_over_everything() -> None:
     window = ModelWindow()
-    window.add(completed(), 1000.0)
-    window.add(completed(ttft_ms=300.0, duration_ms=300.0, usage=Usage(completion_tokens=1)), 1001.0)
-    window.add(completed(stream=False, ttft_ms=900.0, usage=Usage(completion_tokens=49)), 1002.0)
-    window.add(completed(usage=None, ttft_ms=None), 1003.0)
+    window.add_completion(completed(), 1000.0)
+    window.add_completion(completed(ttft_ms=300.0, duration_ms=300.0, usage=Usage(completion_tokens=1)), 1001.0)
+    window.add_completion(completed(stream=False, ttft_ms=900.0, usage=Usage(completion_tokens=49)), 1002.0)
+    window.add_completion(completed(usage=None, ttft_ms=None), 1003.0)
     for outcome in ("engine_error", "cut_off", "timeout", "client_gone", "rejected"):
-        window.add(completed(outcome=outcome, ttft_ms=99999.0), 1004.0)
+        window.add_completion(completed(outcome=outcome, ttft_ms=99999.0), 1004.0)
     assert statistics(window, 1005.0) == ModelStatistics(
         model="llama-3",
         source="c-1",
@@ -88,7 +88,7 @@ def test_statistics_are_means_over_what_ended_well_and_counts_over_everything() 
 
 def test_statistics_are_of_each_answer_where_a_request_had_several() -> None:
     window = ModelWindow()
-    window.add(completed(answers=4, usage=Usage(completion_tokens=400)), 1000.0)
+    window.add_completion(completed(answers=4, usage=Usage(completion_tokens=400)), 1000.0)
     found = statistics(window, 1001.0)
     assert (found.requests, found.output_tokens, found.itl_ms) == (1, 100.0, 10.0)
 
@@ -96,7 +96,7 @@ def test_statistics_are_of_each_answer_where_a_request_had_several() -> None:
 def test_completions_leave_the_window_after_five_minutes() -> None:
     window = ModelWindow()
     for second in range(0, 400, 10):
-        window.add(completed(), 1000.0 + second)
+        window.add_completion(completed(), 1000.0 + second)
     assert statistics(window, 1390.0).requests == 30
     assert statistics(window, 1390.0 + WINDOW_S / 2).requests == 15
     empty = statistics(window, 1400.0 + WINDOW_S)
@@ -106,8 +106,10 @@ def test_completions_leave_the_window_after_five_minutes() -> None:
 @pytest.mark.requirement("S0-53")
 def test_a_provider_that_asks_for_a_pause_or_has_little_quota_left_is_known_for_it() -> None:
     window = ModelWindow()
-    window.limited(Attempt(worker="o", outcome="limited", status=429, limited_until_ms=9_000, remaining=0.0), 100.0)
-    window.limited(Attempt(worker="o", outcome="answered", status=200, remaining=0.25), 110.0)
+    window.record_limit(
+        Attempt(worker="o", outcome="limited", status=429, limited_until_ms=9_000, remaining=0.0), 100.0
+    )
+    window.record_limit(Attempt(worker="o", outcome="answered", status=200, remaining=0.25), 110.0)
     told = window.statistics("gpt", 111.0, source="c", sequence=1, at_ms=8_000)
     assert (told.limited_until_ms, told.remaining) == (9_000, 0.25)
     later = window.statistics("gpt", 171.0, source="c", sequence=2, at_ms=9_000)
@@ -117,13 +119,13 @@ def test_a_provider_that_asks_for_a_pause_or_has_little_quota_left_is_known_for_
 def test_a_shorter_pause_that_comes_later_does_not_end_a_longer_one() -> None:
     window = ModelWindow()
     for until_ms in (9_000, 5_000):
-        window.limited(Attempt(worker="o", outcome="limited", status=429, limited_until_ms=until_ms), 100.0)
+        window.record_limit(Attempt(worker="o", outcome="limited", status=429, limited_until_ms=until_ms), 100.0)
     assert window.statistics("gpt", 100.0, source="c", sequence=1, at_ms=6_000).limited_until_ms == 9_000
 
 
 def test_a_model_that_hands_a_request_on_has_failed_it_unless_it_only_asked_for_a_pause() -> None:
     window = ModelWindow()
     for outcome in ("failed", "refused", "limited", "unsupported"):
-        window.failed(Attempt(worker="o", outcome=outcome), 100.0)
+        window.count_failed(Attempt(worker="o", outcome=outcome), 100.0)
     told = window.statistics("gpt", 101.0, source="c", sequence=1, at_ms=0)
     assert (told.requests, told.errors) == (4, 2)

@@ -210,13 +210,13 @@ async def test_a_connection_that_died_without_a_word_is_missed_and_made_anew(clu
 async def test_watches_leave_each_other_and_lists_their_connections(cluster: KubeApi, api: Api) -> None:
     watches = 110
     connected = api()
-    version = (await connected.page(PODS)).version
+    version = (await connected.list_page(PODS)).version
     async with AsyncExitStack() as stack:
         stack.push_async_callback(connected.close)
         for _ in range(watches):
-            await stack.enter_async_context(connected.watch(PODS, version))
+            await stack.enter_async_context(connected.watch_collection(PODS, version))
         assert cluster.watching == watches
-        assert (await connected.page(PODS)).version
+        assert (await connected.list_page(PODS)).version
 
 
 async def test_a_list_is_taken_anew_from_time_to_time(cluster: KubeApi, api: Api) -> None:
@@ -245,7 +245,7 @@ async def test_a_long_list_comes_in_pages_and_is_begun_anew_when_it_expires(clus
         assert sum("continue" in asked.query for asked in cluster.asked) == 2
     cluster.asked.clear()
     expiring = api()
-    page = await expiring.page(PODS)
+    page = await expiring.list_page(PODS)
     cluster.compact()
     assert page.rest
     cluster.failing.extend([(410, {})])
@@ -402,7 +402,7 @@ async def test_a_connection_whose_handshake_is_cut_short_is_closed(
         file.write_text(yaml.safe_dump(kubeconfig(f"https://127.0.0.1:{port}", TOKEN, "default")))
         monkeypatch.setenv("KUBECONFIG", str(file))
         api = connect()
-        asking = asyncio.create_task(api.page(PODS))
+        asking = asyncio.create_task(api.list_page(PODS))
         await eventually(greeted.is_set)
         asking.cancel()
         await asyncio.wait([asking])
@@ -427,7 +427,7 @@ def test_lines_are_the_same_however_they_are_cut(texts: list[bytes], data: st.Da
     cuts = sorted(data.draw(st.lists(st.integers(0, len(whole)), max_size=5)))
     lines = Lines()
     pieces = [whole[start:end] for start, end in zip([0, *cuts], [*cuts, len(whole)], strict=True)]
-    assert [line for piece in pieces for line in lines.take(piece)] == [text for text in texts if text.strip()]
+    assert [line for piece in pieces for line in lines.split_lines(piece)] == [text for text in texts if text.strip()]
 
 
 @settings(max_examples=50)

@@ -30,13 +30,13 @@ class Bucket:
         self.writes += 1
         self.entries[key] = value
         for watcher in self.watchers:
-            watcher.put(Entry(key, value, self.writes))
+            watcher.note_entry(Entry(key, value, self.writes))
         return self.writes
 
     async def delete(self, key: str) -> None:
         del self.entries[key]
         for watcher in self.watchers:
-            watcher.gone(key)
+            watcher.note_entry_gone(key)
 
 
 @asynccontextmanager
@@ -46,8 +46,8 @@ async def collectors(bucket: Bucket, findings: dict[str, EngineSource], pools: s
     ]
     for watcher in bucket.watchers:
         for key, value in bucket.entries.items():
-            watcher.put(Entry(key, value, 1))
-        watcher.listed()
+            watcher.note_entry(Entry(key, value, 1))
+        watcher.end_listing()
     tasks = [asyncio.create_task(watcher.run()) for watcher in bucket.watchers]
     try:
         yield

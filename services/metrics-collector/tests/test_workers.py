@@ -41,14 +41,14 @@ def load(worker: str = "w1", boot_id: str = "b1", pool: str = "p", **changes: ob
 
 
 def states(table: WorkerTable, at: float) -> dict[str, str]:
-    return {view.worker: view.state for view in table.views("p", at)}
+    return {view.worker: view.state for view in table.view_pool("p", at)}
 
 
 def test_a_worker_is_seen_with_its_registration_and_its_last_report() -> None:
     table = WorkerTable()
-    assert table.registered(registration(), 0.0) == Joined(registration(), "registered")
-    assert table.heard(load(running=3, waiting=2, kv_usage=0.5), 0.1) is None
-    assert table.views("p", 0.35) == (
+    assert table.add_registration(registration(), 0.0) == Joined(registration(), "registered")
+    assert table.receive_load(load(running=3, waiting=2, kv_usage=0.5), 0.1) is None
+    assert table.view_pool("p", 0.35) == (
         WorkerView(
             worker="w1",
             url="http://w1",
@@ -71,140 +71,140 @@ def test_a_worker_is_seen_with_its_registration_and_its_last_report() -> None:
 
 def test_a_worker_that_was_never_heard_is_silent_and_has_no_age() -> None:
     table = WorkerTable()
-    table.registered(registration(), 0.0)
+    table.add_registration(registration(), 0.0)
     assert states(table, 0.1) == {"w1": "silent"}
-    assert table.views("p", 0.1)[0].age_ms == -1.0
+    assert table.view_pool("p", 0.1)[0].age_ms == -1.0
 
 
 def test_silence_is_reported_once_and_its_end_too() -> None:
     table = WorkerTable()
-    table.registered(registration(), 0.0)
-    table.heard(load(), 0.2)
+    table.add_registration(registration(), 0.0)
+    table.receive_load(load(), 0.2)
     assert table.tick(0.2 + TIMES.worker_silent_s) == []
     assert table.tick(1.5) == [Silent(registration(), 1.3)]
     assert states(table, 1.5) == {"w1": "silent"}
     assert table.tick(2.0) == []
-    assert table.heard(load(), 2.1) == Joined(registration(), "heard")
-    assert table.heard(load(), 2.2) is None
+    assert table.receive_load(load(), 2.1) == Joined(registration(), "heard")
+    assert table.receive_load(load(), 2.2) is None
     assert states(table, 2.2) == {"w1": "serving"}
 
 
 def test_a_new_life_is_reported_and_a_heartbeat_is_not() -> None:
     table = WorkerTable()
-    table.registered(registration(), 0.0)
-    assert table.registered(registration(), 2.0) is None
-    assert table.registered(registration(loras=()), 3.0) is None
-    assert table.registered(registration(boot_id="b2"), 4.0) == Joined(registration(boot_id="b2"), "restarted")
+    table.add_registration(registration(), 0.0)
+    assert table.add_registration(registration(), 2.0) is None
+    assert table.add_registration(registration(loras=()), 3.0) is None
+    assert table.add_registration(registration(boot_id="b2"), 4.0) == Joined(registration(boot_id="b2"), "restarted")
 
 
 def test_a_worker_that_leaves_is_gone_and_its_last_state_is_reported() -> None:
     table = WorkerTable()
-    table.registered(registration(), 0.0)
-    table.heard(load(state="draining"), 0.1)
-    assert table.deregistered("p", "w1", 0.2) == Left(registration(), "draining")
-    assert table.deregistered("p", "w1", 0.3) is None
-    assert table.deregistered("q", "w1", 0.3) is None
-    assert table.views("p", 0.3) == ()
+    table.add_registration(registration(), 0.0)
+    table.receive_load(load(state="draining"), 0.1)
+    assert table.remove_registration("p", "w1", 0.2) == Left(registration(), "draining")
+    assert table.remove_registration("p", "w1", 0.3) is None
+    assert table.remove_registration("q", "w1", 0.3) is None
+    assert table.view_pool("p", 0.3) == ()
     assert table.pools() == []
 
 
 def test_a_report_that_comes_before_the_registration_counts_with_it() -> None:
     table = WorkerTable()
-    table.heard(load(running=1), 0.0)
-    assert table.views("p", 0.0) == ()
-    table.registered(registration(), 0.4)
+    table.receive_load(load(running=1), 0.0)
+    assert table.view_pool("p", 0.0) == ()
+    table.add_registration(registration(), 0.4)
     assert states(table, 0.4) == {"w1": "serving"}
-    assert table.views("p", 0.4)[0].age_ms == 400.0
+    assert table.view_pool("p", 0.4)[0].age_ms == 400.0
 
 
 def test_an_engine_that_never_answered_is_reported_with_its_reason_until_it_is_registered_or_silent() -> None:
     table = WorkerTable()
-    table.heard(load(boot_id="", state="unreachable", reason="connection refused"), 0.0)
-    assert table.unreached("p", 1.2) == {"w1": "connection refused"}
-    assert table.unreached("p", 1.3) == {}
-    table.heard(load(boot_id="", state="unreachable", reason="connection refused"), 2.0)
-    table.registered(registration(), 2.1)
-    assert table.unreached("p", 2.1) == {}
-    assert table.unreached("q", 2.1) == {}
+    table.receive_load(load(boot_id="", state="unreachable", reason="connection refused"), 0.0)
+    assert table.find_unreached("p", 1.2) == {"w1": "connection refused"}
+    assert table.find_unreached("p", 1.3) == {}
+    table.receive_load(load(boot_id="", state="unreachable", reason="connection refused"), 2.0)
+    table.add_registration(registration(), 2.1)
+    assert table.find_unreached("p", 2.1) == {}
+    assert table.find_unreached("q", 2.1) == {}
 
 
 def test_a_worker_that_is_unreachable_is_seen_with_its_reason() -> None:
     table = WorkerTable()
-    table.registered(registration(), 0.0)
-    table.heard(load(state="unreachable", reason="no answer from /metrics"), 0.1)
-    assert table.views("p", 0.2)[0].reason == "no answer from /metrics"
-    table.heard(load(), 0.3)
-    assert table.views("p", 0.3)[0].reason == ""
+    table.add_registration(registration(), 0.0)
+    table.receive_load(load(state="unreachable", reason="no answer from /metrics"), 0.1)
+    assert table.view_pool("p", 0.2)[0].reason == "no answer from /metrics"
+    table.receive_load(load(), 0.3)
+    assert table.view_pool("p", 0.3)[0].reason == ""
 
 
 def test_a_worker_whose_load_is_unknown_shows_no_figures() -> None:
     table = WorkerTable()
-    table.registered(registration(), 0.0)
-    table.heard(load(load_unknown="/metrics answers 404", age_ms=3_600_000), 0.1)
-    (view,) = table.views("p", 0.3)
+    table.add_registration(registration(), 0.0)
+    table.receive_load(load(load_unknown="/metrics answers 404", age_ms=3_600_000), 0.1)
+    (view,) = table.view_pool("p", 0.3)
     assert (view.state, view.opaque, view.load_unknown) == ("serving", True, "/metrics answers 404")
     assert view.age_ms == 200.0, "of the report, not of figures that it doesn't have"
     assert table.take_change("p") == (True, True)
-    table.heard(load(), 0.4)
+    table.receive_load(load(), 0.4)
     assert table.take_change("p") == (True, False)
-    (view,) = table.views("p", 0.5)
+    (view,) = table.view_pool("p", 0.5)
     assert (view.opaque, view.load_unknown) == (False, "")
 
 
 def test_the_findings_of_an_agent_are_those_of_its_worker() -> None:
     table = WorkerTable()
     finding = WorkerFinding(kind="shared_url", what="two processes")
-    table.found("p", "w1", (finding,))
-    table.registered(registration(), 0.0)
+    table.set_findings("p", "w1", (finding,))
+    table.add_registration(registration(), 0.0)
     table.take_change("p")
-    table.found("p", "w1", (finding,))
-    assert table.views("p", 0.1)[0].findings == (finding,)
+    table.set_findings("p", "w1", (finding,))
+    assert table.view_pool("p", 0.1)[0].findings == (finding,)
     assert table.take_change("p") == (True, True)
-    table.found("p", "w1", ())
-    assert table.views("p", 0.1)[0].findings == ()
+    table.set_findings("p", "w1", ())
+    assert table.view_pool("p", 0.1)[0].findings == ()
 
 
 @pytest.mark.parametrize(("reported", "found"), [(None, 0), (64, 0), (128, 1)])
 def test_kv_blocks_of_another_size_than_the_pools_are_a_finding(reported: int | None, found: int) -> None:
     table = WorkerTable()
-    table.measured({"p": 64})
-    table.registered(replace(registration(), kv_block_tokens=reported), 0.0)
-    findings = table.views("p", 0.1)[0].findings
+    table.set_block_tokens({"p": 64})
+    table.add_registration(replace(registration(), kv_block_tokens=reported), 0.0)
+    findings = table.view_pool("p", 0.1)[0].findings
     assert [finding.kind for finding in findings] == ["kv_block_size"] * found
     assert all("128 tokens" in finding.what and "block_tokens: 64" in finding.what for finding in findings)
 
 
 def test_reports_of_strangers_are_not_kept_for_ever() -> None:
     table = WorkerTable()
-    table.heard(load(), 0.0)
+    table.receive_load(load(), 0.0)
     table.tick(STRANGER_KEPT_S + 0.1)
-    table.registered(registration(), STRANGER_KEPT_S + 0.2)
+    table.add_registration(registration(), STRANGER_KEPT_S + 0.2)
     assert states(table, STRANGER_KEPT_S + 0.2) == {"w1": "silent"}
 
 
 def test_a_pool_without_workers_is_published_once_more_and_forgotten() -> None:
     table = WorkerTable()
-    table.registered(registration(), 0.0)
+    table.add_registration(registration(), 0.0)
     table.take_change("p")
-    table.deregistered("p", "w1", 0.1)
+    table.remove_registration("p", "w1", 0.1)
     table.tick(0.2)
     assert table.take_change("p") == (True, True)
     table.tick(0.3)
     assert table.take_change("p") == (False, False)
-    assert table.registered(registration(), 0.4) == Joined(registration(), "registered")
+    assert table.add_registration(registration(), 0.4) == Joined(registration(), "registered")
 
 
 def test_changes_of_numbers_and_of_state_are_distinguished() -> None:
     table = WorkerTable()
-    table.registered(registration(), 0.0)
-    table.heard(load(), 0.1)
+    table.add_registration(registration(), 0.0)
+    table.receive_load(load(), 0.1)
     assert table.take_change("p") == (True, True)
     assert table.take_change("p") == (False, False)
-    table.heard(load(sequence=2, at_ms=9), 0.2)
+    table.receive_load(load(sequence=2, at_ms=9), 0.2)
     assert table.take_change("p") == (False, False)
-    table.heard(load(waiting=1), 0.3)
+    table.receive_load(load(waiting=1), 0.3)
     assert table.take_change("p") == (True, False)
-    table.heard(load(waiting=1, state="unreachable"), 0.4)
+    table.receive_load(load(waiting=1, state="unreachable"), 0.4)
     assert table.take_change("p") == (True, True)
     table.tick(2.0)
     assert table.take_change("p") == (True, True)
@@ -213,26 +213,26 @@ def test_changes_of_numbers_and_of_state_are_distinguished() -> None:
 
 def test_a_return_and_a_new_life_are_more_than_numbers_and_stay_so_until_they_are_reported() -> None:
     table = WorkerTable()
-    table.registered(registration(), 0.0)
-    table.heard(load(), 0.1)
+    table.add_registration(registration(), 0.0)
+    table.receive_load(load(), 0.1)
     table.tick(2.0)
     table.take_change("p")
-    table.heard(load(), 2.1)
+    table.receive_load(load(), 2.1)
     assert table.take_change("p") == (True, True), "it was silent"
-    table.heard(load(boot_id="b2"), 2.2)
-    assert table.views("p", 2.2)[0].boot_id == "b2", "of the life that speaks, which may register later"
-    table.heard(load(boot_id="b2", waiting=1), 2.3)
+    table.receive_load(load(boot_id="b2"), 2.2)
+    assert table.view_pool("p", 2.2)[0].boot_id == "b2", "of the life that speaks, which may register later"
+    table.receive_load(load(boot_id="b2", waiting=1), 2.3)
     assert table.take_change("p") == (True, True), "another life spoke before the numbers changed"
 
 
 def test_the_table_is_complete_when_everybody_was_heard_or_missed() -> None:
     table = WorkerTable()
-    assert table.complete(0.0)
-    table.registered(registration("w1"), 0.0)
-    table.registered(registration("w2"), 0.0)
-    table.heard(load("w1"), 0.3)
-    assert not table.complete(0.4)
-    assert table.complete(1.3)
+    assert table.is_complete(0.0)
+    table.add_registration(registration("w1"), 0.0)
+    table.add_registration(registration("w2"), 0.0)
+    table.receive_load(load("w1"), 0.3)
+    assert not table.is_complete(0.4)
+    assert table.is_complete(1.3)
 
 
 steps = st.lists(
@@ -253,11 +253,11 @@ def test_between_joining_and_leaving_silence_and_return_alternate(acts: list[tup
         at += wait
         changes: list[Joined | Silent | Left | None] = [*table.tick(at)]
         if act == "register":
-            changes.append(table.registered(registration(worker), at))
+            changes.append(table.add_registration(registration(worker), at))
         elif act == "deregister":
-            changes.append(table.deregistered("p", worker, at))
+            changes.append(table.remove_registration("p", worker, at))
         elif act == "hear":
-            changes.append(table.heard(load(worker), at))
+            changes.append(table.receive_load(load(worker), at))
         for change in changes:
             if change is not None:
                 word = change.why if isinstance(change, Joined) else type(change).__name__

@@ -109,7 +109,7 @@ class Handlers:
             None if embedded is None else embedded.embedding,
         )
         try:
-            selected = selector.select(question, timing)
+            selected = selector.select_model(question, timing)
         except Refusal as refusal:
             self._refused.labels(name, refusal.told_code).inc()
             return hop.refuse(refusal)

@@ -117,12 +117,12 @@ class PromptEmbedder:
                 embedder = await self._embedders.get(settings)
                 rows = await self._rows(embedder, settings, scorer.texts_to_embed())
             except TimeoutError:
-                self._missing.note("embeddings of examples", _TOO_SLOW)
+                self._missing.note_missing("embeddings of examples", _TOO_SLOW)
                 return
             except EmbedderUnavailable as problem:
-                self._missing.note("embeddings of examples", problem)
+                self._missing.note_missing("embeddings of examples", problem)
                 return
-            self._missing.back("embeddings of examples")
+            self._missing.note_recovery("embeddings of examples")
             scorer.take_vectors(embedder.name, rows)
             self._waiting = [each for each in self._waiting if each is not scorer]
 
@@ -151,20 +151,20 @@ class PromptEmbedder:
             async with asyncio.timeout(settings.timeout):
                 embedded = await self._embed(journey, settings)
         except (BusError, ContentUnusable) as problem:
-            return self._without("failed", self._missing.note("content", problem))
+            return self._without("failed", self._missing.note_missing("content", problem))
         except (EmbedderUnavailable, TimeoutError) as problem:
             self._paused_until_s[settings] = time.monotonic() + PAUSE_S
             why = _TOO_SLOW if isinstance(problem, TimeoutError) else problem
-            return self._without("failed", self._missing.note("embeddings", why))
+            return self._without("failed", self._missing.note_missing("embeddings", why))
         except ContentGone:
             # Its client has left; the next stage finds that too.
             return self._counted("empty", EmbeddedPrompt(PromptEmbedding("", None)))
-        self._missing.back("embeddings", "content")
+        self._missing.note_recovery("embeddings", "content")
         return embedded
 
     async def _embed(self, journey: Journey, settings: Embeddings) -> EmbeddedPrompt:
         embedder = await self._embedders.get(settings)
-        text = _last_words(journey, await self._content.body(journey.edge, journey.request_id))
+        text = _last_words(journey, await self._content.fetch_body(journey.edge, journey.request_id))
         if not text:
             return self._counted("empty", EmbeddedPrompt(PromptEmbedding(embedder.name, None)))
         vector = carried(journey.request.attributes, embedder.name, text)

@@ -47,7 +47,7 @@ class World:
         self.journeys: list[Journey] = []
         self.answers: list[Reply] = []
         configuration = Configuration(compile_all, self.registry)
-        assert configuration.offer(1, CONFIG)
+        assert configuration.offer_revision(1, CONFIG)
         selector = buses.make("model-selector")
         embedder = PromptEmbedder(Embedders("none"), ContentClient(selector), self.registry)
         self.handlers = handlers = Handlers(configuration, self.registry, time_every=1, embedder=embedder)

@@ -40,7 +40,7 @@ async def chosen(prompts: list[Labelled], folder: Path | None) -> list[str]:
         attributes = {PROMPT_VECTOR.name: {"kind": LEXICAL, "values": encode(vector(each.text))}}
         facts = read_fields(RequestFacts, {"api": "chat.completions", "attributes": attributes})
         journey = builders.journey("model-selector", model="auto", request=facts)
-        names.append(selector.select(ModelQuestion(journey, ModelStates(), 0.0, 0, embedding)).model.name)
+        names.append(selector.select_model(ModelQuestion(journey, ModelStates(), 0.0, 0, embedding)).model.name)
     return names
 
 

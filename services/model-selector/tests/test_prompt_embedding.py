@@ -67,7 +67,7 @@ class Bodies:
     def __init__(self) -> None:
         self.text: str | None = CODE
 
-    async def body(self, edge: str, request_id: str) -> bytes:
+    async def fetch_body(self, edge: str, request_id: str) -> bytes:
         if self.text is None:
             raise ContentGone(edge)
         return orjson.dumps({"messages": [{"role": "user", "content": self.text}]})
@@ -96,7 +96,7 @@ class World:
         question = ModelQuestion(journey, ModelStates(), 0.0, 0, embedded.embedding)
         changes: JourneyChanges = {}
         embedded.write(changes, journey)
-        return self.selector.select(question), embedded, changes
+        return self.selector.select_model(question), embedded, changes
 
     def counted(self, outcome: str) -> float:
         return self.registry.get_sample_value("pointsman_model_selector_embeddings_total", {"outcome": outcome}) or 0.0
@@ -240,6 +240,6 @@ def test_classes_are_told_by_words_without_a_model() -> None:
     chosen = selector({"classes": {"code": {"models": ["coder"]}, "chat": {"models": ["talker"]}}, "embeddings": None})
     assert chosen.embeddings is None
     journey = asking("Write an SQL query that joins two tables")
-    selected = chosen.select(ModelQuestion(journey, ModelStates(), 0.0, 0))
+    selected = chosen.select_model(ModelQuestion(journey, ModelStates(), 0.0, 0))
     assert selected.model.name == "coder"
     assert "semantic-match: lexical, code" in selected.note

@@ -97,7 +97,7 @@ def select(compiled: CompiledSelector, journey: Journey, *known: ModelStatistics
     standing = ModelStates()
     for one in known:
         standing.model_changed(one)
-    return compiled.select(ModelQuestion(journey, standing, now_s=0.0, now_ms=1000))
+    return compiled.select_model(ModelQuestion(journey, standing, now_s=0.0, now_ms=1000))
 
 
 @pytest.mark.requirement("S0-42", "S0-75")
@@ -111,7 +111,7 @@ def test_the_reference_example_picks_the_cheap_model_that_is_not_rate_limited() 
     assert selected.model.name == "llama-8b"
     assert selected.total == pytest.approx(0.9)
     assert selected.out == {"mistral-7b": "rate-limited: its provider asked for a pause"}
-    other = compiled.select(
+    other = compiled.select_model(
         ModelQuestion(request(), ModelStates(), 0.0, 1000)
     )  # nobody is rate-limited: both cheap models tie, the dear one still loses
     assert other.model.name != "llama-70b"
@@ -272,7 +272,7 @@ def test_each_plugin_can_be_timed() -> None:
         return lambda: timed.update([(kind, name)])
 
     compiled = selector({"filters": ["capable"], "scorers": ["cost", "quality"], "picker": "max-score"})
-    compiled.select(ModelQuestion(request(), ModelStates(), 0.0, 0), timing)  # pyright: ignore[reportArgumentType]
+    compiled.select_model(ModelQuestion(request(), ModelStates(), 0.0, 0), timing)  # pyright: ignore[reportArgumentType]
     assert timed == {
         ("filter", "capable"): 1,
         ("scorer", "cost"): 1,
@@ -380,7 +380,7 @@ def test_a_choice_says_whose_state_was_old_when_it_went_by_it(scorer: str, now_s
     standing = ModelStates()
     standing.pool_changed(PoolSnapshot(pool="big", source="c", sequence=1, at_ms=1, saturation=0.5), 0.0)
     compiled = selector({"scorers": [scorer]})
-    assert compiled.select(ModelQuestion(request(), standing, now_s, 1000)).old_pools == old
+    assert compiled.select_model(ModelQuestion(request(), standing, now_s, 1000)).old_pools == old
 
 
 class Recorder(ModelPicker):

@@ -37,7 +37,7 @@ def asking(text: str | None) -> Journey:
 
 def select(text: str | None, scorers: list[object] | None = None) -> Selected:
     compiled = compile_selectors(load(config(scorers or ["semantic-match"])), plugins())["s"]
-    return compiled.select(ModelQuestion(asking(text), ModelStates(), now_s=0.0, now_ms=0))
+    return compiled.select_model(ModelQuestion(asking(text), ModelStates(), now_s=0.0, now_ms=0))
 
 
 @pytest.mark.requirement("S3-11")

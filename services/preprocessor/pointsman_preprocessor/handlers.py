@@ -58,7 +58,7 @@ class Handlers:
     ) -> None:
         """Bodies over `thread_above` bytes are parsed by `threads`, those over `tokenize_in_thread_above` tokenized by
         them; `max_values` as `parse`; `tell` sends an edge (its instance) the tokens of a prompt that it holds;
-        `fetch` asks an edge for the body of a request, and raises as `ContentClient.body` does."""
+        `fetch` asks an edge for the body of a request, and raises as `ContentClient.fetch_body` does."""
         self._configuration: Final = configuration
         self._fetch: Final = fetch or _cannot_fetch
         self._missing: Final = Missing(_log)
@@ -123,7 +123,7 @@ class Handlers:
         incoming: Incoming | None = None
         try:
             incoming = asker(request)
-            waiting = pipeline.identify(incoming)
+            waiting = pipeline.identify_sender(incoming)
         except Refusal as refusal:
             return self._refuse(refusal, hop, incoming)
         return (
@@ -161,9 +161,9 @@ class Handlers:
         except ContentGone:
             return hop.reject(503, "The request ended before its body was read.", code="content_gone")
         except (BusError, ContentUnusable) as error:
-            self._missing.note("a large body", error)
+            self._missing.note_missing("a large body", error)
             return hop.reject(503, "The request's body could not be read; try again.", code="content_unavailable")
-        self._missing.back("a large body")
+        self._missing.note_recovery("a large body")
         return await self._preprocess_large(request, body, hop, pipeline)
 
     async def _preprocess_large(
@@ -199,7 +199,7 @@ class Handlers:
     def _depart(self, incoming: Incoming, hop: Hop[PreprocessRequest], pipeline: Pipeline) -> Journey:
         if not pipeline.tokenizes:
             if incoming.verdicts:
-                self._verdicts.count(incoming)
+                self._verdicts.count_verdicts(incoming)
             report = hop.report() if incoming.rule is None else self._report(incoming, hop)
             return depart(incoming, pipeline.facts(incoming), report)
         journey = self._reduce(incoming, hop, pipeline)
@@ -219,9 +219,9 @@ class Handlers:
                 _log.warning("tokens_untold", request_id=incoming.envelope.request_id, problem=type(error).__name__)
 
     def _reduce(self, incoming: Incoming, hop: Hop[PreprocessRequest], pipeline: Pipeline) -> Journey:
-        self._verdicts.count(incoming)
+        self._verdicts.count_verdicts(incoming)
         model = incoming.model
-        tokenizer = pipeline.tokenizers.of(model)
+        tokenizer = pipeline.tokenizers.find_tokenizer(model)
         # A prompt of token ids needs none.
         if tokenizer is None or _is_token_ids(incoming):
             return depart(incoming, pipeline.facts(incoming), self._report(incoming, hop))
@@ -254,7 +254,7 @@ class Handlers:
 
     def _takes_long(self, incoming: Incoming, pipeline: Pipeline) -> bool:
         size = len(incoming.body.raw)
-        return size > self._tokenize_in_thread_above and pipeline.tokenizers.of(incoming.model) is not None
+        return size > self._tokenize_in_thread_above and pipeline.tokenizers.find_tokenizer(incoming.model) is not None
 
     def _in_thread(self, work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> Awaitable[T]:
         return asyncio.get_running_loop().run_in_executor(self._threads, partial(work, *args, **kwargs))
@@ -263,7 +263,7 @@ class Handlers:
         self._refused.labels(refusal.told_code).inc()
         if incoming is None:
             return hop.refuse(refusal)
-        self._verdicts.count(incoming)
+        self._verdicts.count_verdicts(incoming)
         if incoming.charges:
             self._take_back(incoming, refusal)
         rejection = hop.refuse(
@@ -284,7 +284,7 @@ class Handlers:
             charges = [
                 charge for charge in charges if charge.budget is not None or charge.windows[0].unit != "requests"
             ]
-        self._limiter.release(charges, incoming.envelope.received_ms / 1000)
+        self._limiter.release_charges(charges, incoming.envelope.received_ms / 1000)
 
 
 async def bounded(waiting: Awaitable[None], seconds: float) -> None:

@@ -26,11 +26,13 @@ def build(service: Service[PreprocessorSettings]) -> None:
     files = TokenizerFiles(service.settings.token_cache)
     key_sets = PublishedKeys()
     limits = SharedLimits(service)
-    ports = Ports(FollowedKeys(service.bucket), key_sets, limits.limiter)
-    configuration = service.configuration(partial(compile_pipeline, load=files.load, ports=ports, bound=bounded))
-    cluster = ClusterRules(service.bucket(POOLS_BUCKET))
-    configuration.on_change(lambda revision: cluster.inform(revision.compiled.names))
-    configuration.on_change(limits.configured)
+    ports = Ports(FollowedKeys(service.open_bucket), key_sets, limits.limiter)
+    configuration = service.configuration(
+        partial(compile_pipeline, load=files.load_tokenizer, ports=ports, bound=bounded)
+    )
+    cluster = ClusterRules(service.open_bucket(POOLS_BUCKET))
+    configuration.on_change(lambda revision: cluster.pass_rules_to(revision.compiled.names))
+    configuration.on_change(limits.apply_limits)
     handlers = Handlers(
         configuration,
         service.registry,
@@ -40,10 +42,10 @@ def build(service: Service[PreprocessorSettings]) -> None:
         threads=threads,
         limiter=limits.limiter,
         tell=lambda tokens, edge: service.bus.publish(tokens, edge),
-        fetch=partial(ContentClient(service.journeys).body, original=True),
+        fetch=partial(ContentClient(service.journeys).fetch_body, original=True),
     )
     service.journeys.stage(PreprocessRequest, handlers.preprocess)
-    service.every(1.0, key_sets.tick)
+    service.every(1.0, key_sets.read_due_sets)
 
     async def follow_cluster() -> None:
         await cluster.start(configuration.current.config)

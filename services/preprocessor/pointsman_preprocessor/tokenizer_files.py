@@ -22,7 +22,7 @@ class TokenizerFiles:
         self._cache_bytes: Final = cache_bytes
         self._loaded: Final[dict[tuple[str, float], ModelTokenizer]] = {}
 
-    def load(self, section: Tokenizer, path: str) -> ModelTokenizer:
+    def load_tokenizer(self, section: Tokenizer, path: str) -> ModelTokenizer:
         """Read the tokenizer of the section at `path`. Raises ConfigError when it can't be read."""
         folder = Path(section.path)
         try:

@@ -26,11 +26,11 @@ class VerdictMetrics:
         self._plans: Final = PlanLabels()
         self._told: Final[set[tuple[str, type[Exception]]]] = set()
 
-    def count(self, incoming: Incoming) -> None:
+    def count_verdicts(self, incoming: Incoming) -> None:
         """Count a request whose processors have run, completely or not."""
         if not incoming.verdicts:
             return
-        plan = self._plans.of(str((incoming.read(IDENTITY) or {}).get("plan") or ""))
+        plan = self._plans.label_of(str((incoming.read(IDENTITY) or {}).get("plan") or ""))
         children = self._children
         for verdict in incoming.verdicts:
             key = (verdict.processor, verdict.outcome, plan)

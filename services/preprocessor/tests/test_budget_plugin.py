@@ -158,7 +158,7 @@ def test_a_reservation_is_what_the_request_may_cost_at_most() -> None:
     assert charge.budget is not None
     prompt = request.prompt.tokens * 10_000
     assert (charge.budget.expected, charge.budget.at_most) == (prompt + 200 * 100_000, prompt + 800 * 100_000)
-    scene.limiter.release(request.charges, NOW_MS / 1000)
+    scene.limiter.release_charges(request.charges, NOW_MS / 1000)
     assert scene.limiter.book.budgets.open == 0
 
 
@@ -195,8 +195,8 @@ def test_a_budget_that_makes_no_sense_is_refused(wrong: dict[str, object]) -> No
 def test_a_scope_is_the_same_before_a_request_and_after_it(values: list[str]) -> None:
     scopes = BudgetScopes("b", ("tenant", "key", "model"))
     identity: dict[str, JsonValue] = {"tenant": values[0], "key": values[1], "subject": "s", "limits": {}}
-    text, shard = scopes.of(identity, values[2])
-    assert scopes.of({"tenant": values[0], "subject": "s", "key": values[1]}, values[2]) == (text, shard)
+    text, shard = scopes.values_of(identity, values[2])
+    assert scopes.values_of({"tenant": values[0], "subject": "s", "key": values[1]}, values[2]) == (text, shard)
     assert scopes.named(text)["model"] == values[2].lstrip("\0")
 
 

@@ -45,7 +45,7 @@ class World:
         self.journeys: list[Journey] = []
         self.answers: list[Decision | Rejection | Parked | Answer] = []
         configuration = Configuration(compiled, self.registry)
-        assert configuration.offer(1, text)
+        assert configuration.offer_revision(1, text)
         self.threads = ThreadPoolExecutor(max_workers=1)
         handlers = Handlers(configuration, self.registry, thread_above=10_000, max_values=50_000, threads=self.threads)
         buses.make("preprocessor").stage(PreprocessRequest, handlers.preprocess)

@@ -187,11 +187,11 @@ class Stored(KeyStore):
     def follow(self) -> None:
         self.followed += 1
 
-    def missing(self) -> str | None:
+    def explain_missing(self) -> str | None:
         return self.away
 
-    def find(self, digest: str) -> KeyFacts | None:
-        return self.table.find(digest)
+    def find_key(self, digest: str) -> KeyFacts | None:
+        return self.table.find_key(digest)
 
 
 def test_stored_keys_count_from_when_they_are_there_until_they_are_gone() -> None:
@@ -206,7 +206,7 @@ def test_stored_keys_count_from_when_they_are_there_until_they_are_gone() -> Non
     stored.away = None
     with pytest.raises(Refusal):
         run(request(headers), entry, ports=ports)
-    stored.table.put(hashed(CANARY), KeyFacts(tenant="acme"))
+    stored.table.store_key(hashed(CANARY), KeyFacts(tenant="acme"))
     assert (run(request(headers), entry, ports=ports).read(IDENTITY) or {})["tenant"] == "acme"
     stored.table.remove(hashed(CANARY))
     with pytest.raises(Refusal):

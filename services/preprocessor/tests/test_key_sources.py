@@ -80,10 +80,10 @@ async def test_a_set_is_read_before_anybody_needs_it_and_again_when_a_key_is_mis
     issuer: Issuer, sets: PublishedKeys
 ) -> None:
     sets.follow(issuer.url, private=False)
-    sets.tick()
+    sets.read_due_sets()
     keys = await eventually(lambda: sets.get(issuer.url))
-    assert keys.find("one", "ES256") is not None
-    sets.tick()
+    assert keys.find_key("one", "ES256") is not None
+    sets.read_due_sets()
     issuer.body = published("one", "two")
     first, second = sets.refresh(issuer.url), sets.refresh(issuer.url)
     assert first is not None
@@ -166,15 +166,15 @@ def test_stored_keys_are_followed_and_what_is_no_key_is_left_out(caplog: pytest.
     keys.follow()
     keys.follow()
     assert opened == ["pm-keys"]
-    assert keys.missing() is not None
+    assert keys.explain_missing() is not None
     bucket.put(Entry("AB" * 32, b'{"tenant": "acme", "id": "k", "expires_ms": 1000, "later": 1}', 1))
     bucket.put(Entry("cd" * 32, b'{"tenant": ["canary-77"]}', 2))
     bucket.listed()
-    assert keys.missing() is None
-    found = keys.find("ab" * 32)
+    assert keys.explain_missing() is None
+    found = keys.find_key("ab" * 32)
     assert found is not None
     assert (found.tenant, found.problem(999), found.problem(1000)) == ("acme", None, "The API key has expired.")
-    assert keys.find("cd" * 32) is None
+    assert keys.find_key("cd" * 32) is None
     assert "canary" not in "".join(str(record.__dict__) for record in caplog.records)
     bucket.gone("AB" * 32)
-    assert keys.find("ab" * 32) is None
+    assert keys.find_key("ab" * 32) is None

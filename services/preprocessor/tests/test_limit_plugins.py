@@ -186,7 +186,7 @@ def test_a_request_that_is_one_too_many_at_the_same_time_is_refused_as_a_request
 class Unreachable(OwnBook):
     """The keeper is away."""
 
-    def ask(self, ask: LimitAsk, at: float) -> LimitVerdict:
+    def count_at_keeper(self, ask: LimitAsk, at: float) -> LimitVerdict:
         raise Unavailable("keeper away")
 
 
@@ -366,10 +366,10 @@ class Stored(KeyStore):
     def follow(self) -> None:
         pass
 
-    def missing(self) -> str | None:
+    def explain_missing(self) -> str | None:
         return None
 
-    def find(self, digest: str) -> KeyFacts | None:
+    def find_key(self, digest: str) -> KeyFacts | None:
         return stored_key(ApiKey(tenant="a", limits={"open": 2}).encode()) if digest == SHA256 else None
 
 
@@ -498,24 +498,24 @@ def test_a_wrong_limit_is_a_configuration_error_that_says_what_would_be_right(na
 def test_the_expected_length_of_an_answer_follows_earlier_answers_to_the_tenant() -> None:
     lengths = OutputLengths()
     for number in range(200):
-        lengths.learn("t", "m", 100 + number % 10)
-    assert 100 <= (lengths.expected("t", "m") or 0) <= 131
-    assert lengths.expected("u", "m") is None, "its own answers may be longer"
+        lengths.learn_length("t", "m", 100 + number % 10)
+    assert 100 <= (lengths.expected_tokens("t", "m") or 0) <= 131
+    assert lengths.expected_tokens("u", "m") is None, "its own answers may be longer"
     for _ in range(5000):
-        lengths.learn("t", "m", 1000)
-    assert 1000 <= (lengths.expected("t", "m") or 0) <= 1200
+        lengths.learn_length("t", "m", 1000)
+    assert 1000 <= (lengths.expected_tokens("t", "m") or 0) <= 1200
 
 
 def test_little_is_expected_of_answers_only_once_enough_are_known_to_be_certain() -> None:
     lengths = OutputLengths()
     for _ in range(50):
-        lengths.learn("t", "m", 5)
-    assert lengths.expected("t", "m") is None, "all of 50 are short when 95 % are in one case of 13"
+        lengths.learn_length("t", "m", 5)
+    assert lengths.expected_tokens("t", "m") is None, "all of 50 are short when 95 % are in one case of 13"
     for _ in range(20):
-        lengths.learn("t", "m", 5)
-    assert lengths.expected("t", "m") is not None
-    lengths.learn("t", "m", 1000)
-    assert (lengths.expected("t", "m") or 0) >= 1000
+        lengths.learn_length("t", "m", 5)
+    assert lengths.expected_tokens("t", "m") is not None
+    lengths.learn_length("t", "m", 1000)
+    assert (lengths.expected_tokens("t", "m") or 0) >= 1000
 
 
 def test_requests_after_short_answers_use_no_more_than_twice_the_amount() -> None:
@@ -523,12 +523,12 @@ def test_requests_after_short_answers_use_no_more_than_twice_the_amount() -> Non
     limit: dict[str, object] = {"use": "token-limit", "per": ["tenant"], "amount": "1000/min"}
     chain = compile_pipeline(load({"preprocessing": [IDENTIFIED, limit]}), ports=Ports(limiter))
     for _ in range(100):
-        limiter.lengths.learn("t", "m", 2)
+        limiter.lengths.learn_length("t", "m", 2)
     short: dict[str, JsonValue] = {"messages": [{"role": "user", "content": "Hi"}], "max_tokens": 100}
     requests = [incoming(short, headers=by("t")) for _ in range(40)]
     admitted = [request for request in requests if run(chain, request) is None]
     assert admitted[0].charges[0].cost < 20, "the answers were short"
     assert len(admitted) >= 10
     assert sum(request.prompt.tokens + 100 for request in admitted) <= 2000
-    limiter.release((charge for request in admitted for charge in request.charges), NOW_MS / 1000)
+    limiter.release_charges((charge for request in admitted for charge in request.charges), NOW_MS / 1000)
     assert run(chain, incoming(short, headers=by("t"))) is None, "what has ended may use nothing more"

@@ -59,7 +59,7 @@ class Node:
         self.mute = 0
         """Questions that it counts, and doesn't answer."""
         bus.answer(LimitAsks, self._answer, self.keeper.me)
-        bus.listen(LimitReleases, self.limiter.released, self.keeper.me)
+        bus.listen(LimitReleases, self.limiter.receive_release, self.keeper.me)
         self.keeper.begin()
         self.ticking = asyncio.get_running_loop().create_task(self._tick())
 
@@ -67,7 +67,7 @@ class Node:
         assert isinstance(asks, LimitAsks)
         if self.earlier:
             asks = LimitAsks(asks=tuple([replace(each, follows=None) for each in asks.asks]))
-        answer = self.limiter.answer(asks)
+        answer = self.limiter.answer_peers(asks)
         if LimitVerdicts.decode(answer).verdicts[0].outcome == "elsewhere":
             return answer
         self.asked.append([each.limit for each in asks.asks])
@@ -162,7 +162,9 @@ async def test_a_request_that_a_limit_rejects_is_not_counted_by_those_behind_it(
 
 async def test_a_limit_with_another_keeper_is_asked_in_its_turn(pair: Pair) -> None:
     here = next(
-        f"l{n}" for n in range(99) if pair.asking.keeper.ranks.keeper(shard_of(f"limit l{n}")) != pair.keeper.keeper.me
+        f"l{n}"
+        for n in range(99)
+        if pair.asking.keeper.ranks.keeper_of(shard_of(f"limit l{n}")) != pair.keeper.keeper.me
     )
     _, dropped = await pair.send(pair.pipeline(MANY, FEW, {"use": "concurrency-limit", "name": here, "limit": 1}, OPEN))
     assert dropped == ""

@@ -46,7 +46,7 @@ def incoming(path: str = CHAT, **fields: JsonValue) -> Incoming:
 
 
 def tokenizers(config: Config) -> ModelTokenizers:
-    return ModelTokenizers(config, TokenizerFiles(2**20).load)
+    return ModelTokenizers(config, TokenizerFiles(2**20).load_tokenizer)
 
 
 def configured(folder: Path, **more: object) -> Config:
@@ -61,10 +61,10 @@ def folder(tmp_path: Path) -> Path:
 @pytest.mark.requirement("S4-6", "S4-7")
 def test_a_chat_is_hashed_by_the_tokens_of_its_template_and_counted_exactly(folder: Path) -> None:
     request = incoming(messages=MESSAGES)
-    found = tokenizers(configured(folder)).of("m")
+    found = tokenizers(configured(folder)).find_tokenizer("m")
     assert found is not None
     prompt = found.prompt(request)
-    tokens = PromptTokenizer(read_folder(folder)).chat(request.field)
+    tokens = PromptTokenizer(read_folder(folder)).tokenize_chat(request.field)
     facts = describe(request, (16,), prompt)
     assert facts.blocks == chain(tokens, 64, salt("", "", "ids"))
     assert (facts.prompt_tokens, facts.tokens_exact, facts.blocks_precise) == (len(tokens) // 4, True, True)
@@ -75,7 +75,7 @@ def test_a_chat_is_hashed_by_the_tokens_of_its_template_and_counted_exactly(fold
 
 @pytest.mark.requirement("S4-12")
 def test_the_next_turn_of_a_chat_has_the_blocks_of_the_turn_before(folder: Path) -> None:
-    found = tokenizers(configured(folder)).of("m")
+    found = tokenizers(configured(folder)).find_tokenizer("m")
     assert found is not None
     turns: list[JsonValue] = [{"role": ("user", "assistant")[n % 2], "content": f"turn {n} " * 20} for n in range(6)]
     shorter = incoming(messages=turns[:3], add_generation_prompt=False)
@@ -86,7 +86,7 @@ def test_the_next_turn_of_a_chat_has_the_blocks_of_the_turn_before(folder: Path)
 
 
 def test_token_ids_and_a_text_of_the_same_tokens_are_one_prompt(folder: Path) -> None:
-    found = tokenizers(configured(folder)).of("m")
+    found = tokenizers(configured(folder)).find_tokenizer("m")
     assert found is not None
     text = incoming("/v1/completions", prompt="The train took the left track " * 9)
     known = found.prompt(text)
@@ -100,7 +100,7 @@ def test_token_ids_and_a_text_of_the_same_tokens_are_one_prompt(folder: Path) ->
 
 
 def test_the_body_is_tokenized_as_processors_changed_it(folder: Path) -> None:
-    found = tokenizers(configured(folder)).of("m")
+    found = tokenizers(configured(folder)).find_tokenizer("m")
     assert found is not None
     request = incoming(messages=MESSAGES)
     request.set_field("messages", [{"role": "user", "content": "Hi"}])
@@ -108,7 +108,7 @@ def test_the_body_is_tokenized_as_processors_changed_it(folder: Path) -> None:
 
 
 def test_a_salt_that_the_engine_has_too_leaves_the_blocks_precise(folder: Path) -> None:
-    found = tokenizers(configured(folder)).of("m")
+    found = tokenizers(configured(folder)).find_tokenizer("m")
     assert found is not None
     request = incoming(messages=MESSAGES, cache_salt="pepper")
     prompt = found.prompt(request)
@@ -137,26 +137,28 @@ def test_each_model_has_the_tokenizer_of_its_pool_or_its_own(tmp_path: Path) -> 
     }
     models = {"alias": {"pool": "a", "served_as": "small"}, "own": {"pool": "a", "tokenizer": {"path": str(other)}}}
     found = tokenizers(load({"pools": pools, "models": models}))
-    paths = [None if (each := found.of(name)) is None else Path(each.name) for name in (
+    paths = [None if (each := found.find_tokenizer(name)) is None else Path(each.name) for name in (
         "small", "alias", "large", "own", "plain", "auto"
     )]  # fmt: skip
     assert paths == [one, one, other, other, None, None]
     alike = tokenizers(load({"pools": {"a": pools["a"]}}))
-    assert alike.of("auto") is not None
+    assert alike.find_tokenizer("auto") is not None
 
 
 def test_a_revision_that_says_the_same_reads_nothing_again(folder: Path) -> None:
     files = TokenizerFiles(2**20)
     section = Tokenizer(path=str(folder))
-    assert files.load(section, "") is files.load(Tokenizer(path=str(folder)), "")
-    assert files.load(section, "") is not files.load(Tokenizer(path=str(folder), content_format="string"), "")
+    assert files.load_tokenizer(section, "") is files.load_tokenizer(Tokenizer(path=str(folder)), "")
+    assert files.load_tokenizer(section, "") is not files.load_tokenizer(
+        Tokenizer(path=str(folder), content_format="string"), ""
+    )
 
 
 def test_a_tokenizer_that_cannot_be_read_is_refused_with_its_place_and_only_where_it_is_read(tmp_path: Path) -> None:
     config = configured(tmp_path / "nowhere")
     check(config)
     with pytest.raises(ConfigError) as refused:
-        compile_pipeline(config, load=TokenizerFiles(2**20).load)
+        compile_pipeline(config, load=TokenizerFiles(2**20).load_tokenizer)
     assert refused.value.problems[0][0] == "pools.p.tokenizer"
     assert "nowhere" in str(refused.value)
 
@@ -173,7 +175,7 @@ def test_a_tokenizer_that_cannot_be_read_is_refused_with_its_place_and_only_wher
 def test_a_request_that_is_not_tokenized_here_says_why(
     folder: Path, request_of: partial[Incoming], reason: str
 ) -> None:
-    found = tokenizers(configured(folder, max_bytes="4KiB")).of("m")
+    found = tokenizers(configured(folder, max_bytes="4KiB")).find_tokenizer("m")
     assert found is not None
     with pytest.raises(NotTokenized) as refused:
         found.prompt(request_of())
@@ -192,14 +194,14 @@ class World:
         self.edge: Journeys = buses.make("frontend")
         self.journeys: list[Journey] = []
         files = TokenizerFiles(2**20)
-        configuration = Configuration(partial(compile_pipeline, load=files.load), self.registry)
+        configuration = Configuration(partial(compile_pipeline, load=files.load_tokenizer), self.registry)
         pools: dict[str, dict[str, object]] = {
             name: {"models": [name], "tokenizer": {"path": str(write_tokenizer(folder / name, template))}}
             for name, template in (("chatml", CHATML), ("strict", INSTRUCTIONS))
         }
         pools[TOKENS_OF]["send_tokens"] = "nvext"
         self.told: list[tuple[str, PromptTokens]] = []
-        assert configuration.offer(1, orjson.dumps({"pools": pools}).decode()), configuration.refused
+        assert configuration.offer_revision(1, orjson.dumps({"pools": pools}).decode()), configuration.refused
         self.threads = ThreadPoolExecutor(max_workers=1)
         handlers = Handlers(
             configuration, self.registry, thread_above=50_000, tokenize_in_thread_above=2_000, max_values=50_000,

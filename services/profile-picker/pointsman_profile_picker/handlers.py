@@ -47,7 +47,7 @@ class Handlers:
         """Choose the profile, write its itinerary, settle the target unless the profile selects a model."""
         routing = self._configuration.revisions[journey.revision].compiled
         try:
-            profile, route, note, old_pools = routing.pick(journey, self._pools, time.monotonic())
+            profile, route, note, old_pools = routing.pick_profile(journey, self._pools, time.monotonic())
             changes: JourneyChanges = {
                 "profile": profile,
                 "itinerary": route.request,
@@ -57,7 +57,7 @@ class Handlers:
                 attributes = journey.request.attributes
                 allowed = allowed_models(attributes) if attributes else None
                 asked = journey.model
-                target, block_tokens, alternatives = routing.serving(
+                target, block_tokens, alternatives = routing.find_serving(
                     journey.rewritten or asked, self._pools, asked, allowed
                 )
                 changes.update(settled(journey, target, block_tokens))

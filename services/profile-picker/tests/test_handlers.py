@@ -45,7 +45,7 @@ class World:
         self.journeys: list[Journey] = []
         self.answers: list[Reply] = []
         self.configuration = Configuration(compile_routing, self.registry)
-        assert self.configuration.offer(1, CONFIG)
+        assert self.configuration.offer_revision(1, CONFIG)
         self.handlers = Handlers(self.configuration, self.registry)
         picker = buses.make("profile-picker")
         picker.stage(Journey, self.handlers.pick)
@@ -140,7 +140,7 @@ async def test_a_pool_that_fills_up_sends_requests_elsewhere_and_old_state_is_re
 
 @pytest.mark.requirement("S0-27", "S0-28")
 async def test_requests_in_flight_keep_the_revision_that_they_began_with(world: World) -> None:
-    assert world.configuration.offer(2, CONFIG.replace("default: standard", "default: overflow"))
+    assert world.configuration.offer_revision(2, CONFIG.replace("default: standard", "default: overflow"))
     world.send("m", revision=1)
     world.send("m", revision=2)
     await eventually(lambda: len(world.journeys) == 2)
@@ -148,7 +148,7 @@ async def test_requests_in_flight_keep_the_revision_that_they_began_with(world: 
 
 
 async def test_a_bad_revision_changes_nothing(world: World) -> None:
-    assert not world.configuration.offer(2, CONFIG.replace("fields.n > 3", "fields.n >"))
+    assert not world.configuration.offer_revision(2, CONFIG.replace("fields.n > 3", "fields.n >"))
     assert "rule 2" in world.configuration.refused[2]
     world.send("m", revision=2)
     assert (await eventually(lambda: world.journeys))[0].profile == "standard"

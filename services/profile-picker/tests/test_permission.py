@@ -31,7 +31,7 @@ def routing() -> Routing:
 def test_an_allowed_model_is_settled_with_the_fallbacks_that_are_allowed_too(
     routing: Routing, allowed: list[str]
 ) -> None:
-    serving = routing.serving("small", PoolStates(), None, allowed)
+    serving = routing.find_serving("small", PoolStates(), None, allowed)
     assert serving.target.model == "small"
     fallbacks = [target.model for target in serving.alternatives]
     assert fallbacks == (["tuned"] if "group:own" in allowed else [])
@@ -39,7 +39,7 @@ def test_an_allowed_model_is_settled_with_the_fallbacks_that_are_allowed_too(
 
 def test_another_model_is_refused_by_the_name_that_was_asked_for(routing: Routing) -> None:
     with pytest.raises(Refusal) as caught:
-        routing.serving("large", PoolStates(), "gpt-4o", ["small", "gpt-4o"])
+        routing.find_serving("large", PoolStates(), "gpt-4o", ["small", "gpt-4o"])
     refusal = caught.value
     assert (refusal.status, refusal.code, refusal.param) == (403, "model_not_allowed", "model")
     assert "gpt-4o" in refusal.message
@@ -48,7 +48,7 @@ def test_another_model_is_refused_by_the_name_that_was_asked_for(routing: Routin
 
 def test_an_unknown_model_is_answered_with_the_allowed_ones_alone(routing: Routing) -> None:
     with pytest.raises(Refusal) as caught:
-        routing.serving("larg", PoolStates(), None, ["small"])
+        routing.find_serving("larg", PoolStates(), None, ["small"])
     assert caught.value.status == 404
     assert "Known models: small." in caught.value.message
 

@@ -54,7 +54,7 @@ def saturated(pool: str, saturation: float, at_ms: int = 1, **changes: object) -
 
 
 def pick(compiled: Routing, journey: Journey, pools: PoolStates | None = None, now_s: float = 0.0) -> str:
-    return compiled.pick(journey, pools or PoolStates(), now_s).profile
+    return compiled.pick_profile(journey, pools or PoolStates(), now_s).profile
 
 
 def rules(*conditions: str) -> Routing:
@@ -109,10 +109,10 @@ def test_the_first_rule_that_holds_decides() -> None:
             ],
         }
     )
-    picked = compiled.pick(request("y"), PoolStates(), 0.0)
+    picked = compiled.pick_profile(request("y"), PoolStates(), 0.0)
     assert (picked.profile, picked.note) == ("overflow", "overflow: catch all")
-    assert compiled.pick(request("y"), PoolStates(), 1.0) is picked
-    assert compiled.pick(request("x"), PoolStates(), 1.0).note == "special: rule 1"
+    assert compiled.pick_profile(request("y"), PoolStates(), 1.0) is picked
+    assert compiled.pick_profile(request("x"), PoolStates(), 1.0).note == "special: rule 1"
 
 
 @pytest.mark.requirement("S0-25")
@@ -160,9 +160,9 @@ def test_a_choice_on_old_pool_state_says_so_and_another_does_not() -> None:
     pools = PoolStates()
     pools.update(saturated("a", 0.5), 0.0)
     reading = rules("pools.a.saturation > 1.0")
-    assert reading.pick(request(), pools, 1.0).old_pools == ("b",)
-    assert reading.pick(request(), pools, TIMES.snapshot_old_s + 0.1).old_pools == ("a", "b")
-    assert rules('model == "x"').pick(request(), pools, 9.0).old_pools == ()
+    assert reading.pick_profile(request(), pools, 1.0).old_pools == ("b",)
+    assert reading.pick_profile(request(), pools, TIMES.snapshot_old_s + 0.1).old_pools == ("a", "b")
+    assert rules('model == "x"').pick_profile(request(), pools, 9.0).old_pools == ()
 
 
 @pytest.mark.parametrize(
@@ -221,7 +221,7 @@ def test_a_broken_expression_is_a_configuration_error_that_names_the_rule(condit
 @given(st.text() | st.from_regex(r"[a-z.\[\]()'\"&|!=<>0-9 ]{0,40}"))
 def test_any_text_is_a_condition_or_refused_with_words(text: str) -> None:
     try:
-        RuleEnvironment(("a", "b")).condition(text)
+        RuleEnvironment(("a", "b")).compile_condition(text)
     except ExpressionError as error:
         refused = str(error)
     else:
@@ -372,7 +372,7 @@ def test_a_picker_of_filters_and_scores_takes_the_best_profile_that_is_left(
     pools = PoolStates()
     pools.update(saturated("a", a), 0.0)
     pools.update(saturated("b", b), 0.0)
-    picked = compiled.pick(request(prompt_tokens=prompt_tokens), pools, TIMES.snapshot_old_s + 1)
+    picked = compiled.pick_profile(request(prompt_tokens=prompt_tokens), pools, TIMES.snapshot_old_s + 1)
     assert picked.profile == profile
     assert picked.old_pools == ("a", "b")
 
@@ -445,8 +445,10 @@ def test_a_comparison_of_one_text_holds_as_in_cel(text: str, same: bool) -> None
     condition = f' model ==  "{text}" '
     journey = request(text if same else f"{text}2")
     environment = RuleEnvironment(())
-    in_cel = holds(environment.condition(condition), environment.bind(journey, dict[str, dict[str, float]]))
-    equality = Equality.of(condition)
+    in_cel = holds(
+        environment.compile_condition(condition), environment.make_activation(journey, dict[str, dict[str, float]])
+    )
+    equality = Equality.from_condition(condition)
     assert equality is not None
     assert (equality.read(journey) == equality.text) is in_cel is same
 
@@ -464,4 +466,4 @@ def test_a_comparison_of_one_text_holds_as_in_cel(text: str, same: bool) -> None
     ],
 )
 def test_a_condition_that_is_more_than_a_comparison_of_one_text_is_left_to_cel(condition: str) -> None:
-    assert Equality.of(condition) is None
+    assert Equality.from_condition(condition) is None

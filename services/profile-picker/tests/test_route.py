@@ -28,7 +28,7 @@ def snapshot(pool: str, saturation: float, *models: str, loras: tuple[str, ...] 
 
 
 def target(config: dict[str, object], model: str, pools: PoolStates | None = None) -> Target:
-    return compile_routing(load(config)).serving(model, pools or PoolStates()).target
+    return compile_routing(load(config)).find_serving(model, pools or PoolStates()).target
 
 
 @pytest.mark.requirement("S0-14", "S0-16")
@@ -52,7 +52,7 @@ def test_the_itinerary_carries_policy_timeout_and_what_happens_on_an_error() -> 
             }
         },
     }
-    route = compile_routing(load(config)).pick(builders.journey("profile-picker"), PoolStates(), 0.0).route
+    route = compile_routing(load(config)).pick_profile(builders.journey("profile-picker"), PoolStates(), 0.0).route
     assert route.request == (
         Stage(service="guard", timeout_ms=1500, on_error="allow"),
         Stage(service="model-selector", policy="cheap"),
@@ -171,11 +171,11 @@ def test_a_third_party_picker_decides_in_python_by_request_and_pools() -> None:
     pools = PoolStates()
     pools.update(snapshot("a", 0.9), 0.0)
     pools.update(snapshot("b", 0.1), 0.0)
-    assert routing.pick(builders.journey("profile-picker"), pools, 0.0).profile == "on-b"
+    assert routing.pick_profile(builders.journey("profile-picker"), pools, 0.0).profile == "on-b"
     pools.update(snapshot("a", 0.0), 0.0)
-    assert routing.pick(builders.journey("profile-picker"), pools, 0.0).profile == "on-a"
+    assert routing.pick_profile(builders.journey("profile-picker"), pools, 0.0).profile == "on-a"
     long = RequestFacts(api="completions", prompt_tokens=1001)
-    assert routing.pick(builders.journey("profile-picker", request=long), pools, 0.0).profile == "long"
+    assert routing.pick_profile(builders.journey("profile-picker", request=long), pools, 0.0).profile == "long"
 
 
 class Unbindable(ProfilePicker):
@@ -195,7 +195,7 @@ def test_a_plugin_that_chooses_an_unknown_profile_is_an_error() -> None:
     registry = Registry(ProfilePicker, (Astray, Unbindable))
     routing = Routing(load({"profile-picker": {"use": "astray"}}), registry)
     with pytest.raises(PickError, match="astray: it chose the profile 'nowhere', which doesn't exist"):
-        routing.pick(builders.journey("profile-picker"), PoolStates(), 0.0)
+        routing.pick_profile(builders.journey("profile-picker"), PoolStates(), 0.0)
 
 
 def test_a_picker_may_refuse_a_configuration() -> None:
@@ -216,7 +216,7 @@ def test_a_profile_is_data_that_each_request_carries_along() -> None:
     after = compile_routing(load({"pools": POOLS, "profiles": {"p": {"request": ["scheduler"]}}}))
     journey = builders.journey("profile-picker", model="base")
     for routing, chain in ((before, ["guard", "scheduler"]), (after, ["scheduler"]), (before, ["guard", "scheduler"])):
-        picked = routing.pick(journey, PoolStates(), 0.0)
+        picked = routing.pick_profile(journey, PoolStates(), 0.0)
         carried = Journey.decode(replace(journey, itinerary=picked.route.request).encode())
         assert [stage.service for stage in carried.itinerary] == chain
 
@@ -230,21 +230,22 @@ def test_a_configured_model_names_its_fallbacks() -> None:
     }
     routing = compile_routing(load(document))
     assert [
-        (target.model, target.pool, target.provider) for target in routing.serving("large", PoolStates()).alternatives
+        (target.model, target.pool, target.provider)
+        for target in routing.find_serving("large", PoolStates()).alternatives
     ] == [
         ("small", "a", None),
         ("other", None, "openai"),
     ]
-    assert routing.serving("small", PoolStates()).alternatives == ()
+    assert routing.find_serving("small", PoolStates()).alternatives == ()
 
 
 @pytest.mark.requirement("S1-20")
 def test_a_rewritten_model_is_settled_and_the_client_knows_only_the_name_it_asked_for() -> None:
     routing = compile_routing(load({"pools": POOLS, "rewrites": [{"match": "prod", "to": "base"}]}))
-    to = routing.serving("base", PoolStates(), "prod").target
+    to = routing.find_serving("base", PoolStates(), "prod").target
     assert to.model == "base"
     with pytest.raises(Refusal) as caught:
-        routing.serving("gone", PoolStates(), "asked")
+        routing.find_serving("gone", PoolStates(), "asked")
     assert "'asked'" in caught.value.message
     assert "gone" not in caught.value.message
     assert "prod" in caught.value.message

@@ -13,7 +13,7 @@ from pointsman_recorder.domain.usage_record import Sums
 class KeptEvents(Protocol):
     """The store, as far as it answers."""
 
-    def story(self, request_id: str) -> Awaitable[tuple[list[KeptEvent], bool]]:
+    def read_story(self, request_id: str) -> Awaitable[tuple[list[KeptEvent], bool]]:
         """Events of a request, and whether there are more."""
         ...
 
@@ -21,15 +21,15 @@ class KeptEvents(Protocol):
         """Events of the requests of a trace, and whether there are more."""
         ...
 
-    def sums(self, query: UsageQuery) -> Awaitable[Sums]:
+    def sum_usage(self, query: UsageQuery) -> Awaitable[Sums]:
         """Rows, and what must be known of them. Raises ValueError for a question that has no answer."""
         ...
 
-    def lost(self, query: UsageQuery) -> Awaitable[list[LostSum]]:
+    def sum_lost(self, query: UsageQuery) -> Awaitable[list[LostSum]]:
         """Events that are missing on the days of a question, by type. Raises ValueError for what is no day."""
         ...
 
-    def regret(self, query: RegretQuery, judge: str) -> Awaitable[RegretAnswer]:
+    def sum_regret(self, query: RegretQuery, judge: str) -> Awaitable[RegretAnswer]:
         """Rows of a recorder's judgements. Raises ValueError for a question that has no answer."""
         ...
 
@@ -50,24 +50,24 @@ class Handlers:
         if query.trace is not None and not query.request_id:
             events, more = await self._kept.story_of_trace(query.trace)
         else:
-            events, more = await self._kept.story(query.request_id)
+            events, more = await self._kept.read_story(query.request_id)
         return Story(recorder=self._instance, events=tuple(events), more=more, behind=self._behind())
 
     async def sums(self, query: UsageQuery) -> UsageSums:
         """The sums of usage."""
-        found = await self._kept.sums(query)
+        found = await self._kept.sum_usage(query)
         return UsageSums(
             recorder=self._instance,
             rows=tuple(found.rows),
             more=found.more,
             behind=self._behind(),
             unpriced_models=tuple(found.unpriced_models),
-            lost=tuple(await self._kept.lost(query)),
+            lost=tuple(await self._kept.sum_lost(query)),
         )
 
     async def regret(self, query: RegretQuery) -> RegretSums:
         """The sums of regret."""
-        found = await self._kept.regret(query, self._name)
+        found = await self._kept.sum_regret(query, self._name)
         return RegretSums(
             recorder=self._instance,
             judging=self._judging,

@@ -31,13 +31,13 @@ def build(service: Service[RecorderSettings]) -> None:
     recording = Recording(store, feed, UsageLedger(service.events, service.bus, settings), metrics, judging)
     name = settings.recorder_name
     handlers = Handlers(service.process.instance, store, lambda: recording.behind, name, judging=settings.judge)
-    service.readiness.add("ledger", lambda: recording.missing)
+    service.readiness.add_check("ledger", lambda: recording.missing)
     service.events.handle(StoryQuery, handlers.story)
     service.events.handle(UsageQuery, handlers.sums)
     service.events.handle(RegretQuery, handlers.regret)
-    service.background("ledger", recording.follow_ledger)
-    service.background("events", recording.record)
-    service.background("retention", recording.forget)
+    service.run_in_background("ledger", recording.follow_ledger)
+    service.run_in_background("events", recording.run_recording)
+    service.run_in_background("retention", recording.run_deletion)
 
 
 def _judging(service: Service[RecorderSettings], metrics: RecorderMetrics) -> Judging:

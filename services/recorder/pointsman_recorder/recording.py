@@ -79,17 +79,17 @@ class Recording:
         """Add the ledger's records to the sums."""
         await self._tirelessly("ledger", self._follow_ledger)
 
-    async def record(self) -> None:
+    async def run_recording(self) -> None:
         """Keep events and write the ledger."""
         await self._tirelessly("events", self._record)
 
-    async def forget(self) -> None:
+    async def run_deletion(self) -> None:
         """Delete data beyond the age and size limits, periodically."""
         await self._tirelessly("retention", self._forget)
 
     async def _follow_ledger(self) -> None:
-        async for page in self._ledger.read(*await self._store.progress()):
-            new = await self._store.count(page.ledger, page.records, page.last)
+        async for page in self._ledger.read(*await self._store.read_progress()):
+            new = await self._store.count_records(page.ledger, page.records, page.last)
             self._read_to = page.last
             self._read_on.set()
             self._metrics.counted.inc(new)
@@ -103,20 +103,20 @@ class Recording:
 
     async def _record(self) -> None:
         await self._caught_up.wait()
-        self._event_days = await self._feed.open(from_the_beginning=self._anew)
+        self._event_days = await self._feed.open_feed(from_the_beginning=self._anew)
         self._anew = False
         try:
             await self._write_owed()
             while True:
-                batch = await self._feed.next()
+                batch = await self._feed.next_batch()
                 if batch is None:
                     self._is_behind(0)
                     if self._judging is not None:
-                        self._judging.publish()
+                        self._judging.publish_verdicts()
                     continue
-                kept = await self._store.keep(batch.entries)
+                kept = await self._store.keep_events(batch.entries)
                 await self._charge(kept.owed)
-                self._feed.acknowledge(batch)
+                self._feed.acknowledge_batch(batch)
                 for subject, size, sequence in batch.unreadable:
                     _log.warning("malformed_message", subject=subject, size=size, sequence=sequence)
                 for outcome, count in (
@@ -125,7 +125,7 @@ class Recording:
                     self._metrics.events.labels(outcome).inc(count)
                 self._is_behind(batch.behind)
                 if self._judging is not None:
-                    await self._judging.take(kept.fresh)
+                    await self._judging.judge_events(kept.fresh)
         finally:
             self._feed.close()
 
@@ -134,7 +134,7 @@ class Recording:
         if self._store.unread > len(owed):
             await self._write(owed)
         elif owed:
-            self._ledger.send(owed)
+            self._ledger.send_records(owed)
             # Another recorder's copy may have been read before ours was sent.
             in_time = await self._reads(lambda: not self._store.unread)
             self._metrics.records.inc(len(owed) - self._store.unread)
@@ -155,9 +155,9 @@ class Recording:
     async def _write_owed(self) -> None:
         """Write the records that an earlier try or process left unwritten, or that weren't found in the ledger."""
         after = ""
-        if await self._store.owed(after, 1):
+        if await self._store.list_owed(after, 1):
             await self._read_those_written()
-        while owed := await self._store.owed(after, WRITTEN_AT_ONCE):
+        while owed := await self._store.list_owed(after, WRITTEN_AT_ONCE):
             await self._write(owed)
             after = owed[-1].key
 
@@ -174,13 +174,13 @@ class Recording:
 
     async def _write(self, owed: Sequence[Owed]) -> None:
         if owed:
-            await self._ledger.write(owed)
+            await self._ledger.write_confirmed(owed)
             self._metrics.records.inc(len(owed))
 
     async def _forget(self) -> None:
         while True:
             if self._event_days:
-                self._metrics.forgotten.inc(await self._store.forget(self._event_days))
+                self._metrics.forgotten.inc(await self._store.delete_expired(self._event_days))
             self._metrics.store_bytes.set(await self._store.size())
             await asyncio.sleep(_FORGET_EVERY_S)
 

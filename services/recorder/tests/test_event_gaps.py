@@ -54,33 +54,33 @@ OLD_MS = NOW_MS - 10 * MAY_COME_MS
 
 
 async def sums(store: EventStore, **query: str) -> list[LostSum]:
-    return await store.lost(read_fields(UsageQuery, query))
+    return await store.sum_lost(read_fields(UsageQuery, query))
 
 
 async def test_a_gap_that_nothing_fills_is_a_loss_with_its_time(store: EventStore) -> None:
-    await store.keep([event(1, OLD_MS), event(2, OLD_MS + 10), event(6, OLD_MS + 500)])
+    await store.keep_events([event(1, OLD_MS), event(2, OLD_MS + 10), event(6, OLD_MS + 500)])
     assert await sums(store) == [LostSum(type=TYPE, count=3, from_ms=OLD_MS + 10, to_ms=OLD_MS + 500)]
     # Others, and events that come twice, have nothing to do with it.
-    await store.keep([event(6, OLD_MS + 500), event(4, OLD_MS, "edge-2"), event(5, OLD_MS, "edge-2")])
+    await store.keep_events([event(6, OLD_MS + 500), event(4, OLD_MS, "edge-2"), event(5, OLD_MS, "edge-2")])
     assert [each.count for each in await sums(store)] == [3]
     # Events that come late were never lost.
-    await store.keep([event(4, OLD_MS + 300)])
+    await store.keep_events([event(4, OLD_MS + 300)])
     assert [each.count for each in await sums(store)] == [2]
-    await store.keep([event(3, OLD_MS + 200), event(5, OLD_MS + 400)])
+    await store.keep_events([event(3, OLD_MS + 200), event(5, OLD_MS + 400)])
     assert await sums(store) == []
     await store.close()
 
 
 async def test_a_gap_counts_at_once_where_its_publisher_gave_the_events_up(store: EventStore) -> None:
     now_ms = time.time_ns() // 1_000_000
-    await store.keep([event(1, now_ms), event(5, now_ms + 40)])
+    await store.keep_events([event(1, now_ms), event(5, now_ms + 40)])
     assert await sums(store) == []  # the publisher may hold them
-    await store.keep([report(lost(2, 4, now_ms + 1, now_ms + 3))])
+    await store.keep_events([report(lost(2, 4, now_ms + 1, now_ms + 3))])
     assert [each.count for each in await sums(store)] == [3]
     # No later event shows these.
-    await store.keep([report(lost(6, 9, now_ms + 50, now_ms + 90))])
+    await store.keep_events([report(lost(6, 9, now_ms + 50, now_ms + 90))])
     assert await sums(store) == [LostSum(type=TYPE, count=7, from_ms=now_ms, to_ms=now_ms + 90)]
-    await store.keep([event(10, now_ms + 100)])
+    await store.keep_events([event(10, now_ms + 100)])
     assert [each.count for each in await sums(store)] == [7]
     await store.close()
 
@@ -88,10 +88,10 @@ async def test_a_gap_counts_at_once_where_its_publisher_gave_the_events_up(store
 async def test_losses_are_known_to_the_next_process_and_by_day(tmp_path: Path) -> None:
     store = EventStore(Database(tmp_path), BOUNDS)
     at_ms = NOW_MS // DAY_MS * DAY_MS - DAY_MS + 1000
-    await store.keep([event(1, at_ms), event(3, at_ms + 10)])
+    await store.keep_events([event(1, at_ms), event(3, at_ms + 10)])
     await store.close()
     store = EventStore(Database(tmp_path), BOUNDS)
-    await store.keep([event(5, at_ms + 20)])
+    await store.keep_events([event(5, at_ms + 20)])
     day = time.strftime("%Y-%m-%d", time.gmtime(at_ms / 1000))
     assert [each.count for each in await sums(store, since=day, until=day)] == [2]
     assert await sums(store, until="2020-01-01") == []
@@ -104,11 +104,11 @@ def test_in_any_order_the_gaps_are_the_numbers_that_didnt_come(count: int, missi
     came = [number for number in range(2, count + 1) if number not in missing]
     random.Random(seed).shuffle(came)
     numbers = EventNumbers({}, {})
-    numbers.take([event(1, 1)])
+    numbers.note_events([event(1, 1)])
     for number in came:
-        numbers.take([event(number, number)])
+        numbers.note_events([event(number, number)])
     greatest = max([1, *came])
     series = f"{SUBJECT}:edge-1"
-    found = [number for gap in numbers.gaps(series) for number in range(gap.first, gap.last + 1)]
+    found = [number for gap in numbers.find_gaps(series) for number in range(gap.first, gap.last + 1)]
     assert sorted(found) == [number for number in range(2, greatest) if number in missing]
-    assert all(gap.from_ms <= gap.to_ms for gap in numbers.gaps(series))
+    assert all(gap.from_ms <= gap.to_ms for gap in numbers.find_gaps(series))

@@ -24,17 +24,17 @@ def test_the_headers_of_a_block_are_the_same_whichever_blocks_came_before(blocks
         block = ("NATS/1.0\r\n" + "".join(f"{name}: {value}\r\n" for name, value in each) + "\r\n").encode()
         found = dict(reversed([(name, value.strip()) for name, value in each]))
         traced = TRACE in found.get(TRACEPARENT, "")
-        assert reader.read(block) == (found.get(TYPE, ""), found.get(MESSAGE_ID, ""), TRACE if traced else None)
+        assert reader.read_headers(block) == (found.get(TYPE, ""), found.get(MESSAGE_ID, ""), TRACE if traced else None)
 
 
 def test_a_block_that_is_cut_or_empty_has_what_it_has() -> None:
     reader = HeaderReader()
     whole = message_headers.build("t.v1", message_id="source/1")
     for _ in range(2):
-        assert reader.read(whole) == ("t.v1", "source/1", None)
-        assert reader.read(b"") == ("", "", None)
+        assert reader.read_headers(whole) == ("t.v1", "source/1", None)
+        assert reader.read_headers(b"") == ("", "", None)
         for end in range(len(whole)):
             cut = whole[:end]
-            assert reader.read(cut)[:2] == tuple(
+            assert reader.read_headers(cut)[:2] == tuple(
                 message_headers.find(cut, f"\r\n{name}:".encode()) or "" for name in (TYPE, MESSAGE_ID)
             )

@@ -74,7 +74,7 @@ class Gateway:
         )  # fmt: skip
 
     def take(self, event: RequestScheduled | ResponseStarted | ResponseCompleted | AttemptFailed) -> None:
-        self.judge.take(event.address.type_id, event.encode())
+        self.judge.judge_event(event.address.type_id, event.encode())
 
     def serve(self, name: str, worker: str, *more: ProfileRun, **changes: object) -> None:
         """One request from its decision to its end, alone."""
@@ -89,11 +89,11 @@ class Gateway:
         """Until predictions are trusted."""
         for number in range(60):
             self.serve(f"warm-{number}", "ab"[number % 2])
-        self.judge.verdicts()
+        self.judge.take_verdicts()
 
     def verdicts(self) -> list[RequestsJudged]:
         """As readers get them."""
-        return [read(each) for each in self.judge.verdicts()]
+        return [read(each) for each in self.judge.take_verdicts()]
 
 
 def read(verdicts: Verdicts) -> RequestsJudged:
@@ -267,32 +267,32 @@ async def test_sums_agree_with_the_events_and_a_request_has_its_judgement(gatewa
         if number == 20:
             gateway.decide("long", "a", prompt_tokens=30_000)
         gateway.serve(f"r-{number}", "a")
-    bodies = [each.written("recorder-1", place, "recorder") for place, each in enumerate(gateway.judge.verdicts())]
+    bodies = [each.written("recorder-1", place, "recorder") for place, each in enumerate(gateway.judge.take_verdicts())]
     end = ResponseCompleted(
         request_id="r-7", source="e", sequence=1, at_ms=EPOCH_MS, pool="p", status=200, outcome="ok"
     )
     entries = [entry(JUDGED, f"j:{place}", body, lambda: 0) for place, body in enumerate(bodies)]
     entries.append(entry(ResponseCompleted.address.type_id, "e:1", end.encode(), lambda: 0))
     known = [each for each in entries if each is not None]
-    await store.keep(known)
-    await store.keep(known)  # delivered again
+    await store.keep_events(known)
+    await store.keep_events(known)  # delivered again
     regret = requests = 0
     for body in bodies:
         for request in orjson.loads(body)["requests"]:
             requests += 1
             regret += request["choices"][0]["regret_us"]
-    [row] = (await store.regret(RegretQuery(by=()), "recorder")).rows
+    [row] = (await store.sum_regret(RegretQuery(by=()), "recorder")).rows
     assert (row.requests, row.regret_us) == (requests, regret)
     assert row.regret_us > 0
-    [one, other] = (await store.regret(RegretQuery(by=("reason",), pool="p"), "recorder")).rows
+    [one, other] = (await store.sum_regret(RegretQuery(by=("reason",), pool="p"), "recorder")).rows
     assert (one.reason, other.reason) == ("", "scorer:least-delay")
-    assert (await store.regret(RegretQuery(since="2030-01-01"), "recorder")).rows == []
+    assert (await store.sum_regret(RegretQuery(since="2030-01-01"), "recorder")).rows == []
     day = datetime.fromtimestamp(EPOCH_MS / 1000, UTC).date().isoformat()
-    assert (await store.regret(RegretQuery(by=(), since=day, until=day), "recorder")).rows == [row]
-    assert (await store.regret(RegretQuery(by=()), "another recorder")).rows == []
+    assert (await store.sum_regret(RegretQuery(by=(), since=day, until=day), "recorder")).rows == [row]
+    assert (await store.sum_regret(RegretQuery(by=()), "another recorder")).rows == []
     with pytest.raises(ValueError, match="rows have pool, hour, profile, reason; not tenant"):
-        await store.regret(RegretQuery(by=("tenant",)), "recorder")
-    events, _ = await store.story("r-7")
+        await store.sum_regret(RegretQuery(by=("tenant",)), "recorder")
+    events, _ = await store.read_story("r-7")
     judged = [RequestsJudged.decode(event.body) for event in events if event.type == JUDGED]
     assert [[request.request_id for request in event.requests] for event in judged] == [["r-7"]]
     await store.close()

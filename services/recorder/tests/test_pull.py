@@ -59,7 +59,7 @@ async def server_and_pull() -> AsyncIterator[tuple[Server, Pull]]:
 async def test_messages_come_in_order_with_their_places(server_and_pull: tuple[Server, Pull], domain: str) -> None:
     server, pull = server_and_pull
     pull.open("S", "c", 0)
-    reading = asyncio.ensure_future(pull.next())
+    reading = asyncio.ensure_future(pull.next_messages())
     await eventually(lambda: server.asked == [BATCH])
     server.give(1, 3, domain)
     taken = await reading
@@ -74,11 +74,11 @@ async def test_messages_come_in_order_with_their_places(server_and_pull: tuple[S
 async def test_a_full_batch_waits_for_no_more_and_room_is_filled_again(server_and_pull: tuple[Server, Pull]) -> None:
     server, pull = server_and_pull
     pull.open("S", "c", 5)
-    reading = asyncio.ensure_future(pull.next())
+    reading = asyncio.ensure_future(pull.next_messages())
     await eventually(lambda: server.asked == [BATCH])
     server.give(6, 5 + BATCH)
     assert len(await reading) == BATCH
-    reading = asyncio.ensure_future(pull.next())
+    reading = asyncio.ensure_future(pull.next_messages())
     await eventually(lambda: server.asked == [BATCH, BATCH])
     server.give(6 + BATCH, 6 + BATCH)
     assert [place_of(each).sequence for each in await reading] == [1006 + BATCH]
@@ -91,8 +91,8 @@ async def test_messages_that_are_expected_wait_for_no_others(
     server, pull = server_and_pull
     pull.open("S", "c", 0)
     for first, last in ((1, 3), (4, 4)):
-        pull.expect(last - first + 1)
-        reading = asyncio.ensure_future(pull.next())
+        pull.expect_messages(last - first + 1)
+        reading = asyncio.ensure_future(pull.next_messages())
         await eventually(lambda: server.asked)
         server.give(first, last)
         async with asyncio.timeout(30):
@@ -102,7 +102,7 @@ async def test_messages_that_are_expected_wait_for_no_others(
 async def test_a_message_of_another_sender_is_reported(server_and_pull: tuple[Server, Pull]) -> None:
     server, pull = server_and_pull
     pull.open("S", "c", 0)
-    reading = asyncio.ensure_future(pull.next())
+    reading = asyncio.ensure_future(pull.next_messages())
     await eventually(lambda: server.asked)
     server.give(1, 1)
     server.intrude()
@@ -113,7 +113,7 @@ async def test_a_message_of_another_sender_is_reported(server_and_pull: tuple[Se
 async def test_a_message_that_was_lost_on_its_way_is_reported(server_and_pull: tuple[Server, Pull]) -> None:
     server, pull = server_and_pull
     pull.open("S", "c", 0)
-    reading = asyncio.ensure_future(pull.next())
+    reading = asyncio.ensure_future(pull.next_messages())
     await eventually(lambda: server.asked)
     server.give(1, 2)
     server.give(4, 5)
@@ -126,14 +126,14 @@ async def test_a_consumer_that_is_gone_is_reported_and_one_opened_anew_reads_on(
 ) -> None:
     server, pull = server_and_pull
     pull.open("S", "c", 0)
-    reading = asyncio.ensure_future(pull.next())
+    reading = asyncio.ensure_future(pull.next_messages())
     await eventually(lambda: server.asked)
     server.say("409 Consumer Deleted")
     with pytest.raises(Missed, match="409"):
         await reading
     pull.close()
     pull.open("S", "c", 0)
-    reading = asyncio.ensure_future(pull.next())
+    reading = asyncio.ensure_future(pull.next_messages())
     await eventually(lambda: len(server.asked) == 2)
     server.give(1, 1)
     assert len(await reading) == 1
@@ -143,14 +143,14 @@ async def test_a_request_that_ended_or_was_forgotten_is_made_again(server_and_pu
     server, pull = server_and_pull
     pull.open("S", "c", 0)
     for number in range(2):
-        reading = asyncio.ensure_future(pull.next())
+        reading = asyncio.ensure_future(pull.next_messages())
         await eventually(lambda: len(server.asked) == number + 1)  # noqa: B023 - awaited in the same turn
         if number:
             pull.renew()
         else:
             server.say("408 Request Timeout")
         assert await reading == []
-    reading = asyncio.ensure_future(pull.next())
+    reading = asyncio.ensure_future(pull.next_messages())
     await eventually(lambda: server.asked == [BATCH] * 3)
     server.give(1, 1)
     assert len(await reading) == 1
@@ -172,8 +172,8 @@ async def test_records_are_written_once_each_is_confirmed(stream_and_link: tuple
     stream, link = stream_and_link
     waiting = Confirmations(link, "_INBOX.r", 60.0)
     for _ in range(2):
-        to = waiting.expect(2)
-        written = asyncio.ensure_future(waiting.all())
+        to = waiting.begin_batch(2)
+        written = asyncio.ensure_future(waiting.wait_for_all())
         stream.publish(to, b'{"stream":"S","seq":1}')
         await asyncio.sleep(0)
         assert not written.done()
@@ -185,19 +185,19 @@ async def test_records_are_written_once_each_is_confirmed(stream_and_link: tuple
 async def test_a_record_that_the_stream_refuses_is_reported(stream_and_link: tuple[Link, Link], answer: bytes) -> None:
     stream, link = stream_and_link
     waiting = Confirmations(link, "_INBOX.r", 60.0)
-    stream.publish(waiting.expect(2), answer)
+    stream.publish(waiting.begin_batch(2), answer)
     with pytest.raises(NotWritten, match="refused"):
-        await waiting.all()
+        await waiting.wait_for_all()
 
 
 async def test_a_late_confirmation_of_an_earlier_batch_confirms_nothing(stream_and_link: tuple[Link, Link]) -> None:
     stream, link = stream_and_link
     waiting = Confirmations(link, "_INBOX.r", 0.01)
     for _ in range(2):
-        earlier = waiting.expect(1)
+        earlier = waiting.begin_batch(1)
         with pytest.raises(NotWritten, match="1 messages weren't confirmed"):
-            await waiting.all()
-        waiting.expect(1)
+            await waiting.wait_for_all()
+        waiting.begin_batch(1)
         stream.publish(earlier, b'{"stream":"S","seq":1}')
         with pytest.raises(NotWritten, match="1 messages weren't confirmed"):
-            await waiting.all()
+            await waiting.wait_for_all()

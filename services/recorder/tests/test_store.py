@@ -59,14 +59,14 @@ def test_a_story_is_found_by_its_trace_for_as_long_as_events_are_kept(tmp_path: 
     store = EventStore(Database(tmp_path), LONG)
     trace = "4bf92f3577b34da6a3ce929d0e0e4736"
     sampled = msgspec.structs.replace(event(1, request="r-1"), trace=trace)
-    run(store.keep([sampled, sampled, event(3, request="r-3")]))
+    run(store.keep_events([sampled, sampled, event(3, request="r-3")]))
     events, more = run(store.story_of_trace(trace))
     assert ([ResponseCompleted.decode(each.body).request_id for each in events], more) == (["r-1"], False)
     assert run(store.story_of_trace("0" * 32)) == ([], False)
     run(store.close())
     # Nothing is remembered of a trace for longer than its events.
     again = EventStore(Database(tmp_path), LONG._replace(event_days=1.0))
-    run(again.forget(1.0))
+    run(again.delete_expired(1.0))
     assert run(again.story_of_trace(trace)) == ([], False)
     run(again.close())
 
@@ -98,7 +98,7 @@ class Recorder(RuleBasedStateMachine):
     def keep(self, many: int, back: int) -> None:
         """Events come, some of them again."""
         start = max(0, self.acknowledged - back)
-        kept = run(self.store.keep(self.published[start : start + many]))
+        kept = run(self.store.keep_events(self.published[start : start + many]))
         self.unwritten = [*self.unwritten, *(each.message for each in kept.owed)]
         if not self.unwritten:
             self.acknowledged = min(len(self.published), max(self.acknowledged, start + many))
@@ -113,14 +113,14 @@ class Recorder(RuleBasedStateMachine):
     @precondition(lambda self: self.caught_up)
     def write_again(self) -> None:
         """The work begins anew: the ledger gets what wasn't read there yet, whether it has it or not."""
-        self.unwritten = [each.message for each in run(self.store.owed("", 100))]
+        self.unwritten = [each.message for each in run(self.store.list_owed("", 100))]
 
     @rule(many=st.integers(min_value=1, max_value=100))
     def read(self, many: int) -> None:
         """The ledger is read on from where it was left."""
-        _, done = run(self.store.progress())
+        _, done = run(self.store.read_progress())
         page = [UsageRecord.decode(record) for record in self.ledger[done : done + many]]
-        run(self.store.count("ledger", page, done + len(page)))
+        run(self.store.count_records("ledger", page, done + len(page)))
         self.caught_up = self.caught_up or done + len(page) == len(self.ledger)
 
     @rule(lost=st.booleans())
@@ -136,9 +136,9 @@ class Recorder(RuleBasedStateMachine):
 
     @invariant()
     def sums_are_those_of_the_ledger(self) -> None:
-        _, done = run(self.store.progress())
+        _, done = run(self.store.read_progress())
         read = {record.key: record for record in map(UsageRecord.decode, self.ledger[:done])}
-        rows, *_ = run(self.store.sums(UsageQuery(by=())))
+        rows, *_ = run(self.store.sum_usage(UsageQuery(by=())))
         found = rows[0] if rows else UsageSum()
         assert found.requests == len(read)
         assert found.prompt_tokens == sum(record.usage.prompt_tokens for record in read.values())
@@ -146,11 +146,11 @@ class Recorder(RuleBasedStateMachine):
     def teardown(self) -> None:
         """In the end everything comes to rest: each request is charged once."""
         self.read(100_000)
-        run(self.store.keep(self.published))
-        self.ledger += [each.message for each in run(self.store.owed("", 10_000))]
+        run(self.store.keep_events(self.published))
+        self.ledger += [each.message for each in run(self.store.list_owed("", 10_000))]
         self.read(100_000)
-        assert run(self.store.owed("", 10_000)) == []
-        rows, *_ = run(self.store.sums(UsageQuery(by=("tenant",))))
+        assert run(self.store.list_owed("", 10_000)) == []
+        rows, *_ = run(self.store.sum_usage(UsageQuery(by=("tenant",))))
         for tenant in ("acme", "", "other"):
             own = [UsageRecord.decode(one.owed.message) for one in self.published if one.owed]
             tokens = [one.usage.prompt_tokens for one in own if one.identity.tenant == tenant]
@@ -158,7 +158,7 @@ class Recorder(RuleBasedStateMachine):
             assert (found.requests, found.prompt_tokens) == (len(tokens), sum(tokens))
             assert found.cost_nanos == sum(tokens) * 250_000_000
         for one in self.published:
-            events, _ = run(self.store.story(one.request_id or ""))
+            events, _ = run(self.store.read_story(one.request_id or ""))
             assert [kept.body.encode() for kept in events] == [one.body]
         run(self.store.close())
         shutil.rmtree(self.folder)
@@ -171,13 +171,13 @@ TestRecorder.settings = settings(max_examples=12, stateful_step_count=25)
 async def test_sums_are_grouped_by_the_requested_fields(tmp_path: Path) -> None:
     store = EventStore(Database(tmp_path), LONG)
     events = [event(1, tenant="a"), event(2, tenant="a", day=20_001), event(3, tenant="b"), event(4, tenant="b")]
-    await store.keep(events)
-    records = [UsageRecord.decode(each.message) for each in await store.owed("", 10)]
-    assert await store.count("ledger", records, 4) == 4
-    assert await store.count("ledger", records, 8) == 0
+    await store.keep_events(events)
+    records = [UsageRecord.decode(each.message) for each in await store.list_owed("", 10)]
+    assert await store.count_records("ledger", records, 4) == 4
+    assert await store.count_records("ledger", records, 8) == 0
 
     async def rows(**query: object) -> list[tuple[str | None, str | None, int]]:
-        found, *_ = await store.sums(read_fields(UsageQuery, query))
+        found, *_ = await store.sum_usage(read_fields(UsageQuery, query))
         return [(row.tenant, row.day, row.requests) for row in found]
 
     assert await rows(by=["tenant"]) == [("a", None, 2), ("b", None, 2)]
@@ -190,7 +190,7 @@ async def test_sums_are_grouped_by_the_requested_fields(tmp_path: Path) -> None:
     assert await rows(by=[], until="2024-10-04", tenant="a", model="llama") == [(None, None, 1)]
     assert await rows(by=["model"], model="none") == []
     with pytest.raises(ValueError, match="not colour"):
-        await store.sums(UsageQuery(by=("colour",)))
+        await store.sum_usage(UsageQuery(by=("colour",)))
     await store.close()
 
 
@@ -198,19 +198,19 @@ async def test_a_process_with_the_name_of_an_earlier_one_is_distinguished_from_i
     store = EventStore(Database(tmp_path), LONG)
     first, other = event(1, tokens=1), event(1, tokens=2, request="r-2")
     assert first.key == other.key
-    kept = await store.keep([first, first, other])
+    kept = await store.keep_events([first, first, other])
     assert (kept.new, kept.repeated) == (2, 1)
-    assert len(await store.owed("", 10)) == 2
+    assert len(await store.list_owed("", 10)) == 2
     await store.close()
 
 
 async def test_old_events_go_and_sums_stay_for_longer(tmp_path: Path) -> None:
     store = EventStore(Database(tmp_path), StoreBounds(event_days=1.0, event_bytes=2**30, sum_days=36_500.0))
-    await store.keep([event(1), event(2)])
-    await store.count("ledger", [UsageRecord.decode(each.message) for each in await store.owed("", 10)], 2)
-    assert await store.forget(event_stream_days=7.0) == 2
-    assert await store.story("r-1") == ([], False)
-    [row], *_ = await store.sums(UsageQuery(by=()))
+    await store.keep_events([event(1), event(2)])
+    await store.count_records("ledger", [UsageRecord.decode(each.message) for each in await store.list_owed("", 10)], 2)
+    assert await store.delete_expired(event_stream_days=7.0) == 2
+    assert await store.read_story("r-1") == ([], False)
+    [row], *_ = await store.sum_usage(UsageQuery(by=()))
     assert row.requests == 2
     await store.close()
 
@@ -218,23 +218,23 @@ async def test_old_events_go_and_sums_stay_for_longer(tmp_path: Path) -> None:
 async def test_the_oldest_events_make_room_for_new_ones(tmp_path: Path) -> None:
     store = EventStore(Database(tmp_path), LONG)
     entries = [event(number) for number in range(4000)]
-    await store.keep(entries)
-    records = [UsageRecord.decode(each.message) for each in await store.owed("", 4000)]
-    await store.count("ledger", records, 4000)
+    await store.keep_events(entries)
+    records = [UsageRecord.decode(each.message) for each in await store.list_owed("", 4000)]
+    await store.count_records("ledger", records, 4000)
     bound = await store.size() * 3 // 4
     await store.close()
     store = EventStore(Database(tmp_path), LONG._replace(event_bytes=bound))
-    assert await store.forget(event_stream_days=7.0) == 2000
+    assert await store.delete_expired(event_stream_days=7.0) == 2000
     assert await store.size() <= bound
-    assert (await store.story("r-1999"))[0] == []
-    assert len((await store.story("r-2000"))[0]) == 1
+    assert (await store.read_story("r-1999"))[0] == []
+    assert len((await store.read_story("r-2000"))[0]) == 1
     await store.close()
 
 
 async def test_a_story_that_is_too_long_keeps_its_end(tmp_path: Path) -> None:
     store = EventStore(Database(tmp_path), LONG)
-    await store.keep([event(number, request="again") for number in range(3000)])
-    events, more = await store.story("again")
+    await store.keep_events([event(number, request="again") for number in range(3000)])
+    events, more = await store.read_story("again")
     assert more
     assert 0 < len(events) < 3000
     assert ResponseCompleted.decode(events[-1].body).sequence == 2999
@@ -258,10 +258,10 @@ async def test_an_event_that_an_earlier_version_kept_is_known_when_it_comes_agai
     database.connection.executescript(VERSION_4)
     database.close()
     store = EventStore(Database(tmp_path), LONG)
-    again = await store.keep([kept, later])
+    again = await store.keep_events([kept, later])
     assert (again.new, again.repeated) == (1, 1)
     for one in (kept, later):
-        [story], _ = await store.story(one.request_id or "")
+        [story], _ = await store.read_story(one.request_id or "")
         assert story.body.encode() == one.body
     await store.close()
 
@@ -278,22 +278,22 @@ async def test_usage_that_an_earlier_version_owed_or_counted_is_charged_once(tmp
     database.connection.execute("INSERT INTO usage_counted VALUES (?, ?)", (earlier_key_of(counted.key), 5))
     database.close()
     store = EventStore(Database(tmp_path), LONG)
-    assert [each.key for each in await store.owed("", 10)] == [owed.key]
+    assert [each.key for each in await store.list_owed("", 10)] == [owed.key]
     records = [UsageRecord.decode(each.message) for each in (counted, owed)]
-    assert await store.count("ledger", records, 2) == 1
-    assert await store.owed("", 10) == []
+    assert await store.count_records("ledger", records, 2) == 1
+    assert await store.list_owed("", 10) == []
     await store.close()
 
 
 async def test_a_record_isnt_owed_again_once_its_key_is_forgotten(tmp_path: Path) -> None:
     store = EventStore(Database(tmp_path), LONG)
     read, unread = event(1), event(2)
-    kept = await store.keep([read, unread])
-    await store.count("ledger", [UsageRecord.decode(kept.owed[0].message)], 1)
-    await store.forget(event_stream_days=1.0)
+    kept = await store.keep_events([read, unread])
+    await store.count_records("ledger", [UsageRecord.decode(kept.owed[0].message)], 1)
+    await store.delete_expired(event_stream_days=1.0)
     await store.close()
     store = EventStore(Database(tmp_path), LONG)
-    assert [each.key for each in await store.owed("", 10)] == [kept.owed[1].key]
+    assert [each.key for each in await store.list_owed("", 10)] == [kept.owed[1].key]
     await store.close()
 
 
@@ -302,10 +302,10 @@ async def test_usage_that_a_failed_transaction_owed_isnt_owed(tmp_path: Path) ->
     store = EventStore(database, LONG)
     first, broken = event(1), msgspec.structs.replace(event(2), regret=(_UNKEEPABLE,))
     with pytest.raises(OverflowError):
-        await store.keep([first, broken])
-    assert await store.owed("", 10) == []
-    kept = await store.keep([first])
-    assert [each.key for each in await store.owed("", 10)] == [each.key for each in kept.owed]
+        await store.keep_events([first, broken])
+    assert await store.list_owed("", 10) == []
+    kept = await store.keep_events([first])
+    assert [each.key for each in await store.list_owed("", 10)] == [each.key for each in kept.owed]
     await store.close()
 
 
@@ -315,11 +315,11 @@ _UNKEEPABLE = RegretRow("judge", "p", "2026-03-01T09", "default", "", 1, 1, 2**7
 async def test_repeated_events_among_new_ones_leave_each_with_its_own_body(tmp_path: Path) -> None:
     store = EventStore(Database(tmp_path), LONG)
     entries = [event(number) for number in range(200)]
-    await store.keep(entries[:70])
-    kept = await store.keep(entries[30:])
+    await store.keep_events(entries[:70])
+    kept = await store.keep_events(entries[30:])
     assert (kept.new, kept.repeated) == (130, 40)
     for one in entries:
-        [story], _ = await store.story(one.request_id or "")
+        [story], _ = await store.read_story(one.request_id or "")
         assert story.body.encode() == one.body
     await store.close()
 
@@ -327,11 +327,11 @@ async def test_repeated_events_among_new_ones_leave_each_with_its_own_body(tmp_p
 async def test_the_space_of_bodies_goes_with_their_events(tmp_path: Path) -> None:
     database = Database(tmp_path)
     store = EventStore(database, StoreBounds(event_days=1.0, event_bytes=2**30, sum_days=36_500.0))
-    await store.keep([event(number) for number in range(100)])
-    await store.keep([event(100, day=200_000)])
-    assert await store.forget(event_stream_days=7.0) == 100
+    await store.keep_events([event(number) for number in range(100)])
+    await store.keep_events([event(100, day=200_000)])
+    assert await store.delete_expired(event_stream_days=7.0) == 100
     assert database.connection.execute("SELECT COUNT(*) FROM blocks").fetchall() == [(1,)]
-    assert len((await store.story("r-100"))[0]) == 1
+    assert len((await store.read_story("r-100"))[0]) == 1
     await store.close()
 
 
@@ -358,9 +358,9 @@ async def test_entries_of_an_earlier_version_are_read_alike(tmp_path: Path) -> N
     database.close()
     store = EventStore(Database(tmp_path), LONG)
     assert not store.fresh
-    [event], _ = await store.story("r-1")
+    [event], _ = await store.read_story("r-1")
     assert event.body == '{"request_id": "r-1"}'
-    sums = await store.sums(UsageQuery(by=("day", "key")))
+    sums = await store.sum_usage(UsageQuery(by=("day", "key")))
     assert [(row.day, row.key, row.requests, row.cost_nanos) for row in sums.rows] == [
         ("2026-03-01", "", 2, 100_000_000)
     ]

@@ -56,7 +56,7 @@ class DecisionPublisher:
         self._too_large = False
         """Whether a decision was too large to publish even with a single candidate."""
 
-    def scheduled(
+    def record_decision(
         self,
         journey: Journey,
         target: Target,
@@ -90,7 +90,7 @@ class DecisionPublisher:
         if not self._planned:
             self._plan()
 
-    def changed(self, pool: str, op: str, holds: Sequence[Hold]) -> None:
+    def record_change(self, pool: str, op: str, holds: Sequence[Hold]) -> None:
         """Record a change that this scheduler made to the books of a pool; `op` as in `ReservationChange`."""
         self._changes.setdefault(pool, []).append((op, holds))
         if not self._planned:
@@ -100,22 +100,22 @@ class DecisionPublisher:
         self._planned = True
         loop = asyncio.get_running_loop()
         # Two turns later: the bus writes the answers to the edges at the end of this one.
-        loop.call_soon(loop.call_soon, self.tell)
+        loop.call_soon(loop.call_soon, self.publish_recorded)
 
-    def waiting(self, pool: str) -> None:
+    def record_waiting(self, pool: str) -> None:
         """Record that the requests that wait for an engine in this pool have changed."""
         self._changes.setdefault(pool, [])
         self._waiting.add(pool)
         if not self._planned:
             self._plan()
 
-    def tell(self) -> None:
+    def publish_recorded(self) -> None:
         """Publish what was recorded since the last turn."""
         self._planned = False
         decisions, changes, waiting = self._decisions, self._changes, self._waiting
         self._decisions, self._changes, self._waiting = [], {}, set[str]()
         # A scheduler that joins later asks for the books.
-        others = bool(self._heartbeat.table.others(self._bus.process.service))
+        others = bool(self._heartbeat.table.has_others(self._bus.process.service))
         if others is not self._others:
             self._others = others
             # The others learn how long a pass takes from what an edge of this process publishes of first tokens and

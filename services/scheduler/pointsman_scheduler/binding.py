@@ -67,13 +67,13 @@ class Chooser:
         metrics.took(took_s)
         if not isinstance(outcome, Scheduled):
             if isinstance(outcome, Refused):
-                metrics.refused(outcome.refusal.code or "refused")
+                metrics.count_refusal(outcome.refusal.code or "refused")
                 return hop.refuse(outcome.refusal)
             return outcome
         (metrics.held if outcome.held else metrics.decided).total += 1
         if queued_s:
             metrics.queued(queued_s)
-        self._announcer.scheduled(
+        self._announcer.record_decision(
             journey=journey,
             target=target,
             policy=policy,
@@ -85,7 +85,7 @@ class Chooser:
             bound=bound,
         )
         if bound is not None:
-            metrics.bound(bound.because, bound.waited_ms / 1000)
+            metrics.count_late_binding(bound.because, bound.waited_ms / 1000)
             queued_s += bound.waited_ms / 1000
         return self._decision(
             journey=journey, target=target, revision=revision.number, pool=pool, outcome=outcome, queued_s=queued_s
@@ -160,7 +160,7 @@ class Binding:
             return outcome
         pool = journey.target.pool if journey.target is not None else None
         self.kept[journey.edge, journey.request_id] = _Kept(journey, hop, queued_s, pool or "")
-        self._announcer.waiting(pool or "")
+        self._announcer.record_waiting(pool or "")
         self.stirred(self._pools.of(pool or ""))
         return hop.park(PARKED)
 
@@ -172,7 +172,7 @@ class Binding:
         """Drop a request that waits."""
         kept = self.kept.pop(request)
         if self._pools.of(kept.pool).binder.cancel(request):
-            self._announcer.waiting(kept.pool)
+            self._announcer.record_waiting(kept.pool)
 
     def edge_gone(self, edge: str) -> None:
         """An edge died, and its clients' connections with it."""
@@ -199,7 +199,7 @@ class Binding:
         now = time.monotonic()
         if binder.version != before or (len(binder) and now - self._told.get(pool.pool, 0.0) >= TELL_AGAIN_MS / 1000.0):
             self._told[pool.pool] = now
-            self._announcer.waiting(pool.pool)
+            self._announcer.record_waiting(pool.pool)
         at = pool.look_at(now)
         if at is not None:
             self._timers.wake_after(name, at - now)

@@ -31,7 +31,7 @@ class FleetViews:
         self._figures: Final = figures
         self._clock: Final = clock
 
-    def answer(self, query: FleetQuery) -> FleetView:
+    def answer_query(self, query: FleetQuery) -> FleetView:
         """The view of a pool; without workers for an unknown one."""
         pool = self._pools.get(query.pool)
         if pool is None:

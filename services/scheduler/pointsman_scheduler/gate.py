@@ -66,7 +66,7 @@ class _Queue:
         last measurement: one costs a fifth of a decision."""
         flow = self.flow
         fresh = now - self._measured_at <= self._serves_for and len(self.pool.books) < self._serves_below
-        if fresh and priority == self._passing and flow.quiet:
+        if fresh and priority == self._passing and flow.is_quiet:
             return True
         if not fresh or flow.waiting or self.capacity.saturation > ROOMY:
             self.measure(now)
@@ -93,7 +93,7 @@ class _Queue:
 
     def adopt(self, policy: FlowPolicy, now: float) -> None:
         """Go on by another policy."""
-        self.flow.adopt(policy, now)
+        self.flow.adopt_policy(policy, now)
         self._passing = None
 
 
@@ -119,7 +119,7 @@ class Gate:
         """Each waiting request, with its queue."""
         self._timers: Final = PoolTimers(self._wake)
 
-    def configured(self, policies: Mapping[str, FlowPolicy]) -> None:
+    def apply_policies(self, policies: Mapping[str, FlowPolicy]) -> None:
         """A revision came into force. Waiting requests stay, under the new policy. Those of a pool that the revision
         removes are decided at once, by the revision that each started with."""
         now = time.monotonic()
@@ -159,14 +159,14 @@ class Gate:
         books, flow = queue.pool.books, queue.flow
         if books.ended_before(key, journey.received_ms):
             # A reservation for it would take a place until its edge is asked about it.
-            self._metrics.of(queue.pool.pool).dropped(Drop.CANCELLED.name.lower())
+            self._metrics.of(queue.pool.pool).count_drop(Drop.CANCELLED.name.lower())
             return hop.refuse(Drop.CANCELLED.refusal(retry_after_s=1.0))
-        if not flow.policy.settings.enabled or books.of(key) is not None:
+        if not flow.policy.settings.enabled or books.find_reservation(key) is not None:
             return self._binding.decide(journey, hop, 0.0)
         now = time.monotonic()
         if queue.lets_pass(journey.request.priority, now) or queue.pool.known_bad(now):
             return self._binding.decide(journey, hop, 0.0)
-        outcome = flow.offer(_item(journey, hop, now), now, queue.capacity)
+        outcome = flow.offer_request(_item(journey, hop, now), now, queue.capacity)
         if isinstance(outcome, Dispatch):
             return self._binding.decide(journey, hop, 0.0)
         self._plan(queue, now)
@@ -231,18 +231,18 @@ class Gate:
         table, now = self._heartbeat.table, asyncio.get_running_loop().time()
         me = self._heartbeat.process
         return any(
-            peer != me.instance and table.addressable(me.service, peer, now)
-            for peer in table.instances(me.service, now)
+            peer != me.instance and table.is_addressable(me.service, peer, now)
+            for peer in table.list_instances(me.service, now)
         )
 
     def _cancel(self, queue: _Queue, request: RequestKey) -> None:
-        dropped = queue.flow.cancel(request, time.monotonic())
+        dropped = queue.flow.cancel_request(request, time.monotonic())
         if dropped is not None:  # no caller waits for an answer
             self._dropped(queue, dropped)
 
     def _dropped(self, queue: _Queue, dropped: Dropped[WaitingJourney]) -> Rejection:
         self._parked.pop(_key(dropped.item.payload.journey), None)
-        self._metrics.of(queue.pool.pool).dropped(dropped.drop.name.lower())
+        self._metrics.of(queue.pool.pool).count_drop(dropped.drop.name.lower())
         return dropped.item.payload.hop.refuse(dropped.refusal)
 
     def _plan(self, queue: _Queue, now: float, soon: bool = False) -> None:
@@ -253,7 +253,7 @@ class Gate:
 
     def _wake(self, pool: str) -> None:
         queue, now = self._queues[pool], time.monotonic()
-        for outcome in queue.flow.wake(now, lambda: queue.measure(now), most=WOKEN_AT_ONCE):
+        for outcome in queue.flow.wake_requests(now, lambda: queue.measure(now), most=WOKEN_AT_ONCE):
             journey, hop = outcome.item.payload
             if isinstance(outcome, Dispatch):
                 self._parked.pop(_key(journey), None)

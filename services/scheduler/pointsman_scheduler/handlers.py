@@ -121,7 +121,7 @@ class Handlers:
     def configured(self, revision: Revision[Mapping[str, Policy]]) -> None:
         """A revision came into force; earlier ones still decide for requests that started with them."""
         self._pools.use(revision.compiled, {name: pool.block_tokens for name, pool in revision.config.pools.items()})
-        self._gate.configured({name: policy.flow_control for name, policy in revision.compiled.items()})
+        self._gate.apply_policies({name: policy.flow_control for name, policy in revision.compiled.items()})
 
 
 def _unsure(event: ResponseCompleted) -> str:

@@ -74,7 +74,7 @@ class JointChooser:
         key = (journey.edge, journey.request_id)
         for position, option in enumerate(options):
             pool = self._pools.get(option.target.pool or "")
-            if pool is not None and pool.books.of(key) is not None:
+            if pool is not None and pool.books.find_reservation(key) is not None:
                 return position
         return None
 

@@ -57,7 +57,7 @@ class KvListener:
         behind = Gauge(
             "pointsman_scheduler_kv_behind", "Workers of whose KV cache something is missing", registry=registry
         )
-        behind.set_function(lambda: sum(follower.behind for follower in self._followers.values()))
+        behind.set_function(lambda: sum(follower.is_behind for follower in self._followers.values()))
 
     def heard(self, event: WorkerKvEvents) -> None:
         """Take an agent's message."""
@@ -79,7 +79,7 @@ class KvListener:
             follower = self._followers[key] = KvFollower()
         before = follower.gaps
         told = follower.hear(event)
-        self._pools.of(event.pool).hear_kv(event.worker, event.boot_id, told, not follower.behind, self._clock())
+        self._pools.of(event.pool).hear_kv(event.worker, event.boot_id, told, not follower.is_behind, self._clock())
         if follower.gaps > before:
             self._gaps.labels(event.pool).inc()
 
@@ -106,8 +106,8 @@ class KvListener:
         except MalformedMessage as error:
             _log.warning("kv_state_malformed", pool=key[0], worker=key[1], problem=error.problem, where=error.where)
             return
-        told = follower.answered(state)
-        self._pools.of(key[0]).hear_kv(key[1], state.boot_id, told, not follower.behind, self._clock())
+        told = follower.receive_answer(state)
+        self._pools.of(key[0]).hear_kv(key[1], state.boot_id, told, not follower.is_behind, self._clock())
 
     def _worker(self, pool: str, name: str) -> Worker | None:
         found = self._pools.get(pool)

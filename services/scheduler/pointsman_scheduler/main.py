@@ -92,7 +92,7 @@ def build(service: Service[SchedulerSettings]) -> None:
     )
 
     def load(report: WorkerLoad) -> None:
-        workers.reported(report)
+        workers.receive_load(report)
         handlers.load(report)
 
     bus.listen(WorkerLoad, load, ANY, ANY, keep="latest")
@@ -102,27 +102,29 @@ def build(service: Service[SchedulerSettings]) -> None:
     bus.listen(AttemptFailed, handlers.failed, ANY)
     bus.listen(ResponseCompleted, handlers.completed, ANY)
     service.every(TICK_S, workers.tick)
-    service.readiness.add("workers", lambda: None if workers.complete else "the registered workers aren't known yet")
+    service.readiness.add_check(
+        "workers", lambda: None if workers.complete else "the registered workers aren't known yet"
+    )
 
     async def list_workers() -> None:
-        await workers.begin()
+        await workers.follow_workers()
         # A scheduler that knows only one worker would send it everything.
         for _ in range(round(TIMES.loads_within_s / LOOK_AGAIN_S)):
             if all(pool.fleet.heard_of_all for pool in pools):
                 break
             await asyncio.sleep(LOOK_AGAIN_S)
 
-    service.events.handle(SchedulerStateQuery, replica.answer, service.process.instance)
-    service.events.handle(FleetQuery, views.answer, service.process.instance)
+    service.events.handle(SchedulerStateQuery, replica.answer_query, service.process.instance)
+    service.events.handle(FleetQuery, views.answer_query, service.process.instance)
     service.on_start(list_workers)
-    service.on_start(replica.join)
+    service.on_start(replica.take_over_state)
     service.on_stop(replica.close)
     service.on_stop(mover.close)
     service.on_stop(gate.close)
     service.on_stop(flight.close)
-    service.background("reconciler", reconciler.run)
-    service.background("kv-events", kv.run)
-    service.background("flight", flight.run)
+    service.run_in_background("reconciler", reconciler.run)
+    service.run_in_background("kv-events", kv.run)
+    service.run_in_background("flight", flight.run)
 
 
 PROGRAM = Program("scheduler", SchedulerSettings, build)

@@ -35,16 +35,16 @@ class PoolMetrics:
         self._drops: Final = parent.dropped
         self._pool: Final = pool
 
-    def refused(self, code: str) -> None:
+    def count_refusal(self, code: str) -> None:
         """A request ended here; `code` is one of a handful."""
         self._requests.labels(self._pool, code).inc()
 
-    def bound(self, because: str, waited_s: float) -> None:
+    def count_late_binding(self, because: str, waited_s: float) -> None:
         """A request goes to an engine that it waited for; `because` is one of a handful."""
         self._bound.labels(self._pool, because).inc()
         self._unbound_seconds(waited_s)
 
-    def dropped(self, reason: str) -> None:
+    def count_drop(self, reason: str) -> None:
         """A request ended while it waited; `reason` is one of a handful."""
         self._drops.labels(self._pool, reason).inc()
 

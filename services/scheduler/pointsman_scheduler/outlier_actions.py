@@ -31,7 +31,7 @@ class VerdictPublisher:
         """Pools of which verdicts were published last."""
         self._sequence = 0
 
-    def publish(self, pool: PoolScheduler, now: float) -> None:
+    def publish_verdicts(self, pool: PoolScheduler, now: float) -> None:
         """Publish the verdicts, if there are any, or were."""
         found = pool.outliers.verdicts(now)
         if not found and pool.pool not in self._unwell:
@@ -66,7 +66,7 @@ class RequestMover:
         self._metrics: Final = metrics
         self._asking: Final[set[asyncio.Task[None]]] = set()
 
-    def move(self, pool: str, overdue: Iterable[Overdue], mine: Callable[[str], bool]) -> None:
+    def move_requests(self, pool: str, overdue: Iterable[Overdue], mine: Callable[[str], bool]) -> None:
         """Ask for the requests of schedulers that are `mine` to look after."""
         for worker, holds, avoid in overdue:
             by_edge: dict[str, list[str]] = {}

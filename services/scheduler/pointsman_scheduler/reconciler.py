@@ -67,7 +67,7 @@ class Reconciler:
                 for _ in range(SWEEPS):
                     more = pool.sweep(now, LAG.slack_s(now))
                     if pool.overdue and self._bus.connected:
-                        self._mover.move(pool.pool, pool.overdue, self._looks_after)
+                        self._mover.move_requests(pool.pool, pool.overdue, self._looks_after)
                         self._gate.changed(pool)
                     if not more:
                         break
@@ -77,19 +77,19 @@ class Reconciler:
                 continue
             self._write_off_dead_edges(now)
             for pool in self._pools:
-                self._verdicts.publish(pool, now)
+                self._verdicts.publish_verdicts(pool, now)
                 for edge, request_ids in pool.books.doubtful(now, self._looks_after).items():
                     await self._ask_edge(pool, edge, tuple(request_ids))
 
     def _looks_after(self, scheduler: str) -> bool:
         """Whether this scheduler looks after the reservations of `scheduler`: its own, and those of dead ones."""
         table, now = self._heartbeat.table, asyncio.get_running_loop().time()
-        return scheduler == self._announcer.instance or not table.alive("scheduler", scheduler, now)
+        return scheduler == self._announcer.instance or not table.is_alive("scheduler", scheduler, now)
 
     def _write_off_dead_edges(self, now: float) -> None:
         table, loop_time = self._heartbeat.table, asyncio.get_running_loop().time()
         for service in EDGES:
-            for edge, alive in table.instances(service, loop_time).items():
+            for edge, alive in table.list_instances(service, loop_time).items():
                 if alive:
                     self._heard[edge] = now
         for edge, heard in tuple(self._heard.items()):
@@ -124,8 +124,8 @@ class Reconciler:
         now = time.monotonic()
         lost: list[Hold] = []
         for request_id in request_ids:
-            lost += pool.books.legs((edge, request_id))
+            lost += pool.books.reservations_of((edge, request_id))
             pool.books.completed((edge, request_id), now, ok=False)
         if lost:
             self._metrics.of(pool.pool).released(len({hold.change.request_id for hold in lost}))
-            self._announcer.changed(pool.pool, "release", lost)
+            self._announcer.record_change(pool.pool, "release", lost)

@@ -37,7 +37,7 @@ class Replica:
         self._heard: dict[tuple[str, str], int] = {}
         self._catching_up: set[asyncio.Task[None]] = set()
 
-    def answer(self, query: SchedulerStateQuery) -> SchedulerState:
+    def answer_query(self, query: SchedulerStateQuery) -> SchedulerState:
         """Send a peer a part of this scheduler's state."""
         pool = self._pools.get(query.pool)
         return SchedulerState() if pool is None else part_of(pool, query, time.monotonic())
@@ -58,7 +58,7 @@ class Replica:
             task.add_done_callback(self._catching_up.discard)
         return True
 
-    async def join(self) -> None:
+    async def take_over_state(self) -> None:
         """Take over the state of a peer, if one is known."""
         peers = self._peers()
         began = time.monotonic()
@@ -84,8 +84,8 @@ class Replica:
         me = self._bus.process
         return [
             peer
-            for peer in table.instances(me.service, now)
-            if peer != me.instance and table.addressable(me.service, peer, now)
+            for peer in table.list_instances(me.service, now)
+            if peer != me.instance and table.is_addressable(me.service, peer, now)
         ]
 
     async def _take_all(self, peer: str) -> tuple[int, int]:

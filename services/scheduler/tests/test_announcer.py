@@ -51,7 +51,7 @@ class Room:
     def schedule(self, bench: Bench, **fields: object) -> None:
         journey = builders.journey("scheduler", target=TARGET, **fields)
         outcome = bench.decide(bench.request(request_id=journey.request_id))
-        self.announcer.scheduled(journey, TARGET, bench.policy, 1, outcome, 5e-5, 0.0, RecordedHop(journey), None)
+        self.announcer.record_decision(journey, TARGET, bench.policy, 1, outcome, 5e-5, 0.0, RecordedHop(journey), None)
 
     async def end(self) -> None:
         for service in (self.service, self.listener):
@@ -86,7 +86,7 @@ async def test_peers_hear_of_all_reservations_of_a_turn_in_one_message(room: Roo
     peer = Journeys(Bus(nats.link(), Process("scheduler", "scheduler-2")))
     peer.open()
     await peer.bus.wait_connected()
-    await eventually(lambda: len(room.service.heartbeat.table.instances("scheduler", 0.0)) == 2)
+    await eventually(lambda: len(room.service.heartbeat.table.list_instances("scheduler", 0.0)) == 2)
     bench = Bench()
     bench.join("w1", "w2")
     for _ in range(5):
@@ -109,7 +109,7 @@ async def test_ends_of_streams_leave_sooner_while_there_are_other_schedulers(roo
     peer = Journeys(Bus(nats.link(), Process("scheduler", "scheduler-2")))
     peer.open()
     await peer.bus.wait_connected()
-    await eventually(lambda: len(room.service.heartbeat.table.instances("scheduler", 0.0)) == 2)
+    await eventually(lambda: len(room.service.heartbeat.table.list_instances("scheduler", 0.0)) == 2)
     room.schedule(bench)
     await eventually(lambda: len(room.events) == 2)
     assert room.link.hasty
@@ -159,7 +159,7 @@ async def test_a_filter_that_can_not_explain_itself_silences_no_other_decision(r
     outcome = bench.decide()
     run = outcome.runs[0]
     run.removed.append(Removed("broken", run.candidates.indices(), speechless))
-    room.announcer.scheduled(journey, TARGET, bench.policy, 1, outcome, 5e-5, 0.0, RecordedHop(journey), None)
+    room.announcer.record_decision(journey, TARGET, bench.policy, 1, outcome, 5e-5, 0.0, RecordedHop(journey), None)
     room.schedule(bench)
     await eventually(lambda: room.events)
     assert [event.request_id for event in room.events] != [journey.request_id]
@@ -172,7 +172,7 @@ async def test_decisions_made_while_the_bus_is_away_are_published_once_it_is_bac
     await eventually(lambda: room.events)
     nats.stop()
     room.schedule(bench)
-    room.announcer.tell()
+    room.announcer.publish_recorded()
     assert len(room.events) == 1
     nats.start()
     await eventually(lambda: room.service.bus.connected and room.listener.bus.connected)

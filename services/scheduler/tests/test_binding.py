@@ -59,7 +59,7 @@ class Counter:
         replica = Replica(service.bus, service.heartbeat, self.pools, metrics)
         self.handlers = Handlers(self.pools, self.gate, replica, metrics)
         self.configuration.on_change(self.handlers.configured)
-        assert self.configuration.offer(1, "pools: {llama: {models: [llama-8b]}}")
+        assert self.configuration.offer_revision(1, "pools: {llama: {models: [llama-8b]}}")
 
     async def begin(self) -> None:
         for service in (self.service, self.listener):
@@ -142,8 +142,8 @@ async def test_a_request_waits_for_its_engine_and_the_decision_says_how_long_and
 
 
 async def test_peers_hear_what_waits_and_that_it_no_longer_does(counter: Counter) -> None:
-    counter.listener.heartbeat.beat()
-    await eventually(lambda: len(counter.service.heartbeat.table.instances("scheduler", counter_time())) > 1)
+    counter.listener.heartbeat.publish_state()
+    await eventually(lambda: len(counter.service.heartbeat.table.list_instances("scheduler", counter_time())) > 1)
     counter.ask("long", 8000)
     counter.ask("next", 4000)
     await eventually(lambda: any(message.unbound for message in counter.reservations))

@@ -17,7 +17,7 @@ def seen(bench: Bench, queued: int = 0) -> FleetView:
         lambda: [("llama", Figures(queued, 0, {})), ("other", Figures(7, 0, {}))],
         lambda: bench.now,
     )
-    return FleetView.decode(views.answer(FleetQuery(pool="llama")).encode())
+    return FleetView.decode(views.answer_query(FleetQuery(pool="llama")).encode())
 
 
 def test_a_view_counts_the_requests_of_each_engine_and_those_that_wait() -> None:
@@ -53,4 +53,4 @@ def test_speeds_are_left_out_while_the_predictions_are_of_another_fleet() -> Non
 
 def test_an_unknown_pool_has_no_engines() -> None:
     views = FleetViews("scheduler-1", Pools("scheduler-1", 2**20), lambda _: None, list)
-    assert views.answer(FleetQuery(pool="nobody")).workers == ()
+    assert views.answer_query(FleetQuery(pool="nobody")).workers == ()

@@ -31,7 +31,8 @@ from pointsman_testing.scheduler_bench import LIFE, Bench
 READ_ONLY = {
     "pool": {"decide", "look_at", "known_bad", "laid_out"},
     "books": {
-        "edge_gone", "put", "confirm", "take_off", "bury", "notify", "of", "legs", "ended", "ended_before", "doubtful",
+        "edge_gone", "put", "confirm", "take_off", "drop_requests_on", "set_observers", "find_reservation",
+        "reservations_of", "ended", "ended_before", "doubtful",
     },
     "binder": {"counts", "holds", "put", "silent", "look_at", "bind", "worker_of", "waiting"},
     "index": {

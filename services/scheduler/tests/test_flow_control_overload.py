@@ -81,7 +81,7 @@ class Overload:
         return Capacity(len(self.fleet.workers), self.policy.detector.saturation(self.fleet, now))
 
     def wake(self, now: float) -> None:
-        for outcome in self.flow.wake(now, lambda: self.gauge(now)):
+        for outcome in self.flow.wake_requests(now, lambda: self.gauge(now)):
             if isinstance(outcome, Dropped):
                 self.end(outcome)
             else:
@@ -93,7 +93,7 @@ class Overload:
         self.arrived[name] = (priority, now)
         self.tallies[priority].offered += 1
         item = Item(name, now, payload=name, priority=priority, flow=f"t{self.sequence % 7}", deadline=now + 25.0)
-        outcome = self.flow.offer(item, now, self.gauge(now))
+        outcome = self.flow.offer_request(item, now, self.gauge(now))
         if isinstance(outcome, Dropped):
             self.end(outcome)
         elif isinstance(outcome, Dispatch):
@@ -119,7 +119,7 @@ class Overload:
             engine.running += 1
             priority, arrived = self.arrived.pop(name)
             self.tallies[priority].good += now - arrived <= SOON_S
-            hold = self.ledger.of(("", name))
+            hold = self.ledger.find_reservation(("", name))
             assert hold is not None
             self.ledger.confirm(hold, now)
             self.at(now + SERVICE_S, "done", f"{engine.name} {name}")
@@ -147,7 +147,7 @@ class Overload:
             name, request_id = whom.split()
             engine = next(engine for engine in self.engines if engine.name == name)
             engine.running -= 1
-            hold = self.ledger.of(("", request_id))
+            hold = self.ledger.find_reservation(("", request_id))
             assert hold is not None
             self.ledger.take_off(hold, now)
             self.start(engine, now)

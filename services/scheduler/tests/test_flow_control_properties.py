@@ -87,7 +87,7 @@ class FlowMachine(RuleBasedStateMachine):
             return
         capacity = self.pool.gauge()
         assert capacity.endpoints > 0
-        assert capacity.saturation < self.policy.band(item.priority).settings.ceiling
+        assert capacity.saturation < self.policy.policy_for(item.priority).settings.ceiling
         assert self.now < item.deadline
         assert outcome.queued_s < max(self.policy.settings.ttl, self.policy.no_endpoint_ttl) + ROUNDING
         assert all(other.priority <= item.priority for other in self.parked.values()), "overtook a higher band"
@@ -109,7 +109,7 @@ class FlowMachine(RuleBasedStateMachine):
             f"r{self.names}", self.now, payload=self.names, flow=flow, priority=priority, size=size,
             prefill_tokens=tokens, slo_ttft_s=slo, deadline=math.inf if patience is None else self.now + patience,
         )  # fmt: skip
-        outcome = self.flow.offer(item, self.now, self.pool.gauge())
+        outcome = self.flow.offer_request(item, self.now, self.pool.gauge())
         if isinstance(outcome, Parked):
             self.parked[item.request] = item
         else:
@@ -119,7 +119,7 @@ class FlowMachine(RuleBasedStateMachine):
     def offer_again(self, which: int) -> None:
         if self.parked:
             item = list(self.parked.values())[which % len(self.parked)]
-            outcome = self.flow.offer(item, self.now, self.pool.gauge())
+            outcome = self.flow.offer_request(item, self.now, self.pool.gauge())
             # A displaced request waits no more, though its rejection isn't returned yet.
             if not isinstance(outcome, Parked):
                 self.end(outcome)
@@ -127,18 +127,18 @@ class FlowMachine(RuleBasedStateMachine):
     @rule(which=st.integers(0, 30))
     def cancel(self, which: int) -> None:
         if self.parked:
-            outcome = self.flow.cancel(list(self.parked)[which % len(self.parked)], self.now)
+            outcome = self.flow.cancel_request(list(self.parked)[which % len(self.parked)], self.now)
             if outcome is not None:
                 self.end(outcome)
 
     @rule(free=st.integers(0, 6))
     def wake(self, free: int) -> None:
         self.pool.free = free
-        for outcome in self.flow.wake(self.now, self.pool.gauge):
+        for outcome in self.flow.wake_requests(self.now, self.pool.gauge):
             self.end(outcome)
         if self.parked and self.pool.endpoints:
             highest = max(item.priority for item in self.parked.values())
-            ceiling = self.policy.band(highest).settings.ceiling
+            ceiling = self.policy.policy_for(highest).settings.ceiling
             assert self.pool.gauge().saturation >= ceiling, "could have gone and didn't"
 
     @rule(seconds=st.sampled_from([0.1, 0.5, 2.0]))
@@ -148,7 +148,7 @@ class FlowMachine(RuleBasedStateMachine):
         self.pool.free = 0
         while (due := self.flow.next_wake_at(self.now)) is not None and due <= until:
             self.now = max(due, self.now)
-            for outcome in self.flow.wake(self.now, self.pool.gauge):
+            for outcome in self.flow.wake_requests(self.now, self.pool.gauge):
                 self.end(outcome)
             if due == until:
                 break
@@ -158,7 +158,7 @@ class FlowMachine(RuleBasedStateMachine):
     def change_endpoints(self, endpoints: int) -> None:
         self.pool.endpoints = endpoints
         self.pool.free = 0
-        for outcome in self.flow.wake(self.now, self.pool.gauge):
+        for outcome in self.flow.wake_requests(self.now, self.pool.gauge):
             self.end(outcome)
 
     @rule(policy=policies())
@@ -170,7 +170,7 @@ class FlowMachine(RuleBasedStateMachine):
         )
         self.policy = compile_flow_control(kept, REGISTRIES)
         self.before = self.flow.figures()
-        self.flow.adopt(self.policy, self.now)
+        self.flow.adopt_policy(self.policy, self.now)
         assert self.flow.figures()[:2] == self.before[:2]
         self.limits_may_be_passed = True
 
@@ -188,7 +188,7 @@ class FlowMachine(RuleBasedStateMachine):
         assert policy.settings.max_requests is None or figures.requests <= policy.settings.max_requests
         assert policy.settings.max_bytes is None or figures.bytes <= policy.settings.max_bytes
         for priority, (requests, size, _) in figures.by_band.items():
-            band = policy.band(priority)
+            band = policy.policy_for(priority)
             assert band.settings.max_requests is None or requests <= band.settings.max_requests
             assert band.settings.max_bytes is None or size <= band.settings.max_bytes
 
@@ -214,9 +214,9 @@ def _served(fairness: str, rates: dict[str, int], seconds: int) -> dict[str, int
         for tenant, rate in rates.items():
             for i in range(rate // 10):
                 item = Item(f"{tenant}/{tick}/{i}", now, payload="", flow=tenant, prefill_tokens=100 + i)
-                flow.offer(item, now, Capacity(1, 1.0))
+                flow.offer_request(item, now, Capacity(1, 1.0))
         pool.free = 6
-        for outcome in flow.wake(now, pool.gauge):
+        for outcome in flow.wake_requests(now, pool.gauge):
             if isinstance(outcome, Dispatch):
                 pool.free -= 1
                 served[outcome.item.flow] += 1

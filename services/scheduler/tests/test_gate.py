@@ -68,7 +68,7 @@ class Desk:
             self.pools, self.gate, Replica(service.bus, service.heartbeat, self.pools, self.metrics), self.metrics
         )
         self.configuration.on_change(self.handlers.configured)
-        assert self.configuration.offer(1, CONFIG % ttl)
+        assert self.configuration.offer_revision(1, CONFIG % ttl)
 
     def engine(self, worker: str) -> None:
         registration = WorkerRegistration(
@@ -279,7 +279,7 @@ async def test_the_death_of_one_edge_leaves_another_ones_requests_in_the_queue(d
 
 async def test_a_request_that_is_sent_again_to_another_pool_waits_only_there(desk: Desk) -> None:
     two_pools = (CONFIG % "20s").replace("pools: {", "pools: {other: {models: [other]}, ")
-    assert desk.configuration.offer(2, two_pools)
+    assert desk.configuration.offer_revision(2, two_pools)
     desk.ask("first", revision=2)
     former = desk.ask("again", revision=2)
     later = desk.ask("again", revision=2, attempt=2, pool="other")
@@ -363,7 +363,7 @@ async def test_waiting_requests_go_to_another_scheduler_when_theirs_ends(nats: M
     peer.serve()
     loop = asyncio.get_running_loop()
     table = desk.service.heartbeat.table
-    await eventually(lambda: table.addressable("scheduler", "scheduler-2", loop.time()))
+    await eventually(lambda: table.is_addressable("scheduler", "scheduler-2", loop.time()))
     desk.ask("first")
     waiting = desk.ask("waiting")
     await desk.gate.close()
@@ -382,7 +382,7 @@ async def test_the_requests_of_an_edge_that_died_leave_the_queue(desk: Desk) -> 
 
 async def test_without_flow_control_nothing_waits(desk: Desk) -> None:
     text = (CONFIG % "20s").replace("flow_control:", "flow_control:\n      enabled: false")
-    assert desk.configuration.offer(2, text)
+    assert desk.configuration.offer_revision(2, text)
     assert [kinds(desk.ask(f"request-{number}")) for number in range(5)] == [["Decision"]] * 5
 
 
@@ -390,7 +390,7 @@ async def test_a_revision_that_makes_room_lets_waiting_requests_go(desk: Desk) -
     desk.ask("first")
     waiting = desk.ask("waiting")
     assert isinstance(waiting.sent[0], Parked)
-    assert desk.configuration.offer(2, (CONFIG % "20s").replace("max_requests: 1", "max_requests: 10"))
+    assert desk.configuration.offer_revision(2, (CONFIG % "20s").replace("max_requests: 1", "max_requests: 10"))
     await eventually(lambda: len(waiting.sent) == 2)
 
 
@@ -398,7 +398,7 @@ async def test_a_pool_that_a_revision_removes_keeps_no_request_waiting_and_takes
     desk.ask("first")
     waiting = desk.ask("waiting")
     assert isinstance(waiting.sent[0], Parked)
-    assert desk.configuration.offer(2, "pools: {other: {models: [other]}}")
+    assert desk.configuration.offer_revision(2, "pools: {other: {models: [other]}}")
     assert kinds(waiting) == ["Parked", "Decision"], "it keeps the revision that it started with"
     desk.handlers.left("llama", "w1")
     late = desk.ask("late", revision=2)
@@ -437,7 +437,7 @@ async def test_a_lower_ceiling_holds_the_next_request_back_although_others_just_
         monkeypatch.setattr(gate, "time", SimpleNamespace(monotonic=lambda at=now + after_s: at, time_ns=time.time_ns))
         assert kinds(desk.ask(f"r{number}")) == ["Decision"]
     lower = "flow_control:\n      bands: {0: {ceiling: 0.05}}"
-    assert desk.configuration.offer(2, (CONFIG % "20s").replace("flow_control:", lower))
+    assert desk.configuration.offer_revision(2, (CONFIG % "20s").replace("flow_control:", lower))
     assert kinds(desk.ask("next", revision=2)) == ["Parked"]
 
 

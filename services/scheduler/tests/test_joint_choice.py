@@ -68,10 +68,10 @@ class World:
         )
         self.gate = Gate(service.heartbeat, self.pools, self.metrics, binding, joint.settle_model)
         document = "pools: {small: {models: [small-8b]}, large: {models: [large-70b]}}"
-        assert self.configuration.offer(1, document)
+        assert self.configuration.offer_revision(1, document)
         revision = self.configuration.current
         self.pools.use(revision.compiled, {name: pool.block_tokens for name, pool in revision.config.pools.items()})
-        self.gate.configured({name: policy.flow_control for name, policy in revision.compiled.items()})
+        self.gate.apply_policies({name: policy.flow_control for name, policy in revision.compiled.items()})
 
     def engine(self, pool: str) -> None:
         now = time.monotonic()
@@ -162,7 +162,7 @@ async def test_the_decision_is_that_of_the_model_with_its_own_name_blocks_and_fa
     assert decision.alternatives == (SMALL.target,)
     assert [(edit.field, edit.value) for edit in decision.body] == [("model", "large-70b")]
     assert decision.headers[0].value == "large-70b"
-    hold = world.pools.of("large").books.of(("edge-1", "r1"))
+    hold = world.pools.of("large").books.find_reservation(("edge-1", "r1"))
     assert hold is not None
     assert hold.change.blocks == salted(BLOCKS, "large-70b", "")
 

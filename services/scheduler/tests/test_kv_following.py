@@ -113,7 +113,7 @@ class Following(RuleBasedStateMachine):
         if self.answers:
             answer = self.answers.pop(0)
             if not lost:
-                self.note(self.follower.answered(answer))
+                self.note(self.follower.receive_answer(answer))
 
     @rule()
     def the_agent_restarts(self) -> None:
@@ -127,9 +127,9 @@ class Following(RuleBasedStateMachine):
         for _ in range(12):
             self.now += 1.0
             if (query := self.follower.question(self.now)) is not None:
-                self.note(self.follower.answered(self.agent.answer(query)))
+                self.note(self.follower.receive_answer(self.agent.answer(query)))
         if self.agent.told:
-            assert not self.follower.behind
+            assert not self.follower.is_behind
         assert self.noted == set(self.agent.held)
 
 
@@ -141,7 +141,7 @@ def test_messages_in_order_are_noted_at_once() -> None:
     agent, follower = Agent(), KvFollower()
     assert follower.hear(agent.tell("stored", 1, 2)).changes[0].op == "stored"
     assert follower.hear(agent.tell("removed", 1)).changes[0].op == "removed"
-    assert (follower.behind, follower.gaps, follower.question(0.0)) == (False, 0, None)
+    assert (follower.is_behind, follower.gaps, follower.question(0.0)) == (False, 0, None)
 
 
 def test_a_lost_message_is_seen_by_the_next_heartbeat_and_asked_for_once_a_second() -> None:
@@ -149,15 +149,15 @@ def test_a_lost_message_is_seen_by_the_next_heartbeat_and_asked_for_once_a_secon
     follower.hear(agent.tell("stored", 1))
     agent.tell("stored", 2)
     follower.hear(agent.message())
-    assert (follower.behind, follower.gaps) == (True, 1)
+    assert (follower.is_behind, follower.gaps) == (True, 1)
     query = follower.question(10.0)
     assert query is not None
     assert (query.since, query.agent) == (1, "a1")
     assert follower.question(10.5) is None
     assert follower.question(11.0) is not None
-    told = follower.answered(agent.answer(query))
+    told = follower.receive_answer(agent.answer(query))
     assert [unpacked(change.blocks) for change in told.changes] == [[2]]
-    assert not follower.behind
+    assert not follower.is_behind
 
 
 def test_events_that_came_meanwhile_follow_the_answer() -> None:
@@ -169,7 +169,7 @@ def test_events_that_came_meanwhile_follow_the_answer() -> None:
     assert query is not None
     answer = agent.answer(query)
     follower.hear(agent.tell("stored", 4))
-    assert [unpacked(c.blocks) for c in follower.answered(answer).changes] == [[2], [3], [4]]
+    assert [unpacked(c.blocks) for c in follower.receive_answer(answer).changes] == [[2], [3], [4]]
 
 
 def test_a_new_life_of_the_engine_begins_anew() -> None:
@@ -194,7 +194,7 @@ def test_a_new_life_of_the_engine_begins_anew() -> None:
 def test_only_the_first_changes_of_an_agent_need_nothing_before_them(changed: dict[str, object], noted: bool) -> None:
     follower = KvFollower()
     told = follower.hear(replace(Agent().tell("stored", 1), **changed))
-    assert (told.changes != (), follower.behind, follower.gaps) == (noted, not noted, 0)
+    assert (told.changes != (), follower.is_behind, follower.gaps) == (noted, not noted, 0)
 
 
 def two_parts() -> tuple[Agent, KvFollower, WorkerKvState]:
@@ -205,7 +205,7 @@ def two_parts() -> tuple[Agent, KvFollower, WorkerKvState]:
     query = follower.question(0.0)
     assert query is not None
     first = agent.answer(query)
-    assert follower.answered(first) == Told()
+    assert follower.receive_answer(first) == Told()
     return agent, follower, first
 
 
@@ -214,10 +214,10 @@ def test_a_cache_that_comes_in_parts_is_noted_once_it_is_whole() -> None:
     query = follower.question(0.0)
     assert query is not None, "the next part is asked for at once"
     assert (query.offset, query.as_of) == (PART, first.sequence)
-    told = follower.answered(agent.answer(query))
+    told = follower.receive_answer(agent.answer(query))
     assert told.everything is not None
     assert unpacked(told.everything) == list(range(PART + 3))
-    assert not follower.behind
+    assert not follower.is_behind
 
 
 @pytest.mark.parametrize("changed", [{"sequence": 1}, {"sequence": 3}, {"offset": PART - 1}, {"offset": PART + 1}])
@@ -225,7 +225,7 @@ def test_a_part_of_another_moment_or_place_is_not_put_to_the_first(changed: dict
     agent, follower, _ = two_parts()
     query = follower.question(0.0)
     assert query is not None
-    assert follower.answered(replace(agent.answer(query), **changed)) == Told()
+    assert follower.receive_answer(replace(agent.answer(query), **changed)) == Told()
     again = follower.question(0.0)
     assert again is not None
     assert (again.offset, again.as_of) == (0, None), "once more from the start"
@@ -234,8 +234,8 @@ def test_a_part_of_another_moment_or_place_is_not_put_to_the_first(changed: dict
 @pytest.mark.parametrize("other", [{"agent": "a0"}, {"boot_id": "b0"}])
 def test_the_answer_of_another_agent_or_another_life_is_none(other: dict[str, str]) -> None:
     _, follower, first = two_parts()
-    assert follower.answered(replace(first, **other, total=1, held=packed(99))) == Told()
-    assert follower.behind
+    assert follower.receive_answer(replace(first, **other, total=1, held=packed(99))) == Told()
+    assert follower.is_behind
     query = follower.question(0.0)
     assert query is not None
     assert query.offset == PART, "and what came before it stays"
@@ -253,7 +253,7 @@ def test_a_new_agent_finds_neither_parts_nor_messages_nor_questions_of_the_forme
     assert query is not None, "it was never asked"
     assert (query.agent, query.offset, query.as_of) == ("a2", 0, None)
     assert first.sequence == 2
-    told = follower.answered(WorkerKvState(boot_id="b1", agent="a2", sequence=1, snapshot=True, total=0))
+    told = follower.receive_answer(WorkerKvState(boot_id="b1", agent="a2", sequence=1, snapshot=True, total=0))
     assert [unpacked(change.blocks) for change in told.changes] == [[2]]
 
 
@@ -267,8 +267,8 @@ def test_an_answer_up_to_what_was_missed_first_leaves_what_was_missed_since() ->
     answer = agent.answer(query)
     agent.tell("stored", 3)
     follower.hear(agent.message())
-    assert [unpacked(change.blocks) for change in follower.answered(answer).changes] == [[2]]
-    assert follower.behind
+    assert [unpacked(change.blocks) for change in follower.receive_answer(answer).changes] == [[2]]
+    assert follower.is_behind
 
 
 def test_an_answer_that_was_overtaken_changes_nothing() -> None:
@@ -282,6 +282,6 @@ def test_an_answer_that_was_overtaken_changes_nothing() -> None:
     agent.tell("removed", 2)
     follower.hear(agent.message())
     newer = agent.answer(query)
-    assert len(follower.answered(newer).changes) == 3
-    assert follower.answered(late) == Told()
-    assert not follower.behind
+    assert len(follower.receive_answer(newer).changes) == 3
+    assert follower.receive_answer(late) == Told()
+    assert not follower.is_behind

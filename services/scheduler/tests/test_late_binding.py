@@ -242,7 +242,7 @@ def test_when_too_many_wait_each_of_those_that_go_gets_the_engine_that_is_best_t
     room.goes(8000)
     oldest = [room.waits(4000) for _ in range(6)][:4]
     assert [each.request for each in room.bound()] == oldest
-    went = [hold.worker.name for each in oldest if (hold := room.pool.books.of(each.key)) is not None]
+    went = [hold.worker.name for each in oldest if (hold := room.pool.books.find_reservation(each.key)) is not None]
     assert sorted(went) == ["a", "a", "b", "b"]
 
 

@@ -7,13 +7,13 @@ from pointsman_scheduler.domain.late_binding.bursts import GAP_MS, Bursts
 
 def come(bursts: Bursts, at: float) -> None:
     """A burst, of which this scheduler gets two requests."""
-    bursts.came(at)
-    bursts.came(at)
+    bursts.note_arrival(at)
+    bursts.note_arrival(at)
 
 
 def over_after(bursts: Bursts, at: float) -> float:
     """How long after a burst's last request it counts as over, among other schedulers."""
-    bursts.came(at)
+    bursts.note_arrival(at)
     return bursts.over_at(alone=False) - at
 
 
@@ -39,7 +39,7 @@ def test_the_pause_leaves_room_for_the_spread_of_that_time() -> None:
 
 def test_others_requests_that_are_heard_long_after_a_burst_are_no_part_of_it() -> None:
     bursts = Bursts()
-    bursts.came(0.0)
+    bursts.note_arrival(0.0)
     bursts.heard(1000.0)
     assert over_after(bursts, 3000.0) == GAP_MS
 

@@ -305,7 +305,7 @@ def test_a_pause_of_all_requests_for_three_seconds_moves_no_answer_that_takes_si
         assert bench.pool.overdue == []
         for request in asked:
             took_s = 9.0 if homes[request.key] == paused else 6.0
-            if bench.pool.books.of(request.key) is not None and bench.now >= 1000.0 + took_s:
+            if bench.pool.books.find_reservation(request.key) is not None and bench.now >= 1000.0 + took_s:
                 bench.pool.books.completed(request.key, bench.now, ok=True)
     assert not bench.pool.fleet.ejected
 

@@ -148,7 +148,7 @@ class Neighbours:
         )
 
     def schedulers_alive(self) -> int:
-        instances = self.service.heartbeat.table.instances("scheduler", asyncio.get_running_loop().time())
+        instances = self.service.heartbeat.table.list_instances("scheduler", asyncio.get_running_loop().time())
         return sum(instances.values())
 
     async def end(self) -> None:
@@ -186,7 +186,7 @@ async def neighbours(own_nats_server: NatsServer, start_scheduler: StartSchedule
     neighbours.first = await start_scheduler()
     loop = asyncio.get_running_loop()
     table = service.heartbeat.table
-    await eventually(lambda: not isinstance(table.where("scheduler", "llama", loop.time()), NoInstance))
+    await eventually(lambda: not isinstance(table.find_route("scheduler", "llama", loop.time()), NoInstance))
     yield neighbours
     await neighbours.end()
 

@@ -72,8 +72,8 @@ class Surroundings:
             await service.bus.wait_connected()
         loop = asyncio.get_running_loop()
         table = self.scheduler.heartbeat.table
-        await eventually(lambda: table.alive("frontend", "edge-1", loop.time()))
-        await eventually(lambda: table.alive("scheduler", "scheduler-2", loop.time()))
+        await eventually(lambda: table.is_alive("frontend", "edge-1", loop.time()))
+        await eventually(lambda: table.is_alive("scheduler", "scheduler-2", loop.time()))
         registration = WorkerRegistration(
             worker="w1", pool="llama", url="http://w1:8000", boot_id="1", agent="a", version="1", registered_ms=0
         )

@@ -39,7 +39,7 @@ class Flights:
             return self._waiting >= MOST_WAITING
         if flight is None:
             if len(self._flights) >= MOST_FLIGHTS:
-                self.land(next(iter(self._flights)))
+                self.end_waits(next(iter(self._flights)))
             self._flights[key] = _Flight(request_id, now + wait_s)
         else:
             flight.leader, flight.until = request_id, now + wait_s
@@ -65,7 +65,7 @@ class Flights:
             if not future.done():
                 flight.waiting.remove(future)
 
-    def land(self, key: Key) -> None:
+    def end_waits(self, key: Key) -> None:
         """End the wait: the answer is stored, or none will be."""
         flight = self._flights.pop(key, None)
         for future in flight.waiting if flight is not None else ():

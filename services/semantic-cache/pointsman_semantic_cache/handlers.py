@@ -45,7 +45,7 @@ class Handlers:
             return self._judged(review, name, "memo unreadable")
         found = self._keep(review, memo, cache, name, guarded=profile is not None and profile.guarded)
         if isinstance(found, Verdict):
-            around.flights.land((memo.partition, memo.key))
+            around.flights.end_waits((memo.partition, memo.key))
             return found
         return self._landed(found, memo)
 
@@ -53,14 +53,14 @@ class Handlers:
         try:
             return await waiting
         finally:
-            self._around.flights.land((memo.partition, memo.key))
+            self._around.flights.end_waits((memo.partition, memo.key))
 
     def _keep(
         self, review: ResponseReview, memo: memos.Memo, cache: Cache, name: str, *, guarded: bool
     ) -> Verdict | Awaitable[Verdict]:
         around = self._around
         # Taken even where the answer isn't kept.
-        question = around.questions.take(Asking(review.request_id, memo.partition, memo.key))
+        question = around.questions.take_text(Asking(review.request_id, memo.partition, memo.key))
         why_not = refusal(review, cache, guarded=guarded)
         if why_not is not None:
             return self._judged(review, name, why_not)
@@ -69,35 +69,35 @@ class Handlers:
             return self._judged(review, name, "another model")
         entry = _entry(review, memo, cache, PASSED if guarded else UNCHECKED, question)
         try:
-            gone = around.stores.of(cache).put(memo.partition, entry, cache.max_bytes)
+            gone = around.stores.store_of(cache).store_answer(memo.partition, entry, cache.max_bytes)
         except StoreUnavailable as problem:
-            return self._judged(review, name, around.missing.note("store", problem))
+            return self._judged(review, name, around.missing.note_missing("store", problem))
         return self._kept(review, name, gone) if isinstance(gone, int) else self._kept_later(review, name, gone)
 
     async def purge(self, query: CachePurge) -> CachePurged:
         """Forget answers."""
         around = self._around
         tenant = None if query.tenant is None else place_of(query.tenant)
-        around.questions.purge(query.cache, tenant)
+        around.questions.purge_texts(query.cache, tenant)
         count = 0
         problem: str | None = None
         for name, cache in around.configuration.current.compiled.caches.items():
             if query.cache in (None, name):
                 try:
                     # A database may have answers of the previous process, which no request has asked for since.
-                    around.stores.of(cache)
+                    around.stores.store_of(cache)
                 except StoreUnavailable as error:
-                    problem = around.missing.note("store", error)
-        for store in around.stores.all():
+                    problem = around.missing.note_missing("store", error)
+        for store in around.stores.used_stores():
             try:
-                count += await store.purge(query.cache, tenant)
+                count += await store.purge_answers(query.cache, tenant)
             except StoreUnavailable as error:
-                problem = around.missing.note("store", error)
+                problem = around.missing.note_missing("store", error)
         try:
             await around.stores.renew_snapshot()
-            around.missing.back("snapshot")
+            around.missing.note_recovery("snapshot")
         except StoreUnavailable as error:
-            problem = around.missing.note("snapshot", error)
+            problem = around.missing.note_missing("snapshot", error)
         _log.info("purged", entries=count, cache=query.cache or "every", whole=tenant is None)
         return CachePurged(instance=around.instance, entries=count, problem=problem)
 
@@ -105,16 +105,16 @@ class Handlers:
         try:
             gone = await waiting
         except StoreUnavailable as problem:
-            return self._judged(review, name, self._around.missing.note("store", problem))
+            return self._judged(review, name, self._around.missing.note_missing("store", problem))
         return self._kept(review, name, gone)
 
     def _kept(self, review: ResponseReview, name: str, gone: int) -> Verdict:
-        self._around.metrics.evicted(name, gone)
+        self._around.metrics.count_evicted(name, gone)
         return self._judged(review, name, None)
 
     def _judged(self, review: ResponseReview, name: str, why_not: str | None) -> Verdict:
         """`why_not`: in a word; None: it was kept."""
-        self._around.metrics.kept(name, why_not, review.plan)
+        self._around.metrics.count_kept(name, why_not, review.plan)
         return self._verdict(review, why_not or "kept")
 
     def _verdict(self, review: ResponseReview, note: str | None) -> Verdict:

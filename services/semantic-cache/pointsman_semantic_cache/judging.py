@@ -20,7 +20,7 @@ async def judge(
     if not near:
         return Found(None, 0.0, ())
     try:
-        with around.metrics.gating():
+        with around.metrics.time_gate():
             async with asyncio.timeout(gate.timeout):
                 model = await around.gates.get(gate)
                 found = await find_judged(model, gate.threshold, question, near)
@@ -30,5 +30,5 @@ async def judge(
     except TimeoutError as error:
         around.metrics.gate_failed(name)
         raise GateUnavailable(f"the gate's model took longer than {gate.timeout:g} s") from error
-    around.missing.back("gate")
+    around.missing.note_recovery("gate")
     return found

@@ -84,9 +84,9 @@ class Lookup:
         """The answer to an identical request, else the next outcome. `question`: None before the body is read."""
         entry = None
         try:
-            store = self._around.stores.of(cache)
+            store = self._around.stores.store_of(cache)
             if self._wished.look:
-                entry = store.exact(memo.partition, memo.key, self._now_ms)
+                entry = store.find_exact(memo.partition, memo.key, self._now_ms)
         except StoreUnavailable as problem:
             return self._without("store", problem)
         if entry is not None and isinstance(entry, Awaitable):
@@ -116,7 +116,7 @@ class Lookup:
         entry: CacheEntry | None,
         question: CacheQuestion | None,
     ) -> Outcome | Awaitable[Outcome]:
-        self._around.missing.back("store")
+        self._around.missing.note_recovery("store")
         if entry is not None and self._young_enough(entry):
             return self._answered(cache, entry, "hit", "the same request")
         if self._follows(cache, memo):
@@ -173,11 +173,11 @@ class Lookup:
             embedder = await around.embedders.get(embeddings)
             vector = carried(self._journey.request.attributes, embedder.name, question.turn)
             if vector is None:
-                with around.metrics.embedding():
+                with around.metrics.time_embedding():
                     vector = await embedder.embed(question.turn)
         except EmbedderUnavailable as problem:
             return self._without("embeddings", problem, memo)
-        around.missing.back("embeddings")
+        around.missing.note_recovery("embeddings")
         if vector is None:
             return self._go_on("miss", "too long, or without words", memo=memo)
         # A service may come to answer with another model's vectors under the same name; those can't be compared.
@@ -190,7 +190,7 @@ class Lookup:
             return self._go_on("miss", "a new one was asked for", memo=memo)
         threshold = embeddings.threshold or embedder.threshold
         try:
-            near = await store.near(memo.partition, meaning, threshold, self._now_ms)
+            near = await store.find_near(memo.partition, meaning, threshold, self._now_ms)
         except StoreUnavailable as problem:
             return self._without("store", problem, memo)
         close = [each for each in near if self._young_enough(each.entry)]
@@ -201,7 +201,7 @@ class Lookup:
         except GateUnavailable as problem:
             return self._without("gate", problem, memo)
         for reason in found.refused:
-            around.metrics.refused(self._name, reason)
+            around.metrics.count_refusal(self._name, reason)
         if found.entry is None:
             return self._go_on("miss", f"{embedder.name}: {_refused(found)}", memo=memo)
         by = f"{embedder.name} {found.similarity:.3f}"
@@ -212,18 +212,18 @@ class Lookup:
         """The question in the request's body; the journey when the edge no longer holds a body."""
         journey, around = self._journey, self._around
         try:
-            body = await around.content.body(journey.edge, journey.request_id)
+            body = await around.content.fetch_body(journey.edge, journey.request_id)
         except ContentGone:
             # Its client has left; the next stage finds that too.
             return self._go_on("bypass", "no longer held by its edge")
         except (BusError, ContentUnusable) as problem:
             return self._without("content", problem, memo)
-        around.missing.back("content")
+        around.missing.note_recovery("content")
         return asked(journey.request.api, body, journey.body) or self._go_on("bypass", "not a JSON object")
 
     def _without(self, what: str, problem: Exception, memo: memos.Memo | None = None) -> Journey:
         """The journey, degraded, because a part is missing."""
-        return self._go_on("miss", "unavailable", memo=memo, missing=self._around.missing.note(what, problem))
+        return self._go_on("miss", "unavailable", memo=memo, missing=self._around.missing.note_missing(what, problem))
 
     def _answered(self, cache: Cache, entry: CacheEntry, result: str, note: str) -> Answer:
         self._land()
@@ -257,7 +257,7 @@ class Lookup:
         if memo is not None:
             if self._text is not None and self._keeps():
                 asking = Asking(journey.request_id, memo.partition, memo.key)
-                self._around.questions.remember(asking, self._text, time.monotonic())
+                self._around.questions.remember_text(asking, self._text, time.monotonic())
             changes["response"] = _with_memo(journey.response, self._name, memos.encode(memo))
         if missing is not None:
             changes["level"] = "degraded"
@@ -267,7 +267,7 @@ class Lookup:
     def _land(self) -> None:
         """End the wait of identical requests: no answer to this one will be stored."""
         if self._flight is not None:
-            self._around.flights.land(self._flight)
+            self._around.flights.end_waits(self._flight)
 
     def _young_enough(self, entry: CacheEntry) -> bool:
         max_age_s = self._wished.max_age_s

@@ -63,13 +63,13 @@ class CacheMetrics:
 
     def looked_up(self, cache: str, result: str, plan: str) -> None:
         """Count a lookup; `plan` is the client's, empty where it is unknown."""
-        key = (cache, result, self._plans.of(plan))
+        key = (cache, result, self._plans.label_of(plan))
         counter = self._results.get(key)
         if counter is None:
             counter = self._results[key] = self._lookups.labels(*key)
         counter.total += 1
 
-    def refused(self, cache: str, difference: str) -> None:
+    def count_refusal(self, cache: str, difference: str) -> None:
         """The gate refused a close question."""
         self._refused.labels(cache, difference).inc()
 
@@ -77,25 +77,25 @@ class CacheMetrics:
         """The gate's model failed, or took too long."""
         self._gate_failures.labels(cache).inc()
 
-    def kept(self, cache: str, why_not: str | None, plan: str) -> None:
+    def count_kept(self, cache: str, why_not: str | None, plan: str) -> None:
         """An answer came; None: it was kept. `plan` as in `looked_up`."""
         outcome = "kept" if why_not is None else why_not.replace(" ", "_")
-        self._answers.labels(cache, outcome, self._plans.of(plan)).inc()
+        self._answers.labels(cache, outcome, self._plans.label_of(plan)).inc()
 
-    def evicted(self, cache: str, count: int) -> None:
+    def count_evicted(self, cache: str, count: int) -> None:
         """Count evicted answers."""
         if count:
             self._evicted.labels(cache).inc(count)
 
     @contextmanager
-    def embedding(self) -> Generator[None]:
+    def time_embedding(self) -> Generator[None]:
         """Times an embedding."""
         began = time.perf_counter()
         yield
         self._embedding.observe(time.perf_counter() - began)
 
     @contextmanager
-    def gating(self) -> Generator[None]:
+    def time_gate(self) -> Generator[None]:
         """Times the comparisons of a model for one request."""
         began = time.perf_counter()
         try:

@@ -20,11 +20,11 @@ from pointsman_semantic_cache.metrics import CacheMetrics
 class StoreOf(Protocol):
     """Finds stores."""
 
-    def of(self, cache: Cache) -> EntryStore:
+    def store_of(self, cache: Cache) -> EntryStore:
         """Where a cache's answers are kept. Raises StoreUnavailable."""
         ...
 
-    def all(self) -> list[EntryStore]:
+    def used_stores(self) -> list[EntryStore]:
         """Every store that was in use."""
         ...
 

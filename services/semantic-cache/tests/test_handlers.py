@@ -337,7 +337,7 @@ async def test_purged_entries_do_not_come_back_with_the_snapshot_of_a_process_th
     assert not file.exists(), "killed now it would begin with nothing"
     await eventually(file.exists)
     restarted = World(folder=tmp_path)
-    restarted.stores.load(0)
+    restarted.stores.load_snapshot(0)
     assert [told(await restarted.look_up(tenant=tenant)) for tenant in ("acme", "globex")] == ["miss", "hit"]
     file.unlink()
     file.mkdir()

@@ -45,7 +45,7 @@ class FakeGate:
     async def get(self, settings: GateSettings) -> ModelGate:
         return self
 
-    async def same(self, one: str, other: str) -> float | None:
+    async def compare_texts(self, one: str, other: str) -> float | None:
         self.asked.append((one, other))
         if self.hangs:
             await asyncio.Event().wait()
@@ -155,7 +155,7 @@ async def test_texts_survive_a_restart_with_the_answers(gate: FakeGate, tmp_path
     await before.keep(await before.look_up())
     await before.stores.close()
     after = World(gated(), folder=tmp_path, gates=gate)
-    after.stores.load(0)
+    after.stores.load_snapshot(0)
     assert told(await after.look_up(TURNED)) == "semantic"
 
 
@@ -237,14 +237,14 @@ async def test_a_service_compares_in_both_orders_and_the_lower_score_counts(
     monkeypatch.setenv("GATE_KEY", "sk-1")
     gate = EndpointGate(reranker.url + "/", "env:GATE_KEY", 5.0)
     reranker.scores = {"one": 0.75, "other": 0.25}
-    assert await gate.same("one", "other") == 0.25
+    assert await gate.compare_texts("one", "other") == 0.25
     rest = {"raw_scores": False, "truncate": False}
     assert sorted(reranker.asked, key=str) == [
         ("Bearer sk-1", {"query": "one", "texts": ["other"]} | rest),
         ("Bearer sk-1", {"query": "other", "texts": ["one"]} | rest),
     ]
     reranker.status = 413
-    assert await gate.same("one", "other") is None
+    assert await gate.compare_texts("one", "other") is None
     await gate.close()
 
 
@@ -264,7 +264,7 @@ async def test_a_service_that_gives_no_scores_is_logged_without_the_questions(
     reranker.status, reranker.answer = status, answer
     gate = EndpointGate(reranker.url, None, 5.0)
     with pytest.raises(GateUnavailable, match=words) as error:
-        await gate.same("secret", "other")
+        await gate.compare_texts("secret", "other")
     assert "secret" not in str(error.value)
     await gate.close()
 
@@ -272,17 +272,17 @@ async def test_a_service_that_gives_no_scores_is_logged_without_the_questions(
 def test_texts_of_requests_under_way_are_bounded_in_size_and_time() -> None:
     questions = OpenQuestions(most_bytes=10)
     one, two, three = (Asking("r", HERE, key) for key in (b"1", b"2", b"3"))
-    questions.remember(one, "éé", 0)
-    questions.remember(two, "bbbbb", 1)
+    questions.remember_text(one, "éé", 0)
+    questions.remember_text(two, "bbbbb", 1)
     assert len(questions) == 2
-    questions.remember(two, "bbbbbb", 2)
+    questions.remember_text(two, "bbbbbb", 2)
     assert len(questions) == 2
-    questions.remember(three, "c", 3)
-    assert questions.take(one) is None
-    assert questions.take(two._replace(request_id="another")) is None
-    assert questions.take(two._replace(partition=HERE._replace(tenant="another"))) is None
-    questions.expire(2 + LONGEST_S)
-    assert (questions.take(two), questions.take(three), questions.take(three)) == (None, "c", None)
+    questions.remember_text(three, "c", 3)
+    assert questions.take_text(one) is None
+    assert questions.take_text(two._replace(request_id="another")) is None
+    assert questions.take_text(two._replace(partition=HERE._replace(tenant="another"))) is None
+    questions.expire_texts(2 + LONGEST_S)
+    assert (questions.take_text(two), questions.take_text(three), questions.take_text(three)) == (None, "c", None)
 
 
 @pytest.mark.parametrize(

@@ -50,37 +50,37 @@ async def settled(found: T | Awaitable[T]) -> T:
 async def behaves(store: EntryStore) -> None:
     """Every store's promises."""
     first, second = entry(b"1", b"one", meaning(1, 0, 0)), entry(b"2", b"two", meaning(1, 0.3, 0))
-    await settled(store.put(HERE, first, BIG))
-    await settled(store.put(HERE, second, BIG))
-    await settled(store.put(HERE, entry(b"3", b"three"), BIG))
-    found = await settled(store.exact(HERE, b"1", 0))
+    await settled(store.store_answer(HERE, first, BIG))
+    await settled(store.store_answer(HERE, second, BIG))
+    await settled(store.store_answer(HERE, entry(b"3", b"three"), BIG))
+    found = await settled(store.find_exact(HERE, b"1", 0))
     assert found is not None
     assert (found.body, found.usage, found.named, found.verdict) == (b"one", first.usage, "llama-8b", "passed")
     assert found.meaning is not None
     assert difference(found.meaning.signature, meaning(1).signature) is None
-    assert await settled(store.exact(HERE, b"4", 0)) is None
-    assert await settled(store.exact(HERE, b"1", 1000)) is None
-    await settled(store.put(HERE, first, BIG))
-    near = await store.near(HERE, meaning(1, 0.1, 0), 0.9, 0)
+    assert await settled(store.find_exact(HERE, b"4", 0)) is None
+    assert await settled(store.find_exact(HERE, b"1", 1000)) is None
+    await settled(store.store_answer(HERE, first, BIG))
+    near = await store.find_near(HERE, meaning(1, 0.1, 0), 0.9, 0)
     assert [each.entry.body for each in near] == [b"one", b"two"]
     assert near[0].similarity == pytest.approx(0.995, abs=0.001)
-    assert await store.near(HERE, meaning(0, 0, 1), 0.9, 0) == []
-    assert [each.entry.key for each in await store.near(HERE, meaning(1, 0.3, 0), 0.999, 0)] == [b"2"]
+    assert await store.find_near(HERE, meaning(0, 0, 1), 0.9, 0) == []
+    assert [each.entry.key for each in await store.find_near(HERE, meaning(1, 0.3, 0), 0.999, 0)] == [b"2"]
     elsewhere = [HERE._replace(**{field: "other"}) for field in HERE._fields]
     for partition in elsewhere:
-        assert await settled(store.exact(partition, b"1", 0)) is None
-        assert list(await store.near(partition, meaning(1, 0, 0), 0.5, 0)) == []
-    assert list(await store.near(HERE, meaning(1, 0, 0, context=b"d"), 0.5, 0)) == []
-    assert list(await store.near(HERE, meaning(1, 0, 0, embedder="f"), 0.5, 0)) == []
-    await settled(store.put(HERE, replace(first, body=b"again"), BIG))
-    again = await settled(store.exact(HERE, b"1", 0))
+        assert await settled(store.find_exact(partition, b"1", 0)) is None
+        assert list(await store.find_near(partition, meaning(1, 0, 0), 0.5, 0)) == []
+    assert list(await store.find_near(HERE, meaning(1, 0, 0, context=b"d"), 0.5, 0)) == []
+    assert list(await store.find_near(HERE, meaning(1, 0, 0, embedder="f"), 0.5, 0)) == []
+    await settled(store.store_answer(HERE, replace(first, body=b"again"), BIG))
+    again = await settled(store.find_exact(HERE, b"1", 0))
     assert again is not None
     assert again.body == b"again"
-    await settled(store.put(HERE._replace(tenant="globex"), first, BIG))
-    assert await store.purge("default", "globex") == 1
-    assert await store.purge("other", None) == 0
-    assert await store.purge(None, "acme") == 3
-    assert await settled(store.exact(HERE, b"1", 0)) is None
+    await settled(store.store_answer(HERE._replace(tenant="globex"), first, BIG))
+    assert await store.purge_answers("default", "globex") == 1
+    assert await store.purge_answers("other", None) == 0
+    assert await store.purge_answers(None, "acme") == 3
+    assert await settled(store.find_exact(HERE, b"1", 0)) is None
 
 
 async def test_the_memory_of_a_process_behaves() -> None:
@@ -99,7 +99,7 @@ def test_a_cache_never_holds_more_than_its_bytes_and_finds_what_it_holds(
     for number, size, means, cache in puts:
         meant = meaning(1, number) if means else None
         one = entry(b"%d" % number, b"x" * min(size, bound - OVERHEAD - 100), meant)
-        store.put(HERE._replace(cache=cache), one, bound)
+        store.store_answer(HERE._replace(cache=cache), one, bound)
         held = [(partition.cache, kept) for partition, kept in store.entries()]
         for name in "ab":
             total = sum(kept.size for of, kept in held if of == name)
@@ -114,40 +114,40 @@ def test_a_cache_never_holds_more_than_its_bytes_and_finds_what_it_holds(
 def test_the_least_recently_used_entry_goes_first() -> None:
     store = MemoryStore()
     for key in (b"1", b"2", b"3"):
-        store.put(HERE, entry(key, b"x" * 100), 3 * (100 + OVERHEAD))
-    store.exact(HERE, b"1", 0)
-    assert store.put(HERE, entry(b"4", b"x" * 100), 3 * (100 + OVERHEAD)) == 1
-    assert [store.exact(HERE, key, 0) is not None for key in (b"1", b"2", b"3", b"4")] == [
+        store.store_answer(HERE, entry(key, b"x" * 100), 3 * (100 + OVERHEAD))
+    store.find_exact(HERE, b"1", 0)
+    assert store.store_answer(HERE, entry(b"4", b"x" * 100), 3 * (100 + OVERHEAD)) == 1
+    assert [store.find_exact(HERE, key, 0) is not None for key in (b"1", b"2", b"3", b"4")] == [
         True, False, True, True,
     ]  # fmt: skip
-    assert store.expire(1000) == 3
+    assert store.expire_answers(1000) == 3
     assert len(store) == 0
 
 
 def test_a_cache_that_is_full_takes_no_room_from_another_one() -> None:
     store = MemoryStore()
     other = HERE._replace(cache="other")
-    store.put(other, entry(b"1", b"x" * 100), BIG)
-    gone = [store.put(HERE, entry(key, b"x" * 100), 100 + OVERHEAD) for key in (b"2", b"3")]
+    store.store_answer(other, entry(b"1", b"x" * 100), BIG)
+    gone = [store.store_answer(HERE, entry(key, b"x" * 100), 100 + OVERHEAD) for key in (b"2", b"3")]
     assert gone == [0, 1]
-    assert store.exact(other, b"1", 0) is not None
-    assert [store.exact(HERE, key, 0) is not None for key in (b"2", b"3")] == [False, True]
+    assert store.find_exact(other, b"1", 0) is not None
+    assert [store.find_exact(HERE, key, 0) is not None for key in (b"2", b"3")] == [False, True]
 
 
 async def test_answers_survive_a_restart_and_a_broken_snapshot_does_not_hurt(tmp_path: Path) -> None:
     before = Stores(tmp_path)
-    before.memory.put(HERE, entry(b"1", b"one", meaning(1, 2)), BIG)
-    before.memory.put(HERE, entry(b"2", b"two", expires_ms=5), BIG)
+    before.memory.store_answer(HERE, entry(b"1", b"one", meaning(1, 2)), BIG)
+    before.memory.store_answer(HERE, entry(b"2", b"two", expires_ms=5), BIG)
     await before.close()
     file = tmp_path / "answers.snapshot"
     assert file.stat().st_mode & 0o777 == 0o600
     after = Stores(tmp_path)
-    after.load(now_ms=10)
+    after.load_snapshot(now_ms=10)
     assert len(after.memory) == 1
-    assert [each.entry.body for each in await after.memory.near(HERE, meaning(1, 2), 0.99, 10)] == [b"one"]
+    assert [each.entry.body for each in await after.memory.find_near(HERE, meaning(1, 2), 0.99, 10)] == [b"one"]
     file.write_bytes(b"no archive")
     broken = Stores(tmp_path)
-    broken.load(now_ms=10)
+    broken.load_snapshot(now_ms=10)
     assert len(broken.memory) == 0
     with pytest.raises(snapshot.SnapshotUnreadable):
         snapshot.read(file)
@@ -192,15 +192,15 @@ def database() -> Iterator[str]:
 async def postgres(database: str) -> AsyncIterator[PostgresStore]:
     store = PostgresStore(database)
     yield store
-    await store.purge(None, None)
+    await store.purge_answers(None, None)
     await store.close()
 
 
 async def test_a_real_postgres_behaves_and_is_shared_by_replicas(database: str, postgres: PostgresStore) -> None:
     await behaves(postgres)
     replica = PostgresStore(database)
-    await postgres.put(HERE, entry(b"1", b"one", meaning(1, 0)), BIG)
-    shared = await replica.exact(HERE, b"1", 0)
+    await postgres.store_answer(HERE, entry(b"1", b"one", meaning(1, 0)), BIG)
+    shared = await replica.find_exact(HERE, b"1", 0)
     assert shared is not None
     await replica.close()
 
@@ -208,8 +208,8 @@ async def test_a_real_postgres_behaves_and_is_shared_by_replicas(database: str, 
 async def test_a_real_postgres_stays_within_its_bytes(postgres: PostgresStore) -> None:
     size = entry(b"1", b"x" * 100).size
     for number in range(6):
-        await postgres.put(HERE, replace(entry(b"%d" % number, b"x" * 100), kept_ms=number), 3 * size)
-    kept = [number for number in range(6) if await postgres.exact(HERE, b"%d" % number, 0) is not None]
+        await postgres.store_answer(HERE, replace(entry(b"%d" % number, b"x" * 100), kept_ms=number), 3 * size)
+    kept = [number for number in range(6) if await postgres.find_exact(HERE, b"%d" % number, 0) is not None]
     assert kept == [3, 4, 5]
 
 
@@ -218,8 +218,8 @@ async def test_a_missing_database_is_reported(monkeypatch: pytest.MonkeyPatch) -
     stores = Stores(None)
     cache = load({"caches": {"default": {"store": {"use": "postgres", "url": "env:DATABASE"}}}}).caches["default"]
     with pytest.raises(StoreUnavailable, match="can't be reached"):
-        await settled(stores.of(cache).exact(HERE, b"1", 0))
+        await settled(stores.store_of(cache).find_exact(HERE, b"1", 0))
     await stores.close()
     monkeypatch.delenv("DATABASE")
     with pytest.raises(StoreUnavailable, match="env:DATABASE is empty or missing"):
-        Stores(None).of(cache)
+        Stores(None).store_of(cache)

@@ -44,7 +44,7 @@ class Edge:
         self.said = ASKED
         self.problem: Exception | None = None
 
-    async def body(self, edge: str, request_id: str) -> bytes:
+    async def fetch_body(self, edge: str, request_id: str) -> bytes:
         if self.problem is not None:
             raise self.problem
         message = {"role": "user", "content": self.said}
@@ -87,7 +87,7 @@ class World:
 
     def apply(self, revision: int, config: Mapping[str, object]) -> None:
         document = {"pools": {"llama-8b": {"models": ["llama-8b"]}}, "profiles": {"standard": USUAL}, **config}
-        assert self.configuration.offer(revision, json.dumps(document)), self.configuration.refused
+        assert self.configuration.offer_revision(revision, json.dumps(document)), self.configuration.refused
 
     async def look_up(
         self,

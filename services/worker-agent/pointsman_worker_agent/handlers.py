@@ -28,7 +28,7 @@ class Handlers:
     async def supervise(self) -> None:
         """Raise when a part of the speaker ended."""
         while True:
-            self._speaker.check()
+            self._speaker.raise_task_error()
             await asyncio.sleep(_CHECK_S)
 
     async def drain(self) -> None:
@@ -36,10 +36,10 @@ class Handlers:
         speaker, loop = self._speaker, asyncio.get_running_loop()
         speaker.loads.drain()
         self._names.leaving = True
-        self._names.claim()
+        self._names.publish_claim()
         draining = Draining(loop.time(), self._drain_timeout_s)
-        while not draining.finished(loop.time(), idle=self._idle()):
-            if draining.overdue(loop.time()):
+        while not draining.is_finished(loop.time(), idle=self._idle()):
+            if draining.is_overdue(loop.time()):
                 reading = speaker.status.reading
                 _log.warning(
                     "drain_incomplete",

@@ -80,32 +80,32 @@ class KvSpeaker:
         self._before_model: deque[tuple[int, bytes]] = deque()
         self._told_at = 0.0
 
-    def heard(self, rank: int, payload: bytes) -> None:
+    def receive_batch(self, rank: int, payload: bytes) -> None:
         """A batch of one rank."""
         model = self._model()
         if not model:  # the salt of its blocks isn't known yet
             self._before_model.append((rank, payload))
             if len(self._before_model) > MOST_WAITING:
                 lost, _ = self._before_model.popleft()
-                self.blocks.doubt(lost)
+                self.blocks.note_lost_events(lost)
             return
         self._take(rank, payload, model)
 
-    def lost(self, rank: int) -> None:
+    def note_lost_batches(self, rank: int) -> None:
         """Batches of one rank are missing for good."""
-        self.blocks.doubt(rank)
+        self.blocks.note_lost_events(rank)
 
     def broke(self, rank: int) -> None:
         """The publisher of one rank is gone. Either the network failed or its engine did: the next life tells."""
         self._broken.add(rank)
-        self.blocks.doubt(rank)
+        self.blocks.note_lost_events(rank)
 
-    def reset(self, rank: int) -> None:
+    def forget_rank(self, rank: int) -> None:
         """Forget what one rank published so far."""
         self._before_model = deque((other, payload) for other, payload in self._before_model if other != rank)
-        self._feed.add(self.blocks.clear(rank))
+        self._feed.add_changes(self.blocks.clear(rank))
 
-    def flush(self) -> None:
+    def publish_changes(self) -> None:
         """Publish the changes, or a heartbeat after `HEARTBEAT_S` without any. To be called every `FLUSH_S`."""
         boot_id, model = self._boot_id(), self._model()
         if boot_id and boot_id != self._life:
@@ -115,14 +115,14 @@ class KvSpeaker:
         waiting, self._before_model = self._before_model, deque()
         for rank, payload in waiting:
             self._take(rank, payload, model)
-        self._feed.begin(boot_id)
+        self._feed.begin_life(boot_id)
         self._check_sizes()
         now = self._clock()
         if self._feed.waiting_blocks < MOST_WAIT and now - self._told_at < CHANGES_EVERY_S:
             return
-        messages = self._feed.take(time.time_ns() // 1_000_000)
+        messages = self._feed.take_due_messages(time.time_ns() // 1_000_000)
         if not messages and now - self._told_at >= TIMES.report_s:
-            messages = [self._feed.heartbeat(time.time_ns() // 1_000_000)]
+            messages = [self._feed.make_heartbeat(time.time_ns() // 1_000_000)]
         for message in messages:
             self._told_at = now
             try:
@@ -138,7 +138,7 @@ class KvSpeaker:
         if not former:
             return
         for rank in self.blocks.ranks:
-            self._feed.add(self.blocks.drop_doubted(rank) if rank in self._broken else self.blocks.clear(rank))
+            self._feed.add_changes(self.blocks.drop_doubted(rank) if rank in self._broken else self.blocks.clear(rank))
         self._broken.clear()
         self._on_new_life()
 
@@ -153,9 +153,9 @@ class KvSpeaker:
             if unusable:
                 _log.warning("kv_block_size_unusable", engine_tokens=size, block_tokens=self._block_tokens)
 
-    def answer(self, query: WorkerKvQuery) -> WorkerKvState:
+    def answer_query(self, query: WorkerKvQuery) -> WorkerKvState:
         """Answer a scheduler that missed changes."""
-        return self._feed.answer(query, self._clock())
+        return self._feed.answer_query(query, self._clock())
 
     def _take(self, rank: int, payload: bytes, model: str) -> None:
         decoder = self._decoders.setdefault(rank, Decoder())
@@ -167,4 +167,4 @@ class KvSpeaker:
                 _log.warning("kv_batch_malformed", rank=rank, size=len(payload), problem=str(error))
             return
         for event in events:
-            self._feed.add(self.blocks.apply(rank, event, model, self._capacity()))
+            self._feed.add_changes(self.blocks.apply_event(rank, event, model, self._capacity()))

@@ -57,16 +57,16 @@ def tell_kv_events(service: Service[WorkerAgentSettings], engine: EngineSpeaker,
         return KvSubscriber(
             context,
             endpoints.of_rank(rank),
-            take=lambda payload: speaker.heard(rank, payload),
-            lost=lambda: speaker.lost(rank),
-            reset=lambda: speaker.reset(rank),
+            take=lambda payload: speaker.receive_batch(rank, payload),
+            lost=lambda: speaker.note_lost_batches(rank),
+            reset=lambda: speaker.forget_rank(rank),
             broke=lambda: speaker.broke(rank),
         )
 
     subscribers = [subscriber(rank) for rank in range(ranks)]
     for rank, each in enumerate(subscribers):
-        service.background(f"kv-events-{rank}", each.run)
-    service.every(FLUSH_S, speaker.flush)
-    service.events.handle(WorkerKvQuery, speaker.answer, worker.pool, worker.worker)
+        service.run_in_background(f"kv-events-{rank}", each.run)
+    service.every(FLUSH_S, speaker.publish_changes)
+    service.events.handle(WorkerKvQuery, speaker.answer_query, worker.pool, worker.worker)
     service.registry.register(KvMetrics(speaker, subscribers))
     service.on_stop(close)

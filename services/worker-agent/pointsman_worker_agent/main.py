@@ -22,10 +22,10 @@ def build(service: Service[WorkerAgentSettings]) -> None:
     session = aiohttp.ClientSession()
     service.on_stop(session.close)
     entries = service.workers_bucket(make=False)
-    speaker = EngineSpeaker(service.bus, entries, session, settings.described(), settings.access())
+    speaker = EngineSpeaker(service.bus, entries, session, settings.described(), settings.engine_access())
     service.events.on_connected(speaker.registrar.renew)
     service.registry.register(EngineMetrics(lambda: [speaker]))
-    service.readiness.add("engine", lambda: speaker.problem)
+    service.readiness.add_check("engine", lambda: speaker.problem)
 
     endpoints = settings.kv_endpoints()
     if endpoints is not None:
@@ -41,11 +41,11 @@ def build(service: Service[WorkerAgentSettings]) -> None:
         serve_pd(service, speaker, settings.pd_sidecar)
 
     names = NameClaimer(service.bus, speaker)
-    service.events.on_connected(names.claim)
-    service.every(TURN_S, names.turn)
+    service.events.on_connected(names.publish_claim)
+    service.every(TURN_S, names.decide_speaker)
     handlers = Handlers(speaker, names, settings.drain_timeout_s)
     service.on_start(handlers.start)
-    service.background("engine", handlers.supervise)
+    service.run_in_background("engine", handlers.supervise)
     service.on_stop(handlers.drain)
 
 

@@ -30,32 +30,32 @@ class NameClaimer:
         self._yields_to: Rival | None = None
         bus.listen(WorkerClaim, self._heard, *self._route)
 
-    def claim(self) -> None:
+    def publish_claim(self) -> None:
         """Publish the claim now."""
-        claim = self._claims.claim(asyncio.get_running_loop().time(), self._boot_id, leaving=self.leaving)
+        claim = self._claims.make_claim(asyncio.get_running_loop().time(), self._boot_id, leaving=self.leaving)
         with suppress(BusError):  # the runtime reports a lost bus; the next claim is due soon
             self._bus.publish(claim, *self._route)
 
-    def turn(self) -> None:
+    def decide_speaker(self) -> None:
         """Decide who speaks, and claim the name when that is due. To be called every `TURN_S`."""
         now = asyncio.get_running_loop().time()
-        rival = self._claims.speaker(now, leaving=self.leaving)
+        rival = self._claims.find_speaker(now, leaving=self.leaving)
         if rival is None and self._speaker.registrar.problem is None:
-            self._claims.speaks(now)
+            self._claims.start_speaking(now)
         if rival != self._yields_to:
             self._yield_to(rival)
-        rivals = [] if rival is not None else self._claims.rivals(now)
+        rivals = [] if rival is not None else self._claims.find_rivals(now)
         self._speaker.registrar.found("twin_name", self._words(rivals) if rivals else "")
         if self._claims.due(now):
-            self.claim()
+            self.publish_claim()
 
     @property
     def _boot_id(self) -> str:
         return self._speaker.status.boot_id
 
     def _heard(self, claim: WorkerClaim) -> None:
-        self._claims.heard(claim, self._boot_id, asyncio.get_running_loop().time())
-        self.turn()
+        self._claims.receive_claim(claim, self._boot_id, asyncio.get_running_loop().time())
+        self.decide_speaker()
 
     def _words(self, rivals: list[Rival]) -> str:
         others = ", ".join(f"{rival.agent} for {rival.url}" for rival in rivals)

@@ -135,7 +135,7 @@ class WorkerAgentSettings(ServiceSettings):
         """The endpoints of the engine's KV events; None when it publishes none."""
         return None if self.kv_events is None else KvEndpoints(self.kv_events, self.kv_replay, self.kv_topic)
 
-    def access(self) -> EngineAccess:
+    def engine_access(self) -> EngineAccess:
         """Address, API key and TLS settings of the engine."""
         return EngineAccess(
             url=self.engine_url,

@@ -18,11 +18,11 @@ def test_an_engine_has_drained_after_a_second_without_a_request(
     looks: list[tuple[float, bool]], finished_at: float | None
 ) -> None:
     draining = Draining(began=0.0, timeout_s=30.0)
-    finished = [now for now, idle in looks if draining.finished(now, idle=idle)]
+    finished = [now for now, idle in looks if draining.is_finished(now, idle=idle)]
     assert finished == ([] if finished_at is None else [finished_at])
 
 
 def test_no_wait_is_longer_than_the_timeout() -> None:
     draining = Draining(began=10.0, timeout_s=30.0)
-    assert not draining.overdue(39.9)
-    assert draining.overdue(40.0)
+    assert not draining.is_overdue(39.9)
+    assert draining.is_overdue(40.0)

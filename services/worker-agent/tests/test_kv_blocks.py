@@ -53,14 +53,14 @@ class Engine:
             self.copies[name] += 1
         start = run[0] - self.size
         parent = self.name(tokens[:start]) if start else None
-        self.told.apply(0, BlocksStored(hashes, parent, tokens[start : run[-1]], self.size), MODEL)
+        self.told.apply_event(0, BlocksStored(hashes, parent, tokens[start : run[-1]], self.size), MODEL)
 
     def evict(self, names: list[EngineHash]) -> None:
         for name in names:
             self.copies[name] -= 1
             if not self.copies[name]:
                 del self.cached[name]
-        self.told.apply(0, BlocksRemoved(names), MODEL)
+        self.told.apply_event(0, BlocksRemoved(names), MODEL)
 
     def truth(self, block_tokens: int) -> set[int]:
         """Ours whose every part is in the cache, found without following anything."""
@@ -84,7 +84,7 @@ def test_equal_sizes_give_the_chain_that_requests_are_hashed_by() -> None:
 
 def test_the_chain_is_the_published_one() -> None:
     told = EngineBlocks(block_tokens=4)
-    told.apply(0, BlocksStored([1], None, [1, 2, 3, 4], 4), MODEL)
+    told.apply_event(0, BlocksStored([1], None, [1, 2, 3, 4], 4), MODEL)
     # XXH3-64 of 01000000 02000000 03000000 04000000 seeded with salt("", "", "ids"), salted with ("llama", "").
     assert [f"{block:016x}" for block in told.held()] == ["201081aa193f9a8e"]
 
@@ -102,59 +102,61 @@ def test_a_block_of_ours_is_held_once_all_its_parts_are() -> None:
 
 def test_an_adapter_shares_nothing_with_its_model() -> None:
     told = EngineBlocks(block_tokens=2)
-    told.apply(0, BlocksStored([1], None, [5, 6], 2, "sql", [["sql"]]), MODEL)
+    told.apply_event(0, BlocksStored([1], None, [5, 6], 2, "sql", [["sql"]]), MODEL)
     assert told.held() == ours([5, 6], 2, "sql", "sql")
 
 
 def test_a_cache_salt_begins_another_chain() -> None:
     told = EngineBlocks(block_tokens=2)
-    told.apply(0, BlocksStored([1, 2], None, [5, 6, 7, 8], 2, None, [["tenant-7"], None]), MODEL)
+    told.apply_event(0, BlocksStored([1, 2], None, [5, 6, 7, 8], 2, None, [["tenant-7"], None]), MODEL)
     assert told.held() == ours([5, 6, 7, 8], 2, cache_salt="tenant-7")
 
 
 def test_blocks_with_images_and_all_that_follow_them_are_not_taken_for_their_tokens() -> None:
     told = EngineBlocks(block_tokens=2)
-    told.apply(0, BlocksStored([1, 2, 3], None, [5, 6, 7, 8, 9, 10], 2, None, [None, [["image", 0]], None]), MODEL)
-    told.apply(0, BlocksStored([4], 3, [11, 12], 2), MODEL)
+    told.apply_event(
+        0, BlocksStored([1, 2, 3], None, [5, 6, 7, 8, 9, 10], 2, None, [None, [["image", 0]], None]), MODEL
+    )
+    told.apply_event(0, BlocksStored([4], 3, [11, 12], 2), MODEL)
     assert told.held() == ours([5, 6], 2)
     assert told.unknown == 3
 
 
 def test_a_block_whose_beginning_was_never_heard_of_is_counted() -> None:
     told = EngineBlocks(block_tokens=2)
-    told.apply(0, BlocksStored([9], 8, [1, 2], 2), MODEL)
+    told.apply_event(0, BlocksStored([9], 8, [1, 2], 2), MODEL)
     assert (told.held(), told.unknown) == ([], 1)
 
 
 def test_a_size_that_does_not_divide_ours_is_counted() -> None:
     told = EngineBlocks(block_tokens=64)
-    told.apply(0, BlocksStored([9], None, list(range(48)), 48), MODEL)
+    told.apply_event(0, BlocksStored([9], None, list(range(48)), 48), MODEL)
     assert (told.held(), told.unknown) == ([], 1)
 
 
 def test_a_block_that_two_ranks_hold_stays_until_both_dropped_it() -> None:
     told = EngineBlocks(block_tokens=2)
     for rank in (0, 1):
-        told.apply(rank, BlocksStored([1], None, [5, 6], 2), MODEL)
-    assert told.apply(0, BlocksRemoved([1]), MODEL).removed == []
-    assert told.apply(1, Cleared(), MODEL).removed == ours([5, 6], 2)
+        told.apply_event(rank, BlocksStored([1], None, [5, 6], 2), MODEL)
+    assert told.apply_event(0, BlocksRemoved([1]), MODEL).removed == []
+    assert told.apply_event(1, Cleared(), MODEL).removed == ours([5, 6], 2)
     assert told.size == 0
 
 
 def test_a_second_copy_keeps_a_block_when_the_first_leaves() -> None:
     told = EngineBlocks(block_tokens=2)
     for _ in range(2):
-        told.apply(0, BlocksStored([1], None, [5, 6], 2), MODEL)
-    assert told.apply(0, BlocksRemoved([1]), MODEL).removed == []
-    assert told.apply(0, BlocksRemoved([1]), MODEL).removed == ours([5, 6], 2)
+        told.apply_event(0, BlocksStored([1], None, [5, 6], 2), MODEL)
+    assert told.apply_event(0, BlocksRemoved([1]), MODEL).removed == []
+    assert told.apply_event(0, BlocksRemoved([1]), MODEL).removed == ours([5, 6], 2)
 
 
 def test_after_a_loss_what_was_known_before_gives_way_first_when_there_is_too_much() -> None:
     told = EngineBlocks(block_tokens=1)
-    told.apply(0, BlocksStored([1, 2, 3], None, [1, 2, 3], 1), MODEL, capacity=3)
-    told.doubt(0)
+    told.apply_event(0, BlocksStored([1, 2, 3], None, [1, 2, 3], 1), MODEL, capacity=3)
+    told.note_lost_events(0)
     assert told.size == 3
-    gone = told.apply(0, BlocksStored([7, 8], None, [7, 8], 1), MODEL, capacity=3)
+    gone = told.apply_event(0, BlocksStored([7, 8], None, [7, 8], 1), MODEL, capacity=3)
     assert gone.removed == ours([1, 2, 3], 1)[:2]
     assert told.size == 3
 
@@ -199,7 +201,7 @@ def test_of_a_former_life_nothing_is_left_and_of_the_new_one_everything(
     former, engine = Engine(size, told), Engine(size, told)
     for prompt in before:
         former.prefill(prompt)
-    told.doubt(0)
+    told.note_lost_events(0)
     for step in after:
         if isinstance(step, list):
             engine.prefill(step)

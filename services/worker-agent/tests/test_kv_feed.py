@@ -16,23 +16,23 @@ class Engine:
     def __init__(self) -> None:
         self.held: list[int] = []
         self.feed = KvFeed(pool="p", worker="w", agent="a1", block_tokens=64, held=lambda: list(self.held))
-        self.feed.begin("boot")
-        self.told: list[WorkerKvEvents] = self.feed.take(0)
+        self.feed.begin_life("boot")
+        self.told: list[WorkerKvEvents] = self.feed.take_due_messages(0)
 
     def change(self, *, stored: list[int] | None = None, removed: list[int] | None = None) -> None:
         for block in stored or []:
             self.held.append(block)
         for block in removed or []:
             self.held.remove(block)
-        self.feed.add(Delta(stored or [], removed or []))
+        self.feed.add_changes(Delta(stored or [], removed or []))
 
     def tell(self) -> list[WorkerKvEvents]:
-        messages = self.feed.take(0)
+        messages = self.feed.take_due_messages(0)
         self.told += messages
         return messages
 
     def ask(self, since: int, agent: str = "a1", at: float = 100.0, **query: int) -> WorkerKvState:
-        return self.feed.answer(WorkerKvQuery(since=since, agent=agent, **query), at)  # pyright: ignore[reportArgumentType]
+        return self.feed.answer_query(WorkerKvQuery(since=since, agent=agent, **query), at)  # pyright: ignore[reportArgumentType]
 
 
 def test_a_life_begins_with_an_empty_cache() -> None:
@@ -50,7 +50,7 @@ def test_changes_travel_together_each_block_once_and_are_counted() -> None:
     changes = [(change.op, unpacked(change.blocks)) for change in message.changes]
     assert changes == [("removed", [2]), ("stored", [1, 3, 4])]
     assert message.sequence == 2
-    assert engine.feed.heartbeat(5).sequence == 2
+    assert engine.feed.make_heartbeat(5).sequence == 2
     assert engine.tell() == []
 
 
@@ -115,7 +115,7 @@ def test_a_new_life_forgets_what_was_kept_and_tells_what_was_heard_before_its_na
     engine.change(stored=[1])
     engine.tell()
     engine.held = [9]
-    engine.feed.begin("second boot")
+    engine.feed.begin_life("second boot")
     (message,) = engine.tell()
     assert message.boot_id == "second boot"
     assert [(change.op, unpacked(change.blocks)) for change in message.changes] == [("cleared", []), ("stored", [9])]
@@ -128,7 +128,7 @@ def test_a_part_of_the_former_lifes_cache_is_not_handed_out_as_the_new_ones() ->
     engine.tell()
     first = engine.ask(since=0)
     engine.held = [9]
-    engine.feed.begin("second boot")
+    engine.feed.begin_life("second boot")
     answer = engine.ask(since=0, offset=kv_feed.PART_BLOCKS, as_of=first.sequence)
     assert (answer.boot_id, answer.offset, unpacked(answer.held)) == ("second boot", 0, [9])
 

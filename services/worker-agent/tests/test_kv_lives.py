@@ -27,8 +27,8 @@ class Agent:
     unusable: list[str] = field(default_factory=list[str])
 
     def publish(self, *events: object) -> None:
-        self.speaker.heard(0, msgspec.msgpack.encode([0.0, list(events), 0]))
-        self.speaker.flush()
+        self.speaker.receive_batch(0, msgspec.msgpack.encode([0.0, list(events), 0]))
+        self.speaker.publish_changes()
 
     def store(self, first: int) -> None:
         """A block of 8 tokens as two of the engine's."""
@@ -37,7 +37,7 @@ class Agent:
 
     def held(self) -> int:
         """Blocks that a scheduler that asks now believes in."""
-        return self.speaker.answer(WorkerKvQuery()).total
+        return self.speaker.answer_query(WorkerKvQuery()).total
 
     def published(self) -> set[int]:
         """Blocks that a scheduler that heard everything believes in, in this life."""
@@ -78,7 +78,7 @@ async def test_nothing_of_the_former_life_is_believed_before_the_first_event_of_
     agent.store(100)
     await eventually(lambda: len(agent.published()) == 1)
     agent.life[0] = "b2"
-    agent.speaker.flush()
+    agent.speaker.publish_changes()
     assert agent.held() == 0
     assert agent.begun == ["b2"]
     await eventually(lambda: agent.told and agent.told[-1].boot_id == "b2" and agent.published() == set())
@@ -89,12 +89,12 @@ async def test_events_of_the_new_life_that_came_before_its_name_stay(buses: Buse
     agent.store(100)
     agent.store(200)
     agent.speaker.broke(0)
-    agent.speaker.lost(0)
+    agent.speaker.note_lost_batches(0)
     agent.store(200)
     agent.store(300)
     assert agent.held() == 3, "so far it may be the network that failed"
     agent.life[0] = "b2"
-    agent.speaker.flush()
+    agent.speaker.publish_changes()
     assert agent.held() == 2
     await eventually(lambda: agent.told and agent.told[-1].boot_id == "b2" and len(agent.published()) == 2)
 
@@ -114,7 +114,7 @@ async def test_blocks_that_do_not_fit_are_told_at_the_start_and_once(
 ) -> None:
     agent = await made(buses, engine_tokens=16)
     for _ in range(5):
-        agent.speaker.flush()
+        agent.speaker.publish_changes()
     assert agent.unusable == ["the engine's have 16 tokens, and its agent's 8, which is no multiple"]
     agent.store(100)
     assert agent.unusable[-1] == "", "its events say that it has others"
@@ -131,7 +131,7 @@ async def test_batches_that_wait_for_a_models_name_are_bounded(buses: Buses, mon
     for first in (100, 200, 300, 400, 500):
         agent.store(first)
     name[0] = "m"
-    agent.speaker.flush()
+    agent.speaker.publish_changes()
     assert agent.held() == 3
 
 
@@ -147,6 +147,6 @@ async def test_changes_wait_for_the_beat_unless_they_are_many(buses: Buses) -> N
         agent.store(first)
     assert agent.speaker.sent == 2
     now[0] += 2 * CHANGES_EVERY_S
-    agent.speaker.flush()
+    agent.speaker.publish_changes()
     assert agent.speaker.sent == 3
     await eventually(lambda: len(agent.published()) == 2 + MOST_WAIT)

@@ -31,14 +31,14 @@ def run(agents: list[Agent], now: float, until: float) -> float:
         running = [agent for agent in agents if now >= agent.began]
         said: list[WorkerClaim] = []
         for agent in running:
-            agent.yields_to = agent.claims.speaker(now, leaving=agent.leaving)
+            agent.yields_to = agent.claims.find_speaker(now, leaving=agent.leaving)
             if agent.yields_to is None:
-                agent.claims.speaks(now)
+                agent.claims.start_speaking(now)
             if agent.claims.due(now):
-                said.append(agent.claims.claim(now, agent.boot_id, leaving=agent.leaving))
+                said.append(agent.claims.make_claim(now, agent.boot_id, leaving=agent.leaving))
         for claim in said:
             for agent in running:
-                agent.claims.heard(claim, agent.boot_id, now)
+                agent.claims.receive_claim(claim, agent.boot_id, now)
         now += STEP_S
     return now
 
@@ -59,7 +59,7 @@ def test_of_agents_before_different_engines_exactly_one_speaks_and_the_first_one
     now = run([*agents, late], now, now + 8.0)
     assert speaking([*agents, late]) == [speaker]
     winner = next(agent for agent in agents if agent.name == speaker)
-    assert len(winner.claims.rivals(now)) == len(agents)
+    assert len(winner.claims.find_rivals(now)) == len(agents)
 
 
 def test_another_one_speaks_when_the_first_one_leaves_or_is_gone() -> None:
@@ -73,7 +73,7 @@ def test_another_one_speaks_when_the_first_one_leaves_or_is_gone() -> None:
     left = [agent for agent in (second, third) if agent.name != gone]
     run(left, now, now + 5.0)
     assert speaking(left) == [left[0].name]
-    assert not left[0].claims.rivals(now + 5.0)
+    assert not left[0].claims.find_rivals(now + 5.0)
 
 
 def test_an_agent_that_follows_another_before_the_same_engine_is_no_rival() -> None:

@@ -17,7 +17,7 @@ def with_env(monkeypatch: pytest.MonkeyPatch, **env: str) -> WorkerAgentSettings
 def test_an_agent_needs_to_know_its_engine_and_its_pool_and_nothing_else(monkeypatch: pytest.MonkeyPatch) -> None:
     settings = with_env(monkeypatch)
     assert settings.described() == ReportedWorker("llama", "127.0.0.1:8000", "http://127.0.0.1:8000")
-    assert settings.access() == EngineAccess("http://127.0.0.1:8000/")
+    assert settings.engine_access() == EngineAccess("http://127.0.0.1:8000/")
 
 
 def test_edges_may_reach_the_engine_by_another_address_than_the_agent(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -34,7 +34,7 @@ def test_edges_may_reach_the_engine_by_another_address_than_the_agent(monkeypatc
     assert settings.described() == ReportedWorker(
         "llama", "10.0.0.7:8000", "http://10.0.0.7:8000", "prefill", {"rack": "7"}, ("llama-3",)
     )
-    access = settings.access()
+    access = settings.engine_access()
     assert (access.metrics_url, access.engine, access.api_key) == (
         "http://127.0.0.1:8002/metrics",
         "triton",

@@ -112,7 +112,7 @@ class PromptSlot(NamedTuple):
     holder: Document | list[object]
     key: str | int
 
-    def put(self, text: str) -> None:
+    def replace_text(self, text: str) -> None:
         """Put another text there."""
         if isinstance(self.holder, list):
             self.holder[cast("int", self.key)] = text

@@ -61,5 +61,5 @@ def _stops(document: Document) -> bool:
 
 def _documents(end: bytes) -> list[Document]:
     splitter = EventSplitter()
-    events = [*splitter.feed(end), *splitter.rest()]
+    events = [*splitter.split_bytes(end), *splitter.rest()]
     return [document for event in events if (document := lenient_document(event.data)) is not None]

@@ -137,7 +137,7 @@ class WholeEvents:
         """Bytes that are held."""
         self._before = b""
 
-    def feed(self, data: bytes) -> bytes:
+    def complete_events(self, data: bytes) -> bytes:
         """The next bytes of the stream; returns those that complete events."""
         if not self._held and data.endswith((b"\n\n", b"\r\n\r\n")):
             return data
@@ -180,14 +180,14 @@ class EventSplitter:
         """Bytes of an event whose end hasn't come."""
         return self._whole.size
 
-    def feed(self, data: bytes) -> list[StreamEvent]:
+    def split_bytes(self, data: bytes) -> list[StreamEvent]:
         """The events that are complete with the next bytes."""
-        return list(self.each(data))
+        return list(self.split_one_by_one(data))
 
-    def each(self, data: bytes, *, last: bool = False) -> Iterator[StreamEvent]:
+    def split_one_by_one(self, data: bytes, *, last: bool = False) -> Iterator[StreamEvent]:
         """The events that are complete with the next bytes, cut one by one: a reader of the first one doesn't pay for
         the others. With `last` the stream ends with these bytes."""
-        whole = self._whole.feed(data)
+        whole = self._whole.complete_events(data)
         start = 0
         if not self._begun and whole:
             self._begun = True

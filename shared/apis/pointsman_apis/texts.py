@@ -46,7 +46,7 @@ class Slot:
         value = self._holder.get(self._key)
         return value if isinstance(value, str) else orjson.dumps(value).decode()
 
-    def put(self, text: str) -> None:
+    def replace_text(self, text: str) -> None:
         """Put another text there. Raises ValueError where JSON belongs and this isn't any."""
         put_all([(self, text)])
 
@@ -54,16 +54,16 @@ class Slot:
         """The value that replaces a text. Raises ValueError as `put`."""
         return text if isinstance(self._holder.get(self._key), str) else orjson.loads(text)
 
-    def set(self, value: object) -> None:
+    def replace_value(self, value: object) -> None:
         """Let a value of `value_for` stand there."""
         self._holder[self._key] = value
 
 
 def put_all(texts: Sequence[tuple[Slot, str]]) -> None:
-    """Put other texts there, all of them or none. Raises ValueError as `Slot.put`."""
+    """Put other texts there, all of them or none. Raises ValueError as `Slot.replace_text`."""
     values = [slot.value_for(text) for slot, text in texts]
     for (slot, _), value in zip(texts, values, strict=True):
-        slot.set(value)
+        slot.replace_value(value)
 
 
 def finished_choices(document: Answer) -> list[str]:

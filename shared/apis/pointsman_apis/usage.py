@@ -85,14 +85,14 @@ class UsageTail:
         self._trim()
         return self._pieces[0] if self._pieces else b""
 
-    def feed(self, data: bytes) -> None:
+    def follow_bytes(self, data: bytes) -> None:
         """The next bytes of the answer, whole or in pieces of any size."""
         self._pieces.append(data)
         self.size += len(data)
         if self.size > self._trimmed_at:
             self._trim()
 
-    def usage(self) -> Usage | None:
+    def read_usage(self) -> Usage | None:
         """The last report of the engine; None when it reported nothing."""
         pieces = self._pieces
         end = pieces[0] if len(pieces) == 1 and self.size <= KEPT else self.end
@@ -137,11 +137,11 @@ class BeginningTail(UsageTail):
         self.start = b""
         """The first bytes of the answer, at most `KEPT`."""
 
-    def feed(self, data: bytes) -> None:
+    def follow_bytes(self, data: bytes) -> None:
         """The next bytes of the answer, whole or in pieces of any size."""
         if len(self.start) < KEPT:
             self.start += data[: KEPT - len(self.start)]
-        super().feed(data)
+        super().follow_bytes(data)
 
 
 class UsageEnds(BeginningTail):
@@ -149,9 +149,9 @@ class UsageEnds(BeginningTail):
 
     __slots__ = ()
 
-    def usage(self) -> Usage | None:
+    def read_usage(self) -> Usage | None:
         """The last report, with the prompt of the first one where the last has none."""
-        last = super().usage()
+        last = super().read_usage()
         if last is not None and last.prompt_tokens:
             return last
         first = self._first()
@@ -187,15 +187,15 @@ class MetaInfoTail(UsageTail):
         super().__init__()
         self._several = False
 
-    def feed(self, data: bytes) -> None:
+    def follow_bytes(self, data: bytes) -> None:
         """The next bytes of the answer, whole or in pieces of any size."""
         if not self.size:
             self._several = data.lstrip().startswith(b"[")
-        super().feed(data)
+        super().follow_bytes(data)
 
-    def usage(self) -> Usage | None:
-        """Like `UsageTail.usage`; None for the answers to several prompts, which report one by one."""
-        return None if self._several else super().usage()
+    def read_usage(self) -> Usage | None:
+        """Like `UsageTail.read_usage`; None for the answers to several prompts, which report one by one."""
+        return None if self._several else super().read_usage()
 
 
 def _read(text: bytes, start: int) -> Usage | None:

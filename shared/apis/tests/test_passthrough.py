@@ -117,15 +117,17 @@ def test_guards_see_every_string_of_an_answer() -> None:
 
 def test_usage_of_what_passes_is_what_the_answer_reports() -> None:
     tail = named("rerank").usage()
-    tail.feed(b'{"results": [], "usage": {"prompt_tokens": 7, "total_tokens": 7}}')
-    assert tail.usage() == Usage(prompt_tokens=7, cached_unknown=True)
+    tail.follow_bytes(b'{"results": [], "usage": {"prompt_tokens": 7, "total_tokens": 7}}')
+    assert tail.read_usage() == Usage(prompt_tokens=7, cached_unknown=True)
     generated = named("generate").usage()
-    generated.feed(b'data: {"text": "a", "meta_info": {"prompt_tokens": 3, "completion_tokens": 1}}\n\n')
-    generated.feed(b'data: {"text": "ab", "meta_info": {"prompt_tokens": 3, "completion_tokens": 2}}\n\ndata: [DONE]')
-    assert generated.usage() == Usage(prompt_tokens=3, completion_tokens=2, cached_unknown=True)
+    generated.follow_bytes(b'data: {"text": "a", "meta_info": {"prompt_tokens": 3, "completion_tokens": 1}}\n\n')
+    generated.follow_bytes(
+        b'data: {"text": "ab", "meta_info": {"prompt_tokens": 3, "completion_tokens": 2}}\n\ndata: [DONE]'
+    )
+    assert generated.read_usage() == Usage(prompt_tokens=3, completion_tokens=2, cached_unknown=True)
     several = named("generate").usage()
-    several.feed(b'[{"text": "a", "meta_info": {"prompt_tokens": 3, "completion_tokens": 1}}]')
-    assert several.usage() is None
+    several.follow_bytes(b'[{"text": "a", "meta_info": {"prompt_tokens": 3, "completion_tokens": 1}}]')
+    assert several.read_usage() is None
 
 
 def test_errors_of_counting_tokens_are_anthropics() -> None:

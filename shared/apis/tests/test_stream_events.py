@@ -28,14 +28,14 @@ def test_events_come_out_one_by_one_with_their_very_bytes(stream: tuple[list[byt
     splitter = EventSplitter()
     out: list[StreamEvent] = []
     for start, stop in zip([0, *cuts], [*cuts, len(data)], strict=True):
-        out += splitter.feed(data[start:stop])
+        out += splitter.split_bytes(data[start:stop])
     assert [event.encode() for event in out] == events
     assert all(event.document is not None for event in out)
     assert b"".join(event.encode() for event in splitter.rest()) == begun
 
 
 def test_a_changed_event_keeps_its_name_and_what_is_not_json_stays_as_it_came() -> None:
-    [named, done, odd] = EventSplitter().feed(b'event: e\ndata: {"a":\ndata: 1}\n\ndata: [DONE]\n\n: ping\n\n')
+    [named, done, odd] = EventSplitter().split_bytes(b'event: e\ndata: {"a":\ndata: 1}\n\ndata: [DONE]\n\n: ping\n\n')
     assert named.document == {"a": 1}
     named.set([BodyEdit(field="a", value=2)])
     assert named.encode() == b'event: e\ndata: {"a":2}\n\n'

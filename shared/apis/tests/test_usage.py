@@ -113,8 +113,8 @@ def test_the_usage_of_every_api_is_read_wherever_the_answer_is_cut_into_pieces(
     cuts = sorted(data.draw(st.lists(st.integers(min_value=0, max_value=len(answer)), max_size=8)))
     reader = named(api).usage()
     for start, stop in zip([0, *cuts], [*cuts, len(answer)], strict=True):
-        reader.feed(answer[start:stop])
-    assert reader.usage() == usage
+        reader.follow_bytes(answer[start:stop])
+    assert reader.read_usage() == usage
 
 
 UNREADABLE = [
@@ -157,23 +157,23 @@ def test_tokens_with_prices_of_their_own_are_read(
     counts = {"prompt_tokens": 9, "completion_tokens": 7}
     if api != "chat.completions":
         counts = {"input_tokens": 9, "output_tokens": 7}
-    reader.feed(whole(usage=counts | report))
-    usage = reader.usage()
+    reader.follow_bytes(whole(usage=counts | report))
+    usage = reader.read_usage()
     assert usage is not None
     assert usage.special == special
 
 
 def test_the_service_tier_of_an_answer_is_read_beside_its_usage() -> None:
     reader = named("chat.completions").usage()
-    reader.feed(whole(service_tier="auto", usage=CHAT_USAGE) + whole(service_tier="flex"))
+    reader.follow_bytes(whole(service_tier="auto", usage=CHAT_USAGE) + whole(service_tier="flex"))
     assert reader.service_tier() == "flex"
 
 
 @pytest.mark.parametrize("count", UNREADABLE)
 def test_a_number_that_no_request_can_have_used_is_no_count(count: str) -> None:
     reader = named("chat.completions").usage()
-    reader.feed(b'{"usage":{"prompt_tokens":%b,"completion_tokens":7}}' % count.encode())
-    assert reader.usage() == Usage(completion_tokens=7, cached_unknown=True)
+    reader.follow_bytes(b'{"usage":{"prompt_tokens":%b,"completion_tokens":7}}' % count.encode())
+    assert reader.read_usage() == Usage(completion_tokens=7, cached_unknown=True)
 
 
 @pytest.mark.parametrize("count", UNREADABLE)
@@ -181,8 +181,8 @@ def test_of_three_counts_two_suffice(count: str) -> None:
     for lacks, has, other in (("prompt", "completion", 7), ("completion", "prompt", 31)):
         reader = named("chat.completions").usage()
         members = f'"{lacks}_tokens":{count},"{has}_tokens":{other},"total_tokens":38.0'
-        reader.feed(f'{{"usage":{{{members}}}}}'.encode())
-        assert reader.usage() == Usage(prompt_tokens=31, completion_tokens=7, cached_unknown=True)
+        reader.follow_bytes(f'{{"usage":{{{members}}}}}'.encode())
+        assert reader.read_usage() == Usage(prompt_tokens=31, completion_tokens=7, cached_unknown=True)
 
 
 @pytest.mark.parametrize("api", ["chat.completions", "responses", "messages"])
@@ -192,8 +192,8 @@ def test_counts_that_are_written_as_floats_are_rounded(api: str) -> None:
     )
     reader = named(api).usage()
     text = json.dumps({"content": [], "usage": report})
-    reader.feed(text.replace(": 31", ": 31.0").replace(": 7", ": 7.2").replace(": 16", ": 1.6e1").encode())
-    assert reader.usage() == (OF_MESSAGES if api == "messages" else EXPECTED)
+    reader.follow_bytes(text.replace(": 31", ": 31.0").replace(": 7", ": 7.2").replace(": 16", ": 1.6e1").encode())
+    assert reader.read_usage() == (OF_MESSAGES if api == "messages" else EXPECTED)
 
 
 @pytest.mark.parametrize("api", ["chat.completions", "messages"])
@@ -209,8 +209,8 @@ def test_counts_that_are_written_as_floats_are_rounded(api: str) -> None:
 )
 def test_an_answer_without_a_report_has_no_usage_whatever_else_is_called_so(api: str, answer: bytes) -> None:
     reader = named(api).usage()
-    reader.feed(answer)
-    assert reader.usage() is None
+    reader.follow_bytes(answer)
+    assert reader.read_usage() is None
 
 
 @pytest.mark.parametrize("api", ["chat.completions", "messages"])
@@ -220,7 +220,7 @@ def test_of_an_answer_of_any_length_no_more_than_its_ends_is_held(api: str) -> N
     try:
         before, _ = tracemalloc.get_traced_memory()
         for _ in range(100):
-            reader.feed(bytes(KEPT))
+            reader.follow_bytes(bytes(KEPT))
         held = tracemalloc.get_traced_memory()[0] - before
     finally:
         tracemalloc.stop()
@@ -231,5 +231,5 @@ def test_of_an_answer_of_any_length_no_more_than_its_ends_is_held(api: str) -> N
 def test_a_message_that_breaks_off_leaves_what_its_beginning_said() -> None:
     reader = named("messages").usage()
     start = {"type": "message_start", "message": {"usage": MESSAGE_USAGE | {"output_tokens": 1}}}
-    reader.feed(stream(start) + b"x" * 20_000)
-    assert reader.usage() == replace(OF_MESSAGES, completion_tokens=1)
+    reader.follow_bytes(stream(start) + b"x" * 20_000)
+    assert reader.read_usage() == replace(OF_MESSAGES, completion_tokens=1)

@@ -19,7 +19,7 @@ def ended(api: str, *seen: Document) -> list[Document]:
 
 def split(data: bytes) -> list[StreamEvent]:
     splitter = EventSplitter()
-    return [*splitter.feed(data), *splitter.rest()]
+    return [*splitter.split_bytes(data), *splitter.rest()]
 
 
 def chunk(index: int, finish: str | None = None) -> Document:

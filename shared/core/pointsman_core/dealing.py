@@ -20,7 +20,7 @@ class Dealer:
             (border / total, arm) for border, arm in zip(accumulate(weights.values()), weights, strict=True)
         ]
 
-    def arm(self, key: str) -> str:
+    def arm_of(self, key: str) -> str:
         """The arm of this key."""
         if len(self._borders) == 1:
             return self._borders[0][1]

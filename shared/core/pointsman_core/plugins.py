@@ -52,7 +52,7 @@ class Gathering:
         except PluginError as error:
             self._found.append(error.within(*above))
 
-    def tell(self) -> None:
+    def raise_gathered(self) -> None:
         """Raise the gathered errors as one PluginError."""
         if self._found:
             first, *others = self._found

@@ -31,7 +31,7 @@ class PoolTable(Generic[S, V]):
         self._taken_ms: Final[dict[str, int]] = {}
         self.views: Final[dict[str, V]] = {}
 
-    def take(self, snapshot: S, now_s: float) -> bool:
+    def take_snapshot(self, snapshot: S, now_s: float) -> bool:
         """Keep a snapshot, and return True, unless a newer one of the pool is here. `now_s` is monotonic."""
         if snapshot.at_ms < self._taken_ms.get(snapshot.pool, 0):
             return False

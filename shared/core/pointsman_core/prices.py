@@ -58,7 +58,7 @@ class Price(NamedTuple):
     """Factor of each service tier that has one."""
 
     @classmethod
-    def of(cls, cost: Cost, *, provider: bool) -> "Price":
+    def from_cost(cls, cost: Cost, *, provider: bool) -> "Price":
         """As configured. `provider`: a provider serves the model."""
         short, long = (Fraction(5, 4), Fraction(2)) if provider else (Fraction(1), Fraction(1))
         special = SpecialPrices(
@@ -149,7 +149,7 @@ def prices(config: Config) -> dict[str, Price]:
         if model is None:
             continue
         if "cost" in model.model_fields_set:
-            found[name] = Price.of(model.cost, provider=model.provider is not None)
+            found[name] = Price.from_cost(model.cost, provider=model.provider is not None)
         elif model.provider is not None and (listed := _listed(config, model.provider, model.served_as or name)):
             found[name] = listed
     return found
@@ -167,7 +167,7 @@ class Prices:
             if served is not None:
                 self._names.setdefault((served.pool, served.provider, served.name), []).append(name)
 
-    def name(self, target: Target, asked: str | None) -> str:
+    def find_name(self, target: Target, asked: str | None) -> str:
         """The configuration's name for a target: the requested name if several fit, the target's own if none does."""
         model = target.model
         names = self._names.get((target.pool, target.provider, model))
@@ -182,7 +182,7 @@ def _listed(config: Config, provider: str, name: str) -> Price | None:
     models = price_list().get(host or "", {})
     dated = _DATED.fullmatch(name)
     cost = models.get(name) or (models.get(dated[1]) if dated is not None else None)
-    return None if cost is None else Price.of(cost, provider=True)
+    return None if cost is None else Price.from_cost(cost, provider=True)
 
 
 class _Host(BaseModel):

@@ -27,7 +27,7 @@ class _Rule:
 
     def model(self, request_id: str, session: str | None, headers: Mapping[str, str]) -> str:
         key = session if self._by_session else headers.get(self._header)
-        return self._dealer.arm(key or request_id)
+        return self._dealer.arm_of(key or request_id)
 
 
 class Rewrites:
@@ -54,7 +54,9 @@ class Rewrites:
         """Whether there is a rule."""
         return bool(self._exact or self._patterns)
 
-    def of(self, model: str, request_id: str, session: str | None, headers: Mapping[str, str]) -> Rewritten | None:
+    def find_rewrite(
+        self, model: str, request_id: str, session: str | None, headers: Mapping[str, str]
+    ) -> Rewritten | None:
         """The model that serves a request for `model`; None when no rule matches. Header names are in lower case."""
         rule = self._exact.get(model)
         if rule is None:

@@ -52,7 +52,7 @@ USAGE = st.builds(
 def test_a_cost_is_exact_to_half_a_nano_dollar(
     into: Decimal, out: Decimal, prompt: int, completion: int, cached: int
 ) -> None:
-    price = Price.of(Cost(input=into, output=out, cached=round(into / 2, 9)), provider=True)
+    price = Price.from_cost(Cost(input=into, output=out, cached=round(into / 2, 9)), provider=True)
     part = min(prompt, cached)
     exact = ((prompt - part) * price.input + part * price.cached + completion * price.output) / Fraction(10**6)
     usage = Usage(prompt_tokens=prompt, completion_tokens=completion, cached_tokens=cached)
@@ -61,7 +61,7 @@ def test_a_cost_is_exact_to_half_a_nano_dollar(
 
 @given(COST, USAGE, st.sampled_from(["", "priority"]))
 def test_every_token_costs_one_of_its_models_prices(cost: Cost, usage: Usage, tier: str) -> None:
-    price = Price.of(cost, provider=True)
+    price = Price.from_cost(cost, provider=True)
     special = price.special
     inputs = (price.input, price.cached, *special[:3], special.image_prompt)
     outputs = (price.output, special.audio_completion, special.image_completion, special.reasoning)
@@ -100,7 +100,7 @@ def test_the_cache_of_an_engine_of_ones_own_costs_nothing_besides() -> None:
     assert price.cost_of(Usage(prompt_tokens=10**6, special=SpecialTokens(cache_write=10**6))) == 3 * 10**9
 
 
-@given(st.lists(COST.map(lambda cost: Price.of(cost, provider=True)), min_size=1, max_size=3), USAGE)
+@given(st.lists(COST.map(lambda cost: Price.from_cost(cost, provider=True)), min_size=1, max_size=3), USAGE)
 def test_the_dearest_of_several_prices_costs_no_less_than_each(several: list[Price], usage: Usage) -> None:
     plain = Usage(prompt_tokens=usage.prompt_tokens, completion_tokens=usage.completion_tokens)
     assert dearest(several).cost_of(plain) >= max(price.cost_of(plain) for price in several)

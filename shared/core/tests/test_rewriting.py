@@ -18,7 +18,7 @@ def rewrites(*rules: dict[str, object]) -> Rewrites:
 
 
 def model(compiled: Rewrites, name: str, request_id: str = "r", session: str | None = None) -> str | None:
-    found = compiled.of(name, request_id, session, {"x-team": request_id})
+    found = compiled.find_rewrite(name, request_id, session, {"x-team": request_id})
     return None if found is None else found.model
 
 
@@ -106,5 +106,5 @@ def test_two_rules_for_one_name_are_refused() -> None:
 
 def test_a_model_that_only_engines_know_may_serve() -> None:
     config = load({"pools": POOLS | {"open": {}}, "rewrites": [{"match": "a", "to": "reported-later"}]})
-    assert config.aliases() == ["a"]
-    assert load({"pools": POOLS, "rewrites": [{"match": ["b", "c*"], "to": "auto/fast"}]}).aliases() == ["b"]
+    assert config.list_aliases() == ["a"]
+    assert load({"pools": POOLS, "rewrites": [{"match": ["b", "c*"], "to": "auto/fast"}]}).list_aliases() == ["b"]

@@ -180,7 +180,7 @@ class DelayEstimator:
         """Expected length of an answer, in tokens."""
         return self._output
 
-    def succeed(self, other: "DelayEstimator") -> None:
+    def inherit_learning(self, other: "DelayEstimator") -> None:
         """Take over what `other` has learnt from requests: lengths of answers, queues, hot prefixes."""
         self._output, self._outputs, self._ahead = other._output, other._outputs, other._ahead
         self._popularity = other._popularity
@@ -301,7 +301,7 @@ class DelayEstimator:
         entry = self._requests.get(key)
         return None if entry is None else entry[1]
 
-    def unfinished(self, row: int) -> int:
+    def count_unfinished(self, row: int) -> int:
         """Requests whose prompts wait, in part or whole, for a pass of this worker."""
         return len(self._order[row].queue)
 

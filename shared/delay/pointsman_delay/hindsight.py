@@ -160,7 +160,7 @@ class Hindsight(Generic[K]):
         best = self._search.best
         return Scale(best.model.rates, best.expected_output, float(best.batch_tokens), self._weight)
 
-    def decided(
+    def add_decision(
         self,
         key: K,
         at: float,

@@ -143,7 +143,7 @@ class PassSizeSearch:
             return
         self._told = (best,)
         if self._errors[1] < _BETTER * self._errors[0]:
-            rival.succeed(best)
+            rival.inherit_learning(best)
             self.best = rival
             self._told = (rival,)
             # Continue in the same direction.

@@ -27,7 +27,7 @@ class Sent(Struct, eq=False, gc=False):
     passed: Floats | None = None
 
     @property
-    def unheard(self) -> bool:
+    def awaits_first_token(self) -> bool:
         """Whether its first token will be reported and wasn't yet."""
         return self.told and self.started is None
 

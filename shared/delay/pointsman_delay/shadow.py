@@ -134,7 +134,7 @@ class EngineShadow:
         together = [
             other
             for other in (*self._finishing, *before)
-            if other.unheard and abs(other.sent - request.sent) <= _TOGETHER_MS
+            if other.awaits_first_token and abs(other.sent - request.sent) <= _TOGETHER_MS
         ]
         if not together:
             return
@@ -211,7 +211,7 @@ class EngineShadow:
         self._reported = None
         computed, parts = reported.features, reported.parts
         # Their last tokens were taken to be in this pass, but no first token came.
-        missing = {part.request for part in parts if part.last and part.request.unheard}
+        missing = {part.request for part in parts if part.last and part.request.awaits_first_token}
         if missing:
             self._overdue += [part for part in parts if part.request in missing]
             parts = [part for part in parts if part.request not in missing]

@@ -30,7 +30,7 @@ def judge_of_steady_traffic(requests: int = 80) -> Hindsight[int]:
     judge = Hindsight[int]()
     for number in range(requests):
         at = number * 1000.0
-        judge.decided(number, at, 1000, WORKERS, (0, 0), WORKERS[number % 2])
+        judge.add_decision(number, at, 1000, WORKERS, (0, 0), WORKERS[number % 2])
         judge.started(number, at + 35.0)
         judge.ended(number, at + 35.0 + 19 * 8.0, 20)
     return judge
@@ -75,7 +75,7 @@ def test_nothing_is_judged_before_the_model_is_trusted() -> None:
 def test_a_request_is_judged_once_it_has_ended_and_only_once() -> None:
     judge = judge_of_steady_traffic()
     assert len(judge.judge()) == 80
-    judge.decided(100, 90_000.0, 1000, WORKERS, (0, 0), "a")
+    judge.add_decision(100, 90_000.0, 1000, WORKERS, (0, 0), "a")
     judge.started(100, 90_035.0)
     assert judge.judge() == []
     judge.ended(100, 90_100.0, 20)
@@ -87,8 +87,8 @@ def test_a_request_is_judged_once_it_has_ended_and_only_once() -> None:
 def test_a_worse_choice_has_regret_by_the_time_that_it_took() -> None:
     judge = judge_of_steady_traffic()
     judge.judge()
-    judge.decided(1000, 90_000.0, 8000, WORKERS, (0, 0), "a")
-    judge.decided(1001, 90_001.0, 1000, WORKERS, (0, 0), "a")
+    judge.add_decision(1000, 90_000.0, 8000, WORKERS, (0, 0), "a")
+    judge.add_decision(1001, 90_001.0, 1000, WORKERS, (0, 0), "a")
     judge.started(1000, 90_180.0)
     judge.started(1001, 90_215.0)
     judge.ended(1001, 90_300.0, 12)
@@ -103,11 +103,11 @@ def test_arrivals_are_counted_until_the_first_token() -> None:
     judge = judge_of_steady_traffic()
     judge.judge()
     base = 90_000.0
-    judge.decided(1000, base, 1000, WORKERS, (0, 0), "a")
+    judge.add_decision(1000, base, 1000, WORKERS, (0, 0), "a")
     for number in range(3):
-        judge.decided(1001 + number, base + 5 + number, 100, WORKERS, (0, 0), "b")
+        judge.add_decision(1001 + number, base + 5 + number, 100, WORKERS, (0, 0), "b")
     judge.started(1000, base + 35)
-    judge.decided(2000, base + 40, 100, WORKERS, (0, 0), "b")
+    judge.add_decision(2000, base + 40, 100, WORKERS, (0, 0), "b")
     judge.ended(1000, base + 100, 20)
     [judged] = judge.judge()
     assert [each.came for each in judged.candidates] == [0, 3]
@@ -117,7 +117,7 @@ def test_arrivals_are_counted_until_the_first_token() -> None:
 def test_a_request_without_a_complete_answer_is_not_judged(output: int | None) -> None:
     judge = judge_of_steady_traffic()
     judge.judge()
-    judge.decided(1000, 90_000.0, 1000, WORKERS, (0, 0), "a")
+    judge.add_decision(1000, 90_000.0, 1000, WORKERS, (0, 0), "a")
     assert not judge.ended(1000, 90_050.0, output)
     assert judge.judge() == []
 
@@ -125,7 +125,7 @@ def test_a_request_without_a_complete_answer_is_not_judged(output: int | None) -
 def test_a_request_that_moved_is_followed_and_not_judged() -> None:
     judge = judge_of_steady_traffic()
     judge.judge()
-    judge.decided(1000, 90_000.0, 1000, WORKERS, (0, 0), "a")
+    judge.add_decision(1000, 90_000.0, 1000, WORKERS, (0, 0), "a")
     judge.moved(1000, 90_010.0, "b")
     judge.started(1000, 90_050.0)
     assert not judge.ended(1000, 90_100.0, 20)
@@ -134,8 +134,8 @@ def test_a_request_that_moved_is_followed_and_not_judged() -> None:
 def test_an_answer_without_a_stream_is_judged_by_the_predicted_first_token() -> None:
     judge = judge_of_steady_traffic()
     judge.judge()
-    judge.decided(1000, 90_000.0, 1000, WORKERS, (0, 0), "a", told=False)
-    judge.decided(1001, 90_400.0, 1000, WORKERS, (0, 0), "b")
+    judge.add_decision(1000, 90_000.0, 1000, WORKERS, (0, 0), "a", told=False)
+    judge.add_decision(1001, 90_400.0, 1000, WORKERS, (0, 0), "b")
     assert judge.ended(1000, 91_000.0, 20)
     [judged] = judge.judge()
     assert [each.came for each in judged.candidates] == [0, 0]
@@ -144,7 +144,7 @@ def test_an_answer_without_a_stream_is_judged_by_the_predicted_first_token() -> 
 def test_engines_that_come_and_go_are_known_when_they_are_seen() -> None:
     judge = judge_of_steady_traffic()
     judge.judge()
-    judge.decided(1000, 90_000.0, 1000, ("a", "b", "c"), (0, 0, 512), "c")
+    judge.add_decision(1000, 90_000.0, 1000, ("a", "b", "c"), (0, 0, 512), "c")
     judge.started(1000, 90_030.0)
     judge.ended(1000, 90_200.0, 20)
     [judged] = judge.judge()

@@ -92,5 +92,5 @@ def test_a_successor_knows_how_long_answers_are() -> None:
     for number in range(50):
         former.sent(0, str(number), float(number), 100, 0)
         former.ended(str(number), number + 0.5, 900)
-    successor.succeed(former)
+    successor.inherit_learning(former)
     assert successor.expected_output == former.expected_output > 500.0

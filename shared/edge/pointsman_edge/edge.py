@@ -133,9 +133,9 @@ class Edge:
             text = "Requests that the worker beside this edge couldn't take"
             self.metrics.read("sent_elsewhere", text, lambda: decider.sent_elsewhere)
 
-    def snapshot(self, snapshot: PoolSnapshot) -> None:
+    def keep_snapshot(self, snapshot: PoolSnapshot) -> None:
         """Keep a pool's state, unless a newer one is here."""
-        self._table.take(snapshot, time.monotonic())
+        self._table.take_snapshot(snapshot, time.monotonic())
 
     def open_requests(self, query: OpenRequestsQuery) -> OpenRequests:
         """Answer which of the requests in the query haven't ended."""
@@ -145,7 +145,7 @@ class Edge:
         """Send requests elsewhere that wait at a worker which makes no progress."""
         now = time.monotonic()
         for worker in query.avoid:
-            self.load.failed(worker, now)
+            self.load.record_failure(worker, now)
         moved = {each for each in query.request_ids if self._moved_off(query.worker, each)}
         moved.update(self.leave(query.worker, frozenset(query.request_ids), query.reason))
         return MovedRequests(request_ids=tuple(each for each in query.request_ids if each in moved))
@@ -172,11 +172,11 @@ class Edge:
             known = self._engines[pool] = snapshot, {view.worker: view.engine for view in snapshot.workers}
         return known[1].get(worker, "")
 
-    def avoided(self, worker: str) -> bool:
+    def is_avoided(self, worker: str) -> bool:
         """Whether a worker failed lately."""
-        return self.load.avoided(worker, time.monotonic())
+        return self.load.is_avoided(worker, time.monotonic())
 
-    def unwell(self, pool: str) -> Set[str]:
+    def unwell_workers(self, pool: str) -> Set[str]:
         """The pool's workers that schedulers have a verdict against."""
         snapshot = self.pools.get(pool)
         return frozenset() if snapshot is None else {view.worker for view in snapshot.workers if view.verdict}
@@ -189,7 +189,7 @@ class Edge:
                 request.overdue()
             request.keep_alive(now)
 
-    async def drained(self, within_s: float) -> None:
+    async def wait_until_drained(self, within_s: float) -> None:
         """Wait until no request is open, at most `within_s` seconds, and until its stages have answered."""
         self.all_ended = asyncio.Event()
         if self.open:
@@ -198,7 +198,7 @@ class Edge:
                     await self.all_ended.wait()
             except TimeoutError:
                 _log.warning("requests_left_open", count=len(self.open))
-        await self.response_stages.drained()
+        await self.response_stages.wait_for_stages()
 
 
 def _stay(worker: str, request_ids: Collection[str], reason: str) -> Iterable[str]:
@@ -231,7 +231,7 @@ def surroundings(service: Service[ServiceSettings]) -> Wiring:
         bus=service.bus,
         tracing=service.tracing,
         registry=service.registry,
-        missing=stages.missing,
+        missing=stages.find_unusable_stages,
     )
     return Wiring(around, configuration, rollout, client)
 
@@ -247,8 +247,8 @@ def connect(
     bus.listen(PoolSnapshot, snapshot, ANY, keep="latest")
     service.events.handle(OpenRequestsQuery, edge.open_requests, edge.instance)
     service.events.handle(MoveRequests, edge.move_requests, edge.instance)
-    service.journeys.hold_bodies(edge.instance, edge.bodies.of)
-    bus.answer(ContentQuery, edge.bodies.answer, edge.instance)
-    bus.answer(ContentEdits, edge.bodies.edit, edge.instance)
+    service.journeys.hold_bodies(edge.instance, edge.bodies.find_body)
+    bus.answer(ContentQuery, edge.bodies.answer_query, edge.instance)
+    bus.answer(ContentEdits, edge.bodies.edit_body, edge.instance)
     bus.listen(PromptTokens, edge.bodies.take_tokens, edge.instance)
-    service.every(ROLLOUT_LOOK_S, lambda: rollout.tick(asyncio.get_running_loop().time()))
+    service.every(ROLLOUT_LOOK_S, lambda: rollout.advance_revision(asyncio.get_running_loop().time()))

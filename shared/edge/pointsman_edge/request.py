@@ -58,7 +58,9 @@ class EdgeRequest(ABC):
         self.edge = edge
         self.method = method
         self.requested = requested
-        self.record = RequestRecord(edge.ids.of(headers, edge.open), requested.api, edge.policy(), time.monotonic())
+        self.record = RequestRecord(
+            edge.ids.choose_id(headers, edge.open), requested.api, edge.policy(), time.monotonic()
+        )
 
     async def run(self) -> None:
         """Serve the request to its end. `ResponseCompleted` is published once, whatever happens."""
@@ -144,7 +146,7 @@ class EdgeRequest(ABC):
             return body
         return await asyncio.to_thread(decoded, body, self.codings, self.record.policy.limits.max_body)
 
-    def complete(
+    def complete_body(
         self, body: bytes, stages: dict[str, str], headers: ClientHeaders, peer: str, model: str | None = None
     ) -> PreprocessRequest:
         """The body is here: hold it for the stages, and begin the request's trace.
@@ -154,13 +156,13 @@ class EdgeRequest(ABC):
         """
         edge, record, requested = self.edge, self.record, self.requested
         request_id, policy = record.request_id, record.policy
-        record.held = edge.bodies.hold(request_id, body)
+        record.held = edge.bodies.hold_body(request_id, body)
         if headers.traceparent is not None or edge.tracing.exports:
             self._begin_trace(headers.traceparent)
         if requested.model is not None:
             model = requested.model
         if requested.response is not None:
-            stored = self._stored = edge.responses.find(requested.response, policy.config)
+            stored = self._stored = edge.responses.find_response(requested.response, policy.config)
             if stored is not None:
                 model = stored.model
                 if stored.worker is not None:
@@ -187,26 +189,26 @@ class EdgeRequest(ABC):
 
     def _begin_trace(self, header: str | None) -> None:
         record, tracing = self.record, self.edge.tracing
-        parent = tracing.adopt(header)
+        parent = tracing.adopt_trace(header)
         if parent is not None:
-            self.span = tracing.begin(
+            self.span = tracing.begin_span(
                 f"{self.method} {record.api.path}", parent, "server", pointsman__request_id=record.request_id
             )
             record.traceparent = self.span.traceparent
 
-    def decided(self, reply: Decision | Rejection | Answer) -> Decision | Answer:
+    def record_reply(self, reply: Decision | Rejection | Answer) -> Decision | Answer:
         """Record the reply of the stages. Raises Refusal for a rejection."""
         record, now = self.record, time.monotonic()
         if isinstance(reply, Decision):
-            record.decided(reply, now)
+            record.record_decision(reply, now)
             if self._stored is not None:
-                self.edge.responses.check(self._stored, reply.identity)
+                self.edge.responses.refuse_other_client(self._stored, reply.identity)
         elif isinstance(reply, Rejection):
             record.rejected_by(reply, now)
             raise refusal_of(reply)
         else:
             record.answered_by(reply, now)
-            self.edge.events.answered(record, reply)
+            self.edge.events.publish_answer(record, reply)
         return reply
 
     def route(self, decision: Decision, places: list[Place]) -> tuple[Headers, bytes]:
@@ -219,7 +221,7 @@ class EdgeRequest(ABC):
         record.end(OUTCOME, 200)
         return routing_answer(decision, places, tokens)
 
-    def gave(self, answer: Answer) -> None:
+    def end_with_answer(self, answer: Answer) -> None:
         """The client has the answer of a stage; the request ends."""
         self.record.end("ok" if answer.status < _FAILED else "rejected", answer.status)
 
@@ -238,12 +240,12 @@ class EdgeRequest(ABC):
             if isinstance(refusal, Closed) or refusal.code == STAGE_UNAVAILABLE:
                 record.level = "closed"
             if record.attempts:
-                record.refused(refusal, self.sent_status)
+                record.record_all_failed(refusal, self.sent_status)
             else:
                 record.end("rejected", refusal.status, refusal.detail, refusal.told_code)
-                self.edge.events.rejected(record, refusal)
+                self.edge.events.publish_rejection(record, refusal)
         if self.sent_status is None:
-            await self.answer(*await self.edge.response_stages.error(self, refusal), refusal.told_code)
+            await self.answer(*await self.edge.response_stages.review_error(self, refusal), refusal.told_code)
 
     def _end(self) -> None:
         edge, record = self.edge, self.record
@@ -254,15 +256,15 @@ class EdgeRequest(ABC):
         except Exception as error:  # noqa: BLE001 - the request must have its event, and its body must go
             self._unsettled(error)
         if record.api is RESPONSES:
-            edge.responses.remember(record)
+            edge.responses.remember_response(record)
         exported: str | None = None
         if self.span is not None and self.span.recording:
             exported = self.span.traceparent
             self.span.end_with(request_attributes(record), None if record.outcome == "ok" else record.outcome)
-        edge.metrics.completed(record, exported)
-        edge.events.completed(record, time.monotonic())
+        edge.metrics.count_request(record, exported)
+        edge.events.publish_completion(record, time.monotonic())
         if self.reviewed_after and (self.review is not None or record.policy.postprocessing):
-            edge.response_stages.after(self)
+            edge.response_stages.ask_after_answer(self)
         elif record.held is not None:
             edge.bodies.let_go(record.held)
         if edge.all_ended is not None and not edge.open:

@@ -32,11 +32,11 @@ def through(api: str, use: AnswerUse, documents: list[Document], redact: bool = 
     def ask(last: bool) -> None:
         texts = {text.part: text.text for text in window.texts()}
         if redact:
-            window.replace({part: text.replace(CARD, "*") for part, text in texts.items() if CARD in text})
-        out.append(b"".join(left.encode() for left in window.release(last=last)))
+            window.replace_texts({part: text.replace(CARD, "*") for part, text in texts.items() if CARD in text})
+        out.append(b"".join(left.encode() for left in window.release_events(last=last)))
 
     for document in documents:
-        window.add(event(document))
+        window.add_event(event(document))
         if window.due:
             ask(last=False)
     ask(last=True)
@@ -45,7 +45,7 @@ def through(api: str, use: AnswerUse, documents: list[Document], redact: bool = 
 
 def text_in(stream: bytes, api: str = "chat.completions") -> str:
     found: list[str] = []
-    for each in EventSplitter().feed(stream):
+    for each in EventSplitter().split_bytes(stream):
         found += [slot.text for slot in slots_of(named(api), each.document or {}) if not slot.repeats]
     return "".join(found)
 
@@ -78,7 +78,7 @@ def test_a_secret_no_longer_than_the_overlap_never_leaves_wherever_it_is_cut(
     twice: list[Document] = [{"choices": [{"index": 0, "delta": thought(piece)}]} for piece in pieces]
     out = b"".join(through("chat.completions", use, twice))
     for name in thought(""):
-        said = "".join(_named(each.document or {}, name) for each in EventSplitter().feed(out))
+        said = "".join(_named(each.document or {}, name) for each in EventSplitter().split_bytes(out))
         assert said == before + "*" + after, name
 
 
@@ -234,7 +234,7 @@ def test_the_texts_of_a_whole_answer_are_found_and_can_be_replaced(
     assert [slot.kind for slot in slots] == kinds
     assert len({slot.part for slot in slots}) == len(slots)
     for slot in slots:
-        slot.put('{"n": 2}')
+        slot.replace_text('{"n": 2}')
     assert all(json.loads(slot.text) == {"n": 2} for slot in slots_of(named(api), document))
 
 

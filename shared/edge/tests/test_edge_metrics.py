@@ -23,7 +23,7 @@ TRACEPARENT = f"00-{'ab' * 16}-{'cd' * 8}-01"
 def record() -> RequestRecord:
     """A request that was decided after 1.5 ms and answered after 30 ms."""
     made = RequestRecord("r", named("completions"), POLICY, 100.0)
-    made.decided(builders.decision(), 100.0015)
+    made.record_decision(builders.decision(), 100.0015)
     made.first_byte_at = 100.03
     made.end("ok", 200)
     return made
@@ -50,17 +50,17 @@ def calls(work: Callable[[], None]) -> Counter[CodeType]:
 
 def test_a_request_that_is_not_sampled_makes_no_call_for_exemplars() -> None:
     metrics, ended = EdgeMetrics(CollectorRegistry()), record()
-    metrics.completed(ended)
-    plain = calls(lambda: metrics.completed(ended, None))
-    assert plain == {EdgeMetrics.completed.__code__: 1, Distribution.observe.__code__: 2}
-    assert calls(lambda: metrics.completed(ended, TRACEPARENT)).total() > plain.total()
+    metrics.count_request(ended)
+    plain = calls(lambda: metrics.count_request(ended, None))
+    assert plain == {EdgeMetrics.count_request.__code__: 1, Distribution.observe.__code__: 2}
+    assert calls(lambda: metrics.count_request(ended, TRACEPARENT)).total() > plain.total()
 
 
 def test_both_histograms_link_to_the_span_of_a_sampled_request() -> None:
     registry = CollectorRegistry()
     metrics = EdgeMetrics(registry)
-    metrics.completed(record())
-    metrics.completed(record(), TRACEPARENT)
+    metrics.count_request(record())
+    metrics.count_request(record(), TRACEPARENT)
     links = {
         (sample.name, sample.labels["le"]): sample.exemplar.labels
         for family in registry.collect()

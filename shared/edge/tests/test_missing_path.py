@@ -27,7 +27,9 @@ def test_words_that_say_nothing_become_ones_that_name_the_path_and_the_model(bod
 
 
 def test_a_missing_method_is_no_missing_path() -> None:
-    words = MissingPath(405, named("responses.retrieve"), "llama", None).put(b'{"detail": "Method Not Allowed"}')
+    words = MissingPath(405, named("responses.retrieve"), "llama", None).rewrite_bytes(
+        b'{"detail": "Method Not Allowed"}'
+    )
     assert b"doesn't allow this method on /v1/responses/{id}" in words
 
 

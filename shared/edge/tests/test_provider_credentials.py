@@ -26,7 +26,7 @@ def provider(credential: str | None, kind: str = "openai") -> Resolved:
 
 async def authorized(credential: str | None, kind: str = "openai") -> dict[str, str]:
     headers: dict[str, str] = {}
-    await Credentials().authorize(provider(credential, kind), URL, headers, b"{}")
+    await Credentials().add_credential(provider(credential, kind), URL, headers, b"{}")
     return headers
 
 
@@ -84,7 +84,7 @@ async def test_aws_keys_of_the_process_sign_when_none_are_configured(monkeypatch
 @pytest.mark.parametrize("secret", ["{", "{}", '{"aws_access_key_id": "a"}', "[", "[default]\n", "[x]\nfoo = 1"])
 async def test_aws_keys_that_are_none_are_refused_without_quoting_them(secret: str) -> None:
     with pytest.raises(ValueError, match=r"neither JSON|it needs") as refused:
-        await AwsSigner().sign(secret, "r", URL, {}, b"")
+        await AwsSigner().sign_post(secret, "r", URL, {}, b"")
     assert secret not in str(refused.value)
 
 
@@ -111,7 +111,7 @@ async def test_an_account_of_google_gets_a_token_once_and_keeps_it(
         credentials, far = Credentials(), provider(f"file:{tmp_path / 'account.json'}", "vertex")
         for _ in range(2):
             headers: dict[str, str] = {}
-            await credentials.authorize(far, URL, headers, b"")
+            await credentials.add_credential(far, URL, headers, b"")
             assert headers == {"authorization": "Bearer ya29.fresh"}
     finally:
         await runner.cleanup()
@@ -130,6 +130,6 @@ def test_a_number_that_a_bucket_made_anew_gives_again_has_the_providers_of_its_o
         policy = compile_policy(
             load({"providers": {name: {"kind": "openai", "base_url": "https://far.example"}}}), number
         )
-        book.check(policy)
-        found = [each for each in ("before", "first", "again") if book.find(policy, each) is not None]
+        book.log_missing(policy)
+        found = [each for each in ("before", "first", "again") if book.find_provider(policy, each) is not None]
         assert found == [name]

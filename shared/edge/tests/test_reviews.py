@@ -37,7 +37,7 @@ async def asked(buses: Buses, say: Say | None, review: ResponseReview = REVIEW) 
     if say is not None:
         outsider.bus.link.subscribe(subject(ResponseReview, "my.gate"), receive, queue="gate")
     await buses.meet()
-    return await StageReviewers(edge).ask(GATE, review, None)
+    return await StageReviewers(edge).ask_stage(GATE, review, None)
 
 
 async def test_a_verdict_is_read_with_what_it_leaves_out(buses: Buses) -> None:
@@ -76,8 +76,8 @@ async def test_a_stage_is_counted_by_its_verdict_and_its_failures_are_logged_onc
 ) -> None:
     reviewers = StageReviewers(edge := buses.make("frontend"))
     for _ in range(2):
-        reviewers.failed(GATE, NoVerdict("was of no use", 500, "stage_failed"), "r-1")
-    reviewers.worked(GATE)
+        reviewers.count_failure(GATE, NoVerdict("was of no use", 500, "stage_failed"), "r-1")
+    reviewers.count_success(GATE)
     (tally,) = [each for each in edge.bus.hub.tallies if each.name == "response-stage.my.gate"]
     assert (tally.handled, tally.failed) == (1, 2)
     assert [record.message for record in caplog.records if record.message == "degraded"] == ["degraded"]
@@ -111,10 +111,10 @@ async def test_a_stage_of_the_gateway_answers_the_same_in_the_edges_process_and_
     buses: Buses, reviewer: Reviewer, problem: str | None
 ) -> None:
     edge, guard = buses.make("frontend"), buses.make("guard")
-    guard.reviews(reviewer)
+    guard.handle_reviews(reviewer)
     await buses.meet()
     review = replace(REVIEW, deadline_ms=builders.unix_ms(60))
-    asking = StageReviewers(edge).ask(Stage(service="guard", timeout_ms=10_000), review, None)
+    asking = StageReviewers(edge).ask_stage(Stage(service="guard", timeout_ms=10_000), review, None)
     if problem is None:
         assert await asking == OWN
     else:

@@ -57,12 +57,12 @@ STREAMED = sorted(BEGINNINGS)
 def read(api: str, *pieces: bytes) -> UsageTail:
     tail = named(api).usage()
     for piece in pieces:
-        tail.feed(piece)
+        tail.follow_bytes(piece)
     return tail
 
 
 def settle(api: str, outcome: str, tail: UsageTail | None, reported: Usage | None = None) -> Usage | None:
-    reported = (tail.usage() if tail is not None else None) or reported
+    reported = (tail.read_usage() if tail is not None else None) or reported
     return settled(named(api), outcome, 200, tail, reported, PROMPT, sent=True)
 
 
@@ -174,7 +174,9 @@ def test_an_engine_that_reports_nothing_at_all_is_counted_and_marked() -> None:
 def test_an_explicit_zero_is_a_report_where_nothing_contradicts_it() -> None:
     document = b'{"choices":[{"message":{"content":""}}],"usage":{"prompt_tokens":0,"completion_tokens":0}}'
     tail = read("chat.completions", document)
-    assert settled(named("chat.completions"), "ok", 200, tail, tail.usage(), 0, sent=True) == Usage(cached_unknown=True)
+    assert settled(named("chat.completions"), "ok", 200, tail, tail.read_usage(), 0, sent=True) == Usage(
+        cached_unknown=True
+    )
 
 
 @pytest.mark.parametrize("count", ['"7"', "null", "-7", "NaN", "0", "{}"])
@@ -252,10 +254,10 @@ def test_unasked_usage_never_shows_wherever_the_stream_was_cut_into_pieces(
     cuts = sorted(data.draw(st.lists(st.integers(min_value=0, max_value=len(stream)), max_size=8)))
     events, without = WholeEvents(), WithoutUsage(None)
     out = b"".join(
-        without.put(events.feed(stream[start:stop]))
+        without.rewrite_bytes(events.complete_events(stream[start:stop]))
         for start, stop in zip([0, *cuts], [*cuts, len(stream)], strict=True)
     )
-    assert out + without.put(events.rest()) == b"".join((*others, done))
+    assert out + without.rewrite_bytes(events.rest()) == b"".join((*others, done))
 
 
 CONFIG = load(
@@ -291,11 +293,11 @@ def test_a_request_costs_what_the_model_that_served_it_costs(
     decision = Decision(
         request_id="r", revision=1, profile="p", model=asked, target=target, endpoints=(), scheduler="", prompt_tokens=1
     )
-    record.decided(replace(decision, endpoints=(ChosenEndpoint(worker="w", url=""),)), 1.0)
+    record.record_decision(replace(decision, endpoints=(ChosenEndpoint(worker="w", url=""),)), 1.0)
     record.usage = USAGE
     record.end("ok", 200)
     record.settle()
-    completed = record.completed("edge", 1, 0, 2.0)
+    completed = record.make_completion("edge", 1, 0, 2.0)
     assert (completed.served, completed.usage) == (name, USAGE)
     assert completed.cost_nanos == (None if cost is None else nanos(cost))
     assert completed.cost == (None if cost is None else pytest.approx(cost)), "for readers of earlier versions"

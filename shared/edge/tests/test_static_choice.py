@@ -126,7 +126,7 @@ ONLY_ONE = {
     "a subset, by host": Eligible(subset=("10.0.0.8",)),
     "a subset, by host and port": Eligible(subset=("10.0.0.8:8000", "10.0.0.99")),
     "a worker that was given": Eligible(worker="10.0.0.8:8000"),
-    "headers": Eligible.by({"x-gateway-destination-endpoint-subset": "10.0.0.8, 10.0.0.99:1"}),
+    "headers": Eligible.from_headers({"x-gateway-destination-endpoint-subset": "10.0.0.8, 10.0.0.99:1"}),
 }
 LISTED = [f"http://10.0.0.{number}:8000" for number in range(10)]
 
@@ -263,14 +263,14 @@ def test_the_profile_is_named_only_when_there_is_no_doubt() -> None:
 
 def test_attempts_are_counted_and_failures_forgotten() -> None:
     load_ = EngineLoad()
-    load_.began("a")
-    load_.began("a")
-    load_.ended("a")
+    load_.begin_attempt("a")
+    load_.begin_attempt("a")
+    load_.end_attempt("a")
     assert (load_.open_on("a"), load_.open_on("b")) == (1, 0)
-    load_.failed("a", 100.0)
-    assert load_.avoided("a", 100.0 + AVOIDED_S / 2)
-    assert not load_.avoided("a", 100.0 + AVOIDED_S)
-    assert not load_.avoided("b", 100.0)
+    load_.record_failure("a", 100.0)
+    assert load_.is_avoided("a", 100.0 + AVOIDED_S / 2)
+    assert not load_.is_avoided("a", 100.0 + AVOIDED_S)
+    assert not load_.is_avoided("b", 100.0)
 
 
 def test_a_pool_whose_engines_all_fail_a_signal_is_still_served() -> None:

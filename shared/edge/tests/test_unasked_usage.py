@@ -24,7 +24,7 @@ def test_every_byte_but_the_usage_event_stays(texts: list[str], end: str, where:
     others = [event({"choices": [{"delta": {"content": text}}], "usage": None}, end) for text in texts]
     others.append(f"data: [DONE]{end}".encode())
     with_usage = [*others[:where], event({"choices": [], "usage": USAGE}, end), *others[where:]]
-    assert WithoutUsage(None).put(b"".join(with_usage)) == b"".join(others)
+    assert WithoutUsage(None).rewrite_bytes(b"".join(with_usage)) == b"".join(others)
 
 
 @pytest.mark.parametrize(
@@ -37,7 +37,7 @@ def test_every_byte_but_the_usage_event_stays(texts: list[str], end: str, where:
 )
 def test_an_event_that_has_more_than_usage_stays(document: str) -> None:
     data = f"data: {document}\n\n".encode()
-    assert WithoutUsage(None).put(data) == data
+    assert WithoutUsage(None).rewrite_bytes(data) == data
 
 
 def test_it_is_done_only_where_the_gateway_asked_and_beside_what_else_is_to_do() -> None:
@@ -47,5 +47,5 @@ def test_it_is_done_only_where_the_gateway_asked_and_beside_what_else_is_to_do()
     unasked = without_unasked_usage((replace(asked, unasked=True),), name)
     assert unasked is not None
     both = b'data: {"model":"served","choices":[{}]}\n\n' + event({"choices": [], "usage": USAGE}, "\n\n")
-    assert unasked.put(both) == b'data: {"model":"asked","choices":[{}]}\n\n'
+    assert unasked.rewrite_bytes(both) == b'data: {"model":"asked","choices":[{}]}\n\n'
     assert unasked.put_in_error(b'{"message":"no served"}') == b'{"message":"no asked"}'

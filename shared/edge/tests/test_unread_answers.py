@@ -231,6 +231,6 @@ async def test_a_stage_after_the_last_byte_has_failed_where_it_could_not_read(da
     reviewers.say = seeing
     answer, record = way(reviewers, mode="after")
     record.stream = stream
-    answer.left(data)
+    answer.note_sent_bytes(data)
     (report,) = await answer.after()
     assert report.outcome == ("blocked" if b"choices" in data else "failed")

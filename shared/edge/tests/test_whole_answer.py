@@ -42,7 +42,7 @@ async def test_a_stage_after_the_answer_sees_what_the_client_got_without_another
     record = RequestRecord("r-1", named("chat.completions"), compile_policy(load({}), 1), 0.0)
     review = AnswerReview(stages, reviewers, record, "e")
     _, body = await review.whole(200, [], BODY)
-    review.left(body)
+    review.note_sent_bytes(body)
     await review.after()
     assert [[text.text for text in asked.texts] for asked in reviewers.asked] == [["a secret"], [said], [said]]
     assert len(read) == readings

@@ -41,7 +41,9 @@ class EndpointEmbedder:
         if len(text) > LONGEST:
             return None
         try:
-            status, body = await self._service.ask({"model": self._model, "input": text, "encoding_format": "float"})
+            status, body = await self._service.post_document(
+                {"model": self._model, "input": text, "encoding_format": "float"}
+            )
         except ServiceSilent as silent:
             raise EmbedderUnavailable(silent.what, silent.detail) from silent
         if status != _OK:

@@ -38,7 +38,7 @@ class ModelService:
         self._private: Final = private
         self._session: aiohttp.ClientSession | None = None
 
-    async def ask(self, document: Mapping[str, object]) -> ServiceAnswer:
+    async def post_document(self, document: Mapping[str, object]) -> ServiceAnswer:
         """Post a document. Raises ServiceSilent."""
         headers = {"content-type": "application/json"}
         if self._credential is not None:

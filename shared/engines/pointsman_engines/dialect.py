@@ -20,16 +20,16 @@ class Metric(NamedTuple):
     label: str = ""
     value: str = ""
 
-    def all(self, exposition: Exposition) -> list[Sample]:
+    def all_samples(self, exposition: Exposition) -> list[Sample]:
         """Its samples."""
         samples = exposition.samples(self.name)
         if not self.label:
             return samples
         return [sample for sample in samples if sample.labels().get(self.label) == self.value]
 
-    def find(self, exposition: Exposition) -> list[Sample]:
+    def finite_samples(self, exposition: Exposition) -> list[Sample]:
         """Its finite samples: engines report infinite values and NaN for unknown ones."""
-        return [sample for sample in self.all(exposition) if math.isfinite(sample.value)]
+        return [sample for sample in self.all_samples(exposition) if math.isfinite(sample.value)]
 
 
 class Label(NamedTuple):

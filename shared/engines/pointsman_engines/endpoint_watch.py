@@ -130,7 +130,7 @@ class EndpointWatch(ABC):
             yield
         except EngineUnreachable as error:
             if isinstance(error, EngineRefused):
-                self._life.refused()
+                self._life.note_refused()
             self._unreachable(str(error))
             raise
         except EngineReset as error:
@@ -178,7 +178,7 @@ class EndpointWatch(ABC):
 
     def _meets(self, who: EngineIdentity) -> bool:
         """The endpoint was met; `status` names its life from here on. Returns whether that began now."""
-        began = self._life.answered(who, _now())
+        began = self._life.note_answer(who, _now())
         if began:
             if self.status.boot_id:
                 _log.warning("engine_restarted", url=self._client.url, boot_id=self._life.boot_id)

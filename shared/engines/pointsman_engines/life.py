@@ -47,11 +47,11 @@ class EngineLife:
         self._turned_at = 0.0
         """When another process than before answered last, at a shared URL."""
 
-    def refused(self) -> None:
+    def note_refused(self) -> None:
         """The connection was refused."""
         self._refused = True
 
-    def answered(self, who: EngineIdentity, now: float) -> bool:
+    def note_answer(self, who: EngineIdentity, now: float) -> bool:
         """The engine answered; returns whether a life began."""
         if not self.boot_id:
             began = True

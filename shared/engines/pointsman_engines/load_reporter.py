@@ -53,11 +53,11 @@ class LoadReporter:
         if withheld:
             self.stop()
         else:
-            self.tell()
+            self.publish_load()
 
-    def tell(self) -> None:
+    def publish_load(self) -> None:
         """Publish at once, for a new subscriber that missed the earlier reports."""
-        self._pace.changed(urgent=True)
+        self._pace.note_change(urgent=True)
         self._plan()
 
     def stop(self) -> None:
@@ -72,9 +72,9 @@ class LoadReporter:
             return
         state = state_of(status, draining=self._draining)
         if told is None or seen is None or (told.state, told.boot_id) != (state, status.boot_id):
-            self._pace.changed(urgent=True)
+            self._pace.note_change(urgent=True)
         elif differs(seen, status):
-            self._pace.changed()
+            self._pace.note_change()
         elif self._timer is not None:
             return
         self._plan()
@@ -106,7 +106,7 @@ class LoadReporter:
         loop = asyncio.get_running_loop()
         self._told, self._seen = load, self._status
         self._sequence = load.sequence
-        self._pace.told(loop.time())
+        self._pace.note_report(loop.time())
         try:
             self._bus.publish(load, self._worker.pool, self._worker.worker)
             self.sent += 1

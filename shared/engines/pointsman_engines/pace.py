@@ -47,12 +47,12 @@ class ReportPace:
         self._changed = False
         self._urgent = False
 
-    def changed(self, *, urgent: bool = False) -> None:
+    def note_change(self, *, urgent: bool = False) -> None:
         """There is something new; `urgent` (the state changed) doesn't wait for the gap."""
         self._changed = True
         self._urgent = self._urgent or urgent
 
-    def told(self, now: float) -> None:
+    def note_report(self, now: float) -> None:
         """A report was sent."""
         self._told_at = now
         self._changed = self._urgent = False

@@ -131,7 +131,7 @@ def read_cache(dialect: Dialect, exposition: Exposition) -> CacheFacts:
 
 def _first(alternatives: tuple[Metric, ...], exposition: Exposition) -> list[Sample]:
     for metric in alternatives:
-        samples = metric.find(exposition)
+        samples = metric.finite_samples(exposition)
         if samples:
             return samples
     return []
@@ -139,7 +139,7 @@ def _first(alternatives: tuple[Metric, ...], exposition: Exposition) -> list[Sam
 
 def _requests(dialect: Dialect, alternatives: tuple[Metric, ...], exposition: Exposition) -> int:
     for metric in alternatives:
-        samples = metric.all(exposition)
+        samples = metric.all_samples(exposition)
         for sample in samples:
             if not 0 <= sample.value <= MOST_REQUESTS:
                 raise ImplausibleMetrics(f"{metric.name.decode()} is {sample.value:g}")
@@ -163,7 +163,7 @@ def _by_rank(dialect: Dialect, samples: list[Sample]) -> list[float]:
 def _kv_usage(dialect: Dialect, exposition: Exposition) -> tuple[float, str]:
     """The mean over all ranks, and the doubt about it; 0 where it isn't reported, or can't be true."""
     for metric in dialect.kv_usage:
-        samples = metric.all(exposition)
+        samples = metric.all_samples(exposition)
         for sample in samples:
             if not -KV_SLACK <= sample.value <= 1 + KV_SLACK:
                 return 0.0, f"{metric.name.decode()} is {sample.value:g}, not a part in [0,1]"
@@ -191,12 +191,12 @@ def _started_at(dialect: Dialect, exposition: Exposition) -> float | None:
 
 
 def _asleep(dialect: Dialect, exposition: Exposition) -> bool:
-    samples = dialect.awake.find(exposition) if dialect.awake else []
+    samples = dialect.awake.finite_samples(exposition) if dialect.awake else []
     return bool(samples) and all(sample.value == 0 for sample in samples)
 
 
 def _loras(dialect: Dialect, exposition: Exposition) -> tuple[tuple[str, ...], tuple[str, ...], int]:
-    samples = dialect.loras.find(exposition) if dialect.loras else []
+    samples = dialect.loras.finite_samples(exposition) if dialect.loras else []
     if not samples:
         return (), (), 0
     # vLLM leaves a sample behind for every combination that ever was; the value says when.
@@ -215,7 +215,7 @@ def _names(text: str) -> tuple[str, ...]:
 def _built(dialect: Dialect, alternatives: tuple[Metric | Label, ...], exposition: Exposition) -> list[int]:
     for source in alternatives:
         if isinstance(source, Metric):
-            found = [round(value) for value in _by_rank(dialect, source.find(exposition))]
+            found = [round(value) for value in _by_rank(dialect, source.finite_samples(exposition))]
         else:
             # A label can't be summed by the engine: several samples are several ranks.
             texts = (sample.labels().get(source.label, "") for sample in exposition.samples(source.name))

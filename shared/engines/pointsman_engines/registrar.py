@@ -82,16 +82,16 @@ class Registrar:
     def renew(self) -> None:
         """Register now: earlier messages and entries may have been lost."""
         self._changed.set()
-        self.entry.changed()
+        self.entry.write_now()
 
     async def run(self) -> None:
         """Keep the worker registered until cancelled."""
         async with asyncio.TaskGroup() as group:
             group.create_task(self._keep_announcing())
             # On its own: JetStream may take seconds to say that it does nothing.
-            group.create_task(self.entry.keep())
+            group.create_task(self.entry.keep_entry())
 
-    async def leave(self) -> None:
+    async def remove_registration(self) -> None:
         """Publish that the worker is gone, and remove its entry."""
         if self._announced is not None:
             try:
@@ -100,7 +100,7 @@ class Registrar:
                 _log.warning("worker_left_unannounced", worker=self._worker.worker, reason=str(error))
             else:
                 _log.info("worker_left", pool=self._worker.pool, worker=self._worker.worker)
-        await self.entry.remove()
+        await self.entry.remove_entry()
 
     def _wanted(self) -> WorkerRegistration | None:
         if self.withheld:

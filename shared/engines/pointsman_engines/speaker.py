@@ -61,7 +61,7 @@ class EngineSpeaker:
             worker,
             agent=bus.process.instance,
             version=bus.process.version,
-            on_registered=self.loads.tell,
+            on_registered=self.loads.publish_load,
         )
         client = EngineClient(
             access.url, metrics_url=access.metrics_url, api_key=access.api_key, session=session, tls=access.tls
@@ -106,7 +106,7 @@ class EngineSpeaker:
         loop = asyncio.get_running_loop()
         self._tasks = [loop.create_task(self.watch.run()), loop.create_task(self.registrar.run())]
 
-    def check(self) -> None:
+    def raise_task_error(self) -> None:
         """Raise the error that ended a task which must run; such an end is a fault of this program."""
         for task in self._tasks:
             if task.done() and not task.cancelled():
@@ -117,7 +117,7 @@ class EngineSpeaker:
         await end_all(self._tasks)
         self.loads.stop()
         if leave:
-            await self.registrar.leave()
+            await self.registrar.remove_registration()
 
     def _saw(self, status: EngineStatus) -> None:
         self.registrar.saw(status)

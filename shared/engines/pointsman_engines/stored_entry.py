@@ -46,11 +46,11 @@ class StoredEntry:
         self._changed: Final = asyncio.Event()
         self._written = False
 
-    def changed(self) -> None:
+    def write_now(self) -> None:
         """Write now."""
         self._changed.set()
 
-    async def keep(self) -> None:
+    async def keep_entry(self) -> None:
         """Keep the entry until cancelled."""
         while True:
             self._changed.clear()
@@ -61,7 +61,7 @@ class StoredEntry:
             except TimeoutError:
                 pass
 
-    async def remove(self) -> None:
+    async def remove_entry(self) -> None:
         """Remove the entry. When that fails, it expires."""
         if not self._written:
             return

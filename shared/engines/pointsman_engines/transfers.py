@@ -61,12 +61,12 @@ class Pauses:
     def __init__(self) -> None:
         self._until: dict[tuple[str, str], float] = {}
 
-    def last(self, prefill: str, decode: str, now: float) -> bool:
+    def is_paused(self, prefill: str, decode: str, now: float) -> bool:
         """Whether these two are left alone at the moment."""
         until = self._until
         return bool(until) and max(until.get((prefill, ""), 0.0), until.get((prefill, decode), 0.0)) > now
 
-    def begin(self, prefill: str, decode: str, now: float) -> bool:
+    def begin_pause(self, prefill: str, decode: str, now: float) -> bool:
         """Leave them alone from now on; an empty `decode`: the first one with any other. True where that is news."""
         news = self._until.get((prefill, decode), 0.0) + PAUSE_S < now
         self._until[prefill, decode] = now + PAUSE_S

@@ -35,15 +35,15 @@ def test_engines_at_rest_are_read_less_often_the_more_there_are_and_those_at_wor
 def test_a_change_is_published_after_the_shortest_gap_and_a_new_state_at_once() -> None:
     pace = ReportPace(0.05, 0.4)
     assert pace.due_in(10.0) == 0.0
-    pace.told(10.0)
+    pace.note_report(10.0)
     assert round(pace.due_in(10.0), 6) == 0.4
-    pace.changed()
+    pace.note_change()
     assert round(pace.due_in(10.01), 6) == 0.04
     assert pace.due_in(10.06) == 0.0
-    pace.told(10.06)
-    pace.changed(urgent=True)
+    pace.note_report(10.06)
+    pace.note_change(urgent=True)
     assert pace.due_in(10.061) == 0.0
-    pace.told(10.061)
+    pace.note_report(10.061)
     assert round(pace.due_in(10.061), 6) == 0.4
 
 
@@ -57,15 +57,15 @@ def test_reports_of_a_state_that_stays_are_at_most_twenty_a_second_and_never_400
 ) -> None:
     pace = ReportPace(0.05, 0.4)
     now, told = 0.0, [0.0]
-    pace.told(0.0)
+    pace.note_report(0.0)
     for wait, changed, _ in changes:
         until = now + wait
         while (due := now + pace.due_in(now)) <= until:
             now = due
-            pace.told(now)
+            pace.note_report(now)
             told.append(now)
         now = until
         if changed:
-            pace.changed()
+            pace.note_change()
     gaps = [later - earlier for earlier, later in itertools.pairwise(told)]
     assert all(0.05 - 1e-9 <= gap <= 0.4 + 1e-9 for gap in gaps)

@@ -166,7 +166,7 @@ async def test_a_worker_is_registered_once_its_engine_is_known_and_again_when_it
         await eventually(lambda: len(made.announced) == 3)
         assert made.registered == 2, "a heartbeat is no news"
         assert [told.registration.boot_id for told in made.announced] == ["b1", "b2", "b2"]
-        await registrar.leave()
+        await registrar.remove_registration()
         assert entries == {}
         assert made.announced[-1].leaving
 
@@ -185,7 +185,7 @@ async def test_a_worker_is_registered_while_the_bucket_takes_nothing(caplog: pyt
         made.bucket.broken = False
         await eventually(lambda: registrar.entry.problem is None)
         made.bucket.broken = True
-        await registrar.leave()
+        await registrar.remove_registration()
         assert made.bucket.entries, "an entry that can't be removed expires with the bucket's TTL"
         assert made.announced[-1].leaving, "who listens knows all the same"
 
@@ -208,13 +208,13 @@ async def test_a_worker_that_cannot_be_announced_says_so_until_it_is() -> None:
         made.disconnected = False
         await eventually(lambda: made.registrar.problem is None)
         made.disconnected = True
-        await made.registrar.leave()
+        await made.registrar.remove_registration()
         assert made.bucket.entries == {}
 
 
 async def test_a_worker_that_never_registered_leaves_nothing_to_remove() -> None:
     async with registering() as made:
-        await made.registrar.leave()
+        await made.registrar.remove_registration()
         assert made.bucket.puts == 0
         assert made.announced == []
 
@@ -236,7 +236,7 @@ async def test_a_speaker_names_what_keeps_requests_from_its_engine(buses: Buses)
         await engine.stop()
         await eventually(lambda: heard.last.state == "unreachable")
         assert speaker.problem == f"engine {engine.url} unreachable: connection refused"
-        speaker.check()
+        speaker.raise_task_error()
         await speaker.stop(leave=False)
         assert list(bucket.entries) == ["llama.w1"]
         await speaker.stop(leave=True)

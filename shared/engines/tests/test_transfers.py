@@ -175,10 +175,10 @@ def test_an_unknown_engine_or_api_has_no_leg() -> None:
 
 def test_two_engines_that_failed_are_left_alone_for_a_while() -> None:
     pauses = Pauses()
-    assert not pauses.last("p", "d", 100.0)
-    assert pauses.begin("p", "d", 100.0)
-    assert pauses.last("p", "d", 100.0 + PAUSE_S - 0.1)
-    assert not pauses.last("p", "other", 100.0)
-    assert not pauses.begin("p", "d", 100.0 + PAUSE_S + 0.1)
-    assert pauses.begin("p", "", 100.0)
-    assert pauses.last("p", "other", 100.0)
+    assert not pauses.is_paused("p", "d", 100.0)
+    assert pauses.begin_pause("p", "d", 100.0)
+    assert pauses.is_paused("p", "d", 100.0 + PAUSE_S - 0.1)
+    assert not pauses.is_paused("p", "other", 100.0)
+    assert not pauses.begin_pause("p", "d", 100.0 + PAUSE_S + 0.1)
+    assert pauses.begin_pause("p", "", 100.0)
+    assert pauses.is_paused("p", "other", 100.0)

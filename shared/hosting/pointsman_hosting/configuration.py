@@ -106,7 +106,7 @@ class Configuration(Generic[C]):
                 _log.warning("configuration_missing", reason=self.missing)
                 patience_s = min(2 * patience_s, LONGEST_PATIENCE_S)
 
-    def offer(self, number: int, text: str) -> bool:
+    def offer_revision(self, number: int, text: str) -> bool:
         """Apply a revision, or refuse it; returns which."""
         try:
             config = parse(text)
@@ -134,5 +134,5 @@ class Configuration(Generic[C]):
 
     def offer_file(self, path: Path) -> None:
         """Load a file as revision 1. Raises ConfigError with the file's name before every problem."""
-        if not self.offer(1, path.read_text(encoding="utf-8")):
+        if not self.offer_revision(1, path.read_text(encoding="utf-8")):
             raise ConfigError([(str(path), problem) for problem in self.refused[1].splitlines()])

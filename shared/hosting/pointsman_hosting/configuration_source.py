@@ -16,7 +16,7 @@ _log = Log("configuration")
 class Taker(Protocol):
     """A service's configuration."""
 
-    def offer(self, number: int, text: str) -> bool:
+    def offer_revision(self, number: int, text: str) -> bool:
         """Take a revision over, or refuse it; returns which."""
         ...
 
@@ -37,7 +37,7 @@ class ConfigurationSource:
         self._takers: list[Taker] = []
         self._complete = False
 
-    def feed(self, taker: Taker, config: str) -> None:
+    def feed_revisions(self, taker: Taker, config: str) -> None:
         """Give it every revision: of the bucket when `config` is `kv`, else of the file that it names."""
         if config != "kv":
             taker.offer_file(Path(config))
@@ -45,7 +45,7 @@ class ConfigurationSource:
         self._takers.append(taker)
         if self._complete:
             for number, text in list(self._kept.items()):
-                taker.offer(number, text)
+                taker.offer_revision(number, text)
         elif self._bucket is None:
             self._bucket = Bucket(self._events, CONFIG_BUCKET, history=HISTORY, replicas=self._replicas)
             self._bucket.watch(self._put, self._gone, self._listed, with_history=True)
@@ -65,7 +65,7 @@ class ConfigurationSource:
             del self._kept[next(iter(self._kept))]
         if self._complete:
             for taker in self._takers:
-                taker.offer(entry.revision, text)
+                taker.offer_revision(entry.revision, text)
 
     def _listed(self) -> None:
         if self._complete:
@@ -73,7 +73,7 @@ class ConfigurationSource:
         self._complete = True
         for number, text in list(self._kept.items()):
             for taker in self._takers:
-                taker.offer(number, text)
+                taker.offer_revision(number, text)
 
     def _gone(self, key: str) -> None:
         if key == CONFIG_KEY:

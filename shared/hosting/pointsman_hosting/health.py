@@ -30,25 +30,25 @@ class Readiness:
     def __init__(self) -> None:
         self._checks: dict[str, Callable[[], str | None]] = {}
 
-    def add(self, name: str, check: Callable[[], str | None]) -> None:
+    def add_check(self, name: str, check: Callable[[], str | None]) -> None:
         """Add a check, or put it in the place of the one of this name; it is called at every `/ready`, so it looks and
         doesn't work."""
         self._checks[name] = check
 
-    def drop(self, name: str) -> None:
+    def remove_check(self, name: str) -> None:
         """Leave a check out."""
         del self._checks[name]
 
-    def include(self, name: str, other: "Readiness", without: str = "") -> None:
+    def include_checks(self, name: str, other: "Readiness", without: str = "") -> None:
         """Add every check of another one but `without`, under `name`."""
 
         def check() -> str | None:
-            reasons = (f"{what}: {reason}" for what, reason in other.reasons().items() if what != without)
+            reasons = (f"{what}: {reason}" for what, reason in other.failed_checks().items() if what != without)
             return "; ".join(reasons) or None
 
-        self.add(name, check)
+        self.add_check(name, check)
 
-    def reasons(self) -> dict[str, str]:
+    def failed_checks(self) -> dict[str, str]:
         """The failed checks and their reasons; empty when ready."""
         found = {name: check() for name, check in self._checks.items()}
         return {name: reason for name, reason in found.items() if reason is not None}
@@ -80,7 +80,7 @@ class HealthApp:
         """Return once ready, or after `seconds`. A start-up probe that waits needn't fail every other second."""
         loop = asyncio.get_running_loop()
         end = loop.time() + seconds
-        while self._readiness.reasons() and loop.time() < end:  # noqa: ASYNC110 - checks tell no one when they change
+        while self._readiness.failed_checks() and loop.time() < end:  # noqa: ASYNC110 - checks tell no one when they change
             await asyncio.sleep(_LOOK_S)
 
     def answer(self, path: str, accepted: bytes) -> tuple[int, str, bytes]:
@@ -90,7 +90,7 @@ class HealthApp:
                 return 200, _OPENMETRICS, _write_openmetrics(self._registry)
             return 200, exposition.CONTENT_TYPE_LATEST, exposition.generate_latest(self._registry)
         if path == "/ready":
-            reasons = self._readiness.reasons()
+            reasons = self._readiness.failed_checks()
             document = {"ready": not reasons, "reasons": reasons}
             return (503 if reasons else 200), "application/json", json.dumps(document).encode()
         if path == "/live":

@@ -162,7 +162,7 @@ class Host:
         for service in self.services:
             # Each agent of a bundle counts: a check replaces the one of its name.
             name = service.name if names[service.name] == 1 else f"{service.name} {service.process.instance}"
-            whole.include(name, service.readiness, "bus" if with_edge and service.name not in EDGES else "")
+            whole.include_checks(name, service.readiness, "bus" if with_edge and service.name not in EDGES else "")
         return whole
 
     async def _start(self) -> None:

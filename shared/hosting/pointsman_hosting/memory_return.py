@@ -50,7 +50,7 @@ class MemoryReturn:
         if self._timer is not None:
             self._timer.cancel()
 
-    def look(self) -> threading.Thread | None:
+    def return_if_grown(self) -> threading.Thread | None:
         """Trim in a thread if the process has grown; returns the thread."""
         size = self._size()
         if self._trim is None or size is None or (self._after is not None and size < self._after + GROWN_BYTES):
@@ -61,7 +61,7 @@ class MemoryReturn:
 
     def _turn(self) -> None:
         self._timer = asyncio.get_running_loop().call_later(LOOK_S, self._turn)
-        self.look()
+        self.return_if_grown()
 
     def _work(self) -> None:
         if self._trim is not None:

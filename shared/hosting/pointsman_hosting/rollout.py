@@ -38,7 +38,7 @@ class Rollout(Generic[C]):
         """The compiled form of `current`."""
         return (self._current or self._configuration.current).compiled
 
-    def tick(self, now: float) -> None:
+    def advance_revision(self, now: float) -> None:
         """Look whether a newer revision can be used; called about every 100 ms with the loop's time."""
         if self._configuration.missing is not None:
             return

@@ -90,9 +90,9 @@ class Service(Generic[T_co]):
         """Whether it makes the stream of events where none is; the login of an agent may not."""
         self.readiness = Readiness()
         # Edges, which may serve without it, put a check of their own in this one's place.
-        self.readiness.add("bus", lambda: self.bus.missing)
-        self.readiness.add("contracts", lambda: None if self._serving else self.heartbeat.stranger)
-        self.readiness.add("service", lambda: None if self._serving else "starting or draining")
+        self.readiness.add_check("bus", lambda: self.bus.missing)
+        self.readiness.add_check("contracts", lambda: None if self._serving else self.heartbeat.stranger)
+        self.readiness.add_check("service", lambda: None if self._serving else "starting or draining")
         self.health = HealthApp(self.readiness, host.metrics)
         self.servers: list[Server] = []
         """Those that take requests while the service does."""
@@ -109,10 +109,10 @@ class Service(Generic[T_co]):
         `compile(config, revision)` raises ValueError (ConfigError is one) for what the service can't run.
         """
         configuration = Configuration(compile, self.registry)
-        self.readiness.add("configuration", lambda: configuration.missing)
+        self.readiness.add_check("configuration", lambda: configuration.missing)
 
         async def load() -> None:
-            self._host.configurations.feed(configuration, self.settings.config)
+            self._host.configurations.feed_revisions(configuration, self.settings.config)
             await configuration.wait_loaded()
 
         def tell(revision: Revision[C]) -> None:
@@ -124,13 +124,13 @@ class Service(Generic[T_co]):
             heartbeat.revision = revision.number
             if heartbeat.beating:
                 # Edges wait for this word before they begin requests with the revision.
-                heartbeat.beat()
+                heartbeat.publish_state()
 
         configuration.on_change(tell)
         self._starting.insert(0, load)
         return configuration
 
-    def bucket(self, name: str) -> Bucket:
+    def open_bucket(self, name: str) -> Bucket:
         """A key-value bucket, made when the server has none; closed with the service."""
         return self._closing(Bucket(self.events, name, replicas=self.settings.buckets_replicas))
 
@@ -167,7 +167,7 @@ class Service(Generic[T_co]):
 
         self._starting.append(begin)
 
-    def background(self, name: str, work: Callable[[], Coroutine[object, object, None]]) -> None:
+    def run_in_background(self, name: str, work: Callable[[], Coroutine[object, object, None]]) -> None:
         """Run a coroutine for the whole life of the service. Its end by an exception ends the process."""
 
         async def begin() -> None:

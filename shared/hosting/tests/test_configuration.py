@@ -34,8 +34,8 @@ def test_a_revision_is_in_use_at_once_and_the_one_before_is_kept(
 ) -> None:
     seen: list[int] = []
     configuration.on_change(lambda revision: seen.append(revision.number))
-    assert configuration.offer(3, text("a"))
-    assert configuration.offer(5, text("a", "b"))
+    assert configuration.offer_revision(3, text("a"))
+    assert configuration.offer_revision(5, text("a", "b"))
     assert configuration.current.compiled == ("a", "b")
     assert configuration.revisions[3].compiled == ("a",)
     assert configuration.revisions[4].number == 5
@@ -48,8 +48,8 @@ def test_a_revision_is_in_use_at_once_and_the_one_before_is_kept(
 def test_a_bad_revision_is_refused_and_leaves_everything_as_it_was(
     configuration: Configuration[tuple[str, ...]], bad: str
 ) -> None:
-    configuration.offer(1, text("a"))
-    assert not configuration.offer(2, bad)
+    configuration.offer_revision(1, text("a"))
+    assert not configuration.offer_revision(2, bad)
     assert configuration.current.number == 1
     assert configuration.revisions[2].number == 1
     assert list(configuration.refused) == [2]
@@ -65,7 +65,7 @@ def test_a_revision_that_breaks_the_code_of_a_service_is_refused_too(
         return len(config.pools)
 
     configuration = Configuration(compile_, CollectorRegistry())
-    assert [configuration.offer(number, text("a")) for number in (1, 2, 3)] == [True, False, True]
+    assert [configuration.offer_revision(number, text("a")) for number in (1, 2, 3)] == [True, False, True]
     assert configuration.refused == {2: f"{type(error).__name__}: {error}"}
     assert [record.getMessage() for record in caplog.records] == ["config_refused"]
 
@@ -74,13 +74,13 @@ def test_before_the_first_good_revision_it_says_what_is_missing(
     configuration: Configuration[tuple[str, ...]],
 ) -> None:
     assert "config apply" in (configuration.missing or "")
-    configuration.offer(1, text("forbidden"))
+    configuration.offer_revision(1, text("forbidden"))
     assert "revision 1 was refused: pools.forbidden: this service can't run it (line 2)" in (
         configuration.missing or ""
     )
     with pytest.raises(LookupError):
         _ = configuration.current
-    configuration.offer(2, text("a"))
+    configuration.offer_revision(2, text("a"))
     assert configuration.missing is None
 
 
@@ -88,7 +88,7 @@ def test_before_the_first_good_revision_it_says_what_is_missing(
 def test_the_newest_good_revision_runs_and_the_last_good_ones_are_kept(outcomes: list[bool]) -> None:
     configuration = Configuration(pools, CollectorRegistry())
     for number, good in enumerate(outcomes, start=1):
-        assert configuration.offer(number, text(f"p{number}") if good else "pools: 3") == good
+        assert configuration.offer_revision(number, text(f"p{number}") if good else "pools: 3") == good
     good_ones = [number for number, good in enumerate(outcomes, start=1) if good]
     if good_ones:
         assert configuration.current.number == good_ones[-1]
@@ -101,9 +101,9 @@ def test_the_newest_good_revision_runs_and_the_last_good_ones_are_kept(outcomes:
 
 def test_a_revision_whose_number_comes_again_is_the_newest(configuration: Configuration[tuple[str, ...]]) -> None:
     for number in (1, *range(100, 100 + KEPT - 1)):
-        configuration.offer(number, text("old"))
+        configuration.offer_revision(number, text("old"))
     for number in (1, 2):
-        configuration.offer(number, text(f"new-{number}"))
+        configuration.offer_revision(number, text(f"new-{number}"))
     assert configuration.revisions[1].compiled == ("new-1",)
     assert configuration.current.compiled == ("new-2",)
 
@@ -115,7 +115,7 @@ async def test_a_service_that_waits_for_a_configuration_logs_it(
     await eventually(lambda: caplog.records)
     assert caplog.records[0].getMessage() == "configuration_missing"
     assert "pointsman config apply" in str(caplog.records[0].__dict__)
-    configuration.offer(1, "pools: {a: {}}")
+    configuration.offer_revision(1, "pools: {a: {}}")
     await waiting
 
 
@@ -124,7 +124,7 @@ async def test_a_configuration_that_comes_as_patience_ends_is_not_said_to_be_mis
 ) -> None:
     waiting = asyncio.create_task(configuration.wait_loaded(patience_s=0.0))
     await asyncio.sleep(0)  # now it waits, and its patience ends in the next turn
-    configuration.offer(1, "pools: {a: {}}")
+    configuration.offer_revision(1, "pools: {a: {}}")
     await waiting
     assert "configuration_missing" not in [record.getMessage() for record in caplog.records]
 

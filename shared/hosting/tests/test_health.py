@@ -44,8 +44,8 @@ async def served() -> AsyncIterator[Served]:
 
 async def test_a_service_is_ready_when_no_check_objects(served: Served) -> None:
     reason: list[str | None] = ["bus disconnected: connection refused"]
-    served.readiness.add("bus", lambda: reason[0])
-    served.readiness.add("other", lambda: None)
+    served.readiness.add_check("bus", lambda: reason[0])
+    served.readiness.add_check("other", lambda: None)
     assert await served.get("/ready") == (
         503,
         '{"ready": false, "reasons": {"bus": "bus disconnected: connection refused"}}',
@@ -57,7 +57,7 @@ async def test_a_service_is_ready_when_no_check_objects(served: Served) -> None:
 
 async def test_a_probe_that_waits_is_answered_when_the_service_becomes_ready(served: Served) -> None:
     reason: list[str | None] = ["no configuration"]
-    served.readiness.add("configuration", lambda: reason[0])
+    served.readiness.add_check("configuration", lambda: reason[0])
     answer = asyncio.create_task(served.get("/ready?wait_s=60"))
     assert (await served.get("/ready?wait_s=0.2"))[0] == 503
     assert not answer.done()
@@ -67,7 +67,7 @@ async def test_a_probe_that_waits_is_answered_when_the_service_becomes_ready(ser
 
 @pytest.mark.parametrize("wait", ["x", "-1", "nan", ""])
 async def test_a_wait_that_is_no_length_of_time_is_none(wait: str, served: Served) -> None:
-    served.readiness.add("bus", lambda: "disconnected")
+    served.readiness.add_check("bus", lambda: "disconnected")
     assert (await served.get(f"/ready?wait_s={wait}"))[0] == 503
 
 

@@ -80,7 +80,7 @@ async def test_a_client_that_a_balancer_still_sends_to_an_ending_process_finds_i
     running = asyncio.ensure_future(host.run())
     await door.open.wait()
     host.stop()
-    await eventually(lambda: bool(host.readiness().reasons()))
+    await eventually(lambda: bool(host.readiness().failed_checks()))
     assert not door.stopping.is_set()
     assert await running == 0
     assert door.stopping.is_set()
@@ -92,10 +92,10 @@ async def test_of_several_agents_in_a_process_each_has_its_say_whether_it_is_rea
     for problem in ("no answer", None):
 
         def build(service: Service[ServiceSettings], problem: str | None = problem) -> None:
-            service.readiness.add("engine", lambda: problem)
+            service.readiness.add_check("engine", lambda: problem)
 
         host.add(Program("worker-agent", ServiceSettings, build, "pointsman-runtime").member(settings))
-    reasons = host.readiness().reasons()
+    reasons = host.readiness().failed_checks()
     assert len(reasons) == 2
     assert "engine: no answer" in reasons["worker-agent gateway"]
     assert "engine" not in reasons["worker-agent gateway-2"]

@@ -28,7 +28,7 @@ for thread in threads:
     thread.join()
 many = ["word " * 400 for _ in range(20_000)]
 del many
-memory.look().join()
+memory.return_if_grown().join()
 print(resident_bytes() - before)
 """
 
@@ -40,11 +40,11 @@ def sizes(*mib: int) -> Iterator[int]:
 def test_a_process_that_has_grown_gives_memory_back() -> None:
     told, trims = sizes(100, 90, 94, 100, 91), list[int]()
     memory = MemoryReturn(lambda: next(told), lambda: trims.append(1))
-    first = memory.look()
+    first = memory.return_if_grown()
     assert first is not None
     first.join()
-    assert memory.look() is None
-    second = memory.look()
+    assert memory.return_if_grown() is None
+    second = memory.return_if_grown()
     assert second is not None
     second.join()
     assert trims == [1, 1]
@@ -52,7 +52,7 @@ def test_a_process_that_has_grown_gives_memory_back() -> None:
 
 
 def test_where_nothing_is_known_of_its_size_nothing_is_done() -> None:
-    assert MemoryReturn(lambda: None, lambda: None).look() is None
+    assert MemoryReturn(lambda: None, lambda: None).return_if_grown() is None
 
 
 @pytest.mark.skipif(resident_bytes() is None, reason="the kernel doesn't tell")

@@ -50,7 +50,9 @@ class Stack:
         await asyncio.gather(*(replica.wait_ready() for replicas in self.replicas.values() for replica in replicas))
         loop = asyncio.get_running_loop()
         await eventually(
-            lambda: all(len(self.service.heartbeat.table.instances(name, loop.time())) >= 2 for name in self.replicas)
+            lambda: all(
+                len(self.service.heartbeat.table.list_instances(name, loop.time())) >= 2 for name in self.replicas
+            )
         )
 
     async def send(self) -> Sent:
@@ -60,7 +62,7 @@ class Stack:
 
     async def _outcome(self) -> str:
         try:
-            answer = await self.client.send(builders.preprocess_request(), b"{}", hop_budget_s=HOP_BUDGET_S)
+            answer = await self.client.send_request(builders.preprocess_request(), b"{}", hop_budget_s=HOP_BUDGET_S)
         except BusError as error:
             return type(error).__name__
         if isinstance(answer, Rejection):

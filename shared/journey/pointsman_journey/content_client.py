@@ -25,7 +25,7 @@ class ContentUnusable(Exception):
 class ContentSource(Protocol):
     """Reads the body of a request, as `ContentClient` does."""
 
-    async def body(self, edge: str, request_id: str) -> bytes:
+    async def fetch_body(self, edge: str, request_id: str) -> bytes:
         """The body of a request that `edge` holds, as its engine will get it."""
         ...
 
@@ -43,7 +43,7 @@ class ContentClient:
         """Bytes of a body that one message may have."""
         return self._bus.link.max_payload - ENVELOPE
 
-    def here(self, edge: str, request_id: str, *, original: bool = False) -> bytes | None:
+    def body_in_process(self, edge: str, request_id: str, *, original: bool = False) -> bytes | None:
         """Like `body`, of an edge in this process; None for an edge in another one. Raises only ContentGone."""
         body_of = self._journeys.body_of(edge)
         if body_of is None:
@@ -53,10 +53,10 @@ class ContentClient:
             raise ContentGone(edge)
         return body
 
-    async def body(self, edge: str, request_id: str, *, original: bool = False) -> bytes:
+    async def fetch_body(self, edge: str, request_id: str, *, original: bool = False) -> bytes:
         """The body of a request that `edge` holds, as its engine will get it; or as the client sent it. One that is
         larger than a message comes in parts."""
-        near = self.here(edge, request_id, original=original)
+        near = self.body_in_process(edge, request_id, original=original)
         if near is not None:
             return near
         parts: list[bytes] = []
@@ -85,7 +85,7 @@ class ContentClient:
             raise ContentGone(edge)
         return content, part
 
-    async def edit(self, edge: str, request_id: str, stage: str, edits: tuple[BodyEdit, ...]) -> None:
+    async def edit_body(self, edge: str, request_id: str, stage: str, edits: tuple[BodyEdit, ...]) -> None:
         """Change what the request's engine gets. Once this returns, the edge has done it."""
         message = ContentEdits(request_id=request_id, stage=stage, edits=edits)
         answer = await self._bus.ask(message, edge, timeout=self._patience_s())

@@ -47,7 +47,7 @@ class CustomStages:
         self._tasks: set[asyncio.Task[None]] = set()
         self._missing: Final = Missing(_log)
 
-    def ask(self, journey: Journey, reply_to: str, traceparent: str | None) -> None:
+    def ask_stage(self, journey: Journey, reply_to: str, traceparent: str | None) -> None:
         """Send a journey to its next stage and go on with the answer. Raises as `Journeys.forward`."""
         stage = journey.itinerary[0]
         payload = journey.encode()
@@ -59,7 +59,7 @@ class CustomStages:
         due_ms = min(journey.deadline_ms, now_ms + round(allowed_s * 1000))
         waiter = FutureWaiter(bus.replies)
         loop = asyncio.get_running_loop()
-        inbox = bus.replies.open(waiter, loop.time() + max(0, due_ms - now_ms) / 1000)
+        inbox = bus.replies.enter_waiter(waiter, loop.time() + max(0, due_ms - now_ms) / 1000)
         headers = message_headers.build(Journey.address.type_id, deadline_ms=due_ms, traceparent=traceparent)
         try:
             bus.link.publish(stage_subject(stage.service), payload, inbox, headers)
@@ -70,7 +70,7 @@ class CustomStages:
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
-    async def drain(self) -> None:
+    async def wait_for_answers(self) -> None:
         """Wait until every stage that was asked has answered, or its time is over."""
         while self._tasks:
             await asyncio.wait(self._tasks)
@@ -84,7 +84,7 @@ class CustomStages:
                 self._go_on_without(journey, failure, reply_to, traceparent)
             else:
                 self._tally(service).handled += 1
-                self._missing.back(service)
+                self._missing.note_recovery(service)
         except BusError as error:
             # Nothing can be sent, the edge's answer included; the edge re-sends or gives up by itself.
             _log.error("unsent", error, request_id=journey.request_id)
@@ -140,7 +140,7 @@ class CustomStages:
             tally.malformed += 1
         else:
             tally.failed += 1
-        self._missing.note(stage.service, failure.what, on_error=stage.on_error, request_id=journey.request_id)
+        self._missing.note_missing(stage.service, failure.what, on_error=stage.on_error, request_id=journey.request_id)
         if stage.on_error != "deny":
             return skipped(journey, identity.instance, f"{stage.service} {failure.what}")
         if failure.status == 503:

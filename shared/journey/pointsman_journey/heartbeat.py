@@ -52,14 +52,14 @@ class Heartbeat:
     def start(self) -> None:
         """Begin to beat and to listen."""
         self.beating = True
-        self._roster.join(self.beat)
+        self._roster.join(self.publish_state)
 
     def stop(self) -> None:
         """Fall silent."""
         self.beating = False
-        self._roster.leave(self.beat)
+        self._roster.leave(self.publish_state)
 
-    def beat(self) -> None:
+    def publish_state(self) -> None:
         """Publish this instance's state; also between two beats, when it changes. Not before `start`."""
         if not self.beating:
             return

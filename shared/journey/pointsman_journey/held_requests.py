@@ -69,7 +69,7 @@ class HeldRequests:
         self._waiting.setdefault(place, {})[request] = now + AT_LEAST_S
         self._bytes += request.size
         self.total += 1
-        self._missing.note(place.service, "no live replica; requests are held until one is live")
+        self._missing.note_missing(place.service, "no live replica; requests are held until one is live")
         if self._timer is None:
             self._timer = asyncio.get_running_loop().call_later(LOOK_S, self._look)
         return True
@@ -90,7 +90,7 @@ class HeldRequests:
         now = loop.time()
         for place in list(self._waiting):
             if self._is_back(place, now):
-                self._missing.back(place.service)
+                self._missing.note_recovery(place.service)
                 self._release(place, now)
         self._timer = loop.call_later(LOOK_S, self._look) if self._places else None
 

@@ -53,7 +53,7 @@ class JourneyClient:
         self.abandoned = 0
         """Requests sent again because the instance that had parked them fell silent."""
 
-    async def send(
+    async def send_request(
         self,
         request: PreprocessRequest,
         body: bytes,
@@ -100,7 +100,7 @@ class JourneyClient:
         return self.journeys.heartbeat.table.hope(place.service, place.route, silent_s, timeout_s, now)
 
     def _is_back(self, place: MissingStage, now: float) -> bool:
-        where = self.journeys.heartbeat.table.where(place.service, place.route, now)
+        where = self.journeys.heartbeat.table.find_route(place.service, place.route, now)
         return self.journeys.bus.connected and not isinstance(where, NoInstance)
 
 
@@ -180,7 +180,7 @@ class _PendingRequest(Waiter):
         """That stage."""
         self._sent_to: str | None = None
         """Instance that the last try was addressed to; None when any of the group may have it."""
-        return self._bus.replies.expect(self)
+        return self._bus.replies.enter_quick_waiter(self)
 
     @property
     def size(self) -> int:
@@ -214,9 +214,9 @@ class _PendingRequest(Waiter):
         if self._missed is not None:
             self._client.held.let_go(self)
 
-    def replied(self, headers: bytes, payload: bytes) -> None:
+    def receive_reply(self, headers: bytes, payload: bytes) -> None:
         if not payload and message_headers.status(headers) == "503":
-            self._table.unreachable(FIRST_STAGE, self._sent_to)
+            self._table.mark_unreachable(FIRST_STAGE, self._sent_to)
             missing = NoListener(FIRST_STAGE)
             if self._missed is None and not self._hold(MissingStage(FIRST_STAGE), missing, _now()):
                 self._fail_request(missing)
@@ -254,7 +254,7 @@ class _PendingRequest(Waiter):
                 self._end(now)
         elif self._holder is None:
             self._try_again(now)
-        elif now < self._held_until and self._table.alive(*self._holder, now):
+        elif now < self._held_until and self._table.is_alive(*self._holder, now):
             self._bus.replies.extend(self, min(now + PARKED_LOOK_S, self._deadline))
         else:
             self._holder = None
@@ -320,7 +320,7 @@ class _PendingRequest(Waiter):
 
     def _send_out(self, request: PreprocessRequest, now: float, *, resent: bool) -> None:
         """Send the request to a preprocessor of another process."""
-        where = self._table.where(FIRST_STAGE, None, now, resent=resent, patient=True)
+        where = self._table.find_route(FIRST_STAGE, None, now, resent=resent, patient=True)
         if isinstance(where, NoInstance):
             if not self._bus.connected:
                 # The table is as old as the connection: report the part that is really missing.

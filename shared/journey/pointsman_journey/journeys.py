@@ -61,7 +61,7 @@ class Journeys:
         """Edges of this service."""
         self._left = 0
         self._closed = False
-        bus.hub.on_connected.append(self.heartbeat.beat)
+        bus.hub.on_connected.append(self.heartbeat.publish_state)
 
     def allow(self, hop_budget_s: float, never_static: Iterable[str] = (), servers: Servers | None = None) -> None:
         """Wait as long as the edges do. A message expires after their hop budget. A silent instance without a replica
@@ -101,7 +101,7 @@ class Journeys:
             (stage_subject(service, *route), direct_subject(service, self.process.instance, *route), runner)
         )
 
-    def reviews(self, reviewer: Reviewer, *, pending: int = 4096, concurrency: int = 256) -> None:
+    def handle_reviews(self, reviewer: Reviewer, *, pending: int = 4096, concurrency: int = 256) -> None:
         """Review responses at the response stage named after this service. Takes effect at `serve`.
         `reviewer(review)` is a function or a coroutine function; bounds as of `stage`."""
         service = self.process.service
@@ -113,7 +113,7 @@ class Journeys:
         """Join the queue groups of all stages, and publish that this instance is ready."""
         service, link = self.process.service, self.bus.link
         for group, direct, runner in self._stages:
-            take, arrive = runner.mailbox.take, runner.mailbox.arrive
+            take, arrive = runner.mailbox.take, runner.mailbox.receive_from_wire
             self._sids.append(link.attach(group, take, queue=service, arrive=arrive))
             self._sids.append(link.attach(direct, take, exclusive=True, arrive=arrive))
             self.local.stages[service] = runner
@@ -123,7 +123,7 @@ class Journeys:
             self.local.reviewers[service] = reviews
         self._reviews.clear()
         self.heartbeat.ready = True
-        self.heartbeat.beat()
+        self.heartbeat.publish_state()
 
     async def drain(
         self,
@@ -132,14 +132,14 @@ class Journeys:
     ) -> None:
         """Take no new work, finish the current work within `timeout` seconds, run `before_close`, disconnect."""
         self.heartbeat.ready = False
-        self.heartbeat.beat()
+        self.heartbeat.publish_state()
         self._leave_process()
         for sid in self._sids:
             self.bus.link.stop_delivery(sid)
         try:
             async with asyncio.timeout(timeout):
                 await self.bus.finish(timeout)
-                await self._custom_stages.drain()
+                await self._custom_stages.wait_for_answers()
         except TimeoutError:
             _log.warning("drain_incomplete", waited_s=timeout)
         except BusDisconnected as error:
@@ -159,7 +159,7 @@ class Journeys:
         self._leave_process()
         for edge in self._holds:
             self.local.bodies.pop(edge, None)
-        self.bus.hub.on_connected.remove(self.heartbeat.beat)
+        self.bus.hub.on_connected.remove(self.heartbeat.publish_state)
         for sid in self._sids:
             self.bus.link.unsubscribe(sid)
         await self.bus.close()
@@ -173,7 +173,7 @@ class Journeys:
             stage = journey.itinerary[0]
             address = STAGES.get(stage.service)
             if address is None:
-                self._custom_stages.ask(journey, reply_to, traceparent)
+                self._custom_stages.ask_stage(journey, reply_to, traceparent)
                 return
             route: tuple[str, ...] = ()
             if address.route:
@@ -191,7 +191,7 @@ class Journeys:
             no_other_way = not route or (journey.profile in self._never_static and not journey.alternatives)
             patient = stage.on_error == "deny" and no_other_way
             table, now = self.heartbeat.table, asyncio.get_running_loop().time()
-            where = table.where(stage.service, route[0] if route else None, now, resent=resent, patient=patient)
+            where = table.find_route(stage.service, route[0] if route else None, now, resent=resent, patient=patient)
             if not isinstance(where, NoInstance):
                 instance = where.instance if isinstance(where, Direct) else None
                 to = self.bus.addresses.stage(stage.service, instance, route)
@@ -219,7 +219,7 @@ class Journeys:
 
     def reply(self, reply_to: str, message: Journey | Reply, traceparent: str | None = None) -> None:
         """Send an answer to an edge's inbox, or a journey to the process that asked a custom stage."""
-        if self.bus.replies.tell(reply_to, message):
+        if self.bus.replies.deliver_reply(reply_to, message):
             return
         headers = message_headers.build(message.address.type_id, traceparent=traceparent)
         self.bus.link.publish(reply_to, message.encode(), headers=headers)

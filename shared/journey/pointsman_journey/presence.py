@@ -68,7 +68,7 @@ class PresenceTable:
         self._listened = 0.0
         self._ticked: float | None = None
 
-    def tick(self, now: float, *, listening: bool = True, slack_s: float = 0.0) -> None:
+    def note_time(self, now: float, *, listening: bool = True, slack_s: float = 0.0) -> None:
         """Note the time; called at least every `TIMES.beat_s` while the process runs."""
         self.slack_s = slack_s
         if listening and self._ticked is not None:
@@ -80,7 +80,7 @@ class PresenceTable:
             if not instances:
                 del self._services[service]
 
-    def heard(
+    def receive_heartbeat(
         self,
         service: str,
         instance: str,
@@ -101,14 +101,14 @@ class PresenceTable:
         if len(routes) != len(entry.routes) or not entry.routes.issuperset(routes):
             entry.routes = frozenset(routes)
 
-    def unreachable(self, service: str, instance: str | None) -> None:
+    def mark_unreachable(self, service: str, instance: str | None) -> None:
         """The server reported that this instance, or every one of the service, doesn't subscribe: it gets no work
         until its next heartbeat."""
         for name, entry in self._services.get(service, {}).items():
             if instance is None or name == instance:
                 entry.ready = False
 
-    def where(
+    def find_route(
         self, service: str, route: str | None, now: float, *, resent: bool = False, patient: bool = False
     ) -> Where:
         """Where the next message for a stage goes; `route` is its route token, e.g. the pool.
@@ -146,7 +146,7 @@ class PresenceTable:
         self._turn += 1
         return Direct(fresh[self._turn % len(fresh)])
 
-    def alive(self, service: str, instance: str, now: float) -> bool:
+    def is_alive(self, service: str, instance: str, now: float) -> bool:
         """Whether this instance isn't silent."""
         entry = self._services.get(service, {}).get(instance)
         return entry is not None and entry.heard >= self._time(now) - self._silent_after_s - self.slack_s
@@ -167,27 +167,27 @@ class PresenceTable:
             default=0.0,
         )
 
-    def silence(self, service: str, instance: str, now: float) -> float:
+    def seconds_silent(self, service: str, instance: str, now: float) -> float:
         """Seconds since this instance was heard; infinite when it never was."""
         entry = self._services.get(service, {}).get(instance)
         return math.inf if entry is None else max(0.0, self._time(now) - entry.heard)
 
-    def addressable(self, service: str, instance: str, now: float, route: str | None = None) -> bool:
+    def is_addressable(self, service: str, instance: str, now: float, route: str | None = None) -> bool:
         """Whether this instance is alive and takes work; with `route`, such work."""
-        if not self.alive(service, instance, now):
+        if not self.is_alive(service, instance, now):
             return False
         entry = self._services[service][instance]
         return entry.ready and (route is None or not entry.routes or route in entry.routes)
 
-    def instances(self, service: str, now: float) -> dict[str, bool]:
+    def list_instances(self, service: str, now: float) -> dict[str, bool]:
         """Every known instance of a service, and whether it is alive."""
-        return {name: self.alive(service, name, now) for name in self._services.get(service, {})}
+        return {name: self.is_alive(service, name, now) for name in self._services.get(service, {})}
 
     def has_live_peer(self, service: str, instance: str, now: float) -> bool:
         """Whether another instance of a service than this one is alive."""
-        return any(name != instance and self.alive(service, name, now) for name in self._services.get(service, ()))
+        return any(name != instance and self.is_alive(service, name, now) for name in self._services.get(service, ()))
 
-    def others(self, service: str) -> bool:
+    def has_others(self, service: str) -> bool:
         """Whether more than one instance of a service is known, alive or silent."""
         return len(self._services.get(service, ())) > 1
 

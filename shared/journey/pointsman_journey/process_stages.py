@@ -47,7 +47,7 @@ class StageRunner:
         pending: int,
         concurrency: int,
     ) -> None:
-        """`stages`: those of this process that take work, by service; the bounds are those of `Bus.mailbox`."""
+        """`stages`: those of this process that take work, by service; the bounds are those of `Bus.make_mailbox`."""
         self.process: Final = onward.process
         service = STAGES.get(self.process.service)
         self.routed: Final = service is not None and bool(service.route)
@@ -61,7 +61,7 @@ class StageRunner:
         self._message = message
         self._handler = cast("Handler[Journey]", handler)
         self._has_body: bool = message is PreprocessRequest
-        self.mailbox: Final = bus.mailbox(self._tally, self.handle, pending=pending, concurrency=concurrency)
+        self.mailbox: Final = bus.make_mailbox(self._tally, self.handle, pending=pending, concurrency=concurrency)
 
     def handle(self, delivery: Delivery) -> None:
         """Handle one message of the mailbox."""
@@ -105,7 +105,7 @@ class StageRunner:
         # takes the next stage.
         hands_on = not (self.custom or message.attempt > 1 or (not self._has_body and in_shadow(journey)))
         if traceparent is not None and sampled(traceparent):
-            hop.span = self._tracing.begin(self.process.service, traceparent, request_id=message.request_id)
+            hop.span = self._tracing.begin_span(self.process.service, traceparent, request_id=message.request_id)
             hop.traceparent = hop.span.traceparent
             hands_on = False
         while True:
@@ -227,7 +227,9 @@ class ProcessStages:
 
     def _has_others(self, service: str, instance: str) -> bool:
         table, now = self.roster.table, asyncio.get_running_loop().time()
-        return any(name != instance and table.addressable(service, name, now) for name in table.instances(service, now))
+        return any(
+            name != instance and table.is_addressable(service, name, now) for name in table.list_instances(service, now)
+        )
 
 
 def _timeout_s(message: PreprocessRequest | Journey) -> float | None:

@@ -25,7 +25,7 @@ class ReviewStage:
         self._bus = bus
         self._tally = tally
         self._reviewer = reviewer
-        self.mailbox: Final = bus.mailbox(tally, self.handle, pending=pending, concurrency=concurrency)
+        self.mailbox: Final = bus.make_mailbox(tally, self.handle, pending=pending, concurrency=concurrency)
 
     def handle(self, delivery: Delivery) -> Coroutine[object, object, None] | None:
         """Handle one review; returns the rest as a coroutine when the reviewer is asynchronous."""
@@ -74,7 +74,7 @@ class ReviewStage:
 
     def _answer(self, reply_to: str, review: ResponseReview, verdict: Verdict) -> None:
         self._tally.handled += 1
-        if not self._bus.replies.tell(reply_to, verdict):
+        if not self._bus.replies.deliver_reply(reply_to, verdict):
             self._send(reply_to, review, verdict.encode())
 
     def _failed(self, reply_to: str, review: ResponseReview, error: Exception) -> None:

@@ -25,7 +25,7 @@ class Roster:
         self.table = PresenceTable()
         self._link = link
         self._tallies = tallies
-        self._tally = tallies.new("presence")
+        self._tally = tallies.new_tally("presence")
         self._strangers: dict[tuple[str, str], ServicePresence] = {}
         self._beats: list[Callable[[], None]] = []
         self._timer: asyncio.TimerHandle | None = None
@@ -50,7 +50,7 @@ class Roster:
             if self._sid is not None:
                 self._link.unsubscribe(self._sid)
 
-    def beat(self) -> None:
+    def publish_states(self) -> None:
         """Publish the state of every service of this process."""
         for beat in self._beats:
             beat()
@@ -63,7 +63,7 @@ class Roster:
         now = asyncio.get_running_loop().time()
         for (service, instance), beat in list(self._strangers.items()):
             theirs = Generations(*beat.contracts)
-            if not self.table.alive(service, instance, now):
+            if not self.table.is_alive(service, instance, now):
                 del self._strangers[service, instance]
             elif beat.ready or theirs.newest < SPOKEN.newest:
                 return (
@@ -75,10 +75,10 @@ class Roster:
     def _turn(self, due: float) -> None:
         loop = asyncio.get_running_loop()
         now = loop.time()
-        self.table.tick(now, listening=self._link.connected, slack_s=measured_slack(due, now))
+        self.table.note_time(now, listening=self._link.connected, slack_s=measured_slack(due, now))
         due = now + TIMES.beat_s
         self._timer = loop.call_at(due, self._turn, due)
-        self.beat()
+        self.publish_states()
 
     def _heard(self, delivery: Delivery) -> None:
         beat = delivery.message
@@ -89,7 +89,7 @@ class Roster:
                 self._tallies.malformed(self._tally, delivery.subject, delivery.payload, error)
                 return
         self._tally.handled += 1
-        self.table.heard(
+        self.table.receive_heartbeat(
             beat.service,
             beat.instance,
             asyncio.get_running_loop().time(),

@@ -32,7 +32,7 @@ async def test_an_edge_gets_the_decision(buses: Buses) -> None:
     client = JourneyClient(edge)
     await buses.meet()
     request = builders.preprocess_request()
-    answer = await client.send(request, b"{}")
+    answer = await client.send_request(request, b"{}")
     assert isinstance(answer, Decision)
     assert (answer.request_id, answer.attempt) == (request.request_id, 1)
     assert len(edge.bus.replies) == 0
@@ -43,7 +43,7 @@ async def test_an_edge_gets_the_rejection(buses: Buses) -> None:
     stage.stage(Request, lambda request, hop: hop.reject(404, "no such model", code="model_not_found"))
     client = JourneyClient(edge)
     await buses.meet()
-    answer = await client.send(builders.preprocess_request(), b"{}")
+    answer = await client.send_request(builders.preprocess_request(), b"{}")
     assert isinstance(answer, Rejection)
     assert (answer.status, answer.stage) == (404, "preprocessor")
 
@@ -53,7 +53,7 @@ async def test_without_a_preprocessor_the_edge_knows_at_once(buses: Buses) -> No
     client = JourneyClient(edge)
     await buses.meet()
     with pytest.raises(NoListener):
-        await client.send(builders.preprocess_request(), b"{}")
+        await client.send_request(builders.preprocess_request(), b"{}")
 
 
 async def test_an_answer_that_comes_after_several_tries_still_counts(buses: Buses) -> None:
@@ -62,7 +62,7 @@ async def test_an_answer_that_comes_after_several_tries_still_counts(buses: Buse
     stage.stage(Request, lambda request, hop: hops.append(hop))
     client = JourneyClient(edge)
     await buses.meet()
-    waiting = asyncio.create_task(client.send(builders.preprocess_request(), b"{}", hop_budget_s=0.02))
+    waiting = asyncio.create_task(client.send_request(builders.preprocess_request(), b"{}", hop_budget_s=0.02))
     await eventually(lambda: len(hops) >= 3)
     hops[0].finish(decide(hops[0].message, hops[0]))
     answer = await waiting
@@ -76,7 +76,7 @@ async def test_a_request_waits_for_the_only_replica_to_come_back(buses: Buses) -
     client = JourneyClient(edge)
     await buses.meet()
     await first.close()
-    waiting = asyncio.create_task(client.send(builders.preprocess_request(), b"{}"))
+    waiting = asyncio.create_task(client.send_request(builders.preprocess_request(), b"{}"))
     await eventually(lambda: len(client.held) == 1)
     await comes(buses, "preprocessor", "2")
     assert isinstance(await waiting, Decision)
@@ -87,7 +87,7 @@ async def test_a_request_waits_for_a_later_stage_that_another_one_misses(buses: 
     edge, stage, picker = buses.make("frontend"), buses.make("preprocessor"), buses.make("profile-picker", "1")
 
     def forward(request: Request, hop: Hop[Request]) -> Decision | Rejection:
-        if any(stage.heartbeat.table.instances("profile-picker", loop_time()).values()):
+        if any(stage.heartbeat.table.list_instances("profile-picker", loop_time()).values()):
             return decide(request, hop)
         return replace(hop.reject(503, "No live instance.", code="stage_unavailable"), missing="profile-picker")
 
@@ -96,7 +96,7 @@ async def test_a_request_waits_for_a_later_stage_that_another_one_misses(buses: 
     await buses.meet()
     await picker.close()
     await eventually(lambda: not picker_lives(stage) and not picker_lives(edge))
-    waiting = asyncio.create_task(client.send(builders.preprocess_request(), b"{}"))
+    waiting = asyncio.create_task(client.send_request(builders.preprocess_request(), b"{}"))
     await eventually(lambda: len(client.held) == 1)
     await comes(buses, "profile-picker", "2")
     assert isinstance(await waiting, Decision)
@@ -109,7 +109,7 @@ async def test_a_request_is_held_for_no_longer_than_a_decision_may_take(buses: B
     await buses.meet()
     await stage.close()
     with pytest.raises(NoListener):
-        await client.send(builders.preprocess_request(), b"{}", timeout_s=0.2)
+        await client.send_request(builders.preprocess_request(), b"{}", timeout_s=0.2)
     assert (client.held.total, len(client.held), len(edge.bus.replies)) == (1, 0, 0)
 
 
@@ -128,7 +128,7 @@ async def test_a_request_waits_for_a_silent_stage_for_as_long_as_the_configurati
     stage.heartbeat.stop()
     silent_s = 30.0 if returns else 0.8
     request = builders.preprocess_request()
-    waiting = asyncio.create_task(client.send(request, b"{}", hop_budget_s=0.05, silent_s=silent_s))
+    waiting = asyncio.create_task(client.send_request(request, b"{}", hop_budget_s=0.05, silent_s=silent_s))
     if returns:
         await eventually(lambda: len(client.held) == 1)
         await comes(buses, "preprocessor", "2")
@@ -146,7 +146,7 @@ async def test_a_request_that_would_rather_fail_is_not_held(buses: Buses) -> Non
     await buses.meet()
     await stage.close()
     with pytest.raises(NoListener):
-        await client.send(builders.preprocess_request(), b"{}", gives_up=lambda stage: stage == "preprocessor")
+        await client.send_request(builders.preprocess_request(), b"{}", gives_up=lambda stage: stage == "preprocessor")
     assert client.held.total == 0
 
 
@@ -156,7 +156,7 @@ async def test_a_client_that_hangs_up_is_not_held_any_more(buses: Buses) -> None
     client = JourneyClient(edge)
     await buses.meet()
     await stage.close()
-    waiting = asyncio.create_task(client.send(builders.preprocess_request(), b"{}"))
+    waiting = asyncio.create_task(client.send_request(builders.preprocess_request(), b"{}"))
     await eventually(lambda: len(client.held) == 1)
     waiting.cancel()
     with pytest.raises(asyncio.CancelledError):
@@ -175,7 +175,7 @@ async def test_a_request_without_an_answer_is_sent_once_more(buses: Buses) -> No
     stage.stage(Request, swallow_the_first)
     client = JourneyClient(edge)
     await buses.meet()
-    answer = await client.send(builders.preprocess_request(), b"{}", hop_budget_s=0.05)
+    answer = await client.send_request(builders.preprocess_request(), b"{}", hop_budget_s=0.05)
     assert isinstance(answer, Decision)
     assert answer.attempt == 2
     assert seen == [1, 2]
@@ -194,7 +194,7 @@ async def test_a_request_that_no_stage_ever_answers_is_sent_a_few_times_and_ends
     client = JourneyClient(edge)
     await buses.meet()
     with pytest.raises(NoReply):
-        await client.send(builders.preprocess_request(), b"{}", hop_budget_s=0.001, timeout_s=1)
+        await client.send_request(builders.preprocess_request(), b"{}", hop_budget_s=0.001, timeout_s=1)
     # A try is dropped by a stage that reads it after its time.
     assert seen == sorted(set(seen))
     assert seen[-1] == TRIES
@@ -208,7 +208,7 @@ async def test_an_edge_that_would_rather_go_on_alone_ends_after_the_second_try(b
     client = JourneyClient(edge)
     await buses.meet()
     with pytest.raises(NoReply):
-        await client.send(builders.preprocess_request(), b"{}", hop_budget_s=0.05, gives_up=lambda stage: True)
+        await client.send_request(builders.preprocess_request(), b"{}", hop_budget_s=0.05, gives_up=lambda stage: True)
     assert seen == [1, 2]
 
 
@@ -222,13 +222,13 @@ async def test_a_re_sent_request_goes_around_the_replica_that_swallowed_it(buses
     await buses.meet()
     stuck.heartbeat.stop()  # as a stopped process: still in the queue group, beats no more
     answers = await asyncio.gather(
-        *(client.send(builders.preprocess_request(), b"{}", hop_budget_s=0.4) for _ in range(30))
+        *(client.send_request(builders.preprocess_request(), b"{}", hop_budget_s=0.4) for _ in range(30))
     )
     assert all(isinstance(answer, Decision) for answer in answers)
-    await eventually(lambda: not edge.heartbeat.table.alive("preprocessor", "preprocessor-stuck", loop_time()))
+    await eventually(lambda: not edge.heartbeat.table.is_alive("preprocessor", "preprocessor-stuck", loop_time()))
     before = client.resent
     for _ in range(10):
-        await client.send(builders.preprocess_request(), b"{}", hop_budget_s=0.4)
+        await client.send_request(builders.preprocess_request(), b"{}", hop_budget_s=0.4)
     assert client.resent == before
 
 
@@ -243,7 +243,7 @@ async def test_a_parked_request_waits_beyond_the_hop_budget(buses: Buses) -> Non
     stage.stage(Request, park)
     client = JourneyClient(edge)
     await buses.meet()
-    waiting = asyncio.create_task(client.send(builders.preprocess_request(), b"{}", hop_budget_s=0.02))
+    waiting = asyncio.create_task(client.send_request(builders.preprocess_request(), b"{}", hop_budget_s=0.02))
     await eventually(lambda: held)
     started = loop_time()
     await eventually(lambda: loop_time() - started > 0.1)
@@ -260,7 +260,7 @@ async def test_a_request_parked_by_an_instance_that_fell_silent_is_sent_again(bu
     holder.stage(Request, lambda request, hop: hop.park("saturated"))
     client = JourneyClient(edge)
     await buses.meet()
-    waiting = asyncio.create_task(client.send(builders.preprocess_request(), b"{}"))
+    waiting = asyncio.create_task(client.send_request(builders.preprocess_request(), b"{}"))
     await eventually(lambda: client.tally.handled == 1)
     holder.heartbeat.stop()
     other = buses.make("preprocessor", "other")
@@ -284,7 +284,7 @@ async def test_a_request_that_was_held_for_a_time_and_then_lost_is_sent_again(bu
     stage.stage(Request, lose_the_first)
     client = JourneyClient(edge)
     await buses.meet()
-    answer = await client.send(builders.preprocess_request(), b"{}", hop_budget_s=0.05)
+    answer = await client.send_request(builders.preprocess_request(), b"{}", hop_budget_s=0.05)
     assert isinstance(answer, Decision)
     assert answer.attempt == 2
     assert stage.heartbeat.ready
@@ -296,7 +296,7 @@ async def test_a_parked_request_ends_at_its_deadline(buses: Buses) -> None:
     client = JourneyClient(edge)
     await buses.meet()
     with pytest.raises(NoReply):
-        await client.send(builders.preprocess_request(), b"{}", timeout_s=0.15)
+        await client.send_request(builders.preprocess_request(), b"{}", timeout_s=0.15)
 
 
 async def test_a_client_that_hangs_up_leaves_nothing_behind(buses: Buses) -> None:
@@ -305,7 +305,7 @@ async def test_a_client_that_hangs_up_leaves_nothing_behind(buses: Buses) -> Non
     stage.stage(Request, lambda request, hop: held.append(hop))
     client = JourneyClient(edge)
     await buses.meet()
-    waiting = asyncio.create_task(client.send(builders.preprocess_request(), b"{}"))
+    waiting = asyncio.create_task(client.send_request(builders.preprocess_request(), b"{}"))
     await eventually(lambda: held)
     waiting.cancel()
     with pytest.raises(asyncio.CancelledError):
@@ -321,7 +321,7 @@ async def test_a_malformed_reply_is_counted_and_the_real_one_still_counts(buses:
     stage.bus.link.subscribe(stage_subject("preprocessor"), lambda _s, reply, _h, _p: inboxes.append(reply))
     client = JourneyClient(edge)
     await buses.meet()
-    waiting = asyncio.create_task(client.send(builders.preprocess_request(), b"{}"))
+    waiting = asyncio.create_task(client.send_request(builders.preprocess_request(), b"{}"))
     await eventually(lambda: inboxes)
     stage.bus.link.publish(inboxes[0], b"{nonsense")
     stage.bus.link.publish(inboxes[0], builders.decision().encode())
@@ -341,7 +341,7 @@ async def test_a_body_over_the_servers_limit_is_read_at_the_edge_in_parts(buses:
     async def read(request: PreprocessRequest, hop: Hop[PreprocessRequest]) -> Decision:
         assert request.body_bytes == len(body)
         assert not hop.body
-        held.append(await content.body(request.edge, request.request_id, original=True))
+        held.append(await content.fetch_body(request.edge, request.request_id, original=True))
         return decide(request, hop)
 
     def answer(query: ContentQuery) -> bytes:
@@ -354,7 +354,7 @@ async def test_a_body_over_the_servers_limit_is_read_at_the_edge_in_parts(buses:
     client = JourneyClient(edge)
     await buses.meet()
     request = replace(builders.preprocess_request(), edge=edge.process.instance)
-    assert isinstance(await client.send(request, body), Decision)
+    assert isinstance(await client.send_request(request, body), Decision)
     assert held == [body]
 
 
@@ -373,17 +373,17 @@ async def test_a_request_waits_while_the_server_is_slow_to_read(buses: Buses, mo
         publish(subject, payload, reply, headers)
 
     monkeypatch.setattr(edge.bus.link, "publish", congested)
-    assert isinstance(await client.send(builders.preprocess_request(), b"{}", hop_budget_s=0.05), Decision)
+    assert isinstance(await client.send_request(builders.preprocess_request(), b"{}", hop_budget_s=0.05), Decision)
     refused.clear()
     with pytest.raises(BusCongested):
-        await client.send(builders.preprocess_request(), b"{}", gives_up=lambda stage: False)
+        await client.send_request(builders.preprocess_request(), b"{}", gives_up=lambda stage: False)
 
 
 async def test_without_a_connection_the_edge_knows_at_once(buses: Buses) -> None:
     edge = buses.make("frontend")
     client = JourneyClient(edge)
     with pytest.raises(BusDisconnected):
-        await client.send(builders.preprocess_request(), b"{}")
+        await client.send_request(builders.preprocess_request(), b"{}")
 
 
 async def comes(buses: Buses, service: str, instance: str) -> None:
@@ -397,7 +397,7 @@ async def comes(buses: Buses, service: str, instance: str) -> None:
 
 
 def picker_lives(service: Journeys) -> bool:
-    return service.heartbeat.table.alive("profile-picker", "profile-picker-1", loop_time())
+    return service.heartbeat.table.is_alive("profile-picker", "profile-picker-1", loop_time())
 
 
 def _no_slack(due: float, now: float) -> float:

@@ -15,7 +15,7 @@ class World:
     def __init__(self) -> None:
         self.now = 1000.0
         self.table = PresenceTable()
-        self.table.tick(self.now)
+        self.table.note_time(self.now)
         self.beating: dict[str, bool] = {}
         self.routes: dict[str, tuple[str, ...]] = {}
 
@@ -30,7 +30,7 @@ class World:
     def passes(self, seconds: float, *, listening: bool = True) -> None:
         for _ in range(round(seconds / TIMES.beat_s)):
             self.now += TIMES.beat_s
-            self.table.tick(self.now, listening=listening)
+            self.table.note_time(self.now, listening=listening)
             if listening:
                 for instance in self.beating:
                     self._beat(instance)
@@ -38,10 +38,12 @@ class World:
     def where(
         self, route: str | None = None, *, resent: bool = False, patient: bool = False
     ) -> Group | Direct | NoInstance:
-        return self.table.where("scheduler", route, self.now, resent=resent, patient=patient)
+        return self.table.find_route("scheduler", route, self.now, resent=resent, patient=patient)
 
     def _beat(self, instance: str) -> None:
-        self.table.heard("scheduler", instance, self.now, ready=self.beating[instance], routes=self.routes[instance])
+        self.table.receive_heartbeat(
+            "scheduler", instance, self.now, ready=self.beating[instance], routes=self.routes[instance]
+        )
 
 
 @pytest.fixture
@@ -101,7 +103,7 @@ def test_when_the_last_one_falls_silent_no_instance_is_left(world: World) -> Non
     world.stops("a")
     world.passes(1)
     assert world.where() == NoInstance()
-    assert not world.table.alive("scheduler", "a", world.now)
+    assert not world.table.is_alive("scheduler", "a", world.now)
 
 
 def test_without_another_way_requests_go_to_the_replica_heard_of_last_until_that_is_lost(world: World) -> None:
@@ -135,11 +137,11 @@ def test_while_this_process_runs_late_others_may_be_silent_for_longer(world: Wor
     world.stops("a")
     world.passes(TIMES.service_silent_s + TIMES.beat_s)
     assert world.where() == NoInstance()
-    world.table.tick(world.now, slack_s=1.0)
+    world.table.note_time(world.now, slack_s=1.0)
     assert world.where() == Group()
-    assert world.table.alive("scheduler", "a", world.now)
-    world.table.tick(world.now, slack_s=0.0)
-    assert not world.table.alive("scheduler", "a", world.now)
+    assert world.table.is_alive("scheduler", "a", world.now)
+    world.table.note_time(world.now, slack_s=0.0)
+    assert not world.table.is_alive("scheduler", "a", world.now)
 
 
 def test_one_that_said_goodbye_is_not_waited_for(world: World) -> None:
@@ -153,9 +155,9 @@ def test_one_that_said_goodbye_is_not_waited_for(world: World) -> None:
 def test_one_that_the_server_does_not_know_is_not_addressed_until_it_beats(world: World) -> None:
     world.lives("a")
     world.lives("b")
-    world.table.unreachable("scheduler", "a")
+    world.table.mark_unreachable("scheduler", "a")
     assert world.where() == world.where(patient=True) == Group()
-    world.table.unreachable("scheduler", None)
+    world.table.mark_unreachable("scheduler", None)
     assert world.where() == world.where(patient=True) == NoInstance()
     world.lives("b")
     assert world.where(resent=True) == Direct("b")
@@ -182,7 +184,7 @@ def test_a_silent_replica_is_waited_for_briefly_and_one_that_said_goodbye_for_lo
 
 def test_a_replica_that_the_server_does_not_know_any_more_is_waited_for_as_one_that_left(world: World) -> None:
     world.lives("a")
-    world.table.unreachable("scheduler", None)
+    world.table.mark_unreachable("scheduler", None)
     world.stops("a")
     world.passes(2)
     assert round(world.table.hope("scheduler", None, 3.0, 30.0, world.now), 6) == 28
@@ -196,7 +198,7 @@ def test_a_silent_one_is_remembered_as_long_as_the_server_may_deal_to_it(world: 
     assert world.where() == Direct("a")
     world.passes(2)
     assert world.where() == Group()
-    assert world.table.instances("scheduler", world.now) == {"a": True}
+    assert world.table.list_instances("scheduler", world.now) == {"a": True}
 
 
 def test_one_that_left_its_group_before_it_fell_silent_is_not_gone_around(world: World) -> None:
@@ -212,7 +214,7 @@ def test_one_that_is_not_ready_is_not_addressed(world: World) -> None:
     world.lives("a", ready=False)
     world.passes(1)
     assert world.where() == NoInstance()
-    assert world.table.alive("scheduler", "a", world.now)
+    assert world.table.is_alive("scheduler", "a", world.now)
 
 
 def test_a_re_sent_message_goes_to_the_one_heard_of_last(world: World) -> None:
@@ -253,7 +255,7 @@ def test_no_instance_falls_silent_while_this_process_was_stopped(world: World) -
     world.lives("a")
     world.now += 30  # no tick, as under SIGSTOP
     assert world.where() == Group()
-    world.table.tick(world.now)
+    world.table.note_time(world.now)
     assert world.where() == Group()
     world.passes(1)
     world.stops("a")
@@ -287,7 +289,7 @@ class ReplicasComeAndGo(RuleBasedStateMachine):
         for resent in (False, True):
             where = self.world.where(resent=resent)
             if isinstance(where, Direct):
-                assert self.world.table.addressable("scheduler", where.instance, self.world.now)
+                assert self.world.table.is_addressable("scheduler", where.instance, self.world.now)
             if living:
                 assert where != NoInstance()
 
@@ -299,6 +301,6 @@ TestReplicasComeAndGo = ReplicasComeAndGo.TestCase
 def test_time_never_runs_backwards_for_the_table(moments: list[float]) -> None:
     table = PresenceTable()
     for moment in sorted(moments):
-        table.tick(moment)
-        table.heard("s", "a", moment)
-        assert table.alive("s", "a", moment)
+        table.note_time(moment)
+        table.receive_heartbeat("s", "a", moment)
+        assert table.is_alive("s", "a", moment)

@@ -31,7 +31,7 @@ async def test_one_replica_says_something_about_each_answer_and_a_failure_is_sai
                 raise RuntimeError("the test says so")
             return slowly(review) if review.request_id in ("slow", "late") else Verdict(request_id=review.request_id)
 
-        buses.make("guard", name).reviews(reviewer)
+        buses.make("guard", name).handle_reviews(reviewer)
 
     says("1")
     says("2")

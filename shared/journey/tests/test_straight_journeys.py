@@ -44,7 +44,7 @@ class World:
 
     def sent(self, request_id: str) -> "asyncio.Task[object]":
         request = builders.preprocess_request(request_id=request_id)
-        return asyncio.create_task(self.client.send(request, b"{}"))
+        return asyncio.create_task(self.client.send_request(request, b"{}"))
 
 
 async def test_a_busy_stage_takes_requests_in_the_order_in_which_they_came() -> None:
@@ -71,7 +71,7 @@ async def test_a_request_that_no_stage_keeps_waiting_is_decided_before_the_edge_
         replies = world.scheduler.bus.replies
         request = builders.preprocess_request(request_id="one")
         with pytest.raises(StopIteration) as ended:
-            world.client.send(request, b"{}").send(None)
+            world.client.send_request(request, b"{}").send(None)
         assert isinstance(ended.value.value, Decision)
         assert (world.trails, len(replies), replies.late) == ([["preprocessor"]], 0, 0)
     finally:

@@ -81,7 +81,7 @@ class Node:
         self.limiter = SharedLimiter(self.service.bus, self.service.heartbeat, self.keeper, metrics, time.time)
         self.budgets = Budgets(self.service.bus, stream, self.keeper, metrics, time.time)
         self.limiter.spending_missing = lambda: self.budgets.missing
-        self.budgets.configure({BUDGET: SCOPES})
+        self.budgets.set_budgets({BUDGET: SCOPES})
         self.reached: list[BudgetReached] = []
         self.service.bus.listen(BudgetReached, self.reached.append, ANY)
         self.turning: asyncio.Task[None] | None = None
@@ -100,8 +100,8 @@ class Node:
         await self.buses.kill(self.service)
 
     async def ask(self, request_id: str, cost: int = 100, tenant: str = "acme", more: int = 0) -> LimitVerdict:
-        scope, shard = SCOPES.of({"tenant": tenant}, "")
-        verdict = self.limiter.ask(
+        scope, shard = SCOPES.values_of({"tenant": tenant}, "")
+        verdict = self.limiter.count_at_keeper(
             LimitAsk(
                 edge="edge-1",
                 request_id=request_id,
@@ -122,7 +122,7 @@ class Node:
         return verdict if isinstance(verdict, LimitVerdict) else await verdict
 
     def spent(self, tenant: str = "acme") -> tuple[int, int]:
-        scope, shard = SCOPES.of({"tenant": tenant}, "")
+        scope, shard = SCOPES.values_of({"tenant": tenant}, "")
         book = self.keeper.held(shard)
         return (0, 0) if book is None else book.budgets.spent(BUDGET, scope, None, time.time())
 
@@ -144,7 +144,7 @@ async def test_a_killed_keeper_takes_no_spending_along_and_none_is_spent_twice(b
         stream.end(str(number), 50)
     await first.budgets.read()
     assert first.spent() == (500, 1000)
-    await eventually(lambda: not any(book.changed for book in first.keeper.books()))
+    await eventually(lambda: not any(book.changed for book in first.keeper.kept_books()))
     # What ends from here on isn't in a snapshot, nor is what comes.
     for number in range(10, 15):
         stream.end(str(number), 50)
@@ -201,7 +201,7 @@ async def test_without_a_saved_place_nothing_is_admitted_that_costs_money(
     with pytest.raises(Unavailable, match="can't be saved yet"):
         await node.ask("a")
     store.broken = False
-    await eventually(lambda: all(book.budgets.current for book in node.keeper.books()))
+    await eventually(lambda: all(book.budgets.current for book in node.keeper.kept_books()))
     assert (await node.ask("a")).outcome == "admitted"
     store.broken = True
     assert (await node.ask("b")).outcome == "admitted", "later writes may fail: what is spent since is read again"

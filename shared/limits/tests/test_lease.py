@@ -182,7 +182,9 @@ class Preprocessors(RuleBasedStateMachine):
     def a_shard_has_one_keeper(self) -> None:
         for shard in range(SHARDS):
             holders = [
-                node.name for node in self.nodes.values() if node.keeping.leases.holds(shard, self.now + node.clock)
+                node.name
+                for node in self.nodes.values()
+                if node.keeping.leases.holds_shard(shard, self.now + node.clock)
             ]
             assert len(holders) <= 1, holders
 
@@ -198,7 +200,7 @@ class Preprocessors(RuleBasedStateMachine):
     def _one(self, which: int, keeper_of: int) -> _Node:
         """The keeper of a shard, or any."""
         for node in self.nodes.values():
-            if keeper_of < SHARDS and node.keeping.leases.holds(keeper_of, self.now + node.clock):
+            if keeper_of < SHARDS and node.keeping.leases.holds_shard(keeper_of, self.now + node.clock):
                 return node
         return list(self.nodes.values())[which % len(self.nodes)]
 
@@ -237,11 +239,11 @@ class Preprocessors(RuleBasedStateMachine):
             self._read(node, node.inbound.popleft(), clock)
         if clock - node.said_at >= TICK_S - 1e-6 or node.keeping.leases.unproved:
             node.said_at = clock
-            if node.keeping.untold:
-                self._write(node, "", node.keeping.tell(clock))
-            self._write(node, "", node.keeping.say(clock, node.connection))
+            if node.keeping.has_unpublished:
+                self._write(node, "", node.keeping.take_unpublished(clock))
+            self._write(node, "", node.keeping.make_report(clock, node.connection))
         for shard in range(SHARDS):
-            if node.keeping.leases.holds(shard, clock):
+            if node.keeping.leases.holds_shard(shard, clock):
                 self._book(node, shard)
             if node.keeping.leases.epoch(shard) == 0 and not node.keeping.leases.holder(shard, clock):
                 self._seek(node, shard)
@@ -249,11 +251,11 @@ class Preprocessors(RuleBasedStateMachine):
     def _read(self, node: _Node, words: _Words, clock: float) -> None:
         keeping = node.keeping
         if isinstance(words, LimitKept | LimitKept):
-            keeping.heard(words, clock)
+            keeping.receive_report(words, clock)
         elif isinstance(words, LimitShard):
             node.saved[words.shard] = words
         elif isinstance(words, _Wish):
-            state = keeping.give(words.shard, words.sender, clock)
+            state = keeping.hand_over_shard(words.shard, words.sender, clock)
             if state is not None:
                 self._write(node, words.sender, _Given(state, node.name, words.sender))
         elif isinstance(words, _Given):
@@ -266,17 +268,17 @@ class Preprocessors(RuleBasedStateMachine):
     def _book(self, node: _Node, shard: int):
         book = node.keeping.books.get(shard)
         if book is None:
-            book, _ = node.keeping.take(shard, node.saved.get(shard), self.now + node.clock)
+            book, _ = node.keeping.take_book(shard, node.saved.get(shard), self.now + node.clock)
         return book
 
     def _admit(self, node: _Node, ask: LimitAsk, asked: _Ask | None = None) -> None:
         clock, shard = self.now + node.clock, ask.shard
-        if not node.keeping.leases.holds(shard, clock):
+        if not node.keeping.leases.holds_shard(shard, clock):
             return
         book = self._book(node, shard)
-        if node.keeping.count(book, ask, clock).outcome == "admitted":
+        if node.keeping.count_request(book, ask, clock).outcome == "admitted":
             self.counted[shard][book.granted, ask.request_id] = self.now
-            self._write(node, "", node.keeping.tell(clock))
+            self._write(node, "", node.keeping.take_unpublished(clock))
             if asked is None:
                 self.admitted[shard].add(ask.request_id)
             else:
@@ -289,7 +291,7 @@ class Preprocessors(RuleBasedStateMachine):
             self._write(node, holder, _Wish(shard, node.name))
             return
         saved = node.saved.get(shard)
-        node.keeping.leases.claim(shard, clock, saved.epoch if saved else 0)
+        node.keeping.leases.claim_shard(shard, clock, saved.epoch if saved else 0)
 
     def _save(self, node: _Node, shard: int) -> None:
         book, saved = node.keeping.books.get(shard), self.saved.get(shard)

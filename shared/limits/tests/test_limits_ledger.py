@@ -272,7 +272,7 @@ def test_the_window_holds_what_it_would_had_the_real_usage_been_known(
             window.add(reserved, time)
             began[number + 1] = time
         elif used < reserved:
-            window.correct(reserved - used, began[number], time)
+            window.subtract_usage(reserved - used, began[number], time)
         else:
             window.add(used - reserved, time)
     end = max([at, *(time for time, _, _ in events)]) + later

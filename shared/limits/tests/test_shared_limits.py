@@ -69,8 +69,8 @@ class Node:
         me = self.service.process.instance
         self.service.bus.answer(LimitAsks, self._answer, me)
         self.service.bus.answer(LimitHandOver, self._hand_over, me)
-        self.service.bus.listen(LimitReleases, self.limiter.released, me)
-        self.service.bus.listen(ResponseCompleted, self.limiter.ended, ANY)
+        self.service.bus.listen(LimitReleases, self.limiter.receive_release, me)
+        self.service.bus.listen(ResponseCompleted, self.limiter.settle_request, ANY)
         self.ticking: asyncio.Task[None] | None = None
         self.silent = False
         """It is stopped."""
@@ -85,7 +85,7 @@ class Node:
             raise ValueError("the test says so")
         if self.lost:
             return LimitVerdicts(verdicts=(LimitVerdict(outcome="elsewhere"),) * len(asks.asks)).encode()
-        answer = self.limiter.answer(asks)
+        answer = self.limiter.answer_peers(asks)
         if any(each.outcome != "elsewhere" for each in LimitVerdicts.decode(answer).verdicts):
             self.asked["messages"] += 1
             self.asked["asks"] += len(asks.asks)
@@ -129,7 +129,7 @@ class Node:
             "cost": cost,
             "until_ms": builders.unix_ms(60) + next(_ASKS),
         }
-        verdict = self.limiter.ask(read_fields(LimitAsk, fields | changes), 0)
+        verdict = self.limiter.count_at_keeper(read_fields(LimitAsk, fields | changes), 0)
         return await verdict if isinstance(verdict, Awaitable) else verdict
 
     def metric(self, name: str, **labels: str) -> float:
@@ -199,7 +199,7 @@ class World:
 
     async def saved(self) -> None:
         def all_saved() -> bool:
-            return not any(book.changed for node in self.nodes.values() for book in node.keeper.books())
+            return not any(book.changed for node in self.nodes.values() for book in node.keeper.kept_books())
 
         await eventually(all_saved)
 
@@ -241,8 +241,8 @@ async def test_how_long_an_answer_gets_is_learnt_of_each_one_where_a_request_had
     [node] = await world.add("a")
     for number in range(70):
         world.complete(f"r{number}", 500, answers=4, output=400)
-    await eventually(lambda: node.limiter.lengths.expected("", "m") is not None)
-    assert 100 <= (node.limiter.lengths.expected("", "m") or 0) <= 120
+    await eventually(lambda: node.limiter.lengths.expected_tokens("", "m") is not None)
+    assert 100 <= (node.limiter.lengths.expected_tokens("", "m") or 0) <= 120
 
 
 async def test_the_end_of_a_request_settles_it_wherever_it_is_kept(world: World) -> None:
@@ -271,9 +271,9 @@ async def test_a_request_that_another_limit_refuses_is_taken_back_from_the_keepe
             cost=100,
             until_ms=builders.unix_ms(60),
         )
-        verdict = node.limiter.ask(ask, 0)
+        verdict = node.limiter.count_at_keeper(ask, 0)
         assert (await verdict if isinstance(verdict, Awaitable) else verdict).outcome == "admitted"
-        node.limiter.release([ask], 0)
+        node.limiter.release_charges([ask], 0)
     await eventually(lambda: world.used() == 0)
 
 
@@ -339,7 +339,7 @@ async def test_a_replica_that_joins_gets_its_shards_as_they_are_and_nothing_is_c
         assert (await first.ask(f"s{shard}", shard=shard)).outcome == "admitted"
     await eventually(lambda: all(world.used(shard) == 170 for shard in range(SHARDS)))
     await eventually(lambda: all(world.keeper(shard).keeper.held(shard) for shard in range(SHARDS)))
-    assert sum(len(node.keeper.books()) for node in world.nodes.values()) == SHARDS
+    assert sum(len(node.keeper.kept_books()) for node in world.nodes.values()) == SHARDS
 
 
 async def test_a_replica_that_leaves_in_order_takes_nothing_along(world: World) -> None:
@@ -347,7 +347,7 @@ async def test_a_replica_that_leaves_in_order_takes_nothing_along(world: World) 
     leaving = world.keeper()
     await leaving.ask("r", 100)
     leaving.service.heartbeat.ready = False
-    leaving.service.heartbeat.beat()
+    leaving.service.heartbeat.publish_state()
     [staying] = world.others()
     await eventually(lambda: staying.keeper.ranks.members == (staying.keeper.me,))
     assert (await staying.ask("s", 50)).outcome == "admitted"
@@ -384,7 +384,7 @@ async def test_a_keeper_that_was_stopped_admits_nothing_when_it_goes_on(world: W
     stopped, [other] = world.keeper(), world.others()
     await stopped.ask("r", 900)
     stopped.ahead_s += 0.5
-    assert isinstance(stopped.keeper.book(0, stopped.clock()), str), "its lease has run out"
+    assert isinstance(stopped.keeper.book_or_keeper(0, stopped.clock()), str), "its lease has run out"
     stopped.stop()
     await eventually(lambda: other.keeper.held(0) is not None)
     assert (await other.ask("s", 100)).outcome == "admitted", "nothing had been saved"
@@ -400,9 +400,9 @@ async def test_preprocessors_that_were_frozen_together_do_not_count_a_shard_twic
     await first.ask("r", 900)
     for node in (first, second):
         node.ahead_s += TAKEN_S + 0.1
-    second.keeper.ranks.doubt(first.keeper.me)
+    second.keeper.ranks.doubt_instance(first.keeper.me)
     second.keeper.tick()
-    kept = [isinstance(node.keeper.book(0, node.clock()), Book) for node in (first, second)]
+    kept = [isinstance(node.keeper.book_or_keeper(0, node.clock()), Book) for node in (first, second)]
     assert kept == [False, False], "no report has come back yet"
     verdicts = await asyncio.gather(*(node.ask(f"r-{node.keeper.me}", 100) for node in (first, second)))
     assert sorted(each.outcome for each in verdicts) == ["admitted", "refused"]
@@ -417,7 +417,7 @@ async def test_without_the_bus_only_a_preprocessor_that_was_alone_counts_on(
     await node.ask("r", 900)
     monkeypatch.setattr(type(node.service.bus), "connected", property(lambda _: False))
     node.ahead_s += 0.5
-    book = node.keeper.book(0, node.clock())
+    book = node.keeper.book_or_keeper(0, node.clock())
     assert isinstance(book, Book) == alone
     if isinstance(book, Book):
         assert book.used("limit", TOKENS, "", time.time()) == 900
@@ -443,7 +443,7 @@ async def test_while_no_keeper_can_be_asked_a_limit_is_unavailable_and_counts_it
     keeper.lost = True
     with pytest.raises(Unavailable):
         await other.ask("r")
-    verdict = other.limiter.alone(
+    verdict = other.limiter.count_locally(
         LimitAsk(
             edge="e", request_id="r", limit="limit", shard=0, windows=(TOKENS,), cost=400, until_ms=builders.unix_ms(9)
         ),
@@ -485,7 +485,7 @@ async def test_nothing_is_counted_before_the_stored_counts_are_read(world: World
     before = len(said)
     await eventually(lambda: len(said) > before + 3)
     assert not any(any(each.epochs) for each in said)
-    assert not second.keeper.books()
+    assert not second.keeper.kept_books()
     world.store.list_now()
     assert (await asking).outcome == "refused"
     assert (await second.ask("t", 100)).outcome == "admitted"
@@ -506,7 +506,7 @@ async def test_stored_counts_that_couldnt_be_read_in_time_are_not_overwritten(
     await eventually(lambda: second.metric("pointsman_limit_shard_moves_total", how="lost") == 1)
     # Of the others it learns when they are listed, before a request needs them.
     world.store.list_now()
-    assert all(book.granted for book in second.keeper.books())
+    assert all(book.granted for book in second.keeper.kept_books())
     await eventually(lambda: second.keeper.settled)
     assert (await second.ask("t", 200)).outcome == "refused"
     assert (await second.ask("u", 100)).outcome == "admitted"

@@ -10,7 +10,7 @@ from pointsman_testing.pair_models import LONGEST, cross_encoder, nli_model
 
 
 async def _same(model: PairModel, one: str, other: str) -> float:
-    likely = await model.same(one, other)
+    likely = await model.compare_texts(one, other)
     assert likely is not None
     return likely
 
@@ -35,8 +35,8 @@ async def test_a_text_that_only_entails_the_other_does_not_mean_the_same(tmp_pat
 async def test_texts_that_the_model_does_not_see_whole_are_not_compared(tmp_path: Path) -> None:
     model = PairModel(cross_encoder(tmp_path))
     half = "dogs " * (LONGEST // 2)
-    assert await model.same(half, half) is not None
-    assert await model.same(half, half + "dogs") is None
+    assert await model.compare_texts(half, half) is not None
+    assert await model.compare_texts(half, half + "dogs") is None
     model.close()
 
 

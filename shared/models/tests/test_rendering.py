@@ -180,17 +180,17 @@ def test_images_and_what_the_engine_cuts_are_left_to_the_engine(tmp_path: Path) 
         (chat("Hi", chat_template_kwargs={"tokenize": True}), "arguments"),
     ):
         with pytest.raises(NotTokenized) as refused:
-            tokenizer.chat(body.get)
+            tokenizer.tokenize_chat(body.get)
         assert (refused.value.reason, refused.value.failed) == (reason, False)
 
 
 def test_the_first_token_is_added_to_completions_and_to_chats_that_ask(tmp_path: Path) -> None:
     tokenizer = PromptTokenizer(read_folder(write_tokenizer(tmp_path, "{{ messages[0].content }}")))
     first = (0).to_bytes(4, "little")
-    plain = tokenizer.chat(chat("The train").get)
-    assert tokenizer.chat(chat("The train", add_special_tokens=True).get) == first + plain
-    assert tokenizer.completion("The train", chat().get) == first + plain
-    assert tokenizer.completion("The train", {"add_special_tokens": False}.get) == plain
+    plain = tokenizer.tokenize_chat(chat("The train").get)
+    assert tokenizer.tokenize_chat(chat("The train", add_special_tokens=True).get) == first + plain
+    assert tokenizer.tokenize_completion("The train", chat().get) == first + plain
+    assert tokenizer.tokenize_completion("The train", {"add_special_tokens": False}.get) == plain
 
 
 def test_files_beside_the_tokenizer_go_before_its_configuration(tmp_path: Path) -> None:

@@ -120,13 +120,13 @@ texts = st.lists(st.sampled_from(BITS) | st.text(max_size=6), max_size=14).map("
 @given(text=texts)
 def test_pieces_give_the_tokens_of_the_whole(kind: str, text: str) -> None:
     tokenizer, encoder = encoder_of(kind)
-    assert encoder.encode(text) == little_endian(tokenizer.encode(text, add_special_tokens=False).ids)
+    assert encoder.encode_text(text) == little_endian(tokenizer.encode(text, add_special_tokens=False).ids)
 
 
 @given(text=texts)
 def test_a_table_that_is_too_small_changes_nothing(text: str) -> None:
     tokenizer, encoder = encoder_of("byte-level", 2000)
-    assert encoder.encode(text) == little_endian(tokenizer.encode(text, add_special_tokens=False).ids)
+    assert encoder.encode_text(text) == little_endian(tokenizer.encode(text, add_special_tokens=False).ids)
 
 
 @pytest.mark.requirement("S4-12")
@@ -135,15 +135,15 @@ def test_the_next_turn_encodes_only_what_is_new() -> None:
     turns = [
         f"<|start_header_id|>user<|end_header_id|>\n\nQuestion {turn}{SENTENCES[0]}<|eot_id|>" for turn in range(9)
     ]
-    encoder.encode("".join(turns[:-1]))
+    encoder.encode_text("".join(turns[:-1]))
     before = encoder.misses
-    encoder.encode("".join(turns))
+    encoder.encode_text("".join(turns))
     assert encoder.misses - before == len("\n\nQuestion 8") + len(SENTENCES[0]) + len("<|eot_id|>")
 
 
 def test_where_a_piece_stands_matters_to_some_tokenizers_and_their_texts_stay_whole() -> None:
     _, encoder = encoder_of("pieces, space at the start")
-    encoder.encode("<|im_start|>a")
+    encoder.encode_text("<|im_start|>a")
     before = encoder.misses
-    encoder.encode("<|im_start|>b")
+    encoder.encode_text("<|im_start|>b")
     assert encoder.misses - before == len("<|im_start|>b")

@@ -39,7 +39,7 @@ class PoolStates:
     def __init__(self) -> None:
         table = PoolTable[PoolSnapshot, PoolState](_state)
         self._states: Final = table.views
-        self.update: Final = table.take
+        self.update: Final = table.take_snapshot
         """Take a snapshot over, at a monotonic time, unless a newer one is here."""
 
     def get(self, pool: str) -> PoolState:

@@ -89,7 +89,7 @@ class Registry(Generic[P]):
             with wrong.within(position):
                 resolved[spec.name] = (spec, *self.resolve(spec))
             places[spec.name] = position
-        wrong.tell()
+        wrong.raise_gathered()
         if len(resolved) < len(specs):
             names = [spec.name for spec in specs]
             twice = next(name for name in names if names.count(name) > 1)

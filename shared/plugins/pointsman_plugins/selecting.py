@@ -96,7 +96,7 @@ class ModelStates:
 
     def __init__(self) -> None:
         table = PoolTable[PoolSnapshot, PoolView](_view)
-        self.pool_changed: Final = table.take
+        self.pool_changed: Final = table.take_snapshot
         """Take a pool's snapshot over, at a monotonic time, unless a newer one is here."""
         self._models: Final[dict[str, ModelStatistics]] = {}
         self.pool: Final[Callable[[str], PoolView | None]] = table.views.get

@@ -39,7 +39,7 @@ class Anthropic:
     def __init__(self, max_tokens: int) -> None:
         self._max_tokens = max_tokens
 
-    def call(self, question: ProviderQuestion) -> ProviderCall:
+    def translate_request(self, question: ProviderQuestion) -> ProviderCall:
         """Translate a request."""
         sent = question.sent
         if question.api == MESSAGES.name:
@@ -55,8 +55,8 @@ class Anthropic:
         answer = Messages(question, include_usage=chat.include_usage, names=names.back)
         return ProviderCall(_PATH, {**sent.headers, "anthropic-version": VERSION}, body, answer)
 
-    def repaired(self, question: ProviderQuestion, error: bytes) -> ProviderQuestion | None:
-        """Like `Format.repaired`: a signature that another model made can't be told from the model's own."""
+    def repair_question(self, question: ProviderQuestion, error: bytes) -> ProviderQuestion | None:
+        """Like `Format.repair_question`: a signature that another model made can't be told from the model's own."""
         if question.api != MESSAGES.name or b"thinking" not in error:
             return None
         body = without_thoughts(question.body)
@@ -128,7 +128,8 @@ def _block(part: Part, names: ToolNames) -> dict[str, object]:
             return {"type": "image", "source": source, **_mark(cache)}
         case ToolCall(identity, name, arguments, cache):
             return {
-                "type": "tool_use", "id": identity, "name": names.sent(name), "input": arguments, **_mark(cache)
+                "type": "tool_use", "id": identity, "name": names.name_for_provider(name), "input": arguments,
+                **_mark(cache),
             }  # fmt: skip
         case ToolResult(identity, parts, cache):
             content = [_block(each, names) for each in parts]
@@ -147,7 +148,11 @@ def _mark(cache: CacheMark | None) -> dict[str, object]:
 
 
 def _tool(tool: Tool, names: ToolNames) -> dict[str, object]:
-    entry: dict[str, object] = {"name": names.sent(tool.name), "input_schema": tool.schema, **_mark(tool.cache)}
+    entry: dict[str, object] = {
+        "name": names.name_for_provider(tool.name),
+        "input_schema": tool.schema,
+        **_mark(tool.cache),
+    }
     if tool.description is not None:
         entry["description"] = tool.description
     if tool.strict is not None:
@@ -160,7 +165,7 @@ def _tool_choice(chat: Chat, names: ToolNames) -> dict[str, object] | None:
     if choice is None and chat.parallel_tool_calls:
         return None
     if choice is not None and choice.startswith("="):
-        entry: dict[str, object] = {"type": "tool", "name": names.sent(choice[1:])}
+        entry: dict[str, object] = {"type": "tool", "name": names.name_for_provider(choice[1:])}
     else:
         entry = {"type": _CHOICES[choice or "auto"]}
     if not chat.parallel_tool_calls and entry["type"] != "none":

@@ -42,8 +42,8 @@ class Messages:
         self.output_known = False
         """Whether the output's tokens were read last."""
 
-    def whole(self, body: bytes) -> bytes:
-        """Implements `Answer.whole`."""
+    def translate_whole(self, body: bytes) -> bytes:
+        """Implements `AnswerReader.translate_whole`."""
         message = document(body).fields
         texts: list[str] = []
         thoughts: list[str] = []
@@ -69,13 +69,13 @@ class Messages:
                     continue  # kinds that only a request in Anthropic's own words can ask for
         self.count(message.get("usage"))
         finish = FINISH.get(str(message.get("stop_reason")), "stop")
-        heading = self.heading(message)
+        heading = self.make_heading(message)
         said = Said("".join(texts), "".join(thoughts), calls, details)
         return chat_answer.document(heading, said, finish, self.reported)
 
-    def stream(self) -> StreamReader:
+    def make_stream_reader(self) -> StreamReader:
         """Whether the client gets a stream of server-sent events."""
-        return _MessageStream(self, Chunks(self.heading({}), include_usage=self._include_usage))
+        return _MessageStream(self, Chunks(self.make_heading({}), include_usage=self._include_usage))
 
     def detail(self, thought: Thought, index: int) -> JsonValue:
         """The entry of `reasoning_details` by which the thought comes back to this model."""
@@ -85,7 +85,7 @@ class Messages:
         """The client's name of a tool."""
         return self._names.get(name, name)
 
-    def heading(self, message: Fields) -> Heading:
+    def make_heading(self, message: Fields) -> Heading:
         """The heading of the answer, with the id of this message."""
         identity = message.get("id")
         question = self._question
@@ -161,13 +161,13 @@ class _MessageStream(Translator[StreamEvent]):
         """Whether every part of the answer is here; the mark at its end, or a report of usage, may follow."""
         return self._finish is not None
 
-    def feed(self, data: bytes) -> bytes:
-        return self.translate(self._events.feed(data))
+    def translate_bytes(self, data: bytes) -> bytes:
+        return self.translate(self._events.split_bytes(data))
 
-    def end(self) -> bytes:
+    def translate_end(self) -> bytes:
         rest = b""
         try:
-            rest = self.translate(self._events.end())
+            rest = self.translate(self._events.split_end())
         except BrokenAnswer:
             if self._finish is None:
                 raise
@@ -179,7 +179,7 @@ class _MessageStream(Translator[StreamEvent]):
 
     def _end(self) -> bytes:
         self.ended = True
-        return self._chunks.finish(self._finish or "stop") + self._chunks.done(self._answer.reported)
+        return self._chunks.write_finish(self._finish or "stop") + self._chunks.write_end(self._answer.reported)
 
     def _translate(self, each: StreamEvent) -> bytes:
         if self.ended:
@@ -194,7 +194,7 @@ class _MessageStream(Translator[StreamEvent]):
         block = message.get("index")
         match message:
             case {"type": "message_start", "message": dict(began)}:
-                chunks.heading = self._answer.heading(began)
+                chunks.heading = self._answer.make_heading(began)
                 self._answer.count(began.get("usage"))
             case {"type": "content_block_start", "content_block": dict(begins)}:
                 return self._begin(block, begins)
@@ -202,7 +202,9 @@ class _MessageStream(Translator[StreamEvent]):
                 return self._go_on(block, delta)
             case {"type": "content_block_stop"}:
                 thought = self._thoughts.end()
-                signed = b"" if thought is None else chunks.detail(self._answer.detail(thought, self._thoughts.count))
+                signed = (
+                    b"" if thought is None else chunks.write_detail(self._answer.detail(thought, self._thoughts.count))
+                )
                 return signed + chunks.call_ends(block)
             case {"type": "message_delta", "delta": dict(delta)}:
                 reason = delta.get("stop_reason")
@@ -221,12 +223,12 @@ class _MessageStream(Translator[StreamEvent]):
         match begins:
             case {"type": "tool_use", "name": str(name)}:
                 told = self._answer.told_name(name)
-                return self._chunks.call(block, _text(begins.get("id")), told, begins.get("input"))
+                return self._chunks.write_call(block, _text(begins.get("id")), told, begins.get("input"))
             case {"type": "text", "text": str(text)}:
-                return self._chunks.text(text)
+                return self._chunks.write_text(text)
             case {"type": "thinking", "thinking": str(text), **rest}:
                 self._thoughts.add(text, _text(rest.get("signature")))
-                return self._chunks.reasoning(text)
+                return self._chunks.write_reasoning(text)
             case {"type": "redacted_thinking", "data": str(data)}:
                 self._thoughts.redacted(data)
                 return b""
@@ -236,14 +238,14 @@ class _MessageStream(Translator[StreamEvent]):
     def _go_on(self, block: JsonValue, delta: dict[str, JsonValue]) -> bytes:
         match delta:
             case {"type": "text_delta", "text": str(text)}:
-                return self._chunks.text(text)
+                return self._chunks.write_text(text)
             case {"type": "thinking_delta", "thinking": str(text)}:
                 self._thoughts.add(text, "")
-                return self._chunks.reasoning(text)
+                return self._chunks.write_reasoning(text)
             case {"type": "signature_delta", "signature": str(signature)}:
                 self._thoughts.add("", signature)
                 return b""
             case {"type": "input_json_delta", "partial_json": str(text)}:
-                return self._chunks.arguments(block, text)
+                return self._chunks.write_arguments(block, text)
             case _:
                 return b""

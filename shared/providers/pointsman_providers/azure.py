@@ -26,7 +26,7 @@ class Azure:
         self._version = api_version
         self._dialect = dialect
 
-    def call(self, question: ProviderQuestion) -> ProviderCall:
+    def translate_request(self, question: ProviderQuestion) -> ProviderCall:
         """Translate a request."""
         path = PATHS.get(question.api)
         if path is None:
@@ -42,8 +42,8 @@ class Azure:
         body = passed_body(question, self._dialect)
         return ProviderCall(path, dict(question.sent.headers), body, Passed(question))
 
-    def repaired(self, question: ProviderQuestion, error: bytes) -> ProviderQuestion | None:
-        """Implements `Format.repaired`."""
+    def repair_question(self, question: ProviderQuestion, error: bytes) -> ProviderQuestion | None:
+        """Implements `Format.repair_question`."""
         return repaired_chat(question, error, self._dialect)
 
 

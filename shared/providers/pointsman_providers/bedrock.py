@@ -39,7 +39,7 @@ _NOTHING: Final = "(no output)"
 class Bedrock:
     """The format."""
 
-    def call(self, question: ProviderQuestion) -> ProviderCall:
+    def translate_request(self, question: ProviderQuestion) -> ProviderCall:
         """Translate a request."""
         if question.api not in _APIS:
             raise unsupported(question.api, _WHO, _APIS)
@@ -57,8 +57,8 @@ class Bedrock:
             document["additionalModelRequestFields"] = {"anthropic_beta": betas.split(",")}
         return ProviderCall(path, headers, orjson.dumps(document), answer)
 
-    def repaired(self, question: ProviderQuestion, error: bytes) -> ProviderQuestion | None:
-        """Implements `Format.repaired`."""
+    def repair_question(self, question: ProviderQuestion, error: bytes) -> ProviderQuestion | None:
+        """Implements `Format.repair_question`."""
         del question, error
         return None
 
@@ -103,12 +103,12 @@ def _tool_config(chat: Chat, names: ToolNames) -> dict[str, object]:
     if choice == "required":
         config["toolChoice"] = {"any": {}}
     elif choice is not None and choice.startswith("="):
-        config["toolChoice"] = {"tool": {"name": names.sent(choice[1:])}}
+        config["toolChoice"] = {"tool": {"name": names.name_for_provider(choice[1:])}}
     return config
 
 
 def _tool(tool: Tool, names: ToolNames) -> dict[str, object]:
-    entry: dict[str, object] = {"name": names.sent(tool.name), "inputSchema": {"json": tool.schema}}
+    entry: dict[str, object] = {"name": names.name_for_provider(tool.name), "inputSchema": {"json": tool.schema}}
     if tool.description is not None:
         entry["description"] = tool.description
     if tool.strict is not None:
@@ -141,7 +141,7 @@ def _block(part: Part, names: ToolNames) -> dict[str, object]:
                 raise unsayable("messages", _WHO, f"An image must be data of {', '.join(_IMAGES)}, not a URL.")
             return {"image": {"format": kind, "source": {"bytes": data}}}
         case ToolCall(identity, name, arguments):
-            return {"toolUse": {"toolUseId": identity, "name": names.sent(name), "input": arguments}}
+            return {"toolUse": {"toolUseId": identity, "name": names.name_for_provider(name), "input": arguments}}
         case ToolResult(identity, parts):
             content = [_block(each, names) for each in parts] or [{"text": _NOTHING}]
             return {"toolResult": {"toolUseId": identity, "content": content}}

@@ -48,8 +48,8 @@ class Converse:
         self.reported: Usage | None = None
         """The usage for the client; None where a part of it isn't known."""
 
-    def whole(self, body: bytes) -> bytes:
-        """Implements `Answer.whole`."""
+    def translate_whole(self, body: bytes) -> bytes:
+        """Implements `AnswerReader.translate_whole`."""
         answer = document(body).fields
         texts: list[str] = []
         thoughts: list[str] = []
@@ -88,7 +88,7 @@ class Converse:
         """The client's name of a tool."""
         return self._names.get(name, name)
 
-    def stream(self) -> StreamReader:
+    def make_stream_reader(self) -> StreamReader:
         """Whether the client gets a stream of server-sent events."""
         return _ConverseStream(self, Chunks(self._heading, include_usage=self._include_usage))
 
@@ -146,7 +146,7 @@ class _ConverseStream(Translator["EventStreamMessage"]):
         """Whether every part of the answer is here; the mark at its end, or a report of usage, may follow."""
         return self._stopped
 
-    def feed(self, data: bytes) -> bytes:
+    def translate_bytes(self, data: bytes) -> bytes:
         from botocore.eventstream import ParserError
 
         self._buffer.add_data(data)  # pyright: ignore[reportUnknownMemberType] - botocore has no types
@@ -155,7 +155,7 @@ class _ConverseStream(Translator["EventStreamMessage"]):
         except ParserError as error:
             raise BrokenAnswer(f"not an event stream: {type(error).__name__}") from None
 
-    def end(self) -> bytes:
+    def translate_end(self) -> bytes:
         if self.broken is not None:
             raise self.broken
         if not self._stopped:
@@ -164,7 +164,7 @@ class _ConverseStream(Translator["EventStreamMessage"]):
 
     def _end(self) -> bytes:
         self.ended = True
-        return self._chunks.done(self._answer.reported)
+        return self._chunks.write_end(self._answer.reported)
 
     def _translate(self, each: "EventStreamMessage") -> bytes:
         if self.ended:
@@ -179,18 +179,18 @@ class _ConverseStream(Translator["EventStreamMessage"]):
         match headers.get(":event-type"), fields:
             case "contentBlockStart", {"start": {"toolUse": {"name": str(name), **call}}}:
                 told = self._answer.told_name(name)
-                return self._signed() + chunks.call(block, _text(call.get("toolUseId")), told, call.get("input"))
+                return self._signed() + chunks.write_call(block, _text(call.get("toolUseId")), told, call.get("input"))
             case "contentBlockDelta", {"delta": {"text": str(text)}}:
-                return self._signed() + chunks.text(text)
+                return self._signed() + chunks.write_text(text)
             case "contentBlockDelta", {"delta": {"reasoningContent": dict(reasoning)}}:
                 return self._reason(block, reasoning)
             case "contentBlockDelta", {"delta": {"toolUse": {"input": str(text)}}}:
-                return chunks.arguments(block, text)
+                return chunks.write_arguments(block, text)
             case "contentBlockStop", _:
                 return self._signed() + chunks.call_ends(block)
             case "messageStop", fields if not self._stopped:
                 self._stopped = True
-                return self._signed() + chunks.finish(_finish_reason(fields))
+                return self._signed() + chunks.write_finish(_finish_reason(fields))
             case "metadata", fields:
                 self._answer.count(fields.get("usage"))
                 # It may come before the end of the message.
@@ -201,7 +201,7 @@ class _ConverseStream(Translator["EventStreamMessage"]):
     def _signed(self) -> bytes:
         """The block of reasoning that has ended; its own end may not be told (earendil-works/pi #8314)."""
         thought = self._thoughts.end()
-        return b"" if thought is None else self._chunks.detail(self._answer.detail(thought, self._thoughts.count))
+        return b"" if thought is None else self._chunks.write_detail(self._answer.detail(thought, self._thoughts.count))
 
     def _reason(self, block: JsonValue, delta: Fields) -> bytes:
         signed = b"" if block == self._reasons else self._signed()
@@ -211,7 +211,7 @@ class _ConverseStream(Translator["EventStreamMessage"]):
             self._thoughts.redacted(redacted)
         else:
             self._thoughts.add(text, _text(delta.get("signature")))
-        return signed + self._chunks.reasoning(text)
+        return signed + self._chunks.write_reasoning(text)
 
 
 def _error(headers: Fields, payload: bytes) -> BrokenAnswer:

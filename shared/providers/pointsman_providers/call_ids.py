@@ -20,7 +20,7 @@ class CallIds(NamedTuple):
 
     longest: int
 
-    def fitted(self, given: str, taken: Iterable[str] = ()) -> str:
+    def fit_id(self, given: str, taken: Iterable[str] = ()) -> str:
         """`given` if it fits and isn't `taken`; else an id that does."""
         fitted = _within(_UNSAFE.sub("_", given) or "call", given, self.longest)
         number = 2
@@ -41,15 +41,15 @@ class ToolNames:
         self._longest = longest
         self._sent: dict[str, str] = {}
         for name in declared:
-            self.sent(name)
+            self.name_for_provider(name)
         self.back: Final = {sent: name for name, sent in self._sent.items() if sent != name}
         """The client's name of each name that had to change."""
 
-    def sent(self, name: str) -> str:
+    def name_for_provider(self, name: str) -> str:
         """The name for the provider. A history may call tools that the request doesn't declare."""
         known = self._sent.get(name)
         if known is None:
-            known = CallIds(self._longest).fitted(name, self._sent.values())
+            known = CallIds(self._longest).fit_id(name, self._sent.values())
             self._sent[name] = known
         return known
 

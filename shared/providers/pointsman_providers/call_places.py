@@ -21,7 +21,7 @@ class CallPlaces:
         self._moved: dict[tuple[JsonValue, JsonValue], int] = {}
         """Places of the calls that began last, by choice and the place that the service gave them."""
 
-    def put(self, fields: dict[str, JsonValue]) -> bool:
+    def place_calls(self, fields: dict[str, JsonValue]) -> bool:
         """Give each call in a chunk its own place. Returns whether one had another."""
         changed = False
         for choice in objects(cast("Answer", fields), "choices"):

@@ -93,19 +93,19 @@ class Chunks:
         self._calls: dict[object, _Call] = {}
         """By the blocks that they are."""
 
-    def text(self, text: str) -> bytes:
+    def write_text(self, text: str) -> bytes:
         """A piece of the answer's text."""
         return self._chunk({"content": text}) if text else b""
 
-    def reasoning(self, text: str) -> bytes:
+    def write_reasoning(self, text: str) -> bytes:
         """A piece of the reasoning."""
         return self._chunk({"reasoning_content": text}) if text else b""
 
-    def detail(self, entry: JsonValue) -> bytes:
+    def write_detail(self, entry: JsonValue) -> bytes:
         """An entry of `reasoning_details`, which a client sends back with the answer."""
         return self._chunk({"reasoning_details": [entry]})
 
-    def call(self, block: object, identity: str, name: str, given: JsonValue = None) -> bytes:
+    def write_call(self, block: object, identity: str, name: str, given: JsonValue = None) -> bytes:
         """The tool call that a block is begins. `given`: its arguments, if they come with it."""
         number = len(self._calls)
         call = self._calls[block] = _Call(number, arguments_text(given))
@@ -113,7 +113,7 @@ class Chunks:
         entry = {"index": call.number, "id": identity or f"call_{number}", "type": "function", "function": function}
         return self._chunk({"tool_calls": [entry]})
 
-    def arguments(self, block: object, text: str) -> bytes:
+    def write_arguments(self, block: object, text: str) -> bytes:
         """A piece of the arguments of a block's call; of the last one that began, if the provider doesn't say of
         which."""
         call = self._calls.get(block) or (next(reversed(self._calls.values()), None) if block is None else None)
@@ -130,12 +130,12 @@ class Chunks:
         call.open = False
         return self._arguments(call, call.given) if call.given else b""
 
-    def finish(self, reason: str) -> bytes:
+    def write_finish(self, reason: str) -> bytes:
         """The answer is complete."""
         rest = b"".join(map(self.call_ends, list(self._calls)))
         return rest + self._chunk({}, _true_reason(reason, calls=bool(self._calls)))
 
-    def done(self, usage: Usage | None) -> bytes:
+    def write_end(self, usage: Usage | None) -> bytes:
         """The end of the stream."""
         if not self._include_usage or usage is None:
             return DONE

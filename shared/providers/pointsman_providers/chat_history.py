@@ -90,7 +90,7 @@ def _renamed_calls(blocks: list[B], form: HistoryBlocks[B], ids: CallIds, taken:
         given = form.call_id(block)
         if given is None:
             continue
-        identity = ids.fitted(given, taken)
+        identity = ids.fit_id(given, taken)
         taken.add(identity)
         calls.append((given, identity))
         if identity != given:

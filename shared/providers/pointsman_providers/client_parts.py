@@ -25,7 +25,7 @@ class ClientParts:
         self._prefixes = tuple(name[:-1] for name in names if name.endswith("*"))
         self._query = frozenset(query)
 
-    def of(self, headers: Iterable[tuple[bytes, bytes]], query: bytes, traceparent: str | None) -> FromClient:
+    def parts_of(self, headers: Iterable[tuple[bytes, bytes]], query: bytes, traceparent: str | None) -> FromClient:
         """The parts of one request. `headers`: the client's, as stages changed them, names in lower case; `query`:
         without a question mark; `traceparent`: of the gateway's own span."""
         found: dict[str, str] = {}

@@ -81,7 +81,7 @@ class StreamReader(Protocol):
         """Why the answer ended behind the events that were returned last."""
         ...
 
-    def feed(self, data: bytes) -> bytes:
+    def translate_bytes(self, data: bytes) -> bytes:
         """The next bytes from the provider, split anywhere; returns whole events for the client, comments too, or
         nothing yet.
 
@@ -89,7 +89,7 @@ class StreamReader(Protocol):
         """
         ...
 
-    def end(self) -> bytes:
+    def translate_end(self) -> bytes:
         """The provider has ended the stream; returns the last events. Raises BrokenAnswer when it broke off."""
         ...
 
@@ -100,11 +100,11 @@ class AnswerReader(Protocol):
     usage: Usage | None
     """What the provider reported, as far as it was read."""
 
-    def whole(self, body: bytes) -> bytes:
+    def translate_whole(self, body: bytes) -> bytes:
         """A successful answer that isn't a stream, for the client. Raises BrokenAnswer."""
         ...
 
-    def stream(self) -> StreamReader:
+    def make_stream_reader(self) -> StreamReader:
         """A successful answer that is a stream."""
         ...
 
@@ -123,11 +123,11 @@ class ProviderCall(NamedTuple):
 class Format(Protocol):
     """Translates for one kind of provider."""
 
-    def call(self, question: ProviderQuestion) -> ProviderCall:
+    def translate_request(self, question: ProviderQuestion) -> ProviderCall:
         """Translate a request. Raises Refusal 400 with a field that this kind of provider doesn't support."""
         ...
 
-    def repaired(self, question: ProviderQuestion, error: bytes) -> ProviderQuestion | None:
+    def repair_question(self, question: ProviderQuestion, error: bytes) -> ProviderQuestion | None:
         """The request without what the provider refused by this error document, where a history from elsewhere had it
         and the conversation can go on without; None where the request is the client's to mend."""
         ...

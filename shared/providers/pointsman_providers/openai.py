@@ -50,7 +50,7 @@ def passed_body(question: ProviderQuestion, dialect: ChatDialect) -> bytes:
 
 
 def repaired_chat(question: ProviderQuestion, error: bytes, dialect: ChatDialect) -> ProviderQuestion | None:
-    """Like `Format.repaired`, for OpenAI's chats."""
+    """Like `Format.repair_question`, for OpenAI's chats."""
     body = repaired_messages(question.body, error, dialect) if question.api == CHAT.name else None
     return None if body is None else question._replace(body=body)
 
@@ -61,7 +61,7 @@ class OpenAI:
     def __init__(self, dialect: ChatDialect = LENIENT) -> None:
         self._dialect = dialect
 
-    def call(self, question: ProviderQuestion) -> ProviderCall:
+    def translate_request(self, question: ProviderQuestion) -> ProviderCall:
         """Translate a request."""
         path = PATHS.get(question.api)
         if path is None:
@@ -70,8 +70,8 @@ class OpenAI:
         body = passed_body(question, self._dialect)
         return ProviderCall(path, dict(question.sent.headers), body, Passed(question))
 
-    def repaired(self, question: ProviderQuestion, error: bytes) -> ProviderQuestion | None:
-        """Implements `Format.repaired`."""
+    def repair_question(self, question: ProviderQuestion, error: bytes) -> ProviderQuestion | None:
+        """Implements `Format.repair_question`."""
         return repaired_chat(question, error, self._dialect)
 
 

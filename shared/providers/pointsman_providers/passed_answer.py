@@ -45,8 +45,8 @@ class Passed:
         self._asked = question.asked
         self.api: Final = question.api
 
-    def whole(self, body: bytes) -> bytes:
-        """Implements `Answer.whole`."""
+    def translate_whole(self, body: bytes) -> bytes:
+        """Implements `AnswerReader.translate_whole`."""
         body = without_mark(body)
         answer = document(body)
         member = _MEMBERS.get(self.api, "")
@@ -55,7 +55,7 @@ class Passed:
             raise no_answer(answer.fields, member)
         return self.renamed(body, answer)
 
-    def stream(self) -> StreamReader:
+    def make_stream_reader(self) -> StreamReader:
         """Whether the client gets a stream of server-sent events."""
         return _PassedStream(self)
 
@@ -88,13 +88,13 @@ class _PassedStream(Translator[StreamEvent]):
         self._open: set[object] = set()
         """The choices that haven't ended."""
 
-    def feed(self, data: bytes) -> bytes:
-        return self.translate(self._events.feed(data))
+    def translate_bytes(self, data: bytes) -> bytes:
+        return self.translate(self._events.split_bytes(data))
 
-    def end(self) -> bytes:
+    def translate_end(self) -> bytes:
         rest = b""
         try:
-            rest = self.translate(self._events.end())
+            rest = self.translate(self._events.split_end())
         except BrokenAnswer:
             if not self.finished:
                 raise
@@ -121,7 +121,7 @@ class _PassedStream(Translator[StreamEvent]):
         self._begun = self._begun or says_something(fields)
         self.ended = kind in _LAST
         self._follow(fields)
-        if _CALLS in data and self._places.put(fields):
+        if _CALLS in data and self._places.place_calls(fields):
             data = write(fields, strict=read.strict)
         data = self._answer.renamed(data, read)
         if _LINES.search(data) is not None:

@@ -20,14 +20,14 @@ class ProviderEvents:
     def __init__(self) -> None:
         self._splitter = EventSplitter()
 
-    def feed(self, data: bytes) -> list[StreamEvent]:
+    def split_bytes(self, data: bytes) -> list[StreamEvent]:
         """The next bytes; returns the complete events. Raises BrokenAnswer for one that is too long."""
-        events = self._splitter.feed(data)
+        events = self._splitter.split_bytes(data)
         if self._splitter.size > LONGEST_EVENT:
             raise BrokenAnswer(f"an event is longer than {LONGEST_EVENT} bytes")
         return events
 
-    def end(self) -> list[StreamEvent]:
+    def split_end(self) -> list[StreamEvent]:
         """The stream is over; an event that lacks only its empty line still counts."""
         return self._splitter.rest()
 

@@ -39,8 +39,8 @@ def ask(api: str = "chat.completions", /, **fields: JsonValue) -> ProviderQuesti
 def in_pieces(stream: StreamReader, data: bytes, cuts: list[int]) -> bytes:
     """The client's bytes when the provider's bytes arrive cut at these places."""
     places = [0, *sorted(cut % (len(data) + 1) for cut in cuts), len(data)]
-    found = [stream.feed(data[start:end]) for start, end in itertools.pairwise(places)]
-    return b"".join(found) + stream.end()
+    found = [stream.translate_bytes(data[start:end]) for start, end in itertools.pairwise(places)]
+    return b"".join(found) + stream.translate_end()
 
 
 def chunks(data: bytes) -> list[dict[str, Any]]:

@@ -26,7 +26,7 @@ class Vertex:
     def __init__(self, dialect: ChatDialect = DIALECT) -> None:
         self._dialect = dialect
 
-    def call(self, question: ProviderQuestion) -> ProviderCall:
+    def translate_request(self, question: ProviderQuestion) -> ProviderCall:
         """Translate a request."""
         path = PATHS.get(question.api)
         if path is None:
@@ -35,8 +35,8 @@ class Vertex:
         body = passed_body(question, self._dialect)
         return ProviderCall(path, dict(question.sent.headers), body, Passed(question))
 
-    def repaired(self, question: ProviderQuestion, error: bytes) -> ProviderQuestion | None:
-        """Implements `Format.repaired`."""
+    def repair_question(self, question: ProviderQuestion, error: bytes) -> ProviderQuestion | None:
+        """Implements `Format.repair_question`."""
         return repaired_chat(question, error, self._dialect)
 
 

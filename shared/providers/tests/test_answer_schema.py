@@ -40,7 +40,7 @@ TAKEN: dict[str, Any] = {
 def test_keywords_that_anthropic_refuses_are_told_in_words(kind: str) -> None:
     form: Any = {"type": "json_schema", "json_schema": {"name": "person", "schema": SCHEMA, "strict": True}}
     provider = Provider(kind="bedrock", region="eu-north-1") if kind == "bedrock" else Provider(kind="anthropic")
-    body = orjson.loads(KINDS[kind].format(provider).call(ask(response_format=form)).body)
+    body = orjson.loads(KINDS[kind].format(provider).translate_request(ask(response_format=form)).body)
     if kind == "anthropic":
         assert body["output_config"]["format"]["schema"] == TAKEN
     else:
@@ -68,8 +68,8 @@ REPORTS: list[tuple[dict[str, Any], dict[str, Any], tuple[int, int, int, int]]] 
 def test_the_last_counts_of_a_stream_hold(
     first: dict[str, Any], last: dict[str, Any], counts: tuple[int, int, int, int]
 ) -> None:
-    answer = KINDS["anthropic"].format(Provider(kind="anthropic")).call(ask(stream=True)).answer
-    read = answer.stream()
+    answer = KINDS["anthropic"].format(Provider(kind="anthropic")).translate_request(ask(stream=True)).answer
+    read = answer.make_stream_reader()
     message: dict[str, Any] = {"id": "m", "type": "message", "role": "assistant", "model": "c", "content": []}
     events: list[dict[str, Any]] = [
         {"type": "message_start", "message": {**message, "usage": first}},
@@ -77,7 +77,7 @@ def test_the_last_counts_of_a_stream_hold(
         {"type": "message_stop"},
     ]
     for event in events:
-        read.feed(named_event(event))
+        read.translate_bytes(named_event(event))
     usage = answer.usage
     assert usage is not None
     special = usage.special

@@ -19,7 +19,7 @@ FORMAT = Anthropic(4096)
 
 def put(**fields: JsonValue) -> dict[str, JsonValue]:
     """The message that a chat becomes."""
-    return orjson.loads(FORMAT.call(ask(**fields)).body)
+    return orjson.loads(FORMAT.translate_request(ask(**fields)).body)
 
 
 def events(*documents: JsonValue) -> bytes:
@@ -203,14 +203,14 @@ def test_an_api_that_it_does_not_have_is_refused() -> None:
     with pytest.raises(
         Refusal, match=r"Anthropic, which doesn't have the API embeddings; it has chat\.completions, messages"
     ):
-        FORMAT.call(ask("embeddings", input="x"))
+        FORMAT.translate_request(ask("embeddings", input="x"))
 
 
 @pytest.mark.requirement("S0-66")
 def test_a_whole_message_becomes_a_chat_completion() -> None:
-    answer = FORMAT.call(ask()).answer
+    answer = FORMAT.translate_request(ask()).answer
     document = orjson.loads(
-        answer.whole(
+        answer.translate_whole(
             orjson.dumps(
                 {
                     "id": "msg_1",
@@ -274,8 +274,8 @@ def test_a_whole_message_becomes_a_chat_completion() -> None:
 
 @pytest.mark.parametrize("count", [2**63, 2**53 + 1, -1, True])
 def test_a_number_that_no_request_can_have_used_is_no_count(count: int) -> None:
-    answer = FORMAT.call(ask()).answer
-    answer.whole(orjson.dumps({"content": [], "usage": {"input_tokens": count, "output_tokens": 7}}))
+    answer = FORMAT.translate_request(ask()).answer
+    answer.translate_whole(orjson.dumps({"content": [], "usage": {"input_tokens": count, "output_tokens": 7}}))
     assert answer.usage is not None
     assert (answer.usage.prompt_tokens, answer.usage.completion_tokens) == (0, 7)
 
@@ -285,15 +285,15 @@ def test_a_number_that_no_request_can_have_used_is_no_count(count: int) -> None:
 )
 def test_the_stop_reason_of_a_message_is_translated_into_openais_words(reason: str, finish: str) -> None:
     message: JsonValue = {"content": [{"type": "text", "text": "x"}], "stop_reason": reason, "usage": {}}
-    document = orjson.loads(FORMAT.call(ask()).answer.whole(orjson.dumps(message)))
+    document = orjson.loads(FORMAT.translate_request(ask()).answer.translate_whole(orjson.dumps(message)))
     assert document["choices"][0]["finish_reason"] == finish
 
 
 @pytest.mark.requirement("S0-66")
 def test_a_stream_becomes_openais_chunks_with_tool_calls_and_usage() -> None:
     question = ask(stream=True, stream_options={"include_usage": True})
-    answer = FORMAT.call(question).answer
-    found = chunks(in_pieces(answer.stream(), STREAM, []))
+    answer = FORMAT.translate_request(question).answer
+    found = chunks(in_pieces(answer.make_stream_reader(), STREAM, []))
     assert {(chunk["id"], chunk["model"], chunk["object"]) for chunk in found} == {
         ("msg_1", "large", "chat.completion.chunk")
     }
@@ -317,32 +317,32 @@ def test_a_stream_becomes_openais_chunks_with_tool_calls_and_usage() -> None:
 @given(cuts=st.lists(st.integers(min_value=0, max_value=len(STREAM)), max_size=12))
 def test_a_stream_reads_the_same_wherever_it_is_cut(cuts: list[int]) -> None:
     question = ask(stream=True)
-    whole = in_pieces(FORMAT.call(question).answer.stream(), STREAM, [])
-    assert in_pieces(FORMAT.call(question).answer.stream(), STREAM, cuts) == whole
+    whole = in_pieces(FORMAT.translate_request(question).answer.make_stream_reader(), STREAM, [])
+    assert in_pieces(FORMAT.translate_request(question).answer.make_stream_reader(), STREAM, cuts) == whole
 
 
 def test_the_client_gets_nothing_before_there_is_content_so_that_another_model_may_still_answer() -> None:
-    stream = FORMAT.call(ask(stream=True)).answer.stream()
+    stream = FORMAT.translate_request(ask(stream=True)).answer.make_stream_reader()
     begun = STREAM[: STREAM.index(b"event: content_block_delta")]
-    assert stream.feed(begun) == KEEP_ALIVE
+    assert stream.translate_bytes(begun) == KEEP_ALIVE
     assert not stream.begun
     error = events({"type": "error", "error": {"type": "overloaded_error", "message": "Overloaded"}})
     with pytest.raises(BrokenAnswer):
-        stream.feed(error)
+        stream.translate_bytes(error)
 
 
 def test_a_stream_that_breaks_off_is_no_answer() -> None:
-    stream = FORMAT.call(ask(stream=True)).answer.stream()
-    stream.feed(STREAM[: STREAM.index(b"event: message_delta")])
+    stream = FORMAT.translate_request(ask(stream=True)).answer.make_stream_reader()
+    stream.translate_bytes(STREAM[: STREAM.index(b"event: message_delta")])
     with pytest.raises(BrokenAnswer):
-        stream.end()
+        stream.translate_end()
 
 
 def test_anthropics_own_api_passes_with_the_clients_name_of_the_model() -> None:
-    call = FORMAT.call(ask("messages", stream=True, max_tokens=5, thinking={"type": "enabled"}))
+    call = FORMAT.translate_request(ask("messages", stream=True, max_tokens=5, thinking={"type": "enabled"}))
     assert call.path == "/v1/messages"
     assert orjson.loads(call.body)["thinking"] == {"type": "enabled"}
-    passed = in_pieces(call.answer.stream(), STREAM, [17, 300])
+    passed = in_pieces(call.answer.make_stream_reader(), STREAM, [17, 300])
     assert b'"model":"large"' in passed
     assert b"model-9" not in passed
     assert passed.count(b"event: ") == STREAM.count(b"event: ")

@@ -37,7 +37,7 @@ STREAM = b"".join(
 
 def put(**fields: JsonValue) -> dict[str, JsonValue]:
     """What a chat becomes."""
-    return orjson.loads(FORMAT.call(ask(**fields)).body)
+    return orjson.loads(FORMAT.translate_request(ask(**fields)).body)
 
 
 @pytest.mark.requirement("S0-66")
@@ -96,8 +96,8 @@ def test_a_chat_becomes_a_conversation() -> None:
 
 def test_the_model_is_part_of_the_path() -> None:
     question = ask(stream=True)._replace(model="eu.anthropic.claude-9-v1:0")
-    assert FORMAT.call(question).path == "/model/eu.anthropic.claude-9-v1%3A0/converse-stream"
-    assert FORMAT.call(ask()).path == "/model/model-9/converse"
+    assert FORMAT.translate_request(question).path == "/model/eu.anthropic.claude-9-v1%3A0/converse-stream"
+    assert FORMAT.translate_request(ask()).path == "/model/model-9/converse"
 
 
 @pytest.mark.parametrize(
@@ -125,9 +125,9 @@ def test_a_field_without_an_equivalent_there_is_refused_by_name(fields: dict[str
 
 @pytest.mark.requirement("S0-66")
 def test_a_whole_answer_becomes_a_chat_completion() -> None:
-    answer = FORMAT.call(ask()).answer
+    answer = FORMAT.translate_request(ask()).answer
     document = orjson.loads(
-        answer.whole(
+        answer.translate_whole(
             orjson.dumps(
                 {
                     "output": {
@@ -157,22 +157,22 @@ def test_a_whole_answer_becomes_a_chat_completion() -> None:
 
 
 def test_tokens_that_the_cache_keeps_are_reported_with_how_long() -> None:
-    answer = FORMAT.call(ask(messages=[USER])).answer
+    answer = FORMAT.translate_request(ask(messages=[USER])).answer
     usage = {
         "inputTokens": 3, "outputTokens": 8, "cacheReadInputTokens": 2, "cacheWriteInputTokens": 9,
         "cacheDetails": [{"ttl": "5m", "inputTokens": 5}, {"ttl": "1h", "inputTokens": 4}],
     }  # fmt: skip
-    answer.whole(orjson.dumps({"output": {"message": {"role": "assistant", "content": []}}, "usage": usage}))
+    answer.translate_whole(orjson.dumps({"output": {"message": {"role": "assistant", "content": []}}, "usage": usage}))
     special = SpecialTokens(cache_write=9, cache_write_1h=4)
     assert answer.usage == Usage(prompt_tokens=14, completion_tokens=8, cached_tokens=2, special=special)
 
 
 @pytest.mark.parametrize("count", [2**63, 2**53 + 1, -1, True])
 def test_a_number_that_no_request_can_have_used_is_unknown(count: int) -> None:
-    answer = FORMAT.call(ask(messages=[USER])).answer
+    answer = FORMAT.translate_request(ask(messages=[USER])).answer
     usage: JsonValue = {"inputTokens": count, "outputTokens": 8}
     body: JsonValue = {"output": {"message": {"role": "assistant", "content": []}}, "usage": usage}
-    whole = orjson.loads(answer.whole(orjson.dumps(body)))
+    whole = orjson.loads(answer.translate_whole(orjson.dumps(body)))
     assert answer.usage == Usage(completion_tokens=8)
     assert whole["usage"] is None
 
@@ -180,7 +180,7 @@ def test_a_number_that_no_request_can_have_used_is_unknown(count: int) -> None:
 @pytest.mark.requirement("S0-66")
 def test_a_stream_becomes_openais_chunks() -> None:
     question = ask(stream=True, stream_options={"include_usage": True}, messages=[USER])
-    found = chunks(in_pieces(FORMAT.call(question).answer.stream(), STREAM, []))
+    found = chunks(in_pieces(FORMAT.translate_request(question).answer.make_stream_reader(), STREAM, []))
     assert found[0]["choices"] == [
         {"index": 0, "delta": {"role": "assistant", "content": "Let me lóok."}, "logprobs": None, "finish_reason": None}
     ]
@@ -196,8 +196,8 @@ def test_a_stream_becomes_openais_chunks() -> None:
 @given(cuts=st.lists(st.integers(min_value=0, max_value=len(STREAM)), max_size=12))
 def test_a_stream_reads_the_same_wherever_it_is_cut(cuts: list[int]) -> None:
     question = ask(stream=True)
-    whole = in_pieces(FORMAT.call(question).answer.stream(), STREAM, [])
-    assert in_pieces(FORMAT.call(question).answer.stream(), STREAM, cuts) == whole
+    whole = in_pieces(FORMAT.translate_request(question).answer.make_stream_reader(), STREAM, [])
+    assert in_pieces(FORMAT.translate_request(question).answer.make_stream_reader(), STREAM, cuts) == whole
 
 
 @pytest.mark.parametrize(
@@ -209,37 +209,37 @@ def test_a_stream_reads_the_same_wherever_it_is_cut(cuts: list[int]) -> None:
     ],
 )
 def test_an_exception_or_damage_within_the_stream_is_no_answer(broken: bytes) -> None:
-    stream = FORMAT.call(ask(stream=True)).answer.stream()
+    stream = FORMAT.translate_request(ask(stream=True)).answer.make_stream_reader()
     with pytest.raises(BrokenAnswer):
-        stream.feed(broken)
+        stream.translate_bytes(broken)
 
 
 def test_a_stream_that_breaks_off_is_no_answer() -> None:
-    stream = FORMAT.call(ask(stream=True)).answer.stream()
-    stream.feed(STREAM[: len(STREAM) // 2])
+    stream = FORMAT.translate_request(ask(stream=True)).answer.make_stream_reader()
+    stream.translate_bytes(STREAM[: len(STREAM) // 2])
     with pytest.raises(BrokenAnswer):
-        stream.end()
+        stream.translate_end()
 
 
 @pytest.mark.parametrize("reason", ["malformed_tool_use", "malformed_model_output"])
 def test_an_answer_that_bedrock_calls_malformed_is_no_answer(reason: str) -> None:
-    call = FORMAT.call(ask())
+    call = FORMAT.translate_request(ask())
     content = [{"text": "I'll look."}]
     with pytest.raises(BrokenAnswer) as whole:
-        call.answer.whole(orjson.dumps({"output": {"message": {"content": content}}, "stopReason": reason}))
-    stream = FORMAT.call(ask(stream=True)).answer.stream()
+        call.answer.translate_whole(orjson.dumps({"output": {"message": {"content": content}}, "stopReason": reason}))
+    stream = FORMAT.translate_request(ask(stream=True)).answer.make_stream_reader()
     begun = aws_message("contentBlockDelta", {"contentBlockIndex": 0, "delta": {"text": "I'll look."}})
-    assert b"look" in stream.feed(begun)
+    assert b"look" in stream.translate_bytes(begun)
     with pytest.raises(BrokenAnswer) as streamed:
-        stream.feed(aws_message("messageStop", {"stopReason": reason}))
+        stream.translate_bytes(aws_message("messageStop", {"stopReason": reason}))
     for broken in (whole.value, streamed.value):
         assert broken.error is not None
         assert broken.error.kind == reason
 
 
 def test_an_announced_call_that_doesnt_come_is_no_reason_to_wait_for_one() -> None:
-    answer = FORMAT.call(ask()).answer
-    said = answer.whole(
+    answer = FORMAT.translate_request(ask()).answer
+    said = answer.translate_whole(
         orjson.dumps({"output": {"message": {"content": [{"text": "Done."}]}}, "stopReason": "tool_use"})
     )
     assert orjson.loads(said)["choices"][0]["finish_reason"] == "stop"

@@ -31,11 +31,13 @@ CALLS: list[tuple[str, list[list[dict[str, Any]]]]] = [
 
 @pytest.mark.parametrize(("name", "deltas"), CALLS)
 def test_calls_in_a_stream_have_a_place_each(name: str, deltas: list[list[dict[str, Any]]]) -> None:
-    read = KINDS["openai"].format(Provider(kind="openai")).call(ask(stream=True)).answer.stream()
+    read = (
+        KINDS["openai"].format(Provider(kind="openai")).translate_request(ask(stream=True)).answer.make_stream_reader()
+    )
     chunks: list[Any] = [{"choices": [{"index": 0, "delta": {"tool_calls": calls}}]} for calls in deltas]
     chunks.append({"choices": [{"index": 0, "delta": {}, "finish_reason": "tool_calls"}]})
     sent = b"".join(b"data: " + json.dumps(chunk).encode() + b"\n\n" for chunk in chunks)
-    told = read.feed(sent) + read.end()
+    told = read.translate_bytes(sent) + read.translate_end()
     found: dict[int, str] = {}
     for line in told.split(b"\n\n"):
         if line.startswith(b"data: {"):
@@ -48,7 +50,7 @@ def test_calls_in_a_stream_have_a_place_each(name: str, deltas: list[list[dict[s
 def test_signed_reasoning_is_kept_whether_its_block_ends_or_not(ends: bool) -> None:
     """earendil-works/pi #8314, langchain-ai/langchainjs #11341: the signature comes alone, and no end may follow."""
     provider = Provider(kind="bedrock", region="eu-north-1")
-    read = KINDS["bedrock"].format(provider).call(ask(stream=True)).answer.stream()
+    read = KINDS["bedrock"].format(provider).translate_request(ask(stream=True)).answer.make_stream_reader()
 
     def reasons(block: int, **delta: str) -> bytes:
         inner: dict[str, Any] = {"contentBlockIndex": block, "delta": {"reasoningContent": delta}}
@@ -57,7 +59,7 @@ def test_signed_reasoning_is_kept_whether_its_block_ends_or_not(ends: bool) -> N
     stop = aws_message("contentBlockStop", {"contentBlockIndex": 0}) if ends else b""
     end = aws_message("messageStop", {"stopReason": "end_turn"}) + aws_message("metadata", {"usage": {}})
     pieces = (reasons(0, text="Hm."), reasons(0, signature="one"), stop, reasons(1, text="So."))
-    told = b"".join(map(read.feed, (*pieces, reasons(1, signature="two"), end))) + read.end()
+    told = b"".join(map(read.translate_bytes, (*pieces, reasons(1, signature="two"), end))) + read.translate_end()
     found: list[tuple[str, str]] = []
     for line in told.split(b"\n\n"):
         if line.startswith(b"data: {"):

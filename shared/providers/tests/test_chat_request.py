@@ -77,7 +77,7 @@ def test_any_chat_is_either_put_or_refused_with_400_and_words(form: Format, fiel
 
 def _put(form: Format, fields: dict[str, JsonValue]) -> ProviderCall | Refusal:
     try:
-        return form.call(ask(**fields))
+        return form.translate_request(ask(**fields))
     except Refusal as refusal:
         return refusal
 
@@ -85,4 +85,4 @@ def _put(form: Format, fields: dict[str, JsonValue]) -> ProviderCall | Refusal:
 def test_a_body_that_is_none_is_refused() -> None:
     for body in (b"", b"[]", b"{"):
         with pytest.raises(Refusal, match="JSON"):
-            Bedrock().call(ask()._replace(body=body))
+            Bedrock().translate_request(ask()._replace(body=body))

@@ -39,7 +39,7 @@ RESOURCE = "https://x.example"
 def _parts(kind: str, **more: object) -> FromClient:
     fields = {"kind": kind, "base_url": RESOURCE, "region": "eu-north-1", **more}
     provider = resolve(Config.model_validate({"providers": {"p": fields}}))["p"]
-    return provider.client.of(SENT, QUERY, "00-trace-1")
+    return provider.client.parts_of(SENT, QUERY, "00-trace-1")
 
 
 @pytest.mark.parametrize(
@@ -95,11 +95,14 @@ def test_a_member_that_may_hold_a_credential_can_not_be_listed(name: str) -> Non
 def test_the_parts_are_in_the_call() -> None:
     sent = FromClient({"anthropic-beta": "a,b", "anthropic-version": "2024-01-01"}, "beta=true")
     format_of = {name: kind.format(Provider(kind=name, base_url=RESOURCE)) for name, kind in KINDS.items()}
-    passed = format_of["anthropic"].call(ask("messages", max_tokens=1)._replace(sent=sent))
+    passed = format_of["anthropic"].translate_request(ask("messages", max_tokens=1)._replace(sent=sent))
     assert (passed.path, passed.headers) == ("/v1/messages?beta=true", dict(sent.headers))
-    translated = format_of["anthropic"].call(ask()._replace(sent=sent))
+    translated = format_of["anthropic"].translate_request(ask()._replace(sent=sent))
     assert (translated.path, translated.headers["anthropic-version"]) == ("/v1/messages", "2023-06-01")
-    claude = format_of["bedrock"].call(ask()._replace(sent=sent, model="eu.anthropic.claude-x"))
+    claude = format_of["bedrock"].translate_request(ask()._replace(sent=sent, model="eu.anthropic.claude-x"))
     assert b'"additionalModelRequestFields":{"anthropic_beta":["a","b"]}' in claude.body
     assert "anthropic-beta" not in claude.headers
-    assert b"anthropic_beta" not in format_of["bedrock"].call(ask()._replace(sent=sent, model="amazon.nova")).body
+    assert (
+        b"anthropic_beta"
+        not in format_of["bedrock"].translate_request(ask()._replace(sent=sent, model="amazon.nova")).body
+    )

@@ -79,8 +79,8 @@ def _returned(kind: str, thoughts: Sequence[tuple[str, str]], text: str, calls: 
         blocks.append({"text": text})
         blocks += [{"toolUse": {"toolUseId": f"tooluse_{i}", "name": name, "input": {}}} for name, i in calls]
         answer = {"output": {"message": {"content": blocks}}, "stopReason": "end_turn"}
-    read = _format(kind).call(_question({"messages": [{"role": "user", "content": "x"}]}, kind)).answer
-    message: Message = orjson.loads(read.whole(orjson.dumps(answer)))["choices"][0]["message"]
+    read = _format(kind).translate_request(_question({"messages": [{"role": "user", "content": "x"}]}, kind)).answer
+    message: Message = orjson.loads(read.translate_whole(orjson.dumps(answer)))["choices"][0]["message"]
     return message
 
 
@@ -179,7 +179,7 @@ def test_a_conversation_that_any_models_began_is_what_every_provider_takes(
     messages: list[Message], offer: dict[str, Any]
 ) -> None:
     for target, (kind, _) in TARGETS.items():
-        call = _format(target).call(_question({"messages": messages, **offer}, target))
+        call = _format(target).translate_request(_question({"messages": messages, **offer}, target))
         assert problems(kind, call.path, call.headers, orjson.loads(call.body)) == []
         for said in _said(messages):
             assert orjson.dumps(said)[1:-1] in call.body
@@ -214,7 +214,7 @@ def test_a_history_of_messages_that_another_service_made_is_what_anthropic_takes
     tools: list[Any] = [{"name": "now", "input_schema": {}}]
     history: Any = messages
     question = ask("messages", messages=history, tools=tools, max_tokens=5, system=[{"type": "text", "text": " "}])
-    call = _format("anthropic").call(question)
+    call = _format("anthropic").translate_request(question)
     assert problems("anthropic", call.path, call.headers, orjson.loads(call.body)) == []
 
 
@@ -225,7 +225,7 @@ def test_a_history_that_the_service_takes_stays_byte_for_byte() -> None:
         {"role": "user", "content": [{"type": "tool_result", "tool_use_id": "toolu_1", "content": "12:00"}]},
     ]
     body = json.dumps({"model": "model-9", "max_tokens": 5, "messages": messages}, indent=1).encode()
-    assert _format("anthropic").call(ask("messages")._replace(body=body)).body == body
+    assert _format("anthropic").translate_request(ask("messages")._replace(body=body)).body == body
     call: JsonValue = {"id": "functions.now:0", "type": "function", "function": {"name": "now", "arguments": "{}"}}
     said: JsonValue = {"role": "assistant", "content": None, "reasoning_content": "Hm.", "tool_calls": [call]}
     chat: JsonValue = [
@@ -235,7 +235,7 @@ def test_a_history_that_the_service_takes_stays_byte_for_byte() -> None:
     ]
     body = json.dumps({"model": "model-9", "messages": chat}, indent=1).encode()
     lenient = KINDS["openai"].format(Provider(kind="openai", base_url="https://models.example/v1"))
-    assert lenient.call(ask()._replace(body=body)).body == body
+    assert lenient.translate_request(ask()._replace(body=body)).body == body
 
 
 def _use(identity: str) -> dict[str, Any]:

@@ -54,14 +54,14 @@ RESPONSE = b"".join(
 @pytest.mark.requirement("S0-66")
 def test_each_service_has_its_own_paths_and_the_body_passes(form: Format, api: str, path: str) -> None:
     question = ask(api, seed=7, of_their_own=[1])
-    call = form.call(question)
+    call = form.translate_request(question)
     assert (call.path, call.body) == (path, question.body)
 
 
 @pytest.mark.parametrize("form", [OpenAI(), Azure(None), Vertex()])
 def test_an_api_that_it_does_not_have_is_refused(form: Format) -> None:
     with pytest.raises(Refusal) as refused:
-        form.call(ask("messages"))
+        form.translate_request(ask("messages"))
     assert (refused.value.status, refused.value.code) == (400, "unsupported_api")
 
 
@@ -73,13 +73,13 @@ def test_a_document_carries_the_name_that_the_client_used_and_is_otherwise_the_s
         "usage": {"prompt_tokens": 3},
         "price": 0.1,
     }
-    passed = orjson.loads(OpenAI().call(ask()).answer.whole(orjson.dumps(document)))
+    passed = orjson.loads(OpenAI().translate_request(ask()).answer.translate_whole(orjson.dumps(document)))
     assert passed == {**document, "model": "large"}
 
 
 @pytest.mark.parametrize("stream", [CHAT, RESPONSE])
 def test_a_stream_carries_the_name_that_the_client_used(stream: bytes) -> None:
-    passed = in_pieces(OpenAI().call(ask()).answer.stream(), stream, [])
+    passed = in_pieces(OpenAI().translate_request(ask()).answer.make_stream_reader(), stream, [])
     assert passed.count(b'"model":"large"') == 2
     assert b"model-9" not in passed
     assert passed.count(b"event: ") == stream.count(b"event: ")
@@ -87,8 +87,8 @@ def test_a_stream_carries_the_name_that_the_client_used(stream: bytes) -> None:
 
 @given(cuts=st.lists(st.integers(min_value=0, max_value=len(CHAT)), max_size=12))
 def test_a_stream_reads_the_same_wherever_it_is_cut(cuts: list[int]) -> None:
-    whole = in_pieces(OpenAI().call(ask()).answer.stream(), CHAT, [])
-    assert in_pieces(OpenAI().call(ask()).answer.stream(), CHAT, cuts) == whole
+    whole = in_pieces(OpenAI().translate_request(ask()).answer.make_stream_reader(), CHAT, [])
+    assert in_pieces(OpenAI().translate_request(ask()).answer.make_stream_reader(), CHAT, cuts) == whole
 
 
 @pytest.mark.parametrize(
@@ -103,10 +103,10 @@ def test_a_stream_reads_the_same_wherever_it_is_cut(cuts: list[int]) -> None:
 )
 def test_a_stream_that_breaks_off_or_ends_with_an_error_is_no_answer(stream: bytes) -> None:
     with pytest.raises(BrokenAnswer):
-        in_pieces(OpenAI().call(ask()).answer.stream(), stream, [])
+        in_pieces(OpenAI().translate_request(ask()).answer.make_stream_reader(), stream, [])
 
 
 @pytest.mark.parametrize("body", [b"", b"<html>", b"[]"])
 def test_a_document_that_is_none_is_no_answer(body: bytes) -> None:
     with pytest.raises(BrokenAnswer):
-        OpenAI().call(ask()).answer.whole(body)
+        OpenAI().translate_request(ask()).answer.translate_whole(body)

@@ -16,8 +16,8 @@ def read(data: bytes, cuts: list[int]) -> list[tuple[str, bytes]]:
     """Name and data of the events of `data`, fed in pieces."""
     events = ProviderEvents()
     places = [0, *sorted(cut % (len(data) + 1) for cut in cuts), len(data)]
-    found = [each for start, end in itertools.pairwise(places) for each in events.feed(data[start:end])]
-    return [(each.name, each.data) for each in (*found, *events.end()) if each.data]
+    found = [each for start, end in itertools.pairwise(places) for each in events.split_bytes(data[start:end])]
+    return [(each.name, each.data) for each in (*found, *events.split_end()) if each.data]
 
 
 def test_names_comments_and_data_of_several_lines() -> None:
@@ -41,4 +41,4 @@ def test_any_end_of_line_and_any_cut_reads_the_same(
 def test_an_event_without_end_breaks_the_answer(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(provider_events, "LONGEST_EVENT", 10)
     with pytest.raises(BrokenAnswer):
-        ProviderEvents().feed(b"x" * 11)
+        ProviderEvents().split_bytes(b"x" * 11)

@@ -33,13 +33,15 @@ def _asked(model: str = CLAUDE, **fields: JsonValue) -> Any:
 
 def _sent_back(form: Any, message: dict[str, Any], model: str = CLAUDE) -> list[dict[str, Any]]:
     """The blocks of an answer as the provider gets them with the next request."""
-    body = orjson.loads(form.call(_asked(model, messages=[USER, message, USER])).body)
+    body = orjson.loads(form.translate_request(_asked(model, messages=[USER, message, USER])).body)
     return body["messages"][1]["content"]
 
 
 def _from_anthropic() -> dict[str, Any]:
-    answer = Anthropic(9).call(_asked()).answer
-    return orjson.loads(answer.whole(orjson.dumps({"type": "message", "content": BLOCKS})))["choices"][0]["message"]
+    answer = Anthropic(9).translate_request(_asked()).answer
+    return orjson.loads(answer.translate_whole(orjson.dumps({"type": "message", "content": BLOCKS})))["choices"][0][
+        "message"
+    ]
 
 
 def test_a_whole_answers_signed_thoughts_return_in_their_order() -> None:
@@ -61,27 +63,33 @@ def test_a_streamed_answers_signed_thoughts_return_too() -> None:
             events.append(_delta(index, {"type": "text_delta", "text": "Yes."}))
         events.append({"type": "content_block_stop", "index": index})
     events += [{"type": "message_delta", "delta": {"stop_reason": "end_turn"}}, {"type": "message_stop"}]
-    stream = Anthropic(9).call(_asked(stream=True)).answer.stream()
-    data = stream.feed(b"".join(b"data: " + orjson.dumps(each) + b"\n\n" for each in events)) + stream.end()
+    stream = Anthropic(9).translate_request(_asked(stream=True)).answer.make_stream_reader()
+    data = (
+        stream.translate_bytes(b"".join(b"data: " + orjson.dumps(each) + b"\n\n" for each in events))
+        + stream.translate_end()
+    )
     assert _sent_back(Anthropic(9), _joined(data)) == [BLOCKS[0], BLOCKS[1], BLOCKS[3]]
 
 
 def test_the_same_holds_for_bedrock() -> None:
-    answer = Bedrock().call(_asked()).answer
+    answer = Bedrock().translate_request(_asked()).answer
     document = {"output": {"message": {"content": CONVERSED}}, "stopReason": "end_turn"}
-    message = orjson.loads(answer.whole(orjson.dumps(document)))["choices"][0]["message"]
+    message = orjson.loads(answer.translate_whole(orjson.dumps(document)))["choices"][0]["message"]
     assert _sent_back(Bedrock(), message) == [CONVERSED[0], CONVERSED[1], CONVERSED[3]]
     deltas: list[dict[str, Any]] = [
         {"reasoningContent": {"text": "Hm."}},
         {"reasoningContent": {"text": " "}},
         {"reasoningContent": {"signature": "c2ln"}},
     ]
-    stream = Bedrock().call(_asked(stream=True)).answer.stream()
+    stream = Bedrock().translate_request(_asked(stream=True)).answer.make_stream_reader()
     data = b"".join(aws_message("contentBlockDelta", {"contentBlockIndex": 0, "delta": delta}) for delta in deltas)
     data += aws_message("contentBlockStop", {"contentBlockIndex": 0})
     data += aws_message("contentBlockDelta", {"contentBlockIndex": 1, "delta": {"text": "Yes."}})
     data += aws_message("messageStop", {"stopReason": "end_turn"}) + aws_message("metadata", {"usage": {}})
-    assert _sent_back(Bedrock(), _joined(stream.feed(data) + stream.end())) == [CONVERSED[0], CONVERSED[3]]
+    assert _sent_back(Bedrock(), _joined(stream.translate_bytes(data) + stream.translate_end())) == [
+        CONVERSED[0],
+        CONVERSED[3],
+    ]
 
 
 @pytest.mark.parametrize("change", [{"text": "Hm. [NAME]"}, {"signature": "b3RoZXI="}, {"id": "pm-0"}, {"id": None}])

@@ -120,7 +120,7 @@ async def test_a_silent_scheduler_is_asked_where_no_edge_decides_alone(buses: Bu
     edge.service.allow(20.0, ["standard"])
     await buses.meet()
     table, now = edge.service.heartbeat.table, asyncio.get_running_loop().time()
-    table.heard("scheduler", "late", now - 2 * TIMES.service_silent_s)
+    table.receive_heartbeat("scheduler", "late", now - 2 * TIMES.service_silent_s)
     asked: list[str] = []
     edge.service.bus.link.subscribe(
         direct_subject("scheduler", "late", ANY), lambda subject, _r, _h, _p: asked.append(subject)

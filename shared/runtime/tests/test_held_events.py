@@ -54,7 +54,7 @@ class World:
     def send(self, count: int, *, answers: bool = True, others: bool = False) -> None:
         messages = [event(self.published + number) for number in range(1, count + 1)]
         self.published += count
-        first, asking = self.held.sent(messages, self.now)
+        first, asking = self.held.note_sent(messages, self.now)
         self.asked += len(asking)
         numbers: list[int | None] = []
         for message in messages:
@@ -64,7 +64,7 @@ class World:
         for position in asking:
             number = numbers[position]
             if number is not None and answers:
-                self.held.confirmed(f"{first + position}", number, self.now)
+                self.held.confirm_event(f"{first + position}", number, self.now)
         self.again(answers=answers)
 
     def again(self, *, answers: bool = True) -> None:
@@ -72,7 +72,7 @@ class World:
             numbers = [(token, self.stream.offer(message)) for token, message in due]
             given = [(token, number) for token, number in numbers if number is not None and answers]
             for token, number in given:
-                self.held.confirmed(token, number, self.now)
+                self.held.confirm_event(token, number, self.now)
             if len(given) < len(due):
                 return
 
@@ -109,7 +109,7 @@ def test_every_event_is_stored_in_the_end(steps: list[Step], seed: int) -> None:
             case "no leader" | "leader":
                 world.stream.leader = step == "leader"
             case "reconnect":
-                world.held.interrupted(world.now)
+                world.held.note_interruption(world.now)
             case _:
                 world.wait(size / 10)
         # It is held for as long as it isn't stored.
@@ -191,16 +191,16 @@ def test_messages_among_those_of_others_are_sent_again_only_where_nothing_proves
 
 def test_an_event_that_the_stream_refuses_for_good_is_lost_and_holds_up_no_other() -> None:
     held = HeldEvents(100)
-    held.sent([event(1), event(2)], 0.0)
-    held.interrupted(0.0)
+    held.note_sent([event(1), event(2)], 0.0)
+    held.note_interruption(0.0)
     [(token, _)] = held.due(1.0, WAIT_S)
-    held.refused(token, 1.0, for_good=True)
+    held.note_refused(token, 1.0, for_good=True)
     [(token, again)] = held.due(2.0, WAIT_S)
     assert again == event(2)
-    held.refused(token, 2.0, for_good=False)
+    held.note_refused(token, 2.0, for_good=False)
     [(token, again)] = held.due(3.0, WAIT_S)
     assert again == event(2)
-    held.confirmed(token, 7, 3.0)
+    held.confirm_event(token, 7, 3.0)
     assert len(held) == 0
     assert held.lost["refused"] == 1
     [told] = held.take_losses()
@@ -209,7 +209,7 @@ def test_an_event_that_the_stream_refuses_for_good_is_lost_and_holds_up_no_other
 
 def test_what_waits_for_a_connection_comes_in_order_and_within_the_bound() -> None:
     held = HeldEvents(3)
-    held.keep([event(number) for number in range(1, 6)], 0.0)
+    held.keep_unsent([event(number) for number in range(1, 6)], 0.0)
     assert held.unsent == 3
     assert held.take(2, 10**6, 1.0) == [event(3), event(4)]
     assert held.take(2, 10, 1.0) == []  # larger than this server takes
@@ -218,17 +218,17 @@ def test_what_waits_for_a_connection_comes_in_order_and_within_the_bound() -> No
 
 def test_a_lost_report_of_losses_keeps_them_told() -> None:
     held = HeldEvents(1)
-    held.keep([event(1), event(2)], 0.0)
-    held.sent([event(3)], 1.0)
-    held.confirmed("0", 1, 1.0)
+    held.keep_unsent([event(1), event(2)], 0.0)
+    held.note_sent([event(3)], 1.0)
+    held.confirm_event("0", 1, 1.0)
     told = held.take_losses()
     report = EventsLost(source="edge-1", sequence=1, at_ms=5, lost=told)
     subject = "pm.evt.event.lost.v1.frontend"
     headers = message_headers.build("event.lost.v1", message_id=f"{subject}:edge-1:1").decode()
     held.take(5, 10**6, 1.0)
-    held.keep([(subject, headers, report.encode()), event(4)], 2.0)
-    held.sent([event(5)], 3.0)
-    held.confirmed("1", 2, 3.0)
+    held.keep_unsent([(subject, headers, report.encode()), event(4)], 2.0)
+    held.note_sent([event(5)], 3.0)
+    held.confirm_event("1", 2, 3.0)
     again = {each.subject: each for each in held.take_losses()}
     assert again[SUBJECT] == told[0]
     assert again[subject].count == 1
@@ -236,16 +236,16 @@ def test_a_lost_report_of_losses_keeps_them_told() -> None:
 
 def test_many_sources_are_told_in_several_reports() -> None:
     held = HeldEvents(1)
-    held.keep([event(1, f"edge-{number}") for number in range(MOST_TOLD + 6)], 0.0)
-    held.sent([event(1)], 1.0)
-    held.confirmed("0", 1, 1.0)
+    held.keep_unsent([event(1, f"edge-{number}") for number in range(MOST_TOLD + 6)], 0.0)
+    held.note_sent([event(1)], 1.0)
+    held.confirm_event("0", 1, 1.0)
     assert [len(held.take_losses()) for _ in range(3)] == [MOST_TOLD, 5, 0]
 
 
 def test_a_process_that_ends_tells_what_it_still_held() -> None:
     held = HeldEvents(100)
-    held.keep([event(3)], 0.0)
-    held.sent([event(1), event(2)], 0.0)
+    held.keep_unsent([event(3)], 0.0)
+    held.note_sent([event(1), event(2)], 0.0)
     [told] = held.left()
     assert (told.count, told.first, told.last) == (3, 1, 3)
 

@@ -19,13 +19,13 @@ from pointsman_runtime.telling.lag import (
 def test_a_process_that_runs_in_time_allows_nothing_more() -> None:
     meter = LagMeter()
     for second in range(10):
-        meter.note(UNNOTICED_S, second)
+        meter.note_lag(UNNOTICED_S, second)
     assert meter.slack_s(10) == 0.0
 
 
 def test_a_lag_gives_others_more_time_and_fades() -> None:
     meter = LagMeter()
-    meter.note(1.0 + UNNOTICED_S, 100.0)
+    meter.note_lag(1.0 + UNNOTICED_S, 100.0)
     assert meter.slack_s(100.0) == pytest.approx(SLACK)
     assert meter.slack_s(100.0 + HALF_LIFE_S) == pytest.approx(SLACK / 2)
     assert meter.slack_s(100.0 + 20 * HALF_LIFE_S) < 0.001
@@ -33,14 +33,14 @@ def test_a_lag_gives_others_more_time_and_fades() -> None:
 
 def test_a_short_lag_after_a_long_one_does_not_hide_it() -> None:
     meter = LagMeter()
-    meter.note(1.0 + UNNOTICED_S, 100.0)
-    meter.note(0.1, 100.2)
+    meter.note_lag(1.0 + UNNOTICED_S, 100.0)
+    meter.note_lag(0.1, 100.2)
     assert meter.slack_s(100.2) > 0.9 * SLACK
 
 
 def test_a_process_that_was_stopped_for_minutes_is_not_patient_for_minutes() -> None:
     meter = LagMeter()
-    meter.note(300.0, 300.0)
+    meter.note_lag(300.0, 300.0)
     assert meter.slack_s(300.0) == MOST_SLACK_S
 
 

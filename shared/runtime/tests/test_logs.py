@@ -95,12 +95,12 @@ def test_a_missing_dependency_is_logged_once_until_it_is_back() -> None:
     to = configured()
     missing = Missing(Log("cache"))
     for problem in ("no route", "no route", TimeoutError()):
-        assert missing.note("store", problem, request_id="r-1") == "store unavailable"
+        assert missing.note_missing("store", problem, request_id="r-1") == "store unavailable"
     assert not missing.nothing
     for _ in range(2):
-        missing.back("store", "embeddings")
+        missing.note_recovery("store", "embeddings")
     assert missing.nothing
-    missing.note("store", "no route")
+    missing.note_missing("store", "no route")
     assert [(line["event"], line["missing"]) for line in lines(to) if "missing" in line] == [("degraded", "store")] * 3
     assert [line["what"] for line in lines(to) if line["event"] == "available_again"] == ["store"]
 

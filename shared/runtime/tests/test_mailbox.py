@@ -48,14 +48,14 @@ async def test_messages_from_the_wire_are_handled_as_they_arrive_a_batch_in_each
     mailbox = Fifo(Tally("t"), lambda delivery: got.append(delivery.payload), soon)
     sent = [b"%d" % number for number in range(3 * BATCH)]
     for payload in sent:
-        mailbox.arrive(Delivery("s", "", b"", payload))
+        mailbox.receive_from_wire(Delivery("s", "", b"", payload))
     assert got == sent[:BATCH]
     handled_before: list[int] = []
     asyncio.get_running_loop().call_soon(lambda: handled_before.append(len(got)))
     await mailbox.drain()
     assert (handled_before, got) == ([2 * BATCH], sent)
     await asyncio.sleep(0)
-    mailbox.arrive(Delivery("s", "", b"", b"last"))
+    mailbox.receive_from_wire(Delivery("s", "", b"", b"last"))
     assert got[-1] == b"last"
 
 
@@ -69,7 +69,7 @@ async def test_messages_from_the_wire_wait_while_as_many_coroutines_run_as_may()
 
     mailbox = Fifo(Tally("t"), handle, soon, messages=1, concurrency=2)
     for payload in (b"a", b"b", b"c", b"d"):
-        mailbox.arrive(Delivery("s", "", b"", payload))
+        mailbox.receive_from_wire(Delivery("s", "", b"", payload))
     await eventually(lambda: begun == [b"a", b"b"])
     gate.set()
     await mailbox.drain()

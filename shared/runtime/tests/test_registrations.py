@@ -44,25 +44,25 @@ class Told:
 
 def test_a_worker_stays_while_its_load_comes_although_the_bucket_lost_its_entry() -> None:
     told = Told()
-    told.table.stored(registration(), 0.0)
+    told.table.note_entry(registration(), 0.0)
     for tenth in range(1, 200):
-        told.table.reported(load(), tenth / 10)
-        told.table.unstored("p", "w1", tenth / 10)
+        told.table.receive_load(load(), tenth / 10)
+        told.table.note_entry_gone("p", "w1", tenth / 10)
         told.table.tick(tenth / 10)
     assert told.lives == {"w1": "b1"}
 
 
 def test_a_worker_that_announces_itself_needs_no_bucket() -> None:
     told = Told()
-    told.table.announced(announcement(), 0.0)
+    told.table.receive_announcement(announcement(), 0.0)
     assert told.lives == {"w1": "b1"}
-    told.table.unstored("p", "w1", 1.0)
+    told.table.note_entry_gone("p", "w1", 1.0)
     assert told.lives == {"w1": "b1"}
 
 
 def test_a_worker_of_which_nothing_is_heard_is_gone() -> None:
     told = Told()
-    told.table.announced(announcement(), 0.0)
+    told.table.receive_announcement(announcement(), 0.0)
     told.table.tick(TIMES.worker_gone_s)
     assert told.lives
     told.table.tick(LATER)
@@ -71,57 +71,57 @@ def test_a_worker_of_which_nothing_is_heard_is_gone() -> None:
 
 def test_a_worker_that_leaves_is_gone_at_once() -> None:
     told = Told()
-    told.table.announced(announcement(), 0.0)
-    told.table.announced(announcement(leaving=True), 0.1)
+    told.table.receive_announcement(announcement(), 0.0)
+    told.table.receive_announcement(announcement(leaving=True), 0.1)
     assert not told.lives
-    told.table.announced(announcement(leaving=True), 0.2)
+    told.table.receive_announcement(announcement(leaving=True), 0.2)
     assert told.left == 1
 
 
 def test_an_agent_that_was_replaced_takes_no_worker_of_its_successor_along() -> None:
     told = Told()
-    told.table.announced(announcement(agent="agent-1"), 0.0)
-    told.table.announced(announcement(agent="agent-2"), 0.1)
-    told.table.announced(announcement(agent="agent-1", leaving=True), 0.2)
+    told.table.receive_announcement(announcement(agent="agent-1"), 0.0)
+    told.table.receive_announcement(announcement(agent="agent-2"), 0.1)
+    told.table.receive_announcement(announcement(agent="agent-1", leaving=True), 0.2)
     assert told.lives == {"w1": "b1"}
 
 
 def test_an_old_entry_of_the_bucket_does_not_replace_what_the_agent_announced() -> None:
     told = Told()
-    told.table.announced(announcement("b2"), 0.0)
-    told.table.stored(registration("b1"), 0.1)
+    told.table.receive_announcement(announcement("b2"), 0.0)
+    told.table.note_entry(registration("b1"), 0.1)
     assert told.lives == {"w1": "b2"}
 
 
 def test_the_bucket_is_believed_again_when_an_agent_announces_no_more() -> None:
     told = Told()
-    told.table.announced(announcement("b2"), 0.0)
+    told.table.receive_announcement(announcement("b2"), 0.0)
     for second in range(1, 8):
-        told.table.reported(load(), float(second))
+        told.table.receive_load(load(), float(second))
         told.table.tick(float(second))
-    told.table.stored(registration("b3"), LATER + 1)
+    told.table.note_entry(registration("b3"), LATER + 1)
     assert told.lives == {"w1": "b3"}
 
 
 def test_an_entry_without_renewal_in_the_bucket_leaves_with_its_silent_worker() -> None:
     told = Told()
-    told.table.stored(registration(), 0.0)
-    told.table.reported(load(), 1.0)
-    told.table.unstored("p", "w1", 0.9 + TIMES.worker_silent_s)
+    told.table.note_entry(registration(), 0.0)
+    told.table.receive_load(load(), 1.0)
+    told.table.note_entry_gone("p", "w1", 0.9 + TIMES.worker_silent_s)
     assert told.lives
-    told.table.unstored("p", "w1", 1.1 + TIMES.worker_silent_s)
+    told.table.note_entry_gone("p", "w1", 1.1 + TIMES.worker_silent_s)
     assert not told.lives
-    told.table.unstored("p", "w1", 9.0)
+    told.table.note_entry_gone("p", "w1", 9.0)
 
 
 def test_a_worker_that_reports_before_it_is_registered_is_known_to_be_missing() -> None:
     told = Told()
-    told.table.reported(load(), 0.0)
+    told.table.receive_load(load(), 0.0)
     assert told.table.strange
     told.table.tick(TIMES.worker_silent_s + 0.1)
     assert not told.table.strange
-    told.table.reported(load(), 2.0)
-    told.table.announced(announcement(), 2.1)
+    told.table.receive_load(load(), 2.0)
+    told.table.receive_announcement(announcement(), 2.1)
     assert not told.table.strange
     assert not told.table.empty
 
@@ -135,7 +135,7 @@ def test_a_registration_that_is_refused_is_not_remembered() -> None:
 
     table = Registrations(refuse, never)
     with pytest.raises(ValueError, match="http://w1"):
-        table.announced(announcement(), 0.0)
+        table.receive_announcement(announcement(), 0.0)
     assert table.empty
     table.tick(LATER)
 
@@ -145,17 +145,17 @@ def test_whatever_the_bucket_does_an_announced_worker_stays(steps: list[tuple[st
     """`steps`: what happens, and how many seconds after the step before; the agent announces every 2 s."""
     told = Told()
     at = 0.0
-    told.table.announced(announcement("b2"), at)
+    told.table.receive_announcement(announcement("b2"), at)
     for what, gap in steps:
         at += gap
-        told.table.announced(announcement("b2"), at)
+        told.table.receive_announcement(announcement("b2"), at)
         match what:
             case "stored":
-                told.table.stored(registration("b1"), at)
+                told.table.note_entry(registration("b1"), at)
             case "unstored":
-                told.table.unstored("p", "w1", at)
+                told.table.note_entry_gone("p", "w1", at)
             case "reported":
-                told.table.reported(load(), at)
+                told.table.receive_load(load(), at)
             case _:
                 told.table.tick(at)
     assert told.lives == {"w1": "b2"}

@@ -21,7 +21,7 @@ class Counting(Waiter):
         self.overdue_at: list[float] = []
         self.replies = 0
 
-    def replied(self, headers: bytes, payload: bytes) -> None:
+    def receive_reply(self, headers: bytes, payload: bytes) -> None:
         self.replies += 1
 
     def overdue(self, now: float) -> None:
@@ -73,7 +73,7 @@ async def test_a_waiter_times_out_once_and_not_before_its_deadline() -> None:
     table = ReplyTable("_INBOX.t")
     waiter = Counting(table)
     due = loop_time() + 0.03
-    table.open(waiter, due)
+    table.enter_waiter(waiter, due)
     await eventually(lambda: waiter.overdue_at)
     assert waiter.overdue_at[0] >= due
     assert len(table) == 0
@@ -82,7 +82,7 @@ async def test_a_waiter_times_out_once_and_not_before_its_deadline() -> None:
 async def test_a_waiter_may_extend_its_wait() -> None:
     table = ReplyTable("_INBOX.t")
     waiter = Counting(table, extend_by=0.03)
-    table.open(waiter, loop_time() + 0.01)
+    table.enter_waiter(waiter, loop_time() + 0.01)
     await eventually(lambda: len(waiter.overdue_at) == 2)
     assert waiter.overdue_at[1] - waiter.overdue_at[0] >= 0.03
 
@@ -91,7 +91,7 @@ async def test_a_waiter_whose_deadline_moves_to_and_fro_times_out_once(timers: T
     table = ReplyTable("_INBOX.t")
     waiter = Counting(table)
     started = loop_time()
-    table.open(waiter, started + 0.05)
+    table.enter_waiter(waiter, started + 0.05)
     for due in (0.02, 0.09, 0.03, 0.06, 0.04):
         table.extend(waiter, started + due)
     await eventually(lambda: waiter.overdue_at)
@@ -103,19 +103,19 @@ async def test_a_waiter_whose_deadline_moves_to_and_fro_times_out_once(timers: T
 async def test_one_waiter_may_get_several_replies() -> None:
     table = ReplyTable("_INBOX.t")
     waiter = Counting(table)
-    inbox = table.open(waiter, loop_time() + 10)
-    table.take(Delivery(inbox, "", b"", b"parked"))
-    table.take(Delivery(inbox, "", b"", b"decision"))
+    inbox = table.enter_waiter(waiter, loop_time() + 10)
+    table.receive_reply(Delivery(inbox, "", b"", b"parked"))
+    table.receive_reply(Delivery(inbox, "", b"", b"decision"))
     assert waiter.replies == 2
     table.close(waiter)
-    table.take(Delivery(inbox, "", b"", b"again"))
+    table.receive_reply(Delivery(inbox, "", b"", b"again"))
     assert (waiter.replies, table.late) == (2, 1)
 
 
 async def test_a_reply_without_a_waiter_is_counted() -> None:
     table = ReplyTable("_INBOX.t")
     for subject in ("_INBOX.t.1", "_INBOX.t.x", "_INBOX.t.", "_INBOX.t.²"):
-        table.take(Delivery(subject, "", b"", b""))
+        table.receive_reply(Delivery(subject, "", b"", b""))
     assert table.late == 4
 
 
@@ -123,7 +123,7 @@ async def test_the_wheel_rests_without_waiters_and_turns_again(timers: Timers) -
     table = ReplyTable("_INBOX.t")
     for _ in range(3):
         waiter = FutureWaiter(table)
-        table.open(waiter, loop_time() + TICK_S)
+        table.enter_waiter(waiter, loop_time() + TICK_S)
         await asyncio.wait([waiter.future])
         assert isinstance(waiter.future.exception(), TimeoutError)
         await eventually(lambda: not timers.waiting)
@@ -133,7 +133,7 @@ async def test_settled_waiters_leave_the_wheel_long_before_their_deadline(timers
     table = ReplyTable("_INBOX.t")
     for _ in range(1000):
         waiter = FutureWaiter(table)
-        table.take(Delivery(table.open(waiter, loop_time() + 600), "", b"", b""))
+        table.receive_reply(Delivery(table.enter_waiter(waiter, loop_time() + 600), "", b"", b""))
         await waiter.future
     assert len(table) == 0
     await eventually(lambda: not timers.waiting)
@@ -144,7 +144,7 @@ async def test_the_wheel_hardly_turns_for_what_is_answered_in_time(timers: Timer
     started = loop_time()
     while loop_time() < started + 0.3:
         waiter = FutureWaiter(table)
-        table.take(Delivery(table.open(waiter, loop_time() + 600), "", b"", b""))
+        table.receive_reply(Delivery(table.enter_waiter(waiter, loop_time() + 600), "", b"", b""))
         await asyncio.sleep(0)  # a turn of the loop
     assert timers.fired <= 1 + (loop_time() - started) / LOOK_S
 
@@ -156,7 +156,7 @@ def test_all_waiters_time_out_in_time_whatever_their_deadlines(waits: list[float
         started = loop_time()
         waiters = [Counting(table) for _ in waits]
         for waiter, wait in zip(waiters, waits, strict=True):
-            table.open(waiter, started + wait)
+            table.enter_waiter(waiter, started + wait)
         await eventually(lambda: all(waiter.overdue_at for waiter in waiters))
         for waiter, wait in zip(waiters, waits, strict=True):
             assert waiter.overdue_at[0] >= started + wait
@@ -168,8 +168,8 @@ def test_all_waiters_time_out_in_time_whatever_their_deadlines(waits: list[float
 async def test_a_settled_waiter_goes_with_what_it_got_instead_of_staying_until_its_time() -> None:
     table = ReplyTable("_INBOX.me")
     waiter = FutureWaiter(table)
-    table.open(waiter, loop_time() + 60)
-    waiter.replied(b"", b"an answer")
+    table.enter_waiter(waiter, loop_time() + 60)
+    waiter.receive_reply(b"", b"an answer")
     gone = weakref.ref(waiter.future)
     del waiter
     assert gone() is None

@@ -66,19 +66,19 @@ async def test_a_request_that_is_not_sampled_makes_no_span(buses: Buses, tracepa
 
 def test_an_edge_keeps_the_clients_trace_and_its_decision_not_to_sample() -> None:
     tracing, _ = recording("frontend")
-    assert tracing.adopt(SAMPLED) == SAMPLED
-    assert tracing.adopt(UNSAMPLED) == UNSAMPLED
+    assert tracing.adopt_trace(SAMPLED) == SAMPLED
+    assert tracing.adopt_trace(UNSAMPLED) == UNSAMPLED
 
 
 def test_an_edge_without_an_exporter_starts_no_trace() -> None:
-    assert Tracing().adopt(None) is None
-    assert Tracing().begin("request", SAMPLED).traceparent == SAMPLED
+    assert Tracing().adopt_trace(None) is None
+    assert Tracing().begin_span("request", SAMPLED).traceparent == SAMPLED
 
 
 @given(st.text(max_size=80) | st.just(SAMPLED + "\r\nPm-Deadline: 1"))
 def test_a_malformed_header_never_travels_on(header: str) -> None:
     tracing, _ = recording("frontend")
-    adopted = tracing.adopt(header)
+    adopted = tracing.adopt_trace(header)
     assert adopted is not None
     assert re.fullmatch(r"00-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}", adopted)
     assert sampled(adopted)

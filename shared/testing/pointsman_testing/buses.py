@@ -86,7 +86,7 @@ class Buses:
 
         def everybody_known() -> bool:
             return all(
-                made.heartbeat.table.addressable(other.process.service, other.process.instance, loop.time())
+                made.heartbeat.table.is_addressable(other.process.service, other.process.instance, loop.time())
                 for made in self._made
                 for other in self._made
             )

@@ -80,18 +80,18 @@ class FakeReviewers:
         self.failures: list[tuple[str, str]] = []
         """Stages without a usable verdict, and the problem of each."""
 
-    async def ask(self, stage: Stage, review: ResponseReview, traceparent: str | None) -> Verdict:
+    async def ask_stage(self, stage: Stage, review: ResponseReview, traceparent: str | None) -> Verdict:
         """Called by an edge."""
         del stage, traceparent
         self.asked.append(ResponseReview.decode(review.encode()))
         await asyncio.sleep(0)
         return Verdict.decode(self.say(review).encode())
 
-    def worked(self, stage: Stage) -> None:
+    def count_success(self, stage: Stage) -> None:
         """Called by an edge when a verdict is usable."""
         self.worked_for.append(stage.service)
 
-    def failed(self, stage: Stage, failure: Exception, request_id: str) -> None:
+    def count_failure(self, stage: Stage, failure: Exception, request_id: str) -> None:
         """Called by an edge when a verdict is missing or unusable."""
         del request_id
         self.failures.append((stage.service, str(failure)))

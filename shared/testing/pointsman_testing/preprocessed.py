@@ -62,7 +62,7 @@ class PreprocessorSurroundings:
         if max_tokens is not None:
             body = body[:-1] + b',"max_tokens":%d}' % max_tokens
         try:
-            reply = await self._client.send(request, body, hop_budget_s=self.edge.hop_budget_s)
+            reply = await self._client.send_request(request, body, hop_budget_s=self.edge.hop_budget_s)
         except BusError as error:
             return Judged(request.request_id, time.monotonic(), 0, code=type(error).__name__)
         headers = {edit.name: edit.value for edit in reply.answer_headers}
@@ -95,7 +95,7 @@ class PreprocessorSurroundings:
             each.serve()
         loop = asyncio.get_running_loop()
         table = self.edge.heartbeat.table
-        await eventually(lambda: sum(table.instances("preprocessor", loop.time()).values()) == preprocessors)
+        await eventually(lambda: sum(table.list_instances("preprocessor", loop.time()).values()) == preprocessors)
 
     async def end(self) -> None:
         """Disconnect."""

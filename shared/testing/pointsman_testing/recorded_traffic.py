@@ -203,7 +203,7 @@ class RandomTraffic:
         self.bench.now = max(self.bench.now, until)
 
     def _begin(self, request: ScheduleRequest, name: str) -> None:
-        hold = self.bench.pool.books.of(request.key)
+        hold = self.bench.pool.books.find_reservation(request.key)
         if hold is None or hold.worker.name != name:
             return
         now = self.bench.now

@@ -346,7 +346,7 @@ def policy_key(
 
         async def keep() -> None:
             async with stored_keys.opened(nats) as keys:
-                await keys.create(digest, record)
+                await keys.store_key(digest, record)
 
         _run(keep())
     sys.stdout.write(f"{key}\n{entry}\n")

@@ -74,21 +74,21 @@ def test_the_revision_before_is_the_newest_with_another_text() -> None:
 def test_a_replica_that_fell_silent_or_runs_no_configuration_is_not_listed() -> None:
     now = 0.0
     replicas = Replicas(lambda: now)
-    replicas.heard(beat("dead", 1))
-    replicas.heard(beat("agent", 0))
+    replicas.receive_presence(beat("dead", 1))
+    replicas.receive_presence(beat("agent", 0))
     now = TIMES.service_silent_s + 0.1
-    replicas.heard(beat("b", 1))
-    replicas.heard(beat("a", 2))
-    assert [presence.instance for presence in replicas.living()] == ["a", "b"]
-    assert [presence.instance for presence in behind(replicas.living(), 2)] == ["b"]
+    replicas.receive_presence(beat("b", 1))
+    replicas.receive_presence(beat("a", 2))
+    assert [presence.instance for presence in replicas.living_replicas()] == ["a", "b"]
+    assert [presence.instance for presence in behind(replicas.living_replicas(), 2)] == ["b"]
 
 
 def test_no_worker_is_silent_because_nothing_is_heard() -> None:
     now = 0.0
     replicas = Replicas(lambda: now)
-    replicas.heard(beat("a", 1))
+    replicas.receive_presence(beat("a", 1))
     now = 10 * TIMES.service_silent_s
-    assert [presence.instance for presence in replicas.living()] == ["a"]
+    assert [presence.instance for presence in replicas.living_replicas()] == ["a"]
 
 
 def test_a_replica_that_takes_no_work_is_not_behind() -> None:

@@ -67,7 +67,7 @@ flowControl:
 
 def written(made: Imported) -> dict[str, Any]:
     """The document, which every service takes."""
-    text = made.text("a test")
+    text = made.render_yaml("a test")
     assert configuration.check(text)[1] == []
     return cast("dict[str, Any]", yaml.safe_load(text))
 
@@ -94,8 +94,8 @@ def test_a_litellm_proxy_becomes_pools_providers_weights_and_budgets() -> None:
     assert document["models"]["vectors"]["apis"] == ["embeddings"]
     assert document["rewrites"] == [{"match": ["gpt-4o", "gpt4"], "to": {"gpt-4o-1": 3, "gpt-4o-2": 1}}]
     assert {"use": "budget", "name": "all", "per": [], "amount": "100/month"} in document["preprocessing"]
-    assert "sk-secret" not in made.text("a test")
-    assert "sk-1234" not in made.text("a test")
+    assert "sk-secret" not in made.render_yaml("a test")
+    assert "sk-1234" not in made.render_yaml("a test")
     assert noted(made) >= {
         "model_list.0.litellm_params.rpm",
         "model_list.1.litellm_params.api_key",

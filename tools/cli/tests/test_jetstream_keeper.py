@@ -23,10 +23,10 @@ async def running_server(path: Path) -> AsyncGenerator[tuple[Keeper, JetStreamKe
     with RunFolder(path) as folder:
         async with aiohttp.ClientSession() as http:
             keeper = Keeper(nats_server.plan(folder, 0), folder, http, lambda _: None)
-            keeper.begin()
+            keeper.start_process()
             await eventually(lambda: keeper.life.state is State.READY)
             yield keeper, JetStreamKeeper(keeper, nats_server.config_file(folder), http), folder
-            await keeper.end(patience_s=5)
+            await keeper.end_process(patience_s=5)
 
 
 def test_each_further_frontend_gives_the_server_more_memory_unless_the_operator_says_how_much(

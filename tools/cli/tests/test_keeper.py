@@ -67,7 +67,7 @@ async def test_a_killed_process_is_started_again_on_its_port_and_logged(
     told = Told()
     with RunFolder(tmp_path / "run") as folder:
         keeper = Keeper(_fake(tmp_path), folder, http, told)
-        keeper.begin()
+        keeper.start_process()
         await eventually(lambda: keeper.life.state is State.READY)
         door, pid = keeper.door, keeper.pid
         assert pid is not None
@@ -75,7 +75,7 @@ async def test_a_killed_process_is_started_again_on_its_port_and_logged(
         await eventually(lambda: keeper.life.starts == 2 and keeper.life.state is State.READY)
         assert keeper.door == door
         assert keeper.pid != pid
-        await keeper.end(patience_s=5)
+        await keeper.end_process(patience_s=5)
         assert keeper.pid is None
     assert told.states == [(State.READY, ""), (State.CRASHED, "killed by SIGKILL"), (State.READY, "")]
 
@@ -85,9 +85,9 @@ async def test_an_edge_is_ready_only_once_its_address_is_known(tmp_path: Path, h
     doors: list[str] = []
     with RunFolder(tmp_path / "run") as folder:
         keeper = Keeper(_fake(tmp_path), folder, http, lambda keeper: doors.append(keeper.door))
-        keeper.begin()
+        keeper.start_process()
         await eventually(lambda: keeper.life.state is State.READY)
-        await keeper.end(patience_s=5)
+        await keeper.end_process(patience_s=5)
     assert doors[0] == keeper.door != ""
 
 
@@ -95,12 +95,12 @@ async def test_a_process_that_stops_being_ready_says_why(tmp_path: Path, http: a
     told = Told()
     with RunFolder(tmp_path / "run") as folder:
         keeper = Keeper(_fake(tmp_path), folder, http, told)
-        keeper.begin()
+        keeper.start_process()
         await eventually(lambda: keeper.life.state is State.READY)
         (tmp_path / "reason").write_text("bus disconnected: no server")
         await eventually(lambda: keeper.life.state is State.NOT_READY)
         assert told.states[-1] == (State.NOT_READY, "bus disconnected: no server")
-        await keeper.end(patience_s=5)
+        await keeper.end_process(patience_s=5)
 
 
 async def test_a_process_that_ignores_sigterm_is_killed_when_patience_ends(
@@ -109,11 +109,11 @@ async def test_a_process_that_ignores_sigterm_is_killed_when_patience_ends(
     deaf = "from signal import *; import time; signal(SIGTERM, SIG_IGN); print('deaf', flush=True); time.sleep(600)"
     with RunFolder(tmp_path / "run") as folder:
         keeper = Keeper(Plan("deaf", Kind.SERVICE, (sys.executable, "-c", deaf)), folder, http, Told())
-        keeper.begin()
+        keeper.start_process()
         await eventually(lambda: folder.log("deaf").exists() and "deaf" in folder.log("deaf").read_text())
         pid = keeper.pid
         assert pid is not None
-        await keeper.end(patience_s=0.2)
+        await keeper.end_process(patience_s=0.2)
         with pytest.raises(ProcessLookupError):
             os.kill(pid, 0)
 
@@ -121,12 +121,12 @@ async def test_a_process_that_ignores_sigterm_is_killed_when_patience_ends(
 async def test_a_stopped_process_is_ended_too(tmp_path: Path, http: aiohttp.ClientSession) -> None:
     with RunFolder(tmp_path / "run") as folder:
         keeper = Keeper(_fake(tmp_path), folder, http, Told())
-        keeper.begin()
+        keeper.start_process()
         await eventually(lambda: keeper.life.state is State.READY)
         pid = keeper.pid
         assert pid is not None
         os.kill(pid, signal.SIGSTOP)
-        await keeper.end(patience_s=20)
+        await keeper.end_process(patience_s=20)
         with pytest.raises(ProcessLookupError):
             os.kill(pid, 0)
 
@@ -136,10 +136,10 @@ async def test_a_command_that_does_not_exist_is_given_up_with_its_reason(
 ) -> None:
     with RunFolder(tmp_path / "run") as folder:
         keeper = Keeper(Plan("ghost", Kind.SERVICE, ("/nowhere/ghost",)), folder, http, Told())
-        keeper.begin()
+        keeper.start_process()
         await eventually(lambda: keeper.life.state is State.GIVEN_UP)
-        assert keeper.complaints()[-1] == "/nowhere/ghost: No such file or directory"
-        await keeper.end(patience_s=1)
+        assert keeper.read_complaints()[-1] == "/nowhere/ghost: No such file or directory"
+        await keeper.end_process(patience_s=1)
 
 
 async def test_the_complaints_of_a_log_read_like_a_sentence(tmp_path: Path, http: aiohttp.ClientSession) -> None:
@@ -147,7 +147,7 @@ async def test_the_complaints_of_a_log_read_like_a_sentence(tmp_path: Path, http
     command = f"import sys; print({json.dumps(json.dumps(line))}); sys.exit(78)"
     with RunFolder(tmp_path / "run") as folder:
         keeper = Keeper(Plan("frontend", Kind.SERVICE, (sys.executable, "-c", command)), folder, http, Told())
-        keeper.begin()
+        keeper.start_process()
         await eventually(lambda: keeper.life.state is State.GIVEN_UP)
-        assert keeper.complaints() == ["error cannot_start detail=in use"]
-        await keeper.end(patience_s=1)
+        assert keeper.read_complaints() == ["error cannot_start detail=in use"]
+        await keeper.end_process(patience_s=1)

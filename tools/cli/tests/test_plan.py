@@ -63,7 +63,7 @@ def test_a_wrong_number_of_replicas_is_refused_with_the_least_one(text: str) -> 
 
 def test_a_process_keeps_the_port_that_it_got() -> None:
     [frontend] = [each for each in plan.services({"frontend": 1}, GROUND) if each.kind is Kind.EDGE]
-    assert [frontend.filled(port)[1]["POINTSMAN_PORT"] for port in (0, 4711)] == ["0", "4711"]
+    assert [frontend.fill_port(port)[1]["POINTSMAN_PORT"] for port in (0, 4711)] == ["0", "4711"]
 
 
 def test_each_recorder_has_a_folder_and_a_name_of_its_own() -> None:

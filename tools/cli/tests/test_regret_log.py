@@ -54,12 +54,12 @@ class Run:
         return round(1e-6 + (self.bench.now - 1000.0) * 1000.0)
 
     def take(self, kind: type[Message], body: bytes) -> None:
-        self.judge.take(kind.address.type_id, body)
+        self.judge.judge_event(kind.address.type_id, body)
         if self.judge.due:
             self.ask()
 
     def ask(self) -> None:
-        for verdicts in self.judge.verdicts():
+        for verdicts in self.judge.take_verdicts():
             event = RequestsJudged.decode(verdicts.written("recorder-1", 1, "recorder"))
             self.unjudged.update(event.unjudged)
             for row in regret_rows(event):

@@ -61,18 +61,18 @@ def store(bucket: Bucket) -> ConfigurationStore:
 
 async def test_a_history_that_seems_empty_is_read_again_while_there_is_a_configuration() -> None:
     bucket = Bucket(holds=True)
-    assert [stored.revision for stored in await store(bucket).revisions()] == [7]
+    assert [stored.revision for stored in await store(bucket).list_revisions()] == [7]
     assert bucket.looks == 3
 
 
 async def test_a_bucket_without_a_configuration_has_no_revisions() -> None:
-    assert await store(Bucket(holds=False)).revisions() == []
+    assert await store(Bucket(holds=False)).list_revisions() == []
 
 
 async def test_a_text_that_is_current_already_makes_no_revision() -> None:
-    assert await store(Bucket(holds=True)).put("text") == 7
-    assert await store(Bucket(holds=True)).put("another") == 8
-    assert await store(Bucket(holds=False)).put("text") == 8
+    assert await store(Bucket(holds=True)).store_text("text") == 7
+    assert await store(Bucket(holds=True)).store_text("another") == 8
+    assert await store(Bucket(holds=False)).store_text("text") == 8
 
 
 async def test_a_revision_of_0_is_not_the_one_that_is_taken_when_none_is_named(

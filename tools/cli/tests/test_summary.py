@@ -46,11 +46,11 @@ def _shown(measures: Measures) -> str:
 
 def test_the_summary_shows_latency_reuse_and_the_engines_that_served() -> None:
     measures = Measures()
-    measures.answered(_answer("chat", first=0.080))
-    measures.answered(_answer("chat", first=0.120, took=2.0))
-    measures.answered(_answer("completion"))
+    measures.add_answer(_answer("chat", first=0.080))
+    measures.add_answer(_answer("chat", first=0.120, took=2.0))
+    measures.add_answer(_answer("completion"))
     for worker in ("engine-1", "engine-2", "engine-1"):
-        measures.completed(_completed(worker))
+        measures.add_completion(_completed(worker))
     text = _shown(measures)
     assert "3 requests in 10 s, none failed; 15 tokens/s out" in text
     rows = {line.split()[0]: line.split() for line in text.splitlines() if line.startswith("  ")}
@@ -62,9 +62,9 @@ def test_the_summary_shows_latency_reuse_and_the_engines_that_served() -> None:
 
 def test_failures_are_counted_and_named() -> None:
     measures = Measures()
-    measures.answered(_answer("chat", first=0.1))
+    measures.add_answer(_answer("chat", first=0.1))
     for _ in range(2):
-        measures.answered(_answer("chat", problem="No live instance of scheduler"))
+        measures.add_answer(_answer("chat", problem="No live instance of scheduler"))
     text = _shown(measures)
     assert "2 failed" in text
     assert "2 × 503: No live instance of scheduler" in text
@@ -72,7 +72,7 @@ def test_failures_are_counted_and_named() -> None:
 
 def test_only_good_answers_count_as_served() -> None:
     measures = Measures()
-    measures.completed(_completed("engine-1", outcome="engine_error"))
+    measures.add_completion(_completed("engine-1", outcome="engine_error"))
     assert not measures.served
 
 

@@ -15,8 +15,8 @@ from pointsman_cli.stack.supervision import (
 
 
 def _ready(life: SupervisedProcess, now: float = 0.0) -> None:
-    life.started(now)
-    life.heard(None)
+    life.record_start(now)
+    life.record_readiness(None)
 
 
 def test_a_process_that_crashes_again_and_again_waits_longer_each_time() -> None:
@@ -24,7 +24,7 @@ def test_a_process_that_crashes_again_and_again_waits_longer_each_time() -> None
     delays: list[float | None] = []
     for _ in range(8):
         _ready(life)
-        delays.append(life.ended(1.0, -9))
+        delays.append(life.record_end(1.0, -9))
     assert delays == [min(LONGEST_DELAY_S, FIRST_DELAY_S * 2**n) for n in range(8)]
     assert life.state is State.CRASHED
 
@@ -33,17 +33,17 @@ def test_a_process_that_lived_long_is_started_again_quickly() -> None:
     life = SupervisedProcess("scheduler")
     for _ in range(5):
         _ready(life)
-        life.ended(1.0, 1)
+        life.record_end(1.0, 1)
     _ready(life, now=100.0)
-    assert life.ended(100.0 + STEADY_AFTER_S, 1) == FIRST_DELAY_S
+    assert life.record_end(100.0 + STEADY_AFTER_S, 1) == FIRST_DELAY_S
 
 
 def test_a_process_that_is_never_ready_is_given_up() -> None:
     life = SupervisedProcess("frontend")
     outcomes: list[float | None] = []
     for _ in range(TRIES_BEFORE_READY):
-        life.started(0.0)
-        outcomes.append(life.ended(0.1, 70))
+        life.record_start(0.0)
+        outcomes.append(life.record_end(0.1, 70))
     assert outcomes[-1] is None
     assert None not in outcomes[:-1]
     assert life.state is State.GIVEN_UP
@@ -54,28 +54,28 @@ def test_a_process_that_was_ready_once_is_never_given_up() -> None:
     life = SupervisedProcess("frontend")
     _ready(life)
     for _ in range(20):
-        assert life.ended(0.1, 70) is not None
-        life.started(0.0)
+        assert life.record_end(0.1, 70) is not None
+        life.record_start(0.0)
 
 
 def test_wrong_settings_are_not_tried_twice() -> None:
     life = SupervisedProcess("frontend")
-    life.started(0.0)
-    assert life.ended(0.1, SETTINGS_ARE_WRONG) is None
+    life.record_start(0.0)
+    assert life.record_end(0.1, SETTINGS_ARE_WRONG) is None
     assert "refused" in life.why
 
 
 def test_only_a_change_of_readiness_is_worth_telling() -> None:
     life = SupervisedProcess("scheduler")
-    life.started(0.0)
-    assert not life.heard({"bus": "bus disconnected: no server"})
+    life.record_start(0.0)
+    assert not life.record_readiness({"bus": "bus disconnected: no server"})
     assert (life.state, life.why) == (State.STARTING, "bus disconnected: no server")
-    assert life.heard(None)
-    assert not life.heard(None)
-    assert life.heard({"bus": "bus disconnected: closed", "service": "draining"})
+    assert life.record_readiness(None)
+    assert not life.record_readiness(None)
+    assert life.record_readiness({"bus": "bus disconnected: closed", "service": "draining"})
     assert (life.state, life.why) == (State.NOT_READY, "bus disconnected: closed; draining")
-    assert not life.heard("doesn't answer")
-    assert life.heard(None)
+    assert not life.record_readiness("doesn't answer")
+    assert life.record_readiness(None)
 
 
 @pytest.mark.parametrize(

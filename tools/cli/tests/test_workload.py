@@ -6,7 +6,7 @@ from pointsman_cli.demo.workload import Request, crowd, instructions
 
 
 def _first(**options: Any) -> list[Request]:
-    return [user.next("") for user in crowd(["llama"], ["sql"], size=8, **options)]
+    return [user.make_request("") for user in crowd(["llama"], ["sql"], size=8, **options)]
 
 
 def test_the_crowd_mixes_every_habit() -> None:
@@ -33,7 +33,7 @@ def test_a_conversation_holds_what_was_said_and_begins_anew_after_some_turns() -
     lengths: list[int] = []
     text = ""
     for turn in range(7):
-        messages = cast("list[dict[str, str]]", user.next(text).body["messages"])
+        messages = cast("list[dict[str, str]]", user.make_request(text).body["messages"])
         lengths.append(len(messages))
         text = f"answer {turn}"
         if turn == 1:

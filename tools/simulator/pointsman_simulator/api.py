@@ -34,7 +34,7 @@ class ApiError(Exception):
         self.kind = kind
         self.param = param
 
-    def body(self, path: str = "") -> bytes:
+    def encode_error(self, path: str = "") -> bytes:
         """As the API at `path` words it."""
         if path == "/v1/messages" and not self.before_api:
             return orjson.dumps({"type": "error", "error": {"type": self.kind, "message": str(self)}})
@@ -322,7 +322,7 @@ def _one_choice(
 
 def _chat(vocabulary: Vocabulary, messages: Sequence[Mapping[str, object]], field: BodyField) -> Tokens:
     try:
-        return vocabulary.chat(lambda name: messages if name == "messages" else field(name))
+        return vocabulary.tokenize_chat(lambda name: messages if name == "messages" else field(name))
     except ValueError as error:
         raise ApiError(400, str(error), "BadRequestError") from None
 
@@ -339,7 +339,7 @@ def _prompts(value: PromptInput, param: str, vocabulary: Vocabulary, field: Body
 
 def _each_prompt(value: PromptInput, vocabulary: Vocabulary, field: BodyField) -> Iterator[Tokens]:
     if isinstance(value, str):
-        yield vocabulary.text(value, field)
+        yield vocabulary.tokenize_text(value, field)
         return
     ids: list[int] = []
     for item in value:

@@ -122,8 +122,8 @@ class DynamoCostBaseline:
         worker = observation.worker
         match observation:
             case KvChanged():
-                self._index.remove(worker, observation.removed)
-                self._index.store(worker, observation.stored)
+                self._index.remove_blocks(worker, observation.removed)
+                self._index.store_blocks(worker, observation.stored)
             case Started():
                 uncached, blocks = self._booked[observation.request]
                 self._prefill_tokens[worker] -= uncached

@@ -29,7 +29,7 @@ class ChoiceShape:
         self._id = ("chatcmpl-" if request.surface == "chat" else "cmpl-") + answer_id
         self._deltas: dict[int, tuple[bytes, bytes]] = {}
 
-    def opening(self, index: int) -> bytes:
+    def write_opening(self, index: int) -> bytes:
         """The first event of a choice; completions have none."""
         if self._surface == "completions":
             return b""
@@ -38,14 +38,14 @@ class ChoiceShape:
             delta["tool_calls"] = [{"index": 0} | self._tool_call(index, self._before)]
         return self._event([{"index": index, "delta": delta} | _UNFINISHED])
 
-    def tokens(self, index: int, words: list[str]) -> bytes:
+    def write_tokens(self, index: int, words: list[str]) -> bytes:
         """One event per token."""
         head, tail = self._deltas.get(index) or self._delta_frame(index)
         if self._escaped:
             return b"".join(head + orjson.dumps(word)[1:-1] + tail for word in words)
         return b"".join(head + word.encode() + tail for word in words)
 
-    def closing(self, index: int, reason: str) -> bytes:
+    def write_closing(self, index: int, reason: str) -> bytes:
         """The event with the finish reason."""
         choice: Json = {"index": index, "logprobs": None, "finish_reason": self._finish(reason), "stop_reason": None}
         last: Json = {"delta": {}} if self._surface == "chat" and self._call is None else self._piece(self._after)

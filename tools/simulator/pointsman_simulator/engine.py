@@ -248,7 +248,7 @@ class EngineModel:
                 continue
             total = sequence.prompt_tokens + sequence.generated
             block_size = self.config.block_size
-            hits = self.cache.match(sequence.blocks, (total - 1) // block_size)
+            hits = self.cache.count_cached(sequence.blocks, (total - 1) // block_size)
             carried = total - 1 - hits * block_size if sequence.carried and not sequence.generated else 0
             tokens = min(total - hits * block_size - carried, budget)
             needed = -(-(hits * block_size + carried + tokens) // block_size) - hits
@@ -257,7 +257,7 @@ class EngineModel:
                 break
             self.waiting.popleft()
             self.running.append(sequence)
-            self.cache.acquire(sequence.blocks[:hits])
+            self.cache.acquire_blocks(sequence.blocks[:hits])
             sequence.full_blocks = hits
             sequence.computed = hits * block_size
             if carried:
@@ -298,7 +298,7 @@ class EngineModel:
             while len(sequence.blocks) < full:
                 sequence.blocks.append(self._next_unnamed)
                 self._next_unnamed += 1
-            self.cache.acquire(sequence.blocks[sequence.full_blocks : full])
+            self.cache.acquire_blocks(sequence.blocks[sequence.full_blocks : full])
             sequence.full_blocks = full
         if tail and not sequence.has_partial:
             self.cache.acquire_partial()
@@ -308,7 +308,7 @@ class EngineModel:
         if sequence.has_partial:
             self.cache.release_partial()
             sequence.has_partial = False
-        self.cache.release(sequence.blocks[: sequence.full_blocks])
+        self.cache.release_blocks(sequence.blocks[: sequence.full_blocks])
         sequence.full_blocks = 0
 
     def _preempt(self, sequence: Sequence) -> None:

@@ -37,7 +37,7 @@ class SimulatedMetrics(Collector):
         self._e2e = self._histogram("e2e_request_latency", _E2E_BUCKETS)
         self._queue = self._histogram("request_queue_time", _E2E_BUCKETS)
 
-    def text(self, names: Sequence[str] = ()) -> bytes:
+    def render_text(self, names: Sequence[str] = ()) -> bytes:
         """All families, or the samples of these names. Of the others nothing is written: an agent asks twenty times a
         second, and no pass ends meanwhile."""
         if not names:
@@ -46,7 +46,7 @@ class SimulatedMetrics(Collector):
         wanted = tuple(f"{name}{end}".encode() for name in names for end in ("{", " "))
         return b"".join(line for line in text.splitlines(keepends=True) if line.startswith(wanted))
 
-    def observe(self, result: PassResult) -> None:
+    def observe_pass(self, result: PassResult) -> None:
         for sequence in result.emitted:
             if sequence.generated == 1:
                 self._ttft[sequence.model].observe(max(0.0, result.ended_at - sequence.arrived_at) / 1000)
@@ -57,7 +57,7 @@ class SimulatedMetrics(Collector):
                 decoded_ms = sequence.finished_at - sequence.first_token_at
                 self._itl[sequence.model].observe(decoded_ms / (sequence.generated - 1) / 1000)
 
-    def finished(self, model: str, reason: str) -> None:
+    def count_finished(self, model: str, reason: str) -> None:
         self._finished[model, reason] += 1
 
     def collect(self) -> Iterator[Metric]:

@@ -65,7 +65,7 @@ class FaultPlan:
         self.faults = tuple(faults)
         self._random = random.Random(seed)
 
-    def strike(self) -> dict[FaultKind, float]:
+    def draw_faults(self) -> dict[FaultKind, float]:
         """The per-request faults that hit the request at hand, with their values."""
         return {
             fault.kind: fault.value

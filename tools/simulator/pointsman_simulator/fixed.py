@@ -63,9 +63,9 @@ class _Answers:
             body = shape.whole([("".join(words), "length")], usage)
             self.whole[path] = _response(200, "application/json", body)
             events = [
-                shape.opening(0) + shape.tokens(0, words[:1]),
-                *(shape.tokens(0, [word]) for word in words[1:]),
-                shape.closing(0, "length") + shape.ending(usage),
+                shape.write_opening(0) + shape.write_tokens(0, words[:1]),
+                *(shape.write_tokens(0, [word]) for word in words[1:]),
+                shape.write_closing(0, "length") + shape.ending(usage),
             ]
             self.events[path] = [_chunk(event) for event in events]
             self.events[path][-1] += b"0\r\n\r\n"

@@ -103,7 +103,7 @@ class _SimulatedWorker:
                 tokens = max(1, round(config.max_num_batched_tokens / factor))
                 self.engine.change(replace(config, max_num_batched_tokens=tokens))
             case "wiped":
-                self.engine.cache.wipe()
+                self.engine.cache.drop_idle_blocks()
             case "lies":
                 self._lies = True
 

@@ -70,7 +70,7 @@ class _Choice:
     sent: int = 0
 
     async def next(self) -> tuple[list[str], bool]:
-        count, done = await self.stream.next()
+        count, done = await self.stream.wait_for_tokens()
         start, self.sent = self.sent, self.sent + count
         return self.words[start : self.sent], done
 
@@ -94,22 +94,22 @@ class Inference:
         self._book = book
         self.faults = FaultPlan()
 
-    async def chat(self, request: web.Request) -> web.StreamResponse:
+    async def answer_chat(self, request: web.Request) -> web.StreamResponse:
         return await self._generate(request, parse_chat)
 
-    async def completions(self, request: web.Request) -> web.StreamResponse:
+    async def answer_completion(self, request: web.Request) -> web.StreamResponse:
         return await self._generate(request, parse_completion)
 
-    async def responses(self, request: web.Request) -> web.StreamResponse:
+    async def answer_response(self, request: web.Request) -> web.StreamResponse:
         return await self._generate(request, parse_response)
 
-    async def messages(self, request: web.Request) -> web.StreamResponse:
+    async def answer_message(self, request: web.Request) -> web.StreamResponse:
         return await self._generate(request, parse_messages)
 
-    async def count(self, request: web.Request) -> web.StreamResponse:
+    async def answer_token_count(self, request: web.Request) -> web.StreamResponse:
         return self._json(orjson.dumps(parse_count(await request.read(), self._vocabulary)))
 
-    async def embeddings(self, request: web.Request) -> web.StreamResponse:
+    async def answer_embeddings(self, request: web.Request) -> web.StreamResponse:
         await self._strike()
         embedding = parse_embedding(await request.read(), self._vocabulary)
         weights = self._weights(embedding.model)
@@ -118,7 +118,7 @@ class Inference:
         for tokens in embedding.inputs:
             stream = self._submit(tokens, len(tokens), weights, None)
             try:
-                await stream.next()
+                await stream.wait_for_tokens()
             finally:
                 self._close(stream)
             vector = np.random.default_rng(fingerprint(tokens)).standard_normal(width).astype("<f4")
@@ -152,7 +152,7 @@ class Inference:
             _, done = await choice.next()
             if choice.sent > _last_token(strikes):
                 await self._break(request, strikes)
-        self._metrics.finished(choice.stream.sequence.model, choice.reason)
+        self._metrics.count_finished(choice.stream.sequence.model, choice.reason)
 
     async def _streamed(
         self,
@@ -172,15 +172,15 @@ class Inference:
             while not done:
                 before = choice.sent
                 words, done = await choice.next()
-                event = shape.opening(choice.index) if not before else b""
+                event = shape.write_opening(choice.index) if not before else b""
                 if choice.sent > last_token:
                     allowed = words[: int(last_token) - before]
-                    await response.write(event + shape.tokens(choice.index, allowed))
+                    await response.write(event + shape.write_tokens(choice.index, allowed))
                     await self._break(request, strikes)
-                event += shape.tokens(choice.index, words)
+                event += shape.write_tokens(choice.index, words)
                 if done:
-                    event += shape.closing(choice.index, choice.reason)
-                    self._metrics.finished(choice.stream.sequence.model, choice.reason)
+                    event += shape.write_closing(choice.index, choice.reason)
+                    self._metrics.count_finished(choice.stream.sequence.model, choice.reason)
                 await response.write(event)
 
         if len(choices) == 1:
@@ -281,7 +281,7 @@ class Inference:
 
     async def _strike(self) -> dict[FaultKind, float]:
         """Apply the faults that come before an answer; return the others."""
-        strikes = self.faults.strike()
+        strikes = self.faults.draw_faults()
         if "stall" in strikes:
             await stall()
         if "error" in strikes:

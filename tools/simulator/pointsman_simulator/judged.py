@@ -53,8 +53,8 @@ class JudgedPolicy:
         at = observation.at
         match observation:
             case KvChanged():
-                self._index.remove(observation.worker, observation.removed)
-                self._index.store(observation.worker, observation.stored)
+                self._index.remove_blocks(observation.worker, observation.removed)
+                self._index.store_blocks(observation.worker, observation.stored)
             case Started():
                 self._hindsight.started(observation.request, at)
             case Completed():
@@ -101,6 +101,6 @@ class JudgedPolicy:
     def _decided(self, arrival: Arrival, worker: int, at: float) -> None:
         self._chosen[arrival.request] = worker
         matched = [blocks * self._block_size for blocks in self._index.match(arrival.blocks)]
-        self._hindsight.decided(
+        self._hindsight.add_decision(
             arrival.request, at, arrival.prompt_tokens, self._names, matched=matched, chosen=self._names[worker]
         )

@@ -35,7 +35,7 @@ class KvCache:
     def references(self, block: int) -> int:
         return self._references.get(block, 0)
 
-    def match(self, blocks: Sequence[int], limit: int) -> int:
+    def count_cached(self, blocks: Sequence[int], limit: int) -> int:
         """The number of leading blocks (at most `limit`) that are cached."""
         references, idle = self._references, self._idle
         hits = 0
@@ -50,7 +50,7 @@ class KvCache:
         idle = self._idle
         return sum(1 for block in blocks if block in idle)
 
-    def acquire(self, blocks: Sequence[int]) -> None:
+    def acquire_blocks(self, blocks: Sequence[int]) -> None:
         """One more reference to each block, storing those not cached. The caller checked that they fit."""
         references, idle = self._references, self._idle
         for block in blocks:
@@ -66,7 +66,7 @@ class KvCache:
                 if self._removed.pop(block, ...) is not None:
                     self._stored[block] = None
 
-    def release(self, blocks: Sequence[int]) -> None:
+    def release_blocks(self, blocks: Sequence[int]) -> None:
         """One reference less to each. The suffix becomes idle first, so that the prefix survives longest."""
         references, idle = self._references, self._idle
         for block in reversed(blocks):
@@ -84,7 +84,7 @@ class KvCache:
     def release_partial(self) -> None:
         self._partial -= 1
 
-    def wipe(self) -> None:
+    def drop_idle_blocks(self) -> None:
         """Forget all idle blocks; no change reports it."""
         for block in self._idle:
             self._stored.pop(block, None)

@@ -44,7 +44,7 @@ class KvPublisher:
         if self.replay is not None:
             self._answering = asyncio.get_running_loop().create_task(self._answer())
 
-    def publish(self, events: list[list[object]]) -> None:
+    def publish_batch(self, events: list[list[object]]) -> None:
         """Publish one batch; without events none is sent."""
         if not events:
             return

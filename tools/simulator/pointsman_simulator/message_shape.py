@@ -21,7 +21,7 @@ class MessageShape:
         self._prompt_tokens = sum(len(prompt) for prompt in request.prompts)
         self._stop_reason = ""
 
-    def opening(self, index: int) -> bytes:
+    def write_opening(self, index: int) -> bytes:
         """The message and its block begin."""
         del index
         start = self._message([], None) | {"usage": {"input_tokens": self._prompt_tokens, "output_tokens": 0}}
@@ -29,12 +29,12 @@ class MessageShape:
         opened = self._event({"type": "message_start", "message": start}) + block
         return opened if self._call is None else opened + self._delta(self._before)
 
-    def tokens(self, index: int, words: list[str]) -> bytes:
+    def write_tokens(self, index: int, words: list[str]) -> bytes:
         """One event per token."""
         del index
         return b"".join(map(self._delta, words))
 
-    def closing(self, index: int, reason: str) -> bytes:
+    def write_closing(self, index: int, reason: str) -> bytes:
         """The block ends."""
         del index
         self._stop_reason = self._stopped(reason)

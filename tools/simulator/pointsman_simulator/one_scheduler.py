@@ -67,7 +67,7 @@ class OneScheduler:
             self.pool.index.describe(worker.life, None)
             worker.kv_told = worker.registration.boot_id
 
-    def observe(self, observation: Observation, request: tuple[str, str], sent: float, now: float) -> None:
+    def receive_observation(self, observation: Observation, request: tuple[str, str], sent: float, now: float) -> None:
         """Take an observation as from the bus. `sent`: when the edge sent its request to the engine."""
         match observation:
             case Started():

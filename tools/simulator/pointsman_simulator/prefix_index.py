@@ -10,12 +10,12 @@ class BaselinePrefixIndex:
         self._workers = workers
         self._holders: dict[int, int] = {}
 
-    def store(self, worker: int, blocks: Sequence[int]) -> None:
+    def store_blocks(self, worker: int, blocks: Sequence[int]) -> None:
         holders, bit = self._holders, 1 << worker
         for block in blocks:
             holders[block] = holders.get(block, 0) | bit
 
-    def remove(self, worker: int, blocks: Sequence[int]) -> None:
+    def remove_blocks(self, worker: int, blocks: Sequence[int]) -> None:
         holders, others = self._holders, ~(1 << worker)
         for block in blocks:
             left = holders.get(block, 0) & others

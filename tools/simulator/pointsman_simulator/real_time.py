@@ -21,7 +21,7 @@ class TokenStream:
         self._done = False
         self._waiter: asyncio.Future[None] | None = None
 
-    async def next(self) -> tuple[int, bool]:
+    async def wait_for_tokens(self) -> tuple[int, bool]:
         """Wait for news. Returns new tokens (at least 1) and whether the sequence is finished."""
         if not self._ready:
             self._waiter = asyncio.get_running_loop().create_future()
@@ -29,7 +29,7 @@ class TokenStream:
         ready, self._ready = self._ready, 0
         return ready, self._done
 
-    def feed(self, tokens: int, done: bool) -> None:
+    def add_tokens(self, tokens: int, done: bool) -> None:
         self._ready += tokens
         self._done = done
         if self._waiter is not None and not self._waiter.done():
@@ -91,4 +91,4 @@ class RealTimeEngine:
                 done = sequence.generated == sequence.output_tokens
                 if done:
                     del self._streams[sequence]
-                stream.feed(1, done)
+                stream.add_tokens(1, done)

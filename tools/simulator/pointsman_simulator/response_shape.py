@@ -22,7 +22,7 @@ class ResponseShape:
         self._text: list[str] = []
         self._status = "completed"
 
-    def opening(self, index: int) -> bytes:
+    def write_opening(self, index: int) -> bytes:
         """The response, its item and its part begin."""
         del index
         response = self._response("in_progress", [], None)
@@ -42,13 +42,13 @@ class ResponseShape:
             begun.append(self._delta(self._before))
         return b"".join(begun)
 
-    def tokens(self, index: int, words: list[str]) -> bytes:
+    def write_tokens(self, index: int, words: list[str]) -> bytes:
         """One event per token."""
         del index
         self._text += words
         return b"".join(map(self._delta, words))
 
-    def closing(self, index: int, reason: str) -> bytes:
+    def write_closing(self, index: int, reason: str) -> bytes:
         """Part and item end."""
         del index
         self._status = _status(reason)

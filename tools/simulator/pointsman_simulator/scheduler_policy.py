@@ -78,7 +78,7 @@ class SchedulerPolicy:
         if isinstance(observation, Completed):
             del self._sent[observation.request]
         for scheduler in self.schedulers:
-            scheduler.observe(observation, key, sent, now)
+            scheduler.receive_observation(observation, key, sent, now)
 
     def choose(self, arrival: Arrival) -> int | None:
         """Decide as the service would. Raises Refusal when no engine may serve the request."""

@@ -111,9 +111,9 @@ class SimulatedEngine:
             self.kv.close()
 
     def _observe(self, result: PassResult) -> None:
-        self._metrics.observe(result)
+        self._metrics.observe_pass(result)
         if self.kv is not None and self._book is not None:
-            self.kv.publish(self._book.events(result.stored, result.removed))
+            self.kv.publish_batch(self._book.events(result.stored, result.removed))
 
     async def _set_faults(self, faults: tuple[Fault, ...]) -> None:
         self._inference.faults = plan = FaultPlan(faults)
@@ -135,12 +135,12 @@ class SimulatedEngine:
 
     def _application(self) -> web.Application:
         app = web.Application(client_max_size=_LARGEST_BODY, middlewares=[self._guarded])
-        app.router.add_post("/v1/chat/completions", self._inference.chat)
-        app.router.add_post("/v1/completions", self._inference.completions)
-        app.router.add_post("/v1/embeddings", self._inference.embeddings)
-        app.router.add_post("/v1/responses", self._inference.responses)
-        app.router.add_post("/v1/messages", self._inference.messages)
-        app.router.add_post("/v1/messages/count_tokens", self._inference.count)
+        app.router.add_post("/v1/chat/completions", self._inference.answer_chat)
+        app.router.add_post("/v1/completions", self._inference.answer_completion)
+        app.router.add_post("/v1/embeddings", self._inference.answer_embeddings)
+        app.router.add_post("/v1/responses", self._inference.answer_response)
+        app.router.add_post("/v1/messages", self._inference.answer_message)
+        app.router.add_post("/v1/messages/count_tokens", self._inference.answer_token_count)
         app.router.add_get("/v1/models", self._models)
         app.router.add_get("/health", self._health)
         app.router.add_get("/ping", self._health)
@@ -189,7 +189,7 @@ class SimulatedEngine:
         return None
 
     def _error(self, error: ApiError, request: web.Request) -> web.Response:
-        body = error.body(request.path)
+        body = error.encode_error(request.path)
         return web.Response(body=body, status=error.status, content_type="application/json", headers=self._headers)
 
     async def _models(self, _: web.Request) -> web.Response:
@@ -204,13 +204,13 @@ class SimulatedEngine:
 
     async def _exposition(self, _: web.Request) -> web.Response:
         headers = {"content-type": "text/plain; version=0.0.4; charset=utf-8"}
-        return web.Response(body=self._metrics.text(), headers=headers)
+        return web.Response(body=self._metrics.render_text(), headers=headers)
 
     async def _some_metrics(self, request: web.Request) -> web.Response:
         """As prometheus_client's own page, which vLLM has here."""
         names = request.query.getall("name[]", [])
         headers = {"content-type": "text/plain; version=0.0.4; charset=utf-8"}
-        return web.Response(body=self._metrics.text(names), headers=headers)
+        return web.Response(body=self._metrics.render_text(names), headers=headers)
 
     async def _get_faults(self, _: web.Request) -> web.Response:
         return _json({"faults": [asdict(fault) for fault in self._inference.faults.faults]})

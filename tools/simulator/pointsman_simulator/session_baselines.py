@@ -39,8 +39,8 @@ class GiePreciseBaseline(GieDefault):
     def observe(self, observation: Observation, now: float) -> None:
         del now
         if isinstance(observation, KvChanged):
-            self._index.remove(observation.worker, observation.removed)
-            self._index.store(observation.worker, observation.stored)
+            self._index.remove_blocks(observation.worker, observation.removed)
+            self._index.store_blocks(observation.worker, observation.stored)
 
     def matched(self, blocks: Sequence[int]) -> Sequence[int]:
         return self._index.match(blocks)

@@ -11,15 +11,15 @@ from pointsman_simulator.response_shape import ResponseShape
 class AnswerShape(Protocol):
     """Writes the body or the stream events of one answer."""
 
-    def opening(self, index: int) -> bytes:
+    def write_opening(self, index: int) -> bytes:
         """The bytes before the first token of a choice."""
         ...
 
-    def tokens(self, index: int, words: list[str]) -> bytes:
+    def write_tokens(self, index: int, words: list[str]) -> bytes:
         """One event per token. Words need no escaping."""
         ...
 
-    def closing(self, index: int, reason: str) -> bytes:
+    def write_closing(self, index: int, reason: str) -> bytes:
         """The bytes after the last token of a choice; `reason` is `stop` or `length`."""
         ...
 

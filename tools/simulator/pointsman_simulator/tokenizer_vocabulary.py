@@ -20,20 +20,20 @@ class TokenizerVocabulary(Vocabulary):
             self._tokenizer: Final = PromptTokenizer(read_folder(folder))
         except NotTokenized as error:
             raise ValueError(str(error)) from None
-        ids = {word: _tokens(self._tokenizer.encoder.encode(word)) for word in WORDS}
+        ids = {word: _tokens(self._tokenizer.encoder.encode_text(word)) for word in WORDS}
         whole = {word: int(found[0]) for word, found in ids.items() if len(found) == 1}
         # Words of one token come back as that token in the next turn's prompt.
         self._ids: Final = whole or {word: int(found[0]) for word, found in ids.items()}
 
-    def chat(self, field: BodyField) -> Tokens:
+    def tokenize_chat(self, field: BodyField) -> Tokens:
         try:
-            return _tokens(self._tokenizer.chat(field))
+            return _tokens(self._tokenizer.tokenize_chat(field))
         except NotTokenized as error:
             raise ValueError(str(error)) from None
 
-    def text(self, text: str, field: BodyField) -> Tokens:
+    def tokenize_text(self, text: str, field: BodyField) -> Tokens:
         try:
-            return _tokens(self._tokenizer.completion(text, field))
+            return _tokens(self._tokenizer.tokenize_completion(text, field))
         except NotTokenized as error:
             raise ValueError(str(error)) from None
 

@@ -45,7 +45,7 @@ class BlockNames:
         self._block_size = block_size
         self._nodes: dict[tuple[int, int | str], int] = {}
 
-    def of(self, segments: Iterable[int | str], tokens: int) -> list[int]:
+    def names_of(self, segments: Iterable[int | str], tokens: int) -> list[int]:
         """Names of the full blocks in the first `tokens` tokens of a path of segments."""
         per_segment, nodes = self._per_segment, self._nodes
         names: list[int] = []
@@ -108,7 +108,7 @@ def _request(record: dict[str, Any], names: BlockNames) -> TraceRequest:
         arrival_ms=float(record["timestamp"]),
         prompt_tokens=prompt,
         output_tokens=output,
-        blocks=names.of(segments, tokens),
+        blocks=names.names_of(segments, tokens),
         session=None if session is None else str(session),
     )
 

@@ -14,12 +14,12 @@ BodyField = Callable[[str], object]
 class Vocabulary:
     """Without a tokenizer: four UTF-8 bytes are a token."""
 
-    def chat(self, field: BodyField) -> Tokens:
+    def tokenize_chat(self, field: BodyField) -> Tokens:
         """The prompt of a chat. Raises ValueError for one that can't be rendered."""
         messages = cast("Sequence[Mapping[str, object]]", field("messages"))
         return render_chat(messages, field("tools"))
 
-    def text(self, text: str, field: BodyField) -> Tokens:
+    def tokenize_text(self, text: str, field: BodyField) -> Tokens:
         """The prompt of a completion."""
         del field
         return tokenize(text)

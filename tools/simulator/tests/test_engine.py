@@ -187,8 +187,8 @@ def test_a_full_cache_forgets_the_end_of_the_oldest_prompt_first() -> None:
     for blocks in (old, new):
         engine.submit(Sequence(len(blocks), len(blocks) * 4, 1, list(blocks)), 0.0)
         run_to_end(engine, 0.0)
-    assert engine.cache.match(old, 5) == 4
-    assert engine.cache.match(new, 4) == 4
+    assert engine.cache.count_cached(old, 5) == 4
+    assert engine.cache.count_cached(new, 4) == 4
 
 
 def test_when_memory_runs_out_the_newest_is_preempted_and_still_finishes() -> None:

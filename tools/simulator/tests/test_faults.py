@@ -42,5 +42,5 @@ def test_a_wrong_fault_is_refused_with_what_would_be_right(text: str, message: s
 
 def test_a_share_hits_that_share_of_the_requests() -> None:
     plan = FaultPlan([Fault("error", 503.0, 0.25)], seed=1)
-    hits = sum("error" in plan.strike() for _ in range(4000))
+    hits = sum("error" in plan.draw_faults() for _ in range(4000))
     assert 900 < hits < 1100

@@ -59,19 +59,19 @@ def test_a_block_is_remembered_while_it_is_used_or_cached() -> None:
 def test_the_words_of_an_answer_are_its_tokens_in_the_next_prompt(tmp_path: Path) -> None:
     vocabulary = TokenizerVocabulary(write_tokenizer(tmp_path, CHATML))
     words, tokens = vocabulary.answer(7, 12)
-    assert (vocabulary.text("".join(words), {"add_special_tokens": False}.get) == tokens).all()
+    assert (vocabulary.tokenize_text("".join(words), {"add_special_tokens": False}.get) == tokens).all()
     asked: dict[str, Any] = {"messages": [{"role": "user", "content": "Hi"}]}
     answered: dict[str, Any] = {"messages": [*asked["messages"], {"role": "assistant", "content": "".join(words)}]}
-    seen = np.concatenate([vocabulary.chat(asked.get), tokens])
-    assert (vocabulary.chat(answered.get)[: len(seen)] == seen).all()
+    seen = np.concatenate([vocabulary.tokenize_chat(asked.get), tokens])
+    assert (vocabulary.tokenize_chat(answered.get)[: len(seen)] == seen).all()
 
 
 async def test_batches_are_numbered_and_sent_again_on_request() -> None:
     publisher = KvPublisher("tcp://127.0.0.1:*", "tcp://127.0.0.1:*")
     publisher.start()
     for number in range(3):
-        publisher.publish([["BlockRemoved", [number], "GPU"]])
-        publisher.publish([])
+        publisher.publish_batch([["BlockRemoved", [number], "GPU"]])
+        publisher.publish_batch([])
     context = zmq.asyncio.Context()
     socket = context.socket(zmq.DEALER)
     assert publisher.replay is not None

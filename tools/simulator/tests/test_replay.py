@@ -139,8 +139,8 @@ def test_the_index_of_kv_events_is_what_the_engines_hold(conversation: list[Trac
         def observe(self, observation: Observation, now: float) -> None:
             if isinstance(observation, KvChanged):
                 self.evicted += len(observation.removed)
-                self.index.remove(observation.worker, observation.removed)
-                self.index.store(observation.worker, observation.stored)
+                self.index.remove_blocks(observation.worker, observation.removed)
+                self.index.store_blocks(observation.worker, observation.stored)
 
         def choose(self, arrival: Arrival) -> int:
             worker = super().choose(arrival)
@@ -178,7 +178,7 @@ def test_least_requests_goes_where_fewest_are_open() -> None:
 
 def test_block_names_are_equal_exactly_for_equal_prefixes() -> None:
     names = BlockNames(segment_tokens=128, block_size=64)
-    first, same, other = names.of([1, 2], 200), names.of([1, 2], 256), names.of([3, 2], 256)
+    first, same, other = names.names_of([1, 2], 200), names.names_of([1, 2], 256), names.names_of([3, 2], 256)
     assert len(first) == 3
     assert same[:3] == first
     assert not set(same) & set(other)

@@ -110,7 +110,7 @@ def test_the_fit_finds_the_pass_times_of_engines_of_any_speed(
         assert ours.prefill_ms(2000) == pytest.approx(true.timing.prefill_ms(2000), rel=0.06)
         assert ours.decode_ms(0.05, 4) == pytest.approx(true.timing.decode_ms(0.05, 4), rel=0.03)
     run = follow(columns, found.engines)
-    ways = found.path.of(columns.prompt_tokens)
+    ways = found.path.usual_times(columns.prompt_tokens)
     assert float(np.mean(run.first + ways)) == pytest.approx(float(np.mean(columns.first)), rel=0.02)
     assert float(np.mean(run.ended + ways)) == pytest.approx(float(np.mean(columns.ended)), rel=0.02)
     assert found.path.constant_ms == pytest.approx(WAY_MS, abs=2.0)

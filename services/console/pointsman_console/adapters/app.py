@@ -188,7 +188,7 @@ def application(answers: Answers, streams: Streams, *, https: bool, lasts_s: flo
 
     def following(request: Request, events: Events) -> Response:
         own = session_of(request)
-        return streams.response(events, lambda: answers.still(own))
+        return streams.stream_response(events, lambda: answers.still(own))
 
     return app
 

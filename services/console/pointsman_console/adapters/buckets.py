@@ -24,7 +24,7 @@ class Buckets:
     def __init__(self, events: Events) -> None:
         self._events: Final = events
 
-    async def shards(self) -> list[LimitShard]:
+    async def read_shards(self) -> list[LimitShard]:
         """Every shard of the counts. Raises BucketsUnreadable."""
         self._check_buckets()
         try:
@@ -44,7 +44,7 @@ class Buckets:
         except (NatsError, TimeoutError) as error:
             raise BucketsUnreadable(f"The counts of limits can't be read: {type(error).__name__}.") from error
 
-    async def revisions(self) -> list[StoredRevision]:
+    async def list_revisions(self) -> list[StoredRevision]:
         """The stored configurations, oldest first. Raises BucketsUnreadable."""
         self._check_buckets()
         try:
@@ -52,9 +52,9 @@ class Buckets:
         except (NatsError, TimeoutError, TypeError) as error:
             raise BucketsUnreadable(f"The stored configurations can't be read: {type(error).__name__}.") from error
 
-    async def configuration(self) -> Config:
+    async def read_configuration(self) -> Config:
         """The current one; an empty one where there is none that this version can read. Raises BucketsUnreadable."""
-        stored = await self.revisions()
+        stored = await self.list_revisions()
         try:
             return parse(stored[-1].text) if stored else Config()
         except ConfigError:

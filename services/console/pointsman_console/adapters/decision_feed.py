@@ -34,16 +34,16 @@ async def decision_events(window: Window, wanted: DecisionFilter) -> AsyncGenera
             del to, reply, headers
             if type_id != _SCHEDULED:
                 types[payload] = type_id
-            sampler.decided(payload)
+            sampler.sample_decision(payload)
 
         return receive
 
     def ends(to: str, reply: str, headers: bytes, payload: bytes) -> None:
         del to, reply, headers
-        sampler.ended(payload)
+        sampler.sample_end(payload)
 
     pool = wanted.pool or ANY
-    async with window.held() as bus:
+    async with window.hold_bus() as bus:
         receivers = {
             subject(RequestScheduled, pool): beginnings(_SCHEDULED),
             subject(ResponseCompleted, pool): ends,
@@ -56,7 +56,7 @@ async def decision_events(window: Window, wanted: DecisionFilter) -> AsyncGenera
         try:
             while True:
                 await asyncio.sleep(TICK_S)
-                sample, finished, seen = sampler.take()
+                sample, finished, seen = sampler.take_sample()
                 begun = _COMPLETED if wanted.from_ends else _SCHEDULED
                 rows = [_row(types.get(payload, begun), payload, wanted) for payload in sample]
                 rows = [row for row in rows if row is not None]

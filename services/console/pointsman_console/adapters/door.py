@@ -80,7 +80,7 @@ class Door:
         if public:
             return await self._app(scope, receive, sent)
         try:
-            session = await self.session(scope)
+            session = await self.find_session(scope)
         except KeysUnreachable as error:
             return await _refuse(sent, 503, f"API keys can't be checked now: {error}.")
         if session is None:
@@ -92,23 +92,23 @@ class Door:
         scope["session"] = session
         return await self._app(scope, receive, sent)
 
-    async def session(self, scope: Scope) -> BrowserSession | None:
+    async def find_session(self, scope: Scope) -> BrowserSession | None:
         """The session of a request whose key still has its right. Raises KeysUnreachable."""
         cookie = cookie_of(scope)
-        session = self._sessions.find(cookie, self._clock()) if cookie else None
-        return session if session is not None and await self.still(session) else None
+        session = self._sessions.find_session(cookie, self._clock()) if cookie else None
+        return session if session is not None and await self.is_session_valid(session) else None
 
-    async def still(self, session: BrowserSession) -> bool:
+    async def is_session_valid(self, session: BrowserSession) -> bool:
         """Whether a session may go on: it hasn't ended, and its key has its right. Raises KeysUnreachable."""
         now = self._clock()
-        if not self._sessions.lives(session, now):
+        if not self._sessions.is_alive(session, now):
             return False
         if session.key is None or now - session.checked_at < CHECKED_EVERY_S:
             return True
-        record = await self._keys.find(session.key)
+        record = await self._keys.find_key(session.key)
         right = None if record is None else right_of(record, time.time_ns() // 1_000_000)
         if right is None:
-            self._sessions.revoke(session)
+            self._sessions.revoke_session(session)
             return False
         session.right = right
         session.checked_at = now

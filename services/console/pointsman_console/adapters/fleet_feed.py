@@ -40,7 +40,7 @@ class FleetFeed:
         """Replaced at every tick, after it is set."""
 
     @asynccontextmanager
-    async def watched(self) -> AsyncGenerator["FleetFeed"]:
+    async def watch_pools(self) -> AsyncGenerator["FleetFeed"]:
         """Follow the pools for the length of a `with`."""
         self._viewers += 1
         if self._following is None:
@@ -55,7 +55,7 @@ class FleetFeed:
                 await end_all([following])
 
     async def _follow(self) -> None:
-        async with self._window.held() as bus:
+        async with self._window.hold_bus() as bus:
             snapshots: dict[str, bytes] = {}
             schedulers: dict[str, ServicePresence] = {}
 
@@ -88,7 +88,7 @@ class FleetFeed:
                     if turn % ASK_EVERY == 1:
                         await self._ask_schedulers(bus, schedulers)
                         schedulers.clear()
-                    self.table.advance()
+                    self.table.advance_version()
                     ticked, self.ticked = self.ticked, asyncio.Event()
                     ticked.set()
                     # The first figures come within a tick of their own, so that a page isn't empty for long.

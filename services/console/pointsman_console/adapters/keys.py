@@ -31,7 +31,7 @@ class KeyBook:
         self._events: Final = events
         self._parsed: tuple[int, tuple[Mapping[str, JsonValue], ...]] = (0, ())
 
-    async def find(self, digest: str) -> ApiKey | None:
+    async def find_key(self, digest: str) -> ApiKey | None:
         """The key with this digest. Raises KeysUnreachable."""
         if _DIGEST.fullmatch(digest) is None:
             return None

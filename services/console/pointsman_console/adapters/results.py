@@ -21,11 +21,11 @@ class Results:
     def __init__(self, folder: Path | None) -> None:
         self._folder: Final = folder
 
-    async def listed(self) -> JsonValue:
+    async def list_results(self) -> JsonValue:
         """Name, time and size of each file, the newest first."""
         return await asyncio.to_thread(self._listed)
 
-    async def read(self, name: str) -> JsonValue:
+    async def read_result(self, name: str) -> JsonValue:
         """The document of a file. Raises LookupError where there is none, ValueError for one that isn't JSON."""
         return await asyncio.to_thread(self._read, name)
 

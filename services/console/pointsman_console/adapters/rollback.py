@@ -24,7 +24,7 @@ class Rollback:
     def __init__(self, settings: ConsoleSettings) -> None:
         self._settings: Final = settings
 
-    async def store(self, text: str) -> int:
+    async def store_revision(self, text: str) -> int:
         """Make it the current configuration; returns its revision. Raises RollbackRefused."""
         settings = self._settings
         own = settings.nats_login
@@ -49,7 +49,7 @@ class Rollback:
             reason = type(error).__name__
             raise RollbackRefused(f"NATS refuses the operator's login, or doesn't answer: {reason}.") from error
         try:
-            return await StoredConfiguration(client, settings.buckets_replicas).put(text)
+            return await StoredConfiguration(client, settings.buckets_replicas).store_text(text)
         except (NatsError, TimeoutError) as error:
             hint = "" if operator else _NO_OPERATOR
             raise RollbackRefused(f"NATS didn't store the configuration: {type(error).__name__}.{hint}") from error

@@ -29,11 +29,11 @@ class Streams:
         self._ending = asyncio.Event()
         self._open = 0
 
-    def end(self) -> None:
+    def end_streams(self) -> None:
         """End all streams; no further one begins."""
         self._ending.set()
 
-    def response(self, events: AsyncGenerator[bytes], still: Callable[[], Awaitable[bool]]) -> Response:
+    def stream_response(self, events: AsyncGenerator[bytes], still: Callable[[], Awaitable[bool]]) -> Response:
         """An answer that lasts until the client leaves, `still()` is false, or the server ends."""
         if self._open >= MOST or self._ending.is_set():
             body = orjson.dumps({"error": f"{MOST} pages are open already; close one."})

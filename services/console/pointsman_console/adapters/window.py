@@ -29,7 +29,7 @@ class Window:
         return self._bus is not None
 
     @asynccontextmanager
-    async def held(self) -> AsyncGenerator[Bus]:
+    async def hold_bus(self) -> AsyncGenerator[Bus]:
         """The bus, for the length of a `with`; it connects by itself, and again after a loss."""
         self._users += 1
         if self._bus is None:

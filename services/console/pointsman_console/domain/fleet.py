@@ -79,7 +79,7 @@ class FleetTable:
         """Names of the pools that were heard of."""
         return sorted(self._snapshots)
 
-    def advance(self) -> None:
+    def advance_version(self) -> None:
         """Bring the rows up to what was taken: one new version for all of it."""
         version = self.version + 1
         changed = False

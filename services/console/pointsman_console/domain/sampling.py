@@ -38,7 +38,7 @@ class Needles(NamedTuple):
     reason: bytes = b""
     """In lower case."""
 
-    def fit(self, payload: bytes) -> bool:
+    def may_match(self, payload: bytes) -> bool:
         """Whether the filter may want this event."""
         if any(not any(needle in payload for needle in group) for group in self.groups):
             return False
@@ -100,7 +100,7 @@ class Reservoir:
         self._kept: list[bytes] = []
         self.offered = 0
 
-    def offer(self, payload: bytes) -> None:
+    def offer_event(self, payload: bytes) -> None:
         """An event came."""
         self.offered += 1
         if len(self._kept) < self._room:
@@ -108,7 +108,7 @@ class Reservoir:
         elif (place := self._random.randrange(self.offered)) < self._room:
             self._kept[place] = payload
 
-    def empty(self) -> list[bytes]:
+    def take_sample(self) -> list[bytes]:
         """The sample; a new one begins."""
         kept, self._kept, self.offered = self._kept, [], 0
         return kept
@@ -129,26 +129,26 @@ class Sampler:
         """Ends that came since the last sample and the one before: of requests that may get onto the page."""
         self._decisions = self._impaired = self._fitting = 0
 
-    def decided(self, payload: bytes) -> None:
+    def sample_decision(self, payload: bytes) -> None:
         """A decision came, or a stage ended a request."""
         self._decisions += 1
         self._impaired += _FULL not in payload and _LEVEL in payload
-        if not self.wanted.from_ends and self._beginnings.fit(payload):
+        if not self.wanted.from_ends and self._beginnings.may_match(payload):
             self._fitting += 1
-            self._sample.offer(payload)
+            self._sample.offer_event(payload)
 
-    def ended(self, payload: bytes) -> None:
+    def sample_end(self, payload: bytes) -> None:
         """A request ended."""
         if self.wanted.from_ends:
-            if self._ends.fit(payload):
+            if self._ends.may_match(payload):
                 self._fitting += 1
-                self._sample.offer(payload)
+                self._sample.offer_event(payload)
             return
         self._lately[-1][request_of(payload)] = payload
 
-    def take(self) -> tuple[list[bytes], list[bytes], SampleCounts]:
+    def take_sample(self) -> tuple[list[bytes], list[bytes], SampleCounts]:
         """The sample, the ends of requests on the page, and counts; all of it anew from now on."""
-        sample = self._sample.empty()
+        sample = self._sample.take_sample()
         for payload in sample:
             self._followed[request_of(payload)] = None
         ends = [payload for lately in self._lately for request, payload in lately.items() if request in self._followed]

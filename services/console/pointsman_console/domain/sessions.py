@@ -32,7 +32,7 @@ class Sessions:
         self._lasts_s: Final = lasts_s
         self._open: dict[str, BrowserSession] = {}
 
-    def begin(self, right: Right, key: str | None, now: float) -> tuple[str, BrowserSession]:
+    def open_session(self, right: Right, key: str | None, now: float) -> tuple[str, BrowserSession]:
         """A new session and its cookie."""
         self._forget(now)
         while len(self._open) >= MOST:
@@ -42,20 +42,20 @@ class Sessions:
         self._open[digest(cookie)] = session
         return cookie, session
 
-    def find(self, cookie: str, now: float) -> BrowserSession | None:
+    def find_session(self, cookie: str, now: float) -> BrowserSession | None:
         """The session of a cookie; None when there is none any more."""
         session = self._open.get(digest(cookie))
         return session if session is not None and session.ends_at > now else None
 
-    def end(self, cookie: str) -> None:
+    def end_session(self, cookie: str) -> None:
         """Log out."""
         self._open.pop(digest(cookie), None)
 
-    def lives(self, session: BrowserSession, now: float) -> bool:
+    def is_alive(self, session: BrowserSession, now: float) -> bool:
         """Whether it hasn't ended."""
         return session.ends_at > now and any(each is session for each in self._open.values())
 
-    def revoke(self, session: BrowserSession) -> None:
+    def revoke_session(self, session: BrowserSession) -> None:
         """End a session whose key lost its right."""
         session.ends_at = float("-inf")
 
@@ -69,7 +69,7 @@ class OneTimeToken:
     def __init__(self, token: str | None) -> None:
         self._token = token
 
-    def take(self, given: str) -> bool:
+    def redeem_token(self, given: str) -> bool:
         """Whether it is the token; from then on no text is."""
         token = self._token
         if token is None or not hmac.compare_digest(digest(token), digest(given)):
@@ -87,12 +87,12 @@ class Brake:
         self._left = burst
         self._at = float("-inf")
 
-    def open(self, now: float) -> bool:
+    def may_try(self, now: float) -> bool:
         """Whether a key may be tried now."""
         self._left = min(self._burst, self._left + self._per_s * max(0.0, min(now - self._at, 3600.0)))
         self._at = now
         return self._left >= 1.0
 
-    def failed(self) -> None:
+    def count_failure(self) -> None:
         """A key was wrong."""
         self._left = max(0.0, self._left - 1.0)

@@ -25,7 +25,7 @@ class OwnHeaders(NamedTuple):
     further: list[Header]
     """Those that few answers have."""
 
-    def all(self) -> list[Header]:
+    def list_headers(self) -> list[Header]:
         """In their order."""
         return [*_ours(self.request_id, self.level, self.model), *self.further]
 
@@ -38,7 +38,7 @@ def passing(
     names = tuple(map(_NAME, sent))
     if edits or own.further or len(own.request_id) < SHORTEST_ID:
         return wire.response_head(
-            answered(HeaderChanges(own.all(), _removed(names, gone)), edits, frozenset(names)), mode
+            answered(HeaderChanges(own.list_headers(), _removed(names, gone)), edits, frozenset(names)), mode
         )
     return own.request_id.join(
         _known(len(own.request_id), own.level, model=tuple(own.model), names=names, mode=mode, gone=gone)

@@ -41,7 +41,7 @@ class AwaitedAnswer(ABC):
     async def run(self, stream: Stream) -> None:
         """Until the answer has ended. Raises EnvoyGone, and Refusal if the client gets an error instead of it."""
         while self._record.outcome is None or (self._reviewed is not None and self._reviewed.withholds):
-            event = await stream.next()
+            event = await stream.next_message()
             if isinstance(event, Body) and not event.of_request:
                 await self._body(event, stream)
             elif isinstance(event, ResponseHead):
@@ -111,5 +111,5 @@ class AwaitedAnswer(ABC):
         record.worker = None
         record.end("rejected", head.status, head.details)
         if head.status >= _ERROR:
-            self._edge.events.rejected(record, AnsweredByEnvoy(head.status, head.details))
+            self._edge.events.publish_rejection(record, AnsweredByEnvoy(head.status, head.details))
         await stream.pass_answer(head, self._mode, HeaderChanges(self._own(), []))

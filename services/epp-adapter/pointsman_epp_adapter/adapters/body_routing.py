@@ -47,7 +47,7 @@ class BodyRouting:
         self._of_model = seconds.labels("model-to-header").observe
         self._of_base = seconds.labels("base-model-to-header").observe
 
-    async def name(self, stream: Stream, head: RequestHead) -> None:
+    async def name_model(self, stream: Stream, head: RequestHead) -> None:
         """Answer Envoy with the headers of one request. Raises Refusal."""
         if head.end:
             self._bodyless.inc()
@@ -55,7 +55,7 @@ class BodyRouting:
             return
         policy = self._edge.policy()
         try:
-            whole = await stream.body(head, policy.limits.max_body)
+            whole = await stream.read_body(head, policy.limits.max_body)
         except Refusal:
             self._refused.inc()
             raise

@@ -96,7 +96,7 @@ class EngineAnswer(AwaitedAnswer):
         if answer is None:
             if record.outcome is None:
                 # Or the engine broke off: its head may never have left Envoy.
-                attempts.ended(None, cut_off=True)
+                attempts.record_end(None, cut_off=True)
             return
         if record.outcome is None:
             if self._seen:
@@ -106,16 +106,16 @@ class EngineAnswer(AwaitedAnswer):
         record.bytes_out = answer.bytes if self._reviewed is None else self._reviewed.bytes_out
         record.tail = answer.tail
         if record.outcome == "cut_off":
-            self._edge.load.failed(attempts.worker, time.monotonic())
+            self._edge.load.record_failure(attempts.worker, time.monotonic())
         broken = record.outcome in ("client_gone", "cut_off")
         if self._started or broken:
-            attempts.ended(answer.status, cut_off=broken)
+            attempts.record_end(answer.status, cut_off=broken)
 
     async def _head(self, head: ResponseHead, stream: Stream) -> None:
         record = self._record
         if head.envoys_own:
             if head.status >= SERVER_ERRORS:
-                raise self._attempts.unanswered(head.status)
+                raise self._attempts.record_unanswered(head.status)
             # The answer of a filter or a route passes unchanged.
             await self._refused_by_envoy(head, stream)
             return
@@ -236,13 +236,13 @@ class EngineAnswer(AwaitedAnswer):
         if answer.cut_off:
             await self._cut_off(answer, data, stream, end=piece.end)
         elif self._reviewed is not None:
-            await self._reviewed.piece(data, last=last, end=piece.end)
+            await self._reviewed.write_piece(data, last=last, end=piece.end)
         else:
             await self._out(answer, data, piece, stream, last=last)
 
     async def _out(self, answer: Answer, data: bytes, piece: Body, stream: Stream, *, last: bool) -> None:
         if self._review is not None:
-            self._review.left(data)
+            self._review.note_sent_bytes(data)
         if last:
             self._ended()
         if self._way is not None:
@@ -311,7 +311,7 @@ class EngineAnswer(AwaitedAnswer):
         event = self._record.api.error_event(refusal)
         if reviewed is not None:
             if way is not None and data:
-                await reviewed.piece(data, last=False, end=False)
+                await reviewed.write_piece(data, last=False, end=False)
             if not await reviewed.fail(event, last=end):
                 raise refusal
         elif way is not None:
@@ -327,7 +327,7 @@ class EngineAnswer(AwaitedAnswer):
         """The client's error where the engine sent an error, or nothing, with status 200. Envoy asks no other endpoint
         any more: it has an answer."""
         refusal = self._incomplete() if error is None else refusal_of(error)
-        self._attempts.failed(FAILED if error is None else failure_of(error.status) or FAILED, refusal.status)
+        self._attempts.record_failure(FAILED if error is None else failure_of(error.status) or FAILED, refusal.status)
         ended = "ok" if refusal.status < SERVER_ERRORS else "engine_error"
         self._record.end(ended, refusal.status, refusal.detail, refusal.told_code)
         return refusal
@@ -348,7 +348,7 @@ class EngineAnswer(AwaitedAnswer):
                     self._record.end("engine_error", 502, _CUT_SHORT)
                     raise Refusal(502, message, type=SERVER_ERROR, code="engine_failed")
             elif self._reviewed is not None:
-                await self._reviewed.piece(data, last=True, end=False)
+                await self._reviewed.write_piece(data, last=True, end=False)
             elif data := self._waiting + data:
                 await way.write(data, end=False)
         self._ended()
@@ -380,13 +380,13 @@ class EngineAnswer(AwaitedAnswer):
 
     def _own(self) -> list[Header]:
         """The gateway's own headers in the answer."""
-        return self._own_headers().all()
+        return self._own_headers().list_headers()
 
     def _first_byte(self) -> None:
         self._started = True
         now = self._record.first_byte_at = time.monotonic()
         if self._record.stream:
-            self._edge.events.started(self._record, self._attempts.worker, now - self._attempts.sent_at)
+            self._edge.events.publish_start(self._record, self._attempts.worker, now - self._attempts.sent_at)
 
     def _ended(self, reason: str = "") -> None:
         answer = self._answer

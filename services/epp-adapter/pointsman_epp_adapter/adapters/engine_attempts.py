@@ -28,11 +28,11 @@ class EngineAttempts:
         """The answer is an error, and its attempt is recorded as a failed one."""
         self.sent_at: Final = time.monotonic()
         self.worker = record.worker = chosen[0].worker
-        self._edge.load.began(self.worker)
+        self._edge.load.begin_attempt(self.worker)
 
     def close(self) -> None:
         """The worker has one open request less."""
-        self._edge.load.ended(self.worker)
+        self._edge.load.end_attempt(self.worker)
 
     def tell_served(self, address: str) -> None:
         """Record the endpoints before the one that answered as failed: Envoy tries them in order."""
@@ -44,9 +44,9 @@ class EngineAttempts:
             self._failed(failed.worker, FAILED, None, then)
         # Beyond the list Envoy chose by itself.
         worker = (self._envoy.worker_at(address) or address) if index is None else self._chosen[index].worker
-        self._edge.load.ended(self.worker)
+        self._edge.load.end_attempt(self.worker)
         self.worker = self._record.worker = worker
-        self._edge.load.began(worker)
+        self._edge.load.begin_attempt(worker)
 
     def take_leg(self, address: str, head: ResponseHead) -> bool:
         """Record the sidecar's report of the leg that was to compute the prompt. Whether it did otherwise."""
@@ -60,7 +60,7 @@ class EngineAttempts:
             edge.events.leg_failed(record, leg, edge.boot_of(record.pool, leg.worker))
         return leg.outcome not in INTENDED
 
-    def unanswered(self, status: int) -> Refusal:
+    def record_unanswered(self, status: int) -> Refusal:
         """Record that no endpoint answered, but Envoy with this status, and return the client's error."""
         record = self._record
         # Envoy doesn't report how many endpoints it tried; its retry policy may allow only two.
@@ -74,24 +74,24 @@ class EngineAttempts:
         404 is about a model isn't known before its body."""
         outcome = failure_of(status)
         if outcome is not None:
-            self.failed(outcome, status)
+            self.record_failure(outcome, status)
 
-    def failed(self, outcome: str, status: int) -> None:
+    def record_failure(self, outcome: str, status: int) -> None:
         """The engine that answered did so with this error, whatever the status of its head."""
         self.judged = True
         self._failed(self.worker, outcome, status, None)
 
-    def ended(self, status: int | None, *, cut_off: bool) -> None:
+    def record_end(self, status: int | None, *, cut_off: bool) -> None:
         """The answer has ended; `cut_off`: something of it may be missing."""
         if not self.judged:
-            self._record.attempted(self.worker, "cut_off" if cut_off else "answered", status, self._took())
+            self._record.record_attempt(self.worker, "cut_off" if cut_off else "answered", status, self._took())
 
     def _failed(self, worker: str, outcome: str, status: int | None, following: Destination | None) -> None:
         record, edge = self._record, self._edge
         reason = _NO_ANSWER if status is None else f"answered {status}"
-        record.attempted(worker, outcome, status, self._took(), reason=reason)
+        record.record_attempt(worker, outcome, status, self._took(), reason=reason)
         edge.metrics.failed_attempts[outcome] += 1
-        edge.load.failed(worker, time.monotonic())
+        edge.load.record_failure(worker, time.monotonic())
         edge.events.attempt_failed(record, edge.boot_of(record.pool, worker), following.worker if following else None)
 
     def _took(self) -> float:

@@ -65,7 +65,7 @@ class ExtProcRequest(EdgeRequest):
             raise self._refusal
         head, edge, record = self._head, self.edge, self.record
         headers = self.take_in(head.sent, trusted=self.edge.trusted.include(head.peer))
-        whole = await self._stream.body(head, record.policy.limits.max_body)
+        whole = await self._stream.read_body(head, record.policy.limits.max_body)
         body, asked = whole.data, ""
         if self.codings:
             body = await self._stream.listening(self.decode(body))
@@ -74,12 +74,12 @@ class ExtProcRequest(EdgeRequest):
         if rewrite is not None:
             asked = "" if record.api.passed else requested_model(body)
             body = edited_body(body, (BodyEdit(field="model", value=rewrite),), None)
-        question = self.complete(body, stages, headers, head.peer, None if body else rewrite)
+        question = self.complete_body(body, stages, headers, head.peer, None if body else rewrite)
         deciding = edge.decider.decide(question, body, record.policy, record.traceparent)
         reply = await self._stream.listening(deciding)
         if isinstance(reply, Decision) and not self._sees_answer:
             reply = without_response_stages(reply, record.policy.postprocessing)
-        reply = self.decided(reply)
+        reply = self.record_reply(reply)
         if isinstance(reply, Answer):
             await self._give(reply)
             return
@@ -133,7 +133,7 @@ class ExtProcRequest(EdgeRequest):
         if self.requested.model is not None:
             edits = without_model(edits)
         body = edited_body(body, edits, None)
-        review = self.edge.response_stages.begin(self, decision) if self._sees_answer else None
+        review = self.edge.response_stages.begin_review(self, decision) if self._sees_answer else None
         counted = envoy.settings.stream_usage or policy.counts_tokens
         reviewed = review is not None and (review.blocks or review.keeps)
         seen = counted or reviewed or engine_request.rewritten(decision, asked)
@@ -181,14 +181,14 @@ class ExtProcRequest(EdgeRequest):
     async def _give(self, answer: Answer) -> None:
         """Answer with the answer of a stage, which the response stages review as a whole."""
         headers, body = answer_headers(answer), answer_body(answer)
-        review = self.edge.response_stages.begin(self, answer)
+        review = self.edge.response_stages.begin_review(self, answer)
         if review is not None:
             headers, body = await review.given(answer.status, headers, body, stream=answer.stream)
-            review.left(body)
+            review.note_sent_bytes(body)
         self.record.first_byte_at = time.monotonic()
         self.record.bytes_out = len(body)
         await self.answer(answer.status, headers, body, answer.stage)
-        self.gave(answer)
+        self.end_with_answer(answer)
 
     async def _tell(self, whole: WholeBody, messages: Iterable[bytes]) -> None:
         await self._stream.write_all(messages)

@@ -36,7 +36,7 @@ class GrpcHealth:
         self._ended = False
         self._news = asyncio.Event()
 
-    def tell(self, *, serving: bool) -> None:
+    def set_health(self, *, serving: bool) -> None:
         """Set the health that is reported from now on."""
         if serving != self._serving and not self._ended:
             self._serving = serving

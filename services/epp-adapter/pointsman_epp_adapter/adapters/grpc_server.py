@@ -65,7 +65,7 @@ class GrpcServer:
 
     def tell_health(self, *, serving: bool) -> None:
         """Set the health that gRPC reports from now on."""
-        self._health.tell(serving=serving)
+        self._health.set_health(serving=serving)
 
     async def stop(self) -> None:
         """Take no new stream, let the open ones end within the grace."""

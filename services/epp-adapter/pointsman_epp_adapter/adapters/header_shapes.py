@@ -58,7 +58,7 @@ class HeaderShapes:
                 return found
         return None
 
-    def learn(self, data: bytes, at: int, headers: list[Header], values: list[Value]) -> None:
+    def learn_shape(self, data: bytes, at: int, headers: list[Header], values: list[Value]) -> None:
         """Remember the shape of `headers`, which begin at `at` and end with the last of the `values`."""
         if not values or len(values) > _HEADERS or values[-1][1] - at > _BYTES:
             return

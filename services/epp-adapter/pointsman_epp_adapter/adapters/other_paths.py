@@ -54,8 +54,8 @@ class OtherPaths:
         edge, load = self._edge, self._edge.load
         headers = edge.headers.read(head.sent, trusted=edge.trusted.include(head.peer))
         stages, model = told(headers.stages, head.subset)
-        eligible = Eligible.by(stages)
-        state = EngineState(load.open_on, edge.avoided)
+        eligible = Eligible.from_headers(stages)
+        state = EngineState(load.open_on, edge.is_avoided)
         chosen = destinations(any_engine(edge.policy().config, edge.pools, state, eligible, model))
         if not chosen:
             raise NoEndpoints("No engine can be reached through this proxy.", "endpoint_not_routable")
@@ -71,11 +71,11 @@ class OtherPaths:
         removed = [name for name in stripped(sent, kept) if name not in names]
         await stream.write_all(wire.decided(HeaderChanges(ours, removed), addresses, {}, buffered_body=False))
         worker = chosen[0].worker
-        load.began(worker)
+        load.begin_attempt(worker)
         try:
             answer = await stream.pass_request(head)
         finally:
-            load.ended(worker)
+            load.end_attempt(worker)
         await stream.pass_answer(answer, head.response_mode, self._answered(answer))
 
     def _answered(self, answer: ResponseHead) -> HeaderChanges:
@@ -86,7 +86,7 @@ class OtherPaths:
 
     async def _list(self, stream: Stream, head: RequestHead, path: str) -> None:
         """The models, or one of them. Raises Refusal."""
-        request_id = self._edge.ids.of(head.headers, ())
+        request_id = self._edge.ids.choose_id(head.headers, ())
         created = self._envoy.created
         names = await stream.listening(self._edge.models.names(head.sent, head.peer, request_id))
         name = path.removeprefix(MODELS).lstrip("/")

@@ -39,7 +39,7 @@ class Processor:
         """`ExternalProcessor.Process`."""
         stream = Stream(call)
         try:
-            head = await stream.next()
+            head = await stream.next_message()
             request = self._request(stream, head) if isinstance(head, RequestHead) else None
             if request is not None:
                 await request.run()
@@ -85,7 +85,7 @@ class Processor:
         asked = _asked(head)
         try:
             if self._routing is not None:
-                await self._routing.name(stream, head)
+                await self._routing.name_model(stream, head)
             elif self._unread(asked):
                 await self._others.send_unread(stream, head)
             else:
@@ -93,7 +93,7 @@ class Processor:
         except Refusal as refused:
             edits = refused.answer_headers if isinstance(refused, NotListed) else ()
             api = UNKNOWN if asked.route is None else asked.route.api
-            await stream.write(wire.immediate(refused, self._envoy.edge.ids.of(head.headers, ()), api, edits))
+            await stream.write(wire.immediate(refused, self._envoy.edge.ids.choose_id(head.headers, ()), api, edits))
 
     def _unread(self, asked: "_Asked") -> bool:
         """Whether a request to an API's path goes on unread, as its body isn't the JSON that the path takes."""

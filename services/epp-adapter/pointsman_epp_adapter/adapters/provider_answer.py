@@ -74,10 +74,10 @@ class ProviderAnswer(AwaitedAnswer):
             record.bytes_out = self._reviewed.bytes_out
         outcome = self._failed or ("cut_off" if record.outcome == "client_gone" else "answered")
         took_s = time.monotonic() - self._sent_at
-        record.attempted(self._provider.name, outcome, self._status or None, took_s)
+        record.record_attempt(self._provider.name, outcome, self._status or None, took_s)
         pause = self._told.retry_after_s
         if outcome != "cut_off":
-            self._envoy.providers.answered(self._sent, self._answered, pause)
+            self._envoy.providers.record_answer(self._sent, self._answered, pause)
         record.limited(None if pause is None else round((time.time() + pause) * 1000), self._told.remaining)
 
     async def _head(self, head: ResponseHead, stream: Stream) -> None:
@@ -131,7 +131,7 @@ class ProviderAnswer(AwaitedAnswer):
         if not self._started:
             self._started = True
             now = self._record.first_byte_at = time.monotonic()
-            self._edge.events.started(self._record, self._provider.name, now - self._sent_at)
+            self._edge.events.publish_start(self._record, self._provider.name, now - self._sent_at)
         try:
             data = self._translated(self._decoded(data), last=last)
         except BrokenAnswer as broken:
@@ -141,8 +141,8 @@ class ProviderAnswer(AwaitedAnswer):
             return
         if not (data or last):
             self._thinking()
-        self._tail.feed(data)
-        await reviewed.piece(data, last=last, end=end)
+        self._tail.follow_bytes(data)
+        await reviewed.write_piece(data, last=last, end=end)
 
     async def _rest(self, stream: Stream) -> None:
         """Trailers have come: pass on the bytes that are held."""
@@ -162,7 +162,7 @@ class ProviderAnswer(AwaitedAnswer):
     def _decoded(self, data: bytes) -> bytes:
         """Raises BrokenAnswer."""
         try:
-            return data if self._decoder is None else self._decoder.feed(data)
+            return data if self._decoder is None else self._decoder.decode_bytes(data)
         except BadEncoding as bad:
             raise BrokenAnswer(str(bad)) from None
 
@@ -180,16 +180,16 @@ class ProviderAnswer(AwaitedAnswer):
                 if self._duplex and reviewed is not None and self._record.stream:
                     self._record.stream = False
                     reviewed.relabel(_JSON)
-                return self._call.answer.whole(held) if last else b""
+                return self._call.answer.translate_whole(held) if last else b""
             if not self._record.stream and not last:
                 return b""  # a stream that is labelled as something else passes as a whole
-            self._events = self._call.answer.stream()
+            self._events = self._call.answer.make_stream_reader()
             if reviewed is not None and not self._record.stream:
                 self._record.stream = True
                 reviewed.relabel(_EVENTS)
             self._pieces, data = [], held
         events = self._events
-        data = events.feed(data) + (events.end() if last else b"")
+        data = events.translate_bytes(data) + (events.translate_end() if last else b"")
         if not self._duplex:
             return data
         # The head can wait until the answer says something: an error before that is an error with a status.
@@ -202,7 +202,7 @@ class ProviderAnswer(AwaitedAnswer):
     def _refusal(self, body: bytes) -> Refusal:
         """The provider's error, in words for the client."""
         status = self._status
-        self._envoy.providers.refused(self._sent, body)
+        self._envoy.providers.record_refusal(self._sent, body)
         refusal = explained(self._provider.name, status, body, self._told.retry_after_s)
         return self._refused(attempt_outcome(status), refusal)
 
@@ -227,7 +227,7 @@ class ProviderAnswer(AwaitedAnswer):
 
     def _refused(self, outcome: str, refusal: Refusal) -> Refusal:
         self._failed = outcome
-        self._record.refused(refusal)
+        self._record.record_all_failed(refusal)
         return refusal
 
     def _own(self) -> list[Header]:

@@ -50,10 +50,10 @@ class ProviderRequests:
         self._book = book
         self._routed = routed
 
-    def check(self, policy: EdgePolicy) -> None:
-        """Like `ProviderBook.check`, if Envoy has routes to providers."""
+    def log_missing(self, policy: EdgePolicy) -> None:
+        """Like `ProviderBook.log_missing`, if Envoy has routes to providers."""
         if self._routed:
-            self._book.check(policy)
+            self._book.log_missing(policy)
 
     def request(
         self, record: RequestRecord, decision: Decision, asked: str, head: RequestHead, headers: Sequence[Header]
@@ -62,7 +62,7 @@ class ProviderRequests:
         those that go on. Raises Refusal."""
         mode = head.response_mode
         target = decision.target
-        provider = self._book.find(record.policy, target.provider)
+        provider = self._book.find_provider(record.policy, target.provider)
         if provider is None or not self._routed or mode is BodyMode.NONE:
             why = (
                 "isn't in this revision of the configuration"
@@ -87,19 +87,19 @@ class ProviderRequests:
             traceparent=record.traceparent,
         )
         # A request that must change is refused for that also during a pause.
-        call = provider.format.call(self._book.question(provider, asking))
+        call = provider.format.translate_request(self._book.question(provider, asking))
         refusal = self._book.pauses.refusal(provider.name, target.model, time.monotonic())
         if refusal is not None:
             raise refusal
         return ProviderRequest(provider, target.model, call, decision.body)
 
-    def refused(self, sent: ProviderRequest, error: bytes) -> None:
+    def record_refusal(self, sent: ProviderRequest, error: bytes) -> None:
         """The provider refused the request by this document. A field that the gateway added, and that the document
         names, isn't sent to it again. Envoy has sent this request, so that it can't be sent once more."""
         added = self._book.added
         fields = [edit.field for edit in sent.edits if edit.unasked and edit.field.encode() in error]
         if fields:
-            added.refused(sent.provider, sent.model, fields, time.monotonic())
+            added.record_refusal(sent.provider, sent.model, fields, time.monotonic())
             _log.warning(
                 "provider_refuses_field",
                 provider=sent.provider.name,
@@ -108,11 +108,11 @@ class ProviderRequests:
                 hint=OMIT_HINT,
             )
 
-    def answered(self, sent: ProviderRequest, status: int | None, pause_s: float | None) -> None:
+    def record_answer(self, sent: ProviderRequest, status: int | None, pause_s: float | None) -> None:
         """How it ended: with this status, or without an answer."""
         if status is not None and status < _REFUSED:
-            self._book.added.taken(sent.provider, sent.model, sent.edits)
-        self._book.pauses.answered(sent.provider.name, sent.model, status, pause_s, time.monotonic())
+            self._book.added.record_acceptance(sent.provider, sent.model, sent.edits)
+        self._book.pauses.record_answer(sent.provider.name, sent.model, status, pause_s, time.monotonic())
 
     async def messages(
         self, record: RequestRecord, sent: ProviderRequest, head: RequestHead, whole: WholeBody
@@ -120,7 +120,7 @@ class ProviderRequests:
         """The messages that send it on. Raises Refusal when the credential is missing."""
         provider, call = sent.provider, sent.call
         try:
-            url, headers = await self._book.prepared(provider, call)
+            url, headers = await self._book.prepare_call(provider, call)
         except CredentialMissing as missing:
             _log.error("provider_credential_missing", provider=provider.name, reason=str(missing))
             raise without_credential(provider.name) from None

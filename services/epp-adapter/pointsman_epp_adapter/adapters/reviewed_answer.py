@@ -67,7 +67,7 @@ class ReviewedAnswer:
         """The answer has another content type than its head said; the headers haven't left."""
         self._review.relabel(content_type)
 
-    async def piece(self, data: bytes, *, last: bool, end: bool) -> None:
+    async def write_piece(self, data: bytes, *, last: bool, end: bool) -> None:
         """A piece of the body. `last`: nothing of the body follows; `end`: no trailers either."""
         if self._cut:
             self.withholds = not last
@@ -91,7 +91,7 @@ class ReviewedAnswer:
         review = self._review
         body = await review.gather(data)
         if last and not body and not self.bytes_out:
-            _, body = await review.whole(self._status, review.headers, review.gathered())
+            _, body = await review.whole(self._status, review.headers, review.take_gathered())
         await self._out(body, last=last, end=end)
 
     async def _events(self, passed: AsyncIterator[bytes], *, last: bool, end: bool) -> None:
@@ -119,7 +119,7 @@ class ReviewedAnswer:
         if last:
             self._ended()
         if data:
-            self._review.left(data)
+            self._review.note_sent_bytes(data)
         way = self._way
         if way is None:
             changes = header_changes(self._told, self._headers()) if self._mode is BodyMode.BUFFERED else None

@@ -45,7 +45,7 @@ class Stream:
         self._listener: asyncio.Task[object] | None = None
         self._interruption: EnvoyGone | ProtocolViolation | AnsweredByEnvoy | None = None
 
-    async def next(self) -> Event:
+    async def next_message(self) -> Event:
         """The next message. Raises EnvoyGone."""
         message = await self._call.read()
         if message is None:
@@ -115,7 +115,7 @@ class Stream:
         if self._listener is not None:
             self._listener.cancel()
 
-    async def body(self, head: RequestHead, limit: int) -> WholeBody:
+    async def read_body(self, head: RequestHead, limit: int) -> WholeBody:
         """The whole body of a request. Raises Refusal 413, AnsweredByEnvoy, EnvoyGone, ProtocolViolation."""
         if head.end:
             return WholeBody(b"", buffered=False, trailers=False)
@@ -129,7 +129,7 @@ class Stream:
         pieces: list[bytes] = []
         size = 0
         while True:
-            event = await self.next()
+            event = await self.next_message()
             if isinstance(event, Trailers) and event.of_request and not buffered:
                 return WholeBody(_joined(pieces), buffered, trailers=True)
             if isinstance(event, ResponseHead):
@@ -158,7 +158,7 @@ class Stream:
         EnvoyGone."""
         duplex = head.request_mode is BodyMode.FULL_DUPLEX_STREAMED
         while True:
-            event = await self._pass(of_request=True) if duplex else await self.next()
+            event = await self._pass(of_request=True) if duplex else await self.next_message()
             if isinstance(event, ResponseHead):
                 return event
             if isinstance(event, Body | Trailers):
@@ -168,7 +168,7 @@ class Stream:
     async def _pass(self, *, of_request: bool) -> ResponseHead | None:
         """Send pieces back as they come until one body has ended, or an answer begins: then that is returned."""
         while True:
-            event = await self.next()
+            event = await self.next_message()
             if isinstance(event, ResponseHead):
                 return event
             if isinstance(event, Body):

@@ -150,7 +150,7 @@ def _headers(data: bytes, at: int, end: int) -> list[Header]:
         found.append((name, data[value:stop]))
         values.append((value, stop))
         at = stop
-    _shapes.learn(data, begin, found, values)
+    _shapes.learn_shape(data, begin, found, values)
     return found
 
 

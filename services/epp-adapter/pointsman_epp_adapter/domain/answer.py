@@ -56,7 +56,7 @@ class Answer:
 
     def decoded(self, data: bytes) -> bytes:
         """The next bytes without the engine's encoding. Raises BadEncoding."""
-        return data if self._decoder is None else self._decoder.feed(data)
+        return data if self._decoder is None else self._decoder.decode_bytes(data)
 
     def whole_with(self, data: bytes) -> bool:
         """Whether the answer has its announced length after `data`."""
@@ -70,7 +70,7 @@ class Answer:
     def feed(self, data: bytes, *, end: bool) -> bytes:
         """The next decoded bytes; returns what the client gets in their place."""
         self.bytes += len(data)
-        self.tail.feed(data)
+        self.tail.follow_bytes(data)
         if self.stream:
             return self._pass_events(data, end=end)
         if self.rewriting is None:
@@ -83,11 +83,11 @@ class Answer:
         if self.bytes > HELD:
             self.rewriting = None
             return body
-        return self.rewriting.put(body)
+        return self.rewriting.rewrite_bytes(body)
 
     def _pass_events(self, data: bytes, *, end: bool) -> bytes:
         """Whole events, errors among them in the API's shape; at the end with the mark that the engine left out."""
-        whole = self._events.feed(data)
+        whole = self._events.complete_events(data)
         if end:
             whole = whole_event(whole + self._events.rest())
         if _ERROR_MEMBER in whole:
@@ -96,4 +96,4 @@ class Answer:
             lacks = missing_end(self._api, self.tail.end)
             self.cut_off = lacks is None
             whole += lacks or b""
-        return whole if self.rewriting is None else self.rewriting.put(whole)
+        return whole if self.rewriting is None else self.rewriting.rewrite_bytes(whole)

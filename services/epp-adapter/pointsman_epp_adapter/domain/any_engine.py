@@ -27,7 +27,7 @@ def any_engine(
     Raises NoEndpoints if none is known.
     """
     found = sorted(
-        best_standing(eligible.of(_engines(pools.values(), config, model))),
+        best_standing(eligible.keep_eligible(_engines(pools.values(), config, model))),
         key=lambda view: (engines.avoided(view.worker), engines.open_on(view.worker), view.running + view.waiting),
     )
     if not found and eligible.subset is not None:

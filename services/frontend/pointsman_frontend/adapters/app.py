@@ -118,10 +118,10 @@ class HttpRequest(EdgeRequest):
             body = await self.decode(body)
         if not body or record.api.body == "none":
             check_presence(body, record.api.body)
-        question = self.complete(body, headers.stages, headers, turn.wire.peer)
+        question = self.complete_body(body, headers.stages, headers, turn.wire.peer)
         self._question = question
         turn.wire.hung_up = self._hung_up
-        reply = self.decided(await self.edge.decider.decide(question, body, record.policy, record.traceparent))
+        reply = self.record_reply(await self.edge.decider.decide(question, body, record.policy, record.traceparent))
         turn.answer_headers = record.answer_headers
         if isinstance(reply, Answer):
             await self._give(reply)
@@ -268,7 +268,7 @@ class HttpRequest(EdgeRequest):
 
     def _writer(self, reply: Decision | Answer) -> ResponseWriter:
         """Takes the answer: the client, or for it the response stages."""
-        review = self.edge.response_stages.begin(self, reply)
+        review = self.edge.response_stages.begin_review(self, reply)
         return self._turn if review is None else ReviewedWriter(self._turn, review, self.record)
 
     async def _give(self, answer: Answer) -> None:
@@ -280,7 +280,7 @@ class HttpRequest(EdgeRequest):
             await writer.end(body)
         else:
             await writer.answer(answer.status, headers, body)
-        self.gave(answer)
+        self.end_with_answer(answer)
 
 
 class EdgeApp:
@@ -318,7 +318,7 @@ class EdgeApp:
         if route is not None or refusal is not None:
             await HttpRequest(self._http, route or NOWHERE, turn, refusal).run()
             return
-        request_id = self._edge.ids.of(turn.headers, ())
+        request_id = self._edge.ids.choose_id(turn.headers, ())
         turn.ids = id_headers(request_id)
         if path in HealthApp.paths or path == _HEALTH:
             accepted = b",".join(value for name, value in turn.headers if name == b"accept")

@@ -26,7 +26,7 @@ class AttemptReports:
         """The span of an attempt; none without a trace."""
         if traceparent is None:
             return NO_SPAN
-        return self._edge.tracing.begin(
+        return self._edge.tracing.begin_span(
             f"{operation(record)} {target.model}",
             traceparent,
             "client",
@@ -45,7 +45,7 @@ class AttemptReports:
         edge.metrics.failed_attempts[failure.outcome] += 1
         edge.events.attempt_failed(record, edge.boot_of(record.pool, worker), next_worker)
         # One line when an engine begins to fail; the events have every request.
-        if edge.load.failed(worker, time.monotonic()):
+        if edge.load.record_failure(worker, time.monotonic()):
             _log.warning(
                 "attempt_failed",
                 request_id=record.request_id,
@@ -57,5 +57,5 @@ class AttemptReports:
 
     def report_cut_off(self, record: RequestRecord, worker: str, reason: str) -> None:
         """An answer broke off that had begun to leave for its client."""
-        if self._edge.load.failed(worker, time.monotonic()):
+        if self._edge.load.record_failure(worker, time.monotonic()):
             _log.warning("answer_cut_off", request_id=record.request_id, worker=worker, reason=reason)

@@ -31,7 +31,7 @@ class DecodedAnswer:
             if not data:
                 return b""
             try:
-                decoded = self._decoder.part(data)
+                decoded = self._decoder.decode_part(data)
             except BadEncoding as bad:
                 raise AnswerCutOff(str(bad)) from None
             if decoded or self.complete:

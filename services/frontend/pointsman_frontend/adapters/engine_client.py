@@ -112,9 +112,9 @@ class EngineClient:
             else:
                 return connection
             finally:
-                connection.resumed()
+                connection.note_resumption()
 
-    def release(self, connection: EngineConnection) -> None:
+    def release_connection(self, connection: EngineConnection) -> None:
         """Done with an answer: keep the connection if it can serve again; otherwise it is cut, which makes the
         engine stop."""
         call = self._busy.pop(connection)
@@ -136,7 +136,7 @@ class EngineClient:
             if call.worker == worker and call.request_id in request_ids and call.movable and not connection.has_begun
         }
         for connection in left:
-            connection.leave(reason)
+            connection.abandon_attempt(reason)
         return list(left.values())
 
     def sweep(self) -> None:
@@ -146,7 +146,7 @@ class EngineClient:
         """
         now = time.monotonic()
         for connection in list(self._busy):
-            connection.check(now)
+            connection.check_silence(now)
         before = now - self._idle_s
         for url, idle in list(self._idle.items()):
             kept: list[EngineConnection] = []

@@ -131,7 +131,7 @@ class EngineConnection(asyncio.Protocol):
         if transport is not None and not transport.is_closing():
             transport.writelines(request)
 
-    def resumed(self) -> None:
+    def note_resumption(self) -> None:
         """The task that waited for the answer to begin runs again."""
         if self._woke:
             self._woke = False
@@ -153,7 +153,7 @@ class EngineConnection(asyncio.Protocol):
             self._transport.resume_reading()
         return chunks[0] if len(chunks) == 1 else b"".join(chunks)
 
-    def check(self, now: float) -> None:
+    def check_silence(self, now: float) -> None:
         """Fail when the engine has been silent for too long; `now` is monotonic."""
         if self._paused or self.complete:
             self.heard_at = now  # the client is slow, not the engine
@@ -171,7 +171,7 @@ class EngineConnection(asyncio.Protocol):
         """Seconds since the engine last sent anything; `now` is monotonic."""
         return 0.0 if self._paused else now - self.heard_at
 
-    def leave(self, detail: str) -> None:
+    def abandon_attempt(self, detail: str) -> None:
         """End the attempt before its first byte: the engine makes no progress."""
         self._fail(EndpointFailed(STALLED, detail))
 

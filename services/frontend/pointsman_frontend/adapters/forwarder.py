@@ -71,7 +71,7 @@ class Forwarder:
 
     async def forward(self, request: Outgoing) -> None:
         """Have the request answered. Raises Refusal when no endpoint does."""
-        budget = self.budgets.of(request.record.pool)
+        budget = self.budgets.budget_of(request.record.pool)
         budget.requests += 1
         decision, headers = request.decision, request.headers
         if decision.headers:
@@ -115,8 +115,8 @@ class Forwarder:
         when none is left, or the budget is spent. `free`: a scheduler asked for it."""
         if not left:
             return None
-        unwell = self._edge.unwell(pool)
-        following = min(left, key=lambda each: self._edge.avoided(each.worker) + (each.worker in unwell))
+        unwell = self._edge.unwell_workers(pool)
+        following = min(left, key=lambda each: self._edge.is_avoided(each.worker) + (each.worker in unwell))
         if not (free or is_external(following) or budget.spend(time.monotonic())):
             return None
         left.remove(following)
@@ -158,7 +158,7 @@ class Forwarder:
     def _alternatives(self, request: Outgoing) -> list[ChosenEndpoint]:
         """An endpoint for each other model that may serve."""
         edge, config = self._edge, request.record.policy.config
-        state = EngineState(edge.load.open_on, edge.avoided)
+        state = EngineState(edge.load.open_on, edge.is_avoided)
         found = (elsewhere(config, edge.pools, each, state) for each in request.decision.alternatives)
         return [endpoint for endpoint in found if endpoint is not None]
 
@@ -174,7 +174,7 @@ class Forwarder:
             try:
                 carried = await self.legs.carry(request, endpoint)
             except EndpointFailed as failed:
-                request.record.attempted(endpoint.worker, failed.outcome, failed.status, 0.0, reason=failed.detail)
+                request.record.record_attempt(endpoint.worker, failed.outcome, failed.status, 0.0, reason=failed.detail)
                 return failed
             failure = await self._try(request, endpoint, tries, others=others, carried=carried)
             begun = isinstance(failure, StreamBroken)
@@ -205,7 +205,7 @@ class Forwarder:
             span = self._reports.begin_span(
                 record, record.traceparent, endpoint, endpoint.target or request.decision.target
             )
-        self._load.began(worker)
+        self._load.begin_attempt(worker)
         problem: str | None = "aborted"
         try:
             try:
@@ -221,15 +221,15 @@ class Forwarder:
                         raise EndpointFailed(FAILED, f"answered {engine.status}", engine.status)
                     await self._relay(request, endpoint, answer, sent_at, moves=others and not tries.started)
                 finally:
-                    self._engines.release(engine)
+                    self._engines.release_connection(engine)
             except EndpointFailed as failure:
                 problem = failure.outcome
                 took_s = time.monotonic() - sent_at
-                record.attempted(worker, failure.outcome, failure.status, took_s, reason=failure.detail)
+                record.record_attempt(worker, failure.outcome, failure.status, took_s, reason=failure.detail)
                 return failure
             problem = None
         finally:
-            self._load.ended(worker)
+            self._load.end_attempt(worker)
             if span is not NO_SPAN and span.recording:
                 span.end(problem, error__type=problem)
         return None
@@ -243,7 +243,7 @@ class Forwarder:
         problem: str | None = "aborted"
         try:
             try:
-                answer = await self._providers.ask(
+                answer = await self._providers.ask_provider(
                     record,
                     ProviderRequestParts(
                         api=record.api.name,
@@ -261,7 +261,7 @@ class Forwarder:
             except EndpointFailed as failure:
                 problem = failure.outcome
                 took_s = time.monotonic() - sent_at
-                record.attempted(endpoint.worker, failure.outcome, failure.status, took_s, reason=failure.detail)
+                record.record_attempt(endpoint.worker, failure.outcome, failure.status, took_s, reason=failure.detail)
                 record.limited(*told(failure))
                 return failure
             try:
@@ -293,7 +293,7 @@ class Forwarder:
             now = record.first_byte_at = time.monotonic()
             record.stream = stream
             if stream and sent_at is not None:
-                self._edge.events.started(record, endpoint.worker, now - sent_at)
+                self._edge.events.publish_start(record, endpoint.worker, now - sent_at)
             if stream is not is_stream(content_type):
                 headers = [
                     *(header for header in headers if header[0] != b"content-type"),
@@ -364,7 +364,7 @@ class Forwarder:
             raise
         finally:
             if outcome is not None and sent_at is not None:
-                record.attempted(endpoint.worker, outcome, engine.status, time.monotonic() - sent_at)
+                record.record_attempt(endpoint.worker, outcome, engine.status, time.monotonic() - sent_at)
 
 
 def _distinct(endpoints: Iterable[ChosenEndpoint]) -> list[ChosenEndpoint]:

@@ -152,9 +152,9 @@ class PrefillLegs:
 
     def _why_not(self, prefill: PrefillLeg, endpoint: ChosenEndpoint) -> str:
         """Why these two engines aren't asked for now; empty when they are."""
-        if self._pauses.last(prefill.worker, endpoint.worker, time.monotonic()):
+        if self._pauses.is_paused(prefill.worker, endpoint.worker, time.monotonic()):
             return "the engines couldn't hand a prompt over lately"
-        return "it failed lately" if self._edge.avoided(prefill.worker) else ""
+        return "it failed lately" if self._edge.is_avoided(prefill.worker) else ""
 
     async def _run(self, request: Outgoing, prefill: PrefillLeg, shared: SharedPrompt) -> bytes:
         """Send the leg and read its answer. Raises EndpointFailed; a client's error is one without judgement."""
@@ -164,7 +164,7 @@ class PrefillLegs:
         load = self._edge.load
         place = ChosenEndpoint(worker=prefill.worker, url=prefill.url)
         call = engine_call(request, place, record.traceparent, shared.edit_prefill(), movable=True)
-        load.began(prefill.worker)
+        load.begin_attempt(prefill.worker)
         self._under_way[record.request_id] = record.worker or "", prefill.worker
         try:
             shorter = replace(limits, first_byte_s=min(limits.first_byte_s, within_s))
@@ -175,9 +175,9 @@ class PrefillLegs:
                     outcome = failure_of(engine.status) or LegOutcome.USELESS
                     raise EndpointFailed(outcome, f"answered {engine.status}", engine.status)
             finally:
-                self._engines.release(engine)
+                self._engines.release_connection(engine)
         finally:
-            load.ended(prefill.worker)
+            load.end_attempt(prefill.worker)
             del self._under_way[record.request_id]
         if body is None:
             raise EndpointFailed(FAILED, "its answer was too long, late, or broke off")
@@ -205,7 +205,7 @@ class PrefillLegs:
         if failure.outcome == LegOutcome.USELESS:
             return  # the request's own fault: the endpoint that answers says so
         self._edge.events.leg_failed(record, report, self._edge.boot_of(record.pool, prefill.worker))
-        if self._edge.load.failed(prefill.worker, time.monotonic()):
+        if self._edge.load.record_failure(prefill.worker, time.monotonic()):
             _log.warning(
                 "prefill_failed",
                 request_id=record.request_id,
@@ -215,7 +215,7 @@ class PrefillLegs:
             )
 
     def _pause(self, worker: str, endpoint: str, request_id: str, reason: str) -> None:
-        if self._pauses.begin(worker, endpoint, time.monotonic()):
+        if self._pauses.begin_pause(worker, endpoint, time.monotonic()):
             _log.warning(
                 "prompt_not_handed_over", request_id=request_id, worker=worker, endpoint=endpoint, reason=reason
             )

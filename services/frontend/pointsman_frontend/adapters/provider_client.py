@@ -68,7 +68,7 @@ class ProviderFailed(EndpointFailed):
         self.limits = told
 
     @property
-    def final(self) -> bool:
+    def is_final(self) -> bool:
         """Whether the request is at fault, so that it isn't sent elsewhere."""
         return self.status is not None and is_clients(self.status)
 
@@ -115,12 +115,12 @@ class ProviderAnswer:
             first += data
         if not is_stream(self._response.content_type, first):
             body = first + await _read(self._response, LONGEST_DOCUMENT - len(first))
-            self._waiting = self._answer.whole(body)
+            self._waiting = self._answer.translate_whole(body)
             self._complete = True
             return
         self.headers = [(b"content-type", b"text/event-stream; charset=utf-8")]
-        stream = self._stream = self._answer.stream()
-        held = [stream.feed(first)]
+        stream = self._stream = self._answer.make_stream_reader()
+        held = [stream.translate_bytes(first)]
         while not stream.begun and not self._complete:
             thinking()
             held.append(await self._next(stream))
@@ -168,10 +168,10 @@ class ProviderAnswer:
                 self._broken = True
                 data = b""
             if data:
-                events = stream.feed(data)
+                events = stream.translate_bytes(data)
             else:
                 self._complete = True
-                events = stream.end()
+                events = stream.translate_end()
             if events:
                 return events
         return b""
@@ -207,7 +207,7 @@ class ProviderClient:
             await session.close()
         self._sessions.clear()
 
-    async def send(
+    async def send_call(
         self, provider: Resolved, call: ProviderCall, within: EngineLimits, thinking: Callable[[], None]
     ) -> ProviderAnswer:
         """Ask a provider and wait until its answer begins; `thinking` as in `ProviderAnswer.begin`. Raises
@@ -255,7 +255,7 @@ class ProviderClient:
         import aiohttp
         import yarl
 
-        url, headers = await self._book.prepared(provider, call)
+        url, headers = await self._book.prepare_call(provider, call)
         session = self._session(provider)
         target = yarl.URL(url, encoded=True)
         while True:

@@ -28,18 +28,18 @@ class Providers:
         self._book = book
         self._client = client
 
-    async def ask(
+    async def ask_provider(
         self, record: RequestRecord, asking: ProviderRequestParts, thinking: Callable[[], None]
     ) -> ProviderAnswer:
         """Have the provider answer, unless it asked for a pause or failed lately; `thinking` as in
         `ProviderAnswer.begin`. Raises EndpointFailed."""
         target = asking.target
-        provider = self._book.find(record.policy, target.provider)
+        provider = self._book.find_provider(record.policy, target.provider)
         if provider is None:
             raise EndpointFailed("refused", "this revision of the configuration doesn't have the provider")
         question = self._book.question(provider, asking)
         try:
-            call = provider.format.call(question)
+            call = provider.format.translate_request(question)
         except Refusal as refused:
             # Also during a pause: the request must change, not wait.
             raise ProviderFailed(UNSUPPORTED, refused.message, refused) from None
@@ -52,29 +52,31 @@ class Providers:
         sent_at = time.monotonic()
         try:
             try:
-                answer = await self._client.send(provider, call, within, thinking)
-                self._book.added.taken(provider, target.model, asking.edits)
+                answer = await self._client.send_call(provider, call, within, thinking)
+                self._book.added.record_acceptance(provider, target.model, asking.edits)
             except ProviderFailed as failure:
                 second = self._book.second_try(provider, asking, question, failure.status, failure.error)
                 if second is None:
                     raise
                 took_s, reason = time.monotonic() - sent_at, f"{failure.detail}; {_AGAIN}"
-                record.attempted(provider.name, failure.outcome, failure.status, took_s, reason=reason)
-                answer = await self._client.send(provider, provider.format.call(second.question), within, thinking)
+                record.record_attempt(provider.name, failure.outcome, failure.status, took_s, reason=reason)
+                answer = await self._client.send_call(
+                    provider, provider.format.translate_request(second.question), within, thinking
+                )
                 self._learn_fields(provider, target.model, second.fields)
         except ProviderFailed as failure:
             if failure.refusal.code not in OPERATORS:
-                pauses.answered(
+                pauses.record_answer(
                     provider.name, target.model, failure.status, failure.limits.retry_after_s, time.monotonic()
                 )
             raise
-        pauses.answered(provider.name, target.model, answer.status, None, time.monotonic())
+        pauses.record_answer(provider.name, target.model, answer.status, None, time.monotonic())
         return answer
 
     def _learn_fields(self, provider: Resolved, model: str, fields: Sequence[str]) -> None:
         """The provider answered once these fields were gone."""
         if fields:
-            self._book.added.refused(provider, model, fields, time.monotonic())
+            self._book.added.record_refusal(provider, model, fields, time.monotonic())
             _log.warning(
                 "provider_refuses_field", provider=provider.name, model=model, fields=", ".join(fields), hint=OMIT_HINT
             )
@@ -91,7 +93,7 @@ def is_external(endpoint: ChosenEndpoint) -> bool:
 
 def final(failure: EndpointFailed) -> bool:
     """Whether the request is at fault, so that it isn't sent elsewhere."""
-    return isinstance(failure, ProviderFailed) and failure.final
+    return isinstance(failure, ProviderFailed) and failure.is_final
 
 
 def refusal_of(failure: EndpointFailed | None) -> Refusal | None:

@@ -104,14 +104,14 @@ async def relay_stream(
     failure: Failure | None = None
     last, data = b"", begun
     while data:
-        usage.feed(data)
-        whole = events.feed(data)
+        usage.follow_bytes(data)
+        whole = events.complete_events(data)
         if resuming is not None and whole:
             if _ERROR_MEMBER in whole or _ABORTED in whole:
                 whole, failure = before_failure(whole)
             whole = resuming.pass_on(whole)
             if failure is not None:
-                await client.write(whole if name is None else name.put(whole))
+                await client.write(whole if name is None else name.rewrite_bytes(whole))
                 raise AnswerCutOff(failure.why, None if failure.error is None else refusal_of(failure.error))
         if _ERROR_MEMBER in whole:
             whole, error = shaped_events(api, whole, error)
@@ -120,7 +120,7 @@ async def relay_stream(
             last = whole
             break
         if whole:
-            await client.write(whole if name is None else name.put(whole))
+            await client.write(whole if name is None else name.rewrite_bytes(whole))
         try:
             data = await engine.read()
         except AnswerCutOff:
@@ -139,7 +139,7 @@ async def relay_stream(
     last = whole_event(last + rest)
     if lacks:
         last += lacks if resuming is None else resuming.usage_due() + lacks
-    last = last if name is None else name.put(last)
+    last = last if name is None else name.rewrite_bytes(last)
     if lacks is None:
         await client.write(last)
         raise AnswerCutOff("the stream ended early")
@@ -158,11 +158,11 @@ async def relay_document(
 ) -> None:
     """Pass a body on, of which `body` was read: all of it, or more than `WHOLE`. Raises AnswerCutOff;
     `client.started`: whether a part of it has left."""
-    usage.feed(body)
+    usage.follow_bytes(body)
     if len(body) <= WHOLE:
         status = engine.status
         if name is not None:
-            body = name.put(body) if status < _ERROR else name.put_in_error(body)
+            body = name.rewrite_bytes(body) if status < _ERROR else name.put_in_error(body)
         await client.answer(status, headers, body)
         return
     passing = name.in_pieces() if name is not None else None
@@ -186,7 +186,7 @@ async def relay_pieces(
     engine: Answering, client: ResponseWriter, headers: Headers, usage: UsageTail, begun: bytes
 ) -> None:
     """Pass a body on as it arrives and as it is. Raises AnswerCutOff."""
-    usage.feed(begun)
+    usage.follow_bytes(begun)
     await _relay_large(engine, client, headers, usage, begun)
 
 
@@ -197,7 +197,7 @@ async def _relay_large(
     await client.start(engine.status, [*headers, *length[:1]])
     await client.write(begun)
     while data := await engine.read():
-        usage.feed(data)
+        usage.follow_bytes(data)
         await client.write(data)
     await client.end()
 
@@ -207,10 +207,10 @@ async def _relay_renamed(
 ) -> None:
     # In chunks: the length with the other name is only known at the end.
     await client.start(engine.status, headers)
-    await client.write(name.feed(begun))
+    await client.write(name.rewrite_part(begun))
     while data := await engine.read():
-        usage.feed(data)
-        if passed := name.feed(data):
+        usage.follow_bytes(data)
+        if passed := name.rewrite_part(data):
             await client.write(passed)
     await client.end(name.rest())
 

@@ -151,8 +151,8 @@ class ResumedStreams:
         able = [endpoint for endpoint in left if self._may_take(request, resuming, endpoint)]
         if not able or not budget.spend(time.monotonic()):
             return None
-        unwell = self._edge.unwell(request.record.pool)
-        following = min(able, key=lambda each: self._edge.avoided(each.worker) + (each.worker in unwell))
+        unwell = self._edge.unwell_workers(request.record.pool)
+        following = min(able, key=lambda each: self._edge.is_avoided(each.worker) + (each.worker in unwell))
         left.remove(following)
         return following
 
@@ -165,11 +165,11 @@ class ResumedStreams:
         if record.traceparent is not None:
             span = self._reports.begin_span(record, record.traceparent, endpoint, request.decision.target)
         problem: str | None = "aborted"
-        self._edge.load.began(endpoint.worker)
+        self._edge.load.begin_attempt(endpoint.worker)
 
         def begins(question: Question) -> None:
             now = time.monotonic()
-            self._edge.events.started(record, endpoint.worker, now - sent_at)
+            self._edge.events.publish_start(record, endpoint.worker, now - sent_at)
             seam = Seam(
                 worker=before,
                 next_worker=endpoint.worker,
@@ -192,15 +192,15 @@ class ResumedStreams:
             rest = RestOfStream(resuming, request.client, usage, broken.rewriting, request.decision.prompt_tokens)
             await rest.relay_to_end(connections.ask_rest, begins, longest)
             problem = None
-            record.attempted(endpoint.worker, "answered", 200, time.monotonic() - sent_at)
+            record.record_attempt(endpoint.worker, "answered", 200, time.monotonic() - sent_at)
         except EndpointFailed as failed:
             problem = failed.outcome
             took_s = time.monotonic() - sent_at
-            record.attempted(endpoint.worker, failed.outcome, failed.status, took_s, reason=failed.detail)
+            record.record_attempt(endpoint.worker, failed.outcome, failed.status, took_s, reason=failed.detail)
             raise
         finally:
             connections.give_back()
-            self._edge.load.ended(endpoint.worker)
+            self._edge.load.end_attempt(endpoint.worker)
             if span is not NO_SPAN and span.recording:
                 span.end(problem, error__type=problem)
 
@@ -235,7 +235,7 @@ class RestOfStream:
         and CantContinue."""
         resuming = self._resuming
         # What came of an event that broke off isn't part of the next one.
-        self._usage.feed(b"\n\n")
+        self._usage.follow_bytes(b"\n\n")
         for index in resuming.open_choices():
             ended = False
             while not ended:
@@ -246,7 +246,7 @@ class RestOfStream:
                 ended = await self._relay_choice(question, await ask(question), begins)
             begins = _nothing
         end = self._counted(resuming.end_stream(self._prompt_tokens))
-        await self._client.end(end if self._rewriting is None else self._rewriting.put(end))
+        await self._client.end(end if self._rewriting is None else self._rewriting.rewrite_bytes(end))
 
     async def _relay_choice(self, question: Question, engine: Answering, begins: Begins) -> bool:
         """Whether the choice has ended; otherwise the engine is asked again, from an earlier point."""
@@ -282,11 +282,11 @@ class RestOfStream:
         return True
 
     def _counted(self, data: bytes) -> bytes:
-        self._usage.feed(data)
+        self._usage.follow_bytes(data)
         return data
 
     async def _write(self, data: bytes) -> None:
-        await self._client.write(data if self._rewriting is None else self._rewriting.put(data))
+        await self._client.write(data if self._rewriting is None else self._rewriting.rewrite_bytes(data))
 
 
 def _nothing(question: Question) -> None:
@@ -325,7 +325,7 @@ class _Connections:
         self.give_back()
         call = rest_call(self._request, self._endpoint, self._traceparent, method=method, path=path, body=body)
         engine = await self._engines.send(call, self._request.record.policy.engine)
-        self._release = lambda: self._engines.release(engine)
+        self._release = lambda: self._engines.release_connection(engine)
         if engine.status >= _ERROR:
             raise EndpointFailed(FAILED, f"answered {engine.status}", engine.status)
         encoding = dict(engine.headers).get(_CONTENT_ENCODING, b"")

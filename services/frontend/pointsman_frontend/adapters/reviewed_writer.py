@@ -46,7 +46,7 @@ class ReviewedWriter:
         if review.blocks and not self._record.stream and not self.started:
             status, headers = self._start
             named = [header for header in headers if header[0] != b"content-length"]
-            await self.answer(status, named, review.gathered() + data)
+            await self.answer(status, named, review.take_gathered() + data)
             return
         if review.blocks and self._record.stream:
             await self.write(data)
@@ -57,7 +57,7 @@ class ReviewedWriter:
     async def answer(self, status: int, headers: Headers, body: bytes) -> None:
         """A whole response."""
         headers, body = await self._review.whole(status, headers, body)
-        self._review.left(body)
+        self._review.note_sent_bytes(body)
         await self._turn.answer(status, headers, body)
 
     async def fail(self, event: bytes) -> None:
@@ -82,5 +82,5 @@ class ReviewedWriter:
         if not self.started:
             await self._turn.start(self._start[0], self._review.headers)
         self._review.headers_left = True
-        self._review.left(data)
+        self._review.note_sent_bytes(data)
         await (self._turn.end(data) if last else self._turn.write(data))

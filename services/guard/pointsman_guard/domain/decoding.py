@@ -65,7 +65,7 @@ class Work:
         self.exceeded = False
         """Whether any data wasn't decoded for lack of it."""
 
-    def take(self, size: int) -> bool:
+    def spend_characters(self, size: int) -> bool:
         """Whether this number of characters may still be decoded; if so, subtract it."""
         cost = max(size, LEAST)
         if cost > self.left:
@@ -79,7 +79,7 @@ def hidden(text: str, work: Work) -> list[str]:
     """The readable texts that are encoded in a text; nested ones come after them."""
     found: dict[str, None] = {}
     for depth in range(DEPTH):
-        codes = [each for each in _EXPRESSIONS.among(text) if depth or each != _OF_JSON]
+        codes = [each for each in _EXPRESSIONS.find_matching(text) if depth or each != _OF_JSON]
         fresh = dict.fromkeys(each for each in _decoded(text, codes, work) if each not in found)
         if not fresh:
             break
@@ -92,11 +92,11 @@ def hidden(text: str, work: Work) -> list[str]:
 def _decoded(text: str, codes: Iterable[int], work: Work) -> Iterator[str]:
     for number in codes:
         tried: set[str] = set()
-        for match in _EXPRESSIONS.each(number, text):
+        for match in _EXPRESSIONS.find_each(number, text):
             if match in tried:
                 continue
             tried.add(match)
-            if not work.take(len(match)):
+            if not work.spend_characters(len(match)):
                 return
             yield from (decoded for decoded in _DECODERS[number](match) if len(decoded) >= SHORTEST)
 

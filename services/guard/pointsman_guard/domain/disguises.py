@@ -43,7 +43,7 @@ _HINTS: Final = Expressions([hint for hint, _ in _READINGS])
 
 def disguises(text: str, folded: str) -> Iterator[str]:
     """Readings of a text besides the folded one. Each costs one pass; most texts have two."""
-    for number in _HINTS.among(folded):
+    for number in _HINTS.find_matching(folded):
         for read in _READINGS[number][1]:
             reading = read(folded)
             if reading != folded:

@@ -32,12 +32,12 @@ class Unescaped(NamedTuple):
     written: Sequence[int]
     """The place in the written text of each of `starts`."""
 
-    def place(self, at: int) -> int:
+    def place_of(self, at: int) -> int:
         """The place in the written text of a character of this one."""
         piece = bisect_right(self.starts, at) - 1
         return self.written[piece] + at - self.starts[piece]
 
-    def end(self, at: int) -> int:
+    def end_of(self, at: int) -> int:
         """The place in the written text behind the character before `at`."""
         piece = bisect_right(self.starts, at - 1) - 1
         last = self.written[piece] + at - self.starts[piece]
@@ -132,7 +132,7 @@ class Readings(NamedTuple):
             [*range(len(texts)), *(index for index, _, _ in further)],
         )
 
-    def placed(self, findings: Iterable[Finding]) -> list[Finding]:
+    def place_findings(self, findings: Iterable[Finding]) -> list[Finding]:
         """Findings in these readings, with their places in the texts as they are written."""
         return [finding if finding.at is None else self._placed(finding, finding.at) for finding in findings]
 
@@ -140,7 +140,7 @@ class Readings(NamedTuple):
         start, end = finding.start, finding.end
         if finding.located:
             for step in self.steps[reading]:
-                start, end = step.place(start), step.end(end)
+                start, end = step.place_of(start), step.end_of(end)
         return finding._replace(at=self.of[reading], start=start, end=end)
 
 

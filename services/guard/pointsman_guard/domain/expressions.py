@@ -33,7 +33,7 @@ class Expressions:
         if expressions:
             self._set.Compile()
 
-    def among(self, text: str) -> Sequence[int]:
+    def find_matching(self, text: str) -> Sequence[int]:
         """The numbers of the expressions that match somewhere."""
         if not self._each or not text:
             return ()
@@ -41,15 +41,15 @@ class Expressions:
         found: Sequence[int] | None = self._set.Match(text.encode())  # pyright: ignore[reportAssignmentType]
         return found or ()
 
-    def each(self, number: int, text: str) -> Iterator[str]:
+    def find_each(self, number: int, text: str) -> Iterator[str]:
         """The matches of one expression."""
         return (match.group(0) for match in self._each[number].finditer(text))
 
-    def spans(self, number: int, text: str, group: int) -> Iterator[tuple[str, int, int]]:
+    def find_spans(self, number: int, text: str, group: int) -> Iterator[tuple[str, int, int]]:
         """The matches of one group, with their places."""
         for match in self._each[number].finditer(text):
             yield match.group(group), *match.span(group)
 
-    def whole(self, text: str) -> bool:
+    def matches_whole(self, text: str) -> bool:
         """Whether any expression matches the whole text."""
         return any(each.fullmatch(text) for each in self._each)

@@ -38,7 +38,7 @@ class LinearModel:
         self.bias: Final = bias
 
     @classmethod
-    def decode(cls, data: bytes) -> Self:
+    def decode_weights(cls, data: bytes) -> Self:
         """The model in a file's content. Raises ValueError."""
         stored = _Stored.model_validate_json(data)
         weights = np.frombuffer(base64.b64decode(stored.weights, validate=True), "<f2").astype(np.float32)
@@ -50,7 +50,7 @@ class LinearModel:
         stored = _Stored(kind="hashed-ngrams", sizes=self.sizes, bits=self.bits, bias=self.bias, weights=weights)
         return stored.model_dump_json().encode()
 
-    def probability(self, text: str) -> float:
+    def predict_probability(self, text: str) -> float:
         """Probability that the text belongs to the class that the model finds."""
         buckets = features(text, self.sizes, self.bits)
         if not len(buckets):

@@ -36,21 +36,21 @@ class PatternSet:
         """Categories of the patterns, each once."""
         return list(dict.fromkeys(pattern.category for pattern in self._patterns))
 
-    def search(self, text: str) -> Iterator[Hit]:
+    def find_hits(self, text: str) -> Iterator[Hit]:
         """The hits in a folded text, with their places there."""
-        for number in self._expressions.among(text):
+        for number in self._expressions.find_matching(text):
             pattern = self._patterns[number]
-            for found, start, end in self._expressions.spans(number, text, pattern.group):
+            for found, start, end in self._expressions.find_spans(number, text, pattern.group):
                 if pattern.within is not None:
                     for begin, stop in pattern.within(text, start, end):
-                        if not self._allowed.whole(text[begin:stop]):
+                        if not self._allowed.matches_whole(text[begin:stop]):
                             yield Hit(pattern.category, begin, stop)
                     continue
                 if pattern.valid is not None and not pattern.valid(found):
                     continue
                 if pattern.unless is not None and pattern.unless(text, start, end):
                     continue
-                if not self._allowed.whole(found):
+                if not self._allowed.matches_whole(found):
                     yield Hit(pattern.category, start, end)
 
 

@@ -17,11 +17,11 @@ _SAMPLE: Final = 128
 
 def covered(text: str) -> str:
     """The text with zeros for the inside of such runs; places stay the same."""
-    if len(text) < WORTH or not _RUNS.among(text):
+    if len(text) < WORTH or not _RUNS.find_matching(text):
         return text
     pieces: list[str] = []
     place = 0
-    for run, start, end in _RUNS.spans(0, text, 0):
+    for run, start, end in _RUNS.find_spans(0, text, 0):
         middle = len(run) // 2
         samples = (run[:_SAMPLE], run[middle : middle + _SAMPLE], run[-_SAMPLE:])
         if all(_is_data(sample) for sample in samples):

@@ -88,7 +88,9 @@ class GuardPolicy:
         known = (category for detector in self.detectors for category in detector.categories)
         return [category for category in known if self.guard.action(category, "response") == "redact"]
 
-    async def judge(self, checked: Checked, found: Sequence[Finding] = (), *, apart: Apart | None = None) -> Judgement:
+    async def judge_texts(
+        self, checked: Checked, found: Sequence[Finding] = (), *, apart: Apart | None = None
+    ) -> Judgement:
         """Like `judge_soon`, awaited."""
         judgement = self.judge_soon(checked, found, apart=apart)
         return await judgement if isinstance(judgement, Awaitable) else judgement
@@ -169,7 +171,7 @@ class _Judging:
     def _take_findings(self, found: Sequence[Finding]) -> None:
         but = self._but
         if self._readings is not None:
-            found = self._readings.placed(found)
+            found = self._readings.place_findings(found)
         self.sort(found if but is None else [finding for finding in found if not but(finding)])
 
     def sort(self, found: Sequence[Finding]) -> None:
@@ -202,7 +204,7 @@ def compile_policies(config: Config, registry: Registry[Detector], outside: Outs
                         detector.bind(outside)
             policies[name] = GuardPolicy(name, guard, detectors, epoch)
     try:
-        wrong.tell()
+        wrong.raise_gathered()
     except PluginError as error:
         raise ConfigError.at("guards", error) from error
     return policies

@@ -24,7 +24,7 @@ class GuardedPrompt(NamedTuple):
     unreadable: Sequence[Finding]
 
     @classmethod
-    def of(cls, body: bytes, edits: Iterable[BodyEdit] = (), api: str = CHAT.name) -> Self:
+    def from_body(cls, body: bytes, edits: Iterable[BodyEdit] = (), api: str = CHAT.name) -> Self:
         """The prompt of a body with these changes. Raises ValueError when it isn't a JSON object, a form or empty."""
         members = body_members(body)
         for edit in edits:
@@ -40,14 +40,14 @@ class GuardedPrompt(NamedTuple):
         """In the order of the body."""
         return [CheckedText(slot.part, slot.role, slot.text) for slot in self.slots]
 
-    def param(self, finding: Finding) -> str:
+    def locate_finding(self, finding: Finding) -> str:
         """The place of a finding, as OpenAI's errors name it."""
         return self.slots[finding.at].part if finding.at is not None else self._widest()
 
-    def edits(self, redaction: Redacted) -> tuple[BodyEdit, ...]:
+    def edits_for(self, redaction: Redacted) -> tuple[BodyEdit, ...]:
         """The changes of the body's top level. Changes this prompt into the redacted one."""
         for index, text in redaction.texts.items():
-            self.slots[index].put(text)
+            self.slots[index].replace_text(text)
         changed = dict.fromkeys(self.slots[index].field for index in redaction.texts)
         return tuple(BodyEdit(field=field, value=cast("JsonValue", self.document[field])) for field in changed)
 

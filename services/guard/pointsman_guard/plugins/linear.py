@@ -34,7 +34,7 @@ class Linear(Detector[LinearParams]):
     def bind(self, outside: Outside) -> None:
         """Read the model."""
         try:
-            self._model = LinearModel.decode(outside.read(self.params.file))
+            self._model = LinearModel.decode_weights(outside.read(self.params.file))
         except OSError as error:
             raise PluginError(f"{self.name!r}: {self.params.file}: {type(error).__name__}", ("file",)) from error
         except (ValidationError, ValueError) as error:
@@ -51,5 +51,6 @@ class Linear(Detector[LinearParams]):
         return [
             Finding(params.category, self.name, at)
             for at, text in enumerate(checked.texts)
-            if (any_role or text.role in params.roles) and model.probability(fold(text.text)) >= params.threshold
+            if (any_role or text.role in params.roles)
+            and model.predict_probability(fold(text.text)) >= params.threshold
         ]

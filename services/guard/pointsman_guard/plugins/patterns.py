@@ -105,10 +105,10 @@ class Patterns(Detector[PatternsParams]):
     def _plain(self, folded: str, looked: str, *, exposed: bool) -> list[Hit]:
         """Findings in the plain text. `looked` is the text without its encoded data, in which no phrase is searched."""
         if not exposed:
-            return list(self._said.search(folded))
+            return list(self._said.find_hits(folded))
         if looked is folded:
-            return list(self._everything.search(folded))
-        return list(dict.fromkeys((*self._said.search(folded), *self._disguised.search(looked))))
+            return list(self._everything.find_hits(folded))
+        return list(dict.fromkeys((*self._said.find_hits(folded), *self._disguised.find_hits(looked))))
 
     def _exposed(self, checked: Checked, text: CheckedText) -> bool:
         return checked.direction == "response" or text.role in self._roles or ANY_ROLE in self._roles
@@ -135,7 +135,7 @@ class Patterns(Detector[PatternsParams]):
         """Findings in other readings, without a place. `placed`: categories and texts that were found at their place,
         which most readings show again."""
         for reading in readings:
-            for hit in patterns.search(reading):
+            for hit in patterns.find_hits(reading):
                 if (hit.category, reading[hit.start : hit.end]) not in placed:
                     yield Finding(hit.category, self.name, index)
 

@@ -36,7 +36,7 @@ class EndpointFiles:
         self._findings: dict[str, EngineSource] = {}
         self._tasks: dict[str, asyncio.Task[None]] = {}
 
-    def configured(self, config: Config) -> None:
+    def follow_files(self, config: Config) -> None:
         """Follow the files of this configuration."""
         pools = {name: pool for name, pool in config.pools.items() if pool.file is not None}
         for name in [name for name in self._tasks if pools.get(name) != self._pools.get(name)]:

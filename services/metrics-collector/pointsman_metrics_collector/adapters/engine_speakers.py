@@ -39,16 +39,16 @@ class EngineSpeakers:
         self._changed = asyncio.Event()
         self._pace = ReadingPace()
 
-    def all(self) -> list[EngineSpeaker]:
+    def active_speakers(self) -> list[EngineSpeaker]:
         """The speakers that are active now."""
         return list(self._speakers.values())
 
-    def renew(self) -> None:
+    def renew_registrations(self) -> None:
         """Register all of them again: earlier messages may have been lost."""
         for speaker in self._speakers.values():
             speaker.registrar.renew()
 
-    def changed(self) -> None:
+    def check_at_once(self) -> None:
         """Check at once: the engines changed, or one drains."""
         self._changed.set()
 
@@ -59,7 +59,7 @@ class EngineSpeakers:
             await self._follow()
             self._pace.company.engines = max(1, len(self._speakers))
             for speaker in self._speakers.values():
-                speaker.check()
+                speaker.raise_task_error()
             try:
                 async with asyncio.timeout(LOOK_S):
                     await self._changed.wait()

@@ -74,7 +74,7 @@ class ResponseMetrics:
         self._requests: dict[tuple[str, str, str, str], Count] = {}
         self._attempts: dict[tuple[str, str, str], Count] = {}
 
-    def count(self, completed: ResponseCompleted, pool: str, model: str) -> None:
+    def count_completion(self, completed: ResponseCompleted, pool: str, model: str) -> None:
         """Count one completion under these names."""
         key = (pool, model, completed.outcome, completed.level)
         requests = self._requests.get(key)

@@ -54,18 +54,18 @@ class RulesBucket:
         self._listed = False
         self._problem = ""
 
-    def put(self, entry: Entry) -> None:
+    def note_entry(self, entry: Entry) -> None:
         """The bucket has this."""
         try:
             self._stored[entry.key] = PoolRules.decode(entry.value)
         except MalformedMessage:
             self._stored[entry.key] = None  # any error: the entry isn't valid
 
-    def gone(self, key: str) -> None:
+    def note_entry_gone(self, key: str) -> None:
         """The bucket doesn't have this any more."""
         self._stored.pop(key, None)
 
-    def listed(self) -> None:
+    def end_listing(self) -> None:
         """The listing of the bucket is complete."""
         self._listed = True
 

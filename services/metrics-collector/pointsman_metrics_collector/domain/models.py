@@ -45,9 +45,9 @@ class ModelNames:
         target = completed.target
         if target is None:
             return pool, completed.model if completed.model in self._names else OTHER
-        return pool, self._by_target.get((target.pool, target.provider, target.model)) or self.of(target)
+        return pool, self._by_target.get((target.pool, target.provider, target.model)) or self.name_of(target)
 
-    def of(self, target: Target | Target) -> str:
+    def name_of(self, target: Target | Target) -> str:
         """The name of what serves."""
         name = self._by_target.get((target.pool, target.provider, target.model))
         if name is not None:
@@ -84,7 +84,7 @@ class ModelWindow:
         self._remaining: float | None = None
         self._remaining_at = 0.0
 
-    def add(self, completed: ResponseCompleted, now: float) -> None:
+    def add_completion(self, completed: ResponseCompleted, now: float) -> None:
         """Count one completion."""
         slots = self._slots
         slot = slots[-1] if slots and slots[-1].number == now // SLOT_S else self._slot(now)
@@ -106,14 +106,14 @@ class ModelWindow:
                 slot.itl_ms += (completed.duration_ms - completed.ttft_ms) / (each - 1)
                 slot.itl_count += 1
 
-    def failed(self, attempt: Attempt, now: float) -> None:
+    def count_failed(self, attempt: Attempt, now: float) -> None:
         """Count a request that went on to another model. A provider that asks for a pause hasn't failed."""
         slot = self._slot(now)
         slot.requests += 1
         if attempt.outcome in ATTEMPT_FAILURES:
             slot.errors += 1
 
-    def limited(self, attempt: Attempt, now: float) -> None:
+    def record_limit(self, attempt: Attempt, now: float) -> None:
         """Record a provider's reported rate limit."""
         if attempt.limited_until_ms is not None:
             self._limited_until_ms = max(attempt.limited_until_ms, self._limited_until_ms or 0)

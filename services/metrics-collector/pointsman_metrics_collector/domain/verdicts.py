@@ -28,19 +28,19 @@ class VerdictTable:
         """Pool and scheduler → what it published last, and when."""
         self._current: Final[dict[str, dict[str, WorkerVerdict]]] = {}
 
-    def heard(self, verdicts: WorkerVerdicts, at: float) -> list[JudgedWorkers]:
+    def receive_verdicts(self, verdicts: WorkerVerdicts, at: float) -> list[JudgedWorkers]:
         """Take a scheduler's verdicts; returns the workers whose verdict changed."""
         self._heard[verdicts.pool, verdicts.source] = verdicts, at
         return self._merge(verdicts.pool)
 
-    def tick(self, at: float) -> list[JudgedWorkers]:
+    def expire_verdicts(self, at: float) -> list[JudgedWorkers]:
         """Forget verdicts that weren't renewed; returns the workers whose verdict changed."""
         old = [key for key, (_, heard) in self._heard.items() if at - heard > FORGOTTEN_S]
         for key in old:
             del self._heard[key]
         return [judged for pool in {pool for pool, _ in old} for judged in self._merge(pool)]
 
-    def judged(self, pool: str, views: Iterable[WorkerView]) -> tuple[WorkerView, ...]:
+    def add_verdicts(self, pool: str, views: Iterable[WorkerView]) -> tuple[WorkerView, ...]:
         """The views with the verdicts on their workers."""
         verdicts = self._current.get(pool)
         if not verdicts:

@@ -75,13 +75,13 @@ class WorkerTable:
         self._pools: dict[str, _Pool] = {}
         self._block_tokens: Mapping[str, int] = {}
 
-    def measured(self, block_tokens: Mapping[str, int]) -> None:
+    def set_block_tokens(self, block_tokens: Mapping[str, int]) -> None:
         """Tokens in a prefix block, by pool."""
         self._block_tokens = block_tokens
         for pool in self._pools.values():
             self._touch(pool, urgent=False)
 
-    def found(self, pool_name: str, worker_name: str, findings: tuple[WorkerFinding, ...]) -> None:
+    def set_findings(self, pool_name: str, worker_name: str, findings: tuple[WorkerFinding, ...]) -> None:
         """The worker's agent knows of these faults. No-op for an unknown worker."""
         pool = self._pools.get(pool_name)
         worker = pool.workers.get(worker_name) if pool is not None else None
@@ -89,7 +89,7 @@ class WorkerTable:
             worker.findings = findings
             self._touch(pool, urgent=True)
 
-    def registered(self, registration: WorkerRegistration, at: float) -> Joined | None:
+    def add_registration(self, registration: WorkerRegistration, at: float) -> Joined | None:
         """A registration was written or renewed."""
         pool = self._pools.setdefault(registration.pool, _Pool())
         worker = pool.workers.get(registration.worker)
@@ -105,7 +105,7 @@ class WorkerTable:
         self._touch(pool, urgent=True)
         return Joined(registration, "registered")
 
-    def deregistered(self, pool_name: str, worker_name: str, at: float) -> Left | None:
+    def remove_registration(self, pool_name: str, worker_name: str, at: float) -> Left | None:
         """A registration was removed, or expired."""
         pool = self._pools.get(pool_name)
         worker = pool.workers.pop(worker_name, None) if pool is not None else None
@@ -114,7 +114,7 @@ class WorkerTable:
         self._touch(pool, urgent=True)
         return Left(worker.registration, worker.state(at))
 
-    def heard(self, load: WorkerLoad, at: float) -> Joined | None:
+    def receive_load(self, load: WorkerLoad, at: float) -> Joined | None:
         """A load report arrived."""
         pool = self._pools.setdefault(load.pool, _Pool())
         worker = pool.workers.get(load.worker)
@@ -151,7 +151,7 @@ class WorkerTable:
         """Pools that have a registered worker."""
         return [name for name, pool in self._pools.items() if pool.workers]
 
-    def complete(self, at: float) -> bool:
+    def is_complete(self, at: float) -> bool:
         """Whether every registered worker was heard, or is known to be silent."""
         return all(
             worker.load is not None or at - worker.since > TIMES.worker_silent_s
@@ -168,7 +168,7 @@ class WorkerTable:
         pool.changed = pool.urgent = False
         return taken
 
-    def views(self, pool_name: str, at: float) -> tuple[WorkerView, ...]:
+    def view_pool(self, pool_name: str, at: float) -> tuple[WorkerView, ...]:
         """The workers of a pool by name."""
         pool = self._pools.get(pool_name)
         if pool is None:
@@ -176,7 +176,7 @@ class WorkerTable:
         block_tokens = self._block_tokens.get(pool_name)
         return tuple(_view(pool.workers[name], at, block_tokens) for name in sorted(pool.workers))
 
-    def unreached(self, pool_name: str, at: float) -> dict[str, str]:
+    def find_unreached(self, pool_name: str, at: float) -> dict[str, str]:
         """Engines that the pool names and that have never answered, by name → why."""
         pool = self._pools.get(pool_name)
         if pool is None:

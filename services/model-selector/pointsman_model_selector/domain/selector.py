@@ -170,7 +170,7 @@ class CompiledSelector:
                 if ranking not in self._rankings:
                     raise PluginError(unknown("ranking", ranking, self._rankings))
 
-    def select(self, question: ModelQuestion, timing: Timing | None = None) -> Selected:
+    def select_model(self, question: ModelQuestion, timing: Timing | None = None) -> Selected:
         """Filter, score, pick. Raises Refusal 503 for an empty catalogue and 429 when all models are filtered out."""
         if not self.candidates:
             raise Refusal(
@@ -335,5 +335,5 @@ def compile_selectors(config: Config, plugins: SelectorRegistries) -> dict[str, 
     for name, settings in config.selectors.items():
         with wrong.within(name):
             compiled[name] = CompiledSelector(name, settings, config, plugins)
-    wrong.tell()
+    wrong.raise_gathered()
     return compiled

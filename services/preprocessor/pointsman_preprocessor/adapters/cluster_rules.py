@@ -39,7 +39,7 @@ class ClusterRules:
             except TimeoutError:
                 _log.warning("rules_unknown", reason=f"the bucket wasn't listed within {PATIENCE_S:g} s")
 
-    def inform(self, reader: NameRules) -> None:
+    def pass_rules_to(self, reader: NameRules) -> None:
         """Pass the known rules to this revision, and every later change."""
         self._readers.add(reader)
         self._tell(reader)
@@ -67,7 +67,7 @@ class ClusterRules:
             self._tell(reader)
 
     def _tell(self, reader: NameRules) -> None:
-        reader.learn(self._rules)
+        reader.set_cluster_rules(self._rules)
         for conflict in reader.conflicts:
             if conflict not in self._told:
                 self._told.add(conflict)

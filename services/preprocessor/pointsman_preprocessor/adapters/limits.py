@@ -42,7 +42,7 @@ class SharedLimits:
         self._bus: Final = service.bus
         metrics = LimitMetrics(service.registry)
         self._keeper: Final = ShardKeeper(
-            service.bus, service.heartbeat, service.bucket(LIMITS_BUCKET), metrics, steady_clock
+            service.bus, service.heartbeat, service.open_bucket(LIMITS_BUCKET), metrics, steady_clock
         )
         self.limiter: Final = SharedLimiter(service.bus, service.heartbeat, self._keeper, metrics, steady_clock)
         reader = EndsReader(service.events, service.bus.link, f"{service.process.inbox}.ends")
@@ -54,27 +54,27 @@ class SharedLimits:
         self._keeper.on_kept = self._budgets.read_soon
         self._listens = False
         me = service.process.instance
-        service.bus.answer(LimitAsks, self.limiter.answer, me)
+        service.bus.answer(LimitAsks, self.limiter.answer_peers, me)
         service.bus.answer(LimitHandOver, self._keeper.hand_over, me)
-        service.bus.listen(LimitReleases, self.limiter.released, me)
+        service.bus.listen(LimitReleases, self.limiter.receive_release, me)
         service.every(TICK_S, self._keeper.tick)
         service.every(SWEEP_S, self.limiter.tick)
         service.every(SWEEP_S, self._budgets.tick)
-        service.background("budgets", self._budgets.follow)
+        service.run_in_background("budgets", self._budgets.follow)
         service.on_start(self._keeper.ready)
         service.on_start(self._budgets.ready)
         service.on_stop(self._keeper.close)
 
-    def configured(self, revision: Revision[Pipeline]) -> None:
+    def apply_limits(self, revision: Revision[Pipeline]) -> None:
         """Apply a new revision."""
         ask_together(revision.compiled.steps)
         limits: list[Limit] = [processor for processor in revision.compiled.processors if isinstance(processor, Limit)]
         self.limiter.prices = {limit.name: limit.price for limit in limits if isinstance(limit, TokenLimit)}
         budgets = [processor for processor in revision.compiled.processors if isinstance(processor, Budget)]
-        self._budgets.configure({budget.name: budget.scopes for budget in budgets})
+        self._budgets.set_budgets({budget.name: budget.scopes for budget in budgets})
         if limits or budgets:
             self._keeper.begin()
         # Budgets also use the learnt lengths of answers.
         if not self._listens and (budgets or any(limit.windows[0].unit != "requests" for limit in limits)):
             self._listens = True
-            self._bus.listen(ResponseCompleted, self.limiter.ended, ANY)
+            self._bus.listen(ResponseCompleted, self.limiter.settle_request, ANY)

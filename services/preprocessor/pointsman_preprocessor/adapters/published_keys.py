@@ -69,7 +69,7 @@ class PublishedKeys(KeySets):
         # One request's timeout must not cancel the read that others wait for.
         return None if published.reading is None else asyncio.shield(published.reading)
 
-    def tick(self) -> None:
+    def read_due_sets(self) -> None:
         """Read the due sets. Call about once a second."""
         now = time.monotonic()
         for url, published in self._published.items():

@@ -27,20 +27,20 @@ class FollowedKeys(KeyStore):
             self._followed = True
             self._open(KEYS_BUCKET).watch(self._put, lambda key: self._table.remove(key.lower()), self._all_listed)
 
-    def missing(self) -> str | None:
-        """Why keys aren't known; see `KeyStore.missing`. Keys read before a lost connection stay valid."""
+    def explain_missing(self) -> str | None:
+        """Why keys aren't known; see `KeyStore.explain_missing`. Keys read before a lost connection stay valid."""
         return None if self._listed else "the stored keys haven't been read yet"
 
-    def find(self, digest: str) -> KeyFacts | None:
-        """Look a key up; see `KeyStore.find`."""
-        return self._table.find(digest)
+    def find_key(self, digest: str) -> KeyFacts | None:
+        """Look a key up; see `KeyStore.find_key`."""
+        return self._table.find_key(digest)
 
     def _all_listed(self) -> None:
         self._listed = True
 
     def _put(self, entry: Entry) -> None:
         try:
-            self._table.put(entry.key.lower(), stored_key(entry.value))
+            self._table.store_key(entry.key.lower(), stored_key(entry.value))
         except ValueError:
             # The error's text may quote the stored value, which may be a key by mistake.
             self._table.remove(entry.key.lower())

@@ -31,7 +31,7 @@ class KeyFacts(SenderPermissions):
     note: str = ""
     """For the operator."""
 
-    def grant(self) -> Grant:
+    def make_grant(self) -> Grant:
         """The identity that the key proves."""
         limits: dict[str, JsonValue] = {
             name: list(value) if isinstance(value, tuple) else value for name, value in self.limits.items()
@@ -77,11 +77,11 @@ class KeyStore(ABC):
         """Keep the keys at hand from now on."""
 
     @abstractmethod
-    def missing(self) -> str | None:
+    def explain_missing(self) -> str | None:
         """Why the keys aren't known yet; None when they are."""
 
     @abstractmethod
-    def find(self, digest: str) -> KeyFacts | None:
+    def find_key(self, digest: str) -> KeyFacts | None:
         """The key with this digest."""
 
 
@@ -91,9 +91,9 @@ class KeyTable:
     def __init__(self, keys: Iterable[tuple[str, KeyFacts]] = ()) -> None:
         self._rows: Final[dict[str, list[tuple[str, KeyFacts]]]] = {}
         for digest, facts in keys:
-            self.put(digest, facts)
+            self.store_key(digest, facts)
 
-    def put(self, digest: str, facts: KeyFacts) -> None:
+    def store_key(self, digest: str, facts: KeyFacts) -> None:
         """Add a key, or replace the one with this digest."""
         self.remove(digest)
         self._rows.setdefault(digest[:_PREFIX], []).append((digest, facts))
@@ -106,7 +106,7 @@ class KeyTable:
         else:
             self._rows.pop(digest[:_PREFIX], None)
 
-    def find(self, digest: str) -> KeyFacts | None:
+    def find_key(self, digest: str) -> KeyFacts | None:
         """The key with this digest. The prefix that is looked up is of a hash, so its timing reveals nothing about the
         key."""
         found: KeyFacts | None = None

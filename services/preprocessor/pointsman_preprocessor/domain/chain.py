@@ -26,7 +26,7 @@ class Step(NamedTuple):
     timeout_s: float | None = None
 
     @classmethod
-    def of(cls, processor: RequestProcessor, use: ProcessorUse) -> "Step":
+    def from_entry(cls, processor: RequestProcessor, use: ProcessorUse) -> "Step":
         """As its entry says."""
         return cls(processor, use.mode == "shadow", use.on_error, use.timeout)
 

@@ -34,7 +34,7 @@ class KeySet:
             else:
                 self._nameless.append(key)
 
-    def find(self, kid: str | None, algorithm: str) -> "PyJWK | None":
+    def find_key(self, kid: str | None, algorithm: str) -> "PyJWK | None":
         """The key that a token names, or the only one of the set when it names none; None for a token that claims
         another algorithm than the key's."""
         if kid is not None and kid in self._named:

@@ -30,16 +30,16 @@ class ModelTokenizer(NamedTuple):
             raise NotTokenized("too_long", "the body is larger than the tokenizer's max_bytes")
         body = incoming.body
         if body.api.template == "chat":
-            return _of_tokens(self.tokenizer.chat(incoming.field))
+            return _of_tokens(self.tokenizer.tokenize_chat(incoming.field))
         if body.api.template == "text":
             edited = incoming.field("prompt")
             if isinstance(edited, str):
-                return _of_tokens(self.tokenizer.completion(edited, incoming.field))
+                return _of_tokens(self.tokenizer.tokenize_completion(edited, incoming.field))
             prompts = body.view.prompts or []
             texts = [each for each in prompts if isinstance(each, str)]
             if len(texts) == len(prompts):
                 # Prompts of one request are scheduled together; the blocks are those of the first.
-                streams = [self.tokenizer.completion(text, incoming.field) for text in texts]
+                streams = [self.tokenizer.tokenize_completion(text, incoming.field) for text in texts]
                 return Prompt(streams[0], sum(map(len, streams)) // BYTES_PER_TOKEN, exact=True)
         raise NotTokenized("api", f"prompts of {body.api.name} aren't tokenized here")
 
@@ -71,7 +71,7 @@ class ModelTokenizers:
         """Whether any model has one."""
         return self._otherwise is not None or any(self._of_model.values())
 
-    def of(self, model: str) -> ModelTokenizer | None:
+    def find_tokenizer(self, model: str) -> ModelTokenizer | None:
         """The model's tokenizer. For a model that the configuration doesn't name (`auto`, or one that engines report)
         the one that all models have; None when they differ."""
         return self._of_model.get(model, self._otherwise)

@@ -100,7 +100,7 @@ class Pipeline:
                 incoming.rule = found.rule
                 incoming.set_field("model", found.model)
         if headers.objective is not None:
-            headers.priority = self.names.priority(headers.objective, incoming.model)
+            headers.priority = self.names.priority_of(headers.objective, incoming.model)
         return self._chain.run(incoming) if self._chain.steps else None
 
     @property
@@ -117,7 +117,7 @@ class Pipeline:
         sizes = self._only_block_size or self._block_sizes.get(incoming.model, self._all_block_sizes)
         return describe(incoming, sizes, prompt, fingerprinted=self._fingerprints)
 
-    def identify(self, incoming: Incoming) -> Awaitable[None] | None:
+    def identify_sender(self, incoming: Incoming) -> Awaitable[None] | None:
         """Run only the processors that identify the sender. As `run`."""
         return self._identifying.run(incoming)
 
@@ -146,7 +146,7 @@ def _steps(config: Config, types: Registry[RequestProcessor], ports: Ports) -> l
         with within(position):
             processor.bind(config)
         processor.connect(ports)
-        steps.append(Step.of(processor, use))
+        steps.append(Step.from_entry(processor, use))
     admission = admission_position(steps)
     if admission is not None:
         # A processor in shadow rejects no request.

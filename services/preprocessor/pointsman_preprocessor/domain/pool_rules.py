@@ -22,7 +22,7 @@ class _Rule(NamedTuple):
         return cls(label, Dealer(label, {target.model: target.weight for target in rewrite.to}))
 
     def rewritten(self, key: str) -> Rewritten:
-        return Rewritten(self.dealer.arm(key), self.label)
+        return Rewritten(self.dealer.arm_of(key), self.label)
 
 
 class NameRules:
@@ -43,7 +43,7 @@ class NameRules:
         self._whole_pools: dict[str, _Rule] = {}
         self._priorities: dict[str, Mapping[str, int]] = {}
 
-    def learn(self, pools: Mapping[str, PoolRules]) -> None:
+    def set_cluster_rules(self, pools: Mapping[str, PoolRules]) -> None:
         """Take over the cluster's current rules, of all pools."""
         conflicts: list[str] = []
         exact: dict[str, _Rule] = {}
@@ -76,7 +76,7 @@ class NameRules:
     def _against(self, name: str, pool: str, exact: Mapping[str, _Rule]) -> str | None:
         """The rule that overrules this name; None without one, empty for the same pool's older rule, which has
         precedence in the API."""
-        configured = self._configured.of(name, "", None, _NO_HEADERS)
+        configured = self._configured.find_rewrite(name, "", None, _NO_HEADERS)
         if configured is not None:
             return f"the configuration rewrites it (rewrites: {configured.rule})"
         serving = self._pool_of.get(name, pool)
@@ -91,7 +91,7 @@ class NameRules:
         self, model: str, request_id: str, session: str | None, headers: Mapping[str, str]
     ) -> Rewritten | None:
         """The model that serves a request for `model`; None without a rule for it. Header names are in lower case."""
-        found = self._configured.of(model, request_id, session, headers)
+        found = self._configured.find_rewrite(model, request_id, session, headers)
         if found is not None:
             return found
         rule = self._exact.get(model)
@@ -103,7 +103,7 @@ class NameRules:
             rule = None if pool is None else self._whole_pools.get(pool)
         return None if rule is None else rule.rewritten(session or request_id)
 
-    def priority(self, objective: str, model: str) -> int:
+    def priority_of(self, objective: str, model: str) -> int:
         """Of a request for `model` with this objective; 0 for an unknown one.
 
         Before a model's pool is known, the first pool of the configuration that has the objective counts.

@@ -65,7 +65,7 @@ class ApiKeyAuth(RequestProcessor[ApiKeyAuthParams]):
         self._groups = ModelGroups(config)
         for position, key in enumerate(self.params.keys):
             try:
-                identity_of(key.grant(), self.name, self._groups)
+                identity_of(key.make_grant(), self.name, self._groups)
             except ValueError as error:
                 raise PluginError(f"{self.name!r}: {error}", ("keys", position)) from error
 
@@ -100,7 +100,7 @@ class ApiKeyAuth(RequestProcessor[ApiKeyAuthParams]):
         if known is not None and known[0] is facts:
             return known[1]
         try:
-            identity = identity_of(facts.grant(), self.name, self._groups)
+            identity = identity_of(facts.make_grant(), self.name, self._groups)
         except ValueError as error:
             raise Unavailable(f"key {facts.id}: {error}") from error
         if len(self._identities) >= _KEPT:
@@ -109,12 +109,12 @@ class ApiKeyAuth(RequestProcessor[ApiKeyAuthParams]):
         return identity
 
     def _find(self, digested: str) -> KeyFacts | None:
-        found = self._table.find(digested)
+        found = self._table.find_key(digested)
         if found is not None or not self.params.stored:
             return found
         if self._store is None:
             raise Unavailable("the stored keys aren't here")
-        missing = self._store.missing()
+        missing = self._store.explain_missing()
         if missing is not None:
             raise Unavailable(missing)
-        return self._store.find(digested)
+        return self._store.find_key(digested)

@@ -115,7 +115,7 @@ class Budget(RequestProcessor[BudgetParams]):
         if ask is None:
             self._serve_model(incoming, model)
             return None
-        verdict = self._limiter.ask(ask, incoming.envelope.received_ms / 1000)
+        verdict = self._limiter.count_at_keeper(ask, incoming.envelope.received_ms / 1000)
         if isinstance(verdict, LimitVerdict):
             return self._ruled(incoming, model, cheaper, ask, verdict)
         return self._wait(incoming, model, cheaper, ask, verdict)
@@ -161,7 +161,7 @@ class Budget(RequestProcessor[BudgetParams]):
             return None
         price = self._price(model)
         expected, at_most = (0, 0) if price is None else self._cost(incoming, identity, price)
-        scope, shard = self.scopes.of(identity, model if MODEL in self.scopes.names else "")
+        scope, shard = self.scopes.values_of(identity, model if MODEL in self.scopes.names else "")
         asked = BudgetAsk(windows=found, expected=expected, at_most=at_most)
         envelope = incoming.envelope
         until_ms = envelope.deadline_ms + GRACE_MS

@@ -136,7 +136,7 @@ class JwtAuth(RequestProcessor[JwtAuthParams]):
         keys = self._keys()
         if keys is None:
             raise Unavailable(f"the keys of {self.params.issuer} aren't known")
-        key = keys.find(head.kid, head.algorithm)
+        key = keys.find_key(head.kid, head.algorithm)
         now_s = incoming.envelope.received_ms / 1000
         if key is None:
             text = "The token isn't signed by a known key of its issuer with that key's algorithm."

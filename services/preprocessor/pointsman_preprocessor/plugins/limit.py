@@ -72,7 +72,7 @@ class Limit(RequestProcessor[LimitParamsT_co]):
                 return self._ruled(incoming, ask, verdict)
         else:
             ask = self._limit_ask(incoming, self._amounts(incoming))
-        verdict = self._limiter.ask(ask, incoming.envelope.received_ms / 1000)
+        verdict = self._limiter.count_at_keeper(ask, incoming.envelope.received_ms / 1000)
         if isinstance(verdict, LimitVerdict):
             return self._ruled(incoming, ask, verdict)
         return self._wait(incoming, verdict)
@@ -80,7 +80,7 @@ class Limit(RequestProcessor[LimitParamsT_co]):
     def degrade(self, incoming: Incoming) -> bool:
         """Count here, against this process's share."""
         ask = self._limit_ask(incoming, self._amounts(incoming))
-        self._ruled(incoming, ask, self._limiter.alone(ask, incoming.envelope.received_ms / 1000))
+        self._ruled(incoming, ask, self._limiter.count_locally(ask, incoming.envelope.received_ms / 1000))
         return True
 
     def cost(self, incoming: Incoming, windows: tuple[LimitWindow, ...]) -> tuple[float, float]:
@@ -111,7 +111,7 @@ class Limit(RequestProcessor[LimitParamsT_co]):
             yield limit._limit_ask(incoming, windows)
 
     def _limit_ask(self, incoming: Incoming, windows: tuple[LimitWindow, ...]) -> LimitAsk:
-        scope, shard = self.scopes.of(incoming)
+        scope, shard = self.scopes.values_of(incoming)
         cost, risk = self.cost(incoming, windows)
         until_ms, envelope = self.until_ms(incoming), incoming.envelope
         open_s = (until_ms - envelope.received_ms) / 1000

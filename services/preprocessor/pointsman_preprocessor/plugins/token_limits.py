@@ -93,7 +93,7 @@ class TokenLimit(Limit[TokenLimitParams]):
         incoming.say(f"each answer may have {each} tokens, which are left")
 
     def _tokens(self, incoming: Incoming, prompt: int, output: int) -> float:
-        if self.price.weighs:
+        if self.price.is_weighted:
             with suppress(ArithmeticError):
                 return self.price(Usage(prompt_tokens=prompt, completion_tokens=output), incoming.model)
         return float(prompt + output)

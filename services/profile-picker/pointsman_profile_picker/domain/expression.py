@@ -68,7 +68,7 @@ class Equality(NamedTuple):
     text: str
 
     @classmethod
-    def of(cls, condition: str) -> "Equality | None":
+    def from_condition(cls, condition: str) -> "Equality | None":
         """The comparison that a condition in CEL consists of; None for any other."""
         found = _EQUALITY.fullmatch(condition)
         if found is None:
@@ -104,11 +104,11 @@ class RuleEnvironment:
         types = {name: kind for name, (kind, _) in _VARIABLES.items()}
         self._environment: Final = cel.NewEnv(variables={**types, "pools": _POOLS})
 
-    def condition(self, text: str) -> cel.Expression:
+    def compile_condition(self, text: str) -> cel.Expression:
         """Parsed and type-checked. Raises ExpressionError."""
         return self._compile(text, "a condition must be true or false", _T.BOOL)
 
-    def score(self, text: str) -> cel.Expression:
+    def compile_score(self, text: str) -> cel.Expression:
         """A number, parsed and type-checked. Raises ExpressionError."""
         return self._compile(text, "a score must be a number", _T.DOUBLE, _T.INT, _T.UINT)
 
@@ -132,7 +132,9 @@ class RuleEnvironment:
         """Whether an expression compiled so far reads the state of pools."""
         return "pools" in self._used
 
-    def bind(self, journey: Journey, pools: Callable[[], Mapping[str, Mapping[str, float]]]) -> cel.Activation:
+    def make_activation(
+        self, journey: Journey, pools: Callable[[], Mapping[str, Mapping[str, float]]]
+    ) -> cel.Activation:
         """The request as the compiled expressions see it; only the variables that they read."""
         values: dict[str, object] = {name: _VARIABLES[name][1](journey) for name in self._used if name != "pools"}
         if "pools" in self._used:

@@ -77,7 +77,7 @@ class Routing:
             )
             for name, profile in config.profiles.items()
         }
-        self._aliases: Final = config.aliases()
+        self._aliases: Final = config.list_aliases()
         self._targets: Final = {
             name: Target(
                 model=served.name, pool=served.pool, provider=served.provider, lora=served.lora, base=served.base
@@ -94,7 +94,7 @@ class Routing:
             for name, target in self._targets.items()
         }
 
-    def pick(self, journey: Journey, pools: PoolStates, now_s: float) -> Picked:
+    def pick_profile(self, journey: Journey, pools: PoolStates, now_s: float) -> Picked:
         """Choose the profile. Raises PickError, and Refusal 500 when undecided without a default."""
         choice = self._picker.pick(journey, pools, now_s)
         return self._known.get(choice) or self._picked(choice, pools, now_s)
@@ -115,7 +115,7 @@ class Routing:
             self._known[chosen] = picked
         return picked
 
-    def serving(
+    def find_serving(
         self, model: str, pools: PoolStates, asked: str | None = None, allowed: Sequence[str] | None = None
     ) -> Serving:
         """Who serves `model`: the configuration's word, or else that of live workers of open pools.

@@ -30,9 +30,9 @@ class Split:
         self._detail: Final = detail.lower() if kind == "header" else detail
         self._dealer: Final = Dealer(name, share.split)
 
-    def arm(self, journey: Journey) -> str:
+    def profile_for(self, journey: Journey) -> str:
         """The profile of this request."""
-        return self._dealer.arm(self._key(journey) or journey.request_id)
+        return self._dealer.arm_of(self._key(journey) or journey.request_id)
 
     def _key(self, journey: Journey) -> str | None:
         request = journey.request

@@ -56,7 +56,7 @@ class Ranked(ProfilePicker[RankedParams]):
 
     def pick(self, journey: Journey, pools: PoolStates, now_s: float) -> Choice | None:
         expressions = self._expressions
-        request = expressions.bind(journey, lambda: pools.table(expressions.pools, now_s))
+        request = expressions.make_activation(journey, lambda: pools.table(expressions.pools, now_s))
         scores: dict[str, float] = {}
         for option in self._options:
             try:
@@ -82,8 +82,8 @@ class Ranked(ProfilePicker[RankedParams]):
         need_profile(option.profile, config, "options", position, "profile")
         where, text = "when", option.when
         try:
-            condition = self._expressions.condition(text)
+            condition = self._expressions.compile_condition(text)
             where, text = "score", option.score
-            return _Compiled(option.profile, condition, self._expressions.score(text))
+            return _Compiled(option.profile, condition, self._expressions.compile_score(text))
         except ExpressionError as error:
             raise PluginError(f"option {option.profile} ({text!r}): {error}", ("options", position, where)) from error

@@ -74,20 +74,20 @@ class Rules(ProfilePicker[RulesParams]):
                 met = equality.read(journey) == equality.text
             else:
                 if request is None:
-                    request = expressions.bind(journey, lambda: pools.table(expressions.pools, now_s))
+                    request = expressions.make_activation(journey, lambda: pools.table(expressions.pools, now_s))
                 try:
                     met = holds(condition, request)
                 except EvaluationError as error:
                     raise PickError(label, str(error)) from error
             if met:
-                return choice or Choice(cast("Split", split).arm(journey), label)
+                return choice or Choice(cast("Split", split).profile_for(journey), label)
         return None
 
     def _compile(self, position: int, rule: Rule, config: Config) -> _Compiled:
         label = rule.name or f"rule {position + 1}"
         path = ("rules", position)
         try:
-            condition = self._expressions.condition(rule.when)
+            condition = self._expressions.compile_condition(rule.when)
         except ExpressionError as error:
             raise PluginError(f"{label} ({rule.when!r}): {error}", (*path, "when")) from error
         choice, split = None, None
@@ -98,4 +98,4 @@ class Rules(ProfilePicker[RulesParams]):
         elif rule.profile is not None:
             need_profile(rule.profile, config, *path, "profile")
             choice = Choice(rule.profile, label)
-        return _Compiled(label, condition, Equality.of(rule.when), choice, split)
+        return _Compiled(label, condition, Equality.from_condition(rule.when), choice, split)

@@ -20,4 +20,4 @@ class SplitPicker(ProfilePicker[Share]):
 
     def pick(self, journey: Journey, pools: PoolStates, now_s: float) -> Choice | None:
         del pools, now_s
-        return Choice(self._split.arm(journey), f"share of {self.name}")
+        return Choice(self._split.profile_for(journey), f"share of {self.name}")

@@ -23,7 +23,7 @@ class Confirmations:
         self._settled = asyncio.Event()
         link.subscribe(f"{inbox}.*", self._receive)
 
-    def expect(self, count: int) -> str:
+    def begin_batch(self, count: int) -> str:
         """Begin a batch of `count` messages, at least one; returns the subject that their answers go to."""
         # A late answer to an earlier batch has another subject.
         self._batches += 1
@@ -33,7 +33,7 @@ class Confirmations:
         self._settled.clear()
         return self._reply_to
 
-    async def all(self) -> None:
+    async def wait_for_all(self) -> None:
         """Returns once every message of the batch is confirmed. Raises NotWritten."""
         try:
             async with asyncio.timeout(self._wait_s):

@@ -48,7 +48,7 @@ class Batch:
         """Events that follow it."""
 
     @classmethod
-    async def of(cls, messages: list[Raw]) -> Self:
+    async def from_messages(cls, messages: list[Raw]) -> Self:
         """Read messages, of which there is at least one; others have a turn between the pieces."""
         batch = cls(messages[-1])
         for start in range(0, len(messages), _PIECE):
@@ -65,7 +65,7 @@ class Batch:
         def stored_ms() -> int:
             return place().stored_ns // 1_000_000
 
-        read_headers = _headers.read
+        read_headers = _headers.read_headers
         keep = self.entries.append
         for message in messages:
             subject, _, headers, payload = message
@@ -87,7 +87,7 @@ class EventFeed:
         self._pull = Pull(bus.outside, f"{bus.process.inbox}.feed")
         events.on_connected(self._pull.renew)
 
-    async def open(self, *, from_the_beginning: bool) -> float:
+    async def open_feed(self, *, from_the_beginning: bool) -> float:
         """Begin to read where the last process stopped; returns how many days the stream keeps an event.
 
         `from_the_beginning`: read the whole stream, including events that were read before.
@@ -123,12 +123,12 @@ class EventFeed:
         self._pull.open(EVENT_STREAM, self._durable, delivered)
         return config.max_age / _DAY_S if config.max_age else _FOR_EVER_DAYS
 
-    async def next(self) -> Batch | None:
+    async def next_batch(self) -> Batch | None:
         """The next events; None when none came for some seconds. Raises Missed: open it again."""
-        messages = await self._pull.next()
-        return await Batch.of(messages) if messages else None
+        messages = await self._pull.next_messages()
+        return await Batch.from_messages(messages) if messages else None
 
-    def acknowledge(self, batch: Batch) -> None:
+    def acknowledge_batch(self, batch: Batch) -> None:
         """It is kept, and so is everything before it: it needn't come again."""
         self._link.publish(batch.acknowledge, b"")
 

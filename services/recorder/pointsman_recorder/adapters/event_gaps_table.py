@@ -23,12 +23,12 @@ class EventGapsTable:
         self._numbers: EventNumbers | None = None
         """None until it is read from the database."""
 
-    def take(self, events: Sequence[RecordedEvent]) -> None:
+    def note_events(self, events: Sequence[RecordedEvent]) -> None:
         """Note new events."""
         numbers = self._numbers
         if numbers is None:
             numbers = self._numbers = self._read()
-        numbers.take(events)
+        numbers.note_events(events)
         if numbers.changed:
             rows = [(series, *numbers.latest(series)) for series in numbers.changed]
             self._connection.executemany("INSERT OR REPLACE INTO event_series VALUES (?, ?, ?)", rows)
@@ -36,7 +36,8 @@ class EventGapsTable:
         for series in numbers.changed_gaps:
             self._connection.execute("DELETE FROM event_gaps WHERE series = ?", (series,))
             gaps = [
-                (series, each.first, each.last, each.from_ms, each.to_ms, each.told) for each in numbers.gaps(series)
+                (series, each.first, each.last, each.from_ms, each.to_ms, each.told)
+                for each in numbers.find_gaps(series)
             ]
             self._connection.executemany("INSERT INTO event_gaps VALUES (?, ?, ?, ?, ?, ?)", gaps)
         numbers.changed_gaps.clear()
@@ -45,7 +46,7 @@ class EventGapsTable:
         """A transaction was undone."""
         self._numbers = None
 
-    def lost(self, since_ms: int | None, until_ms: int | None) -> list[LostSum]:
+    def sum_lost(self, since_ms: int | None, until_ms: int | None) -> list[LostSum]:
         """Events that are missing, by type."""
         now_ms = time.time_ns() // 1_000_000
         rows = self._connection.execute(
@@ -65,7 +66,7 @@ class EventGapsTable:
             )
         return [sums[kind] for kind in sorted(sums)]
 
-    def forget(self, series_before_ms: int, gaps_before_ms: int) -> None:
+    def delete_expired(self, series_before_ms: int, gaps_before_ms: int) -> None:
         """Delete series without an event since a time, and gaps of before another one."""
         self._connection.execute("DELETE FROM event_series WHERE at_ms < ?", (series_before_ms,))
         self._connection.execute("DELETE FROM event_gaps WHERE to_ms < ?", (gaps_before_ms,))

@@ -22,7 +22,7 @@ class HeaderReader:
         self._types: Final[dict[bytes, str]] = {}
         """By the block's start up to the id. No start has a trace in it."""
 
-    def read(self, block: bytes) -> EventHeaders:
+    def read_headers(self, block: bytes) -> EventHeaders:
         """The headers of a block."""
         start, _, rest = block.partition(_ID_NAME)
         name, _, rest = rest.partition(_CRLF)

@@ -31,7 +31,7 @@ class EventTable:
         self._database = database
         self._connection: sqlite3.Connection = database.connection
 
-    def add(self, entries: Sequence[RecordedEvent]) -> Sequence[RecordedEvent]:
+    def add_entries(self, entries: Sequence[RecordedEvent]) -> Sequence[RecordedEvent]:
         """Keep events; those that weren't there yet."""
         entries = self._unknown(entries)
         if not entries:
@@ -81,7 +81,7 @@ class EventTable:
             found.append(KeptEvent(type=kind, body=text))
         return found[::-1], False
 
-    def judgements(self, after_ms: int, request_id: str) -> list[bytes]:
+    def find_judgements(self, after_ms: int, request_id: str) -> list[bytes]:
         """Bodies of the first judgements since a time that may be of this request: they name it."""
         rows: Iterable[tuple[bytes | int]] = self._connection.execute(
             f"SELECT body FROM events WHERE type = '{JUDGED}' AND at_ms >= ? ORDER BY at_ms LIMIT ?",  # noqa: S608 - of names in this service
@@ -109,7 +109,7 @@ class EventTable:
         """Delete what is known of traces from before a time."""
         self._connection.execute("DELETE FROM traces WHERE at_ms < ?", (before_ms,))
 
-    def forget(self, before_ms: int, bytes_kept: int) -> int:
+    def delete_oldest(self, before_ms: int, bytes_kept: int) -> int:
         """Delete the oldest events: those from before a time, and as many as are too many; how many went, at most
         `_AT_ONCE`."""
         oldest = "SELECT id FROM events ORDER BY id LIMIT ?"

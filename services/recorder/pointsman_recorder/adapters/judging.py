@@ -32,21 +32,21 @@ class Judging:
         self._sequences: dict[str, int] = {}
         self._malformed = False
 
-    async def take(self, entries: Sequence[RecordedEvent]) -> None:
+    async def judge_events(self, entries: Sequence[RecordedEvent]) -> None:
         """Judge events, in the order of their stream."""
         for start in range(0, len(entries), _PIECE):
             for entry in entries[start : start + _PIECE]:
                 try:
-                    self._judge.take(entry.type, entry.body)
+                    self._judge.judge_event(entry.type, entry.body)
                 except (ValueError, KeyError, TypeError) as error:
                     self._skip(entry, error)
             await asyncio.sleep(0)
         if self._judge.due:
-            self.publish()
+            self.publish_verdicts()
 
-    def publish(self) -> None:
+    def publish_verdicts(self) -> None:
         """Publish the verdicts that are known."""
-        for verdicts in self._judge.verdicts():
+        for verdicts in self._judge.take_verdicts():
             self._count(verdicts)
             sequence = self._sequences[verdicts.pool] = self._sequences.get(verdicts.pool, 0) + 1
             instance = self._bus.process.instance

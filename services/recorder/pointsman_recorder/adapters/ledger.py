@@ -76,7 +76,7 @@ class UsageLedger:
         """Records that this process wrote and hasn't read back, by their messages."""
         events.on_connected(self._pull.renew)
 
-    def send(self, records: Sequence[Owed]) -> None:
+    def send_records(self, records: Sequence[Owed]) -> None:
         """Add records, of which there is at least one. No word comes back about them: they are in the ledger once they
         are read there.
 
@@ -86,19 +86,19 @@ class UsageLedger:
             [(_subject(each.tenant or NO_TENANT), f"{_HEAD}{each.key}\r\n\r\n", each.message) for each in records]
         )
         self._remember(records)
-        self._pull.expect(len(records))
+        self._pull.expect_messages(len(records))
 
-    async def write(self, records: Sequence[Owed]) -> None:
+    async def write_confirmed(self, records: Sequence[Owed]) -> None:
         """Add records, of which there is at least one; returns once the server has confirmed all of them.
 
         Raises NotWritten, and what `Link.publish` raises: then any of them may be written.
         """
-        reply_to = self._confirmations.expect(len(records))
+        reply_to = self._confirmations.begin_batch(len(records))
         for each in records:
             given = message_headers.build(_TYPE, message_id=each.key)
             self._bus.outside.publish(_subject(each.tenant or NO_TENANT), each.message, reply_to, given)
         self._remember(records)
-        await self._confirmations.all()
+        await self._confirmations.wait_for_all()
 
     def _remember(self, records: Sequence[Owed]) -> None:
         self._written.update({each.message: each.record for each in records if each.record is not None})
@@ -135,7 +135,7 @@ class UsageLedger:
         self._pull.open(STREAM, consumer.name, 0)
         try:
             while True:
-                messages = await self._pull.next()
+                messages = await self._pull.next_messages()
                 if not messages:
                     continue
                 records: list[UsageRecord] = []

@@ -93,13 +93,13 @@ class Pull:
         self._asked = len(self._taken)
         self._some.set()
 
-    def expect(self, count: int) -> None:
+    def expect_messages(self, count: int) -> None:
         """So many messages are on their way that wait for no others once they are here."""
         self._enough = min(count, BATCH)
         if len(self._taken) >= self._enough:
             self._full.set()
 
-    async def next(self) -> list[Raw]:
+    async def next_messages(self) -> list[Raw]:
         """The next messages in order; empty when none came for `LOOK_S`, or the server was away.
 
         Raises Missed, and what `Link.publish` raises.

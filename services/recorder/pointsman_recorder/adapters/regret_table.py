@@ -23,16 +23,16 @@ class RegretTable:
     def __init__(self, database: Database) -> None:
         self._connection: sqlite3.Connection = database.connection
 
-    def add(self, rows: Sequence[RegretRow]) -> None:
+    def add_rows(self, rows: Sequence[RegretRow]) -> None:
         """Add what events have to the sums."""
         if rows:
             self._connection.executemany(_ADD, rows)
 
-    def forget(self, hour: str) -> None:
+    def delete_before(self, hour: str) -> None:
         """Delete sums of hours before one."""
         self._connection.execute("DELETE FROM regret_sums WHERE hour < ?", (hour,))
 
-    def sums(self, query: RegretQuery, judge: str, at_most: int) -> RegretAnswer:
+    def sum_regret(self, query: RegretQuery, judge: str, at_most: int) -> RegretAnswer:
         """The rows of an answer. Raises ValueError for a `by` that no row has."""
         by = [name for name in KEYS if name in query.by]
         strange = set(query.by) - set(KEYS)

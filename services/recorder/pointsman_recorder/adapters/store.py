@@ -67,48 +67,48 @@ class EventStore:
         self._gaps = EventGapsTable(database)
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="store")
 
-    async def keep(self, entries: Sequence[RecordedEvent]) -> KeptBatch:
+    async def keep_events(self, entries: Sequence[RecordedEvent]) -> KeptBatch:
         """Keep events, each once; the usage of those that end a request is owed to the ledger from then on."""
 
         def keep() -> KeptBatch:
             with self._transaction():
-                new = self._events.add(entries)
-                self._gaps.take(new)
-                owed = self._usage.owe([entry.owed for entry in new if entry.owed is not None])
-                self._regret.add([row for entry in new if entry.regret for row in entry.regret])
+                new = self._events.add_entries(entries)
+                self._gaps.note_events(new)
+                owed = self._usage.owe_records([entry.owed for entry in new if entry.owed is not None])
+                self._regret.add_rows([row for entry in new if entry.regret for row in entry.regret])
             self.unread = self._usage.unread
             return KeptBatch(len(new), len(entries) - len(new), owed, new)
 
         return await self._run(keep)
 
-    async def owed(self, after: str, at_most: int) -> list[Owed]:
-        """See `UsageTable.owed`."""
-        return await self._run(lambda: self._usage.owed(after, at_most))
+    async def list_owed(self, after: str, at_most: int) -> list[Owed]:
+        """See `UsageTable.list_owed`."""
+        return await self._run(lambda: self._usage.list_owed(after, at_most))
 
-    async def progress(self) -> tuple[str, int]:
+    async def read_progress(self) -> tuple[str, int]:
         """See `UsageTable.progress`."""
         return await self._run(lambda: self._usage.progress)
 
-    async def count(self, ledger: str, records: Sequence[UsageRecord], sequence: int) -> int:
+    async def count_records(self, ledger: str, records: Sequence[UsageRecord], sequence: int) -> int:
         """Add records of the ledger to the sums, which was read to `sequence` with them; how many were new."""
 
         def count() -> int:
             with self._transaction():
-                new = self._usage.count(records)
+                new = self._usage.count_records(records)
                 self._usage.read_to(ledger, sequence)
             self.unread = self._usage.unread
             return new
 
         return await self._run(count)
 
-    async def story(self, request_id: str) -> tuple[list[KeptEvent], bool]:
+    async def read_story(self, request_id: str) -> tuple[list[KeptEvent], bool]:
         """See `EventTable.of_request`; and the judgements of its requests that have ended, without other requests."""
 
         def story() -> tuple[list[KeptEvent], bool]:
             events, more = self._events.of_request(request_id, LARGEST_ANSWER)
             ended = [event.body for event in events if event.type == COMPLETED]
             if ended:
-                bodies = self._events.judgements(orjson.loads(ended[0])["at_ms"], request_id)
+                bodies = self._events.find_judgements(orjson.loads(ended[0])["at_ms"], request_id)
                 judged = [found for body in bodies if (found := of_request(body, request_id)) is not None]
                 events += [KeptEvent(type=JUDGED, body=body.decode()) for body in judged]
             return events, more
@@ -119,25 +119,25 @@ class EventStore:
         """See `EventTable.of_trace`."""
         return await self._run(lambda: self._events.of_trace(trace, LARGEST_ANSWER))
 
-    async def sums(self, query: UsageQuery) -> Sums:
-        """See `UsageTable.sums`."""
-        return await self._run(lambda: self._usage.sums(query, MOST_ROWS))
+    async def sum_usage(self, query: UsageQuery) -> Sums:
+        """See `UsageTable.sum_usage`."""
+        return await self._run(lambda: self._usage.sum_usage(query, MOST_ROWS))
 
-    async def lost(self, query: UsageQuery) -> list[LostSum]:
+    async def sum_lost(self, query: UsageQuery) -> list[LostSum]:
         """The events that are missing on the days of a query, by type."""
         since = None if query.since is None else _day_ms(query.since)
         until = None if query.until is None else _day_ms(query.until) + _DAY_MS - 1
-        return await self._run(lambda: self._gaps.lost(since, until))
+        return await self._run(lambda: self._gaps.sum_lost(since, until))
 
-    async def regret(self, query: RegretQuery, judge: str) -> RegretAnswer:
-        """See `RegretTable.sums`."""
-        return await self._run(lambda: self._regret.sums(query, judge, MOST_ROWS))
+    async def sum_regret(self, query: RegretQuery, judge: str) -> RegretAnswer:
+        """See `RegretTable.sum_regret`."""
+        return await self._run(lambda: self._regret.sum_regret(query, judge, MOST_ROWS))
 
     async def size(self) -> int:
         """Bytes in use."""
         return await self._run(lambda: self._database.size)
 
-    async def forget(self, event_stream_days: float) -> int:
+    async def delete_expired(self, event_stream_days: float) -> int:
         """Delete data beyond the age and size limits. `event_stream_days`: how old an event may be that is delivered
         (again)."""
         now_ms = time.time_ns() // 1_000_000
@@ -145,7 +145,9 @@ class EventStore:
 
         def some() -> int:
             with self._transaction():
-                return self._events.forget(now_ms - round(self._bounds.event_days * _DAY_MS), self._bounds.event_bytes)
+                return self._events.delete_oldest(
+                    now_ms - round(self._bounds.event_days * _DAY_MS), self._bounds.event_bytes
+                )
 
         # Others have a turn between the pieces.
         while deleted := await self._run(some):
@@ -156,9 +158,9 @@ class EventStore:
                 self._events.forget_traces(now_ms - round(self._bounds.event_days * _DAY_MS))
                 keys_before_ms = now_ms - round((event_stream_days + 1) * _DAY_MS)
                 day = day_of(now_ms - round(self._bounds.sum_days * _DAY_MS))
-                self._usage.forget(keys_before_ms, day)
-                self._regret.forget(day)
-                self._gaps.forget(keys_before_ms, now_ms - round(self._bounds.sum_days * _DAY_MS))
+                self._usage.delete_expired(keys_before_ms, day)
+                self._regret.delete_before(day)
+                self._gaps.delete_expired(keys_before_ms, now_ms - round(self._bounds.sum_days * _DAY_MS))
 
         await self._run(usage)
         return gone

@@ -39,7 +39,7 @@ class UsageTable:
         self._counted_until_ms: int | None = None
         """No counted record has a later time. None until it is read from the database."""
 
-    def owe(self, records: Sequence[Owed]) -> list[Owed]:
+    def owe_records(self, records: Sequence[Owed]) -> list[Owed]:
         """The ledger is to get these records, those of them that weren't read in it; returns those."""
         unread = self._those_unread()
         given = {each.key: each for each in records if each.key not in unread.rows}
@@ -60,7 +60,7 @@ class UsageTable:
         """How many records the ledger is to get, or got, that weren't read in it yet."""
         return len(self._those_unread().rows)
 
-    def owed(self, after: str, at_most: int) -> list[Owed]:
+    def list_owed(self, after: str, at_most: int) -> list[Owed]:
         """Records that weren't read in the ledger yet, by their keys, which are greater than `after`."""
         rows = self._those_unread().rows
         found = [
@@ -86,7 +86,7 @@ class UsageTable:
         rows = [("ledger", ledger), ("sequence", str(sequence))]
         self._connection.executemany("INSERT OR REPLACE INTO progress VALUES (?, ?)", rows)
 
-    def count(self, records: Sequence[UsageRecord]) -> int:
+    def count_records(self, records: Sequence[UsageRecord]) -> int:
         """Add records of the ledger to the sums, each once; how many weren't counted yet."""
         unread = self._those_unread()
         known = self._counted_earlier((record.at_ms, record.key) for record in records)
@@ -101,18 +101,18 @@ class UsageTable:
         sums = [(day_of(day * DAY_MS), *names, *counted(part)) for (day, *names), part in parts.items()]
         cursor = self._connection.cursor()
         cursor.executemany(_ADD, sums)
-        done = unread.remove([record.key for record in records])
+        done = unread.take_read_rows([record.key for record in records])
         self._counted_until_ms = max([self._counted_until(), *(at_ms for _, at_ms in keys)])
         cursor.executemany("DELETE FROM usage_owed WHERE id = ?", [(row,) for row in done])
         return len(new)
 
-    def forget(self, keys_before_ms: int, day: str) -> None:
+    def delete_expired(self, keys_before_ms: int, day: str) -> None:
         """Delete what no event can come again for, and sums of days before one."""
         self._shorten_owed()
         self._connection.execute("DELETE FROM usage_counted WHERE at_ms < ?", (keys_before_ms,))
         self._connection.execute("DELETE FROM usage_sums WHERE day < ?", (day,))
 
-    def sums(self, query: UsageQuery, at_most: int) -> Sums:
+    def sum_usage(self, query: UsageQuery, at_most: int) -> Sums:
         """The rows of an answer. Raises ValueError for a `by` that no row has."""
         by = [name for name in KEYS if name in query.by]
         strange = set(query.by) - set(KEYS)
@@ -203,7 +203,7 @@ class _Unread:
         self.rows.update(dict.fromkeys(keys, row))
         self._left[row] = len(keys)
 
-    def remove(self, keys: Iterable[str]) -> list[int]:
+    def take_read_rows(self, keys: Iterable[str]) -> list[int]:
         """The records with these keys were read; returns the rows without unread records."""
         left = self._left
         read = Counter(map(self.rows.pop, keys, repeat(_NO_ROW)))

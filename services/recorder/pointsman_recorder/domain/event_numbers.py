@@ -47,11 +47,11 @@ class EventNumbers:
         """The greatest number of a series that was seen."""
         return self._latest[series]
 
-    def gaps(self, series: str) -> list[Gap]:
+    def find_gaps(self, series: str) -> list[Gap]:
         """The gaps of a series."""
         return self._gaps.get(series, [])
 
-    def take(self, events: Iterable[RecordedEvent]) -> None:
+    def note_events(self, events: Iterable[RecordedEvent]) -> None:
         """Note new events, each of which comes once."""
         known, changed = self._latest, self.changed
         for event in events:
@@ -75,7 +75,7 @@ class EventNumbers:
     def _report(self, body: bytes) -> None:
         for lost in EventsLost.decode(body).lost:
             series = f"{lost.subject}:{lost.source}"
-            for gap in self.gaps(series):
+            for gap in self.find_gaps(series):
                 if gap.first <= lost.last and gap.last >= lost.first:
                     gap.told = True
                     self.changed_gaps.add(series)

@@ -151,7 +151,7 @@ class Judge:
         self._pools: dict[str, _Pool] = {}
         self._at_ms = self._asked_ms = 0
 
-    def take(self, kind: str, body: bytes) -> None:
+    def judge_event(self, kind: str, body: bytes) -> None:
         """One event, of any type. Raises ValueError, KeyError or TypeError for one that can't be read."""
         if kind not in _READ:
             return
@@ -171,7 +171,7 @@ class Judge:
         """Whether a second of events has passed since the last verdicts."""
         return self._at_ms - self._asked_ms >= EVERY_MS
 
-    def verdicts(self) -> list[Verdicts]:
+    def take_verdicts(self) -> list[Verdicts]:
         """Everything that can be judged since the last call."""
         self._asked_ms = self._at_ms
         found: list[Verdicts] = []
@@ -231,7 +231,7 @@ class Judge:
             bound=bound,
             worker=worker,
         )
-        pool.hindsight.decided(
+        pool.hindsight.add_decision(
             key,
             event["at_ms"],
             event["prompt_tokens"],

@@ -38,7 +38,7 @@ class KvFollower:
         self._asked_at = float("-inf")
 
     @property
-    def behind(self) -> bool:
+    def is_behind(self) -> bool:
         """Whether something is missing."""
         return self._life != ("", "") and (self._known is None or self._known < self._heard)
 
@@ -49,26 +49,26 @@ class KvFollower:
             self._begin(life)
             if event.sequence == 1 and event.changes:
                 self._known = 0
-        was_behind = self.behind
+        was_behind = self.is_behind
         self._heard = max(self._heard, event.sequence)
         if event.changes and (self._known is None or event.sequence > self._known):
             self._waiting[event.sequence] = event.changes
             if len(self._waiting) > KEPT:
                 del self._waiting[min(self._waiting)]
         told = Told(changes=self._in_order())
-        if self.behind and not was_behind:
+        if self.is_behind and not was_behind:
             self.gaps += 1
         return told
 
     def question(self, now: float) -> WorkerKvQuery | None:
         """The question for the agent; None when nothing is missing, or the last question is recent."""
-        if not self.behind or now - self._asked_at < ASK_AGAIN_S:
+        if not self.is_behind or now - self._asked_at < ASK_AGAIN_S:
             return None
         self._asked_at = now
         since, offset = self._known or 0, len(self._parts) // 8
         return WorkerKvQuery(since=since, agent=self._life[1], offset=offset, as_of=self._as_of)
 
-    def answered(self, state: WorkerKvState) -> Told:
+    def receive_answer(self, state: WorkerKvState) -> Told:
         """Take the agent's answer."""
         if (state.boot_id, state.agent) != self._life:
             return NOTHING

@@ -49,7 +49,7 @@ class Ledger:
     """Records the course of each request."""
 
     def __init__(self, fleet: Fleet, index: PrefixIndex) -> None:
-        self.notify(())
+        self.set_observers(())
         self._fleet: Final = fleet
         self._settle: Final = fleet.settle
         self._index: Final = index
@@ -69,7 +69,7 @@ class Ledger:
         for holds in self._holds.values():
             yield from holds
 
-    def of(self, request: RequestKey, leg: str = "") -> Hold | None:
+    def find_reservation(self, request: RequestKey, leg: str = "") -> Hold | None:
         """The reservation of a request for one leg, or None."""
         holds = self._holds.get(request)
         if holds is not None:
@@ -78,7 +78,7 @@ class Ledger:
                     return hold
         return None
 
-    def legs(self, request: RequestKey) -> tuple[Hold, ...]:
+    def reservations_of(self, request: RequestKey) -> tuple[Hold, ...]:
         """All reservations of a request."""
         return self._holds.get(request, ())
 
@@ -93,7 +93,7 @@ class Ledger:
         end = self._ended.get(request)
         return end is not None and received_ms < end.told_ms and self._ended_at - end.at <= REMEMBER_ENDED_S
 
-    def notify(self, observers: Iterable[ResponseObserver]) -> None:
+    def set_observers(self, observers: Iterable[ResponseObserver]) -> None:
         """From now on notify these plugins, each once."""
         # A method that a plugin doesn't override is empty: requests don't call it.
         each, base = tuple(dict.fromkeys(observers)), ResponseObserver
@@ -131,9 +131,9 @@ class Ledger:
     ) -> None:
         """The first byte of the answer came from `worker`, `ttft_ms` after the edge sent the request there, and
         `handed_ms` after another engine had computed its prompt; None where none did, or nothing tells when."""
-        hold = self.of(request)
+        hold = self.find_reservation(request)
         if handed_ms is not None:
-            for leg in self.legs(request):
+            for leg in self.reservations_of(request):
                 if leg.change.leg:
                     leg.handed_ms = handed_ms
         if hold is not None and hold.worker.name != worker:  # its AttemptFailed was lost
@@ -167,7 +167,7 @@ class Ledger:
         """An attempt to reach a worker failed; the edge retries at `next_worker`. After a failed leg the endpoint that
         answers does that part of the work itself."""
         worker = self._fleet.find(event.worker)
-        hold = self.of((event.source, event.request_id), event.leg)
+        hold = self.find_reservation((event.source, event.request_id), event.leg)
         if hold is not None and hold.worker.name != event.worker:
             hold = None
         if worker is not None and event.boot_id in ("", worker.registration.boot_id):
@@ -176,7 +176,7 @@ class Ledger:
             for notify in self._on_failed:
                 notify(hold, now)
             self._move(hold, event.next_worker, now, stalled=event.outcome == "stalled")
-            answering = self.of(hold.request) if event.leg else None
+            answering = self.find_reservation(hold.request) if event.leg else None
             if answering is not None and not answering.confirmed:
                 self._move(answering, answering.worker.name, now)
 
@@ -200,18 +200,18 @@ class Ledger:
         for name, outcome, model in disproved:
             refusing = self._fleet.find(name)
             if refusing is not None:
-                self.outliers.disproved(refusing, outcome, model, now)
+                self.outliers.record_disproved_refusal(refusing, outcome, model, now)
         legs = self._holds.get(request, ())
         if ok and legs and worker is not None:
-            first = self.of(request) if legs[0].change.leg else legs[0]
+            first = self.find_reservation(request) if legs[0].change.leg else legs[0]
             if first is not None and first.worker.name != worker:  # its AttemptFailed was lost
                 self._move(first, worker, now)
-                legs = self.legs(request)
+                legs = self.reservations_of(request)
         several = len(legs) > 1
         for hold in legs:
             # The first byte of the answer may have taken this leg off.
             if several:
-                if self.of(request, hold.change.leg) is not hold:
+                if self.find_reservation(request, hold.change.leg) is not hold:
                     continue
                 if ok:
                     self.confirm(hold, now)
@@ -219,7 +219,7 @@ class Ledger:
                 if ending == "cut_off":
                     self.outliers.failed(hold.worker, ending, None, hold, now)
                 elif ending == "unsure":
-                    self.outliers.unsure(hold, now)
+                    self.outliers.record_unknown_end(hold, now)
             if ok:
                 hold.answer_tokens = output_tokens
                 if not ending and not hold.change.leg:
@@ -248,7 +248,7 @@ class Ledger:
         for notify in self._on_gone:
             notify(hold, now)
 
-    def bury(self, worker: Worker, now: float) -> None:
+    def drop_requests_on(self, worker: Worker, now: float) -> None:
         """A worker's life ended: drop every request on it."""
         for hold in tuple(worker.holds.values()):
             self.take_off(hold, now)
@@ -267,7 +267,7 @@ class Ledger:
         if change.op == "reserve":
             return self._reserve_for(change, scheduler, now)
         request = (change.edge, change.request_id)
-        hold = self.of(request, change.leg)
+        hold = self.find_reservation(request, change.leg)
         if hold is None or hold.worker.name != change.worker:
             return False
         if change.op == "confirm":
@@ -299,7 +299,7 @@ class Ledger:
         request = (change.edge, change.request_id)
         if worker is None or worker.registration.boot_id != change.boot_id or self.ended(request):
             return False
-        hold = self.of(request, change.leg)
+        hold = self.find_reservation(request, change.leg)
         if hold is not None:
             # Replicas receive each other's changes in different orders; all keep the later attempt, then the greater
             # name.

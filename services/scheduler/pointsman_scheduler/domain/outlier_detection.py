@@ -128,11 +128,11 @@ class OutlierDetection:
             standing.eject("it refused a connection", now, trials=1)
             self._fleet.judge(worker)
 
-    def unsure(self, hold: Hold, now: float) -> None:
+    def record_unknown_end(self, hold: Hold, now: float) -> None:
         """Its answer broke off, or its client left: its edge can't tell."""
         self._fail(hold.worker, _BROKE_OFF, hold, now, unsure=True)
 
-    def disproved(self, worker: Worker, outcome: str, name: str, now: float) -> None:
+    def record_disproved_refusal(self, worker: Worker, outcome: str, name: str, now: float) -> None:
         """It refused a request as the client's fault (`denied`, `missing`) that a peer then answered. `name`: of the
         model or adapter."""
         if outcome == "missing":
@@ -176,9 +176,9 @@ class OutlierDetection:
                 continue
             waited_s = now - hold.at - slack_s
             if hold.confirmed:
-                if hold.change.output_tokens and not hold.stalled and self.patience.endless(hold, waited_s):
+                if hold.change.output_tokens and not hold.stalled and self.patience.is_endless(hold, waited_s):
                     stuck.setdefault(hold.worker, []).append(hold)
-            elif self.patience.late(hold, waited_s) and hold.worker.present:
+            elif self.patience.is_late(hold, waited_s) and hold.worker.present:
                 found.setdefault(hold.worker, []).append(hold)
         for worker, holds_there in stuck.items():
             self._judge_stuck(worker, holds_there, now)

@@ -77,7 +77,7 @@ class Excess:
         self.mean += gain * (excess - self.mean)
         self.square += gain * (excess * excess - self.square)
 
-    def factor(self, deviations: float) -> float:
+    def factor_at(self, deviations: float) -> float:
         """By what times exceed predictions at this many deviations above the mean."""
         deviation = max(_LEAST_DEVIATION, math.sqrt(max(0.0, self.square - self.mean**2)))
         return math.exp(min(self.mean + deviations * deviation, 20.0))
@@ -152,7 +152,7 @@ class Patience:
             return None
         return round(max(LEAST_S * 1000.0, expected_ms * self.limits.usual[hold.change.streamed]), 1)
 
-    def late(self, hold: Hold, waited_s: float) -> bool:
+    def is_late(self, hold: Hold, waited_s: float) -> bool:
         """Whether the request waits for far longer than its first token should take. By the last `look`."""
         suspect = hold.worker.standing.hung
         if waited_s <= (LEAST_SUSPECT_S if suspect else LEAST_S):
@@ -164,7 +164,7 @@ class Patience:
         expected_ms = expected(hold)
         return expected_ms is not None and waited_s * 1000.0 > expected_ms * self._factor(hold)
 
-    def endless(self, hold: Hold, waited_s: float) -> bool:
+    def is_endless(self, hold: Hold, waited_s: float) -> bool:
         """Whether a stream that has begun lasts for far longer than its longest answer should. By the last `look`."""
         longest_ms = hold.predicted_ms + hold.change.output_tokens * hold.step_ms
         return waited_s > LEAST_ENDLESS_S and waited_s * 1000.0 > longest_ms * self.limits.usual[0]
@@ -176,8 +176,8 @@ class Patience:
     def _current(self) -> Limits:
         wholes, streams = self._wholes, self._streams
         return Limits(
-            (wholes.factor(DEVIATIONS), streams.factor(DEVIATIONS)),
-            (wholes.factor(DEVIATIONS_SUSPECT), streams.factor(DEVIATIONS_SUSPECT)),
+            (wholes.factor_at(DEVIATIONS), streams.factor_at(DEVIATIONS)),
+            (wholes.factor_at(DEVIATIONS_SUSPECT), streams.factor_at(DEVIATIONS_SUSPECT)),
         )
 
 

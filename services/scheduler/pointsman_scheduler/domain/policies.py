@@ -21,7 +21,7 @@ class PolicyBook:
         for name, settings in config.scheduling.items():  # policies that no pool uses must be valid as well
             with wrong.within():
                 compile_policy(name, settings, self._registries)
-        wrong.tell()
+        wrong.raise_gathered()
         return {
             pool: compile_policy(
                 settings.scheduling,

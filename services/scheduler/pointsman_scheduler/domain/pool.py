@@ -65,7 +65,7 @@ class PoolScheduler:
     def use(self, policies: Iterable[Policy]) -> None:
         """Set the policies whose plugins observe responses: those that may still decide."""
         self.policies = live = tuple(policies)
-        self.books.notify(observer for policy in live for observer in policy.observers)
+        self.books.set_observers(observer for policy in live for observer in policy.observers)
         self._late = live[-1].late_binding if live else None
         self.outliers.patience.forecast = live[-1].forecast if live else None
 
@@ -81,7 +81,7 @@ class PoolScheduler:
         self._unreached.pop(registration.worker, None)
         former = self.fleet.register(registration)
         if former is not None:
-            self.books.bury(former, now)
+            self.books.drop_requests_on(former, now)
         worker = self.fleet.find(registration.worker)
         if worker is not None:
             if worker.life < 0:
@@ -125,7 +125,7 @@ class PoolScheduler:
         for name in [name for name, (_, told) in self._unreached.items() if now - told > TIMES.worker_silent_s]:
             del self._unreached[name]
         for worker in self.fleet.sweep(now):
-            self.books.bury(worker, now)
+            self.books.drop_requests_on(worker, now)
         self.overdue = self.outliers.overdue(self.books, now, slack_s)
         return self.index.sweep(now)
 
@@ -164,7 +164,7 @@ class PoolScheduler:
                 selection = Selection(stays)
         except Refusal as refusal:
             return Refused(refusal, runs, Sight(fleet.workers, fleet.names, now, figures, fleet.opaque))
-        former = self.books.of((request.edge, request.request_id))
+        former = self.books.find_reservation((request.edge, request.request_id))
         held = former is not None and self._honour(former, selection)
         late = policy.late_binding if stays is None else None
         trial = ""
@@ -347,7 +347,7 @@ class PoolScheduler:
             row = run.chosen[0]
             worker = sight.workers[row]
             if leg:
-                former = books.of(request.key, leg)
+                former = books.find_reservation(request.key, leg)
             if former is not None:
                 if former.worker is worker:
                     continue

@@ -24,7 +24,7 @@ class RecursiveLeastSquares:
         self._ceiling: Final = float(np.max(self._variance)) * 100.0
         self._forgetting: Final = forgetting
 
-    def observe(self, features: Floats, value: float) -> None:
+    def learn_sample(self, features: Floats, value: float) -> None:
         """Take one observation in."""
         gain = (self._variance * features).sum(axis=1)
         gain /= self._forgetting + float((features * gain).sum())

@@ -134,7 +134,7 @@ class _FollowingPool(PoolScheduler):
         prompt_leg = PREFILL if PREFILL in legs else ""
         selection = Selection(run(then.endpoints[0]), legs, prompt_leg, then.rank)
         sight = Sight(fleet.workers, fleet.names, now, figures, fleet.opaque)
-        super()._reserve(request, now, selection, sight, self.books.of(request.key))
+        super()._reserve(request, now, selection, sight, self.books.find_reservation(request.key))
 
 
 def why_other(then: RecordedOutcome, outcome: Outcome | Exception) -> OtherChoice:

@@ -29,8 +29,8 @@ class EndpointGate:
         self._service: Final = ModelService("the gate's endpoint", rerank, credential, timeout_s, private=private)
         self.name: Final = f"endpoint:{url.rstrip('/')}"
 
-    async def same(self, one: str, other: str) -> float | None:
-        """Implements `ModelGate.same`."""
+    async def compare_texts(self, one: str, other: str) -> float | None:
+        """Implements `ModelGate.compare_texts`."""
         forth, back = await asyncio.gather(self._likelihood(one, other), self._likelihood(other, one))
         return None if forth is None or back is None else min(forth, back)
 
@@ -41,7 +41,7 @@ class EndpointGate:
     async def _likelihood(self, query: str, text: str) -> float | None:
         asked = {"query": query, "texts": [text], "raw_scores": False, "truncate": False}
         try:
-            status, body = await self._service.ask(asked)
+            status, body = await self._service.post_document(asked)
         except ServiceSilent as silent:
             raise GateUnavailable(silent.what, silent.detail) from silent
         if status == _TOO_LONG:

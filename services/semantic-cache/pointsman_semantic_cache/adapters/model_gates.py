@@ -27,10 +27,10 @@ class OnnxGate:
         self._failed = ModelFailed
         self.name = self._model.name
 
-    async def same(self, one: str, other: str) -> float | None:
-        """Implements `ModelGate.same`."""
+    async def compare_texts(self, one: str, other: str) -> float | None:
+        """Implements `ModelGate.compare_texts`."""
         try:
-            return await self._model.same(one, other)
+            return await self._model.compare_texts(one, other)
         except self._failed as error:
             raise GateUnavailable("the gate's model fails", str(error)) from error
 

@@ -83,19 +83,19 @@ class PostgresStore:
         self._opening = asyncio.Lock()
         self._came: dict[str, int] = {}
 
-    async def exact(self, partition: Partition, key: bytes, now_ms: int) -> CacheEntry | None:
-        """Implements `Store.exact`."""
+    async def find_exact(self, partition: Partition, key: bytes, now_ms: int) -> CacheEntry | None:
+        """Implements `EntryStore.find_exact`."""
         row = await self._ask("fetchrow", _EXACT, *partition, key, now_ms)
         return None if row is None else _entry(row)
 
-    async def near(self, partition: Partition, meaning: Meaning, threshold: float, now_ms: int) -> Sequence[Near]:
-        """Implements `Store.near`."""
+    async def find_near(self, partition: Partition, meaning: Meaning, threshold: float, now_ms: int) -> Sequence[Near]:
+        """Implements `EntryStore.find_near`."""
         question = (meaning.context, meaning.embedder, _text(meaning), now_ms, threshold)
         rows = await self._ask("fetch", _NEAR, *partition, *question)
         return [Near(_entry(row), float(row["similarity"])) for row in rows]
 
-    async def put(self, partition: Partition, entry: CacheEntry, max_bytes: int) -> int:
-        """Like `Store.put`; at most a sixty-fourth of `max_bytes` too much is kept."""
+    async def store_answer(self, partition: Partition, entry: CacheEntry, max_bytes: int) -> int:
+        """Like `EntryStore.store_answer`; at most a sixty-fourth of `max_bytes` too much is kept."""
         meaning = entry.meaning
         usage = None if entry.usage is None else write(entry.usage).decode()
         question = (
@@ -115,12 +115,12 @@ class PostgresStore:
         self._came[cache] = 0
         return _count(await self._ask("execute", _SHRINK, cache, max_bytes, entry.kept_ms))
 
-    async def purge(self, cache: str | None, tenant: str | None) -> int:
-        """Implements `Store.purge`."""
+    async def purge_answers(self, cache: str | None, tenant: str | None) -> int:
+        """Implements `EntryStore.purge_answers`."""
         return _count(await self._ask("execute", _PURGE, cache, tenant))
 
     async def close(self) -> None:
-        """Implements `Store.close`."""
+        """Implements `EntryStore.close`."""
         if self._pool is not None:
             await self._pool.close()
 

@@ -29,7 +29,7 @@ class Stores:
         self._written = 0
         self._writing: asyncio.Task[None] | None = None
 
-    def of(self, cache: Cache) -> EntryStore:
+    def store_of(self, cache: Cache) -> EntryStore:
         """Where a cache's answers are kept. Raises StoreUnavailable."""
         reference = cache.store.url
         if reference is None:
@@ -42,11 +42,11 @@ class Stores:
                 raise StoreUnavailable(str(missing)) from missing
         return store
 
-    def all(self) -> list[EntryStore]:
+    def used_stores(self) -> list[EntryStore]:
         """Every store that was in use."""
         return [self.memory, *self._databases.values()]
 
-    def load(self, now_ms: int) -> None:
+    def load_snapshot(self, now_ms: int) -> None:
         """Load the answers that the previous process stored and that haven't expired."""
         if self._file is None or not self._file.exists():
             return
@@ -62,13 +62,13 @@ class Stores:
             return
         for partition, entry in entries:
             if entry.expires_ms > now_ms:
-                self.memory.put(partition, entry, _UNBOUNDED)
+                self.memory.store_answer(partition, entry, _UNBOUNDED)
         self._written = self.memory.changes
         _log.info("snapshot_loaded", entries=len(self.memory))
 
     def tick(self, now_ms: int) -> None:
         """Delete expired answers, and write a snapshot if anything changed."""
-        self.memory.expire(now_ms)
+        self.memory.expire_answers(now_ms)
         if self._file is not None and self._written != self.memory.changes:
             self._begin(self._file)
 

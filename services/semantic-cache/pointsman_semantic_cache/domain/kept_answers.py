@@ -67,7 +67,7 @@ def _events(body: bytes) -> tuple[list[Answer] | None, bytes]:
     splitter = EventSplitter()
     documents: list[Answer] = []
     last = b""
-    for event in (*splitter.feed(body), *splitter.rest()):
+    for event in (*splitter.split_bytes(body), *splitter.rest()):
         if not event.data:
             continue
         last = event.data

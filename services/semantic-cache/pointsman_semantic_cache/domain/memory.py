@@ -91,12 +91,12 @@ class MemoryStore:
         """Every answer, the least recently used first."""
         return ((place.partition, entry) for place, entry in self._entries.items())
 
-    def exact(self, partition: Partition, key: bytes, now_ms: int) -> CacheEntry | None:
-        """Implements `Store.exact`."""
+    def find_exact(self, partition: Partition, key: bytes, now_ms: int) -> CacheEntry | None:
+        """Implements `EntryStore.find_exact`."""
         return self._current(EntryPlace(partition, key), now_ms)
 
-    async def near(self, partition: Partition, meaning: Meaning, threshold: float, now_ms: int) -> Sequence[Near]:
-        """Implements `Store.near`."""
+    async def find_near(self, partition: Partition, meaning: Meaning, threshold: float, now_ms: int) -> Sequence[Near]:
+        """Implements `EntryStore.find_near`."""
         return self.near_now(partition, meaning, threshold, now_ms)
 
     def near_now(self, partition: Partition, meaning: Meaning, threshold: float, now_ms: int) -> Sequence[Near]:
@@ -116,8 +116,8 @@ class MemoryStore:
                     break
         return found
 
-    def put(self, partition: Partition, entry: CacheEntry, max_bytes: int) -> int:
-        """Implements `Store.put`."""
+    def store_answer(self, partition: Partition, entry: CacheEntry, max_bytes: int) -> int:
+        """Implements `EntryStore.store_answer`."""
         place = EntryPlace(partition, entry.key)
         self._forget(place)
         self._entries[place] = entry
@@ -133,8 +133,8 @@ class MemoryStore:
         self.changes += 1
         return self._shrink(cache, max_bytes)
 
-    async def purge(self, cache: str | None, tenant: str | None) -> int:
-        """Implements `Store.purge`."""
+    async def purge_answers(self, cache: str | None, tenant: str | None) -> int:
+        """Implements `EntryStore.purge_answers`."""
         gone = [
             place
             for place in self._entries
@@ -144,7 +144,7 @@ class MemoryStore:
             self._forget(place)
         return len(gone)
 
-    def expire(self, now_ms: int) -> int:
+    def expire_answers(self, now_ms: int) -> int:
         """Delete expired answers; returns their number."""
         gone = [place for place, entry in self._entries.items() if entry.expires_ms <= now_ms]
         for place in gone:
@@ -152,7 +152,7 @@ class MemoryStore:
         return len(gone)
 
     async def close(self) -> None:
-        """Implements `Store.close`."""
+        """Implements `EntryStore.close`."""
 
     def _current(self, place: EntryPlace, now_ms: int) -> CacheEntry | None:
         entry = self._entries.get(place)

@@ -19,7 +19,7 @@ class ModelGate(Protocol):
 
     name: str
 
-    async def same(self, one: str, other: str) -> float | None:
+    async def compare_texts(self, one: str, other: str) -> float | None:
         """How likely both mean the same, asked in both orders, in [0,1]; None for texts that are too long for the
         model. Raises GateUnavailable."""
         ...
@@ -37,7 +37,7 @@ async def find_judged(gate: ModelGate, threshold: float, question: str, near: Se
         if entry.question is None:
             refused.append("no text")
             continue
-        likely = await gate.same(question, entry.question)
+        likely = await gate.compare_texts(question, entry.question)
         if likely is None:
             refused.append("too long")
         elif likely >= threshold:

@@ -38,16 +38,16 @@ class OpenQuestions:
     def __len__(self) -> int:
         return len(self._texts)
 
-    def remember(self, asking: Asking, text: str, now_s: float) -> None:
+    def remember_text(self, asking: Asking, text: str, now_s: float) -> None:
         """Keep the text until the answer comes."""
-        self.take(asking)
+        self.take_text(asking)
         size = len(text.encode("utf-8", "surrogatepass"))
         self._texts[asking] = _Text(text, size, now_s + LONGEST_S)
         self._bytes += size
         while self._bytes > self._most_bytes:
-            self.take(next(iter(self._texts)))
+            self.take_text(next(iter(self._texts)))
 
-    def take(self, asking: Asking) -> str | None:
+    def take_text(self, asking: Asking) -> str | None:
         """Remove and return the text; None when this process doesn't have it."""
         found = self._texts.pop(asking, None)
         if found is None:
@@ -55,15 +55,15 @@ class OpenQuestions:
         self._bytes -= found.size
         return found.text
 
-    def expire(self, now_s: float) -> None:
+    def expire_texts(self, now_s: float) -> None:
         """Forget texts whose answers never came."""
         while self._texts:
             asking, oldest = next(iter(self._texts.items()))
             if oldest.until_s > now_s:
                 return
-            self.take(asking)
+            self.take_text(asking)
 
-    def purge(self, cache: str | None, tenant: str | None) -> None:
+    def purge_texts(self, cache: str | None, tenant: str | None) -> None:
         """Forget the texts of a cache and a tenant (as `Partition.tenant`); None: of all."""
         gone = [
             asking
@@ -71,4 +71,4 @@ class OpenQuestions:
             if cache in (None, asking.partition.cache) and tenant in (None, asking.partition.tenant)
         ]
         for asking in gone:
-            self.take(asking)
+            self.take_text(asking)

@@ -23,21 +23,23 @@ class StoreUnavailable(Exception):
 class EntryStore(Protocol):
     """Every method raises StoreUnavailable. It returns an awaitable where a store outside the process is asked."""
 
-    def exact(self, partition: Partition, key: bytes, now_ms: int) -> CacheEntry | Awaitable[CacheEntry | None] | None:
+    def find_exact(
+        self, partition: Partition, key: bytes, now_ms: int
+    ) -> CacheEntry | Awaitable[CacheEntry | None] | None:
         """The answer to an identical request; None when none is stored, or it has expired."""
         ...
 
-    async def near(self, partition: Partition, meaning: Meaning, threshold: float, now_ms: int) -> Sequence[Near]:
+    async def find_near(self, partition: Partition, meaning: Meaning, threshold: float, now_ms: int) -> Sequence[Near]:
         """Answers to questions of the same context and embedder whose similarity reaches the threshold, the closest
         first, `NEAREST` at most."""
         ...
 
-    def put(self, partition: Partition, entry: CacheEntry, max_bytes: int) -> int | Awaitable[int]:
+    def store_answer(self, partition: Partition, entry: CacheEntry, max_bytes: int) -> int | Awaitable[int]:
         """Store an answer, in place of the one before; returns how many others were evicted to stay within `max_bytes`
         of all partitions of the cache."""
         ...
 
-    async def purge(self, cache: str | None, tenant: str | None) -> int:
+    async def purge_answers(self, cache: str | None, tenant: str | None) -> int:
         """Forget answers of a cache and a tenant; None: of all. Returns how many."""
         ...
 

@@ -108,7 +108,7 @@ class KvSubscriber:
         self._broke()
 
     async def _hear(self, number: int, payload: bytes) -> None:
-        verdict = self.sequence.live(number)
+        verdict = self.sequence.place_live_batch(number)
         if verdict is Next.SKIP:
             return
         if verdict is Next.RESET:
@@ -118,7 +118,7 @@ class KvSubscriber:
         if verdict is Next.REPLAY:
             await self._replay()
             if number < self.sequence.wanted:
-                self.sequence.live(number)  # the replay brought it as well
+                self.sequence.place_live_batch(number)  # the replay brought it as well
                 return
         missing = self.sequence.taken(number)
         if missing:
@@ -144,7 +144,7 @@ class KvSubscriber:
                 if number == END:
                     return
                 before = self.sequence.missed
-                if self.sequence.replayed(number):
+                if self.sequence.accept_replayed(number):
                     if self.sequence.missed > before:
                         self._say_lost(self.sequence.missed - before)
                     self._handle(frames[-1])

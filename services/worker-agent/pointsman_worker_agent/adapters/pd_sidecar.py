@@ -115,7 +115,7 @@ class PdSidecar:
         if shared is None:
             why = f"engines of kind {kind!r} can't share such requests"
             return await self._pass(request, body, self._report(LegOutcome.SKIPPED, began, reason=why))
-        paused = self._pauses.last(prefiller, "", time.monotonic())
+        paused = self._pauses.is_paused(prefiller, "", time.monotonic())
         why = "the engines couldn't hand a prompt over lately" if paused else shared.read(body)
         if why:
             return await self._alone(request, body, shared, self._report(LegOutcome.SKIPPED, began, reason=why))
@@ -242,7 +242,7 @@ class PdSidecar:
         splitter, held = EventSplitter(), b""
         async for data in _pieces(answer):
             held += data
-            for event in splitter.feed(data):
+            for event in splitter.split_bytes(data):
                 document = lenient_document(event.data) if event.data else {}
                 if document is not None and "error" in document:
                     answer.close()
@@ -279,7 +279,7 @@ class PdSidecar:
         return response
 
     def _pause(self, prefiller: str, reason: str) -> None:
-        if self._pauses.begin(prefiller, "", time.monotonic()):
+        if self._pauses.begin_pause(prefiller, "", time.monotonic()):
             _log.warning("prompt_not_handed_over", prefiller=prefiller, reason=reason)
 
     def _report(self, outcome: str, began: float, *, status: int | None = None, reason: str = "") -> LegReport:

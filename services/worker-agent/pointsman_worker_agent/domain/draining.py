@@ -15,7 +15,7 @@ class Draining:
         self._quiet_s = quiet_s
         self._idle_since: float | None = None
 
-    def finished(self, now: float, *, idle: bool) -> bool:
+    def is_finished(self, now: float, *, idle: bool) -> bool:
         """Whether it has been idle for long enough."""
         if not idle:
             self._idle_since = None
@@ -24,6 +24,6 @@ class Draining:
             self._idle_since = now
         return now - self._idle_since >= self._quiet_s
 
-    def overdue(self, now: float) -> bool:
+    def is_overdue(self, now: float) -> bool:
         """Whether it has exceeded its time limit."""
         return now >= self._give_up_at

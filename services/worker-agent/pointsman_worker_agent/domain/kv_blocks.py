@@ -60,7 +60,7 @@ class RankBlocks:
         """Blocks known when events were lost, or when the publisher was, oldest first: some of them may be gone since.
         One that is reported again isn't suspected any more."""
 
-    def doubt(self) -> None:
+    def note_lost_events(self) -> None:
         """Events were lost. Known blocks stay, but are dropped first when there are more than the cache can hold:
         clearing them would forget a warm cache that the engine doesn't report again."""
         self._suspects = dict.fromkeys(self._blocks)
@@ -73,7 +73,7 @@ class RankBlocks:
         self._suspects = {}
         return delta
 
-    def apply(self, event: Event, model: str, capacity: int | None) -> Delta:
+    def apply_event(self, event: Event, model: str, capacity: int | None) -> Delta:
         """Apply an event. `model` is the name of the engine's model in requests without an adapter, `capacity` the size
         of the cache in the engine's blocks, if known."""
         delta = Delta()
@@ -202,9 +202,9 @@ class EngineBlocks:
         """Every block held."""
         return list(self._held)
 
-    def apply(self, rank: int, event: Event, model: str, capacity: int | None = None) -> Delta:
-        """Take an event of one rank in; as `RankBlocks.apply`."""
-        return self._merge(self._of(rank).apply(event, model, capacity))
+    def apply_event(self, rank: int, event: Event, model: str, capacity: int | None = None) -> Delta:
+        """Take an event of one rank in; as `RankBlocks.apply_event`."""
+        return self._merge(self._of(rank).apply_event(event, model, capacity))
 
     @property
     def engine_block_tokens(self) -> int | None:
@@ -216,9 +216,9 @@ class EngineBlocks:
         """The ranks of which anything was heard."""
         return list(self._ranks)
 
-    def doubt(self, rank: int) -> None:
+    def note_lost_events(self, rank: int) -> None:
         """Events of one rank were lost."""
-        self._of(rank).doubt()
+        self._of(rank).note_lost_events()
 
     def drop_doubted(self, rank: int) -> Delta:
         """Forget the blocks of one rank that were doubted and weren't reported since."""

@@ -44,7 +44,7 @@ class KvFeed:
         self._kept: deque[WorkerKvEvents] = deque(maxlen=KEPT)
         self._snapshots: dict[int, _Snapshot] = {}
 
-    def begin(self, boot_id: str) -> None:
+    def begin_life(self, boot_id: str) -> None:
         """This is the engine's life from here on. Its first changes may have been heard before its name."""
         if boot_id != self._boot_id:
             self._boot_id = boot_id
@@ -58,7 +58,7 @@ class KvFeed:
         """Blocks whose change waits to be published."""
         return len(self._waiting)
 
-    def add(self, delta: Delta) -> None:
+    def add_changes(self, delta: Delta) -> None:
         """Add changes. Of a block that is stored and removed before the next message, the last one counts."""
         waiting = self._waiting
         for block in delta.stored:  # in the order of the last change, so that runs of a prompt stay together
@@ -68,7 +68,7 @@ class KvFeed:
             waiting.pop(block, None)
         waiting.update(dict.fromkeys(delta.removed, False))
 
-    def take(self, now_ms: int) -> list[WorkerKvEvents]:
+    def take_due_messages(self, now_ms: int) -> list[WorkerKvEvents]:
         """The messages that are due: blocks that left, then those that came."""
         waiting, self._waiting = self._waiting, {}
         cleared, self._cleared = self._cleared, False
@@ -88,11 +88,11 @@ class KvFeed:
             messages.append(self._message(tuple(changes), now_ms))
         return messages
 
-    def heartbeat(self, now_ms: int) -> WorkerKvEvents:
+    def make_heartbeat(self, now_ms: int) -> WorkerKvEvents:
         """A message with the number of the last one."""
         return self._event(self.sequence, (), now_ms)
 
-    def answer(self, query: WorkerKvQuery, now: float) -> WorkerKvState:
+    def answer_query(self, query: WorkerKvQuery, now: float) -> WorkerKvState:
         """The changes that the asker missed: from the kept ones if they suffice, else one part of a snapshot. `now` is
         monotonic."""
         if query.as_of is None and query.agent == self._agent and 0 < query.since <= self.sequence:

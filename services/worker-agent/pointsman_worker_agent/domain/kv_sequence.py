@@ -37,7 +37,7 @@ class BatchSequence:
         """The number that follows the last one known."""
         return self._last + 1
 
-    def live(self, number: int) -> Next:
+    def place_live_batch(self, number: int) -> Next:
         """A batch came by itself."""
         if number <= self._last_live:
             self._last = self._last_live = -1
@@ -47,7 +47,7 @@ class BatchSequence:
             return Next.SKIP
         return Next.TAKE if number == self._last + 1 else Next.REPLAY
 
-    def replayed(self, number: int) -> bool:
+    def accept_replayed(self, number: int) -> bool:
         """A batch came on request. Whether it is to be taken; those known already aren't."""
         if number <= self._last:
             return False

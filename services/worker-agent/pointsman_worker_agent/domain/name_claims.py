@@ -48,7 +48,7 @@ class NameClaims:
         self._due = True
         self._claimed_at = float("-inf")
 
-    def heard(self, claim: WorkerClaim, boot_id: str, now: float) -> None:
+    def receive_claim(self, claim: WorkerClaim, boot_id: str, now: float) -> None:
         """A claim came, also one's own. `boot_id` is the life of one's own engine, empty while unknown."""
         if claim.agent == self._agent:
             return
@@ -63,7 +63,7 @@ class NameClaims:
         if differs and not claim.leaving and (before is None or before.claim.leaving):
             self._due = True
 
-    def rivals(self, now: float) -> list[Rival]:
+    def find_rivals(self, now: float) -> list[Rival]:
         """Agents of this name before other engines, those that leave excepted."""
         within = TIMES.announced_within_s
         self._others = {name: each for name, each in self._others.items() if now - each.at <= within}
@@ -73,9 +73,9 @@ class NameClaims:
             if each.differs and not each.claim.leaving
         ]
 
-    def speaker(self, now: float, *, leaving: bool) -> Rival | None:
+    def find_speaker(self, now: float, *, leaving: bool) -> Rival | None:
         """The agent that speaks in place of this one; None when this one does."""
-        for rival in self.rivals(now):
+        for rival in self.find_rivals(now):
             if leaving or self._yields(self._others[rival.agent]):
                 self._since = None
                 return rival
@@ -90,7 +90,7 @@ class NameClaims:
             return other.claim.agent < self._agent
         return other.since < self._since
 
-    def speaks(self, now: float) -> None:
+    def start_speaking(self, now: float) -> None:
         """This agent speaks for the worker now."""
         if self._since is None:
             self._since = now
@@ -100,7 +100,7 @@ class NameClaims:
         gap = now - self._claimed_at
         return gap >= TIMES.announce_s or (self._due and gap >= ANSWER_GAP_S)
 
-    def claim(self, now: float, boot_id: str, *, leaving: bool) -> WorkerClaim:
+    def make_claim(self, now: float, boot_id: str, *, leaving: bool) -> WorkerClaim:
         """The claim to publish now."""
         self._due, self._claimed_at = False, now
         return WorkerClaim(

@@ -104,7 +104,7 @@ def load_endpoints(document: object) -> EndpointFile:
     try:
         return EndpointFile.model_validate({} if document is None else document)
     except ValidationError as error:
-        raise ConfigError.of(error) from error
+        raise ConfigError.from_validation(error) from error
 
 
 def check_names(engines: Iterable[StaticEngine]) -> None:

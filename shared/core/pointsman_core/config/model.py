@@ -236,7 +236,7 @@ class Config(Section):
         """Every model name that a request may use, in the file's order."""
         return list(dict.fromkeys((*self.models, *(name for pool in self.pools.values() for name in pool.models))))
 
-    def aliases(self) -> list[str]:
+    def list_aliases(self) -> list[str]:
         """Names beside those that a request may use because a rewrite is for them; patterns are not among them."""
         return [text for rewrite in self.rewrites for text in rewrite.match if ANY not in text]
 
@@ -273,4 +273,4 @@ def load(document: object) -> Config:
     try:
         return Config.model_validate(document)
     except ValidationError as error:
-        raise ConfigError.of(error) from error
+        raise ConfigError.from_validation(error) from error

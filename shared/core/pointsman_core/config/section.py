@@ -86,7 +86,7 @@ class ConfigError(ValueError):
         super().__init__("\n".join(f"{path}: {text}" if path else text for path, text in problems))
 
     @classmethod
-    def of(cls, error: ValidationError) -> "ConfigError":
+    def from_validation(cls, error: ValidationError) -> "ConfigError":
         """The problems of a validation, worded for the author of the file."""
         problems: list[Problem] = []
         for wrong in wrongs(error):

@@ -33,7 +33,7 @@ class AwsSigner:
         """Whether the text has a key and its secret, as JSON or as in `~/.aws/credentials`, and isn't an API key."""
         return secret.startswith(("{", "["))
 
-    async def sign(self, secret: str | None, region: str, url: str, headers: dict[str, str], body: bytes) -> None:
+    async def sign_post(self, secret: str | None, region: str, url: str, headers: dict[str, str], body: bytes) -> None:
         """Add the signature of a POST to `headers`. Raises ValueError when there are no keys."""
         from botocore.auth import SigV4Auth
         from botocore.awsrequest import AWSRequest

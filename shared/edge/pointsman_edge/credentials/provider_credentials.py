@@ -34,7 +34,7 @@ class Credentials:
             raise CredentialMissing(f"{reference} has control characters")
         return text
 
-    def check(self, provider: Resolved) -> None:
+    def log_missing(self, provider: Resolved) -> None:
         """Log it when a provider's credential is missing."""
         if provider.credential is None:
             return
@@ -43,13 +43,13 @@ class Credentials:
         except CredentialMissing as missing:
             _log.error("provider_credential_missing", provider=provider.name, reason=str(missing))
 
-    async def authorize(self, provider: Resolved, url: str, headers: dict[str, str], body: bytes) -> None:
+    async def add_credential(self, provider: Resolved, url: str, headers: dict[str, str], body: bytes) -> None:
         """Add the provider's credential to `headers` of a POST. Raises CredentialMissing."""
         secret = None if provider.credential is None else self.secret(provider.credential)
         cloud = provider.kind.cloud
         try:
             if cloud == "aws" and (secret is None or AwsSigner.are_keys(secret)):
-                await self._aws.sign(secret, provider.settings.region or "", url, headers, body)
+                await self._aws.sign_post(secret, provider.settings.region or "", url, headers, body)
                 return
             if cloud == "google" and (secret is None or GoogleTokens.is_account(secret)):
                 secret = await self._google.token(secret)

@@ -81,7 +81,7 @@ class BusStages:
     ) -> Awaitable[Settled]:
         """Send a request into the stages and wait for their reply."""
         limits = policy.limits
-        return self._client.send(
+        return self._client.send_request(
             request,
             body,
             hop_budget_s=limits.hop_budget,
@@ -127,14 +127,14 @@ class BusStages:
             )
         raise error
 
-    def missing(self, policy: EdgePolicy) -> UnusableStages | None:
+    def find_unusable_stages(self, policy: EdgePolicy) -> UnusableStages | None:
         """Why no request can be decided by the stages at the moment; None if some can."""
         if (reason := self._bus.missing) is not None:
             return UnusableStages(reason, alone=True)
         table, now = self._peers, asyncio.get_running_loop().time()
         for stage in _ON_EVERY_JOURNEY:
             # Requests that are held for a stage which lived a moment ago are still served, only later.
-            if isinstance(table.where(stage, None, now, patient=True), NoInstance) and not self._held_for(
+            if isinstance(table.find_route(stage, None, now, patient=True), NoInstance) and not self._held_for(
                 stage, policy, now
             ):
                 return UnusableStages(f"no live {stage}", alone=self._reconnecting())
@@ -156,7 +156,7 @@ class BusStages:
         return self._bus.back_for < RECONNECTING_S
 
     def _scheduler_lives(self, pool: str | None) -> bool:
-        where = self._peers.where("scheduler", pool, asyncio.get_running_loop().time())
+        where = self._peers.find_route("scheduler", pool, asyncio.get_running_loop().time())
         return not isinstance(where, NoInstance)
 
 
@@ -168,11 +168,11 @@ class EngineLoad:
         self._open: dict[str, int] = {}
         self._failed: dict[str, float] = {}
 
-    def began(self, worker: str) -> None:
+    def begin_attempt(self, worker: str) -> None:
         """An attempt begins."""
         self._open[worker] = self._open.get(worker, 0) + 1
 
-    def ended(self, worker: str) -> None:
+    def end_attempt(self, worker: str) -> None:
         """The attempt has ended."""
         left = self._open[worker] - 1
         if left:
@@ -180,9 +180,9 @@ class EngineLoad:
         else:
             del self._open[worker]
 
-    def failed(self, worker: str, now: float) -> bool:
+    def record_failure(self, worker: str, now: float) -> bool:
         """Record a failure. Returns whether it is the first one lately."""
-        first = not self.avoided(worker, now)
+        first = not self.is_avoided(worker, now)
         if len(self._failed) >= _REMEMBERED:
             self._failed = {name: at for name, at in self._failed.items() if now - at < AVOIDED_S}
         self._failed[worker] = now
@@ -192,7 +192,7 @@ class EngineLoad:
         """Open attempts at this worker."""
         return self._open.get(worker, 0)
 
-    def avoided(self, worker: str, now: float) -> bool:
+    def is_avoided(self, worker: str, now: float) -> bool:
         """Whether it failed lately."""
         at = self._failed.get(worker)
         return at is not None and now - at < AVOIDED_S
@@ -270,7 +270,7 @@ class Decider:
             model=model,
             engines=EngineState(self._load.open_on, self._avoided),
             turn=next(self._turns),
-            eligible=Eligible.by(request.headers),
+            eligible=Eligible.from_headers(request.headers),
         )
         return Decision(
             request_id=request.request_id,
@@ -286,7 +286,7 @@ class Decider:
         )
 
     def _avoided(self, worker: str) -> bool:
-        return self._load.avoided(worker, time.monotonic())
+        return self._load.is_avoided(worker, time.monotonic())
 
 
 def refusal_of(rejection: Rejection) -> Refusal:

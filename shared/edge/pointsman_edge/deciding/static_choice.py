@@ -26,11 +26,11 @@ class Eligible(NamedTuple):
     subset: tuple[str, ...] | None = None
 
     @classmethod
-    def by(cls, headers: Mapping[str, str]) -> "Eligible":
+    def from_headers(cls, headers: Mapping[str, str]) -> "Eligible":
         """Read them from a request's headers, from which untrusted ones are removed."""
         return cls(given_worker(headers), subset_of(headers))
 
-    def of(self, engines: Iterable[WorkerView]) -> list[WorkerView]:
+    def keep_eligible(self, engines: Iterable[WorkerView]) -> list[WorkerView]:
         """The engines that may be chosen."""
         left = [view for view in engines if self.worker in (None, view.worker)]
         if self.subset is None:
@@ -156,7 +156,7 @@ def choose(
 
     `turn` counts choices; it spreads requests over engines that are otherwise equal, and deals the shares of a rewrite.
     """
-    rewritten = policy.rewrites.of(model, str(turn), None, {})
+    rewritten = policy.rewrites.find_rewrite(model, str(turn), None, {})
     target = _target(
         config=config,
         policy=policy,
@@ -275,13 +275,13 @@ def _workers(config: Config, target: Target, pools: Mapping[str, PoolSnapshot], 
     pool = target.pool or ""
     snapshot = pools.get(pool)
     if snapshot is None or not snapshot.workers:
-        return eligible.of(
+        return eligible.keep_eligible(
             WorkerView(worker=engine.name or engine.url.partition("://")[2].rstrip("/"), url=engine.url)
             for engine in config.pools[pool].engines
         )
     able = [
         view
-        for view in eligible.of(snapshot.workers)
+        for view in eligible.keep_eligible(snapshot.workers)
         if view.url and (not view.models or target.model in (*view.models, *view.loras))
     ]
     return best_standing(able)
@@ -306,4 +306,4 @@ def model_names(config: Config, pools: Mapping[str, PoolSnapshot]) -> list[str]:
     report."""
     named = config.open_pools()
     reported = (name for pool, snapshot in pools.items() if pool in named for name in snapshot.models)
-    return list(dict.fromkeys((*config.model_names(), *config.aliases(), *reported)))
+    return list(dict.fromkeys((*config.model_names(), *config.list_aliases(), *reported)))

@@ -34,7 +34,7 @@ class AfterAnswer:
         self._kept: list[bytes] | None = []
         self._kept_size = 0
 
-    def left(self, data: bytes) -> None:
+    def note_sent_bytes(self, data: bytes) -> None:
         """These bytes are on their way to the client."""
         if self.keeps and self._kept is not None:
             self._kept_size += len(data)
@@ -43,7 +43,7 @@ class AfterAnswer:
             else:
                 self._kept.append(data)
 
-    async def ask(self, headers: list[tuple[bytes, bytes]]) -> tuple[StageReport, ...]:
+    async def ask_stages(self, headers: list[tuple[bytes, bytes]]) -> tuple[StageReport, ...]:
         """Ask the stages in order, each with the reports of those before it; returns their reports. Never raises."""
         record = self._record
         trail = StageTrail()
@@ -75,15 +75,15 @@ class AfterAnswer:
         question = review.question(self._edge, shown)
         began = time.perf_counter()
         try:
-            verdict = await self._reviewers.ask(review.stage, question, self._record.traceparent)
+            verdict = await self._reviewers.ask_stage(review.stage, question, self._record.traceparent)
         except NoVerdict as failure:
             self._failed(review, failure, time.perf_counter() - began, trail)
             return
-        self._reviewers.worked(review.stage)
+        self._reviewers.count_success(review.stage)
         trail.add(review, OUTCOMES[verdict.action], time.perf_counter() - began, verdict.instance, verdict.note)
 
     def _failed(self, review: StageReview, failure: NoVerdict, took_s: float, trail: StageTrail) -> None:
-        self._reviewers.failed(review.stage, failure, self._record.request_id)
+        self._reviewers.count_failure(review.stage, failure, self._record.request_id)
         trail.add(review, "failed", took_s, "", failure.what)
 
     def _texts(self, body: bytes) -> tuple[AnswerText, ...] | None:
@@ -97,5 +97,5 @@ class AfterAnswer:
             return tuple([AnswerText(part=slot.part, kind=slot.kind, text=slot.text) for slot in reading.slots])
         splitter = EventSplitter()
         window = AnswerWindow(api, AnswerUse(mode="buffer", content="text"))
-        whole = [window.add(event) for event in (*splitter.feed(body), *splitter.rest())]
+        whole = [window.add_event(event) for event in (*splitter.split_bytes(body), *splitter.rest())]
         return window.texts() if all(whole) else None

@@ -86,9 +86,9 @@ class AnswerReview:
         if self._gathered_size <= self._most_held:
             return b""
         await self._give_up_all()
-        return self.gathered()
+        return self.take_gathered()
 
-    def gathered(self) -> bytes:
+    def take_gathered(self) -> bytes:
         """The bytes that `gather` holds; they are let go."""
         held = b"".join(self._gathered)
         self._gathered = []
@@ -118,9 +118,9 @@ class AnswerReview:
 
             def put(edits: dict[str, str], fields: Fields, slots: list[Slot] = slots) -> None:
                 if edits:
-                    answer.put([(slot, edits[slot.part]) for slot in slots if slot.part in edits])
+                    answer.replace_texts([(slot, edits[slot.part]) for slot in slots if slot.part in edits])
                 if fields:
-                    answer.set(fields)
+                    answer.set_fields(fields)
 
             shown = answer.body if review.use.content == "body" else None
             await self._ask_stage(review, texts, shown, put, code=code)
@@ -142,7 +142,7 @@ class AnswerReview:
 
     async def push(self, data: bytes) -> AsyncIterator[bytes]:
         """Take the next bytes of the stream; yields bytes as soon as they may leave. Raises Withheld."""
-        events = self._splitter.feed(data)
+        events = self._splitter.split_bytes(data)
         self._halves.join(events)
         async for left in self._past(0, events):
             yield left
@@ -156,7 +156,7 @@ class AnswerReview:
 
     async def finish(self, data: bytes) -> AsyncIterator[bytes]:
         """Like `push`, for the last bytes of the stream."""
-        events = [*self._splitter.feed(data), *self._splitter.rest()]
+        events = [*self._splitter.split_bytes(data), *self._splitter.rest()]
         self._halves.join(events)
         async for left in self._past(0, events):
             yield left
@@ -178,13 +178,13 @@ class AnswerReview:
         """The end of a stream whose rest is withheld."""
         return self._end.filtered()
 
-    def left(self, data: bytes) -> None:
+    def note_sent_bytes(self, data: bytes) -> None:
         """These bytes are on their way to the client."""
-        self._after.left(data)
+        self._after.note_sent_bytes(data)
 
     async def after(self) -> tuple[StageReport, ...]:
         """Ask the stages that come after the last byte; returns their reports. Never raises."""
-        return await self._after.ask(self._headers)
+        return await self._after.ask_stages(self._headers)
 
     async def _past(self, position: int, events: list[StreamEvent]) -> AsyncIterator[bytes]:
         """Show the next stage the events that the stages before it let pass; yields the bytes that leave."""
@@ -198,12 +198,12 @@ class AnswerReview:
             # It needs nothing of the answer, so nothing waits for more of it.
             await self._give_up(review)
         if review.given_up:
-            review.alter(events)
+            review.edit_events(events)
             async for left in self._past(position + 1, events):
                 yield left
             return
         for event in events:
-            if not review.window.add(event):
+            if not review.window.add_event(event):
                 self._unread(review)
             if review.window.due:
                 async for left in self._past(position + 1, await self._decide(review, last=False)):
@@ -223,20 +223,20 @@ class AnswerReview:
         if review.use.content == "none":  # it needs nothing of the answer
             return await self._decide(review, last=True)
         self._failed(review, NoVerdict(TOO_LARGE, 502, "answer_too_large"), 0.0)
-        return review.window.release(last=True)
+        return review.window.release_events(last=True)
 
     async def _decide(self, review: StageReview, *, last: bool) -> list[StreamEvent]:
         window = review.window
         texts = window.texts() if review.use.content == "text" else ()
-        body = window.encode() if review.use.content == "body" else None
+        body = window.encode_events() if review.use.content == "body" else None
 
         def put(edits: dict[str, str], fields: Fields) -> None:
-            window.replace(edits)
+            window.replace_texts(edits)
             review.fields += fields
 
         await self._ask_stage(review, texts, body, put, last=last)
-        released = window.release(last=last)
-        review.alter(released)
+        released = window.release_events(last=last)
+        review.edit_events(released)
         return released
 
     async def _ask_stage(
@@ -265,12 +265,12 @@ class AnswerReview:
         )
         began = time.perf_counter()
         try:
-            verdict = await self._reviewers.ask(review.stage, question, self._record.traceparent)
+            verdict = await self._reviewers.ask_stage(review.stage, question, self._record.traceparent)
             _change(verdict, texts, put)
         except NoVerdict as failure:
             self._failed(review, failure, time.perf_counter() - began)
             return
-        self._reviewers.worked(review.stage)
+        self._reviewers.count_success(review.stage)
         outcome = OUTCOMES[verdict.action]
         self._report(review, outcome, time.perf_counter() - began, verdict.instance, verdict.note)
         if verdict.action == "block":
@@ -280,7 +280,7 @@ class AnswerReview:
         self._edit_headers(verdict.headers)
 
     def _failed(self, review: StageReview, failure: NoVerdict, took_s: float) -> None:
-        self._reviewers.failed(review.stage, failure, self._record.request_id)
+        self._reviewers.count_failure(review.stage, failure, self._record.request_id)
         skips = self._lenient or review.stage.on_error != "deny"
         self._report(review, "skipped" if skips else "failed", took_s, "", failure.what)
         if skips:

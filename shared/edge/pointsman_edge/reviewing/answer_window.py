@@ -61,7 +61,7 @@ class AnswerWindow:
             return False
         return self._unseen >= self._size or (self._sentence_ends and 2 * self._unseen >= self._size)
 
-    def add(self, event: StreamEvent) -> bool:
+    def add_event(self, event: StreamEvent) -> bool:
         """Hold an event. Whether all of it will be shown; true for a stage that doesn't look."""
         held = _Held(event)
         self._held.append(held)
@@ -115,11 +115,11 @@ class AnswerWindow:
             found.setdefault(slot.part, (slot.kind, []))[1].append(slot.text)
         return tuple(AnswerText(part=part, kind=kind, text="".join(all_)) for part, (kind, all_) in found.items())
 
-    def encode(self) -> bytes:
+    def encode_events(self) -> bytes:
         """The events that are held, as bytes."""
         return b"".join(held.event.encode() for held in self._held)
 
-    def replace(self, edits: Mapping[str, str]) -> None:
+    def replace_texts(self, edits: Mapping[str, str]) -> None:
         """Put other texts in the place of held ones, by part, all or none. Raises ValueError where JSON belongs and
         isn't."""
         changed: list[tuple[_Held, Slot, str]] = []
@@ -139,7 +139,7 @@ class AnswerWindow:
             for held in self._held:
                 held.event.changed |= forget_spelling(held.event.document)
 
-    def release(self, *, last: bool) -> list[StreamEvent]:
+    def release_events(self, *, last: bool) -> list[StreamEvent]:
         """The events that may leave, once the stage has let the shown ones pass. `last`: no further ones follow."""
         left: dict[str, int] = {}
         for slot in self._fresh():
@@ -170,6 +170,6 @@ class AnswerWindow:
                 self.size += len(slot.text)
         for slot in held.repeats:
             if slot.part in self._altered:
-                slot.put(self._released.get(slot.part, ""))
+                slot.replace_text(self._released.get(slot.part, ""))
                 held.event.changed = True
                 forget_spelling(held.event.document)

@@ -42,7 +42,7 @@ class ResponseStages:
         self._events = events
         self._tasks: set[asyncio.Task[None]] = set()
 
-    def begin(self, request: ReviewedRequest, reply: Decision | Answer) -> AnswerReview | None:
+    def begin_review(self, request: ReviewedRequest, reply: Decision | Answer) -> AnswerReview | None:
         """The review by the stages of the profile and those of every answer; None: there are none."""
         if not reply.response and not request.record.policy.postprocessing:
             return None
@@ -52,7 +52,7 @@ class ResponseStages:
         """Like `begin`, but a review without stages, which lets the answer pass, if there are none."""
         return self._begin(request, (*reply.response, *request.record.policy.postprocessing))
 
-    async def error(self, request: ReviewedRequest, refusal: Refusal) -> tuple[int, Headers, bytes]:
+    async def review_error(self, request: ReviewedRequest, refusal: Refusal) -> tuple[int, Headers, bytes]:
         """Status, headers and body of an error, reviewed by the stages of every answer (S0-63)."""
         record = request.record
         record.code = refusal.told_code
@@ -65,10 +65,10 @@ class ResponseStages:
         except Withheld as withheld:
             record.code = withheld.told_code
             return withheld.status, *error_answer(withheld, record.api)
-        review.left(body)
+        review.note_sent_bytes(body)
         return refusal.status, headers, body
 
-    def after(self, request: ReviewedRequest) -> None:
+    def ask_after_answer(self, request: ReviewedRequest) -> None:
         """The request has ended: ask the stages that come after the last byte, whatever its outcome."""
         record = request.record
         if request.review is None and record.policy.postprocessing:
@@ -81,14 +81,14 @@ class ResponseStages:
         elif record.held is not None:
             self._bodies.let_go(record.held)
 
-    async def drained(self) -> None:
+    async def wait_for_stages(self) -> None:
         """Wait until every stage that was asked has answered, or its time is over."""
         while self._tasks:
             await asyncio.wait(self._tasks)
 
     async def _after(self, record: RequestRecord, review: AnswerReview) -> None:
         try:
-            self._events.reviewed(record, await review.after())
+            self._events.publish_reviews(record, await review.after())
         finally:
             if record.held is not None:
                 self._bodies.let_go(record.held)

@@ -38,15 +38,15 @@ class NoVerdict(Exception):
 class Reviewers(Protocol):
     """Asks response stages, and counts how they do."""
 
-    async def ask(self, stage: Stage, review: ResponseReview, traceparent: str | None) -> Verdict:
+    async def ask_stage(self, stage: Stage, review: ResponseReview, traceparent: str | None) -> Verdict:
         """The stage's verdict. Raises NoVerdict."""
         ...
 
-    def worked(self, stage: Stage) -> None:
+    def count_success(self, stage: Stage) -> None:
         """Count a verdict that was of use."""
         ...
 
-    def failed(self, stage: Stage, failure: NoVerdict, request_id: str) -> None:
+    def count_failure(self, stage: Stage, failure: NoVerdict, request_id: str) -> None:
         """Count a failure, and log the first one until the stage works again."""
         ...
 
@@ -64,13 +64,13 @@ class _VerdictWaiter(FutureWaiter):
 
     def inbox(self) -> str:
         """The subject of the answer; only here the waiter enters the table."""
-        return self.token or self._table.open(self, self.due)
+        return self.token or self._table.enter_waiter(self, self.due)
 
     def told(self, message: Message) -> None:
         """Settle with the object."""
         if isinstance(message, Verdict):
             self.verdict = message
-        self.replied(b"", b"")
+        self.receive_reply(b"", b"")
 
 
 class StageReviewers:
@@ -83,8 +83,8 @@ class StageReviewers:
         self._tallies: dict[str, Tally] = {}
         self._missing = Missing(_log)
 
-    async def ask(self, stage: Stage, review: ResponseReview, traceparent: str | None) -> Verdict:
-        """Like `Reviewers.ask`, within the stage's own timeout."""
+    async def ask_stage(self, stage: Stage, review: ResponseReview, traceparent: str | None) -> Verdict:
+        """Like `Reviewers.ask_stage`, within the stage's own timeout."""
         bus = self._bus
         waiter = _VerdictWaiter(bus.replies, asyncio.get_running_loop().time() + timeout_of(stage))
         try:
@@ -118,15 +118,15 @@ class StageReviewers:
             raise NoVerdict("sent an invalid verdict", 500, "stage_failed") from error
         return _checked(verdict, review)
 
-    def worked(self, stage: Stage) -> None:
+    def count_success(self, stage: Stage) -> None:
         """Count a verdict that was of use."""
         self._tally(stage.service).handled += 1
-        self._missing.back(stage.service)
+        self._missing.note_recovery(stage.service)
 
-    def failed(self, stage: Stage, failure: NoVerdict, request_id: str) -> None:
+    def count_failure(self, stage: Stage, failure: NoVerdict, request_id: str) -> None:
         """Count a failure, and log the first one until the stage works again."""
         self._tally(stage.service).failed += 1
-        self._missing.note(stage.service, failure.what, on_error=stage.on_error, request_id=request_id)
+        self._missing.note_missing(stage.service, failure.what, on_error=stage.on_error, request_id=request_id)
 
     def _tally(self, service: str) -> Tally:
         tally = self._tallies.get(service)

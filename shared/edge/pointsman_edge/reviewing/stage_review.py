@@ -62,7 +62,7 @@ class StageReview:
             self._window = AnswerWindow(self._record.api, self.use)
         return self._window
 
-    def alter(self, events: Iterable[StreamEvent]) -> None:
+    def edit_events(self, events: Iterable[StreamEvent]) -> None:
         """Set the stage's fields in events that leave."""
         if self.fields:
             for event in events:

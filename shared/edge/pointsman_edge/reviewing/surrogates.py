@@ -60,7 +60,7 @@ class Halves:
                     text = text[:-1]
                 joined = text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
                 if readable and joined != slot.text:
-                    slot.set(joined)
+                    slot.replace_value(joined)
                     event.changed = True
             if not event.strict:
                 mend(document)

@@ -58,14 +58,14 @@ class WholeAnswer:
                 self._reading = _NO_TEXT
         return self._reading if self._reading is not None and self._reading.whole else None
 
-    def put(self, texts: Sequence[tuple[Slot, str]]) -> None:
+    def replace_texts(self, texts: Sequence[tuple[Slot, str]]) -> None:
         """Put other texts in their places. Raises ValueError where JSON belongs and isn't."""
         put_all(texts)
         forget_spelling(self._document)
         self._changed = True
         self._reading = None
 
-    def set(self, fields: Sequence[BodyEdit]) -> None:
+    def set_fields(self, fields: Sequence[BodyEdit]) -> None:
         """Set and remove fields of the top level; every other byte stays. Raises ValueError when there are none to
         set."""
         if self.document is None:

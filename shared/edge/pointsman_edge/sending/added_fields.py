@@ -20,7 +20,7 @@ class AddedFields:
         """When each was refused, on the monotonic clock."""
         self._taken: set[_Place] = set()
 
-    def kept(self, provider: Resolved, model: str, edits: Sequence[BodyEdit], now: float) -> list[BodyEdit]:
+    def keep_accepted(self, provider: Resolved, model: str, edits: Sequence[BodyEdit], now: float) -> list[BodyEdit]:
         """The edits without the fields that this provider refuses."""
         return [
             edit
@@ -28,7 +28,7 @@ class AddedFields:
             if not (edit.unasked and not edit.remove and self._is_refused(provider, model, edit.field, now))
         ]
 
-    def suspects(self, provider: Resolved, model: str, edits: Sequence[BodyEdit], error: bytes) -> list[str]:
+    def suspect_fields(self, provider: Resolved, model: str, edits: Sequence[BodyEdit], error: bytes) -> list[str]:
         """The added fields because of which the provider may have refused a request: those that the error names, and
         those that it has never taken."""
         return [
@@ -39,13 +39,13 @@ class AddedFields:
             and (edit.field.encode() in error or (provider.name, model, edit.field) not in self._taken)
         ]
 
-    def refused(self, provider: Resolved, model: str, fields: Sequence[str], now: float) -> None:
+    def record_refusal(self, provider: Resolved, model: str, fields: Sequence[str], now: float) -> None:
         """The provider refused a request because of these."""
         for field in fields:
             self._refused[provider.name, model, field] = now
             self._taken.discard((provider.name, model, field))
 
-    def taken(self, provider: Resolved, model: str, edits: Sequence[BodyEdit]) -> None:
+    def record_acceptance(self, provider: Resolved, model: str, edits: Sequence[BodyEdit]) -> None:
         """The provider answered a request that had these."""
         for edit in edits:
             if edit.unasked:

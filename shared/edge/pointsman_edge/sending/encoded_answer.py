@@ -30,18 +30,18 @@ class AnswerDecoder:
         """Bytes that `part` was given and didn't decode yet."""
         return self._inner.unconsumed_tail
 
-    def part(self, data: bytes) -> bytes:
+    def decode_part(self, data: bytes) -> bytes:
         """At most `MOST` bytes of what `data` becomes. Raises BadEncoding."""
         try:
             return self._inner.decompress(data, MOST)
         except zlib.error:
             raise BadEncoding("sent what isn't in the encoding that it named") from None
 
-    def feed(self, data: bytes) -> bytes:
+    def decode_bytes(self, data: bytes) -> bytes:
         """All that `data` becomes. Raises BadEncoding."""
-        parts = [self.part(data)]
+        parts = [self.decode_part(data)]
         while self.left:
-            parts.append(self.part(self.left))
+            parts.append(self.decode_part(self.left))
             if len(parts) * MOST > _MOST_OF_A_PIECE:
                 raise BadEncoding(f"sent bytes that decode to more than {_MOST_OF_A_PIECE}")
         return b"".join(parts)

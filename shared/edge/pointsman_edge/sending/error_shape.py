@@ -38,8 +38,8 @@ class ErrorShape:
         self._api = api
         self._then = then
 
-    def put(self, data: bytes) -> bytes:
-        """Like `Rewriting.put`: the document is an error."""
+    def rewrite_bytes(self, data: bytes) -> bytes:
+        """Like `Rewriting.rewrite_bytes`: the document is an error."""
         return self.put_in_error(data)
 
     def put_in_error(self, data: bytes) -> bytes:
@@ -65,7 +65,7 @@ def shaped_events(api: Api, data: bytes, error: ProviderError | None = None) -> 
     """Whole events of a stream, errors among them in the API's shape, and the last error; `error` without one."""
     splitter = EventSplitter()
     out: list[bytes] = []
-    for event in (*splitter.feed(data), *splitter.rest()):
+    for event in (*splitter.split_bytes(data), *splitter.rest()):
         document = lenient_document(event.data)
         found = None if document is None or _passes(document) else error_in(document)
         error = found or error

@@ -41,7 +41,7 @@ class FirstEvents:
         if not self._size and _begins_plainly(data):
             return True
         self._size += len(data)
-        for event in self._splitter.each(data, last=last):
+        for event in self._splitter.split_one_by_one(data, last=last):
             if not event.data:
                 continue
             document = lenient_document(event.data)

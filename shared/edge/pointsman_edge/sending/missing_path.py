@@ -33,8 +33,8 @@ class MissingPath:
         self._model = model
         self._then = then
 
-    def put(self, data: bytes) -> bytes:
-        """Like `Rewriting.put`: the document is an error."""
+    def rewrite_bytes(self, data: bytes) -> bytes:
+        """Like `Rewriting.rewrite_bytes`: the document is an error."""
         return self.put_in_error(data)
 
     def put_in_error(self, data: bytes) -> bytes:

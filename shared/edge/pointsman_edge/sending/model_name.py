@@ -27,7 +27,7 @@ class ModelName:
         self._served = re.compile(rb"(?<![\w.:/@-])" + re.escape(old[1:-1]) + rb"(?![\w:/@-]|\.\w)")
         self._asked = new[1:-1]
 
-    def put(self, data: bytes) -> bytes:
+    def rewrite_bytes(self, data: bytes) -> bytes:
         """`data` must not end within a member: whole events, or a whole document."""
         for old, new in self._replacements:
             data = data.replace(old, new)
@@ -35,7 +35,7 @@ class ModelName:
 
     def put_in_error(self, data: bytes) -> bytes:
         """A whole error document, whose words name the model too."""
-        return self._served.sub(lambda _: self._asked, self.put(data))
+        return self._served.sub(lambda _: self._asked, self.rewrite_bytes(data))
 
     def in_pieces(self) -> "PassingName":
         """A renamer for a document that passes as it arrives."""
@@ -53,7 +53,7 @@ class PassingName:
         self._longest = max(map(len, members))
         self._held = b""
 
-    def feed(self, data: bytes) -> bytes:
+    def rewrite_part(self, data: bytes) -> bytes:
         """Take the next bytes from the engine; returns the bytes for the client."""
         data = self._held + data
         # A member that begins before it is here whole, and one that ends after it must not be cut.
@@ -63,12 +63,12 @@ class PassingName:
             if begins >= 0:
                 cut = max(cut, begins + len(member))
         self._held = data[cut:]
-        return self._name.put(data[:cut])
+        return self._name.rewrite_bytes(data[:cut])
 
     def rest(self) -> bytes:
         """The bytes that are held, after the engine has ended the document."""
         held, self._held = self._held, b""
-        return self._name.put(held)
+        return self._name.rewrite_bytes(held)
 
 
 @lru_cache(maxsize=256)
@@ -83,5 +83,5 @@ _UNSAFE: Final = re.compile(r"[^\x20-\x7e]")
 
 def chosen_model(prices: Prices, target: Target, asked: str) -> list[tuple[bytes, bytes]]:
     """The header, with the name that the configuration has for the target; none where the client asked for that."""
-    name = prices.name(target, asked)
+    name = prices.find_name(target, asked)
     return [] if name == asked else [(HEADER, _UNSAFE.sub("?", name).encode())]

@@ -73,4 +73,4 @@ def answer_body(answer: Answer) -> bytes:
     name = renaming(answer.named, answer.model) if answer.named and answer.model else None
     if name is None:
         return answer.body
-    return name.put(answer.body) if answer.status < _ERROR else name.put_in_error(answer.body)
+    return name.rewrite_bytes(answer.body) if answer.status < _ERROR else name.put_in_error(answer.body)

@@ -61,14 +61,14 @@ class ProviderBook:
         """Which of them aren't asked for a while."""
         self.added: Final = AddedFields()
 
-    def check(self, policy: EdgePolicy) -> None:
+    def log_missing(self, policy: EdgePolicy) -> None:
         """Log the missing credentials of each revision once. Called several times a second."""
         if policy.config is not self._checked:
             self._checked = policy.config
             for provider in self._of(policy).values():
-                self._credentials.check(provider)
+                self._credentials.log_missing(provider)
 
-    def find(self, policy: EdgePolicy, name: str | None) -> Resolved | None:
+    def find_provider(self, policy: EdgePolicy, name: str | None) -> Resolved | None:
         """The provider of this name; None: the revision has none."""
         return self._of(policy).get(name or "")
 
@@ -76,7 +76,7 @@ class ProviderBook:
         """The request for this provider."""
         target = asking.target
         body = edited_body(asking.body, outward(self._kept(provider, asking)), target.model)
-        sent = provider.client.of(asking.headers, asking.query, asking.traceparent)
+        sent = provider.client.parts_of(asking.headers, asking.query, asking.traceparent)
         return ProviderQuestion(
             asking.api, body, target.model, asking.asked, asking.request_id, now_s=int(time.time()), sent=sent
         )
@@ -94,13 +94,13 @@ class ProviderBook:
         if status not in _CLIENTS:
             return None
         model, edits = asking.target.model, self._kept(provider, asking)
-        fields = self.added.suspects(provider, model, edits, error)
+        fields = self.added.suspect_fields(provider, model, edits, error)
         other: ProviderQuestion | None = None
         if fields:
             edits = [edit for edit in edits if not (edit.unasked and edit.field in fields)]
             other = self.question(provider, asking._replace(edits=edits))
         if not any(field.encode() in error for field in fields):
-            repaired = provider.format.repaired(other or question, error)
+            repaired = provider.format.repair_question(other or question, error)
             fields = fields if repaired is None else []
             other = repaired or other
         if other is None:
@@ -110,9 +110,9 @@ class ProviderBook:
         return SecondTry(other._replace(sent=other.sent._replace(headers=headers)), fields)
 
     def _kept(self, provider: Resolved, asking: ProviderRequestParts) -> list[BodyEdit]:
-        return self.added.kept(provider, asking.target.model, asking.edits, time.monotonic())
+        return self.added.keep_accepted(provider, asking.target.model, asking.edits, time.monotonic())
 
-    async def prepared(self, provider: Resolved, call: ProviderCall) -> tuple[str, dict[str, str]]:
+    async def prepare_call(self, provider: Resolved, call: ProviderCall) -> tuple[str, dict[str, str]]:
         """URL and headers of the POST, the credential among them. Raises CredentialMissing."""
         url = provider.url + call.path
         headers = {
@@ -124,7 +124,7 @@ class ProviderBook:
         for name, value in provider.settings.headers.items():
             lower = name.lower()
             headers[lower] = f"{value},{headers[lower]}" if lower in _LISTS and lower in headers else value
-        await self._credentials.authorize(provider, url, headers, call.body)
+        await self._credentials.add_credential(provider, url, headers, call.body)
         return url, headers
 
     def _of(self, policy: EdgePolicy) -> dict[str, Resolved]:

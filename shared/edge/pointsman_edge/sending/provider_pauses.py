@@ -50,7 +50,7 @@ class ProviderPauses:
         known.tried_at = now
         return None
 
-    def answered(self, provider: str, model: str, status: int | None, pause_s: float | None, now: float) -> None:
+    def record_answer(self, provider: str, model: str, status: int | None, pause_s: float | None, now: float) -> None:
         """How a request to it ended: with this status, or without an answer. `pause_s`: the pause from now
         on that the provider asked for."""
         failed = status is None or status >= _FAILED

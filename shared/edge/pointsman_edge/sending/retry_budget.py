@@ -49,7 +49,7 @@ class RetryBudgets:
     def __init__(self) -> None:
         self._of: Final[dict[str, RetryBudget]] = {}
 
-    def of(self, pool: str) -> RetryBudget:
+    def budget_of(self, pool: str) -> RetryBudget:
         """The pool's budget."""
         budget = self._of.get(pool)
         if budget is None:
@@ -57,6 +57,6 @@ class RetryBudgets:
         return budget
 
     @property
-    def refused(self) -> int:
+    def count_refused(self) -> int:
         """Attempts that no budget had room for."""
         return sum(budget.refused for budget in self._of.values())

@@ -14,7 +14,7 @@ _NO_CHOICES: Final = re.compile(rb'"choices"\s*:\s*\[\s*\]')
 class Rewriting(Protocol):
     """Replaces something in an answer."""
 
-    def put(self, data: bytes) -> bytes:
+    def rewrite_bytes(self, data: bytes) -> bytes:
         """Whole events, or a whole document."""
         ...
 
@@ -30,7 +30,7 @@ class Rewriting(Protocol):
 class Passing(Protocol):
     """Replaces something in one document that passes as it arrives."""
 
-    def feed(self, data: bytes) -> bytes:
+    def rewrite_part(self, data: bytes) -> bytes:
         """Take the next bytes from the engine; returns the bytes for the client."""
         ...
 
@@ -47,13 +47,13 @@ class WithoutUsage:
     def __init__(self, then: Rewriting | None) -> None:
         self._then = then
 
-    def put(self, data: bytes) -> bytes:
+    def rewrite_bytes(self, data: bytes) -> bytes:
         """Whole events, or a whole document."""
         if _NO_CHOICES.search(data) is not None:
             splitter = EventSplitter()
-            events = (*splitter.feed(data), *splitter.rest())
+            events = (*splitter.split_bytes(data), *splitter.rest())
             data = b"".join(event.raw for event in events if not _is_usage(event))
-        return data if self._then is None else self._then.put(data)
+        return data if self._then is None else self._then.rewrite_bytes(data)
 
     def put_in_error(self, data: bytes) -> bytes:
         """A whole error document."""

@@ -97,7 +97,7 @@ class HeldBodies:
     def __init__(self) -> None:
         self._held: dict[str, HeldBody] = {}
 
-    def hold(self, request_id: str, body: bytes) -> HeldBody:
+    def hold_body(self, request_id: str, body: bytes) -> HeldBody:
         """A request is complete."""
         held = self._held[request_id] = HeldBody(request_id, body, body)
         return held
@@ -108,16 +108,16 @@ class HeldBodies:
         if self._held.get(held.request_id) is held:
             del self._held[held.request_id]
 
-    def of(self, request_id: str, original: bool) -> bytes | None:
+    def find_body(self, request_id: str, original: bool) -> bytes | None:
         """The body of a request: from the client, or for the engine. None when it isn't held (any more)."""
         held = self._held.get(request_id)
         if held is None:
             return None
         return held.original if original else held.current
 
-    def answer(self, query: ContentQuery) -> bytes:
+    def answer_query(self, query: ContentQuery) -> bytes:
         """Answer a stage that asks for a body: the encoded message."""
-        body = self.of(query.request_id, query.original)
+        body = self.find_body(query.request_id, query.original)
         if body is None:
             return Content(request_id=query.request_id, held=False).encode()
         if query.at_most is None:
@@ -131,7 +131,7 @@ class HeldBodies:
         if held is not None and held.current is held.original:
             held.tokens = tokens
 
-    def edit(self, edits: ContentEdits) -> bytes:
+    def edit_body(self, edits: ContentEdits) -> bytes:
         """Apply a stage's edits to the body for the engine; returns the encoded answer."""
         held = self._held.get(edits.request_id)
         if held is None:

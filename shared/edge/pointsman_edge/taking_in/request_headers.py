@@ -145,11 +145,11 @@ class RequestIds:
         self._prefix = f"req-{secrets.token_hex(6)}-"
         self._numbers = itertools.count(1)
 
-    def new(self) -> str:
+    def make_id(self) -> str:
         """A new id, unique among all edges."""
         return f"{self._prefix}{next(self._numbers):x}"
 
-    def of(self, headers: list[tuple[bytes, bytes]], in_use: Container[str]) -> str:
+    def choose_id(self, headers: list[tuple[bytes, bytes]], in_use: Container[str]) -> str:
         """The id of a request with these (lower-case) headers.
 
         A client's id that is still in use gets a suffix: stages and reservations know a request by its edge and its id.
@@ -159,7 +159,7 @@ class RequestIds:
         # The first one counts.
         value = dict(reversed(headers))[b"x-request-id"]
         if not _USABLE.fullmatch(value):
-            return self.new()
+            return self.make_id()
         given = value.decode("ascii")
         if given not in in_use:
             return given

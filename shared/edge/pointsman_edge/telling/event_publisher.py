@@ -56,7 +56,7 @@ class EventPublisher:
             "pointsman_edge_events_too_large", "Events that were too large for the bus", registry=registry
         )
 
-    def started(self, record: RequestRecord, worker: str, ttft_s: float) -> None:
+    def publish_start(self, record: RequestRecord, worker: str, ttft_s: float) -> None:
         """The first byte of an answer arrived."""
         self._send(
             ResponseStarted(
@@ -111,7 +111,7 @@ class EventPublisher:
             record.pool,
         )
 
-    def rejected(self, record: RequestRecord, refusal: Refusal) -> None:
+    def publish_rejection(self, record: RequestRecord, refusal: Refusal) -> None:
         """No endpoint was tried; `record.rejection` is set if a stage rejected the request."""
         rejection: Rejection | None = record.rejection
         stage = rejection.stage if rejection else "edge"
@@ -134,7 +134,7 @@ class EventPublisher:
             stage,
         )
 
-    def answered(self, record: RequestRecord, answer: Answer) -> None:
+    def publish_answer(self, record: RequestRecord, answer: Answer) -> None:
         """A stage ended the request with an answer of its own."""
         self._send(
             RequestAnswered(
@@ -154,17 +154,17 @@ class EventPublisher:
             answer.stage,
         )
 
-    def completed(self, record: RequestRecord, now: float) -> None:
+    def publish_completion(self, record: RequestRecord, now: float) -> None:
         """The request has ended; `now` is monotonic."""
         pool = record.pool
         number = next(self._numbers[ResponseCompleted, pool])
-        self._send(record.completed(self._source, number, time.time_ns() // 1_000_000, now), pool)
+        self._send(record.make_completion(self._source, number, time.time_ns() // 1_000_000, now), pool)
         # Until a scheduler has heard of the end of a stream, it takes the engine to be at work, and holds the next
         # request back for as long as a pass takes at least: 4 ms. It makes no such assumption of whole responses.
         if record.stream:
             self._bus.hasten()
 
-    def reviewed(self, record: RequestRecord, stages: tuple[StageReport, ...]) -> None:
+    def publish_reviews(self, record: RequestRecord, stages: tuple[StageReport, ...]) -> None:
         """The stages that come after the last byte have answered."""
         self._send(
             ResponseReviewed(

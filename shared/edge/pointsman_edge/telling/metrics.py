@@ -72,7 +72,7 @@ class EdgeMetrics(Collector):
         self._computed_again += seam.computed_again
         self._gap.observe(seam.gap_ms / 1000)
 
-    def completed(self, record: RequestRecord, traceparent: str | None = None) -> None:
+    def count_request(self, record: RequestRecord, traceparent: str | None = None) -> None:
         """One request has ended. `traceparent`: of its span, when that was exported; histograms link to it."""
         self._requests[record.api.name, record.status, record.outcome, record.level] += 1
         if traceparent is not None:

@@ -73,7 +73,7 @@ class RequestRecord:
         self.received_at = now
         """When the head arrived; moved to the moment at which the whole request was there."""
 
-    def decided(self, decision: Decision, now: float) -> None:
+    def record_decision(self, decision: Decision, now: float) -> None:
         """The stages, or the edge alone, decided."""
         self.reply = self.decision = decision
         self.answer_headers = decision.answer_headers
@@ -113,7 +113,7 @@ class RequestRecord:
         reply = self.reply
         return None if reply is None else reply.model
 
-    def attempted(self, worker: str, outcome: str, status: int | None, took_s: float, *, reason: str = "") -> None:
+    def record_attempt(self, worker: str, outcome: str, status: int | None, took_s: float, *, reason: str = "") -> None:
         """An attempt has ended."""
         decision = self.decision
         several = decision is not None and (decision.alternatives or decision.target.provider is not None)
@@ -144,7 +144,7 @@ class RequestRecord:
             self.reason = reason
             self.code = code
 
-    def refused(self, refusal: Refusal, sent: int | None = None) -> None:
+    def record_all_failed(self, refusal: Refusal, sent: int | None = None) -> None:
         """Record that every endpoint that was tried failed; `sent` is the status that the client has already."""
         outcome = "timeout" if refusal.status == 504 else "engine_error" if refusal.status >= 500 else "rejected"
         self.end(outcome, sent or refusal.status, refusal.detail, refusal.told_code)
@@ -153,7 +153,7 @@ class RequestRecord:
         """Set the usage and cost of the request, which has ended. Raises OverflowError for usage that no engine has."""
         decision, tail, target = self.decision, self.tail, self.target
         # A provider's own report has more than what is written for the client.
-        usage = self.usage or (tail.usage() if tail is not None else None)
+        usage = self.usage or (tail.read_usage() if tail is not None else None)
         if decision is not None and (usage is None or self.outcome != "ok" or doubtful(usage)):
             usage = settled(
                 api=self.api,
@@ -167,14 +167,14 @@ class RequestRecord:
         self.usage = usage
         if usage is not None and target is not None:
             prices = self.policy.prices
-            self.served = served = prices.name(target, decision.model if decision is not None else None)
+            self.served = served = prices.find_name(target, decision.model if decision is not None else None)
             price = prices.of.get(served)
             if price is not None:
                 tier = tail.service_tier() if price.tiers and tail is not None else ""
                 self.cost_nanos = cost = price.cost_of(usage, tier)
                 self.cost = cost / NANOS
 
-    def completed(self, source: str, sequence: int, at_ms: int, now: float) -> ResponseCompleted:
+    def make_completion(self, source: str, sequence: int, at_ms: int, now: float) -> ResponseCompleted:
         """The event."""
         reply, decision, answer = self.reply, self.decision, self.answer
         target = self.target

@@ -85,7 +85,7 @@ def _completion_tokens(api: Api, tail: UsageTail) -> int:
         size = tail.size if document is None or api.passed else sum(_characters(api, document))
         return -(-size // CHARACTERS_PER_TOKEN)
     splitter = EventSplitter()
-    events = [*splitter.feed(tail.end), *splitter.rest()]
+    events = [*splitter.split_bytes(tail.end), *splitter.rest()]
     if len(tail.end) < tail.size:
         del events[0]  # its beginning isn't there any more
     documents = filter(None, (lenient_document(event.data) for event in events))

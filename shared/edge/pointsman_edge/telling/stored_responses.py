@@ -33,7 +33,7 @@ class StoredResponses:
     def __init__(self) -> None:
         self._known: Final[OrderedDict[str, StoredResponse]] = OrderedDict()
 
-    def remember(self, record: RequestRecord) -> None:
+    def remember_response(self, record: RequestRecord) -> None:
         """Note the response that a request brought, if it brought one. The first note of an id counts."""
         reply, tail = record.reply, record.tail
         if not isinstance(reply, Decision) or not isinstance(tail, BeginningTail) or record.status != _OK:
@@ -46,7 +46,7 @@ class StoredResponses:
         if len(self._known) > KEPT:
             self._known.popitem(last=False)
 
-    def find(self, response: str, config: Config) -> StoredResponse | None:
+    def find_response(self, response: str, config: Config) -> StoredResponse | None:
         """Where a response is kept. None: this edge doesn't know, and any client may ask an engine. Raises Refusal 404
         if clients have identities, since its owner isn't known."""
         known = self._known.get(response)
@@ -54,7 +54,7 @@ class StoredResponses:
             raise unknown_response()
         return known
 
-    def check(self, stored: StoredResponse, identity: Identity | None) -> None:
+    def refuse_other_client(self, stored: StoredResponse, identity: Identity | None) -> None:
         """Raise Refusal 404 for another client than the response's own."""
         if stored.owner != _owner(identity):
             raise unknown_response()

@@ -197,7 +197,7 @@ async def embeddings(engine: ProbedEngine) -> str:
 
 async def error_request(engine: ProbedEngine) -> str:
     """A request that can't be served gets 400 and a reason."""
-    answer = await engine.refused(CHAT, {"messages": _ONE, "max_tokens": 4, "temperature": -3})
+    answer = await engine.post_refused(CHAT, {"messages": _ONE, "max_tokens": 4, "temperature": -3})
     if answer.status not in (400, 422):
         raise Different(f"HTTP {answer.status}")
     expect(answer.json(), str, "error", "message")
@@ -206,7 +206,7 @@ async def error_request(engine: ProbedEngine) -> str:
 
 async def error_model(engine: ProbedEngine) -> str:
     """A model that isn't served gets 404 and a reason."""
-    answer = await engine.refused(CHAT, {"model": "no-such-model", "messages": _ONE, "max_tokens": 4})
+    answer = await engine.post_refused(CHAT, {"model": "no-such-model", "messages": _ONE, "max_tokens": 4})
     expect(answer.json(), str, "error", "message")
     if answer.status != 404:
         raise Different(f"HTTP {answer.status}")

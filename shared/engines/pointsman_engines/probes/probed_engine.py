@@ -90,7 +90,7 @@ class ProbedEngine:
             raise FeatureMissing(f"HTTP {answer.status}: {_reason(answer)}")
         return answer
 
-    async def refused(self, path: str, body: Mapping[str, JsonValue]) -> ProbeAnswer:
+    async def post_refused(self, path: str, body: Mapping[str, JsonValue]) -> ProbeAnswer:
         """POST what must be refused."""
         answer = await self._ask("POST", path, {"model": self.model, **body})
         if answer.status < 400:
@@ -106,7 +106,7 @@ class ProbedEngine:
 
     async def value(self, metric: Metric) -> float | None:
         """The sum of a metric's samples; None where it has none."""
-        samples = metric.find(await self.exposition())
+        samples = metric.finite_samples(await self.exposition())
         return sum(sample.value for sample in samples) if samples else None
 
     @asynccontextmanager

@@ -182,7 +182,7 @@ async def _metric(engine: ProbedEngine, names: tuple[Metric, ...], kind: str) ->
     """The first of these metrics that the engine has; its type must match where the text has one."""
     exposition = await engine.exposition()
     for metric in names:
-        if metric.find(exposition):
+        if metric.finite_samples(exposition):
             told = exposition.kind(metric.name)
             if told not in (None, kind):
                 raise Different(f"{metric.name.decode()} is a {told}")

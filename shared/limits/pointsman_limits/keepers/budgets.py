@@ -69,7 +69,7 @@ class Budgets:
         self._unpriced: Final[set[str]] = set()
         self._saved_at = 0.0
 
-    def configure(self, scopes: dict[str, BudgetScopes]) -> None:
+    def set_budgets(self, scopes: dict[str, BudgetScopes]) -> None:
         """Replace the configured budgets."""
         self.scopes = scopes
         if scopes:
@@ -113,7 +113,7 @@ class Budgets:
                 await asyncio.sleep(full_jitter(failures))
                 continue
             failures, said = 0, ""
-            open_here = any(book.budgets.open for book in self._keeper.books())
+            open_here = any(book.budgets.open for book in self._keeper.kept_books())
             try:
                 async with asyncio.timeout(BUSY_S if open_here else IDLE_S):
                     await self._asked.wait()
@@ -129,7 +129,7 @@ class Budgets:
             self._current = False
             raise
         self._current = True
-        self.tell()
+        self.publish_warnings()
 
     async def _read(self) -> None:
         await self._look()
@@ -146,7 +146,7 @@ class Budgets:
                 continue
             self._spend(ends)
             self._metrics.spending_behind.set(following)
-        for book in self._keeper.books():
+        for book in self._keeper.kept_books():
             book.budgets.read_all()
 
     async def _look(self) -> None:
@@ -164,7 +164,7 @@ class Budgets:
     def _seek(self) -> None:
         """Go back to the earliest place of any shard; a new shard starts at the current place."""
         began = False
-        for book in self._keeper.books():
+        for book in self._keeper.kept_books():
             ledger = book.budgets
             if ledger.spent_to is None:
                 ledger.begin(self._position, self._stream)
@@ -177,7 +177,7 @@ class Budgets:
             self._keeper.save_soon()
 
     def _spend(self, ends: list[End]) -> None:
-        books = self._keeper.books()
+        books = self._keeper.kept_books()
         reserving = [book.budgets for book in books if book.budgets.open]
         for end in ends:
             if self._is_copy(end):
@@ -214,7 +214,7 @@ class Budgets:
     def _charge(self, sequence: int, spent: Spending, amount: int) -> None:
         now = self._clock()
         for name, scopes in self.scopes.items():
-            scope, shard = scopes.of(spent.identity, spent.model)
+            scope, shard = scopes.values_of(spent.identity, spent.model)
             book = self._keeper.held(shard)
             if book is not None and (book.budgets.spent_to or 0) < sequence:
                 book.budgets.spend(name, scope, amount, spent.day, now)
@@ -224,17 +224,17 @@ class Budgets:
         """Call about once a second: publish warnings, and keep saved places recent."""
         if not self.scopes:
             return
-        self.tell()
+        self.publish_warnings()
         now = time.monotonic()
         if now - self._saved_at >= SAVED_S:
             self._saved_at = now
-            for book in self._keeper.books():
+            for book in self._keeper.kept_books():
                 if book.budgets.has_accounts:
                     book.changed = True
 
-    def tell(self) -> None:
+    def publish_warnings(self) -> None:
         """Publish warnings."""
-        for book in self._keeper.books():
+        for book in self._keeper.kept_books():
             self._tell(book.budgets)
 
     def _tell(self, ledger: BudgetLedger) -> None:

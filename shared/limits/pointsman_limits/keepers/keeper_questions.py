@@ -28,7 +28,7 @@ class KeeperQuestions:
         self._waiting: Final[dict[str, list[_Waiting]]] = {}
         self._tasks: Final[set[asyncio.Task[None]]] = set()
 
-    def ask(self, asks: tuple[LimitAsk, ...], keeper: str) -> "asyncio.Future[_Verdicts]":
+    def ask_keeper(self, asks: tuple[LimitAsk, ...], keeper: str) -> "asyncio.Future[_Verdicts]":
         """The keeper's answers to the questions of one request. Raises MalformedMessage and the errors
         of `Bus.ask`."""
         future: asyncio.Future[_Verdicts] = asyncio.get_running_loop().create_future()

@@ -33,30 +33,30 @@ class KeeperRanks:
     def known(self) -> int:
         """Number of preprocessors, including those that were silent for minutes."""
         now = asyncio.get_running_loop().time()
-        return max(len(self.members), len(self._heartbeat.table.instances(self._bus.process.service, now)))
+        return max(len(self.members), len(self._heartbeat.table.list_instances(self._bus.process.service, now)))
 
-    def keeper(self, shard: int) -> str:
+    def keeper_of(self, shard: int) -> str:
         """The preprocessor that should keep the shard."""
         return self._keepers[shard]
 
-    def lives(self, instance: str) -> bool:
+    def is_alive(self, instance: str) -> bool:
         """Whether a recent heartbeat of the instance is known."""
         now = asyncio.get_running_loop().time()
         service = self._bus.process.service
-        return instance not in self._doubted and self._heartbeat.table.alive(service, instance, now)
+        return instance not in self._doubted and self._heartbeat.table.is_alive(service, instance, now)
 
-    def doubt(self, instance: str) -> None:
+    def doubt_instance(self, instance: str) -> None:
         """The instance doesn't answer; its missing heartbeats would show only later."""
         self._doubted[instance] = asyncio.get_running_loop().time() + DOUBTED_S
-        self.refresh()
+        self.refresh_instances()
 
-    def suspect(self, instance: str) -> None:
+    def suspect_instance(self, instance: str) -> None:
         """The instance doesn't answer in time. A busy one still sends heartbeats: its shards aren't taken from it."""
         now = asyncio.get_running_loop().time()
-        if self._heartbeat.table.silence(self._bus.process.service, instance, now) > 2 * TIMES.beat_s:
-            self.doubt(instance)
+        if self._heartbeat.table.seconds_silent(self._bus.process.service, instance, now) > 2 * TIMES.beat_s:
+            self.doubt_instance(instance)
 
-    def doubts(self, instance: str) -> bool:
+    def was_doubted(self, instance: str) -> bool:
         """Whether the instance was recently taken for dead."""
         return instance in self._doubted
 
@@ -66,7 +66,7 @@ class KeeperRanks:
             task = self._looked_after[instance] = asyncio.get_running_loop().create_task(self._look_after(instance))
             task.add_done_callback(lambda _: self._looked_after.pop(instance, None))
 
-    def refresh(self) -> None:
+    def refresh_instances(self) -> None:
         """Update the live instances."""
         table, now = self._heartbeat.table, asyncio.get_running_loop().time()
         service = self._bus.process.service
@@ -74,8 +74,8 @@ class KeeperRanks:
             del self._doubted[instance]
         found = {
             each
-            for each in table.instances(service, now)
-            if each not in self._doubted and table.addressable(service, each, now)
+            for each in table.list_instances(service, now)
+            if each not in self._doubted and table.is_addressable(service, each, now)
         }
         if self._heartbeat.ready:
             found.add(self.me)
@@ -93,8 +93,8 @@ class KeeperRanks:
         try:
             await self._bus.ask(LimitAsks(asks=()), instance, timeout=SIGN_S)
         except NoListener:
-            self.doubt(instance)
+            self.doubt_instance(instance)
         except NoReply:
-            self.suspect(instance)
+            self.suspect_instance(instance)
         except BusError:
             return  # its heartbeats will show

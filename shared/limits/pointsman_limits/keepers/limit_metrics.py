@@ -92,7 +92,7 @@ class LimitMetrics:
         self._shards.set_function(shards)
         self._open.set_function(charges)
 
-    def decided(self, limit: str, outcome: str) -> None:
+    def count_decision(self, limit: str, outcome: str) -> None:
         """Count a request checked by a limit."""
         key = (limit, outcome)
         child = self._decided.get(key)
@@ -100,7 +100,7 @@ class LimitMetrics:
             child = self._decided[key] = self._requests.labels(*key)
         child.total += 1
 
-    def settled(self, limit: str, reserved: float, used: float) -> None:
+    def count_settled(self, limit: str, reserved: float, used: float) -> None:
         """Count a request that ended."""
         children = self._settled.get(limit)
         if children is None:
@@ -110,6 +110,6 @@ class LimitMetrics:
         of_reserved.total += reserved
         of_used.total += used
 
-    def moved(self, how: str) -> None:
+    def count_shard_move(self, how: str) -> None:
         """Count a shard that was taken over or given up."""
         self._moves.labels(how).inc()

@@ -55,7 +55,7 @@ class ShardKeeper:
         self._clock: Final = clock
         self._keeping: Final = Keeping(self.me, secrets.token_hex(8))
         self._keeping.on_grant = self._tell_soon
-        self.count: Final = self._keeping.count
+        self.count: Final = self._keeping.count_request
         """Count a request in the book that `book` has just returned."""
         self._leases: Final = self._keeping.leases
         self._books: Final = self._keeping.books
@@ -72,13 +72,13 @@ class ShardKeeper:
     def settled(self) -> bool:
         """Whether all shards that should be kept here are."""
         now = self._clock()
-        mine = [shard for shard in range(SHARDS) if self.ranks.keeper(shard) == self.me]
-        return self._leases.listens(now) and all(self._leases.holds(shard, now) for shard in mine)
+        mine = [shard for shard in range(SHARDS) if self.ranks.keeper_of(shard) == self.me]
+        return self._leases.listens(now) and all(self._leases.holds_shard(shard, now) for shard in mine)
 
     def begin(self) -> None:
         """Start, once limits are configured. Needs a running loop; the second call does nothing."""
         if not self._snapshots.began:
-            self._bus.listen(LimitKept, self.heard, ANY)
+            self._bus.listen(LimitKept, self.receive_report, ANY)
             self._snapshots.begin()
 
     async def ready(self) -> None:
@@ -95,10 +95,10 @@ class ShardKeeper:
     def tick(self) -> None:
         """Call a few times a second."""
         if self._snapshots.began:
-            self.ranks.refresh()
+            self.ranks.refresh_instances()
             now = self._clock()
             for shard in range(SHARDS):
-                if self.ranks.keeper(shard) == self.me:
+                if self.ranks.keeper_of(shard) == self.me:
                     self._seek(shard, now)
             self._say(now)
             self._snapshots.tick()
@@ -111,13 +111,13 @@ class ShardKeeper:
         await self._snapshots.give_up()
         self._books.clear()
         for shard in range(SHARDS):
-            self._leases.release(shard)
+            self._leases.release_shard(shard)
         self._say(self._clock())
 
-    def book(self, shard: int, now: float) -> Book | str:
+    def book_or_keeper(self, shard: int, now: float) -> Book | str:
         """The counts of a shard, if it is proved now that this instance keeps it. Otherwise the preprocessor to ask:
         this one while its proof is pending."""
-        if self._leases.holds(shard, now):
+        if self._leases.holds_shard(shard, now):
             return self._books.get(shard) or self._take(shard, now)
         if not self._bus.connected and not self._leases.has_peers and self._snapshots.known:
             # A bundle decides without the bus, and it has no peer that could keep the shard.
@@ -126,7 +126,7 @@ class ShardKeeper:
             if now - self._said_at >= SAID_S:
                 self._say(now)
             return self.me
-        keeper = self.ranks.keeper(shard)
+        keeper = self.ranks.keeper_of(shard)
         return keeper if keeper != self.me else self._seek(shard, now) or self.me
 
     def held(self, shard: int) -> Book | None:
@@ -137,18 +137,18 @@ class ShardKeeper:
         """Write the changed snapshots now."""
         self._snapshots.save_soon()
 
-    def books(self) -> Collection[Book]:
+    def kept_books(self) -> Collection[Book]:
         """The counts of all shards."""
         return self._books.values()
 
-    def heard(self, kept: LimitKept | LimitKept) -> None:
+    def receive_report(self, kept: LimitKept | LimitKept) -> None:
         """Take a preprocessor's report of the shards that it keeps; also this one's."""
         now = self._clock()
-        for shard in self._keeping.heard(kept, now):
-            self._metrics.moved("lost")
+        for shard in self._keeping.receive_report(kept, now):
+            self._metrics.count_shard_move("lost")
             _log.warning("limit_shard_lost", shard=shard, keeper=kept.keeper)
         if not self._leases.said(kept.run):
-            if self._keeping.untold:
+            if self._keeping.has_unpublished:
                 self._publish_report()
             return
         if not kept.epochs:
@@ -156,21 +156,21 @@ class ShardKeeper:
             return
         for shard in range(SHARDS):
             # Requests that end in the meantime have to be counted, whether or not a request asks.
-            if shard not in self._books and self._leases.holds(shard, now):
+            if shard not in self._books and self._leases.holds_shard(shard, now):
                 self._take(shard, now)
         if self._leases.listens(now):
             self._listening.set()
-        if self._leases.advancing:
+        if self._leases.may_prove_claim:
             self._say(now)
 
     def hand_over(self, query: LimitHandOver) -> bytes:
         """Give a shard to the instance that should keep it now."""
         now = self._clock()
-        state = self._keeping.give(query.shard, query.to, now)
+        state = self._keeping.hand_over_shard(query.shard, query.to, now)
         if state is not None:
             written = state.encode()
             self._handed[query.shard] = (query.to, written, now)
-            self._metrics.moved("handed_over")
+            self._metrics.count_shard_move("handed_over")
             return written
         handed = self._handed.get(query.shard)
         if handed is not None and handed[0] == query.to and now - handed[2] < REMEMBERED_S:
@@ -187,8 +187,8 @@ class ShardKeeper:
             if not self._snapshots.known:
                 # Its counts would begin at nothing.
                 return ""
-            state = self._snapshots.of(shard)
-            self._leases.claim(shard, now, state.epoch if state is not None else 0)
+            state = self._snapshots.newest_of(shard)
+            self._leases.claim_shard(shard, now, state.epoch if state is not None else 0)
         elif shard not in self._fetching:
             task = self._fetching[shard] = asyncio.get_running_loop().create_task(self._fetch(shard, holder))
             task.add_done_callback(lambda _: self._fetching.pop(shard, None))
@@ -203,21 +203,21 @@ class ShardKeeper:
         if handed is not None and now - handed[2] < REMEMBERED_S:
             holder = handed[0]
         else:
-            state = self._snapshots.of(shard)
+            state = self._snapshots.newest_of(shard)
             holder = "" if state is None else state.keeper
         # An earlier version doesn't report its shards.
-        if holder in ("", self.me) or self._leases.knows(holder) or not self.ranks.lives(holder):
+        if holder in ("", self.me) or self._leases.knows_keeper(holder) or not self.ranks.is_alive(holder):
             return ""
         return "" if self._refused.get((shard, holder), 0.0) > now else holder
 
     def _take(self, shard: int, now: float) -> Book:
         self._handed.pop(shard, None)
         given = self._keeping.is_given(shard)
-        book, since = self._keeping.take(shard, self._snapshots.of(shard), now)
+        book, since = self._keeping.take_book(shard, self._snapshots.newest_of(shard), now)
         if since is not None:
             self.on_taken(book, since)
-            self._metrics.moved("taken_over")
-        self._snapshots.claim(shard, given=given)
+            self._metrics.count_shard_move("taken_over")
+        self._snapshots.record_claim(shard, given=given)
         self.on_kept()
         return book
 
@@ -226,7 +226,7 @@ class ShardKeeper:
             query = LimitHandOver(shard=shard, to=self.me)
             state = LimitShard.decode(await self._bus.ask(query, holder, timeout=HAND_OVER_S))
         except NoListener:
-            self.ranks.doubt(holder)
+            self.ranks.doubt_instance(holder)
             return
         except (BusError, MalformedMessage) as error:
             _log.warning("limit_shard_not_handed_over", shard=shard, keeper=holder, reason=type(error).__name__)
@@ -245,7 +245,7 @@ class ShardKeeper:
         # A lease is proved when this keeper's own report comes back through the server, after the reports of others.
         # While the bus is disconnected no lease is proved, and so no request is counted.
         with contextlib.suppress(BusError):
-            self._bus.publish_via_server(self._keeping.say(now, self._bus.connections), self.me)
+            self._bus.publish_via_server(self._keeping.make_report(now, self._bus.connections), self.me)
 
     def _tell_soon(self) -> None:
         if not self._telling:
@@ -254,9 +254,9 @@ class ShardKeeper:
 
     def _publish_report(self) -> None:
         self._telling = False
-        if self._keeping.untold:
+        if self._keeping.has_unpublished:
             with contextlib.suppress(BusError):
-                self._bus.publish_to_peers(self._keeping.tell(self._clock()), self.me)
+                self._bus.publish_to_peers(self._keeping.take_unpublished(self._clock()), self.me)
 
 
 def _nothing(book: Book, since: float) -> None:

@@ -85,7 +85,7 @@ class ShardSnapshots:
         if self.began:
             await self._known.wait()
 
-    def of(self, shard: int) -> LimitShard | None:
+    def newest_of(self, shard: int) -> LimitShard | None:
         """The newest snapshot."""
         entry = self._records.get(shard)
         if entry is None:
@@ -96,9 +96,9 @@ class ShardSnapshots:
             _log.error("limit_snapshot_unreadable", error, shard=shard)
             return None
 
-    def claim(self, shard: int, *, given: bool = False) -> None:
+    def record_claim(self, shard: int, *, given: bool = False) -> None:
         """Record in the bucket that the shard is kept here from now on. `given`: its last keeper handed it over."""
-        entry, before = self._records.get(shard), self.of(shard)
+        entry, before = self._records.get(shard), self.newest_of(shard)
         self._claims[shard] = (entry.revision if entry is not None else 0, before.keeper if before is not None else "")
         if entry is None and not given and not self._listed:
             self._blind.add(shard)
@@ -193,7 +193,7 @@ class ShardSnapshots:
             book.changed = True
             return
         self._records[shard] = entry
-        state = self.of(shard)
+        state = self.newest_of(shard)
         epoch = self._keeping.leases.epoch(shard)
         late = state is None or state.keeper in ("", self._me, before) or state.epoch < epoch
         if late and shard not in self._blind:
@@ -207,7 +207,7 @@ class ShardSnapshots:
         self._blind.discard(shard)
         if self._books.pop(shard, None) is None:
             return
-        self._keeping.leases.release(shard)
-        self._metrics.moved("lost")
-        state = self.of(shard)
+        self._keeping.leases.release_shard(shard)
+        self._metrics.count_shard_move("lost")
+        state = self.newest_of(shard)
         _log.warning("limit_shard_lost", shard=shard, keeper="" if state is None else state.keeper)

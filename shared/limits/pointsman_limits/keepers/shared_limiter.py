@@ -92,17 +92,17 @@ class SharedLimiter(Limiter):
         self._overflowed: Final[set[str]] = set()
         keeper.on_taken = self._taken
 
-    def ask(self, ask: LimitAsk, at: float) -> LimitVerdict | Elsewhere:
+    def count_at_keeper(self, ask: LimitAsk, at: float) -> LimitVerdict | Elsewhere:
         del at
         verdict = self._own(ask)
         if verdict.outcome != "elsewhere":
-            self._metrics.decided(ask.limit, verdict.outcome)
+            self._metrics.count_decision(ask.limit, verdict.outcome)
             return verdict
         if ask.budget is not None and (missing := self.spending_missing()) is not None:
             raise self._unavailable(ask, missing)
         return Elsewhere(partial(self._elsewhere, ask, verdict.keeper))
 
-    def alone(self, ask: LimitAsk, at: float) -> LimitVerdict:
+    def count_locally(self, ask: LimitAsk, at: float) -> LimitVerdict:
         del at
         share = 1 / self._keeper.ranks.known
         windows = tuple(_part(window, share) for window in ask.windows)
@@ -110,10 +110,10 @@ class SharedLimiter(Limiter):
         verdict = self._alone.ask(replace(ask, windows=windows), self._clock())
         if self._alone.overflowed > before:
             self._overflow(self._alone, ask.limit)
-        self._metrics.decided(ask.limit, f"alone_{verdict.outcome}")
+        self._metrics.count_decision(ask.limit, f"alone_{verdict.outcome}")
         return verdict
 
-    def release(self, asks: Iterable[LimitAsk], at: float) -> None:
+    def release_charges(self, asks: Iterable[LimitAsk], at: float) -> None:
         del at
         now = self._clock()
         elsewhere: dict[str, list[LimitRelease]] = {}
@@ -127,14 +127,14 @@ class SharedLimiter(Limiter):
                 book.release(ask.edge, ask.request_id, ask.limit, now)
                 continue
             each = LimitRelease(edge=ask.edge, request_id=ask.request_id, limit=ask.limit, shard=ask.shard)
-            elsewhere.setdefault(self._keeper.ranks.keeper(ask.shard), []).append(each)
+            elsewhere.setdefault(self._keeper.ranks.keeper_of(ask.shard), []).append(each)
         for keeper, releases in elsewhere.items():
             self._bus.publish(LimitReleases(releases=tuple(releases)), keeper)
 
     def _own(self, ask: LimitAsk) -> LimitVerdict:
         """The verdict, if it is proved that the count is kept here; otherwise its keeper."""
         now = self._clock()
-        book = self._keeper.book(ask.shard, now)
+        book = self._keeper.book_or_keeper(ask.shard, now)
         if isinstance(book, str):
             return LimitVerdict(outcome="elsewhere", keeper=book)
         if ask.budget is not None and not book.budgets.current:
@@ -162,13 +162,15 @@ class SharedLimiter(Limiter):
         while True:
             try:
                 verdicts = (
-                    self._verdicts(asks) if keeper == self._keeper.me else await self._questions.ask(asks, keeper)
+                    self._verdicts(asks)
+                    if keeper == self._keeper.me
+                    else await self._questions.ask_keeper(asks, keeper)
                 )
             except NoListener:
-                self._keeper.ranks.doubt(keeper)
+                self._keeper.ranks.doubt_instance(keeper)
                 verdicts = self._verdicts(asks)
             except NoReply:
-                self._keeper.ranks.suspect(keeper)
+                self._keeper.ranks.suspect_instance(keeper)
                 # It may have died with the question. If it has counted the request, it doesn't count it again.
                 asks = tuple([replace(each, attempt=each.attempt + 1) for each in asks])
                 verdicts = self._verdicts(asks)
@@ -182,13 +184,13 @@ class SharedLimiter(Limiter):
                 self._metrics.asked.observe(time.perf_counter() - began)
                 for each in answers:
                     if each.verdict.outcome != "elsewhere":
-                        self._metrics.decided(each.ask.limit, each.verdict.outcome)
+                        self._metrics.count_decision(each.ask.limit, each.verdict.outcome)
                 return answers
             if time.perf_counter() - began > GIVE_UP_S:
                 raise self._unavailable(ask, self._pending(ask))
             before, keeper = keeper, verdict.keeper
-            if not keeper or keeper == self._keeper.me or self._keeper.ranks.doubts(keeper):
-                keeper = self._keeper.ranks.keeper(ask.shard)
+            if not keeper or keeper == self._keeper.me or self._keeper.ranks.was_doubted(keeper):
+                keeper = self._keeper.ranks.keeper_of(ask.shard)
             hops += 1
             if hops > 1 or keeper in (self._keeper.me, before):
                 # It is being handed over, or about to be proved.
@@ -201,7 +203,7 @@ class SharedLimiter(Limiter):
         if keeper != self._keeper.me:
             now = self._clock()
             for each in later:
-                if self._keeper.book(each.shard, now) != keeper:
+                if self._keeper.book_or_keeper(each.shard, now) != keeper:
                     break
                 asks.append(replace(each, follows=True))
         return tuple(asks)
@@ -231,12 +233,12 @@ class SharedLimiter(Limiter):
             admitted = verdict.outcome == "admitted"
             answers.append(Answered(ask, verdict))
         if early:
-            self.release(early, 0.0)
+            self.release_charges(early, 0.0)
         return answers
 
     def _pending(self, ask: LimitAsk) -> str:
         """A question that no keeper answers."""
-        book = self._keeper.book(ask.shard, self._clock())
+        book = self._keeper.book_or_keeper(ask.shard, self._clock())
         if isinstance(book, str) or ask.budget is None:
             return "no preprocessor can prove that it keeps its count"
         if book.budgets.unread:
@@ -244,10 +246,10 @@ class SharedLimiter(Limiter):
         return "the place in the stream of events from which it counts can't be saved yet"
 
     def _unavailable(self, ask: LimitAsk, why: str) -> Unavailable:
-        self._metrics.decided(ask.limit, "unavailable")
+        self._metrics.count_decision(ask.limit, "unavailable")
         return Unavailable(why)
 
-    def answer(self, asks: LimitAsks) -> bytes:
+    def answer_peers(self, asks: LimitAsks) -> bytes:
         """Answer peers' questions from the counts kept here."""
         verdicts = self._verdicts(asks.asks)
         for verdict in verdicts:
@@ -255,7 +257,7 @@ class SharedLimiter(Limiter):
                 self._keeper.ranks.look_after(verdict.keeper)
         return LimitVerdicts(verdicts=verdicts).encode()
 
-    def released(self, message: LimitReleases) -> None:
+    def receive_release(self, message: LimitReleases) -> None:
         """Release peers' requests that were rejected later."""
         now = self._clock()
         for each in message.releases:
@@ -263,7 +265,7 @@ class SharedLimiter(Limiter):
             if book is not None:
                 book.release(each.edge, each.request_id, each.limit, now)
 
-    def ended(self, event: ResponseCompleted) -> None:
+    def settle_request(self, event: ResponseCompleted) -> None:
         """A request has ended: settle its usage."""
         now = self._clock()
         usage = event.usage
@@ -279,15 +281,15 @@ class SharedLimiter(Limiter):
             for name in names:
                 if name is not None:
                     # Limits that count for all tenants use the answer lengths of all tenants.
-                    self.lengths.learn("", name, tokens)
+                    self.lengths.learn_length("", name, tokens)
                     if tenant:
-                        self.lengths.learn(tenant, name, tokens)
-        self._settle((*self._keeper.books(), self._alone), ended)
+                        self.lengths.learn_length(tenant, name, tokens)
+        self._settle((*self._keeper.kept_books(), self._alone), ended)
 
     def tick(self) -> None:
         """Call about once a second: end requests that can't be open any more."""
         now = self._clock()
-        for book in (*self._keeper.books(), self._alone):
+        for book in (*self._keeper.kept_books(), self._alone):
             count = book.abandon(self._is_gone, now)
             if self.ends_known():
                 count += book.budgets.abandon(self._is_gone, now)
@@ -301,7 +303,7 @@ class SharedLimiter(Limiter):
             if request in book.charges:
                 for settled in book.settle(request, partial(self._cost, ended), ended.at):
                     if settled.limit in self.prices:
-                        self._metrics.settled(settled.limit, settled.reserved, settled.actual)
+                        self._metrics.count_settled(settled.limit, settled.reserved, settled.actual)
 
     def _cost(self, ended: _Ended, limit: str) -> float | None:
         """The cost of an ended request for one limit; None without usage."""
@@ -321,7 +323,9 @@ class SharedLimiter(Limiter):
     def _is_gone(self, edge: str) -> bool:
         """Whether the edge was known, and has been silent for a while."""
         table, now = self._heartbeat.table, asyncio.get_running_loop().time()
-        known = [lives for service in EDGES for name, lives in table.instances(service, now).items() if name == edge]
+        known = [
+            lives for service in EDGES for name, lives in table.list_instances(service, now).items() if name == edge
+        ]
         if not known or any(known) or not self._bus.connected:
             self._silent.pop(edge, None)
             return False

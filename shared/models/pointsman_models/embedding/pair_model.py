@@ -48,7 +48,7 @@ class PairModel:
         """That of the weights. The first time it reads the model."""
         return self._model.name
 
-    async def same(self, one: str, other: str) -> float | None:
+    async def compare_texts(self, one: str, other: str) -> float | None:
         """The probability that both mean the same, in [0,1]; None for texts longer than the model's input. Raises
         ModelFailed."""
         return await asyncio.get_running_loop().run_in_executor(self._thread, self._same, one, other)

@@ -94,11 +94,11 @@ class PromptTokenizer:
 
         self._of_request: Final = of_request
 
-    def chat(self, field: Field) -> bytes:
+    def tokenize_chat(self, field: Field) -> bytes:
         """Token ids (4 bytes each, little-endian) of a chat completion. Raises NotTokenized."""
         return self._encode(self.render(field), special=field("add_special_tokens") is True, field=field)
 
-    def completion(self, text: str, field: Field) -> bytes:
+    def tokenize_completion(self, text: str, field: Field) -> bytes:
         """Token ids of a text completion. Raises NotTokenized."""
         return self._encode(text, special=field("add_special_tokens") is not False, field=field)
 
@@ -142,11 +142,11 @@ class PromptTokenizer:
         if field("truncate_prompt_tokens") is not None:
             raise NotTokenized("truncated", "truncate_prompt_tokens: the engine cuts the prompt")
         if not special:
-            return self.encoder.encode(text)
+            return self.encoder.encode_text(text)
         if self._around is None:
             return little_endian(self._tokenizer.encode(text, add_special_tokens=True).ids)
         before, behind = self._around
-        return before + self.encoder.encode(text) + behind
+        return before + self.encoder.encode_text(text) + behind
 
     def _tokens_around(self) -> tuple[bytes, bytes] | None:
         """Special tokens that the tokenizer adds before and after a sequence. None when it changes the sequence."""

@@ -43,7 +43,7 @@ class SegmentEncoder:
         added = tokenizer.get_added_tokens_decoder()
         self._cut: Final = _cut_at(added.values()) if _is_position_free(pre_tokenizer) else None
 
-    def encode(self, text: str) -> bytes:
+    def encode_text(self, text: str) -> bytes:
         """Token ids, 4 bytes each, little-endian; without the tokens that only whole sequences get."""
         pieces = self._pieces(text)
         with self._lock:

@@ -126,7 +126,7 @@ class Bus:
 
     def new_tally(self, name: str) -> Tally:
         """Counters for a subscription, shown in metrics under `name`."""
-        return self.tallies.new(name)
+        return self.tallies.new_tally(name)
 
     def listen(
         self,
@@ -166,11 +166,13 @@ class Bus:
             self._mailboxes.append(latest)
             sid = self.link.attach(to, latest.take, exclusive=exclusive)
         else:
-            fifo = listener.mailbox = self.mailbox(tally, listener.handle, pending=pending)
-            sid = self.link.attach(to, fifo.take, exclusive=exclusive, told=listener.told, arrive=fifo.arrive)
+            fifo = listener.mailbox = self.make_mailbox(tally, listener.handle, pending=pending)
+            sid = self.link.attach(
+                to, fifo.take, exclusive=exclusive, told=listener.told, arrive=fifo.receive_from_wire
+            )
         self._sids.append(sid)
 
-    def mailbox(self, tally: Tally, handle: Handle, *, pending: int = 4096, concurrency: int = 256) -> Fifo:
+    def make_mailbox(self, tally: Tally, handle: Handle, *, pending: int = 4096, concurrency: int = 256) -> Fifo:
         """A queue before `handle` that `finish` waits for. `pending` bounds the messages that wait, `concurrency` the
         coroutines that run."""
         mailbox = Fifo(tally, handle, self.link.soon, messages=pending, concurrency=concurrency)
@@ -236,7 +238,7 @@ class Bus:
         """
         to = self.addresses.message(type(message), route)
         waiter = FutureWaiter(self.replies)
-        reply_to = self.replies.open(waiter, asyncio.get_running_loop().time() + timeout)
+        reply_to = self.replies.enter_waiter(waiter, asyncio.get_running_loop().time() + timeout)
         try:
             self.link.publish(to, message.encode(), reply_to, message_headers.build(message.address.type_id))
             headers, answer = await waiter.future

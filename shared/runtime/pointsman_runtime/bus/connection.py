@@ -319,7 +319,7 @@ class Connection(LastingClient):
             pong = waiting.pop(0)
             if (asked := self._asked.pop(pong, None)) is not None:
                 now = asyncio.get_running_loop().time()
-                LAG.note(now - asked, now)
+                LAG.note_lag(now - asked, now)
             if not pong.done():
                 pong.set_result(True)
         self._pings_outstanding = 0

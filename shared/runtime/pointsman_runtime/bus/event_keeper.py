@@ -61,14 +61,14 @@ class EventKeeper:
     def detach(self) -> None:
         """The connection is lost, and with it every answer that is due."""
         self._publish = None
-        self.held.interrupted(asyncio.get_running_loop().time())
+        self.held.note_interruption(asyncio.get_running_loop().time())
 
-    def sent(self, messages: list[Message]) -> list[tuple[int, str]]:
+    def note_sent(self, messages: list[Message]) -> list[tuple[int, str]]:
         """These events, at least one, are sent together for the first time; returns the positions of those that ask
         for an answer, each with its reply subject."""
         if not self._confirming:
             return []
-        first, asking = self.held.sent(messages, asyncio.get_running_loop().time())
+        first, asking = self.held.note_sent(messages, asyncio.get_running_loop().time())
         if self._timer is None:
             self._watch()
         return [(position, f"{self._reply_to}{first + position}") for position in asking]
@@ -83,9 +83,9 @@ class EventKeeper:
         except msgspec.DecodeError:
             return  # no server sent it
         if answer.error is None:
-            self.held.confirmed(token, answer.seq, now)
+            self.held.confirm_event(token, answer.seq, now)
         else:
-            self.held.refused(token, now, for_good=answer.error.err_code in _FOR_GOOD)
+            self.held.note_refused(token, now, for_good=answer.error.err_code in _FOR_GOOD)
         self._send_again(now)
 
     async def settled(self, within_s: float) -> bool:

@@ -108,7 +108,7 @@ class HeldEvents:
         """Messages that wait for a connection."""
         return len(self._unsent)
 
-    def keep(self, messages: Sequence[Message], now: float) -> None:
+    def keep_unsent(self, messages: Sequence[Message], now: float) -> None:
         """There is no connection to send these to."""
         self._unsent.extend(messages)
         self._bytes += sum(map(_size, messages))
@@ -127,7 +127,7 @@ class HeldEvents:
                 taken.append(message)
         return taken
 
-    def sent(self, messages: Sequence[Message], now: float) -> tuple[int, tuple[int, ...]]:
+    def note_sent(self, messages: Sequence[Message], now: float) -> tuple[int, tuple[int, ...]]:
         """These, of which there is at least one, are sent together for the first time. Returns the first one's index,
         and the positions of those that are to ask, for the token `index + position`."""
         first = self._next
@@ -144,7 +144,7 @@ class HeldEvents:
         self._asked.extend([_Ask(first + position, now) for position in positions])
         return first, positions
 
-    def confirmed(self, token: str, number: int, now: float) -> None:
+    def confirm_event(self, token: str, number: int, now: float) -> None:
         """The stream has a message, under this number."""
         self._confirmed_at = now
         if not token.isdecimal():
@@ -169,7 +169,7 @@ class HeldEvents:
         for _ in range(proven):
             self._sent.popleft()
 
-    def refused(self, token: str, now: float, *, for_good: bool) -> None:
+    def note_refused(self, token: str, now: float, *, for_good: bool) -> None:
         """The stream didn't take a message. `for_good`: nor will it ever."""
         if token.isdecimal():
             if self._next - len(self._sent) <= int(token) < self._next:
@@ -185,7 +185,7 @@ class HeldEvents:
             self._window = PROBE
             self._owe([message], now)
 
-    def interrupted(self, now: float) -> None:
+    def note_interruption(self, now: float) -> None:
         """The connection was lost: answers that are due don't come any more."""
         self._take_back(now)
         self._doubt(now)

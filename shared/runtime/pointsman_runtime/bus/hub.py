@@ -33,7 +33,7 @@ class Hub:
         """Begin to connect. Doesn't wait; a server that can't be reached is tried for ever."""
         if not self._open:
             self._open = True
-            self.link.answers(self.replies.prefix, self.replies.take)
+            self.link.answers(self.replies.prefix, self.replies.receive_reply)
             self.connection.open()
 
     async def close(self) -> None:

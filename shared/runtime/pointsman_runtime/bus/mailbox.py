@@ -88,7 +88,7 @@ class Fifo:
         """Whether a message must wait for its turn: others wait, as many coroutines run as may, or a batch was handled
         as it arrived."""
 
-    def arrive(self, delivery: Delivery) -> None:
+    def receive_from_wire(self, delivery: Delivery) -> None:
         """Take one message from the wire: handled in this very call, unless others wait or a batch of them was."""
         if self.busy:
             self.take(delivery)

@@ -155,20 +155,20 @@ class Outbox:
         held, transport = keeper.held, self._transport
         if transport is None or transport.is_closing() or (self._size > UNSENT_LIMIT and not self._has_room()):
             if messages:
-                held.keep(messages, asyncio.get_running_loop().time())
+                held.keep_unsent(messages, asyncio.get_running_loop().time())
             if transport is not None and held.unsent:
                 self._later = asyncio.get_running_loop().call_later(RELAXED_S, self.write_all)
             return []
         if held.unsent:
             now = asyncio.get_running_loop().time()
-            held.keep(messages, now)
+            held.keep_unsent(messages, now)
             messages = held.take(MOST_KEPT, self.max_payload, now)
             if held.unsent:
                 self._later = asyncio.get_running_loop().call_later(RELAXED_S, self.write_all)
         if not messages:
             return []
         pieces = _commands(messages)
-        for position, reply_to in keeper.sent(messages):
+        for position, reply_to in keeper.note_sent(messages):
             pieces[3 * position] = _command(messages[position], f"{reply_to} ")
         return pieces
 

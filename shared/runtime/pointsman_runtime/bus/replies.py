@@ -33,12 +33,12 @@ class Waiter(ABC):
     """Loop time at which `overdue` is called; may be moved later at any time."""
 
     @abstractmethod
-    def replied(self, headers: bytes, payload: bytes) -> None:
+    def receive_reply(self, headers: bytes, payload: bytes) -> None:
         """An answer arrived; there may be more."""
 
     def told(self, message: Message) -> None:
         """An answer of a service in this process; there may be more."""
-        self.replied(b"", message.encode())
+        self.receive_reply(b"", message.encode())
 
     @abstractmethod
     def overdue(self, now: float) -> None:
@@ -64,13 +64,13 @@ class ReplyTable:
     def __len__(self) -> int:
         return len(self._waiting)
 
-    def open(self, waiter: Waiter, due: float) -> str:
+    def enter_waiter(self, waiter: Waiter, due: float) -> str:
         """Enter a waiter until loop time `due`; returns the reply subject to send along."""
-        reply_to = self.expect(waiter)
+        reply_to = self.enter_quick_waiter(waiter)
         self.extend(waiter, due)
         return reply_to
 
-    def expect(self, waiter: Waiter) -> str:
+    def enter_quick_waiter(self, waiter: Waiter) -> str:
         """Enter a waiter that may have its answer at once; returns the reply subject to send along. `extend` it if it
         has to wait."""
         self._opened += 1
@@ -95,15 +95,15 @@ class ReplyTable:
         if waiter.tick:
             self._leave(waiter)
 
-    def take(self, delivery: Delivery) -> None:
+    def receive_reply(self, delivery: Delivery) -> None:
         """An answer as bytes."""
         waiter = self._waiting.get(delivery.subject)
         if waiter is None:
             self.late += 1
         else:
-            waiter.replied(delivery.headers, delivery.payload)
+            waiter.receive_reply(delivery.headers, delivery.payload)
 
-    def tell(self, reply_to: str, message: Message) -> bool:
+    def deliver_reply(self, reply_to: str, message: Message) -> bool:
         """Hand an answer of a service in this process to its waiter. False when `reply_to` is another process's."""
         waiter = self._waiting.get(reply_to)
         if waiter is not None:
@@ -173,7 +173,7 @@ class FutureWaiter(Waiter):
         self._table = table
         self.future: asyncio.Future[tuple[bytes, bytes]] = asyncio.get_running_loop().create_future()
 
-    def replied(self, headers: bytes, payload: bytes) -> None:
+    def receive_reply(self, headers: bytes, payload: bytes) -> None:
         """Settle with the first answer."""
         self._table.close(self)
         if not self.future.done():

@@ -155,7 +155,7 @@ class Bucket:
         # The attribute is private in nats-py and typed as None, although `watch` has set it.
         subscription = cast("JetStreamContext.PushSubscription", watcher._sub)  # pyright: ignore[reportPrivateUsage]
         now = time.monotonic()
-        watch.begin(now)
+        watch.begin_listing(now)
         look_at = now + LISTED_WITHIN_S
         ask_at = now + ASKED_EVERY_S
         seen = unseen = 0
@@ -166,7 +166,7 @@ class Bucket:
                 pass
             else:
                 if update is None:
-                    watch.complete()
+                    watch.end_listing()
                     look_at = 0.0
                 elif isinstance(update, KeyValue.Entry):
                     seen = update.revision or 0

@@ -90,7 +90,7 @@ class Events:
             ack_policy=AckPolicy.ACK,
             middlewares=(partial(_Guard, tallies=tallies),),
         )
-        self.broker.tell(self._failed)
+        self.broker.report_errors_to(self._failed)
 
     @property
     def reason(self) -> str | None:
@@ -105,7 +105,7 @@ class Events:
         A message that can't be decoded is counted and dropped with one log line; an exception is counted and
         logged once. What arrives while `PENDING` others wait is dropped and counted.
         """
-        tally = self._tallies.new(message.address.type_id)
+        tally = self._tallies.new_tally(message.address.type_id)
 
         async def decode(msg: NatsMessage) -> M:
             try:

@@ -53,7 +53,7 @@ class EventServer(Protocol):
 class LastingBroker(NatsBroker):
     """Connects until it is stopped, whatever errors the server reports."""
 
-    def tell(self, failed: Callable[[Exception], Awaitable[None]]) -> None:
+    def report_errors_to(self, failed: Callable[[Exception], Awaitable[None]]) -> None:
         """Call `failed` with each error. FastStream's own `error_cb` ends connecting for good when a login is
         refused."""
         self._connection_kwargs["error_cb"] = failed

@@ -49,7 +49,7 @@ class Registrations:
         """Whether a worker reports load whose registration didn't come yet."""
         return bool(self._strangers)
 
-    def announced(self, announcement: WorkerAnnouncement, at: float) -> None:
+    def receive_announcement(self, announcement: WorkerAnnouncement, at: float) -> None:
         """An agent announced its worker."""
         registration = announcement.registration
         key = registration.pool, registration.worker
@@ -61,14 +61,14 @@ class Registrations:
             return
         self._registered(key, registration, at).announced = at
 
-    def stored(self, registration: WorkerRegistration, at: float) -> None:
+    def note_entry(self, registration: WorkerRegistration, at: float) -> None:
         """The bucket has this entry. It may be old: a bucket that takes no writes neither renews nor expires."""
         key = registration.pool, registration.worker
         known = self._known.get(key)
         if known is None or not _within(known.announced, TIMES.worker_gone_s, at):
             self._registered(key, registration, at)
 
-    def unstored(self, pool: str, worker: str, at: float) -> None:
+    def note_entry_gone(self, pool: str, worker: str, at: float) -> None:
         """The bucket lost the entry: it was removed, or not renewed in time."""
         known = self._known.get((pool, worker))
         if (
@@ -79,7 +79,7 @@ class Registrations:
             return
         self._left((pool, worker))
 
-    def reported(self, load: WorkerLoad, at: float) -> None:
+    def receive_load(self, load: WorkerLoad, at: float) -> None:
         """A worker's load came."""
         known = self._known.get((load.pool, load.worker))
         if known is not None:

@@ -33,7 +33,7 @@ class StoredConfiguration:
         self._replicas = replicas
         self._js: JetStreamContext = client.jetstream(timeout=ANSWER_S)  # pyright: ignore[reportUnknownMemberType] - untyped in nats-py
 
-    async def put(self, text: str) -> int:
+    async def store_text(self, text: str) -> int:
         """Make a checked text the current configuration of every service; returns its revision. A text that is already
         current keeps its revision: applying one file repeatedly would push older revisions out of the history."""
         try:
@@ -57,14 +57,14 @@ class StoredConfiguration:
                 return current.revision
         return await bucket.put(CONFIG_KEY, document)
 
-    async def revisions(self) -> list[StoredRevision]:
+    async def list_revisions(self) -> list[StoredRevision]:
         """The stored revisions, oldest first; the last one is current. Raises TypeError for a server that doesn't say
         when they were stored (before 2.10)."""
         return await revisions_of(self._js)
 
 
 async def revisions_of(js: JetStreamContext) -> list[StoredRevision]:
-    """See `StoredConfiguration.revisions`."""
+    """See `StoredConfiguration.list_revisions`."""
     try:
         entries = await _history(await js.key_value(CONFIG_BUCKET))
     except (KeyNotFoundError, NotFoundError):

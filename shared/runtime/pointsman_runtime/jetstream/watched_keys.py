@@ -43,7 +43,7 @@ class WatchedKeys:
         self.interrupted = False
         """Whether there was a time since the last listing in which no key could be renewed."""
 
-    def begin(self, now: float) -> None:
+    def begin_listing(self, now: float) -> None:
         """A new listing begins."""
         if self._ttl_s is None:
             self._unseen = set(self._renewed)
@@ -55,7 +55,7 @@ class WatchedKeys:
             self.interrupted = False
         self._unseen = self.overdue(now)
 
-    def complete(self) -> None:
+    def end_listing(self) -> None:
         """The listing is complete: keys that it lacks, and overdue keys, are gone."""
         for key in self._unseen:
             self._gone(key)

@@ -51,7 +51,7 @@ class WorkerRegistry:
         """Every worker has been reported, by the bucket or by its agent."""
         bus.listen(WorkerAnnouncement, self._announced, ANY, ANY)
 
-    async def begin(self) -> None:
+    async def follow_workers(self) -> None:
         """Follow the bucket; returns once it is listed and has every worker that reports load, or once every agent has
         had time to announce its worker."""
         self._bucket.watch(self._stored, self._unstored, self._listed.set)
@@ -71,9 +71,9 @@ class WorkerRegistry:
             )
         self.complete = True
 
-    def reported(self, load: WorkerLoad) -> None:
+    def receive_load(self, load: WorkerLoad) -> None:
         """A worker's load came."""
-        self._table.reported(load, self._now())
+        self._table.receive_load(load, self._now())
 
     def tick(self) -> None:
         """Find the workers that have left."""
@@ -83,7 +83,7 @@ class WorkerRegistry:
 
     def _announced(self, announcement: WorkerAnnouncement) -> None:
         try:
-            self._table.announced(announcement, self._now())
+            self._table.receive_announcement(announcement, self._now())
         except ValueError as error:
             self._refused(announcement.registration.worker, error)
             return
@@ -92,7 +92,7 @@ class WorkerRegistry:
 
     def _stored(self, entry: Entry) -> None:
         try:
-            self._table.stored(WorkerRegistration.decode(entry.value), self._now())
+            self._table.note_entry(WorkerRegistration.decode(entry.value), self._now())
         except ValueError as error:  # MalformedMessage is one
             self._refused(entry.key, error)
 
@@ -105,7 +105,7 @@ class WorkerRegistry:
 
     def _unstored(self, key: str) -> None:
         pool, _, worker = key.partition(".")
-        self._table.unstored(plain(pool), plain(worker), self._now())
+        self._table.note_entry_gone(plain(pool), plain(worker), self._now())
 
     def _now(self) -> float:
         return self._clock.time(asyncio.get_running_loop().time())

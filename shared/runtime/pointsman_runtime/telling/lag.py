@@ -29,7 +29,7 @@ class LagMeter:
         self._lag_s = 0.0
         self._at = 0.0
 
-    def note(self, late_s: float, now: float) -> None:
+    def note_lag(self, late_s: float, now: float) -> None:
         """Something that was due, or was asked for, came so late."""
         self._lag_s = max(late_s - UNNOTICED_S, self._faded(now))
         self._at = now
@@ -77,8 +77,8 @@ _PRESSURE: Final = Pressure()
 
 def measured_slack(due: float, now: float) -> float:
     """The slack of this process's peers; called by a timer that was due at `due`."""
-    LAG.note(now - due, now)
+    LAG.note_lag(now - due, now)
     share = _PRESSURE.share(now)
     if share >= PRESSING:
-        LAG.note(PRESSED_S * share, now)
+        LAG.note_lag(PRESSED_S * share, now)
     return LAG.slack_s(now)

@@ -17,7 +17,7 @@ class Missing:
         """Everything is there, as far as anybody knows."""
         return not self._told
 
-    def note(self, what: str, problem: Exception | str, **facts: Field) -> str:
+    def note_missing(self, what: str, problem: Exception | str, **facts: Field) -> str:
         """Log it once, and again when the problem changes; returns a note for the trail."""
         text = str(problem) or type(problem).__name__
         if self._told.get(what) != text:
@@ -26,7 +26,7 @@ class Missing:
             self._log.warning("degraded", missing=what, problem=text, hint=hint, **facts)
         return f"{what} unavailable"
 
-    def back(self, *what: str) -> None:
+    def note_recovery(self, *what: str) -> None:
         """These work."""
         if self._told:
             for each in what:

@@ -13,7 +13,7 @@ class PlanLabels:
     def __init__(self) -> None:
         self._known: Final[set[str]] = set()
 
-    def of(self, plan: str) -> str:
+    def label_of(self, plan: str) -> str:
         """The label; empty for an unknown client."""
         if plan in self._known:
             return plan

@@ -34,7 +34,7 @@ class Tallies:
     def __iter__(self) -> Iterator[Tally]:
         return iter(self._tallies)
 
-    def new(self, name: str) -> Tally:
+    def new_tally(self, name: str) -> Tally:
         """Counters for a subscription, shown in metrics under `name`."""
         tally = Tally(name)
         self._tallies.append(tally)

@@ -106,7 +106,7 @@ class Tracing:
         provider.add_span_processor(BatchSpanProcessor(exporter))
         return cls(provider, ratio)
 
-    def adopt(self, header: str | None) -> str | None:
+    def adopt_trace(self, header: str | None) -> str | None:
         """The `traceparent` of a request at the edge: the client's when it is well-formed; otherwise a new
         sampled one for the configured share of requests, and None for the rest."""
         if header is not None and _TRACEPARENT.fullmatch(header):
@@ -119,7 +119,7 @@ class Tracing:
             return None
         return f"00-{trace_id:032x}-{self._ids.generate_span_id():016x}-01"
 
-    def begin(self, name: str, traceparent: str | None, kind: Kind = "internal", **attributes: Attribute) -> Span:
+    def begin_span(self, name: str, traceparent: str | None, kind: Kind = "internal", **attributes: Attribute) -> Span:
         """Begin a step below `traceparent`, named e.g. `scheduler`. Attributes as of `Span.end`."""
         if traceparent is None:
             return NO_SPAN

@@ -96,7 +96,7 @@ async def status(url: str | None, console: Console) -> bool:
     async with stored_configuration.opened(url) as store:
         current = await store.current()
         async with revisions.listening(store.client) as replicas:
-            living = replicas.living()
+            living = replicas.living_replicas()
     table = _table("service", "instance", "runs", "")
     for presence in living:
         state = "" if presence.ready else "not ready"
@@ -117,10 +117,10 @@ async def put(
 ) -> bool:
     """Store a document, named `source`, and wait until every replica runs it; False when one doesn't."""
     async with revisions.listening(store.client) as replicas:
-        revision = await store.put(document.text)
+        revision = await store.store_text(document.text)
         console.print(f"{source} is revision {revision}; policy {document.config.policy_hash()}", soft_wrap=True)
         took_s = await revisions.everybody_runs(replicas, revision, patience_s)
-        living = replicas.living()
+        living = replicas.living_replicas()
     if not living:
         console.print("No service is running; those that start will run it.")
     elif took_s is not None:

@@ -24,11 +24,11 @@ class Replicas:
         self._clock = clock
         self._heard: dict[tuple[str, str], tuple[float, ServicePresence]] = {}
 
-    def heard(self, presence: ServicePresence) -> None:
+    def receive_presence(self, presence: ServicePresence) -> None:
         """A beat arrived."""
         self._heard[presence.service, presence.instance] = self._clock(), presence
 
-    def living(self) -> list[ServicePresence]:
+    def living_replicas(self) -> list[ServicePresence]:
         """The replicas heard recently that run a configuration, by service and instance. Recent is relative to the last
         beat heard: when none arrives, the bus or this process is slow."""
         since = max((at for at, _ in self._heard.values()), default=0.0) - TIMES.service_silent_s
@@ -47,7 +47,7 @@ async def listening(client: Client) -> AsyncGenerator[Replicas]:
 
     async def beat(message: Msg) -> None:
         try:
-            replicas.heard(ServicePresence.decode(message.data))
+            replicas.receive_presence(ServicePresence.decode(message.data))
         except MalformedMessage:
             return  # another version's beat; `pointsman doctor` reports versions
 
@@ -67,7 +67,7 @@ async def everybody_runs(replicas: Replicas, revision: int, patience_s: float) -
     """Wait until every replica runs the revision, and new requests get it. Returns the seconds it took; None when a
     replica is still behind."""
     began = time.monotonic()
-    while behind(replicas.living(), revision):
+    while behind(replicas.living_replicas(), revision):
         if time.monotonic() - began >= patience_s:
             return None
         await asyncio.sleep(LOOK_S)

@@ -19,7 +19,7 @@ class ConfigurationStore(StoredConfiguration):
 
     async def existing(self) -> list[StoredRevision]:
         """See `revisions`. Raises CommandError when the bucket is empty."""
-        found = await self.revisions()
+        found = await self.list_revisions()
         if not found:
             raise CommandError("no configuration is stored yet.", "Store one: `pointsman config apply FILE`.")
         return found

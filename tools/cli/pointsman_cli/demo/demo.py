@@ -57,9 +57,9 @@ async def _traffic(stack: LocalStack, measures: Measures, console: Console, clie
         async def receive(message: Msg) -> None:
             event = events.decode(message)
             if isinstance(event, RequestScheduled):
-                screen.decided(event)
+                screen.show_decision(event)
             elif isinstance(event, ResponseCompleted):
-                measures.completed(event)
+                measures.add_completion(event)
 
         async with bus.connected(bus.settings(stack.nats_url), "pointsman demo") as client:
             await client.subscribe(events.ALL_EVENTS, cb=receive)  # pyright: ignore[reportUnknownMemberType] - nats-py
@@ -88,8 +88,8 @@ async def _drive(door: str, users: Sequence[User], seconds: float, measures: Mea
         async def live(user: User) -> None:
             text = ""
             while time.monotonic() < until:
-                answer = await send(door, user.next(text), http)
-                measures.answered(answer)
+                answer = await send(door, user.make_request(text), http)
+                measures.add_answer(answer)
                 text = answer.text
                 if answer.problem:
                     await asyncio.sleep(0.2)  # a client that hammers a failing server would hide what fails

@@ -44,7 +44,7 @@ class Screen:
         if self._live is not None:
             self._live.stop()
 
-    def decided(self, event: RequestScheduled) -> None:
+    def show_decision(self, event: RequestScheduled) -> None:
         """A scheduler chose an endpoint."""
         self._decisions.append(event)
         now = time.monotonic()

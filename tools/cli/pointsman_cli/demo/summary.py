@@ -25,11 +25,11 @@ class Measures:
         self.prompts: Counter[str] = Counter()
         """Worker → prompt tokens; `cached` is the part that came from its KV cache."""
 
-    def answered(self, answer: ClientAnswer) -> None:
+    def add_answer(self, answer: ClientAnswer) -> None:
         """A client has its answer."""
         self.answers.append(answer)
 
-    def completed(self, event: ResponseCompleted) -> None:
+    def add_completion(self, event: ResponseCompleted) -> None:
         """The gateway reported the end of a request."""
         if event.worker is None or event.outcome != "ok":
             return

@@ -56,7 +56,7 @@ class User(ABC):
     """A simulated user who sends one request after another."""
 
     @abstractmethod
-    def next(self, answer: str) -> Request:
+    def make_request(self, answer: str) -> Request:
         """The next request; `answer` is the text that the last one brought."""
 
 
@@ -71,7 +71,7 @@ class Chatter(User):
         self._headers = headers or {}
         self._turns: list[dict[str, str]] = []
 
-    def next(self, answer: str) -> Request:
+    def make_request(self, answer: str) -> Request:
         """A question, after all earlier messages."""
         if answer and self._turns:
             self._turns.append({"role": "assistant", "content": answer})
@@ -96,7 +96,7 @@ class Analyst(User):
         self._model = model
         self._random = random.Random(seed)
 
-    def next(self, answer: str) -> Request:
+    def make_request(self, answer: str) -> Request:
         """A prompt of its own, not streamed."""
         del answer
         table, other = self._random.sample(_TABLES, 2)

@@ -37,15 +37,15 @@ class Workers:
     def __init__(self) -> None:
         self._pools: dict[tuple[str, str], PoolSnapshot] = {}
 
-    def heard(self, snapshot: PoolSnapshot) -> None:
+    def receive_snapshot(self, snapshot: PoolSnapshot) -> None:
         """A snapshot arrived."""
         self._pools[snapshot.pool, snapshot.source] = snapshot
 
-    def of(self, pool: str) -> dict[str, WorkerView]:
+    def workers_of(self, pool: str) -> dict[str, WorkerView]:
         """The pool's workers by name."""
         return {view.worker: view for each in self._pools.values() if each.pool == pool for view in each.workers}
 
-    def unreached(self, pool: str) -> dict[str, str]:
+    def find_unreached(self, pool: str) -> dict[str, str]:
         """Engines of the pool that never answered, with the reason."""
         return {name: why for each in self._pools.values() if each.pool == pool for name, why in each.unreached.items()}
 
@@ -61,16 +61,22 @@ async def add(url: str | None, engine: str, pool: str | None, key: str | None, c
     worker = worker_name(served.url)
     async with stored_configuration.opened(url) as store, _following(store.client) as workers:
         current, config = await _current(store)
-        if any(view.url.rstrip("/") == served.url for name in workers.pools() for view in workers.of(name).values()):
+        if any(
+            view.url.rstrip("/") == served.url for name in workers.pools() for view in workers.workers_of(name).values()
+        ):
             raise CommandError(f"{served.url} is served already.", "`pointsman engines list` shows its pool.")
         change = listed_engines.added(current.text, config, served, pool)
         if not await _put(store, change, current, console):
             return False
         where = f"the pool {change.pool}{', which is new' if change.new else ''}"
         began = time.monotonic()
-        while (view := workers.of(change.pool).get(worker)) is None or view.state != "serving":
+        while (view := workers.workers_of(change.pool).get(worker)) is None or view.state != "serving":
             if time.monotonic() - began >= PATIENCE_S:
-                why = workers.unreached(change.pool).get(worker) or (view.reason if view else "") or "it isn't read yet"
+                why = (
+                    workers.find_unreached(change.pool).get(worker)
+                    or (view.reason if view else "")
+                    or "it isn't read yet"
+                )
                 console.print(f"{served.url} is listed in {where}, but doesn't serve: {why}.", soft_wrap=True)
                 return False
             await asyncio.sleep(_LOOK_S)
@@ -95,7 +101,7 @@ async def remove(url: str | None, engine: str, console: Console) -> bool:
             console.print(f"The pool {change.pool} is removed with its last engine.", soft_wrap=True)
             return True
         began = time.monotonic()
-        while worker in workers.of(change.pool):
+        while worker in workers.workers_of(change.pool):
             if time.monotonic() - began >= PATIENCE_S:
                 console.print(f"{engine} is still in the pool {change.pool}.", soft_wrap=True)
                 return False
@@ -114,12 +120,12 @@ async def table(url: str | None, console: Console) -> None:
             columns.add_column(name, justify="right")
         number = 0
         for pool in workers.pools():
-            for view in workers.of(pool).values():
+            for view in workers.workers_of(pool).values():
                 number += 1
                 state = f"{view.state}: {view.reason}" if view.reason else view.state
                 load = ("-", "-") if view.opaque else (str(view.running), str(view.waiting))
                 columns.add_row(pool, view.url, state, ", ".join((*view.models, *view.loras)), *load)
-            for worker, why in workers.unreached(pool).items():
+            for worker, why in workers.find_unreached(pool).items():
                 number += 1
                 columns.add_row(pool, worker, f"unreachable: {why}", "", "-", "-")
         if number:
@@ -146,7 +152,7 @@ async def _following(client: Client) -> AsyncGenerator[Workers]:
 
     async def snapshot(message: Msg) -> None:
         try:
-            workers.heard(PoolSnapshot.decode(message.data))
+            workers.receive_snapshot(PoolSnapshot.decode(message.data))
         except MalformedMessage:
             return  # another version's; `pointsman doctor` reports versions
 

@@ -43,7 +43,7 @@ class LogSums:
         judge = Judge()
         for event in events:
             if self._asked.pool in (None, event.pool):
-                judge.take(event.type_id, event.body)
+                judge.judge_event(event.type_id, event.body)
                 if judge.due:
                     self._add(judge)
         self._add(judge)
@@ -62,7 +62,7 @@ class LogSums:
         return [name for name in KEYS if name in self._asked.by]
 
     def _add(self, judge: Judge) -> None:
-        for verdicts in judge.verdicts():
+        for verdicts in judge.take_verdicts():
             event = RequestsJudged.decode(verdicts.written(_JUDGE, 1, _JUDGE))
             self.unjudged.update(event.unjudged)
             for row in regret_rows(event):

@@ -51,7 +51,7 @@ def _write(imported: "Imported", source: str, out: Path | None) -> None:
     from pointsman_cli.config import configuration
     from pointsman_cli.words import counted
 
-    text = imported.text(source)
+    text = imported.render_yaml(source)
     if out is None:
         sys.stdout.write(text)
     else:

@@ -30,7 +30,7 @@ class Imported:
         """Remember a setting that has no equivalent, or isn't needed."""
         self.notes.append(Note(where, what))
 
-    def text(self, source: str) -> str:
+    def render_yaml(self, source: str) -> str:
         """The configuration as YAML, with the notes as comments before it."""
         lines = [f"# Made of {source} by `pointsman import`. Check it: pointsman config check FILE"]
         lines += [f"# {note.where}: {note.what}" for note in self.notes]

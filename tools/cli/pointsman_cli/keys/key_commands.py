@@ -18,7 +18,7 @@ async def create(url: str | None, record: ApiKey, console: Console) -> None:
     """Print a new key, this once. CommandError for a name that is taken."""
     key, digest, _ = api_keys.made(record)
     async with stored_keys.opened(url) as keys:
-        await keys.create(digest, record)
+        await keys.store_key(digest, record)
     sys.stdout.write(f"{key}\n")
     console.print(
         Text(f"Key {record.id} of {record.tenant}. It is shown this once; the gateway keeps its hash.", "dim")
@@ -30,7 +30,7 @@ async def create(url: str | None, record: ApiKey, console: Console) -> None:
 async def show_all(url: str | None, tenant: str | None, console: Console, *, as_json: bool) -> None:
     """List the keys, without their hashes."""
     async with stored_keys.opened(url) as keys:
-        records = [each for each in (await keys.listed()).values() if tenant in (None, each.tenant)]
+        records = [each for each in (await keys.list_keys()).values() if tenant in (None, each.tenant)]
     if as_json:
         for record in sorted(records, key=lambda each: (each.tenant, each.id)):
             console.print(record.encode().decode(), soft_wrap=True, markup=False)
@@ -41,7 +41,7 @@ async def show_all(url: str | None, tenant: str | None, console: Console, *, as_
 async def show(url: str | None, name: str, console: Console, *, as_json: bool) -> None:
     """Show the keys of a name. CommandError without any."""
     async with stored_keys.opened(url) as keys:
-        records = list((await keys.called(name)).values())
+        records = list((await keys.find_by_name(name)).values())
     for record in records:
         if as_json:
             console.print(record.encode().decode(), soft_wrap=True, markup=False)
@@ -52,14 +52,14 @@ async def show(url: str | None, name: str, console: Console, *, as_json: bool) -
 async def revoke(url: str | None, name: str, console: Console) -> None:
     """Take keys back: they are refused from then on. CommandError without any of this name."""
     async with stored_keys.opened(url) as keys:
-        count = await keys.revoke(name)
+        count = await keys.revoke_keys(name)
     console.print(f"revoked {counted(count, 'key')} called {name}")
 
 
 async def _ignored(url: str | None, record: ApiKey) -> list[str]:
     """The settings of a key that the current configuration doesn't read."""
     async with stored_configuration.opened(url) as store:
-        revisions = await store.revisions()
+        revisions = await store.list_revisions()
     if not revisions:
         return []
     try:

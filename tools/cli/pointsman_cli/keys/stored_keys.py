@@ -34,9 +34,9 @@ class StoredKeys:
         self._bucket = bucket
         self._sequence = 0
 
-    async def create(self, digest: str, record: ApiKey) -> None:
+    async def store_key(self, digest: str, record: ApiKey) -> None:
         """Keep a key where every preprocessor with `stored: true` finds it. CommandError for a name that is taken."""
-        if record.id and any(each.id == record.id for each in (await self.listed()).values()):
+        if record.id and any(each.id == record.id for each in (await self.list_keys()).values()):
             raise CommandError(
                 f"a key called {record.id!r} is stored already.",
                 f"Choose another --name, or revoke that key: pointsman keys revoke {record.id}",
@@ -44,7 +44,7 @@ class StoredKeys:
         await self._bucket.put(digest, record.encode())
         await self._publish("created", record)
 
-    async def listed(self) -> dict[str, ApiKey]:
+    async def list_keys(self) -> dict[str, ApiKey]:
         """Hash → key. Entries that aren't records of keys are skipped."""
         try:
             digests = await self._bucket.keys()  # pyright: ignore[reportUnknownMemberType] - untyped in nats-py
@@ -58,9 +58,9 @@ class StoredKeys:
                 continue
         return found
 
-    async def called(self, name: str) -> dict[str, ApiKey]:
+    async def find_by_name(self, name: str) -> dict[str, ApiKey]:
         """Hash → key of those with this name. CommandError without any, with the likely name."""
-        every = await self.listed()
+        every = await self.list_keys()
         named = {digest: record for digest, record in every.items() if record.id == name}
         if not named:
             likely = did_you_mean(name, {record.id for record in every.values()})
@@ -70,9 +70,9 @@ class StoredKeys:
             )
         return named
 
-    async def revoke(self, name: str) -> int:
+    async def revoke_keys(self, name: str) -> int:
         """Forget the keys of this name; returns how many there were. CommandError without any."""
-        named = await self.called(name)
+        named = await self.find_by_name(name)
         for digest, record in named.items():
             await self._bucket.delete(digest)
             await self._publish("revoked", record)

@@ -84,7 +84,7 @@ async def walk(config: Config, sample: SampleRequest, *, trusted: bool = False) 
     pools = PoolStates()
     now_s = time.monotonic()
     try:
-        picked = routing.pick(journey, pools, now_s)
+        picked = routing.pick_profile(journey, pools, now_s)
     except (Refusal, PickError) as error:
         told = error if isinstance(error, Refusal) else Refusal(500, str(error), code="profile_pick_failed")
         rows.append(Row("profile-picker", "", "rejected", None, _words(told)))
@@ -94,7 +94,7 @@ async def walk(config: Config, sample: SampleRequest, *, trusted: bool = False) 
     if not picked.route.selects:
         try:
             allowed = allowed_models(journey.request.attributes)
-            serving = routing.serving(journey.wanted, pools, journey.model, allowed)
+            serving = routing.find_serving(journey.wanted, pools, journey.model, allowed)
         except Refusal as error:
             rows.append(Row("profile-picker", "", "rejected", None, _words(error)))
             return Walk([*rows, *unsettled(config, picked.profile)], error, identity, None)
@@ -216,13 +216,13 @@ async def _stage(
     """Outcome, note and the journey behind it. Raises Refusal."""
     if use.service == "model-selector":
         question = ModelQuestion(journey, ModelStates(), time.monotonic(), time.time_ns() // 1_000_000)
-        selected = compiled.selectors[use.policy or ""].select(question)
+        selected = compiled.selectors[use.policy or ""].select_model(question)
         after = journey if use.shadow else journey.changed(target=selected.model.target)
         return "passed", selected.note, after
     if use.service == "guard":
         policy = compiled.guards[use.policy or DEFAULT_GUARD]
-        prompt = GuardedPrompt.of(sample.body, journey.body)
-        judgement = await policy.judge(
+        prompt = GuardedPrompt.from_body(sample.body, journey.body)
+        judgement = await policy.judge_texts(
             Checked("request", policy.name, journey.request_id, prompt.texts), prompt.unreadable
         )
         if judgement.blocked is not None:

@@ -50,7 +50,7 @@ class Child:
         """Wait for its end; the exit code, negative for a signal."""
         return await self._process.wait()
 
-    async def end(self, patience_s: float) -> None:
+    async def end_process(self, patience_s: float) -> None:
         """Ask it to end, wait up to `patience_s` seconds, then kill its whole session."""
         if self.running:
             self._send(signal.SIGTERM)
@@ -80,7 +80,7 @@ class LogTail:
         self.path = path
         self._offset = path.stat().st_size if path.exists() else 0
 
-    def lines(self) -> Iterator[str]:
+    def read_lines(self) -> Iterator[str]:
         """Complete new lines."""
         if not self.path.exists():
             return
@@ -93,7 +93,7 @@ class LogTail:
 
     def events(self) -> Iterator[dict[str, object]]:
         """New lines that are JSON objects, which is what services log."""
-        for line in self.lines():
+        for line in self.read_lines():
             if line.startswith("{"):
                 try:
                     yield cast("dict[str, object]", json.loads(line))

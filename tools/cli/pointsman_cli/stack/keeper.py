@@ -60,44 +60,44 @@ class Keeper:
         """Why it isn't ready; empty while it is, or starts."""
         return self.life.why if self.life.state is State.NOT_READY else ""
 
-    def begin(self) -> None:
+    def start_process(self) -> None:
         """Start the process and keep it alive until `end`."""
         self._task = asyncio.get_running_loop().create_task(self._keep(), name=self.plan.name)
 
-    async def until(self, condition: "Callable[[Keeper], bool]") -> None:
+    async def wait_until(self, condition: "Callable[[Keeper], bool]") -> None:
         """Wait until the condition holds; checked at every change."""
         while not condition(self):
             self._changed.clear()
             await self._changed.wait()
 
-    async def end(self, patience_s: float) -> None:
+    async def end_process(self, patience_s: float) -> None:
         """End the process and keep it ended."""
         if self._task is not None:
             self._task.cancel()
             await asyncio.wait([self._task])
         if self._child is not None:
-            await self._child.end(patience_s)
-        self.life.stopped()
+            await self._child.end_process(patience_s)
+        self.life.record_stop()
         self._note()
 
-    def complaints(self) -> list[str]:
+    def read_complaints(self) -> list[str]:
         """The last lines of its log that report a problem."""
         return complaints(self._log)
 
     async def _keep(self) -> None:
         while True:
             tail = LogTail(self._log)
-            command, env = self.plan.filled(self._port)
+            command, env = self.plan.fill_port(self._port)
             self.url = ""
             self._child = await Child.start(command, env, self._log, batch=self.plan.batch)
-            self.life.started(time.monotonic())
+            self.life.record_start(time.monotonic())
             self._note()
             watching = asyncio.get_running_loop().create_task(self._watch(tail))
             try:
                 code = await self._child.wait()
             finally:
                 watching.cancel()
-            delay = self.life.ended(time.monotonic(), code)
+            delay = self.life.record_end(time.monotonic(), code)
             self._note(tell=True)
             if delay is None:
                 return
@@ -108,7 +108,7 @@ class Keeper:
             self._read_where(tail)
             # An edge can be ready a moment before its log says where it serves.
             known = self.url and (self.door or self.plan.kind is not Kind.EDGE)
-            if known and self.life.heard(await self._reasons()):
+            if known and self.life.record_readiness(await self._reasons()):
                 self._note(tell=True)
             self._note()
             await asyncio.sleep(_ASKED_EVERY_S.get(self.life.state, ASK_STARTING_S) if self.url else LOOK_S)

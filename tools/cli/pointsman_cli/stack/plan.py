@@ -63,7 +63,7 @@ class Plan:
     batch: bool = False
     """Whether it runs under SCHED_BATCH: then it doesn't interrupt a running process when it wakes."""
 
-    def filled(self, port: int) -> tuple[tuple[str, ...], dict[str, str]]:
+    def fill_port(self, port: int) -> tuple[tuple[str, ...], dict[str, str]]:
         """Command and environment with this port."""
         text = str(port)
         return (

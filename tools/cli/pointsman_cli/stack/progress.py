@@ -33,7 +33,7 @@ class Progress:
         self._live: Live | None = None
         self._quiet = False
 
-    def begin(self, stack: LocalStack) -> None:
+    def show_stack(self, stack: LocalStack) -> None:
         """Show the bring-up of this stack."""
         self._stack = stack
         self._began = time.monotonic()
@@ -52,7 +52,7 @@ class Progress:
         """Stop reporting: processes that end from now on do so on request."""
         self._quiet = True
 
-    def tell(self, keeper: Keeper) -> None:
+    def report_change(self, keeper: Keeper) -> None:
         """A process became ready, stopped being ready, or ended."""
         if self._quiet:
             return
@@ -67,7 +67,7 @@ class Progress:
         self._console.print(text, soft_wrap=True)
         # The log of a process that was killed doesn't say why.
         if life.state in (State.CRASHED, State.GIVEN_UP) and not life.why.startswith("killed"):
-            for line in keeper.complaints()[-2:]:
+            for line in keeper.read_complaints()[-2:]:
                 self._console.print(Text(f"             {line}", "dim"), soft_wrap=True)
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:

@@ -29,7 +29,7 @@ async def run(options: StackOptions, console: Console, work: Work) -> bool:
     with RunFolder(options.run_dir) as folder:
         async with aiohttp.ClientSession() as http:
             progress = Progress(console)
-            stack = LocalStack(options, folder, http, progress.tell)
+            stack = LocalStack(options, folder, http, progress.report_change)
             signals = _Signals()
             try:
                 return await signals.unless_told_to_end(_bring_up_and(work, stack, progress))
@@ -45,7 +45,7 @@ async def run(options: StackOptions, console: Console, work: Work) -> bool:
 
 
 async def _bring_up_and(work: Work, stack: LocalStack, progress: Progress) -> None:
-    progress.begin(stack)
+    progress.show_stack(stack)
     try:
         await stack.up()
     finally:

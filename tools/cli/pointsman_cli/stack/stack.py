@@ -123,13 +123,13 @@ class LocalStack:
         """The first process that runs a service."""
         return next(keeper for keeper in self.keepers if service in keeper.plan.services)
 
-    async def console(self) -> str:
+    async def wait_for_console(self) -> str:
         """Address that opens the console, once; returned as soon as the console answers there. Empty without one, and
         when it can't be started."""
         keeper = self._console
         if keeper is None:
             return ""
-        await keeper.until(lambda it: it.life.state in (State.READY, State.GIVEN_UP))
+        await keeper.wait_until(lambda it: it.life.state in (State.READY, State.GIVEN_UP))
         return f"{keeper.door}/login#token={self._token}" if keeper.life.state is State.READY else ""
 
     async def up(self) -> None:
@@ -155,12 +155,12 @@ class LocalStack:
             (Kind.NATS,),
         ):
             members = [keeper for keeper in self.keepers if keeper.plan.kind in kinds]
-            await asyncio.gather(*(keeper.end(END_PATIENCE_S) for keeper in members))
+            await asyncio.gather(*(keeper.end_process(END_PATIENCE_S) for keeper in members))
 
     async def kill(self) -> None:
         """End everything at once."""
         await self._leave_jetstream()
-        await asyncio.gather(*(keeper.end(0) for keeper in self.keepers))
+        await asyncio.gather(*(keeper.end_process(0) for keeper in self.keepers))
 
     async def _leave_jetstream(self) -> None:
         if self._keeping is not None:
@@ -192,7 +192,7 @@ class LocalStack:
         # Stored before any service starts: a service would otherwise get ready with an earlier stack's configuration.
         self.step = "storing the configuration"
         async with stored_configuration.opened(self.nats_url) as store:
-            await store.put(document.text)
+            await store.store_text(document.text)
         (self._folder.path / "pointsman.yaml").write_text(document.text)
         self.step = "starting services"
         env = self._environment()
@@ -298,7 +298,7 @@ class LocalStack:
                 tls[address] = settings or EngineTls()
         adapters = [keeper for keeper in self.keepers if ADAPTER in keeper.plan.services]
         for keeper in adapters:
-            await keeper.until(lambda it: bool(it.door) or it.life.state is State.GIVEN_UP)
+            await keeper.wait_until(lambda it: bool(it.door) or it.life.state is State.GIVEN_UP)
             self._check_keeper(keeper)
         port = self.options.port or free_port()
         there = envoy.Upstreams([("127.0.0.1", keeper.port) for keeper in adapters], [*addresses], tls)
@@ -323,15 +323,15 @@ class LocalStack:
         keepers = [Keeper(each, self._folder, self._http, self._tell) for each in plans]
         self.keepers += keepers
         for keeper in keepers:
-            keeper.begin()
+            keeper.start_process()
         return keepers
 
     async def _located(self, keeper: Keeper) -> None:
-        await keeper.until(lambda it: bool(it.url) or it.life.state is State.GIVEN_UP)
+        await keeper.wait_until(lambda it: bool(it.url) or it.life.state is State.GIVEN_UP)
         self._check_keeper(keeper)
 
     async def _ready(self, keeper: Keeper) -> None:
-        await keeper.until(lambda it: it.life.state in (State.READY, State.GIVEN_UP))
+        await keeper.wait_until(lambda it: it.life.state in (State.READY, State.GIVEN_UP))
         self._check_keeper(keeper)
 
     def _check_keeper(self, keeper: Keeper) -> None:
@@ -359,7 +359,7 @@ class LocalStack:
             if life.state is not State.READY:
                 lines.append(f"  {life.name}: {life.state}{f' ({life.why})' if life.why else ''}")
                 if life.state in (State.GIVEN_UP, State.CRASHED):
-                    lines += [f"      {line}" for line in keeper.complaints()]
+                    lines += [f"      {line}" for line in keeper.read_complaints()]
         detail = "\n".join(lines) or f"  {self.step}"
         return CommandError(f"the stack {what}:\n{detail}", f"Logs are in {self._folder.logs}.")
 

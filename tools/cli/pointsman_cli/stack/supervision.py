@@ -43,14 +43,14 @@ class SupervisedProcess:
         self._started_at = 0.0
         self._delay = FIRST_DELAY_S
 
-    def started(self, now: float) -> None:
+    def record_start(self, now: float) -> None:
         """A process was created."""
         self.starts += 1
         self.state = State.STARTING
         self.why = ""
         self._started_at = now
 
-    def heard(self, reasons: Mapping[str, str] | str | None) -> bool:
+    def record_readiness(self, reasons: Mapping[str, str] | str | None) -> bool:
         """It answered the readiness check: None is ready; anything else names what is missing."""
         before = self.state
         if reasons is None:
@@ -61,7 +61,7 @@ class SupervisedProcess:
             self.state = State.NOT_READY
         return before is State.READY
 
-    def ended(self, now: float, code: int) -> float | None:
+    def record_end(self, now: float, code: int) -> float | None:
         """It ended by itself. Returns after how many seconds to start it again, or None to give up."""
         self.why = how_it_ended(code)
         if code == SETTINGS_ARE_WRONG or (not self.ever_ready and self.starts >= TRIES_BEFORE_READY):
@@ -73,7 +73,7 @@ class SupervisedProcess:
         delay, self._delay = self._delay, min(self._delay * 2, LONGEST_DELAY_S)
         return delay
 
-    def stopped(self) -> None:
+    def record_stop(self) -> None:
         """It ended on request."""
         self.state, self.why = State.STOPPED, ""
 

@@ -26,7 +26,7 @@ async def up(options: StackOptions, console: Console) -> None:
         for line in where(stack):
             console.print(line, soft_wrap=True)
         # After the rest: the address answers from the moment it is printed.
-        if address := await stack.console():
+        if address := await stack.wait_for_console():
             console.print(Text.assemble(("  Console  ", "bold"), address, ("  (opens once)", "dim")), soft_wrap=True)
         await asyncio.get_running_loop().create_future()
 

@@ -46,7 +46,7 @@ class Anew:
     reuse: float
     """Share of all prompt tokens that came from a cache."""
 
-    def of(self, rows: Mask) -> "Anew":
+    def select_rows(self, rows: Mask) -> "Anew":
         """The times of these requests."""
         return replace(self, ttft=self.ttft[rows], e2e=self.e2e[rows])
 
@@ -99,7 +99,7 @@ def _run(name: str, seed: int, place: int) -> Anew:
     ]
     fleet = SimulatedFleet(list(world.engines.values()), world.setting.lags, reports=reports)
     prompts = np.array([float(each.prompt_tokens) for each in world.requests])
-    way, way_back = world.path.drawn(prompts, 2 * seed) / 2, world.path.drawn(prompts, 2 * seed + 1) / 2
+    way, way_back = world.path.draw_times(prompts, 2 * seed) / 2, world.path.draw_times(prompts, 2 * seed + 1) / 2
     # A choice that would have been another one a few milliseconds later changes all that follow: each seed has such
     # chances of its own, as each real run has.
     outcomes = fleet.replay(world.requests, make_policy(name, world.setting, seed), count, way.tolist())

@@ -78,7 +78,7 @@ def build(recording: RecordedPool, seeds: int, processes: int, progress: Progres
     checks = [compared("the engines", columns, predicted, first.path.scatter_ms, np.arange(count) >= half)]
     whole = fit(recording, recorded, start=first, progressed=lambda share: progress("fitting the whole", share))
     run = follow(recorded, whole.engines)
-    ways = whole.path.of(recorded.prompt_tokens)
+    ways = whole.path.usual_times(recorded.prompt_tokens)
     changes = speed_changes(recorded, run, ways)
     anew: list[Anew] = []
     if recording.policy is not None:
@@ -108,8 +108,8 @@ def build(recording: RecordedPool, seeds: int, processes: int, progress: Progres
 def _predicted(recorded: RecordedTraffic, run: Followed, path: Path, seed: int) -> dict[str, Floats]:
     tokens = recorded.prompt_tokens
     return {
-        "TTFT": run.first + path.drawn(tokens, 2 * seed) - recorded.arrived,
-        "E2E": run.ended + path.drawn(tokens, 2 * seed + 1) - recorded.arrived,
+        "TTFT": run.first + path.draw_times(tokens, 2 * seed) - recorded.arrived,
+        "E2E": run.ended + path.draw_times(tokens, 2 * seed + 1) - recorded.arrived,
     }
 
 
@@ -179,4 +179,4 @@ def compare_policies(
     arrived = np.array([request.arrival_ms for request in requests])
     if rows is None:
         return figures(runs, arrived)
-    return figures({name: [each.of(rows) for each in own] for name, own in runs.items()}, arrived[rows])
+    return figures({name: [each.select_rows(rows) for each in own] for name, own in runs.items()}, arrived[rows])

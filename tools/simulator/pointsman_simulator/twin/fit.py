@@ -73,14 +73,14 @@ class Path:
         """Standard deviation."""
         return float(np.std(self.scatter))
 
-    def of(self, prompt_tokens: Floats) -> Floats:
+    def usual_times(self, prompt_tokens: Floats) -> Floats:
         """The usual milliseconds for prompts of these lengths."""
         return self.constant_ms + self.kilotoken_ms * prompt_tokens / 1000.0
 
-    def drawn(self, prompt_tokens: Floats, seed: int) -> Floats:
+    def draw_times(self, prompt_tokens: Floats, seed: int) -> Floats:
         """Milliseconds for prompts of these lengths, as they scatter."""
         draws = np.random.default_rng(seed).choice(np.array(self.scatter), len(prompt_tokens))
-        return np.maximum(self.of(prompt_tokens) + draws, 0.0)
+        return np.maximum(self.usual_times(prompt_tokens) + draws, 0.0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,7 +149,7 @@ def _scatter(
     run = follow(recorded, fleet, rows)
     at = np.array(rows)
     waited = run.first[at] - recorded.sent[at]
-    rest = recorded.first[at] - recorded.sent[at] - waited - path.of(recorded.prompt_tokens[at])
+    rest = recorded.first[at] - recorded.sent[at] - waited - path.usual_times(recorded.prompt_tokens[at])
     known = np.isfinite(rest)
     if not known.any():
         return (0.0,)

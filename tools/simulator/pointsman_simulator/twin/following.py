@@ -121,15 +121,15 @@ def follow(recorded: RecordedTraffic, fleet: Mapping[str, EngineConfig], rows: S
                 continue
             taken.append(row)
             sequences.append(sequence)
-        engine.finish()
+        engine.run_to_end()
         if not taken:
             continue
         at = np.array(taken)
         first[at] = [sequence.first_token_at for sequence in sequences]
         ended[at] = [sequence.finished_at for sequence in sequences]
         cached[at] = [sequence.cached_tokens for sequence in sequences]
-        until_first[at] = engine.between(recorded.sent[at], first[at])
-        after_first[at] = engine.between(first[at], ended[at])
+        until_first[at] = engine.features_between(recorded.sent[at], first[at])
+        after_first[at] = engine.features_between(first[at], ended[at])
     return Followed(first, ended, cached, until_first, after_first)
 
 

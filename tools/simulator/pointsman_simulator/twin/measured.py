@@ -58,13 +58,13 @@ class MeasuredEngine(EngineModel):
         self._advance(now)
         self.submit(sequence, now)
 
-    def finish(self) -> None:
+    def run_to_end(self) -> None:
         """Run everything to its end."""
         self._advance(float("inf"))
         sums = np.cumsum(np.array(self._rows).reshape(-1, FEATURES), axis=0)
         self._cumulated = np.vstack([np.zeros((1, FEATURES)), sums])
 
-    def between(self, since: Floats, until: Floats) -> Floats:
+    def features_between(self, since: Floats, until: Floats) -> Floats:
         """Features of each span, a row each; after `finish`."""
         return self._until(until) - self._until(since)
 

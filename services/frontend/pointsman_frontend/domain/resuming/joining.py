@@ -73,13 +73,13 @@ class Rest:
         """The next bytes of the engine; returns whole events for the client, with token ids as the first engine wrote
         them. Raises NotTheRest."""
         if self._question.form == "text":
-            self._usage.feed(data)
+            self._usage.follow_bytes(data)
         return b"".join([self._joined(document) for document in self._documents(data)])
 
     @property
     def reported(self) -> Usage | None:
         """As the engine reported it, in the form `text`."""
-        return self._usage.usage()
+        return self._usage.read_usage()
 
     def count_tokens(self) -> int:
         """Tokens of the rest, where their ids weren't told: as the engine counted them, or without those that it was
@@ -92,7 +92,7 @@ class Rest:
         return nearest if events <= nearest <= 2 * events + _SLACK else events
 
     def _documents(self, data: bytes) -> list[Document]:
-        events = self._splitter.feed(data)
+        events = self._splitter.split_bytes(data)
         return [document for event in events if (document := lenient_document(event.data)) is not None]
 
     def _joined(self, document: Document) -> bytes:

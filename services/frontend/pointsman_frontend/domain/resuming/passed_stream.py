@@ -168,7 +168,7 @@ class PassedStream:
 
     def _read(self, pieces: Sequence[bytes]) -> None:
         splitter = EventSplitter()
-        for event in splitter.each(b"".join(pieces), last=True):
+        for event in splitter.split_one_by_one(b"".join(pieces), last=True):
             document = _document(event)
             if document is not None:
                 self._take_event(document)

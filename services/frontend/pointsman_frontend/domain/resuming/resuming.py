@@ -261,7 +261,7 @@ def before_failure(data: bytes) -> tuple[bytes, Failure | None]:
     failure; None: all of them are the answer's."""
     splitter = EventSplitter()
     passed: list[bytes] = []
-    for event in splitter.each(data, last=True):
+    for event in splitter.split_one_by_one(data, last=True):
         document = lenient_document(event.data) if event.data else None
         if document is not None:
             error = error_in(document)

@@ -79,7 +79,7 @@ class KubernetesApi:
         """Close all connections."""
         await self._client.aclose()
 
-    async def page(self, collection: Collection[T], rest: str = "", *, whole: bool = False) -> ListPage[T]:
+    async def list_page(self, collection: Collection[T], rest: str = "", *, whole: bool = False) -> ListPage[T]:
         """A page of a list, from `rest` on; `whole` requests all pages at once. The list is the newest: no
         resourceVersion is sent, since one from a server's cache may be older than the known state."""
         parameters = {} if whole else {"limit": str(PAGE)}
@@ -102,7 +102,7 @@ class KubernetesApi:
         return answer.content
 
     @asynccontextmanager
-    async def watch(self, collection: Collection[T], version: str) -> AsyncGenerator[AsyncGenerator[bytes]]:
+    async def watch_collection(self, collection: Collection[T], version: str) -> AsyncGenerator[AsyncGenerator[bytes]]:
         """The bytes of a watch from a version on, as they come. Without a version it begins with every existing
         object."""
         parameters = collection.selection | {

@@ -44,7 +44,7 @@ class Cluster:
         self._changed = asyncio.Event()
         self._configured = False
 
-    def configured(self, config: Config) -> None:
+    def follow_pools(self, config: Config) -> None:
         """Follow the pools of this configuration."""
         self._configured = True
         self._pools = {

@@ -99,17 +99,17 @@ class Reflector(Generic[T]):
     async def _list(self) -> None:
         objects: dict[str, T] = {}
         unreadable: set[str] = set()
-        page = await self._api.page(self._collection)
+        page = await self._api.list_page(self._collection)
         _take(page, objects, unreadable)
         while page.rest:
             try:
-                page = await self._api.page(self._collection, page.rest)
+                page = await self._api.list_page(self._collection, page.rest)
             except ListRefused as error:
                 if not gone(error):
                     raise
                 # The list expired between two pages; a whole one can't.
                 objects, unreadable = {}, set()
-                page = await self._api.page(self._collection, whole=True)
+                page = await self._api.list_page(self._collection, whole=True)
             _take(page, objects, unreadable)
         self._objects, self._unreadable, self._version = objects, unreadable, page.version
         self.lists += 1
@@ -174,14 +174,14 @@ class Reflector(Generic[T]):
     async def _watch(self) -> None:
         """One watch, to its end."""
         lines = Lines()
-        async with self._api.watch(self._collection, self._version) as answer:
+        async with self._api.watch_collection(self._collection, self._version) as answer:
             self._unwatched = ""
             if self._version:
                 self._show()
             async for data in answer:
                 self._failures = 0
                 changed = False
-                for line in lines.take(data):
+                for line in lines.split_lines(data):
                     changed = self._apply(read_change(self._collection.kind, line)) or changed
                 if changed:
                     self._show()

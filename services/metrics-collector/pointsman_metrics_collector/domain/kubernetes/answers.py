@@ -165,7 +165,7 @@ class Lines:
     def __init__(self) -> None:
         self._begun = bytearray()
 
-    def take(self, data: bytes) -> Iterator[bytes]:
+    def split_lines(self, data: bytes) -> Iterator[bytes]:
         """The lines that end in `data`. Raises UnreadableAnswer when one gets too long."""
         self._begun += data
         while (end := self._begun.find(b"\n")) >= 0:

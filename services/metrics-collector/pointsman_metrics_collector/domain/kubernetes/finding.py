@@ -75,7 +75,7 @@ def _pods(where: Kubernetes, namespace: str, look: Look) -> tuple[Collection[Pod
     objects = look(inference_pool(namespace, where.inference_pool)).objects
     pool = objects.get(where.inference_pool) if objects else None
     # A selector without labels would be every pod of the namespace.
-    if pool is None or pool.terminates or not pool.spec.selector.match_labels or not pool.spec.target_ports:
+    if pool is None or pool.is_terminating or not pool.spec.selector.match_labels or not pool.spec.target_ports:
         return None
     return pods(namespace, pool.spec.selector.match_labels), tuple(port.number for port in pool.spec.target_ports)
 
@@ -84,7 +84,7 @@ def _missing(objects: Mapping[str, InferencePool], name: str, namespace: str, pr
     """Why no engine belongs to the InferencePool; empty when it is there, or when that isn't certain."""
     pool = objects.get(name)
     if pool is not None:
-        return f"the InferencePool {name!r} in namespace {namespace!r} is being deleted" if pool.terminates else ""
+        return f"the InferencePool {name!r} in namespace {namespace!r} is being deleted" if pool.is_terminating else ""
     return "" if problem else f"the InferencePool {name!r} doesn't exist in namespace {namespace!r}"
 
 
@@ -103,5 +103,5 @@ def _rules(name: str, pool: str, namespace: str, look: Look) -> tuple[PoolRules 
 def _first(*groups: Mapping[str, T]) -> dict[str, T]:
     merged: dict[str, T] = {}
     for group in reversed(groups):
-        merged |= {name: each for name, each in group.items() if not each.terminates}
+        merged |= {name: each for name, each in group.items() if not each.is_terminating}
     return merged

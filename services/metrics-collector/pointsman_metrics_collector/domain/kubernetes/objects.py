@@ -41,7 +41,7 @@ class KubeObject(_Camel):
     metadata: Metadata = Metadata()
 
     @property
-    def terminates(self) -> bool:
+    def is_terminating(self) -> bool:
         """Whether it is being deleted; a finalizer may keep it for long."""
         return self.metadata.deletion_timestamp is not None
 

@@ -27,7 +27,7 @@ def pod_engines(
     skipped: its engine doesn't listen yet.
     """
     known &= {pod.metadata.uid for pod in pods.values()}
-    known |= {pod.metadata.uid for pod in pods.values() if pod.ready and not pod.terminates}
+    known |= {pod.metadata.uid for pod in pods.values() if pod.ready and not pod.is_terminating}
     return {
         (pool_name, engine.worker.worker): engine
         for pod in pods.values()
@@ -58,7 +58,7 @@ def _engines(
             metrics_url=None if where.metrics_port is None else f"http://{host}:{where.metrics_port}/metrics",
             health=where.health,
             tls=pool.tls,
-            draining=pod.terminates or not pod.ready,
+            draining=pod.is_terminating or not pod.ready,
         )
 
 

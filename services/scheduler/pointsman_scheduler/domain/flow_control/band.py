@@ -66,7 +66,7 @@ class Band(Generic[T]):
         waiting.live = False
         del self._latest[waiting.sequence]
         queue = self._flows[waiting.flow]
-        queue.left()
+        queue.note_departure()
         if not len(queue):
             del self._flows[waiting.flow]
             self._turns.leave(waiting.flow)
@@ -81,6 +81,6 @@ class Band(Generic[T]):
         self._latest[sequence] = waiting
         return waiting
 
-    def all(self) -> list[Waiting[T]]:
+    def list_waiting(self) -> list[Waiting[T]]:
         """All waiting requests, in the order in which they came."""
         return list(self._latest.values())

@@ -80,19 +80,19 @@ class FlowController(Generic[T]):
         self._closing = False
 
     @property
-    def quiet(self) -> bool:
+    def is_quiet(self) -> bool:
         """Whether no request waits or gave way, and new ones are taken."""
         return not (self.waiting or self._displaced or self._closing)
 
     def lets_pass(self, priority: int, now: float, capacity: Capacity) -> bool:
         """Whether a request of this priority can go at once. When False, `offer` decides."""
-        if not self.quiet:
+        if not self.is_quiet:
             return False
         if (capacity.endpoints <= 0) is not self._empty:
             self._observe(capacity, now)
         return self._may_go(self._bands.get(priority) or self._band_for(priority, now), capacity)
 
-    def offer(self, item: Item[T], now: float, capacity: Capacity) -> Dispatch[T] | Parked[T] | Dropped[T]:
+    def offer_request(self, item: Item[T], now: float, capacity: Capacity) -> Dispatch[T] | Parked[T] | Dropped[T]:
         """Offer a new request. One that waits already keeps its place and gets the new payload."""
         waiting = self.waiting.get(item.request)
         if waiting is not None:
@@ -119,7 +119,9 @@ class FlowController(Generic[T]):
         self._park(item, band, now)
         return Parked(item, self._reason())
 
-    def wake(self, now: float, gauge: Callable[[], Capacity], most: int = 64) -> Iterator[Dispatch[T] | Dropped[T]]:
+    def wake_requests(
+        self, now: float, gauge: Callable[[], Capacity], most: int = 64
+    ) -> Iterator[Dispatch[T] | Dropped[T]]:
         """The requests that stop waiting now: those that timed out, then at most `most` that may go.
 
         `gauge` is asked again after each dispatch.
@@ -133,7 +135,7 @@ class FlowController(Generic[T]):
             band = self._highest()
             if band is None or not self._may_go(band, capacity):
                 break
-            self._drain.departed(now)
+            self._drain.count_departure(now)
             waiting = band.take(now)
             self._forget(waiting, now)
             yield Dispatch(waiting.item, now - waiting.item.offered_at)
@@ -150,7 +152,7 @@ class FlowController(Generic[T]):
         ends = [self._ends_at(waiting.item) for waiting in (first, dead) if waiting is not None]
         return max(now, min(*ends, now + LOOK_AGAIN_S))
 
-    def cancel(self, request: Hashable, now: float) -> Dropped[T] | None:
+    def cancel_request(self, request: Hashable, now: float) -> Dropped[T] | None:
         """The client hung up: remove its request. None when it doesn't wait here."""
         waiting = self.waiting.get(request)
         return self._displaced.pop(request, None) if waiting is None else self._drop(waiting, Drop.CANCELLED, now)
@@ -161,7 +163,7 @@ class FlowController(Generic[T]):
         displaced, self._displaced = list(self._displaced.values()), {}
         return displaced + [self._drop(waiting, Drop.SHUTTING_DOWN, now) for waiting in list(self.waiting.values())]
 
-    def adopt(self, policy: FlowPolicy, now: float) -> None:
+    def adopt_policy(self, policy: FlowPolicy, now: float) -> None:
         """Replace the policy. Waiting requests stay, in the order in which they came, even where the new limits are
         lower."""
         if policy.settings == self.policy.settings:
@@ -215,9 +217,9 @@ class FlowController(Generic[T]):
         """Remove a request that has left its band from the totals."""
         del self.waiting[waiting.item.request]
         self._bytes -= waiting.item.size
-        self._by_age.left()
+        self._by_age.note_departure()
         if waiting.item.deadline < math.inf:
-            self._by_deadline.left()
+            self._by_deadline.note_departure()
         if not self.waiting:
             self._drain.idle(now)
 
@@ -293,7 +295,7 @@ class FlowController(Generic[T]):
         if priority not in self.policy.bands and len(self._bands) >= MOST_BANDS:
             below = [-negated for negated in self._order if -negated < priority]
             return self._bands[max(below) if below else min(self._bands)]
-        band = self._bands[priority] = Band(priority, self.policy.band(priority), now)
+        band = self._bands[priority] = Band(priority, self.policy.policy_for(priority), now)
         insort(self._order, -priority)
         return band
 

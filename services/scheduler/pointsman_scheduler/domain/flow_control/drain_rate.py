@@ -31,7 +31,7 @@ class DrainRate:
         self._busy_before = self._clock(now)
         self._busy_since = None
 
-    def departed(self, now: float) -> None:
+    def count_departure(self, now: float) -> None:
         """A waiting request was dispatched to an engine."""
         second = math.floor(self._clock(now))
         if self._counts and self._counts[-1][0] == second:

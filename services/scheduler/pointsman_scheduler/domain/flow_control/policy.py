@@ -43,7 +43,7 @@ class FlowPolicy:
         settings = self.settings
         return settings.ttl if settings.no_endpoint_ttl is None else settings.no_endpoint_ttl
 
-    def band(self, priority: int) -> BandPolicy:
+    def policy_for(self, priority: int) -> BandPolicy:
         """The policy for requests of this priority."""
         return self.bands.get(priority) or (self.default_band if priority >= 0 else self.negative_band)
 

@@ -52,7 +52,7 @@ class Queue(Generic[T]):
             self._dead -= 1
         return heap[0][2] if heap else None
 
-    def left(self) -> None:
+    def note_departure(self) -> None:
         """A request in this queue has just ceased to be live."""
         self._dead += 1
         if self._dead > SLACK + len(self._heap) // 2:

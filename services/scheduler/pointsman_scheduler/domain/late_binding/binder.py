@@ -75,7 +75,7 @@ class Binder:
         """Whether a request that would go to this worker, with `uncached` tokens to compute there, waits instead. Asked
         once for each new request, when its costs at this moment have just been computed."""
         bursts = self._bursts
-        bursts.came(now)
+        bursts.note_arrival(now)
         estimator = policy.delays.best
         if not estimator.model.trusted:
             return False
@@ -240,7 +240,7 @@ class Binder:
                 continue
             queue.sort(key=lambda entry: entry[0])
             order = [queued for _, queued in queue]
-            for number, queued in enumerate(order[: fill(outlook, row, estimator.unfinished(row), order)]):
+            for number, queued in enumerate(order[: fill(outlook, row, estimator.count_unfinished(row), order)]):
                 each = queued.what
                 if each.reported is not None:
                     self._theirs.remove(each)

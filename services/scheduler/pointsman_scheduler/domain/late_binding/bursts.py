@@ -34,7 +34,7 @@ class Bursts:
         self._deviation = 0.0
         """Of this delay, as a running mean."""
 
-    def came(self, now: float) -> None:
+    def note_arrival(self, now: float) -> None:
         """A request came."""
         gap = now - self._last_at
         if gap <= GAP_MS and now - self._first_at <= LONGEST_MS:

@@ -39,7 +39,7 @@ def place(waiting: Sequence[Unbound], outlook: Outlook, now: float) -> bool:
             row = at if each.rows is None else each.rows[at]
             changed |= row != each.row and each.reported is None
             each.row = row
-            each.uncached = each.on(float(each.matched[row]))
+            each.uncached = each.tokens_to_compute(float(each.matched[row]))
             outlook.add(row, each.uncached, each.prompt, before=not shortest_first)
         outlook.close()
     return changed

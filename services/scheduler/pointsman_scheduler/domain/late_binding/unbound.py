@@ -89,9 +89,9 @@ class Unbound:
 
     def least_uncached(self) -> float:
         """Tokens to compute on the worker that holds the most."""
-        return self.on(float(self.matched.max()))
+        return self.tokens_to_compute(float(self.matched.max()))
 
-    def on(self, matched: float) -> float:
+    def tokens_to_compute(self, matched: float) -> float:
         """Tokens to compute where this many are held."""
         return max(1.0, self.prompt - matched)
 

@@ -79,13 +79,13 @@ class LatencyPrediction(Producer[LatencyPredictionParams], ResponseObserver[Late
     def started(self, hold: Hold, now: float, ttft_ms: float) -> None:
         chosen = self._chosen.get(hold.key)
         if chosen is not None:
-            self._ttft.observe(chosen.ttft, ttft_ms)
+            self._ttft.learn_sample(chosen.ttft, ttft_ms)
             self._chosen[hold.key] = chosen._replace(ttft_ms=ttft_ms, at=now)
 
     def completed(self, hold: Hold, now: float, output_tokens: int | None, duration_ms: float | None) -> None:
         chosen = self._chosen.get(hold.key)
         if chosen is not None and chosen.ttft_ms is not None and output_tokens is not None and output_tokens > 1:
-            self._itl.observe(chosen.itl, (now - chosen.at) * 1000.0 / (output_tokens - 1))
+            self._itl.learn_sample(chosen.itl, (now - chosen.at) * 1000.0 / (output_tokens - 1))
 
     def gone(self, hold: Hold, now: float) -> None:
         self._chosen.pop(hold.key, None)

@@ -33,7 +33,7 @@ class BudgetScopes:
         self._limit: Final = limit
         self._places: Final[dict[tuple[str, ...], tuple[str, int]]] = {}
 
-    def of(self, identity: Mapping[str, JsonValue], model: str) -> tuple[str, int]:
+    def values_of(self, identity: Mapping[str, JsonValue], model: str) -> tuple[str, int]:
         """The values as one text, and the shard: that of the tenant, so that all of a tenant's budgets are together. A
         client without a tenant, or without a key, has an account by its subject."""
         values: list[str] = []

@@ -225,7 +225,7 @@ class Book:
             )
             self.charges.setdefault((each.edge, each.request_id), []).append(charge)
             for window in each.windows:
-                self._counter(each.limit, window, each.scope).reopen(each.cost, each.risk)
+                self._counter(each.limit, window, each.scope).reopen_request(each.cost, each.risk)
         self.changed = True
 
     def _charge(self, ask: LimitAsk, found: _Found, at: float) -> None:

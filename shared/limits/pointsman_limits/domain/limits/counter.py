@@ -67,7 +67,7 @@ class UseCounter(ABC):
         """Undo a request that was counted at `at`."""
         del cost, at, now
 
-    def reopen(self, cost: float, risk: float) -> None:
+    def reopen_request(self, cost: float, risk: float) -> None:
         """Reopen a request that another keeper counted, and whose tokens or arrival `take_over` brought."""
         del cost
         self._risk += risk
@@ -111,12 +111,12 @@ class TokenCounter(UseCounter):
 
     def settle(self, cost: float, actual: float, at: float, now: float) -> None:
         if actual < cost:
-            self._usage.correct(cost - actual, at, now)
+            self._usage.subtract_usage(cost - actual, at, now)
         elif actual > cost:
             self._usage.add(actual - cost, now)
 
     def take_back(self, cost: float, at: float, now: float) -> None:
-        self._usage.correct(cost, at, now)
+        self._usage.subtract_usage(cost, at, now)
 
     def standing(self, window: LimitWindow, now: float) -> WindowStanding:
         used, reset_s = self._usage.standing(now)
@@ -161,8 +161,8 @@ class OpenCounter(UseCounter):
         del now
         return WindowStanding(remaining=max(0.0, window.amount - self._open), reset_s=0.0)
 
-    def reopen(self, cost: float, risk: float) -> None:
-        super().reopen(cost, risk)
+    def reopen_request(self, cost: float, risk: float) -> None:
+        super().reopen_request(cost, risk)
         self._open += cost
 
     def used(self, now: float) -> float:

@@ -35,7 +35,7 @@ class Journal:
         """Grants by shard, in order of arrival, each with its time."""
         self._ahead: dict[str, tuple[str, float]] = {}
 
-    def hears(self, keeper: str, run: str, at: float, now: float) -> None:
+    def note_keeper_clock(self, keeper: str, run: str, at: float, now: float) -> None:
         """A message arrived from a keeper whose clock said `at`."""
         known = self._ahead.get(keeper)
         # The message with the shortest delay shows best how far two clocks differ.
@@ -68,14 +68,14 @@ class Journal:
         """The grants after the grant of this number."""
         return (granted for granted, _ in self._grants.get(shard, {}).values() if granted.number > number)
 
-    def continues(self, state: LimitShard, since: float) -> bool:
+    def continues_snapshot(self, state: LimitShard, since: float) -> bool:
         """Whether all grants after a snapshot are known, if this process has listened since `since`."""
         if any(granted.number == state.granted + 1 for granted in self.after(state.shard, state.granted)):
             return True
         ahead_s = 0.0 if state.keeper == self._me else self.ahead_s(state.keeper)
         return ahead_s is not None and state.at_ms / 1000 - ahead_s >= since
 
-    def lately(self, now: float) -> list[LimitGrant]:
+    def recent_grants(self, now: float) -> list[LimitGrant]:
         """The recent grants, for a preprocessor that has just started."""
         return [
             LimitGrant(number=granted.number, at=granted.at, ask=granted.ask)

@@ -35,11 +35,11 @@ class Keeping:
         self._runs: set[str] = set()
 
     @property
-    def untold(self) -> bool:
+    def has_unpublished(self) -> bool:
         """Whether any grant hasn't been published yet."""
         return bool(self._grants or self._retold)
 
-    def count(self, book: Book, ask: LimitAsk, now: float) -> LimitVerdict:
+    def count_request(self, book: Book, ask: LimitAsk, now: float) -> LimitVerdict:
         """Count a request in a book whose lease was checked at `now`. Without peers, the grant isn't published."""
         before = book.granted
         verdict = book.ask(ask, now)
@@ -51,41 +51,41 @@ class Keeping:
                 self.on_grant()
         return verdict
 
-    def say(self, now: float, connection: int) -> LimitKept:
+    def make_report(self, now: float, connection: int) -> LimitKept:
         """The shards kept here, to publish over the connection of this number, after the grants."""
-        number, epochs = self.leases.say(now, connection)
+        number, epochs = self.leases.make_report(now, connection)
         return LimitKept(keeper=self.me, run=self.leases.run, number=number, at=now, epochs=epochs)
 
-    def tell(self, now: float) -> LimitKept:
+    def take_unpublished(self, now: float) -> LimitKept:
         """The grants to publish to peers."""
         grants, self._grants = tuple(self._grants), []
         retold, self._retold = tuple(self._retold), []
         return LimitKept(keeper=self.me, run=self.leases.run, number=0, at=now, grants=grants, retold=retold)
 
-    def heard(self, kept: LimitKept, now: float) -> list[int]:
+    def receive_report(self, kept: LimitKept, now: float) -> list[int]:
         """Take a preprocessor's report of its shards. Returns the shards that this one no longer keeps."""
         if self.leases.said(kept.run):
             if kept.run == self.leases.run and kept.epochs:
                 self.leases.heard_again(kept.number, now)
             return []
-        self.journal.hears(kept.keeper, kept.run, kept.at, now)
+        self.journal.note_keeper_clock(kept.keeper, kept.run, kept.at, now)
         if kept.run not in self._runs:
             self._runs.add(kept.run)
-            self._retold = self.journal.lately(now)
+            self._retold = self.journal.recent_grants(now)
         for granted in self.journal.note(kept.keeper, kept.grants, now):
             book = self.books.get(granted.ask.shard)
             # A keeper was stopped after it had counted, and its message arrives only now.
             if book is not None and granted.number > self._known[granted.ask.shard]:
                 book.replay(granted)
         self.journal.note(kept.keeper, kept.retold, now)
-        lost = self.leases.heard(kept.run, kept.keeper, kept.number, kept.epochs, now) if kept.epochs else []
+        lost = self.leases.receive_report(kept.run, kept.keeper, kept.number, kept.epochs, now) if kept.epochs else []
         return [shard for shard in lost if self.books.pop(shard, None) is not None]
 
     def is_given(self, shard: int) -> bool:
         """Whether `take` would continue from a state that was handed over."""
         return shard in self._given and self._given[shard][2] == self.leases.epoch(shard)
 
-    def take(self, shard: int, saved: LimitShard | None, now: float) -> tuple[Book, float | None]:
+    def take_book(self, shard: int, saved: LimitShard | None, now: float) -> tuple[Book, float | None]:
         """The book of a shard that was just proved to be kept here, and the time since which ends of requests may be
         missing in it; None when no counts were known. `saved` is the last snapshot."""
         handed_over = self.is_given(shard)
@@ -99,7 +99,7 @@ class Keeping:
             at = state.at_ms / 1000
             ahead_s = self._ahead_s(giver or state.keeper, at, now, given=given is not None)
             complete = given is not None or not state.keeper
-            if complete or self.journal.continues(state, self.leases.listening_since):
+            if complete or self.journal.continues_snapshot(state, self.leases.listening_since):
                 unknown_s = 0.0
             else:
                 unknown_s = min(max(0.0, now - at), UNKNOWN_S)
@@ -111,18 +111,18 @@ class Keeping:
         self._known[shard] = book.granted
         return book, since
 
-    def give(self, shard: int, to: str, now: float) -> LimitShard | None:
+    def hand_over_shard(self, shard: int, to: str, now: float) -> LimitShard | None:
         """Hand a shard over; None when it isn't provably kept here."""
-        if not self.leases.holds(shard, now) or shard not in self.books:
+        if not self.leases.holds_shard(shard, now) or shard not in self.books:
             return None
         state = self.books.pop(shard).snapshot(to, now, self.leases.epoch(shard))
-        self.leases.release(shard)
+        self.leases.release_shard(shard)
         return state
 
     def given(self, state: LimitShard, giver: str, now: float) -> None:
         """A keeper handed a shard over: claim it, unless another preprocessor has."""
         self.leases.given(state.shard, giver)
-        if self.leases.claim(state.shard, now, state.epoch):
+        if self.leases.claim_shard(state.shard, now, state.epoch):
             self._given[state.shard] = (state, giver, self.leases.epoch(state.shard))
 
     def _ahead_s(self, keeper: str, at: float, now: float, *, given: bool) -> float:

@@ -85,7 +85,7 @@ class Leases:
         return bool(self._peers)
 
     @property
-    def advancing(self) -> bool:
+    def may_prove_claim(self) -> bool:
         """Whether the next report may prove a claim: one that came back once, or isn't sent yet."""
         return any(awaited > self._number for awaited in self._unproved.values())
 
@@ -94,7 +94,7 @@ class Leases:
         """Time since which no report was missed; infinite before."""
         return self._listening
 
-    def holds(self, shard: int, now: float) -> bool:
+    def holds_shard(self, shard: int, now: float) -> bool:
         """Whether it is proved at `now` that this preprocessor alone keeps the shard."""
         return now < self._until and self._mine[shard] != 0 and shard not in self._unproved
 
@@ -114,11 +114,11 @@ class Leases:
                 found, newest = peer.keeper, peer.epochs[shard]
         return found
 
-    def knows(self, keeper: str) -> bool:
+    def knows_keeper(self, keeper: str) -> bool:
         """Whether an instance reports its shards: an earlier version doesn't."""
         return any(peer.keeper == keeper for peer in self._peers.values())
 
-    def claim(self, shard: int, now: float, known: int = 0) -> bool:
+    def claim_shard(self, shard: int, now: float, known: int = 0) -> bool:
         """Claim a shard without a keeper; `known` is an epoch from another source. False when a claim isn't allowed."""
         if self._mine[shard] or not self.listens(now) or self.holder(shard, now):
             return False
@@ -132,13 +132,13 @@ class Leases:
             if peer.keeper == keeper:
                 peer.epochs = (*peer.epochs[:shard], 0, *peer.epochs[shard + 1 :])
 
-    def release(self, shard: int) -> None:
+    def release_shard(self, shard: int) -> None:
         """Stop keeping the shard."""
         self._mine[shard] = 0
         self._unproved.pop(shard, None)
         self._heard_once.discard(shard)
 
-    def say(self, now: float, connection: int) -> tuple[int, tuple[int, ...]]:
+    def make_report(self, now: float, connection: int) -> tuple[int, tuple[int, ...]]:
         """Number and epochs of the report that is now sent to all, over the connection of this number."""
         if connection != self._connection:
             self._connection = connection
@@ -180,7 +180,7 @@ class Leases:
         """Whether a report is from this process, over any connection."""
         return run == self._name or run.startswith(self._name + ".")
 
-    def heard(self, run: str, keeper: str, number: int, epochs: tuple[int, ...], now: float) -> list[int]:
+    def receive_report(self, run: str, keeper: str, number: int, epochs: tuple[int, ...], now: float) -> list[int]:
         """Another preprocessor's report has arrived. Returns the shards that are lost by it."""
         peer = self._peers.get(run)
         if len(epochs) != len(self._mine) or (peer is not None and number <= peer.number):
@@ -192,7 +192,7 @@ class Leases:
                 continue
             self._newest[shard] = max(self._newest[shard], epoch)
             if self._mine[shard] and self._yields(shard, epoch, run):
-                self.release(shard)
+                self.release_shard(shard)
                 lost.append(shard)
         return lost
 

@@ -36,15 +36,15 @@ class Limiter(ABC):
     """Learnt lengths of answers."""
 
     @abstractmethod
-    def ask(self, ask: LimitAsk, at: float) -> LimitVerdict | Elsewhere:
+    def count_at_keeper(self, ask: LimitAsk, at: float) -> LimitVerdict | Elsewhere:
         """Count a request that came at `at` (unix seconds) at its keeper. Raises Unavailable when none is known."""
 
     @abstractmethod
-    def alone(self, ask: LimitAsk, at: float) -> LimitVerdict:
+    def count_locally(self, ask: LimitAsk, at: float) -> LimitVerdict:
         """Count it here, against this process's share of the limit."""
 
     @abstractmethod
-    def release(self, asks: Iterable[LimitAsk], at: float) -> None:
+    def release_charges(self, asks: Iterable[LimitAsk], at: float) -> None:
         """Release the charges of a request that was rejected."""
 
 
@@ -55,12 +55,12 @@ class OwnBook(Limiter):
         self.lengths = OutputLengths()
         self.book: Final = Book(0)
 
-    def ask(self, ask: LimitAsk, at: float) -> LimitVerdict:
+    def count_at_keeper(self, ask: LimitAsk, at: float) -> LimitVerdict:
         return self.book.ask(ask, at)
 
-    def alone(self, ask: LimitAsk, at: float) -> LimitVerdict:
+    def count_locally(self, ask: LimitAsk, at: float) -> LimitVerdict:
         return self.book.ask(ask, at)
 
-    def release(self, asks: Iterable[LimitAsk], at: float) -> None:
+    def release_charges(self, asks: Iterable[LimitAsk], at: float) -> None:
         for ask in asks:
             self.book.release(ask.edge, ask.request_id, ask.limit, at)

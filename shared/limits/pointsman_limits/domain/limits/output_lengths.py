@@ -44,7 +44,7 @@ class OutputLengths:
         self._part: Final = part
         self._known: Final[dict[tuple[str, str], _Lengths]] = {}
 
-    def learn(self, tenant: str, model: str, tokens: int) -> None:
+    def learn_length(self, tenant: str, model: str, tokens: int) -> None:
         """An answer ended by itself."""
         known = self._known.pop((tenant, model), None)
         if known is None:
@@ -67,7 +67,7 @@ class OutputLengths:
         known.squares += weight**2
         known.weight = weight / _DECAY
 
-    def expected(self, tenant: str, model: str) -> int | None:
+    def expected_tokens(self, tenant: str, model: str) -> int | None:
         """Expected tokens; None while too few answers are known (about 55)."""
         known = self._known.get((tenant, model))
         if known is None:
@@ -93,5 +93,5 @@ def answer_length(incoming: Incoming, lengths: OutputLengths, tenant: str, confi
     most = incoming.body.max_output_tokens
     if configured is not None:
         return (configured, configured) if most is None else (min(most, configured), most)
-    expected = lengths.expected(tenant, incoming.model) or UNKNOWN_LENGTH
+    expected = lengths.expected_tokens(tenant, incoming.model) or UNKNOWN_LENGTH
     return (expected, max(expected, UNLIMITED_LENGTH)) if most is None else (min(most, expected), most)

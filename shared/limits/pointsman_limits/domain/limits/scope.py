@@ -45,7 +45,7 @@ class Scopes:
         self._fixed: Final = None if names else ("", shard_of(f"limit {limit}"))
         self._places: Final[dict[tuple[str, ...], tuple[str, int]]] = {}
 
-    def of(self, incoming: Incoming) -> tuple[str, int]:
+    def values_of(self, incoming: Incoming) -> tuple[str, int]:
         """The values as one text, and the shard: that of the tenant, so that all of a tenant's counts are together.
         A sender without a tenant has a count of its own; other requests without a value share one count."""
         if self._fixed is not None:

@@ -25,7 +25,7 @@ class TokenCost:
         self._expression: Final = None if text is None else _compiled(text)
 
     @property
-    def weighs(self) -> bool:
+    def is_weighted(self) -> bool:
         """Whether the cost differs from the plain sum."""
         return self._expression is not None
 

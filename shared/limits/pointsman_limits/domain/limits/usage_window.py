@@ -75,7 +75,7 @@ class UsageWindow:
         slots[max(offset, 0)] += tokens
         self._total += tokens
 
-    def correct(self, tokens: float, at: float, now: float) -> None:
+    def subtract_usage(self, tokens: float, at: float, now: float) -> None:
         """Subtract from the usage that was added at `at`. Usage outside the window is settled already."""
         oldest = int(now / self.width) - SLOTS
         if self._first < oldest:
