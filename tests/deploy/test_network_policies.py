@@ -98,9 +98,10 @@ def _admits(labels: dict[str, str], other: Peer, port: int | str, policies: list
 
 
 def _asks_others(service: str) -> bool:
-    """Whether it has a client for HTTP or for providers, and not for engines and the API server alone."""
+    """Whether it has a client for HTTP, providers or embeddings, and not for engines and the API server alone."""
+    asking = {"aiohttp", "pointsman-providers", "pointsman-embedding"}
     project = tomllib.loads((ROOT / "services" / service / "pyproject.toml").read_text())["project"]
-    return service != "metrics-collector" and bool({"aiohttp", "pointsman-providers"} & set(project["dependencies"]))
+    return service != "metrics-collector" and bool(asking & set(project["dependencies"]))
 
 
 @pytest.mark.parametrize("service", SERVICES)
@@ -113,7 +114,8 @@ def test_only_a_client_for_the_outside_reaches_it_by_tls(service: str) -> None:
 
 
 def test_keys_tokens_guardians_and_embeddings_are_asked_for_by_the_services_that_need_them() -> None:
-    assert {"preprocessor", "epp-adapter", "frontend", "guard", "semantic-cache"} == set(filter(_asks_others, SERVICES))
+    services = {"preprocessor", "epp-adapter", "frontend", "guard", "model-selector", "semantic-cache"}
+    assert services == set(filter(_asks_others, SERVICES))
 
 
 @pytest.mark.parametrize("service", SERVICES)
@@ -127,7 +129,7 @@ def test_every_service_may_export_traces_and_reach_the_bus(service: str) -> None
     [
         ("pointsman-engine", 8000, {"frontend", "metrics-collector"}),
         ("pointsman-guardian", 8000, {"guard"}),
-        ("pointsman-embeddings", 8000, {"semantic-cache"}),
+        ("pointsman-embeddings", 8000, {"model-selector", "semantic-cache"}),
         ("pointsman-cache-database", 5432, {"semantic-cache"}),
     ],
 )
