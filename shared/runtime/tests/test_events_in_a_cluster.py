@@ -45,9 +45,11 @@ class Publisher:
         self.published = 0
         self._task: asyncio.Task[None] | None = None
 
-    async def start(self) -> None:
+    async def connect(self) -> None:
         self.bus.open()
         await self.bus.wait_connected()
+
+    def start(self) -> None:
         self._task = asyncio.get_running_loop().create_task(self._publish())
 
     async def _publish(self) -> None:
@@ -87,6 +89,18 @@ class Scene:
         """How often the subscriber had each event, by request."""
         self.subscriber.listen(ResponseStarted, lambda event: self.heard.update([event.request_id]), "p")
 
+    async def wait_until_heard(self) -> None:
+        """Wait until the servers of both publishers have learnt of the subscription from the subscriber's."""
+        reached: set[bytes] = set()
+        self.subscriber.link.subscribe("probe", lambda _subject, _reply, _headers, payload: reached.add(bytes(payload)))
+
+        def probed() -> bool:
+            for each in self.publishers:
+                each.bus.link.publish("probe", each.name.encode())
+            return len(reached) == len(self.publishers)
+
+        await eventually(probed)
+
     async def ids(self) -> Counter[str]:
         """How often each event is in the stream."""
         stored = await self.client.messages(STREAM, EVENT_SUBJECTS, headers_only=True)
@@ -113,7 +127,10 @@ async def scene(cluster: NatsCluster) -> AsyncGenerator[Scene]:
             made.subscriber.open()
             await made.subscriber.wait_connected()
             for publisher in made.publishers:
-                await publisher.start()
+                await publisher.connect()
+            await made.wait_until_heard()
+            for publisher in made.publishers:
+                publisher.start()
             await made.publishers[0].more(100)
             yield made
             for publisher in made.publishers:
