@@ -15,6 +15,8 @@ from pointsman_testing.fake_stages import EdgeUnderTest, StartEdge
 from pointsman_testing.raw_http import post, raw_request
 from pointsman_testing.scripted_engine import Received, Script, ScriptedEngine
 
+RESUMED: Body = {"profiles": {"standard": {"resume": "exact"}}}
+
 POOL = "llama-8b"
 ENGINE = ContinuingEngine(model=POOL)
 ASKED: Body = {
@@ -62,7 +64,7 @@ async def test_the_official_client_reads_one_answer_of_two_engines(start_edge: S
     dying, living = serving(ENGINE, events=9), serving(ContinuingEngine(model="x", answer_id="2"))
     plain = [json.loads(event[6:]) for event in ENGINE.events(CHAT.path, ASKED) if event != b"data: [DONE]\n\n"]
     async with ScriptedEngine(dying) as first, ScriptedEngine(living) as second:
-        edge = await start_edge(first.url, second.url)
+        edge = await start_edge(first.url, second.url, config=RESUMED)
         tell_kinds(edge, "vllm", "vllm")
         async with openai.AsyncOpenAI(base_url=f"{edge.url}/v1", api_key="unused", max_retries=0) as ai:
             create: Any = ai.chat.completions.create
@@ -100,7 +102,7 @@ async def test_the_official_client_reads_one_answer_of_two_engines(start_edge: S
 
 async def test_a_chat_without_a_limit_is_as_long_as_the_next_engine_allows(start_edge: StartEdge) -> None:
     async with ScriptedEngine(serving(ENGINE, events=5)) as first, ScriptedEngine(serving(ENGINE)) as second:
-        edge = await start_edge(first.url, second.url)
+        edge = await start_edge(first.url, second.url, config=RESUMED)
         tell_kinds(edge, "vllm", "vllm")
         answer = await raw_request(edge.url, post(CHAT.path, body(max_tokens=None)))
         assert answer.body.endswith(b"data: [DONE]\n\n")
@@ -123,7 +125,9 @@ async def test_otherwise_the_stream_ends_with_an_error(
     start_edge: StartEdge, kinds: tuple[str, ...], settings: Body, more: Body, reason: str | None
 ) -> None:
     async with ScriptedEngine(serving(ENGINE, events=9)) as first, ScriptedEngine(serving(ENGINE)) as second:
-        edge = await start_edge(first.url, second.url, config={"profiles": {"standard": settings}})
+        edge = await start_edge(
+            first.url, second.url, config={"profiles": {"standard": {"resume": "exact", **settings}}}
+        )
         tell_kinds(edge, *kinds)
         answer = await raw_request(edge.url, post(CHAT.path, body(**more)))
     assert b"The engine stopped before its answer was complete" in answer.body
@@ -138,7 +142,7 @@ async def test_engines_that_die_one_after_the_other_are_each_asked_once(start_ed
     engines = [ScriptedEngine(script) for script in scripts]
     for engine in engines:
         await engine.start()
-    edge = await start_edge(*(engine.url for engine in engines))
+    edge = await start_edge(*(engine.url for engine in engines), config=RESUMED)
     tell_kinds(edge, *["vllm"] * 4)
     answer = await raw_request(edge.url, post(CHAT.path, body(ignore_eos=True, max_tokens=90)))
     assert b"error" in answer.body
@@ -161,7 +165,7 @@ async def test_a_spent_budget_continues_nothing(start_edge: StartEdge, monkeypat
 
     monkeypatch.setattr(RetryBudget, "spend", spent)
     async with ScriptedEngine(serving(ENGINE, events=9)) as first, ScriptedEngine(serving(ENGINE)) as second:
-        edge = await start_edge(first.url, second.url)
+        edge = await start_edge(first.url, second.url, config=RESUMED)
         tell_kinds(edge, "vllm", "vllm")
         answer = await raw_request(edge.url, post(CHAT.path, body()))
     assert b"The engine stopped before its answer was complete" in answer.body
@@ -184,7 +188,7 @@ async def test_an_engine_whose_stream_has_an_error_of_its_own_is_continued(start
         await request.chunk(b"")
 
     async with ScriptedEngine(fails) as first, ScriptedEngine(serving(ENGINE)) as second:
-        edge = await start_edge(first.url, second.url)
+        edge = await start_edge(first.url, second.url, config=RESUMED)
         tell_kinds(edge, "vllm", "vllm")
         answer = await raw_request(edge.url, post(CHAT.path, body()))
         assert b"EngineCore" not in answer.body
