@@ -229,6 +229,21 @@ async def test_a_document_is_asked_for_at_once_where_envoy_heeds_it(name: str, s
     assert (done.outcome, done.bytes_out) == ("ok", len(ANSWER))
 
 
+async def test_a_client_that_asks_for_base64_gets_it_from_an_engine_that_answers_with_lists(
+    start_picker: StartPicker,
+) -> None:
+    picker = await start_picker()
+    exchange = picker.client.open({})
+    await exchange.request(modes=(FULL_DUPLEX, STREAMED), path="/v1/embeddings")
+    await exchange.body(b'{"model":"llama-8b","input":"a","encoding_format":"base64"}')
+    await exchange.replies(2)
+    answer = b'{"data":[{"embedding":[0.5,-1]}]}'
+    await exchange.response(upstream="10.0.0.1:8000", headers={"content-length": str(len(answer))})
+    assert (await exchange.reply()).removed == {"content-length"}
+    await exchange.body(answer, of="response")
+    assert (await exchange.reply()).body == b'{"data":[{"embedding":"AAAAPwAAgL8="}]}'
+
+
 async def test_pieces_of_a_stream_pass_where_envoy_doesnt_heed_that_none_are_wanted(start_picker: StartPicker) -> None:
     picker = await start_picker()
     exchange = await answering(picker, (FULL_DUPLEX, STREAMED))

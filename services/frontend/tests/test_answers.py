@@ -2,6 +2,8 @@
 
 import asyncio
 import json
+from array import array
+from base64 import b64decode
 
 import pytest
 from opentelemetry.sdk.trace import ReadableSpan
@@ -195,6 +197,25 @@ async def test_an_answer_too_large_to_hold_passes_with_its_length(start_edge: St
         await eventually(lambda: edge.events.of(ResponseCompleted))
     assert answer.body == body
     assert answer.header("content-length") == str(len(body))
+    assert edge.events.of(ResponseCompleted)[0].usage == Usage(prompt_tokens=4, cached_unknown=True)
+
+
+@pytest.mark.parametrize("count", [1, 300])
+async def test_a_client_that_asks_for_base64_gets_it_from_an_engine_that_answers_with_lists(
+    start_edge: StartEdge, count: int
+) -> None:
+    vectors = [[at + 0.5] * 1000 for at in range(count)]
+    body = json.dumps({"data": [{"embedding": each} for each in vectors], "usage": {"prompt_tokens": 4}}).encode()
+
+    async def answer(request: Received) -> None:
+        await request.answer(body)
+
+    async with ScriptedEngine(answer) as engine:
+        edge = await start_edge(engine.url)
+        asked = b'{"model":"llama-8b","input":["a"],"encoding_format":"base64"}'
+        got = await raw_request(edge.url, post("/v1/embeddings", asked))
+        await eventually(lambda: edge.events.of(ResponseCompleted))
+    assert [array("f", b64decode(each["embedding"])).tolist() for each in json.loads(got.body)["data"]] == vectors
     assert edge.events.of(ResponseCompleted)[0].usage == Usage(prompt_tokens=4, cached_unknown=True)
 
 

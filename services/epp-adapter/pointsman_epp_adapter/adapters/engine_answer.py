@@ -14,6 +14,7 @@ from pointsman_edge.sending.header_edits import edited_answer_headers
 from pointsman_edge.sending.missing_path import MISSING, MissingPath, is_json
 from pointsman_edge.sending.model_name import chosen_model, renaming
 from pointsman_edge.sending.moving_on import FAILED, failure_of
+from pointsman_edge.sending.packed_vectors import with_packed_vectors
 from pointsman_edge.sending.unasked_usage import without_unasked_usage
 from pointsman_edge.telling.request_record import RequestRecord
 from pointsman_epp_adapter.adapters import wire
@@ -65,8 +66,9 @@ class EngineAnswer(AwaitedAnswer):
         Envoy shows streams here for their usage alone, too."""
         super().__init__(envoy, record, mode)
         self._asked = asked
-        self._name = renaming(decision.target.model, asked)
-        self._model = [] if self._name is None else chosen_model(record.policy.prices, decision.target, asked)
+        name = renaming(decision.target.model, asked)
+        self._model = [] if name is None else chosen_model(record.policy.prices, decision.target, asked)
+        self._name = with_packed_vectors(record.api, record.body, name)
         self._edits = decision.body
         self._level = decision.level.encode("ascii", "replace")
         self._review = review

@@ -18,6 +18,7 @@ from pointsman_edge.sending.missing_path import MISSING as NO_PATH
 from pointsman_edge.sending.missing_path import MissingPath, is_json
 from pointsman_edge.sending.model_name import chosen_model, renaming
 from pointsman_edge.sending.moving_on import FAILED, NO_TRIES, STALLED, Tries, weight
+from pointsman_edge.sending.packed_vectors import with_packed_vectors
 from pointsman_edge.sending.provider_book import ProviderRequestParts
 from pointsman_edge.sending.retry_budget import RetryBudget, RetryBudgets
 from pointsman_edge.sending.unasked_usage import Rewriting, without_unasked_usage
@@ -305,6 +306,7 @@ class Forwarder:
             name = renaming(target.model, decision.model)
             if name is not None:
                 headers += chosen_model(request.record.policy.prices, target, decision.model)
+            name = with_packed_vectors(record.api, record.body, name)
             usage = record.tail = record.api.usage()
             error = None
             if stream:
