@@ -12,6 +12,7 @@ from msgspec.structs import replace
 
 from pointsman_contracts.message import NO_BYTES, Address, Blob, JsonValue, Message, Part, always
 from pointsman_contracts.model_choice import ModelChoice, ModelPoint
+from pointsman_contracts.service_level import SERVE
 from pointsman_contracts.target import Target as Target  # noqa: PLC0414 - readers of journeys import it from here
 
 JOURNEY_LIMIT: Final = 65536
@@ -118,6 +119,10 @@ class RequestFacts(Part, frozen=True, kw_only=True):
     """The flow that this request shares capacity in; empty is the default flow."""
     slo_ttft_ms: float | None = None
     slo_itl_ms: float | None = None
+    slo_class: str = ""
+    """As `ServicePromise.service_class`."""
+    slo_late: str = SERVE
+    """`serve`, `refuse` or `spill`: the way in which a scheduler treats the request when it would be late."""
     subset: tuple[str, ...] | None = None
     """Endpoints (`host` or `host:port`) that a trusted proxy restricts the choice to."""
     workers: tuple[str, ...] | None = None
@@ -149,6 +154,10 @@ class FactsChanges(TypedDict, total=False):
     other_chains: tuple[BlockChain, ...]
     fingerprint: Blob
     attributes: dict[str, JsonValue]
+    slo_ttft_ms: float | None
+    slo_itl_ms: float | None
+    slo_class: str
+    slo_late: str
 
 
 AFTER: Final = "after"

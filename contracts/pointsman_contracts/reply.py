@@ -10,6 +10,7 @@ from pointsman_contracts.identity import Identity
 from pointsman_contracts.journey import BodyEdit, HeaderEdit, Stage, StageReport, Target
 from pointsman_contracts.message import Address, MalformedMessage, Message, Part, always, to_blob, write
 from pointsman_contracts.response import Usage
+from pointsman_contracts.service_level import ServicePromise
 
 EVENT_STREAM: Final = "text/event-stream"
 STAGE_UNAVAILABLE: Final = "stage_unavailable"
@@ -77,6 +78,8 @@ class Decision(Message, frozen=True, kw_only=True, tag_field="kind", tag="decisi
     """From this time on without an answer that isn't streamed the first endpoint is suspect, and another one may be
     tried beside it: the time that the scheduler predicts for the longest answer, and a margin by what the pool's
     requests have shown. None when it is unknown, or no other endpoint is known to answer."""
+    promise: ServicePromise | None = None
+    """None for a request without a service level."""
     prefill: PrefillLeg | None = None
     """Another engine computes the prompt, and an edge that sends requests itself sends both legs. None: the endpoint
     that answers computes it, or has a sidecar that reads the prefiller from the headers."""

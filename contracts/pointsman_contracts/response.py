@@ -8,6 +8,7 @@ from pointsman_contracts.events import RequestEvent
 from pointsman_contracts.identity import Identity
 from pointsman_contracts.journey import StageReport, Target
 from pointsman_contracts.message import Address, Part, always
+from pointsman_contracts.service_level import ServicePromise
 
 MOST_TOKENS: Final = 2**53
 """No request uses more: a larger number is a mistake, and one that not every reader of JSON keeps (RFC 8259, section
@@ -247,6 +248,10 @@ class ResponseCompleted(RequestEvent, frozen=True, kw_only=True):
     """The parts of the work that other engines did for the endpoint that answered."""
     seams: tuple[Seam, ...] = always(())
     """Where other engines continued the stream, in order."""
+    promise: ServicePromise | None = None
+    """The service level that a scheduler noted; None for a request without one."""
+    kept: bool | None = None
+    """Whether the answer kept it; None where that is unknown, and without one."""
     unresumed: str | None = None
     """Why a stream that broke off wasn't continued, in a word; None where it didn't break off, or was."""
 

@@ -145,6 +145,23 @@ async def world(buses: Buses, collectors: int = 1) -> World:
     return made
 
 
+@pytest.mark.requirement("SLO-1")
+async def test_kept_and_missed_service_levels_are_counted_by_class(buses: Buses) -> None:
+    made = await world(buses)
+    (collector,) = made.collectors
+    collector.start()
+    for kept, tokens in ((True, 40), (True, 2), (False, 30), (None, 5)):
+        promise = {"service_class": "interactive", "ttft_ms": 800.0}
+        made.edge.bus.publish(completed(promise=promise, kept=kept, usage={"completion_tokens": tokens}), "p")
+    names = {"pool": "p", "model": "m", "class": "interactive"}
+
+    def counted(result: str) -> float | None:
+        return collector.value("pointsman_slo_requests_total", **names, result=result)
+
+    await eventually(lambda: [counted(each) for each in ("kept", "missed", "unknown")] == [2, 1, 1])
+    assert collector.value("pointsman_slo_goodput_tokens_total", **names) == 42
+
+
 async def test_a_pool_is_published_when_it_changes_and_again_while_it_does_not(buses: Buses) -> None:
     made = await world(buses)
     (collector,) = made.collectors

@@ -53,10 +53,14 @@ class Handlers:
                 "itinerary": route.request,
                 "response": route.response,
             }
+            asked = journey.model
+            facts = routing.promise_level(journey.request, route, journey.rewritten or asked)
+            if facts is not journey.request:
+                changes["request"] = facts
+                journey = journey.changed(request=facts)
             if not route.selects:
                 attributes = journey.request.attributes
                 allowed = allowed_models(attributes) if attributes else None
-                asked = journey.model
                 target, block_tokens, alternatives = routing.find_serving(
                     journey.rewritten or asked, self._pools, asked, allowed
                 )

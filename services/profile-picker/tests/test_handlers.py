@@ -21,11 +21,12 @@ from pointsman_testing.buses import Buses
 INBOX: Final = "_INBOX.test"
 CONFIG: Final = """
 pools: {a: {models: [m]}}
+models: {m: {pool: a, slo: {ttft: 5s, itl: 50ms, late: refuse}}}
 selectors: {cheap: {}}
 profiles:
   standard: {request: [scheduler]}
   auto: {request: [model-selector/cheap, scheduler], response: [guard]}
-  overflow: {request: [scheduler]}
+  overflow: {request: [scheduler], slo: {ttft: 800ms, class: interactive}}
 profile-picker:
   use: rules
   rules:
@@ -94,6 +95,22 @@ async def test_a_profile_with_a_selector_leaves_the_target_to_it(world: World) -
     ]
     assert [stage.service for stage in journey.response] == ["guard"]
     assert journey.request.blocks == bytes(8)
+
+
+@pytest.mark.requirement("SLO-1")
+async def test_the_service_level_is_that_of_the_request_then_of_the_profile_then_of_the_model(world: World) -> None:
+    world.send("m")
+    world.send("m", fields={"n": 4})
+    world.send("m", fields={"n": 4}, slo_ttft_ms=300.0)
+    world.send("auto", slo_itl_ms=20.0)
+    await eventually(lambda: len(world.journeys) == 4)
+    facts = [journey.request for journey in world.journeys]
+    assert {(each.slo_ttft_ms, each.slo_itl_ms, each.slo_class, each.slo_late) for each in facts} == {
+        (5000.0, 50.0, "m", "refuse"),
+        (800.0, 50.0, "interactive", "serve"),
+        (300.0, 50.0, "interactive", "serve"),
+        (None, 20.0, "", "serve"),
+    }
 
 
 async def test_an_unknown_model_is_answered_with_404(world: World) -> None:

@@ -12,6 +12,7 @@ import numpy as np
 from pointsman_contracts.identity import Identity
 from pointsman_contracts.journey import Journey, Target
 from pointsman_contracts.reply import Decision, Parked, Rejection
+from pointsman_contracts.service_level import ServicePromise
 from pointsman_core.refusal import Refusal
 from pointsman_hosting.configuration import Configuration, Revision
 from pointsman_journey.hop import Hop
@@ -23,6 +24,7 @@ from pointsman_scheduler.domain.policy import Policy
 from pointsman_scheduler.domain.pool import PoolScheduler
 from pointsman_scheduler.domain.pools import Pools
 from pointsman_scheduler.metrics import SchedulerMetrics
+from pointsman_scheduler.service_levels import time_in_stages
 from pointsman_scheduler.waiting_room import PoolTimers, finish_waiting
 
 PARKED: Final = "it waits for the engine that suits it best"
@@ -123,6 +125,7 @@ class Chooser:
             answers=request.answers,
             first_byte_within_ms=_within_ms(pool, outcome) if len(outcome.endpoints) > 1 else None,
             prefill=outcome.selection.prefill,
+            promise=_promise(journey, pool, outcome, queued_s),
         )
 
 
@@ -229,6 +232,22 @@ def _request(journey: Journey, target: Target, queued_s: float) -> ScheduleReque
         edge=journey.edge,
         attempt=journey.attempt,
         queued_s=queued_s,
+    )
+
+
+def _promise(journey: Journey, pool: PoolScheduler, outcome: Scheduled, queued_s: float) -> ServicePromise | None:
+    facts = journey.request
+    if facts.slo_ttft_ms is None and facts.slo_itl_ms is None:
+        return None
+    hold, forecast = outcome.holds[0] if outcome.holds else None, pool.outliers.patience.forecast
+    predicted_ms: float | None = None
+    if hold is not None and hold.predicted_ms and forecast is not None and forecast.best.model.was_trusted:
+        predicted_ms = round(time_in_stages(journey) + queued_s * 1000.0 + hold.predicted_ms, 1)
+    return ServicePromise(
+        service_class=facts.slo_class,
+        ttft_ms=facts.slo_ttft_ms,
+        itl_ms=facts.slo_itl_ms,
+        predicted_ttft_ms=predicted_ms,
     )
 
 

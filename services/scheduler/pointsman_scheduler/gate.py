@@ -8,6 +8,7 @@ from typing import Final, NamedTuple
 
 from pointsman_contracts.journey import Journey
 from pointsman_contracts.reply import Decision, Parked, Rejection
+from pointsman_contracts.service_level import REFUSE
 from pointsman_core.refusal import Refusal
 from pointsman_journey.heartbeat import Heartbeat
 from pointsman_journey.hop import Hop
@@ -108,7 +109,8 @@ class Gate:
         binding: Binding,
         settle: Callable[[Journey], Journey],
     ) -> None:
-        """`settle`: settles the model of a journey that leaves it open; may raise Refusal."""
+        """`settle`: settles the model of a journey that leaves it open, or that has to go elsewhere to keep its service
+        level; may raise Refusal."""
         self._heartbeat: Final = heartbeat
         self._pools: Final = pools
         self._metrics: Final = metrics
@@ -142,10 +144,16 @@ class Gate:
         queue = self._queues.get(pool)
         return queue is None or not queue.flow.policy.settings.enabled or queue.lets_pass(priority, time.monotonic())
 
+    def foresee_wait(self, pool: str, priority: int) -> float | None:
+        """Seconds until a request of this priority would go to an engine of the pool; None when unknown."""
+        if self.has_room(pool, priority):
+            return 0.0
+        return self._queues[pool].flow.foresee_wait(priority, time.monotonic())
+
     def enter(self, journey: Journey, hop: Hop[Journey]) -> Journey | Decision | Rejection | Parked:
         """The handler of the stage. A new request goes to an engine at once, waits, or is dropped. One whose model is
-        open gets that first; a provider's needs no engine, and goes on."""
-        if journey.joint is not None:
+        open gets that first, and one with a service level is held to it; a provider's needs no engine, and goes on."""
+        if journey.joint is not None or journey.request.slo_ttft_ms is not None:
             try:
                 hop.message = journey = self._settle(journey)
             except Refusal as refusal:
@@ -271,7 +279,9 @@ def _key(journey: Journey) -> RequestKey:
 
 
 def _item(journey: Journey, hop: Hop[Journey], now: float) -> Item[WaitingJourney]:
-    facts = journey.request
+    facts, wait_s = journey.request, (journey.deadline_ms - time.time_ns() // 1_000_000) / 1000
+    slo_s = None if facts.slo_ttft_ms is None else facts.slo_ttft_ms / 1000
+    late = slo_s is not None and facts.slo_late == REFUSE and slo_s < wait_s
     return Item(
         request=_key(journey),
         offered_at=now,
@@ -280,7 +290,8 @@ def _item(journey: Journey, hop: Hop[Journey], now: float) -> Item[WaitingJourne
         size=facts.body_bytes,
         prefill_tokens=facts.prompt_tokens,
         output_tokens=(facts.max_output_tokens or 0) * facts.answers,
-        deadline=now + (journey.deadline_ms - time.time_ns() // 1_000_000) / 1000,
-        slo_ttft_s=None if facts.slo_ttft_ms is None else facts.slo_ttft_ms / 1000,
+        deadline=now + (slo_s if late and slo_s is not None else wait_s),
+        slo_ttft_s=slo_s,
+        late=late,
         payload=WaitingJourney(journey, hop),
     )

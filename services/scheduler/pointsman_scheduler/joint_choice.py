@@ -5,21 +5,16 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Final
 
-import numpy as np
-
 from pointsman_contracts.journey import Journey, RequestFacts, retold
 from pointsman_contracts.model_choice import ModelOption
-from pointsman_contracts.timing import TIMES
 from pointsman_core.joint_choice import PREDICTED, OptionTime, measured, rank_models
 from pointsman_core.settled_target import settled
-from pointsman_delay.foresight import EngineSight, foresee
 from pointsman_hosting.configuration import Configuration
-from pointsman_plugins.scheduling.arrays import Floats
-from pointsman_plugins.scheduling.worker import DECODE, NEVER, Worker
 from pointsman_runtime.telling.counting import Counter
 from pointsman_scheduler.domain.policy import Policy
 from pointsman_scheduler.domain.pool import PoolScheduler
 from pointsman_scheduler.domain.pools import Pools
+from pointsman_scheduler.foreseen_times import foresee_in_pool, serving_engines
 
 _NO_ENGINE: Final = "no healthy engine serves it"
 
@@ -97,59 +92,20 @@ def time_in_pool(
     """How long the request would take in the option's pool at this monotonic time. `facts` have the blocks that the
     prompt has there."""
     name = option.target.lora or option.target.model
-    engines = [worker for worker in _workers(pool) if _may_serve(worker, name, now)]
+    engines = serving_engines(pool, name, now)
     if not engines:
         return OptionTime(out=_NO_ENGINE)
     idle = any(not worker.open for worker in engines)
     known = measured(option)._replace(idle=idle)
-    if policy.forecast is None:
-        return known
-    matched = _matched(pool, facts)
-    planned: dict[str, list[tuple[float, int]]] = {}
-    if len(pool.binder) and pool.laid_out:
-        for waiting in pool.binder.waiting:
-            planned.setdefault(pool.binder.worker_of(waiting), []).append((waiting.uncached, waiting.prompt))
-    sights = [
-        EngineSight(
-            life=worker.life,
-            capacity=float(worker.capacity_tokens or np.inf),
-            held=0.0 if matched is None else matched.item(worker.row),
-            planned=tuple(planned.get(worker.name, ())),
-        )
-        for worker in engines
-    ]
-    prompt = max(1, facts.prompt_tokens)
-    foreseen = foresee(policy.forecast.best, sights, prompt, option.output_tokens, now * 1000.0)
+    foreseen = foresee_in_pool(
+        pool=pool, policy=policy, engines=engines, facts=facts, output=option.output_tokens, now=now
+    )
     if foreseen is None:
         return known
-    best, times = foreseen
     return OptionTime(
-        **times._asdict(),
+        **foreseen.times._asdict(),
         time_from=PREDICTED,
-        worker=engines[best].name,
-        cached_tokens=int(sights[best].held),
+        worker=foreseen.worker.name,
+        cached_tokens=foreseen.cached_tokens,
         idle=idle,
-    )
-
-
-def _workers(pool: PoolScheduler) -> list[Worker]:
-    return pool.fleet.workers if pool.laid_out else [*pool.fleet.present]
-
-
-def _matched(pool: PoolScheduler, facts: RequestFacts) -> Floats | None:
-    """Prompt tokens that each engine holds, by row; None while the pool's index isn't laid out for its engines: the
-    next decision there does that."""
-    if not pool.laid_out or facts.block_tokens != pool.block_tokens:
-        return None
-    return pool.index.match(np.frombuffer(facts.blocks, np.dtype("<u8")), facts.block_tokens)
-
-
-def _may_serve(worker: Worker, name: str, now: float) -> bool:
-    """Whether the worker answers, is healthy, and isn't known to lack the model or adapter."""
-    return (
-        worker.state == "serving"
-        and not worker.standing.ejected
-        and bool(worker.roles & DECODE)
-        and (now - worker.heard <= TIMES.worker_silent_s or now <= worker.excused_until)
-        and worker.lacking.get(name, NEVER) <= now
     )

@@ -32,6 +32,7 @@ from pointsman_scheduler.outlier_actions import RequestMover, VerdictPublisher
 from pointsman_scheduler.plugins import registries
 from pointsman_scheduler.reconciler import Reconciler
 from pointsman_scheduler.replica import Replica
+from pointsman_scheduler.service_levels import ServiceLevels
 from pointsman_scheduler.settings import SchedulerSettings
 
 LOOK_AGAIN_S: Final = 0.02
@@ -58,7 +59,14 @@ def build(service: Service[SchedulerSettings]) -> None:
     joint = JointChooser(
         configuration, pools, metrics.models_chosen, lambda pool, priority: gate.has_room(pool, priority)
     )
-    gate = Gate(service.heartbeat, pools, metrics, binding, joint.settle_model)
+    levels = ServiceLevels(configuration, pools, metrics.late, lambda pool, priority: gate.foresee_wait(pool, priority))
+    gate = Gate(
+        service.heartbeat,
+        pools,
+        metrics,
+        binding,
+        lambda journey: levels.hold_to_level(joint.settle_model(journey)),
+    )
     handlers = Handlers(pools, gate, replica, metrics)
     mover = RequestMover(service.bus, metrics)
     reconciler = Reconciler(

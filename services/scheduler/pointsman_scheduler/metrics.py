@@ -66,6 +66,13 @@ class SchedulerMetrics:
             ["model", "time"],
             registry=registry,
         )
+        self.late: Final = Counter(
+            "pointsman_scheduler_late",
+            "Requests whose first token was predicted too late for their service level, by level and by what became of "
+            "them: refused, spilled to another model, or served",
+            ["pool", "class", "outcome"],
+            registry=registry,
+        )
         self.seconds: Final = Histogram(
             "pointsman_scheduler_decision_seconds",
             "Time that a decision takes",

@@ -191,6 +191,8 @@ def _end(event: ResponseCompleted) -> Document:
             for seam in event.seams
         ],
         "unresumed": event.unresumed,
+        "promise": None if event.promise is None else fields_of(event.promise),
+        "kept": event.kept,
     }
 
 

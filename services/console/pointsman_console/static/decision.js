@@ -235,6 +235,7 @@ function end(request) {
       ["First token", over.ttft_ms === null ? null : `after ${duration(over.ttft_ms)}`],
       ["Whole", duration(over.duration_ms)],
       ["Tokens", usage ? `${number(usage.prompt_tokens)} prompt${usage.estimated ? "" : ` (${usage.cached_unknown ? "unknown" : number(usage.cached_tokens)} cached)`}, ${number(usage.completion_tokens)} completion${usage.estimated ? ", estimated" : ""}` : null],
+      ["Service level", promised(over)],
       ["Cost", over.cost === null ? (usage ? "no price" : null) : `$${over.cost}`],
       ["Client", over.client],
       ["API", over.api ? `${over.api}${over.stream ? ", streamed" : ""}` : null],
@@ -244,6 +245,15 @@ function end(request) {
     over.legs.length ? table(["Part", "Worker", "Outcome", "Status", "Began after", "Took", "Reason"], over.legs.map((leg) => [leg.leg, leg.worker, leg.outcome, leg.status === null ? "–" : String(leg.status), duration(leg.began_ms), duration(leg.took_ms), leg.reason]), [4, 5]) : null,
     over.attempts.length ? table(["Attempt", "Outcome", "Status", "Took", "Reason"], over.attempts.map((attempt) => [attempt.worker, attempt.outcome, attempt.status === null ? "–" : String(attempt.status), duration(attempt.took_ms), attempt.reason]), [3]) : null,
   );
+}
+
+function promised(over) {
+  const promise = over.promise;
+  if (!promise) return null;
+  const told = [promise.ttft_ms == null ? null : `first token in ${duration(promise.ttft_ms)}`, promise.itl_ms == null ? null : `${promise.itl_ms} ms a token`];
+  const predicted = promise.predicted_ttft_ms == null ? "unknown" : duration(promise.predicted_ttft_ms);
+  const kept = over.kept === null ? "unknown whether it was kept" : over.kept ? "kept" : "missed";
+  return `${promise.service_class ? `${promise.service_class}: ` : ""}${told.filter(Boolean).join(", ")}; predicted ${predicted}; ${kept}`;
 }
 
 function events(request) {

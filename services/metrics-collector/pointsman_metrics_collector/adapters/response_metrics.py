@@ -12,6 +12,10 @@ TTFT_BUCKETS: Final = (0.01, 0.025, 0.05, 0.1, 0.2, 0.35, 0.5, 0.75, 1.0, 1.5, 2
 DURATION_BUCKETS: Final = (0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 20.0, 40.0, 80.0, 160.0, 320.0)
 DECISION_BUCKETS: Final = (0.0005, 0.001, 0.0015, 0.002, 0.003, 0.005, 0.01, 0.02, 0.05, 0.1, 0.25, 1.0, 5.0)
 
+MOST_CLASSES: Final = 32
+"""Names of service levels that are told apart; edges of another configuration may send others."""
+OTHER_CLASS: Final = "other"
+
 
 class _Served:
     """The children of one pool and model."""
@@ -70,6 +74,20 @@ class ResponseMetrics:
             buckets=DECISION_BUCKETS,
             registry=registry,
         )
+        self.promised = Counter(
+            "pointsman_slo_requests",
+            "Requests with a service level that ended, by the level's class and by whether the answer kept it: kept, "
+            "missed, or unknown",
+            [*served, "class", "result"],
+            registry=registry,
+        )
+        self.goodput = Counter(
+            "pointsman_slo_goodput_tokens",
+            "Tokens of the answers that kept their service level",
+            [*served, "class"],
+            registry=registry,
+        )
+        self._classes: set[str] = set()
         self._served: dict[tuple[str, str], _Served] = {}
         self._requests: dict[tuple[str, str, str, str], Count] = {}
         self._attempts: dict[tuple[str, str, str], Count] = {}
@@ -97,6 +115,8 @@ class ResponseMetrics:
         if completed.stream and completed.ttft_ms is not None:
             served.ttft.observe(completed.ttft_ms / 1000)
         usage = completed.usage
+        if completed.promise is not None:
+            self._count_promise(completed, pool, model, completed.promise.service_class)
         if usage is not None:
             served.prompt.total += usage.prompt_tokens
             served.completion.total += usage.completion_tokens
@@ -104,3 +124,13 @@ class ResponseMetrics:
                 served.cached.total += usage.cached_tokens
             if usage.reasoning_tokens:
                 served.reasoning.total += usage.reasoning_tokens
+
+    def _count_promise(self, completed: ResponseCompleted, pool: str, model: str, level: str) -> None:
+        if level not in self._classes:
+            if len(self._classes) >= MOST_CLASSES:
+                level = OTHER_CLASS
+            self._classes.add(level)
+        result = "unknown" if completed.kept is None else "kept" if completed.kept else "missed"
+        self.promised.labels(pool, model, level, result).inc()
+        if completed.kept and completed.usage is not None:
+            self.goodput.labels(pool, model, level).inc(completed.usage.completion_tokens)

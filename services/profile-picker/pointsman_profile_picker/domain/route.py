@@ -3,9 +3,10 @@
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Final, NamedTuple
 
-from pointsman_contracts.journey import Journey, Stage, Target
+from pointsman_contracts.journey import FactsChanges, Journey, RequestFacts, Stage, Target
 from pointsman_contracts.message import read_fields
 from pointsman_core.config import Config, active, response_entry, stage_entry
+from pointsman_core.config.service_level import ServiceLevel
 from pointsman_core.permission import may_use, not_allowed
 from pointsman_core.refusal import Refusal
 from pointsman_core.unknown_model import unknown_model
@@ -29,6 +30,8 @@ class ProfileRoute(NamedTuple):
     response: tuple[Stage, ...]
     selects: bool
     """Whether a model-selector settles the target."""
+    slo: FactsChanges | None
+    """Its service level, as the changes of a request's facts that have none."""
 
 
 class Picked(NamedTuple):
@@ -74,6 +77,7 @@ class Routing:
                 tuple(read_fields(Stage, stage_entry(use, config.stages)) for use in active(profile.request)),
                 tuple(read_fields(Stage, response_entry(use, config.stages)) for use in active(profile.response)),
                 any(use.service == _SELECTOR and not use.shadow for use in active(profile.request)),
+                None if profile.slo is None else _level(profile.slo, name),
             )
             for name, profile in config.profiles.items()
         }
@@ -88,6 +92,9 @@ class Routing:
         self._groups: Final[Mapping[str, Sequence[str]]] = {name: m.groups for name, m in config.models.items()}
         self._fallbacks: Final[Mapping[str, Sequence[str]]] = {
             name: model.fallbacks for name, model in config.models.items() if model.fallbacks
+        }
+        self._levels: Final = {
+            name: _level(model.slo, name) for name, model in config.models.items() if model.slo is not None
         }
         self._serving: Final = {
             name: Serving(target, self._block_tokens.get(target.pool or ""), self._alternatives(name, None))
@@ -114,6 +121,21 @@ class Routing:
         if not self._picker.reads_pools and len(self._known) < _KNOWN:
             self._known[chosen] = picked
         return picked
+
+    def promise_level(self, facts: RequestFacts, route: ProfileRoute, model: str) -> RequestFacts:
+        """The facts with the service level of the profile, and that of the model where a level lacks an objective. The
+        request's own objectives stay."""
+        levels = [level for level in (route.slo, self._levels.get(model)) if level is not None]
+        if not levels:
+            return facts
+        changes: FactsChanges = {}
+        for level in reversed(levels):
+            changes.update(level)
+        if facts.slo_ttft_ms is not None:
+            changes["slo_ttft_ms"] = facts.slo_ttft_ms
+        if facts.slo_itl_ms is not None:
+            changes["slo_itl_ms"] = facts.slo_itl_ms
+        return facts.changed(**changes)
 
     def find_serving(
         self, model: str, pools: PoolStates, asked: str | None = None, allowed: Sequence[str] | None = None
@@ -160,3 +182,13 @@ class Routing:
             # What an identity may not use isn't told to it either.
             known = [name for name in known if self._allows(allowed, name)]
         return unknown_model(model, known)
+
+
+def _level(level: ServiceLevel, name: str) -> FactsChanges:
+    """`name`: of the profile or model that has it."""
+    changes: FactsChanges = {"slo_class": level.class_ or name, "slo_late": level.late}
+    if level.ttft is not None:
+        changes["slo_ttft_ms"] = level.ttft * 1000.0
+    if level.itl is not None:
+        changes["slo_itl_ms"] = level.itl * 1000.0
+    return changes

@@ -21,6 +21,7 @@ from pointsman_core.config.scheduling import SchedulingPolicy
 from pointsman_core.config.section import ConfigError, Problem, Section
 from pointsman_core.config.selection import PickerUse, Selector
 from pointsman_core.config.served_model import Model
+from pointsman_core.config.service_level import ServiceLevel
 from pointsman_core.config.stages import (
     STAGE_NAME,
     CustomStage,
@@ -52,6 +53,8 @@ class Profile(Section):
     tell, by the token ids that vLLM returns. `text`: otherwise also by the text that the client has, which the engine
     cuts into tokens anew. `off`: the stream ends with an error. Asking for token ids costs the gateway some 80 µs of
     CPU time for each stream."""
+    slo: ServiceLevel | None = None
+    """How fast its answers should be."""
     resume_attempts: int = Field(default=2, ge=0, le=8)
     """Engines that may be asked to continue one stream."""
 

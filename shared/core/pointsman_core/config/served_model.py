@@ -6,6 +6,7 @@ from typing import Annotated, Literal, Self
 from pydantic import Field, PlainSerializer, model_validator
 
 from pointsman_core.config.section import Section
+from pointsman_core.config.service_level import ServiceLevel
 from pointsman_core.config.tokenizer import Tokenizer
 
 Api = Literal[
@@ -85,6 +86,8 @@ class Model(Section):
     """Requests for `auto/<group>` choose among the models of that group."""
     tokenizer: Tokenizer | None = None
     """Its own tokenizer, in a pool of several base models; default: the pool's."""
+    slo: ServiceLevel | None = None
+    """How fast its answers should be, for requests that name it and have no level of their own or of their profile."""
     fallbacks: tuple[str, ...] = ()
     """Models that serve requests for this one, in this order, when it fails before the first byte. A model that a
     selector chose has the selector's `fallbacks` instead."""

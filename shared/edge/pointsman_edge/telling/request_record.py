@@ -9,6 +9,7 @@ from pointsman_contracts.money import NANOS
 from pointsman_contracts.reply import Answer, Decision, Rejection
 from pointsman_contracts.response import Attempt, LegReport, ResponseCompleted, Seam, Usage
 from pointsman_core.refusal import Refusal
+from pointsman_core.service_level import was_kept
 from pointsman_edge.deciding.policy import EdgePolicy
 from pointsman_edge.taking_in.bodies import HeldBody
 from pointsman_edge.telling.settled_usage import doubtful, settled
@@ -186,6 +187,20 @@ class RequestRecord:
             if self.rejection is None:
                 model = reply.model
         first, received_at = self.first_byte_at, self.received_at
+        # Rounding to a whole number takes a fifth of the time of rounding to three decimals.
+        ttft_ms = None if first is None else round((first - received_at) * 1e6) / 1e3
+        duration_ms = round((now - received_at) * 1e6) / 1e3
+        promise = None if decision is None else decision.promise
+        kept: bool | None = None
+        if promise is not None:
+            kept = was_kept(
+                promise,
+                outcome=self.outcome or "engine_error",
+                stream=self.stream,
+                ttft_ms=ttft_ms,
+                duration_ms=duration_ms,
+                usage=self.usage,
+            )
         return ResponseCompleted(
             request_id=self.request_id,
             source=source,
@@ -203,10 +218,9 @@ class RequestRecord:
             reason=self.reason,
             level=self.level,
             attempts=self.attempts,
-            # Rounding to a whole number takes a fifth of the time of rounding to three decimals.
             decided_ms=round(self.decided_s * 1e6) / 1e3,
-            ttft_ms=None if first is None else round((first - received_at) * 1e6) / 1e3,
-            duration_ms=round((now - received_at) * 1e6) / 1e3,
+            ttft_ms=ttft_ms,
+            duration_ms=duration_ms,
             usage=self.usage,
             answers=1 if decision is None else decision.answers,
             identity=identity,
@@ -219,5 +233,7 @@ class RequestRecord:
             stages=self.stages,
             legs=self.legs,
             seams=self.seams,
+            promise=promise,
+            kept=kept,
             unresumed=self.unresumed,
         )

@@ -13,7 +13,7 @@ from pointsman_contracts.response import ResponseCompleted, Usage
 
 def outcome(event: ResponseCompleted) -> list[RenderableType]:
     """The lines below the event's own line."""
-    lines = [_who(event), _used(event)]
+    lines = [_who(event), _promised(event), _used(event)]
     parts: list[RenderableType] = [Text(f"  {line}", "dim") for line in lines if line]
     if event.legs:
         parts.append(_legs(event))
@@ -44,6 +44,20 @@ def _who(event: ResponseCompleted) -> str:
     if event.ttft_ms is not None:
         times.insert(1, f"first byte after {event.ttft_ms:.1f} ms")
     return " · ".join([part for part in facts if part] + times)
+
+
+def _promised(event: ResponseCompleted) -> str:
+    promise = event.promise
+    if promise is None:
+        return ""
+    level = f"service level {promise.service_class}: " if promise.service_class else ""
+    told = [] if promise.ttft_ms is None else [f"{promise.ttft_ms:.0f} ms to the first token"]
+    if promise.itl_ms is not None:
+        told.append(f"{promise.itl_ms:g} ms between tokens")
+    predicted = "unknown" if promise.predicted_ttft_ms is None else f"{promise.predicted_ttft_ms:.0f} ms"
+    got = "no first token" if event.ttft_ms is None else f"{event.ttft_ms:.0f} ms"
+    result = "unknown" if event.kept is None else "kept" if event.kept else "missed"
+    return f"{level}promised {', '.join(told)} · predicted {predicted} · got {got} · {result}"
 
 
 def _used(event: ResponseCompleted) -> str:

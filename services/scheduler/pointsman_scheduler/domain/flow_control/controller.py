@@ -106,7 +106,7 @@ class FlowController(Generic[T]):
         if self._closing:
             return self._dropped(item, Drop.SHUTTING_DOWN, now)
         if item.deadline <= now:
-            return self._dropped(item, Drop.DEADLINE, now)
+            return self._dropped(item, _passed(item), now)
         if not self.policy.settings.enabled:
             return Dispatch(item, 0.0)
         band = self._band_for(item.priority, now)
@@ -261,7 +261,7 @@ class FlowController(Generic[T]):
 
     def _expire(self, now: float) -> Iterator[Dropped[T]]:
         while (waiting := self._by_deadline.first()) is not None and waiting.item.deadline <= now:
-            yield self._drop(waiting, Drop.DEADLINE, now)
+            yield self._drop(waiting, _passed(waiting.item), now)
         # The older of two items times out first, in either case, so looking at the oldest is enough.
         while (waiting := self._by_age.first()) is not None and self._ends_at(waiting.item) <= now:
             yield self._drop(waiting, Drop.NO_ENDPOINTS if self._empty else Drop.EXPIRED, now)
@@ -281,9 +281,14 @@ class FlowController(Generic[T]):
             return 1.0
         if self._empty:
             return NO_ENDPOINT_RETRY_S
-        ahead = sum(band.requests for band in self._bands.values() if band.priority >= priority)
         # When none are dispatched, the requests ahead leave by their time limit.
-        return float(math.ceil(self._drain.wait_for(ahead + 1, now) or max(1.0, self.policy.settings.ttl)))
+        return float(math.ceil(self.foresee_wait(priority, now) or max(1.0, self.policy.settings.ttl)))
+
+    def foresee_wait(self, priority: int, now: float) -> float | None:
+        """Seconds until one more request of this priority would leave the queue, at least 1; None when no request left
+        it lately."""
+        ahead = sum(band.requests for band in self._bands.values() if band.priority >= priority)
+        return self._drain.wait_for(ahead + 1, now)
 
     def _reason(self) -> str:
         return EMPTY_WORDS if self._empty else SATURATED_WORDS
@@ -305,3 +310,7 @@ class FlowController(Generic[T]):
             if not band.requests and now - band.used_at > BAND_IDLE_S:
                 del self._bands[-negated]
                 self._order.remove(negated)
+
+
+def _passed(item: Item[T]) -> Drop:
+    return Drop.LATE if item.late else Drop.DEADLINE

@@ -14,3 +14,5 @@ class Item(Demand, Generic[T]):
 
     payload: T
     """The caller's data, returned when the request leaves."""
+    late: bool = False
+    """Its `deadline` is that of its service level: at that time it is refused as too late."""

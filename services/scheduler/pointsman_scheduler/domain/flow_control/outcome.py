@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Final, Generic, TypeVar
 
+from pointsman_contracts.service_level import UNATTAINABLE
 from pointsman_core.refusal import Refusal
 from pointsman_scheduler.domain.flow_control.item import Item
 
@@ -40,6 +41,14 @@ class Drop(Enum):
         "deadline_exceeded",
         "rejected-deadline-exceeded",
         "The request's deadline passed while it waited for an endpoint.",
+    )
+    LATE = (
+        429,
+        "rate_limit_error",
+        UNATTAINABLE,
+        "rejected-slo-unattainable",
+        "The time to the first token that the request's service level allows passed while it waited for an endpoint; "
+        "retry later.",
     )
     CANCELLED = (
         503,

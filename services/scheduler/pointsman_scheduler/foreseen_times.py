@@ -1,0 +1,75 @@
+"""How long one more request would take in a pool now. Asking changes no state of a pool, so its flight log replays
+whether it was asked or not."""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from pointsman_contracts.journey import RequestFacts
+from pointsman_contracts.timing import TIMES
+from pointsman_delay.foresight import EngineSight, Foreseen, foresee
+from pointsman_plugins.scheduling.arrays import Floats
+from pointsman_plugins.scheduling.worker import DECODE, NEVER, Worker
+from pointsman_scheduler.domain.policy import Policy
+from pointsman_scheduler.domain.pool import PoolScheduler
+
+
+class ForeseenAnswer(NamedTuple):
+    """The times at the engine where the request delays all requests least."""
+
+    worker: Worker
+    cached_tokens: int
+    times: Foreseen
+
+
+def serving_engines(pool: PoolScheduler, name: str, now: float) -> list[Worker]:
+    """The workers that answer, are healthy, and aren't known to lack this model or adapter."""
+    workers = pool.fleet.workers if pool.laid_out else [*pool.fleet.present]
+    return [worker for worker in workers if _may_serve(worker, name, now)]
+
+
+def foresee_in_pool(
+    pool: PoolScheduler, policy: Policy, engines: Sequence[Worker], facts: RequestFacts, output: float, now: float
+) -> ForeseenAnswer | None:
+    """`engines`: of `serving_engines`, at least one; `facts` have the blocks that the prompt has in this pool;
+    `output`: expected tokens of the answer. None while the pool's pass times aren't known well enough."""
+    if policy.forecast is None:
+        return None
+    matched = _matched(pool, facts)
+    planned: dict[str, list[tuple[float, int]]] = {}
+    if len(pool.binder) and pool.laid_out:
+        for waiting in pool.binder.waiting:
+            planned.setdefault(pool.binder.worker_of(waiting), []).append((waiting.uncached, waiting.prompt))
+    sights = [
+        EngineSight(
+            life=worker.life,
+            capacity=float(worker.capacity_tokens or np.inf),
+            held=0.0 if matched is None else matched.item(worker.row),
+            planned=tuple(planned.get(worker.name, ())),
+        )
+        for worker in engines
+    ]
+    foreseen = foresee(policy.forecast.best, sights, max(1, facts.prompt_tokens), output, now * 1000.0)
+    if foreseen is None:
+        return None
+    best, times = foreseen
+    return ForeseenAnswer(engines[best], int(sights[best].held), times)
+
+
+def _matched(pool: PoolScheduler, facts: RequestFacts) -> Floats | None:
+    """Prompt tokens that each engine holds, by row; None while the pool's index isn't laid out for its engines: the
+    next decision there does that."""
+    if not pool.laid_out or facts.block_tokens != pool.block_tokens:
+        return None
+    return pool.index.match(np.frombuffer(facts.blocks, np.dtype("<u8")), facts.block_tokens)
+
+
+def _may_serve(worker: Worker, name: str, now: float) -> bool:
+    return (
+        worker.state == "serving"
+        and not worker.standing.ejected
+        and bool(worker.roles & DECODE)
+        and (now - worker.heard <= TIMES.worker_silent_s or now <= worker.excused_until)
+        and worker.lacking.get(name, NEVER) <= now
+    )

@@ -1,0 +1,103 @@
+"""Holds requests to their service levels before they enter a pool: one that would get its first token too late is
+served late, refused, or sent to another model, as its level says."""
+
+import math
+import time
+from collections.abc import Callable, Mapping
+from typing import Final
+
+from pointsman_contracts.journey import Journey, RequestFacts, Target, retold
+from pointsman_contracts.service_level import REFUSE, SERVE, UNATTAINABLE
+from pointsman_core.refusal import Refusal
+from pointsman_core.settled_target import settled
+from pointsman_hosting.configuration import Configuration
+from pointsman_runtime.telling.counting import Counter
+from pointsman_scheduler.domain.policy import Policy
+from pointsman_scheduler.domain.pools import Pools
+from pointsman_scheduler.foreseen_times import foresee_in_pool, serving_engines
+
+
+class ServiceLevels:
+    """Predicts by each pool's delay model and queue. Where the time is unknown, the request goes on."""
+
+    def __init__(
+        self,
+        configuration: Configuration[Mapping[str, Policy]],
+        pools: Pools,
+        late: Counter,
+        foresee_wait: Callable[[str, int], float | None],
+    ) -> None:
+        """`late`: requests that were predicted to be late, by pool, level, and what became of them; `foresee_wait`: the
+        seconds that a request of this priority will wait in flow control of a pool, None when unknown."""
+        self._configuration: Final = configuration
+        self._pools: Final = pools
+        self._late: Final = late
+        self._foresee_wait: Final = foresee_wait
+
+    def hold_to_level(self, journey: Journey) -> Journey:
+        """The journey, for another model if only that is in time. Raises Refusal 429 where the level says so."""
+        facts, target = journey.request, journey.target
+        if facts.slo_ttft_ms is None or target is None or journey.attempt > 1 or facts.workers is not None:
+            return journey
+        passed_ms = time_in_stages(journey)
+        left_ms = facts.slo_ttft_ms - passed_ms
+        predicted_ms = self._foresee_first_token(journey, target, facts)
+        if predicted_ms is None or predicted_ms <= left_ms:
+            return journey
+        count = self._late.labels
+        if facts.slo_late == REFUSE:
+            count(target.pool or "", facts.slo_class, "refused").inc()
+            raise too_late(facts, passed_ms + predicted_ms)
+        for alternative in journey.alternatives if facts.slo_late != SERVE else ():
+            moved = self._moved_to(journey, alternative, left_ms)
+            if moved is not None:
+                count(target.pool or "", facts.slo_class, "spilled").inc()
+                return moved
+        count(target.pool or "", facts.slo_class, "served").inc()
+        return journey
+
+    def _moved_to(self, journey: Journey, target: Target, left_ms: float) -> Journey | None:
+        """The journey for this model if it is in time there. A provider's times aren't predicted: it is asked."""
+        pool = None if target.pool is None else self._pools.get(target.pool)
+        changes = settled(journey, target, None if pool is None else pool.block_tokens)
+        if target.provider is None:
+            predicted_ms = self._foresee_first_token(journey, target, changes.get("request", journey.request))
+            if predicted_ms is None or predicted_ms > left_ms:
+                return None
+        changes["alternatives"] = tuple([other for other in journey.alternatives if other != target])
+        changes["headers"] = retold(journey.headers, target)
+        return journey.changed(**changes)
+
+    def _foresee_first_token(self, journey: Journey, target: Target, facts: RequestFacts) -> float | None:
+        """Milliseconds from now to the first token; None when unknown."""
+        pool = self._pools.get(target.pool or "")
+        policy = self._configuration.revisions[journey.revision].compiled.get(target.pool or "")
+        if pool is None or policy is None:
+            return None
+        now = time.monotonic()
+        engines = serving_engines(pool, target.lora or target.model, now)
+        wait_s = self._foresee_wait(pool.pool, facts.priority)
+        if not engines or wait_s is None:
+            return None
+        output = float(facts.max_output_tokens or 0)
+        foreseen = foresee_in_pool(pool=pool, policy=policy, engines=engines, facts=facts, output=output, now=now)
+        return None if foreseen is None else wait_s * 1000.0 + foreseen.times.first_token_ms
+
+
+def time_in_stages(journey: Journey) -> float:
+    """Milliseconds that the request has spent in stages. The edge's time of receipt is of another machine's clock."""
+    return sum([report.took_ms for report in journey.trail])
+
+
+def too_late(facts: RequestFacts, predicted_ms: float) -> Refusal:
+    """The error of a request whose first token is predicted so many milliseconds after it was received."""
+    promised_ms = facts.slo_ttft_ms or 0.0
+    return Refusal(
+        429,
+        f"The first token is predicted after {predicted_ms:.0f} ms; the service level {facts.slo_class!r} is "
+        f"{promised_ms:.0f} ms. Retry later, or ask for a longer time.",
+        type="rate_limit_error",
+        code=UNATTAINABLE,
+        retry_after_s=float(max(1, math.ceil((predicted_ms - promised_ms) / 1000.0))),
+        dropped_reason="rejected-slo-unattainable",
+    )

@@ -1,0 +1,46 @@
+"""Whether a request that has ended kept its service level."""
+
+from typing import Final
+
+from pointsman_contracts.response import Usage
+from pointsman_contracts.service_level import ServicePromise
+
+_BROKEN: Final = frozenset(("engine_error", "timeout", "cut_off"))
+"""Outcomes that break every promise. Others but `ok` say nothing: the client left, or its request was wrong."""
+
+
+def was_kept(
+    promise: ServicePromise,
+    *,
+    outcome: str,
+    stream: bool,
+    ttft_ms: float | None,
+    duration_ms: float,
+    usage: Usage | None,
+) -> bool | None:
+    """None where it is unknown: a whole answer doesn't show its first token, and only the engine's usage has the
+    number of its tokens."""
+    if outcome in _BROKEN:
+        return False
+    if outcome != "ok":
+        return None
+    gaps = None if usage is None or usage.estimated else max(0, usage.completion_tokens - 1)
+    if not stream:
+        return _whole_kept(promise, duration_ms, gaps)
+    first = promise.ttft_ms is None or (None if ttft_ms is None else ttft_ms <= promise.ttft_ms)
+    if promise.itl_ms is None or first is False:
+        return first
+    if gaps is None or ttft_ms is None:
+        return None
+    return first and duration_ms - ttft_ms <= promise.itl_ms * gaps
+
+
+def _whole_kept(promise: ServicePromise, duration_ms: float, gaps: int | None) -> bool | None:
+    """A whole answer is in time when its last token is."""
+    if promise.ttft_ms is None:
+        return None
+    if duration_ms <= promise.ttft_ms:
+        return True
+    if promise.itl_ms is None or gaps is None:
+        return None
+    return duration_ms <= promise.ttft_ms + promise.itl_ms * gaps

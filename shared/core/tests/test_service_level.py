@@ -1,0 +1,48 @@
+"""Whether an answer kept its service level."""
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pointsman_contracts.response import Usage
+from pointsman_contracts.service_level import ServicePromise
+from pointsman_core.service_level import was_kept
+
+TIMES = st.floats(1.0, 10_000.0)
+LEVEL = ServicePromise(service_class="interactive", ttft_ms=800.0, itl_ms=40.0)
+
+
+def kept(
+    promise: ServicePromise, ttft_ms: float | None, duration_ms: float, tokens: int | None, *, stream: bool = True
+) -> bool | None:
+    usage = None if tokens is None else Usage(completion_tokens=tokens)
+    return was_kept(promise, outcome="ok", stream=stream, ttft_ms=ttft_ms, duration_ms=duration_ms, usage=usage)
+
+
+@given(TIMES, TIMES, st.integers(1, 500))
+def test_a_stream_is_kept_when_its_first_token_and_its_gaps_are_in_time(
+    ttft_ms: float, answer_ms: float, tokens: int
+) -> None:
+    in_time = ttft_ms <= 800.0 and ttft_ms + answer_ms - ttft_ms <= 40.0 * (tokens - 1)
+    assert kept(LEVEL, ttft_ms, ttft_ms + answer_ms, tokens) is in_time
+
+
+@given(TIMES, st.integers(1, 500))
+def test_a_whole_answer_is_kept_when_its_last_token_is_in_time(duration_ms: float, tokens: int) -> None:
+    in_time = duration_ms <= 800.0 or duration_ms <= 800.0 + 40.0 * (tokens - 1)
+    assert kept(LEVEL, duration_ms, duration_ms, tokens, stream=False) is in_time
+
+
+def test_nothing_is_said_where_a_time_or_a_count_is_unknown() -> None:
+    assert kept(LEVEL, 700.0, 900.0, None) is None
+    assert kept(LEVEL, 900.0, 900.0, None) is False
+    assert kept(LEVEL, None, 900.0, 5) is None
+    assert kept(LEVEL, None, 900.0, None, stream=False) is None
+    assert kept(ServicePromise(itl_ms=40.0), None, 900.0, 50, stream=False) is None
+    assert kept(ServicePromise(ttft_ms=800.0), None, 900.0, 50, stream=False) is None
+    estimated = Usage(completion_tokens=50, estimated=True)
+    assert was_kept(LEVEL, outcome="ok", stream=True, ttft_ms=1.0, duration_ms=9.0, usage=estimated) is None
+
+
+def test_a_failure_breaks_a_promise_and_a_client_that_leaves_says_nothing() -> None:
+    for outcome, expected in (("engine_error", False), ("cut_off", False), ("timeout", False), ("client_gone", None)):
+        assert was_kept(LEVEL, outcome=outcome, stream=True, ttft_ms=1.0, duration_ms=2.0, usage=None) is expected
