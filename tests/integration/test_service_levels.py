@@ -44,7 +44,7 @@ async def test_explain_prints_what_was_promised_predicted_and_kept(stack: Stack)
         ends = seen.listen(ResponseCompleted, ANY)
         status, text = await answered(lambda: ask(stack, **{"x-request-id": "kept"}))
         assert status == 200, text
-        short = {"x-pointsman-slo-ttft-ms": "0.001"}
+        short = {"x-slo-ttft-ms": "0.001"}
         assert (await ask(stack, **{"x-request-id": "missed"}, **short))[0] == 200
         await eventually(lambda: {"kept", "missed"} <= {each.request_id for each in ends})
         kept, missed = (next(each for each in ends if each.request_id == name) for name in ("kept", "missed"))

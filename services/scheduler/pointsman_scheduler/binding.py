@@ -23,8 +23,8 @@ from pointsman_scheduler.domain.outcome import Postponed, Refused, Scheduled
 from pointsman_scheduler.domain.policy import Policy
 from pointsman_scheduler.domain.pool import PoolScheduler
 from pointsman_scheduler.domain.pools import Pools
+from pointsman_scheduler.foreseen_times import time_in_stages
 from pointsman_scheduler.metrics import SchedulerMetrics
-from pointsman_scheduler.service_levels import time_in_stages
 from pointsman_scheduler.waiting_room import PoolTimers, finish_waiting
 
 PARKED: Final = "it waits for the engine that suits it best"

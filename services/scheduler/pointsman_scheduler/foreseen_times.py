@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from pointsman_contracts.journey import RequestFacts
+from pointsman_contracts.journey import Journey, RequestFacts
 from pointsman_contracts.timing import TIMES
 from pointsman_delay.foresight import EngineSight, Foreseen, foresee
 from pointsman_plugins.scheduling.arrays import Floats
@@ -21,6 +21,11 @@ class ForeseenAnswer(NamedTuple):
     worker: Worker
     cached_tokens: int
     times: Foreseen
+
+
+def time_in_stages(journey: Journey) -> float:
+    """Milliseconds that the request has spent in stages. The edge's time of receipt is of another machine's clock."""
+    return sum([report.took_ms for report in journey.trail])
 
 
 def serving_engines(pool: PoolScheduler, name: str, now: float) -> list[Worker]:

@@ -14,7 +14,7 @@ from pointsman_hosting.configuration import Configuration
 from pointsman_runtime.telling.counting import Counter
 from pointsman_scheduler.domain.policy import Policy
 from pointsman_scheduler.domain.pools import Pools
-from pointsman_scheduler.foreseen_times import foresee_in_pool, serving_engines
+from pointsman_scheduler.foreseen_times import foresee_in_pool, serving_engines, time_in_stages
 
 
 class ServiceLevels:
@@ -82,11 +82,6 @@ class ServiceLevels:
         output = float(facts.max_output_tokens or 0)
         foreseen = foresee_in_pool(pool=pool, policy=policy, engines=engines, facts=facts, output=output, now=now)
         return None if foreseen is None else wait_s * 1000.0 + foreseen.times.first_token_ms
-
-
-def time_in_stages(journey: Journey) -> float:
-    """Milliseconds that the request has spent in stages. The edge's time of receipt is of another machine's clock."""
-    return sum([report.took_ms for report in journey.trail])
 
 
 def too_late(facts: RequestFacts, predicted_ms: float) -> Refusal:

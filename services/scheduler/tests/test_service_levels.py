@@ -6,6 +6,7 @@ from typing import Final
 
 import numpy as np
 import pytest
+from msgspec.structs import replace
 from prometheus_client import CollectorRegistry
 
 from pointsman_contracts.journey import Journey, RequestFacts, StageReport, Target
@@ -101,7 +102,8 @@ class World:
         journey = builders.journey(
             "scheduler", request_id=request_id, model="slow", target=SLOW, request=facts, alternatives=alternatives
         )
-        journey = journey.changed(
+        journey = replace(
+            journey,
             deadline_ms=time.time_ns() // 1_000_000 + 60_000,
             trail=(StageReport(stage="preprocessor", instance="p", took_ms=spent_ms),),
         )

@@ -9,7 +9,7 @@ from pointsman_core.units import PositiveDuration
 
 
 class ServiceLevel(Section):
-    """How fast answers should be. A request's own headers (`x-pointsman-slo-ttft-ms`, `x-pointsman-slo-itl-ms`) stand
+    """How fast answers should be. A request's own headers (`x-slo-ttft-ms`, `x-slo-tpot-ms`) stand
     before the profile's level, and that before the model's, each time by itself."""
 
     ttft: PositiveDuration | None = None
