@@ -17,6 +17,8 @@ REQUIREMENTS: Final[dict[str, str]] = {
     "SLO-1": "A request's service level is its headers', its profile's or its model's; the end says if it was kept.",
     "SLO-2": "A request that would be late is refused with the predicted time where its level says so, queued or not.",
     "SLO-3": "A request that would be late goes to a model that is in time where its level says so, or is served late.",
+    "OBSERVE-1": "Without KV events the next turn of a conversation matches up to the last block of its last answer.",
+    "OBSERVE-2": "A response processor sees head, every segment and end of an answer; its errors change no answer.",
     "KSERVE-1": "An LLMInferenceService of KServe is a pool, and the example follows KServe's schema.",
     "KSERVE-2": "The Open Inference Protocol passes, named by the path, with errors in its own shape, at both doors.",
     "JOURNEY-3": "All five APIs are served to the official openai and anthropic clients, with typed errors and usage.",

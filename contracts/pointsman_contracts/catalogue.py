@@ -4,7 +4,7 @@ from typing import Final
 
 from pointsman_contracts.api_key import ApiKey, ApiKeyChanged
 from pointsman_contracts.cache import CachePurge, CachePurged
-from pointsman_contracts.content import Content, ContentEdited, ContentEdits, ContentQuery, PromptTokens
+from pointsman_contracts.content import Content, ContentEdited, ContentEdits, ContentQuery, PromptEnd, PromptTokens
 from pointsman_contracts.event_loss import EventsLost
 from pointsman_contracts.fleet import FleetQuery, FleetView
 from pointsman_contracts.journey import Journey, PreprocessRequest
@@ -109,6 +109,7 @@ MESSAGES: Final[tuple[type[Message], ...]] = (
     ContentEdits,
     ContentEdited,
     PromptTokens,
+    PromptEnd,
     CachePurge,
     CachePurged,
     ApiKey,

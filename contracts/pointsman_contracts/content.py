@@ -6,7 +6,7 @@ What travels through the stages are facts; content goes from the edge to the sta
 from typing import ClassVar
 
 from pointsman_contracts.journey import BodyEdit
-from pointsman_contracts.message import Address, Blob, Message, always
+from pointsman_contracts.message import Address, Blob, Message, Part, always
 
 
 class ContentQuery(Message, frozen=True, kw_only=True):
@@ -52,6 +52,34 @@ class PromptTokens(Message, frozen=True, kw_only=True):
     """The model whose tokenizer it was."""
     ids: Blob
     """Token ids, little-endian, 4 bytes each."""
+
+
+class LastBlock(Part, frozen=True, kw_only=True):
+    """The end of a prompt, in blocks of one size."""
+
+    block_tokens: int
+    parent: Blob
+    """The hash of the last full block, 8 bytes, without a model's salt; without a full block that of the beginning."""
+    rest: Blob
+    """The bytes of the prompt behind that block, 4 for each token."""
+
+
+class PromptEnd(Message, frozen=True, kw_only=True):
+    """The end of a prompt, for the edge that holds its body: with the answer that follows it, the edge can name the
+    answer's blocks. Sent by the preprocessor before it forwards the journey, where a profile has the response processor
+    `answer-blocks`; without a reply."""
+
+    address: ClassVar[Address] = Address("ctl", "edge", "prompt-end", route=("edge",))
+
+    request_id: str
+    model: str
+    """The model whose tokenizer it was, if it was one."""
+    tokens: int
+    """Length of the prompt."""
+    exact: bool
+    """Whether `LastBlock.rest` holds token ids; otherwise text."""
+    ends: tuple[LastBlock, ...]
+    """For each size of blocks that the request's pool may have."""
 
 
 class ContentEdits(Message, frozen=True, kw_only=True):

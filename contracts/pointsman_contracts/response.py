@@ -7,7 +7,7 @@ from msgspec import Meta
 from pointsman_contracts.events import RequestEvent
 from pointsman_contracts.identity import Identity
 from pointsman_contracts.journey import StageReport, Target
-from pointsman_contracts.message import Address, Part, always
+from pointsman_contracts.message import Address, Blob, Part, always
 from pointsman_contracts.service_level import ServicePromise
 
 MOST_TOKENS: Final = 2**53
@@ -254,6 +254,9 @@ class ResponseCompleted(RequestEvent, frozen=True, kw_only=True):
     """Whether the answer kept it; None where that is unknown, and without one."""
     unresumed: str | None = None
     """Why a stream that broke off wasn't continued, in a word; None where it didn't break off, or was."""
+    answer_blocks: Blob | None = None
+    """Hashes of the full blocks that continue those of the prompt with the answer, as `RequestFacts.blocks`, salted by
+    the target. Set where a response processor has found them: `worker` has computed them."""
 
 
 class ResponseReviewed(RequestEvent, frozen=True, kw_only=True):

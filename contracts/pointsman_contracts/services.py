@@ -104,7 +104,7 @@ SERVICES: Final = (
         "preprocessor",
         "stage",
         verb="preprocess",
-        publishes=(*_LIMITS, "budget.reached.v1", "edge.prompt-tokens.v1", "edge.content.v1"),
+        publishes=(*_LIMITS, "budget.reached.v1", "edge.prompt-tokens.v1", "edge.prompt-end.v1", "edge.content.v1"),
         reads=(
             "request.preprocess.v1",
             "edge.content-answer.v1",
@@ -302,6 +302,7 @@ READ: Final[dict[Kind, tuple[str, ...]]] = {
         "edge.content.v1",
         "edge.content-edits.v1",
         "edge.prompt-tokens.v1",
+        "edge.prompt-end.v1",
     ),
     "stage": ("service.presence.v1",),
     "background": ("service.presence.v1",),

@@ -18,6 +18,7 @@ from pointsman_contracts.services import STAGES
 from pointsman_contracts.subjects import stage_subject, subject
 from pointsman_core.config import Config, SchedulingPolicy
 from pointsman_core.fingerprint import WITHOUT_EFFECT
+from pointsman_edge.answer_plugins import response_processors
 from pointsman_guard.configuration import plugins as detectors
 from pointsman_model_selector.configuration import plugins as model_plugins
 from pointsman_plugins.picking import ProfilePicker
@@ -88,6 +89,7 @@ def test_every_group_of_plugins_is_documented_with_its_base_class() -> None:
         *model_plugins(),
         detectors(),
         *scheduling_registries(),
+        response_processors(),
     ]
     text = (ROOT / "docs" / "writing-a-plugin.md").read_text()
     rows = re.findall(r"^\| `(pointsman\.[^`]+)` \|.*\| (\w+) \| `([^`]+)` \|$", text, re.MULTILINE)

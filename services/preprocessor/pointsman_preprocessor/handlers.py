@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from prometheus_client import CollectorRegistry
 
 from pointsman_apis.requests import model_of, parse
-from pointsman_contracts.content import PromptTokens
+from pointsman_contracts.content import PromptEnd, PromptTokens
 from pointsman_contracts.identity import Identity
 from pointsman_contracts.journey import Journey, PreprocessRequest, StageReport
 from pointsman_contracts.reply import Answer, Rejection
@@ -53,7 +53,7 @@ class Handlers:
         max_values: int,
         threads: Executor,
         limiter: Limiter | None = None,
-        tell: Callable[[PromptTokens, str], None] | None = None,
+        tell: Callable[[PromptTokens | PromptEnd, str], None] | None = None,
         fetch: Callable[[str, str], Awaitable[bytes]] | None = None,
     ) -> None:
         """Bodies over `thread_above` bytes are parsed by `threads`, those over `tokenize_in_thread_above` tokenized by
@@ -110,7 +110,7 @@ class Handlers:
             incoming = self._open(request, hop.body, pipeline)
             waiting = pipeline.run(incoming)
             if waiting is None:
-                if pipeline.tokenizes and self._takes_long(incoming, pipeline):
+                if pipeline.reads_prompts and self._takes_long(incoming, pipeline):
                     return self._depart_in_thread(incoming, hop, pipeline)
                 return self._depart(incoming, hop, pipeline)
         except Refusal as refusal:
@@ -146,7 +146,7 @@ class Handlers:
     ) -> Journey | Rejection:
         try:
             await waiting
-            if pipeline.tokenizes and self._takes_long(incoming, pipeline):
+            if pipeline.reads_prompts and self._takes_long(incoming, pipeline):
                 return await self._depart_in_thread(incoming, hop, pipeline)
             return self._depart(incoming, hop, pipeline)
         except Refusal as refusal:
@@ -197,7 +197,7 @@ class Handlers:
         return journey
 
     def _depart(self, incoming: Incoming, hop: Hop[PreprocessRequest], pipeline: Pipeline) -> Journey:
-        if not pipeline.tokenizes:
+        if not pipeline.reads_prompts:
             if incoming.verdicts:
                 self._verdicts.count_verdicts(incoming)
             report = hop.report() if incoming.rule is None else self._report(incoming, hop)
@@ -208,10 +208,12 @@ class Handlers:
 
     def _tell_tokens(self, incoming: Incoming) -> None:
         """Before the journey continues: the edge has the tokens when its decision comes."""
-        if incoming.tokens is None or self._tell is None:
+        told = [each for each in (incoming.tokens, incoming.end) if each is not None]
+        if not told or self._tell is None:
             return
         try:
-            self._tell(incoming.tokens, incoming.envelope.edge)
+            for each in told:
+                self._tell(each, incoming.envelope.edge)
         except BusError as error:
             self._tokenized.labels("untold").inc()
             if ("tokens", type(error).__name__) not in self._told:
@@ -224,7 +226,9 @@ class Handlers:
         tokenizer = pipeline.tokenizers.find_tokenizer(model)
         # A prompt of token ids needs none.
         if tokenizer is None or _is_token_ids(incoming):
-            return depart(incoming, pipeline.facts(incoming), self._report(incoming, hop))
+            facts = pipeline.facts(incoming)
+            incoming.end = pipeline.end_for_edge(incoming, facts)
+            return depart(incoming, facts, self._report(incoming, hop))
         try:
             prompt = tokenizer.prompt(incoming)
         except NotTokenized as error:
@@ -243,7 +247,9 @@ class Handlers:
             return depart(incoming, facts, self._report(incoming, hop, note), note if error.failed else "")
         self._tokenized.labels("tokenized").inc()
         incoming.tokens = pipeline.token_readers.tokens_for_edge(incoming, prompt)
-        return depart(incoming, pipeline.facts(incoming, prompt), self._report(incoming, hop, "tokenized"))
+        facts = pipeline.facts(incoming, prompt)
+        incoming.end = pipeline.end_for_edge(incoming, facts, prompt)
+        return depart(incoming, facts, self._report(incoming, hop, "tokenized"))
 
     def _report(self, incoming: Incoming, hop: Hop[PreprocessRequest], note: str | None = None) -> StageReport:
         if incoming.rule is None:

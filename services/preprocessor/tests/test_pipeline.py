@@ -17,9 +17,9 @@ from pointsman_core.refusal import Refusal
 from pointsman_core.settled_target import salt
 from pointsman_plugins.plugin import Params
 from pointsman_plugins.preprocessing import IDENTITY, Incoming, RequestProcessor
-from pointsman_plugins.prompt import prompt_of
+from pointsman_plugins.prompt import MOST_BLOCKS, chain, prompt_of
 from pointsman_preprocessor.configuration import check
-from pointsman_preprocessor.domain.pipeline import MOST_BLOCKS, Pipeline, chain, depart, describe, registry
+from pointsman_preprocessor.domain.pipeline import Pipeline, depart, describe, registry
 from pointsman_preprocessor.domain.request_headers import read_headers
 from pointsman_testing import builders
 

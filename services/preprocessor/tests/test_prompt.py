@@ -11,8 +11,7 @@ from hypothesis import strategies as st
 from pydantic import JsonValue
 
 from pointsman_apis.requests import parse
-from pointsman_plugins.prompt import BYTES_PER_TOKEN, MEDIA_TOKENS, Prompt, prompt_of
-from pointsman_preprocessor.domain.pipeline import MOST_BLOCKS, chain
+from pointsman_plugins.prompt import BYTES_PER_TOKEN, MEDIA_TOKENS, MOST_BLOCKS, Prompt, chain, prompt_of
 
 BLOCK: Final = 16 * BYTES_PER_TOKEN
 

@@ -26,9 +26,10 @@ from pointsman_journey.journeys import Journeys
 from pointsman_models.tokenization.failure import NotTokenized
 from pointsman_models.tokenization.prompt_tokenizer import PromptTokenizer, read_folder
 from pointsman_plugins.preprocessing import ENGINE_SALT, IDENTITY, Incoming
+from pointsman_plugins.prompt import chain
 from pointsman_preprocessor.configuration import check, compile_pipeline
 from pointsman_preprocessor.domain.model_tokenizers import ModelTokenizers
-from pointsman_preprocessor.domain.pipeline import chain, describe
+from pointsman_preprocessor.domain.pipeline import describe
 from pointsman_preprocessor.domain.request_headers import read_headers
 from pointsman_preprocessor.handlers import Handlers
 from pointsman_preprocessor.tokenizer_files import TokenizerFiles

@@ -86,6 +86,8 @@ class Handlers:
         elif len(event.attempts) > 1:
             disproved = _disproved(event)
         named = self._pools.get(event.pool)
+        if event.answer_blocks and ok and named is not None and event.worker is not None:
+            named.books.add_answer(request, event.worker, event.answer_blocks, now)
         for pool in self._pools if named is None else (named,):
             pool.books.completed(
                 request=request,

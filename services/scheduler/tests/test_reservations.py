@@ -7,6 +7,7 @@ from msgspec.structs import replace
 
 from pointsman_contracts.scheduling import ReservationChange, Reservations
 from pointsman_plugins.scheduling.worker import Hold
+from pointsman_scheduler.domain.prefix_index import PrefixIndex
 from pointsman_testing.scheduler_bench import Bench
 
 
@@ -70,3 +71,33 @@ def test_a_rank_of_numpy_that_a_plugin_chose_is_written_as_a_number() -> None:
     hold = held(bench, rank=np.int64(3))
     payload = published(hold.change).encode()
     assert Reservations.decode(payload).changes[0].rank == 3
+
+
+@pytest.mark.requirement("OBSERVE-1", "S2-17")
+def test_the_blocks_of_an_answer_are_held_by_the_engine_that_gave_it() -> None:
+    bench = Bench()
+    bench.join("a", "b")
+    first = bench.prompt(1, blocks=4)
+    worker = bench.decide(first).holds[0].worker.name
+    books, answer = bench.pool.books, np.arange(900, 903, dtype="<u8").tobytes()
+    books.add_answer(first.key, "no such worker", answer, bench.now)
+    books.started(first.key, worker, 10.0, bench.now)
+    books.add_answer(first.key, worker, answer, bench.now)
+    books.completed(first.key, bench.now, ok=True, worker=worker)
+    books.add_answer(first.key, worker, np.arange(990, 993, dtype="<u8").tobytes(), bench.now)  # over: no-op
+    conversation = np.concatenate([first.blocks, np.frombuffer(answer, dtype="<u8"), np.arange(990, 992, dtype="<u8")])
+    bench.pool.index.lay_out([each.life for each in bench.pool.fleet.workers])
+    matched = bench.pool.index.match(conversation.astype(np.uint64))
+    held = dict(zip((each.name for each in bench.pool.fleet.workers), matched.tolist(), strict=True))
+    assert held == {name: 7.0 if name == worker else 0.0 for name in ("a", "b")}
+
+
+def test_an_answer_takes_no_more_room_than_the_engines_cache_has() -> None:
+    index = PrefixIndex()
+    life = index.join(kv_blocks=6)
+    index.lay_out([life])
+    index.add_answer(life, range(4), range(10, 14), 1.0)
+    assert index.held(life) == 6
+    # The end is dropped first, as in the engine.
+    assert index.match(np.array([0, 1, 2, 3, 10, 11, 12, 13], dtype=np.uint64)).tolist() == [6.0]
+    assert index.memory().holdings == 6

@@ -8,7 +8,7 @@ from typing import Final, Protocol
 
 from prometheus_client import CollectorRegistry
 
-from pointsman_contracts.content import ContentEdits, ContentQuery, PromptTokens
+from pointsman_contracts.content import ContentEdits, ContentQuery, PromptEnd, PromptTokens
 from pointsman_contracts.pool import PoolSnapshot
 from pointsman_contracts.presence import OpenRequests, OpenRequestsQuery
 from pointsman_contracts.subjects import ANY
@@ -26,6 +26,7 @@ from pointsman_edge.sending.provider_book import ProviderBook
 from pointsman_edge.taking_in.bodies import HeldBodies
 from pointsman_edge.taking_in.request_headers import HeaderRules, RequestIds
 from pointsman_edge.taking_in.trust import TrustedProxies
+from pointsman_edge.telling.answer_followers import ProcessorFailures
 from pointsman_edge.telling.event_publisher import EventBus, EventPublisher
 from pointsman_edge.telling.metrics import EdgeMetrics
 from pointsman_edge.telling.request_record import RequestRecord
@@ -107,6 +108,9 @@ class Edge:
         """Requests that haven't ended, by id."""
         self.metrics: Final = EdgeMetrics(around.registry, lambda: len(self.open))
         self.events: Final = EventPublisher(around.bus, around.instance, around.registry)
+        self.processor_failures: Final = ProcessorFailures()
+        text = "Errors of response processors; their answers aren't changed"
+        self.metrics.read("response_processor_failures", text, self.processor_failures.by_processor.total)
         self._table: Final = PoolTable[PoolSnapshot, PoolSnapshot](lambda snapshot, _: snapshot)
         self.pools: Final = self._table.views
         """The newest snapshot of each pool."""
@@ -251,4 +255,5 @@ def connect(
     bus.answer(ContentQuery, edge.bodies.answer_query, edge.instance)
     bus.answer(ContentEdits, edge.bodies.edit_body, edge.instance)
     bus.listen(PromptTokens, edge.bodies.take_tokens, edge.instance)
+    bus.listen(PromptEnd, edge.bodies.take_end, edge.instance)
     service.every(ROLLOUT_LOOK_S, lambda: rollout.advance_revision(asyncio.get_running_loop().time()))

@@ -24,6 +24,7 @@ from pointsman_edge.sending.own_limits import GatewayExhausted, exhausted
 from pointsman_edge.taking_in.bodies import check_content, check_length
 from pointsman_edge.taking_in.encodings import codings_of, decoded
 from pointsman_edge.taking_in.request_headers import ClientHeaders
+from pointsman_edge.telling.following import end_answer
 from pointsman_edge.telling.request_record import RequestRecord
 from pointsman_edge.telling.request_span import request_attributes
 from pointsman_edge.telling.stored_responses import StoredResponse
@@ -255,6 +256,8 @@ class EdgeRequest(ABC):
             record.settle()
         except Exception as error:  # noqa: BLE001 - the request must have its event, and its body must go
             self._unsettled(error)
+        if record.followers is not None:
+            end_answer(record, record.outcome or "")
         if record.api is RESPONSES:
             edge.responses.remember_response(record)
         exported: str | None = None

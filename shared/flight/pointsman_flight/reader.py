@@ -29,6 +29,7 @@ AnyRecord: TypeAlias = (
     | records.AnswerStarted
     | records.AttemptLost
     | records.RequestCompleted
+    | records.AnswerAdded
     | records.PeerChanged
     | records.PeerWaiting
     | records.WaitEnded

@@ -198,6 +198,13 @@ class RequestCompleted(RequestEventRecord, frozen=True, tag=12):
     the name of the model or adapter."""
 
 
+class AnswerAdded(RequestEventRecord, frozen=True, tag=28):
+    """The blocks of an answer became known, just before the request was over."""
+
+    worker: str
+    blocks: BlockHashes
+
+
 class PeerChanged(Record, frozen=True, tag=27):
     """Another scheduler changed its reservations."""
 

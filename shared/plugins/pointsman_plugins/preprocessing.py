@@ -9,7 +9,7 @@ from pydantic import JsonValue
 
 from pointsman_apis.requests import StructuredBody
 from pointsman_contracts import identity
-from pointsman_contracts.content import PromptTokens
+from pointsman_contracts.content import PromptEnd, PromptTokens
 from pointsman_contracts.journey import BodyEdit, HeaderEdit, PreprocessRequest
 from pointsman_contracts.limits import LimitAsk, LimitVerdict
 from pointsman_core.config import Config
@@ -111,6 +111,8 @@ class Incoming(msgspec.Struct, eq=False):
     """The rewrite that was for the model asked for."""
     tokens: PromptTokens | None = None
     """The prompt's tokens, for the edge."""
+    end: PromptEnd | None = None
+    """The prompt's end, for the edge."""
     note: str | None = None
     """The note of the processor that runs; set it with `say`."""
     verdicts: list[ProcessorVerdict] = []

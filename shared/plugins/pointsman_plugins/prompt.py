@@ -6,7 +6,9 @@ template itself and its arguments), then the serialised messages. A conversation
 as a prefix (S4-12), and chats that differ in tools or template share nothing (S4-6).
 """
 
+import sys
 from array import array
+from struct import iter_unpack
 from typing import Final
 
 import msgspec
@@ -16,6 +18,7 @@ from pydantic import JsonValue
 from pointsman_apis.content_parts import MEDIA
 from pointsman_apis.fields import Document
 from pointsman_apis.requests import AROUND, StructuredBody, written
+from pointsman_contracts.message import Blob
 
 BYTES_PER_TOKEN: Final = 4
 """Bytes of UTF-8 text per token; 3.5 to 4.5 for English and code with current vocabularies. Token ids take four
@@ -24,6 +27,11 @@ MEDIA_TOKENS: Final = 1024
 """Tokens counted for one image, clip or file: about a 1024 x 1024 image in the vision encoders of current open
 models."""
 
+MOST_BLOCKS: Final = 4096
+"""Most blocks of a prompt; a longer prompt is described by its first ones."""
+
+_BIG_ENDIAN: Final = sys.byteorder == "big"
+_digest: Final = xxhash.xxh3_64_intdigest
 _HOLDERS: Final = ("content", "output")
 """Members that hold parts: of messages, and of what tools returned."""
 _FILLER: Final = MEDIA_TOKENS * BYTES_PER_TOKEN // 32
@@ -52,6 +60,12 @@ def prompt_of(body: StructuredBody) -> Prompt:
     if head and head.count(None) < len(head):
         stream = written(head)[AROUND:-AROUND] + stream
     return Prompt(stream if body.api.keeps_prefix else b"", -(-len(stream) // BYTES_PER_TOKEN))
+
+
+def next_message(role: str, text: str) -> bytes:
+    """The bytes by which a message of this text continues the stream of a chat, as most clients write it. Raises
+    Refusal."""
+    return b"," + written({"role": role, "content": text})[AROUND:-AROUND]
 
 
 def _with_media(prompt: Prompt, media: int) -> Prompt:
@@ -96,3 +110,19 @@ def _estimate(size: int) -> int:
 
 def _little_endian(tokens: list[int]) -> bytes:
     return array("I", tokens).tobytes()
+
+
+def chain(stream: bytes, block_bytes: int, root: int, limit: int = MOST_BLOCKS) -> Blob:
+    """Chained hashes of the full blocks of `stream`, 8 bytes each, little-endian: equal hashes mean equal prefixes.
+    `root` is the hash before the first; at most `limit` blocks are described.
+
+    Each hash is XXH3-64 of its block, seeded with the hash before it, so it stands for everything from the start of the
+    prompt (the chain of NVIDIA Dynamo's router, with the parent as the seed). XXH3 isn't keyed: a client that chooses
+    its prompts can make collisions. Therefore the chain of a tenant starts from the tenant's own salt.
+    """
+    parent = root
+    full = stream[: min(len(stream) // block_bytes, limit) * block_bytes]
+    hashes = array("Q", [parent := _digest(block, parent) for (block,) in iter_unpack(f"{block_bytes}s", full)])
+    if _BIG_ENDIAN:
+        hashes.byteswap()
+    return Blob(hashes.tobytes())

@@ -215,6 +215,10 @@ class RandomTraffic:
         if request in self._open:
             self._open.remove(request)
             ok = self.random.random() < 0.95
+            hold = self.bench.pool.books.find_reservation(request.key)
+            if hold is not None and ok and not tokens % 3:
+                blocks = np.arange(1 << 40, (1 << 40) + tokens % 7, dtype="<u8").tobytes()
+                self.bench.pool.books.add_answer(request.key, hold.worker.name, blocks, self.bench.now)
             self.bench.pool.books.completed(request.key, self.bench.now, ok, tokens, 500.0)
 
     def burst(self) -> None:

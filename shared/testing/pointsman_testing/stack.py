@@ -44,6 +44,8 @@ class KvTelling(NamedTuple):
     block_tokens: int
     index_block_tokens: int
     """`block_tokens` of the pool."""
+    tells: bool = True
+    """They publish their KV events."""
 
 
 class EngineProcess:
@@ -81,9 +83,11 @@ class EngineProcess:
             file.unlink(missing_ok=True)
         options = () if self._cache is None else (
             "--tokenizer", str(self._cache.tokenizer), "--block-size", str(self._cache.block_tokens),
-            "--blocks", str(self._cache.blocks), "--kv-events", "tcp://127.0.0.1:*", "--kv-replay", "tcp://127.0.0.1:*",
-            "--kv-file", str(kv_file),
+            "--blocks", str(self._cache.blocks),
         )  # fmt: skip
+        if self._cache is not None and self._cache.tells:
+            told = ("--kv-events", "tcp://127.0.0.1:*", "--kv-replay", "tcp://127.0.0.1:*", "--kv-file", str(kv_file))
+            options = (*options, *told)
         self.process = self._processes.fork(
             "pointsman-simulator", "serve", "--name", self.name, "--port", str(self._port),
             "--port-file", str(port_file), "--admin-port", "0", "--admin-port-file", str(admin_file),
@@ -97,7 +101,7 @@ class EngineProcess:
     def start_agent(self, env: Mapping[str, str]) -> None:
         """Start the agent; wait with `agent.wait_ready`."""
         told: dict[str, str] = {}
-        if self._cache is not None:
+        if self._cache is not None and self._cache.tells:
             live, replay = (self._folder / f"{self.name}.kv").read_text().split()
             size = str(self._cache.index_block_tokens)
             told = {

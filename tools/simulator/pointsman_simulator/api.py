@@ -67,6 +67,7 @@ class _Generation(_Request):
     stream_options: _StreamOptions | None = None
     ignore_eos: bool = False
     seed: int | None = None
+    return_token_ids: bool | None = False
     temperature: float | None = Field(None, ge=0)
     top_p: float | None = Field(None, gt=0, le=1)
 
@@ -156,6 +157,8 @@ class Generation:
     """Whether the request names that function."""
     document: str | None = None
     """JSON that follows a schema, in place of words: the answer, or the arguments of the call."""
+    returns_ids: bool = False
+    """Whether prompt and answer come with their token ids too."""
     logprobs: int | None = None
     """Number of the likeliest tokens reported for each token; None without log probabilities."""
 
@@ -301,6 +304,7 @@ def _generation(
         seed=request.seed or 0,
         cache_salt=request.cache_salt,
         call=call,
+        returns_ids=bool(request.return_token_ids),
     )
 
 

@@ -15,7 +15,8 @@ _UNFINISHED: Json = {"logprobs": None, "finish_reason": None}
 class ChoiceShape:
     """OpenAI's answers with choices."""
 
-    def __init__(self, request: Generation, answer_id: str) -> None:
+    def __init__(self, request: Generation, answer_id: str, ids: list[list[int]] | None = None) -> None:
+        """`ids`: the tokens of each choice, where the request asks for them."""
         self._surface = request.surface
         self._model = request.model
         self._call = request.call
@@ -24,6 +25,9 @@ class ChoiceShape:
         self._escaped = request.document is not None
         self._logprobs = request.logprobs
         self._include_usage = request.include_usage
+        self._ids = ids
+        self._sent = [0] * len(ids or ())
+        self._prompts: list[list[int]] = [] if ids is None else [prompt.tolist() for prompt in request.prompts]
         self._created = int(time.time())
         self._answer_id = answer_id
         self._id = ("chatcmpl-" if request.surface == "chat" else "cmpl-") + answer_id
@@ -36,10 +40,12 @@ class ChoiceShape:
         delta: Json = {"role": "assistant", "content": "" if self._call is None else None}
         if self._call is not None:
             delta["tool_calls"] = [{"index": 0} | self._tool_call(index, self._before)]
-        return self._event([{"index": index, "delta": delta} | _UNFINISHED])
+        return self._event([{"index": index, "delta": delta} | _UNFINISHED], told=self._prompt_ids())
 
     def write_tokens(self, index: int, words: list[str]) -> bytes:
         """One event per token."""
+        if self._ids is not None:
+            return b"".join([self._token_with_id(index, word) for word in words])
         head, tail = self._deltas.get(index) or self._delta_frame(index)
         if self._escaped:
             return b"".join(head + orjson.dumps(word)[1:-1] + tail for word in words)
@@ -62,6 +68,7 @@ class ChoiceShape:
         choices = [self._choice(index, text, reason) for index, (text, reason) in enumerate(answers)]
         kind = "chat.completion" if self._surface == "chat" else "text_completion"
         told: Json = {
+            **(self._prompt_ids() if self._surface == "chat" else {}),
             "choices": choices,
             "usage": usage.body(chat=self._surface == "chat"),
             "system_fingerprint": FINGERPRINT,
@@ -70,8 +77,10 @@ class ChoiceShape:
 
     def _choice(self, index: int, text: str, reason: str) -> Json:
         choice: Json = {"index": index, "logprobs": None, "finish_reason": self._finish(reason), "stop_reason": None}
+        if self._ids is not None:
+            choice["token_ids"] = self._ids[index]
         if self._surface == "completions":
-            return choice | {"text": text}
+            return choice | {"text": text} | self._prompt_ids()
         message: Json = {"role": "assistant", "content": text, "refusal": None}
         if self._logprobs is not None:
             choice["logprobs"] = {"content": [_told(word, self._logprobs) for word in _words(text)]}
@@ -100,9 +109,23 @@ class ChoiceShape:
         self._deltas[index] = (head, tail)
         return head, tail
 
-    def _event(self, choices: list[Json], usage: Json | None = None, *, last: bool = False) -> bytes:
+    def _prompt_ids(self) -> Json:
+        return {"prompt_token_ids": self._prompts[0]} if self._prompts else {}
+
+    def _token_with_id(self, index: int, word: str) -> bytes:
+        sent = self._sent[index]
+        self._sent[index] = sent + 1
+        choice = {"index": index} | self._piece(word) | _UNFINISHED
+        choice["token_ids"] = [] if self._ids is None else self._ids[index][sent : sent + 1]
+        if self._surface == "completions" and not sent:
+            choice |= self._prompt_ids()
+        return self._event([choice])
+
+    def _event(
+        self, choices: list[Json], usage: Json | None = None, *, last: bool = False, told: Json | None = None
+    ) -> bytes:
         kind = "chat.completion.chunk" if self._surface == "chat" else "text_completion"
-        body = self._head(kind) | {"choices": choices}
+        body = self._head(kind) | (told or {}) | {"choices": choices}
         if usage is not None:
             body["usage"] = usage
         if last:

@@ -65,6 +65,8 @@ class _Choice:
 
     index: int
     words: list[str]
+    ids: list[int]
+    """The token of each word."""
     reason: str
     stream: TokenStream
     sent: int = 0
@@ -138,7 +140,8 @@ class Inference:
         weights = self._weights(generation.model)
         limits = [self._output_limit(prompt, generation) for prompt in generation.prompts]
         async with self._choices(generation, weights, limits) as choices:
-            shape = shape_of(generation, uuid.uuid4().hex)
+            ids = [choice.ids for choice in choices] if generation.returns_ids else None
+            shape = shape_of(generation, uuid.uuid4().hex, ids)
             if generation.stream:
                 return await self._streamed(request, generation, shape, choices, strikes)
             for choice in choices:
@@ -206,7 +209,7 @@ class Inference:
                     words, output = self._answer(generation, seed, length)
                     tokens = np.concatenate([prompt, output])
                     stream = self._submit(tokens, len(prompt), weights, generation.cache_salt)
-                    choices.append(_Choice(len(choices), words, reason, stream))
+                    choices.append(_Choice(len(choices), words, output.tolist(), reason, stream))
             yield choices
         finally:
             for choice in choices:

@@ -32,10 +32,10 @@ class AnswerShape(Protocol):
         ...
 
 
-def shape_of(request: Generation, answer_id: str) -> AnswerShape:
-    """The shape of the answer to `request`."""
+def shape_of(request: Generation, answer_id: str, ids: list[list[int]] | None = None) -> AnswerShape:
+    """The shape of the answer to `request`. `ids`: the tokens of each choice, where the answer has them."""
     if request.surface == "responses":
         return ResponseShape(request, answer_id)
     if request.surface == "messages":
         return MessageShape(request, answer_id)
-    return ChoiceShape(request, answer_id)
+    return ChoiceShape(request, answer_id, ids)

@@ -122,8 +122,8 @@ class EngineAnswer(AwaitedAnswer):
             await self._refused_by_envoy(head, stream)
             return
         answer = self._answer = Answer(head.headers, record.api, self._name)
-        record.stream = answer.stream
         self._attempts.tell_served(head.served)
+        self._attempts.begin_answer(answer, head.headers)
         if self._prefiller and self._attempts.take_leg(self._prefiller, head):
             record.level, self._level = "degraded", b"degraded"
         self._attempts.judge(answer.status)

@@ -1,12 +1,15 @@
 """Which of the endpoints that Envoy was sent to gave the answer, and how each of them did."""
 
 import time
+from collections.abc import Sequence
 from typing import Final
 
 from pointsman_core.refusal import Refusal
 from pointsman_edge.sending.moving_on import FAILED, failure_of
+from pointsman_edge.telling.following import begin_answer
 from pointsman_edge.telling.request_record import RequestRecord
 from pointsman_epp_adapter.adapters.envoy_edge import EnvoyEdge
+from pointsman_epp_adapter.domain.answer import Answer, Header
 from pointsman_epp_adapter.domain.destination import Destination, served_by
 from pointsman_epp_adapter.domain.envoy_events import ResponseHead
 from pointsman_epp_adapter.domain.envoys_answers import unanswered
@@ -33,6 +36,14 @@ class EngineAttempts:
     def close(self) -> None:
         """The worker has one open request less."""
         self._edge.load.end_attempt(self.worker)
+
+    def begin_answer(self, answer: Answer, headers: Sequence[Header]) -> None:
+        """The head of the answer is here: response processors follow it from now on."""
+        record = self._record
+        record.stream = answer.stream
+        if record.policy.response_processors:
+            failures = self._edge.processor_failures
+            answer.tail = begin_answer(record, failures, answer.status, answer.stream, headers)
 
     def tell_served(self, address: str) -> None:
         """Record the endpoints before the one that answered as failed: Envoy tries them in order."""

@@ -134,7 +134,8 @@ class ExtProcRequest(EdgeRequest):
             edits = without_model(edits)
         body = edited_body(body, edits, None)
         review = self.edge.response_stages.begin_review(self, decision) if self._sees_answer else None
-        counted = envoy.settings.stream_usage or policy.counts_tokens
+        followed = decision.profile in policy.response_processors
+        counted = envoy.settings.stream_usage or policy.counts_tokens or followed
         reviewed = review is not None and (review.blocks or review.keeps)
         seen = counted or reviewed or engine_request.rewritten(decision, asked)
         mode = engine_request.answer_mode(self._stream, head, whole, body, record.api, seen=seen)

@@ -7,6 +7,7 @@ from pointsman_core.refusal import Refusal
 from pointsman_edge.reviewing.answer_review import AnswerReview
 from pointsman_edge.sending.encoded_answer import ENCODINGS, AnswerDecoder, BadEncoding
 from pointsman_edge.sending.model_name import chosen_model
+from pointsman_edge.telling.following import begin_answer
 from pointsman_edge.telling.request_record import RequestRecord
 from pointsman_epp_adapter.adapters import wire
 from pointsman_epp_adapter.adapters.awaited_answer import AwaitedAnswer
@@ -105,6 +106,10 @@ class ProviderAnswer(AwaitedAnswer):
             self._decoder = AnswerDecoder()
         streamed = is_stream(self._kind, b"")
         self._record.stream = streamed
+        if self._record.policy.response_processors:
+            failures = self._edge.processor_failures
+            self._tail = begin_answer(self._record, failures, self._status, streamed, head.headers)
+            self._record.tail = self._tail
         kind = _EVENTS if streamed else b"application/json"
         mode = self._mode
         if not self._duplex:

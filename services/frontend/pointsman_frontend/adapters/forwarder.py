@@ -21,6 +21,7 @@ from pointsman_edge.sending.moving_on import FAILED, NO_TRIES, STALLED, Tries, w
 from pointsman_edge.sending.packed_vectors import with_packed_vectors
 from pointsman_edge.sending.provider_book import ProviderRequestParts
 from pointsman_edge.sending.retry_budget import RetryBudget, RetryBudgets
+from pointsman_edge.sending.unasked_ids import WithoutIds, asks_for_ids
 from pointsman_edge.sending.unasked_usage import Rewriting, without_unasked_usage
 from pointsman_frontend.adapters.attempt_reports import AttemptReports
 from pointsman_frontend.adapters.decoded_answer import DecodedAnswer
@@ -28,6 +29,7 @@ from pointsman_frontend.adapters.engine_call import engine_call
 from pointsman_frontend.adapters.engine_client import EngineClient
 from pointsman_frontend.adapters.engine_connection import AnswerCutOff, EndpointFailed
 from pointsman_frontend.adapters.first_words import beginning, whole_body
+from pointsman_frontend.adapters.followed_answer import follow_answer
 from pointsman_frontend.adapters.http_turn import Headers
 from pointsman_frontend.adapters.kept_answer import checked, error_of, unanswered
 from pointsman_frontend.adapters.outgoing import Outgoing
@@ -213,6 +215,9 @@ class Forwarder:
                 movable = (others and not tries.started) or self.legs.waited_for(request)
                 resuming = request.resuming = self._resumed.prepare_resuming(request, endpoint)
                 more = carried if resuming is None else (*carried, *resuming.edits)
+                if record.policy.reads_token_ids and (resuming is None or not resuming.edits):
+                    asks = self._asks_for_ids(request, endpoint)
+                    request.drops_ids, more = bool(asks), (*more, *asks)
                 call = engine_call(request, endpoint, span.traceparent, more, movable=movable)
                 engine = await self._engines.send(call, request.record.policy.engine)
                 try:
@@ -234,6 +239,11 @@ class Forwarder:
             if span is not NO_SPAN and span.recording:
                 span.end(problem, error__type=problem)
         return None
+
+    def _asks_for_ids(self, request: Outgoing, endpoint: ChosenEndpoint) -> Sequence[BodyEdit]:
+        record = request.record
+        kind = self._edge.engine_of(record.pool, endpoint.worker)
+        return asks_for_ids(record.api, request.decision, record.held, record.policy.reads_token_ids, kind)
 
     async def _ask_provider(self, request: Outgoing, endpoint: ChosenEndpoint) -> EndpointFailed | None:
         """Have a provider answer; the failure when it didn't."""
@@ -307,10 +317,17 @@ class Forwarder:
             if name is not None:
                 headers += chosen_model(request.record.policy.prices, target, decision.model)
             name = with_packed_vectors(record.api, record.body, name)
-            usage = record.tail = record.api.usage()
+            usage = record.tail = (
+                record.api.usage()
+                if not record.policy.response_processors
+                else follow_answer(self._edge, record, engine.status, stream, headers)
+            )
             error = None
             if stream:
                 name = without_unasked_usage(decision.body, name)
+            if request.drops_ids:
+                name = WithoutIds(name)
+            if stream:
                 error = await relay_stream(
                     engine=engine,
                     client=client,

@@ -34,3 +34,5 @@ class Outgoing(msgspec.Struct):
     carried: tuple[BodyEdit, ...] | None = None
     """The changes of the body by which an endpoint fetches the prompt's KV cache from another engine; empty where it
     computes the prompt itself, None before that is known."""
+    drops_ids: bool = False
+    """The gateway asked the endpoint for token ids, and the client didn't."""

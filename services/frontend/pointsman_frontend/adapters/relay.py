@@ -9,6 +9,7 @@ from pointsman_apis.streams import WholeEvents
 from pointsman_apis.usage import UsageTail
 from pointsman_core.refusal import Refusal
 from pointsman_edge.sending.error_shape import refusal_of, shaped_events
+from pointsman_edge.sending.unasked_ids import WithoutIds
 from pointsman_edge.sending.unasked_usage import Passing, Rewriting
 from pointsman_edge.telling.request_record import RequestRecord
 from pointsman_frontend.adapters.engine_connection import AnswerCutOff
@@ -99,7 +100,8 @@ async def relay_stream(
     """Pass events on as they arrive; `begun` was read. Returns the error that the stream ended with. Raises
     AnswerCutOff; what the client has then ends with a whole event. `resuming`: another engine may continue it."""
     await client.start(engine.status, [*headers, (b"x-accel-buffering", b"no")])
-    events = WholeEvents() if resuming is None else WholeEvents(_LONGEST_EVENT)
+    has_ids = resuming is not None or isinstance(name, WithoutIds)
+    events = WholeEvents(_LONGEST_EVENT) if has_ids else WholeEvents()
     error: ProviderError | None = None
     failure: Failure | None = None
     last, data = b"", begun

@@ -1,13 +1,9 @@
 """The processing of every request under one configuration revision."""
 
-import sys
-from array import array
 from collections.abc import Awaitable, Iterable
-from struct import iter_unpack
 from typing import Final
 
-import xxhash
-
+from pointsman_contracts.content import LastBlock, PromptEnd
 from pointsman_contracts.journey import (
     BlockChain,
     Journey,
@@ -17,12 +13,12 @@ from pointsman_contracts.journey import (
     edited,
 )
 from pointsman_contracts.message import NO_BYTES, Blob
-from pointsman_core.config import Config, ProcessorUse, active
+from pointsman_core.config import ANSWER_BLOCKS, Config, ProcessorUse, active
 from pointsman_core.fingerprint import deciding, fingerprint
 from pointsman_core.plugins import within
-from pointsman_core.settled_target import salt
+from pointsman_core.settled_target import HASH_BYTES, salt
 from pointsman_plugins.preprocessing import ENGINE_SALT, IDENTITY, Incoming, Ports, RequestProcessor
-from pointsman_plugins.prompt import BYTES_PER_TOKEN, Prompt
+from pointsman_plugins.prompt import BYTES_PER_TOKEN, MOST_BLOCKS, Prompt, chain
 from pointsman_plugins.registry import Registry
 from pointsman_preprocessor.domain.admission import Admission
 from pointsman_preprocessor.domain.chain import Chain, Step, Within
@@ -30,7 +26,6 @@ from pointsman_preprocessor.domain.model_tokenizers import Load, ModelTokenizers
 from pointsman_preprocessor.domain.order import admission_position, check_order
 from pointsman_preprocessor.domain.pool_rules import NameRules
 
-_digest: Final = xxhash.xxh3_64_intdigest
 NOTE_LIMIT: Final = 256
 """Most characters of a processor's note that are kept."""
 
@@ -39,9 +34,6 @@ _NEEDED_BY: Final = {"semantic-match": "prompt-vector"}
 _CACHE: Final = "semantic-cache"
 _NEXT: Final = (Stage(service="profile-picker"),)
 _DEFAULT_BLOCK_TOKENS: Final = 64
-_BIG_ENDIAN: Final = sys.byteorder == "big"
-MOST_BLOCKS: Final = 4096
-"""Most blocks of a prompt; a longer prompt is described by its first ones."""
 
 
 def registry(builtin: Iterable[type[RequestProcessor]]) -> Registry[RequestProcessor]:
@@ -88,6 +80,9 @@ class Pipeline:
         self.tokenizes: Final = self.tokenizers.any
         """Whether any prompt is tokenized."""
         self.token_readers: Final = TokenReaders(config)
+        self._names_answers: Final = config.runs_response_processor(ANSWER_BLOCKS)
+        self.reads_prompts: Final = self.tokenizes or self._names_answers
+        """Whether any prompt is tokenized, or its end is for the edge."""
 
     def run(self, incoming: Incoming) -> Awaitable[None] | None:
         """Rewrite the model, then run the processors in order; returns the rest as an awaitable when one of them waits.
@@ -116,6 +111,13 @@ class Pipeline:
         """Like `describe`, for the configured pools and stages."""
         sizes = self._only_block_size or self._block_sizes.get(incoming.model, self._all_block_sizes)
         return describe(incoming, sizes, prompt, fingerprinted=self._fingerprints)
+
+    def end_for_edge(self, incoming: Incoming, facts: RequestFacts, prompt: Prompt | None = None) -> PromptEnd | None:
+        """The end of a prompt, for an edge that names the blocks of answers; None when none does. `prompt`: as of
+        `facts`."""
+        if not self._names_answers:
+            return None
+        return end_of_prompt(incoming, facts, prompt or incoming.prompt)
 
     def identify_sender(self, incoming: Incoming) -> Awaitable[None] | None:
         """Run only the processors that identify the sender. As `run`."""
@@ -164,13 +166,8 @@ def describe(
     document, api = body.document, body.api
     if prompt is None:
         prompt = incoming.measured or incoming.measure()
-    tenant = keeper = ""
-    if attributes:
-        tenant = str((incoming.read(IDENTITY) or {}).get("tenant") or "")
-        keeper = "" if incoming.read(ENGINE_SALT) else tenant
-    # Only a salt that the engine has too separates the tenant's blocks: KV events have no other name for them.
-    given = incoming.field("cache_salt") if incoming.body_edits else document.get("cache_salt")
-    root = salt(keeper, str(given) if given else "", "ids" if prompt.exact else "text")
+    tenant, keeper = _tenant_and_keeper(incoming) if attributes else ("", "")
+    root = _root_of(incoming, keeper, exact=prompt.exact)
     size, others, most = block_tokens[0], (), MOST_BLOCKS
     if len(block_tokens) > 1:
         # All chains share the space that a journey has for one.
@@ -211,20 +208,44 @@ def describe(
     )
 
 
-def chain(stream: bytes, block_bytes: int, root: int, limit: int = MOST_BLOCKS) -> Blob:
-    """Chained hashes of the full blocks of `stream`, 8 bytes each, little-endian: equal hashes mean equal prefixes.
-    `root` is the hash before the first; at most `limit` blocks are described.
+def _tenant_and_keeper(incoming: Incoming) -> tuple[str, str]:
+    """The sender's tenant, and the tenant that the engine doesn't know of, which its blocks are salted with."""
+    tenant = str((incoming.read(IDENTITY) or {}).get("tenant") or "")
+    return tenant, "" if incoming.read(ENGINE_SALT) else tenant
 
-    Each hash is XXH3-64 of its block, seeded with the hash before it, so it stands for everything from the start of the
-    prompt (the chain of NVIDIA Dynamo's router, with the parent as the seed). XXH3 isn't keyed: a client that chooses
-    its prompts can make collisions. Therefore the chain of a tenant starts from the tenant's own salt.
-    """
-    parent = root
-    full = stream[: min(len(stream) // block_bytes, limit) * block_bytes]
-    hashes = array("Q", [parent := _digest(block, parent) for (block,) in iter_unpack(f"{block_bytes}s", full)])
-    if _BIG_ENDIAN:
-        hashes.byteswap()
-    return Blob(hashes.tobytes())
+
+def _root_of(incoming: Incoming, keeper: str, *, exact: bool) -> int:
+    """The hash before a prompt's first block."""
+    # Only a salt that the engine has too separates the tenant's blocks: KV events have no other name for them.
+    given = incoming.field("cache_salt") if incoming.body_edits else incoming.body.document.get("cache_salt")
+    return salt(keeper, str(given) if given else "", "ids" if exact else "text")
+
+
+def end_of_prompt(incoming: Incoming, facts: RequestFacts, prompt: Prompt) -> PromptEnd | None:
+    """The end of a prompt, for the blocks of the answer that follows it. None where not one answer follows one prompt,
+    or where the prompt has more blocks than its facts."""
+    body = incoming.body
+    if not prompt.stream or facts.answers > 1 or len(body.view.prompts or ()) > 1 or body.media:
+        return None
+    ends: list[LastBlock] = []
+    for known in (BlockChain(block_tokens=facts.block_tokens, blocks=facts.blocks), *facts.other_chains):
+        size = known.block_tokens * BYTES_PER_TOKEN
+        rest = prompt.stream[len(known.blocks) // HASH_BYTES * size :]
+        parent = known.blocks[-HASH_BYTES:]
+        if not parent:
+            root = _root_of(incoming, _tenant_and_keeper(incoming)[1], exact=prompt.exact)
+            parent = root.to_bytes(HASH_BYTES, "little")
+        if len(rest) < size:
+            ends.append(LastBlock(block_tokens=known.block_tokens, parent=Blob(parent), rest=Blob(rest)))
+    if not ends:
+        return None
+    return PromptEnd(
+        request_id=incoming.envelope.request_id,
+        model=incoming.model,
+        tokens=prompt.tokens,
+        exact=prompt.exact,
+        ends=tuple(ends),
+    )
 
 
 def depart(incoming: Incoming, facts: RequestFacts, report: StageReport, degraded: str = "") -> Journey:

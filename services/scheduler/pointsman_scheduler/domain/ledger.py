@@ -229,6 +229,18 @@ class Ledger:
             self.take_off(hold, now, answered=ok)
         self._end(request, now, told_ms)
 
+    def add_answer(self, request: RequestKey, worker: str, blocks: bytes, now: float) -> None:
+        """The request's answer came from `worker`, and these are the hashes of its blocks. No-op for a request that
+        isn't on the books there. `completed` follows."""
+        hold = self.find_reservation(request)
+        if hold is None or hold.worker.name != worker:
+            return
+        change = hold.change
+        if not (change.blocks_precise and hold.worker.tells):
+            prompt: list[int] = np.frombuffer(change.blocks, dtype="<u8").tolist()
+            answer: list[int] = np.frombuffer(blocks, dtype="<u8").tolist()
+            self._index.add_answer(hold.worker.life, prompt, answer, now)
+
     def take_off(self, hold: Hold, now: float, *, answered: bool = False) -> None:
         """Take a reservation off the books, and its prefix entries too unless the answer began: the request continues
         elsewhere or has ended. `answered`: its whole answer came; the beginning of one that isn't streamed wasn't

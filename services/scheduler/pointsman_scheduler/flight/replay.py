@@ -82,6 +82,7 @@ class FlightReplay:
             records.LookedAtWaiting: self._bind,
             records.AnswerStarted: self._start,
             records.AttemptLost: self._fail,
+            records.AnswerAdded: self._add_answer,
             records.RequestCompleted: self._complete,
             records.PeerChanged: self._apply,
             records.PeerWaiting: self._peer,
@@ -231,6 +232,11 @@ class FlightReplay:
     def _fail(self, logged: LoggedRecord) -> str:
         record = cast("records.AttemptLost", logged.record)
         self.pool.books.failed(record.event, record.at)
+        return ""
+
+    def _add_answer(self, logged: LoggedRecord) -> str:
+        record = cast("records.AnswerAdded", logged.record)
+        self.pool.books.add_answer((record.edge, record.request_id), record.worker, bytes(record.blocks), record.at)
         return ""
 
     def _complete(self, logged: LoggedRecord) -> str:

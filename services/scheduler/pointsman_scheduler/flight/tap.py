@@ -21,7 +21,7 @@ R = TypeVar("R")
 
 TAPPED: Final = {
     "pool": ("use", "measure", "register", "remove", "hear", "hear_kv", "sweep", "decide", "bind"),
-    "books": ("started", "failed", "completed", "apply"),
+    "books": ("started", "failed", "add_answer", "completed", "apply"),
     "binder": ("peer", "heard", "cancel", "leave_now"),
     "index": ("dump", "load"),
 }
@@ -62,6 +62,7 @@ class Tap:
                 {
                     "started": _starting(books.started, maker),
                     "failed": before(books.failed, maker.failed),
+                    "add_answer": before(books.add_answer, maker.answer_added),
                     "completed": _completing(books, maker),
                     "apply": after(books.apply, maker.changed),
                 },

@@ -143,6 +143,10 @@ class RecordMaker:
     def failed(self, event: AttemptFailed, now: float) -> Record:
         return records.AttemptLost(now, replace(event, request_id=self.id(event.request_id)))
 
+    def answer_added(self, request: RequestKey, worker: str, blocks: bytes, now: float) -> Record:
+        edge, request_id = self._key(request)
+        return records.AnswerAdded(at=now, edge=edge, request_id=request_id, worker=worker, blocks=self._hashes(blocks))
+
     def changed(self, counted: bool, change: ReservationChange, scheduler: str, now: float) -> Record:
         blocks = self._hashes(change.blocks)
         session = change.session and self.id(change.session)

@@ -8,7 +8,7 @@ from pointsman_core.config.flow_control import Band, FlowControl
 from pointsman_core.config.guarding import DEFAULT_GUARD, Action, Guard
 from pointsman_core.config.model import AUTO, Config, Profile, Served, load
 from pointsman_core.config.pool import Pool
-from pointsman_core.config.processing import ProcessorUse, identifies
+from pointsman_core.config.processing import ANSWER_BLOCKS, Processors, ProcessorUse, identifies
 from pointsman_core.config.provider import Provider
 from pointsman_core.config.rewriting import Rewrite
 from pointsman_core.config.scheduling import SchedulingPolicy, SchedulingProfile
@@ -19,6 +19,7 @@ from pointsman_core.config.stages import CustomStage, StageUse, active, response
 from pointsman_core.config.tokenizer import Tokenizer
 
 __all__ = [
+    "ANSWER_BLOCKS",
     "AUTO",
     "DEFAULT_CACHE",
     "DEFAULT_GUARD",
@@ -45,6 +46,7 @@ __all__ = [
     "PluginUse",
     "Pool",
     "ProcessorUse",
+    "Processors",
     "Profile",
     "Provider",
     "Ranking",

@@ -14,11 +14,11 @@ from pointsman_core.config.edge import EdgeSettings
 from pointsman_core.config.guarding import Guard, guard_problems, response_guard_problems
 from pointsman_core.config.order import request_order_problems, response_order_problems
 from pointsman_core.config.pool import Pool
-from pointsman_core.config.processing import ProcessorUse
+from pointsman_core.config.processing import Processors, ProcessorUse
 from pointsman_core.config.provider import Provider
 from pointsman_core.config.rewriting import ANY, Rewrite
 from pointsman_core.config.scheduling import SchedulingPolicy
-from pointsman_core.config.section import ConfigError, Problem, Section
+from pointsman_core.config.section import ConfigError, PluginUse, Problem, Section
 from pointsman_core.config.selection import PickerUse, Selector
 from pointsman_core.config.served_model import Model
 from pointsman_core.config.service_level import ServiceLevel
@@ -46,6 +46,8 @@ class Profile(Section):
     """Stages that a request passes, in this order; the scheduler is the last one."""
     response: Itinerary = ()
     """Stages that review the response, in this order."""
+    processors: Processors = Processors()
+    """Plugins of this profile that run inside the gateway's services."""
     static: Literal["allow", "deny"] = "allow"
     """Whether the edge may pick an endpoint by itself while the bus or the scheduler is missing."""
     resume: Resume = "off"
@@ -100,6 +102,8 @@ class Config(Section):
     """The stages that a request and its response pass, by the name of the profile."""
     postprocessing: Itinerary = ()
     """Stages that every answer passes after those of its profile: errors, rejections and cached answers too."""
+    processors: Processors = Processors()
+    """Plugins for every profile: on the way in before those of the profile, on the way back after them."""
     selectors: dict[str, Selector] = Field(default_factory=dict[str, Selector])
     """Policies of the stage `model-selector`, which chooses a model for requests for `auto`: `model-selector/<name>` in
     an itinerary."""
@@ -243,6 +247,15 @@ class Config(Section):
     def list_aliases(self) -> list[str]:
         """Names beside those that a request may use because a rewrite is for them; patterns are not among them."""
         return [text for rewrite in self.rewrites for text in rewrite.match if ANY not in text]
+
+    def response_processors(self, profile: str) -> tuple[PluginUse, ...]:
+        """The response processors of a profile's answers, in their order; for an unknown profile the shared ones."""
+        own = self.profiles[profile].processors.response if profile in self.profiles else ()
+        return (*own, *self.processors.response)
+
+    def runs_response_processor(self, kind: str) -> bool:
+        """Whether the answers of any profile pass a response processor of this type."""
+        return any(use.use == kind for profile in self.profiles for use in self.response_processors(profile))
 
     def ranks_by(self, scorer: str) -> bool:
         """Whether a selector has a scorer of this type."""

@@ -5,7 +5,7 @@ from typing import Annotated, Final, Literal
 from pydantic import BeforeValidator
 
 from pointsman_contracts.services import OnError
-from pointsman_core.config.section import PluginUse
+from pointsman_core.config.section import PluginUse, Section
 from pointsman_core.units import PositiveDuration
 
 Switch = Literal["enforce", "shadow", "off"]
@@ -14,6 +14,21 @@ Switch = Literal["enforce", "shadow", "off"]
 def switched_off(value: object) -> object:
     """YAML reads `off` as false."""
     return "off" if value is False else value
+
+
+ANSWER_BLOCKS: Final = "answer-blocks"
+"""Type of the response processor that names the blocks of answers."""
+
+
+class Processors(Section):
+    """Plugins that run inside the gateway's services, in their order, and cost no message: see docs/processors.md."""
+
+    before_model: tuple[PluginUse, ...] = ()
+    """Request processors that run once the profile is chosen, before a model-selector."""
+    after_model: tuple[PluginUse, ...] = ()
+    """Request processors that run once the model is chosen, or named by the request."""
+    response: tuple[PluginUse, ...] = ()
+    """Response processors: they see the head, every segment and the end of the answer as it comes from the engine."""
 
 
 _IDENTIFYING: Final = ("anonymous", "identity-headers")

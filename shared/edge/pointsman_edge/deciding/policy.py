@@ -9,7 +9,9 @@ from pointsman_contracts.message import read_fields
 from pointsman_contracts.pool import PoolSnapshot
 from pointsman_core.config import Config, EdgeSettings, active, response_entry
 from pointsman_core.prices import Prices
+from pointsman_edge.answer_plugins import build_response_processors
 from pointsman_edge.deciding.static_choice import StaticPolicy, static_policy
+from pointsman_plugins.responding import ResponseProcessor
 
 _COUNTING: Final = frozenset({"stream-usage", "token-limit", "infra-token-limit"})
 """Preprocessing plugins that need the usage of answers."""
@@ -37,6 +39,10 @@ class EdgePolicy:
     postprocessing: tuple[Stage, ...]
     """Stages that review every answer, errors too."""
     prices: Prices
+    response_processors: Mapping[str, tuple[ResponseProcessor, ...]]
+    """By profile; those without any are missing."""
+    reads_token_ids: frozenset[str]
+    """Profiles with a processor that reads the token ids of answers."""
     counts_tokens: bool
     """Whether the usage of every answer must be known, even if the client didn't ask for it."""
 
@@ -49,6 +55,7 @@ def compile_policy(config: Config, revision: int) -> EdgePolicy:
         read_fields(Stage, response_entry(use, config.stages)) for use in active(config.postprocessing)
     )
     counts_tokens = any(use.use in _COUNTING and use.mode != "off" for use in config.preprocessing)
+    processors = build_response_processors(config)
     return EdgePolicy(
         revision=revision,
         config=config,
@@ -57,6 +64,10 @@ def compile_policy(config: Config, revision: int) -> EdgePolicy:
         static=static_policy(config),
         postprocessing=postprocessing,
         prices=Prices(config),
+        response_processors=processors,
+        reads_token_ids=frozenset(
+            [name for name, each in processors.items() if any(one.reads_token_ids for one in each)]
+        ),
         counts_tokens=counts_tokens,
     )
 

@@ -8,7 +8,7 @@ import msgspec
 import orjson
 
 from pointsman_apis.forms import edit_form, is_form
-from pointsman_contracts.content import Content, ContentEdited, ContentEdits, ContentQuery, PromptTokens
+from pointsman_contracts.content import Content, ContentEdited, ContentEdits, ContentQuery, PromptEnd, PromptTokens
 from pointsman_contracts.journey import BodyEdit
 from pointsman_core.json_members import edit_fields
 from pointsman_core.refusal import Refusal
@@ -89,6 +89,8 @@ class HeldBody(msgspec.Struct):
     """The body for the engine, before the decision's own edits."""
     tokens: PromptTokens | None = None
     """The prompt's tokens, if the preprocessor sent them and no stage has changed the body since."""
+    end: PromptEnd | None = None
+    """The prompt's end, under the same conditions."""
 
 
 class HeldBodies:
@@ -131,6 +133,12 @@ class HeldBodies:
         if held is not None and held.current is held.original:
             held.tokens = tokens
 
+    def take_end(self, end: PromptEnd) -> None:
+        """Keep the end of a prompt."""
+        held = self._held.get(end.request_id)
+        if held is not None and held.current is held.original:
+            held.end = end
+
     def edit_body(self, edits: ContentEdits) -> bytes:
         """Apply a stage's edits to the body for the engine; returns the encoded answer."""
         held = self._held.get(edits.request_id)
@@ -138,5 +146,5 @@ class HeldBodies:
             return ContentEdited(request_id=edits.request_id, held=False).encode()
         held.current = edited_body(held.original, edits.edits, None)
         # The tokens are those of the prompt before its edits.
-        held.tokens = None
+        held.tokens = held.end = None
         return ContentEdited(request_id=edits.request_id).encode()

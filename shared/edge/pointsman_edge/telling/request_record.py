@@ -5,6 +5,7 @@ from msgspec.structs import replace
 from pointsman_apis.api import Api
 from pointsman_apis.usage import UsageTail
 from pointsman_contracts.journey import HeaderEdit, StageReport, Target
+from pointsman_contracts.message import Blob
 from pointsman_contracts.money import NANOS
 from pointsman_contracts.reply import Answer, Decision, Rejection
 from pointsman_contracts.response import Attempt, LegReport, ResponseCompleted, Seam, Usage
@@ -12,6 +13,7 @@ from pointsman_core.refusal import Refusal
 from pointsman_core.service_level import was_kept
 from pointsman_edge.deciding.policy import EdgePolicy
 from pointsman_edge.taking_in.bodies import HeldBody
+from pointsman_edge.telling.answer_followers import AnswerFollowers
 from pointsman_edge.telling.settled_usage import doubtful, settled
 
 NO_POOL = "-"
@@ -50,6 +52,9 @@ class RequestRecord:
     bytes_out = 0
     tail: UsageTail | None = None
     """Reads the usage of the answer that an endpoint began."""
+    followers: AnswerFollowers | None = None
+    """The response processors at work on that answer."""
+    answer_blocks: Blob | None = None
     usage: Usage | None = None
     """Usage reported beside the answer; once settled, the usage of the request."""
     served: str | None = None
@@ -236,4 +241,5 @@ class RequestRecord:
             promise=promise,
             kept=kept,
             unresumed=self.unresumed,
+            answer_blocks=self.answer_blocks,
         )

@@ -14,12 +14,12 @@ from pointsman_apis.api import Api
 from pointsman_apis.chat import CHAT
 from pointsman_apis.streams import Document, EventSplitter, lenient_document
 from pointsman_apis.texts import Answer, objects
+from pointsman_apis.token_ids import ids_of
 from pointsman_apis.usage import UsageTail
 from pointsman_contracts.response import Usage
 from pointsman_core.lenient_json import write
 from pointsman_frontend.domain.resuming.passed_stream import said
 from pointsman_frontend.domain.resuming.question import Question
-from pointsman_frontend.domain.resuming.token_ids import ids_of
 from pointsman_providers.reported_error import error_in
 
 _TELLING: Final = 24

@@ -10,7 +10,7 @@ from typing import Final, NamedTuple, cast
 
 from pointsman_apis.streams import Document, EventSplitter, StreamEvent, lenient_document
 from pointsman_apis.texts import Answer, objects
-from pointsman_frontend.domain.resuming.token_ids import ids_in, ids_of, without_ids
+from pointsman_apis.token_ids import ids_in, ids_of, without_ids
 
 RECENT: Final = 64
 """Pieces that are kept as they came, at most: the points at which the answer can be continued lie in the last half of

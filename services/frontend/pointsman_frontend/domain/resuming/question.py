@@ -9,8 +9,8 @@ from pointsman_apis.api import Api
 from pointsman_apis.chat import CHAT
 from pointsman_apis.completions import COMPLETIONS
 from pointsman_apis.texts import Answer
+from pointsman_apis.token_ids import FIELD
 from pointsman_frontend.domain.resuming.passed_stream import PassedChoice, PassedStream
-from pointsman_frontend.domain.resuming.token_ids import FIELD
 
 Form = Literal["exact", "text"]
 """By token ids, or by the text that they stand for."""

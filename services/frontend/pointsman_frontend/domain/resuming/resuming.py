@@ -9,6 +9,7 @@ from pointsman_apis.chat import CHAT
 from pointsman_apis.completions import COMPLETIONS
 from pointsman_apis.streams import DONE, EventSplitter, lenient_document
 from pointsman_apis.texts import Answer, objects
+from pointsman_apis.token_ids import FIELD
 from pointsman_contracts.journey import BodyEdit
 from pointsman_core.lenient_json import write
 from pointsman_frontend.domain.resuming.joining import Rest, usage_event
@@ -25,7 +26,6 @@ from pointsman_frontend.domain.resuming.question import (
     obstacle,
     question_of,
 )
-from pointsman_frontend.domain.resuming.token_ids import FIELD
 from pointsman_providers.reported_error import ProviderError, error_in
 
 Setting = Literal["off", "exact", "text"]

@@ -1,6 +1,6 @@
 """Which worker has computed which prompt prefix, as far as events and requests show."""
 
-from collections.abc import Hashable
+from collections.abc import Hashable, Sequence
 from typing import Final, NamedTuple
 
 import numpy as np
@@ -156,6 +156,27 @@ class PrefixIndex(Holdings):
             self._let_go(life, life.unclaim(sent.blocks))
             if self._spare < 0:
                 self._make_room()
+
+    def add_answer(self, life: int, prompt: Sequence[int], answer: Sequence[int], now: float) -> None:
+        """The worker has computed the answer to a prompt that it was sent: `answer` are the blocks that follow those of
+        `prompt`. They are held as the prompt's. No-op for a life that ended."""
+        found = self._lives.get(life)
+        if found is None:
+            return
+        self._advance(now)
+        # The end of a conversation is dropped before its beginning, as in the engine.
+        blocks = [*dict.fromkeys((*prompt, *answer))]
+        blocks.reverse()
+        computed = found.computed
+        before = len(computed.held)
+        self._masks.hold(blocks, found.bit)
+        computed.use(blocks, self._now)
+        self._rank(computed, found)
+        self._holdings += len(computed.held) - before
+        self._shed(found)
+        self._spare -= (len(computed.held) - before) * GROWTH
+        if self._spare < 0:
+            self._make_room()
 
     def sweep(self, now: float, budget: int = SWEPT_TOGETHER) -> bool:
         """Drop expired blocks and remains of former lives: at most `budget` holdings and as many abandoned requests.
