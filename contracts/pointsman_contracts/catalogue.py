@@ -5,6 +5,7 @@ from typing import Final
 from pointsman_contracts.api_key import ApiKey, ApiKeyChanged
 from pointsman_contracts.cache import CachePurge, CachePurged
 from pointsman_contracts.content import Content, ContentEdited, ContentEdits, ContentQuery, PromptEnd, PromptTokens
+from pointsman_contracts.draining import DrainAnswer, DrainOrder, DrainQuery
 from pointsman_contracts.event_loss import EventsLost
 from pointsman_contracts.fleet import FleetQuery, FleetView
 from pointsman_contracts.journey import Journey, PreprocessRequest
@@ -40,6 +41,7 @@ from pointsman_contracts.verdicts import MovedRequests, MoveRequests, WorkerJudg
 from pointsman_contracts.worker import (
     WorkerAnnouncement,
     WorkerClaim,
+    WorkerDraining,
     WorkerJoined,
     WorkerLeft,
     WorkerLoad,
@@ -89,6 +91,10 @@ MESSAGES: Final[tuple[type[Message], ...]] = (
     WorkerLeft,
     WorkerVerdicts,
     WorkerJudged,
+    WorkerDraining,
+    DrainQuery,
+    DrainAnswer,
+    DrainOrder,
     PoolSnapshot,
     PoolRules,
     ModelStatistics,

@@ -38,7 +38,15 @@ OWN_NAMES: Final = frozenset({*SHARED_LOGINS, AGENT, BUNDLE, OPERATOR, AUDITOR, 
 
 _PEOPLE: Final = {
     OPERATOR: (
-        ("api.key.v1", "api.key-changed.v1", "cache.purge.v1", "request.story.v1", "usage.sums.v1", "regret.sums.v1"),
+        (
+            "api.key.v1",
+            "api.key-changed.v1",
+            "cache.purge.v1",
+            "worker.drain.v1",
+            "request.story.v1",
+            "usage.sums.v1",
+            "regret.sums.v1",
+        ),
         (
             *EVENTS,
             "pool.snapshot.v1",
@@ -46,6 +54,7 @@ _PEOPLE: Final = {
             "service.presence.v1",
             "api.key.v1",
             "cache.purged.v1",
+            "worker.drain-answer.v1",
             "request.story-answer.v1",
             "usage.record.v1",
             "usage.sums-answer.v1",

@@ -5,7 +5,7 @@ from typing import ClassVar
 from msgspec import field
 
 from pointsman_contracts.message import Address, Message, Part, always
-from pointsman_contracts.worker import WorkerFinding
+from pointsman_contracts.worker import DrainNotice, WorkerFinding
 
 
 class WorkerView(Part, frozen=True, kw_only=True):
@@ -40,6 +40,8 @@ class WorkerView(Part, frozen=True, kw_only=True):
     """As `WorkerVerdict.reason`."""
     engine: str = always("")
     """As `WorkerRegistration.engine`; empty where it isn't known."""
+    draining: DrainNotice | None = None
+    """As `WorkerLoad.draining`, at `PoolSnapshot.at_ms`."""
 
 
 class PoolDiscovery(Part, frozen=True, kw_only=True):

@@ -19,6 +19,16 @@ class WorkerFinding(Part, frozen=True, kw_only=True):
     """The fault in words, with names and numbers."""
 
 
+class DrainNotice(Part, frozen=True, kw_only=True):
+    """An engine takes nothing new, and what it has moves to other engines when the time is over."""
+
+    left_ms: int | None = None
+    """Until then, when this was sent; a duration, because clocks of hosts differ. 0: it is over. None: what it has may
+    end there, however long that takes."""
+    why: str = always("")
+    """Who or what ordered it, in words."""
+
+
 class WorkerRegistration(Message, frozen=True, kw_only=True):
     """One engine, as its agent (or the metrics-collector for engines without one) registered it.
 
@@ -139,6 +149,8 @@ class WorkerLoad(Message, frozen=True, kw_only=True):
     running_loras: tuple[str, ...] = always(())
     waiting_loras: tuple[str, ...] = always(())
     max_loras: int = always(0)
+    draining: DrainNotice | None = None
+    """Set while it drains."""
 
 
 class WorkerJoined(WorkerEvent, frozen=True, kw_only=True):
@@ -172,3 +184,13 @@ class WorkerLeft(WorkerEvent, frozen=True, kw_only=True):
 
     state: str
     """The state that it was last seen in, as `WorkerView.state`."""
+
+
+class WorkerDraining(WorkerEvent, frozen=True, kw_only=True):
+    """A worker began to drain, its deadline changed, or it takes requests again. Published by the metrics-collector
+    that answers for this worker; for any reader."""
+
+    address: ClassVar[Address] = Address("evt", "worker", "draining", route=("pool",))
+
+    draining: DrainNotice | None = None
+    """None: it takes requests again."""

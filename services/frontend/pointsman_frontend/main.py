@@ -1,17 +1,20 @@
 """Composes the frontend: an edge behind an HTTP server."""
 
 import time
+from functools import partial
 
 from pointsman_edge.deciding.policy import useless_alone
 from pointsman_edge.edge import TICK_S, Edge, EdgeOptions, Surroundings, connect, surroundings
 from pointsman_edge.taking_in.request_headers import HeaderRules
 from pointsman_edge.taking_in.trust import TrustedProxies
-from pointsman_frontend.adapters.app import LAST_WORDS_S, EdgeApp, HttpEdge
+from pointsman_frontend.adapters.app import LAST_WORDS_S, EdgeApp, HttpEdge, HttpRequest
 from pointsman_frontend.adapters.connection_bounds import Bounds
+from pointsman_frontend.adapters.drained_engines import DrainedEngines
 from pointsman_frontend.adapters.engine_client import EngineClient
 from pointsman_frontend.adapters.forwarder import Forwarder
 from pointsman_frontend.adapters.gathered_writes import GatheredWrites
 from pointsman_frontend.adapters.http_connection import bounded
+from pointsman_frontend.adapters.outgoing import Outgoing
 from pointsman_frontend.adapters.provider_client import ProviderClient
 from pointsman_frontend.adapters.providers import Providers
 from pointsman_frontend.settings import FrontendSettings
@@ -54,6 +57,7 @@ class Frontend:
             self.writes,
         )
         edge.leave = forwarder.legs.leave
+        edge.move_off = DrainedEngines(edge, self._engines, partial(_find_outgoing, edge)).move_off
 
     def tick(self) -> None:
         """Call every `TICK_S`."""
@@ -66,6 +70,12 @@ class Frontend:
         await self.edge.wait_until_drained(2 * LAST_WORDS_S)
         self._engines.close()
         await self._providers.close()
+
+
+def _find_outgoing(edge: Edge, request_id: str) -> Outgoing | None:
+    """An open request on its way to engines; None for any other one."""
+    request = edge.open.get(request_id)
+    return request.outgoing if isinstance(request, HttpRequest) else None
 
 
 def build(service: Service[FrontendSettings]) -> None:

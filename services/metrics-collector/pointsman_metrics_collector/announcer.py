@@ -5,10 +5,11 @@ from collections import Counter as Count
 
 from prometheus_client import CollectorRegistry
 
+from pointsman_contracts.draining import DrainOrder
 from pointsman_contracts.message import Message
 from pointsman_contracts.pool import PoolDiscovery, WorkerView
 from pointsman_contracts.verdicts import WorkerJudged
-from pointsman_contracts.worker import WorkerJoined, WorkerLeft, WorkerSilent
+from pointsman_contracts.worker import WorkerDraining, WorkerJoined, WorkerLeft, WorkerLoad, WorkerSilent
 from pointsman_metrics_collector.domain.models import ModelWindow
 from pointsman_metrics_collector.domain.snapshot import snapshot
 from pointsman_metrics_collector.domain.verdicts import JudgedWorkers
@@ -122,6 +123,32 @@ class MessageNumbers:
             reason=verdict.reason,
         )
         self._publish(event, pool)
+
+    def publish_draining(self, load: WorkerLoad) -> None:
+        """Publish and log that a worker drains, or takes requests again."""
+        notice = load.draining
+        _log.info(
+            "worker_draining",
+            pool=load.pool,
+            worker=load.worker,
+            draining=notice is not None,
+            left_ms=None if notice is None else notice.left_ms,
+            why="" if notice is None else notice.why,
+        )
+        event = WorkerDraining(
+            source=self._source,
+            sequence=self._next("WorkerDraining", load.pool),
+            at_ms=_unix_ms(),
+            pool=load.pool,
+            worker=load.worker,
+            boot_id=load.boot_id,
+            draining=notice,
+        )
+        self._publish(event, load.pool)
+
+    def publish_drain_order(self, pool: str, worker: str, order: DrainOrder) -> None:
+        """Tell an agent to report its engine as draining, or not any more."""
+        self._publish(order, pool, worker)
 
     def _publish(self, message: Message, *route: str) -> None:
         try:

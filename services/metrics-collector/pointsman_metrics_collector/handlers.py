@@ -4,6 +4,7 @@ from collections import Counter as Count
 from collections.abc import Callable, Iterator, Mapping
 from typing import Final
 
+from pointsman_contracts.draining import DrainAnswer, DrainQuery
 from pointsman_contracts.pool import WorkerView
 from pointsman_contracts.response import Attempt, ResponseCompleted
 from pointsman_contracts.subjects import token
@@ -14,6 +15,7 @@ from pointsman_engines.pace import ReportPace
 from pointsman_hosting.configuration import Revision
 from pointsman_journey.heartbeat import Heartbeat
 from pointsman_metrics_collector.announcer import MessageNumbers
+from pointsman_metrics_collector.domain.drains import DrainChanges, DrainOrders, Refused
 from pointsman_metrics_collector.domain.engines import Key, ScrapedEngine, listed_engines
 from pointsman_metrics_collector.domain.finding import EngineSource
 from pointsman_metrics_collector.domain.models import OTHER, ModelNames, ModelWindow
@@ -22,6 +24,7 @@ from pointsman_metrics_collector.domain.verdicts import JudgedWorkers, VerdictTa
 from pointsman_metrics_collector.domain.workers import Change, WorkerTable
 from pointsman_runtime.bus.bus import Bus
 from pointsman_runtime.jetstream.listening import ListeningClock
+from pointsman_runtime.telling.logs import Log
 
 TICK_S: Final = 0.05
 STATISTICS_MIN_GAP_S: Final = 1.0
@@ -30,6 +33,8 @@ _FOUND: Final = ("kubernetes", "file")
 """Kinds of discovery that have no engines before their first answer."""
 _NONE: Final = ("",)
 """Routes of a collector that knows no pool; without any it would know all."""
+
+_log = Log("engines")
 
 
 class Handlers:
@@ -59,6 +64,10 @@ class Handlers:
         self._listening = ListeningClock()
         self._table = WorkerTable()
         self._verdicts = VerdictTable()
+        self.drains: Final = DrainOrders()
+        self.on_drain_ordered: Callable[[], None] = lambda: None
+        """Called after an order to drain an engine, or to end that."""
+        self._drain_changes: Final = DrainChanges()
         self._configured: tuple[str, ...] = ()
         self._found: tuple[str, ...] = ()
         """Pools whose endpoints the cluster or a file names."""
@@ -150,6 +159,7 @@ class Handlers:
 
     def left(self, pool: str, worker: str) -> None:
         """A worker announced that it leaves, or has been silent for too long."""
+        self._drain_changes.forget_worker((pool, worker))
         left = self._table.remove_registration(pool, worker, self._listening.time(self._clock()))
         if left is not None:
             self._changed(left)
@@ -163,6 +173,44 @@ class Handlers:
         joined = self._table.receive_load(load, self._listening.time(self._clock()))
         if joined is not None:
             self._changed(joined)
+        if load.draining is not None or self._drain_changes.has_drains:
+            self._note_draining(load)
+
+    def order_drain(self, query: DrainQuery) -> DrainAnswer:
+        """An operator orders an engine to drain, or to take requests again."""
+        now = self._clock()
+        known = tuple(self._table.known_workers(self._listening.time(now)))
+        instance = self._bus.process.instance
+        if not self._listed:
+            return DrainAnswer(instance=instance, refusal="the registered workers aren't known yet; try again")
+        try:
+            engines = self.drains.take_order(query, known, now)
+        except Refused as refused:
+            return DrainAnswer(instance=instance, refusal=str(refused), known=refused.known)
+        for each in engines:
+            _log.warning(
+                "drain_ordered", pool=each.pool, worker=each.worker, undo=query.undo, within_ms=query.within_ms,
+                why=query.why, unserved=each.warning,
+            )  # fmt: skip
+        self._tell_agents(now)
+        self.on_drain_ordered()
+        return DrainAnswer(instance=instance, engines=engines)
+
+    def _tell_agents(self, now: float) -> None:
+        ordered = self.drains.ordered_workers()
+        if not ordered:
+            return
+        at = self._listening.time(now)
+        found = ((key, self._table.find_known_worker(*key, at)) for key in ordered)
+        workers = {key: known for key, known in found if known is not None}
+        mine = [key for key in workers if key not in self.engines and self._owns(*key)]
+        for (pool, worker), order in self.drains.find_untold(workers, now, mine):
+            self._announcer.publish_drain_order(pool, worker, order)
+
+    def _note_draining(self, load: WorkerLoad) -> None:
+        key = load.pool, load.worker
+        if self._drain_changes.is_new(key, load.draining, self._clock()) and self._owns(*key):
+            self._announcer.publish_draining(load)
 
     def judged(self, verdicts: WorkerVerdicts) -> None:
         """A scheduler's verdicts on the workers of a pool."""
@@ -224,6 +272,7 @@ class Handlers:
             self._complete = self._listed and self._table.is_complete(at)
             if not self._complete:
                 return
+        self._tell_agents(now)
         self._tell_pools(now, at)
         self._tell_models(now)
 

@@ -3,6 +3,7 @@
 import asyncio
 from typing import TYPE_CHECKING
 
+from pointsman_contracts.draining import DrainQuery
 from pointsman_contracts.response import ResponseCompleted
 from pointsman_contracts.subjects import ANY
 from pointsman_contracts.verdicts import WorkerVerdicts
@@ -66,7 +67,16 @@ def build(service: Service[MetricsCollectorSettings]) -> None:
 
     session = engine_session()
     service.on_stop(session.close)
-    speakers = EngineSpeakers(service.bus, bucket, session, lambda: handlers.engines, handlers.collectors_of)
+    speakers = EngineSpeakers(
+        bus=service.bus,
+        entries=bucket,
+        session=session,
+        named=lambda: handlers.engines,
+        instances=handlers.collectors_of,
+        ordered=handlers.drains.find_drain,
+    )
+    handlers.on_drain_ordered = speakers.check_at_once
+    service.events.handle(DrainQuery, handlers.order_drain)
     service.registry.register(EngineMetrics(speakers.active_speakers))
     service.events.on_connected(speakers.renew_registrations)
 

@@ -11,6 +11,7 @@ import pytest
 
 from pointsman_contracts.subjects import ANY
 from pointsman_contracts.worker import WorkerLoad, WorkerRegistration
+from pointsman_engines.drain import Drain
 from pointsman_engines.report import ReportedWorker
 from pointsman_metrics_collector.adapters.engine_speakers import EngineSpeakers
 from pointsman_metrics_collector.domain.engines import Key, ScrapedEngine
@@ -53,6 +54,7 @@ class Share:
         self.bucket = bucket
         self.engines: dict[Key, ScrapedEngine] = {}
         self.peers = {self.service.process.instance}
+        self.ordered: dict[Key, Drain] = {}
         self.speakers: EngineSpeakers
 
     @property
@@ -66,7 +68,12 @@ async def running(*shares: Share) -> AsyncGenerator[None]:
         tasks: list[asyncio.Task[None]] = []
         for share in shares:
             share.speakers = EngineSpeakers(
-                share.service.bus, share.bucket, session, lambda s=share: s.engines, lambda _pool, s=share: s.peers
+                bus=share.service.bus,
+                entries=share.bucket,
+                session=session,
+                named=lambda s=share: s.engines,
+                instances=lambda _pool, s=share: s.peers,
+                ordered=lambda key, s=share: s.ordered.get(key),
             )
             tasks.append(asyncio.create_task(share.speakers.run()))
         try:

@@ -5,6 +5,7 @@ import os
 
 import aiohttp
 
+from pointsman_contracts.draining import DrainOrder
 from pointsman_engines.engine_metrics import EngineMetrics
 from pointsman_engines.speaker import EngineSpeaker
 from pointsman_hosting.host import run
@@ -44,6 +45,7 @@ def build(service: Service[WorkerAgentSettings]) -> None:
     service.events.on_connected(names.publish_claim)
     service.every(TURN_S, names.decide_speaker)
     handlers = Handlers(speaker, names, settings.drain_timeout_s)
+    service.bus.listen(DrainOrder, handlers.take_order, speaker.worker.pool, speaker.worker.worker)
     service.on_start(handlers.start)
     service.run_in_background("engine", handlers.supervise)
     service.on_stop(handlers.drain)

@@ -9,8 +9,10 @@ from typing import Final, Protocol
 from prometheus_client import CollectorRegistry
 
 from pointsman_contracts.content import ContentEdits, ContentQuery, PromptEnd, PromptTokens
+from pointsman_contracts.journey import Target
 from pointsman_contracts.pool import PoolSnapshot
 from pointsman_contracts.presence import OpenRequests, OpenRequestsQuery
+from pointsman_contracts.reply import ChosenEndpoint
 from pointsman_contracts.subjects import ANY
 from pointsman_contracts.timing import ROLLOUT_LOOK_S
 from pointsman_contracts.verdicts import MovedRequests, MoveRequests
@@ -21,6 +23,7 @@ from pointsman_edge.deciding.model_catalogue import ModelCatalogue
 from pointsman_edge.deciding.policy import EdgePolicy, compile_policy
 from pointsman_edge.reviewing.response_stages import ResponseStages
 from pointsman_edge.reviewing.reviewers import Reviewers, StageReviewers
+from pointsman_edge.sending.draining import DrainingEngines, Overdue
 from pointsman_edge.sending.moving_on import STALLED
 from pointsman_edge.sending.provider_book import ProviderBook
 from pointsman_edge.taking_in.bodies import HeldBodies
@@ -114,6 +117,7 @@ class Edge:
         self._table: Final = PoolTable[PoolSnapshot, PoolSnapshot](lambda snapshot, _: snapshot)
         self.pools: Final = self._table.views
         """The newest snapshot of each pool."""
+        self.draining: Final = DrainingEngines()
         self._engines: Final[dict[str, tuple[PoolSnapshot, dict[str, str]]]] = {}
         """The kind of each worker's engine, by pool, and the snapshot that it is from."""
         self.decider: Final = Decider(around.stages, self.pools, self.load, options.own_worker)
@@ -130,6 +134,8 @@ class Edge:
         self.responses: Final = StoredResponses()
         self.leave: Leave = _stay
         """Ends the attempts of requests at a worker. An edge that doesn't send its requests itself can't."""
+        self.move_off: Callable[[Overdue], None] = _stay_there
+        """Moves requests off an engine that has drained. An edge that doesn't send its requests itself can't."""
         self.all_ended: asyncio.Event | None = None
         """Set once no request is open, after `drained` has begun."""
         if options.own_worker is not None:
@@ -139,7 +145,9 @@ class Edge:
 
     def keep_snapshot(self, snapshot: PoolSnapshot) -> None:
         """Keep a pool's state, unless a newer one is here."""
-        self._table.take_snapshot(snapshot, time.monotonic())
+        now = time.monotonic()
+        if self._table.take_snapshot(snapshot, now):
+            self.draining.take_snapshot(snapshot, now)
 
     def open_requests(self, query: OpenRequestsQuery) -> OpenRequests:
         """Answer which of the requests in the query haven't ended."""
@@ -183,11 +191,30 @@ class Edge:
     def unwell_workers(self, pool: str) -> Set[str]:
         """The pool's workers that schedulers have a verdict against."""
         snapshot = self.pools.get(pool)
-        return frozenset() if snapshot is None else {view.worker for view in snapshot.workers if view.verdict}
+        if snapshot is None:
+            return frozenset()
+        return {view.worker for view in snapshot.workers if view.verdict or view.draining is not None}
+
+    def find_engine(self, pool: str, target: Target, without: Collection[str]) -> ChosenEndpoint | None:
+        """A well engine of the pool that serves the target, by the edge's own counts, for a request that leaves another
+        one; None where none is known. `without`: those that aren't asked."""
+        snapshot = self.pools.get(pool)
+        able = [
+            view
+            for view in (() if snapshot is None else snapshot.workers)
+            if view.worker not in without
+            and view.state == "serving"
+            and not (view.verdict or view.draining is not None or self.is_avoided(view.worker))
+            and (not view.models or (target.lora or target.model) in (*view.models, *view.loras))
+        ]
+        best = min(able, key=lambda view: (self.load.open_on(view.worker), view.running + view.waiting), default=None)
+        return None if best is None else ChosenEndpoint(worker=best.worker, url=best.url)
 
     def tick(self) -> None:
-        """End the requests that take too long, and keep silent streams open."""
+        """End the requests that take too long, keep silent streams open, and move requests off drained engines."""
         now = time.monotonic()
+        for overdue in self.draining.find_overdue(now):
+            self.move_off(overdue)
         for request in list(self.open.values()):
             if request.due < now:
                 request.overdue()
@@ -208,6 +235,10 @@ class Edge:
 def _stay(worker: str, request_ids: Collection[str], reason: str) -> Iterable[str]:
     del worker, request_ids, reason
     return ()
+
+
+def _stay_there(overdue: Overdue) -> None:
+    del overdue
 
 
 @dataclass(frozen=True)

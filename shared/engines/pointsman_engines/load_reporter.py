@@ -5,6 +5,7 @@ import time
 
 from pointsman_contracts.timing import REPORT_GAP_S, TIMES
 from pointsman_contracts.worker import WorkerLoad
+from pointsman_engines.drain import Drain
 from pointsman_engines.pace import ReportPace
 from pointsman_engines.report import ReportedWorker, load_of
 from pointsman_engines.status import EngineStatus, differs, state_of
@@ -26,7 +27,7 @@ class LoadReporter:
         self._named = named
         self._pace = ReportPace(REPORT_GAP_S, TIMES.report_s)
         self._status = EngineStatus()
-        self._draining = False
+        self._drain: Drain | None = None
         self._withheld = False
         self._sequence = 0
         self._told: WorkerLoad | None = None
@@ -36,14 +37,23 @@ class LoadReporter:
 
     def saw(self, status: EngineStatus) -> None:
         """Take in what the watch saw."""
+        if self._status.boot_id not in ("", status.boot_id):
+            # An order to drain is about one life of the engine.
+            self._drain = None
         self._status = status
         self._consider()
 
-    def drain(self, *, draining: bool = True) -> None:
+    @property
+    def drain(self) -> Drain | None:
+        """The drain that is reported; None for an engine that takes requests."""
+        return self._drain
+
+    def set_drain(self, drain: Drain | None) -> None:
         """Report from now on whether the engine drains: a draining engine takes no new requests."""
-        if self._draining != draining:
-            self._draining = draining
-            self._consider()
+        if self._drain != drain:
+            self._drain = drain
+            if self._told is not None and not self._withheld:
+                self.publish_load()
 
     def withhold(self, *, withheld: bool) -> None:
         """Report nothing while this holds."""
@@ -70,7 +80,7 @@ class LoadReporter:
         status, told, seen = self._status, self._told, self._seen
         if not status.boot_id and not (self._named and status.asked):
             return
-        state = state_of(status, draining=self._draining)
+        state = state_of(status, draining=self._drain is not None)
         if told is None or seen is None or (told.state, told.boot_id) != (state, status.boot_id):
             self._pace.note_change(urgent=True)
         elif differs(seen, status):
@@ -97,7 +107,7 @@ class LoadReporter:
             self._worker,
             self._status,
             self._sequence + 1,
-            draining=self._draining,
+            draining=None if self._drain is None else self._drain.notice_at(asyncio.get_running_loop().time()),
             named=self._named,
             now_ms=now_ms,
         )

@@ -5,7 +5,7 @@ from typing import Final
 
 from msgspec.structs import replace
 
-from pointsman_contracts.worker import WorkerLoad, WorkerRegistration
+from pointsman_contracts.worker import DrainNotice, WorkerLoad, WorkerRegistration
 from pointsman_engines.status import EngineStatus, reason_of, state_of
 
 UNKNOWN_AGE_MS: Final = 3_600_000
@@ -64,7 +64,7 @@ def load_of(
     status: EngineStatus,
     sequence: int,
     *,
-    draining: bool = False,
+    draining: DrainNotice | None = None,
     named: bool = False,
     now_ms: int,
 ) -> WorkerLoad | None:
@@ -72,7 +72,7 @@ def load_of(
     it."""
     if not status.boot_id and not (named and status.asked):
         return None
-    state = state_of(status, draining=draining) if status.boot_id else "unreachable"
+    state = state_of(status, draining=draining is not None) if status.boot_id else "unreachable"
     report = WorkerLoad(
         worker=worker.worker,
         pool=worker.pool,
@@ -81,6 +81,7 @@ def load_of(
         at_ms=status.read_at_ms,
         state=state,
         reason="" if state == "draining" else reason_of(status),
+        draining=draining,
     )
     load = status.known_load
     if load is None:

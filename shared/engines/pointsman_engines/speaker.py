@@ -7,6 +7,7 @@ import aiohttp
 
 from pointsman_core.config import EngineTls
 from pointsman_engines.client import EngineClient
+from pointsman_engines.drain import Drain
 from pointsman_engines.endpoint_watch import ANSWER_TIMEOUT_S, EndpointWatch
 from pointsman_engines.load_reporter import LoadReporter
 from pointsman_engines.opaque_watch import OpaqueWatch
@@ -100,6 +101,15 @@ class EngineSpeaker:
         """Publish nothing about the engine, for this reason; an empty one ends that."""
         self.registrar.withhold(reason)
         self.loads.withhold(withheld=bool(reason))
+
+    @property
+    def drain(self) -> Drain | None:
+        """The drain that is reported; None for an engine that takes requests."""
+        return self.loads.drain
+
+    def set_drain(self, drain: Drain | None) -> None:
+        """Report that the engine drains, or that it takes requests again."""
+        self.loads.set_drain(drain)
 
     def start(self) -> None:
         """Begin to read and to publish."""

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from pointsman_contracts.worker import WorkerLoad, WorkerRegistration
+from pointsman_contracts.worker import DrainNotice, WorkerLoad, WorkerRegistration
 from pointsman_engines.models import ServedModels
 from pointsman_engines.reading import CacheFacts, Reading
 from pointsman_engines.report import ReportedWorker, load_of, registration_of
@@ -76,7 +76,8 @@ def test_an_engine_that_its_pool_names_is_published_as_unreachable_before_it_eve
     ],
 )
 def test_an_engine_serves_drains_or_is_unreachable(reachable: bool, draining: bool, state: str) -> None:
-    load = load_of(WORKER, replace(STATUS, reachable=reachable), 7, draining=draining, now_ms=1750000000523)
+    notice = DrainNotice(left_ms=5000, why="upgrade") if draining else None
+    load = load_of(WORKER, replace(STATUS, reachable=reachable), 7, draining=notice, now_ms=1750000000523)
     assert load == WorkerLoad(
         worker="gpu-1:8000",
         pool="llama",
@@ -91,4 +92,5 @@ def test_an_engine_serves_drains_or_is_unreachable(reachable: bool, draining: bo
         running_loras=("sql",),
         waiting_loras=("legal",),
         max_loras=4,
+        draining=notice,
     )

@@ -11,6 +11,7 @@ from nats.errors import NoServersError
 
 from pointsman_contracts.subjects import ANY
 from pointsman_contracts.worker import WorkerAnnouncement, WorkerLoad, WorkerRegistration
+from pointsman_engines.drain import Drain
 from pointsman_engines.load_reporter import LoadReporter
 from pointsman_engines.pace import ReadingPace
 from pointsman_engines.reading import Reading
@@ -93,7 +94,7 @@ async def test_a_new_state_and_a_new_life_do_not_wait_for_the_gap(buses: Buses) 
     reporter.saw(STATUS)
     reporter.saw(replace(STATUS, reachable=False))
     reporter.saw(replace(STATUS, boot_id="b2"))
-    reporter.drain()
+    reporter.set_drain(Drain())
     assert reporter.sent == 4, "each was sent in the turn in which it was seen"
     reporter.saw(replace(STATUS, boot_id="b2", reading=Reading(9, 9)))
     assert reporter.sent == 4, "a mere change of numbers waits"

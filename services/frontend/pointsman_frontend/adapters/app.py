@@ -82,6 +82,9 @@ class HttpRequest(EdgeRequest):
     _quiet_at = -1
     """How many bytes of the answer it had then."""
     _asks_stream: bool | None = None
+    _decisions = 1
+    outgoing: Outgoing | None = None
+    """The request on its way to engines, once it is."""
 
     def __init__(self, http: HttpEdge, requested: Route, turn: Turn, refusal: Refusal | None = None) -> None:
         """`refusal`: why no path takes the request, which is published like any other refused request."""
@@ -130,7 +133,7 @@ class HttpRequest(EdgeRequest):
             await turn.answer(200, route_headers, document)
         else:
             writer = self._writer(reply) if reply.response or record.policy.postprocessing else turn
-            request = Outgoing(
+            request = self.outgoing = Outgoing(
                 record=record,
                 decision=reply,
                 client=writer,
@@ -241,7 +244,8 @@ class HttpRequest(EdgeRequest):
         record, question = self.record, self._question
         if question is None or record.decision is None:
             return None
-        question = question.changed(attempt=record.decision.attempt + 1)
+        self._decisions += 1
+        question = question.changed(attempt=self._decisions)
         try:
             reply = await self.edge.decider.decide(question, record.body, record.policy, record.traceparent)
         except Refusal:

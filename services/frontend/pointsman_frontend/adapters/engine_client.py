@@ -139,6 +139,10 @@ class EngineClient:
             connection.abandon_attempt(reason)
         return list(left.values())
 
+    def find_calls(self, worker: str) -> list[tuple[EngineConnection, Call]]:
+        """The requests that a worker has, and their connections."""
+        return [(connection, call) for connection, call in self._busy.items() if call.worker == worker]
+
     def sweep(self) -> None:
         """End attempts that have been silent, and close connections that were idle, for too long.
 

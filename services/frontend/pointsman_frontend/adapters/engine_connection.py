@@ -171,9 +171,9 @@ class EngineConnection(asyncio.Protocol):
         """Seconds since the engine last sent anything; `now` is monotonic."""
         return 0.0 if self._paused else now - self.heard_at
 
-    def abandon_attempt(self, detail: str) -> None:
-        """End the attempt before its first byte: the engine makes no progress."""
-        self._fail(EndpointFailed(STALLED, detail))
+    def abandon_attempt(self, detail: str, outcome: str = STALLED) -> None:
+        """End the attempt: the engine makes no progress, before its first byte; or it drains (`DRAINED`)."""
+        self._fail(EndpointFailed(outcome, detail))
 
     def finish(self) -> bool:
         """The caller is done with the answer. True when the connection can be used again; otherwise it is

@@ -17,10 +17,10 @@ from pointsman_edge.sending.header_edits import edited_headers
 from pointsman_edge.sending.missing_path import MISSING as NO_PATH
 from pointsman_edge.sending.missing_path import MissingPath, is_json
 from pointsman_edge.sending.model_name import chosen_model, renaming
-from pointsman_edge.sending.moving_on import FAILED, NO_TRIES, STALLED, Tries, weight
+from pointsman_edge.sending.moving_on import DRAINED, FAILED, NO_TRIES, STALLED, Tries, weight
 from pointsman_edge.sending.packed_vectors import with_packed_vectors
 from pointsman_edge.sending.provider_book import ProviderRequestParts
-from pointsman_edge.sending.retry_budget import RetryBudget, RetryBudgets
+from pointsman_edge.sending.retry_budget import RetryBudgets
 from pointsman_edge.sending.unasked_ids import WithoutIds, asks_for_ids
 from pointsman_edge.sending.unasked_usage import Rewriting, without_unasked_usage
 from pointsman_frontend.adapters.attempt_reports import AttemptReports
@@ -30,11 +30,12 @@ from pointsman_frontend.adapters.engine_client import EngineClient
 from pointsman_frontend.adapters.engine_connection import AnswerCutOff, EndpointFailed
 from pointsman_frontend.adapters.first_words import beginning, whole_body
 from pointsman_frontend.adapters.followed_answer import follow_answer
+from pointsman_frontend.adapters.further_endpoints import FurtherEndpoints
 from pointsman_frontend.adapters.http_turn import Headers
 from pointsman_frontend.adapters.kept_answer import checked, error_of, unanswered
 from pointsman_frontend.adapters.outgoing import Outgoing
 from pointsman_frontend.adapters.prefill_leg import PrefillLegs
-from pointsman_frontend.adapters.providers import Providers, final, is_external, refusal_of, told
+from pointsman_frontend.adapters.providers import Providers, final, refusal_of, told
 from pointsman_frontend.adapters.relay import (
     Answering,
     end_cut_off,
@@ -70,6 +71,7 @@ class Forwarder:
         self.budgets: Final = RetryBudgets()
         self._rules = ResponseHeaderRules()
         self.legs: Final = PrefillLegs(edge, engines)
+        self._further = FurtherEndpoints(edge)
         self._resumed = ResumedStreams(edge, engines, self._reports)
 
     async def forward(self, request: Outgoing) -> None:
@@ -98,7 +100,7 @@ class Forwarder:
             if failure is None:
                 return
             if isinstance(failure, StreamBroken):
-                again = partial(self._decided_again, request, headers, budget, left)
+                again = partial(self._further.decide_again, request, headers, budget, left)
                 await self._resumed.carry_on(request, failure, left, budget, again)
                 return
             if last is None or weight(failure.outcome, failure.status) >= weight(last.outcome, last.status):
@@ -106,47 +108,16 @@ class Forwarder:
             tries = tries.after(failure.outcome, failure.status)
             # A client that is gone needs no other answer.
             may_follow = tries.may_follow and not final(failure) and request.record.outcome is None
+            if may_follow and failure.outcome == DRAINED:
+                self._reports.report_failure(request.record, failure, None)
+                following = await self._further.find_for_drained(request, headers, budget, left)
+                continue
             moved = failure.outcome == STALLED
-            following = self._next(request.record.pool, left, budget, free=moved) if may_follow else None
+            following = self._further.find_next(request.record.pool, left, budget, free=moved) if may_follow else None
             self._reports.report_failure(request.record, failure, following)
             if following is None and may_follow:
-                following = await self._decided_again(request, headers, budget, left)
+                following = await self._further.decide_again(request, headers, budget, left, free=False)
         await self._give_up(request, answered, last)
-
-    def _next(self, pool: str, left: list[ChosenEndpoint], budget: RetryBudget, *, free: bool) -> ChosenEndpoint | None:
-        """The endpoint to try next: the first one that hasn't failed lately here and that schedulers find well; None
-        when none is left, or the budget is spent. `free`: a scheduler asked for it."""
-        if not left:
-            return None
-        unwell = self._edge.unwell_workers(pool)
-        following = min(left, key=lambda each: self._edge.is_avoided(each.worker) + (each.worker in unwell))
-        if not (free or is_external(following) or budget.spend(time.monotonic())):
-            return None
-        left.remove(following)
-        return following
-
-    async def _decided_again(
-        self, request: Outgoing, headers: Headers, budget: RetryBudget, left: list[ChosenEndpoint]
-    ) -> ChosenEndpoint | None:
-        """An endpoint of a new decision, for a request whose endpoints have all failed while its pool has others.
-        `headers`: for engines, without a decision's. `left`: gets its further endpoints."""
-        tried = {attempt.worker for attempt in request.record.attempts}
-        snapshot = self._edge.pools.get(request.record.pool)
-        if request.decide_again is None or snapshot is None or all(view.worker in tried for view in snapshot.workers):
-            return None
-        decide_again, request.decide_again = request.decide_again, None
-        if not budget.spend(time.monotonic()):
-            return None
-        decision = await decide_again()
-        if decision is None:
-            return None
-        untried = [each for each in decision.endpoints if each.worker not in tried]
-        if not untried:
-            return None
-        request.decision = decision
-        request.headers = edited_headers(headers, decision.headers, self._edge.metrics.drop_header_edit)
-        left += untried[1:]
-        return untried[0]
 
     async def _give_up(self, request: Outgoing, endpoint: ChosenEndpoint, failure: EndpointFailed | None) -> None:
         """No endpoint answered: pass the engine's own error on. Raises Refusal if there is none."""
@@ -372,7 +343,7 @@ class Forwarder:
             if broken is not None:
                 outcome = None
                 raise broken from None
-            if moves and not client.started:
+            if (moves or cut.outcome == DRAINED) and not client.started:
                 outcome = record.first_byte_at = record.tail = None
                 raise EndpointFailed(cut.outcome, str(cut)) from None
             outcome = "cut_off"

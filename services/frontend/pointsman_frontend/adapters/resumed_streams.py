@@ -12,7 +12,7 @@ from pointsman_contracts.reply import ChosenEndpoint
 from pointsman_contracts.response import Seam
 from pointsman_edge.edge import Edge
 from pointsman_edge.sending.encoded_answer import ENCODINGS
-from pointsman_edge.sending.moving_on import FAILED
+from pointsman_edge.sending.moving_on import DRAINED, FAILED, failed_workers
 from pointsman_edge.sending.retry_budget import RetryBudget
 from pointsman_edge.sending.unasked_usage import Rewriting
 from pointsman_frontend.adapters.attempt_reports import AttemptReports
@@ -44,10 +44,16 @@ class StreamBroken(EndpointFailed):
     """A stream broke off that another engine may continue. `rewriting`: changes its events."""
 
     def __init__(self, cut: AnswerCutOff, rewriting: Rewriting | None) -> None:
-        super().__init__(CUT_OFF, str(cut), 200)
+        super().__init__(DRAINED if cut.outcome == DRAINED else CUT_OFF, str(cut), 200)
         self.cut: Final = cut
         self.rewriting: Final = rewriting
         self.at: Final = time.monotonic()
+
+
+class DecideAgain(Protocol):
+    """Gives an endpoint of a new decision; `free`: the request leaves a drained engine."""
+
+    def __call__(self, *, free: bool) -> Awaitable[ChosenEndpoint | None]: ...
 
 
 class Begins(Protocol):
@@ -100,7 +106,7 @@ class ResumedStreams:
         broken: StreamBroken,
         left: list[ChosenEndpoint],
         budget: RetryBudget,
-        decided_again: Callable[[], Awaitable[ChosenEndpoint | None]],
+        decided_again: "DecideAgain",
     ) -> None:
         """Have other engines continue the stream; end it with an error if none does. `left`: the further endpoints of
         the decision. `decided_again`: gives one of a new decision."""
@@ -110,15 +116,19 @@ class ResumedStreams:
         reason = NO_ENGINE
         while resuming is not None and record.outcome is None:
             following = None
-            if resuming.attempts_left:
+            drained = failure.outcome == DRAINED
+            if drained:
+                # It is the gateway that moves the stream: that takes neither attempts nor budget.
+                following = await self._engine_for_drained(request, resuming, left, decided_again)
+            elif resuming.attempts_left:
                 following = self._next_engine(request, resuming, left, budget)
                 if following is None:
-                    again = await decided_again()
+                    again = await decided_again(free=False)
                     following = again if again is not None and self._may_take(request, resuming, again) else None
             self._reports.report_failure(record, failure, following)
             if following is None:
                 break
-            resuming.attempts_left -= 1
+            resuming.attempts_left -= not drained
             try:
                 await self._try(request, resuming, following, broken)
             except EndpointFailed as failed:
@@ -141,9 +151,26 @@ class ResumedStreams:
         """Whether an endpoint can be asked for the rest: an engine of the same model that hasn't failed the request."""
         if endpoint.target is not None or not endpoint.url:
             return False
+        record, worker = request.record, endpoint.worker
+        if worker in failed_workers(record.attempts) or self._edge.draining.is_draining(record.pool, worker):
+            return False
+        return resuming.can_ask(self._edge.engine_of(record.pool, worker))
+
+    async def _engine_for_drained(
+        self, request: Outgoing, resuming: Resuming, left: list[ChosenEndpoint], decided_again: "DecideAgain"
+    ) -> ChosenEndpoint | None:
+        """The engine for a stream that leaves a drained one: of a new decision, or else of the last one, or by this
+        edge's own knowledge."""
+        again = await decided_again(free=True)
+        if again is not None and self._may_take(request, resuming, again):
+            return again
         record = request.record
-        tried = {attempt.worker for attempt in record.attempts}
-        return endpoint.worker not in tried and resuming.can_ask(self._edge.engine_of(record.pool, endpoint.worker))
+        able = [endpoint for endpoint in left if self._may_take(request, resuming, endpoint)]
+        if able:
+            left.remove(able[0])
+            return able[0]
+        other = self._edge.find_engine(record.pool, request.decision.target, failed_workers(record.attempts))
+        return other if other is not None and self._may_take(request, resuming, other) else None
 
     def _next_engine(
         self, request: Outgoing, resuming: Resuming, left: list[ChosenEndpoint], budget: RetryBudget
@@ -274,7 +301,8 @@ class RestOfStream:
             raise EndpointFailed(FAILED, str(failure)) from None
         except AnswerCutOff as cut:
             if not rest.finished:
-                raise EndpointFailed(CUT_OFF if begun else cut.outcome, str(cut)) from None
+                drained = cut.outcome == DRAINED
+                raise EndpointFailed(CUT_OFF if begun and not drained else cut.outcome, str(cut)) from None
         finally:
             resuming.end_question(question, rest)
         if not rest.finished:

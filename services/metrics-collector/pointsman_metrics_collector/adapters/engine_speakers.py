@@ -1,11 +1,13 @@
 """Speaks for the engines without an agent that are this collector's share."""
 
 import asyncio
+import time
 from collections.abc import Callable, Collection, Mapping
 from typing import Final
 
 import aiohttp
 
+from pointsman_engines.drain import Drain
 from pointsman_engines.pace import ReadingPace
 from pointsman_engines.speaker import EngineAccess, EngineSpeaker
 from pointsman_engines.stored_entry import RegistrationEntries
@@ -14,6 +16,8 @@ from pointsman_runtime.bus.bus import Bus
 from pointsman_runtime.telling.logs import Log
 
 LOOK_S: Final = 0.2
+ENDS: Final = "its pod ends"
+NOT_READY: Final = "its pod isn't ready"
 
 _log = Log("engines")
 
@@ -28,7 +32,10 @@ class EngineSpeakers:
         session: aiohttp.ClientSession,
         named: Callable[[], Mapping[Key, ScrapedEngine]],
         instances: Callable[[str], Collection[str]],
+        ordered: Callable[[Key], Drain | None],
     ) -> None:
+        """`ordered(key)`: the drain that operators ordered of an engine."""
+        self._ordered = ordered
         self._bus = bus
         self._entries = entries
         self._session = session
@@ -78,7 +85,7 @@ class EngineSpeakers:
         for key in todo.start:
             self._begin(key, named[key])
         for key, speaker in self._speakers.items():
-            speaker.loads.drain(draining=named[key].draining)
+            speaker.set_drain(self._ordered(key) or _drain_of(named[key], speaker.drain))
 
     def _begin(self, key: Key, engine: ScrapedEngine) -> None:
         access = EngineAccess(
@@ -103,3 +110,15 @@ class EngineSpeakers:
             del self._engines[key]
             _log.info("engine_given_up", pool=key[0], worker=key[1], removed=leave)
         await asyncio.gather(*ending)
+
+
+def _drain_of(engine: ScrapedEngine, before: Drain | None) -> Drain | None:
+    """The drain that follows from where the engine was found."""
+    if not engine.draining:
+        return None
+    if engine.moves_at is None:
+        return Drain(why=NOT_READY)
+    if before is not None and before.why == ENDS:
+        # The same moment by another clock: it would seem to change with each look.
+        return before
+    return Drain(asyncio.get_running_loop().time() + engine.moves_at - time.time(), ENDS)

@@ -32,6 +32,8 @@ class ScrapedEngine:
     """Its pool's."""
     draining: bool = field(default=False, compare=False)
     """It finishes its open requests and takes no new ones."""
+    moves_at: float | None = field(default=None, compare=False)
+    """When its open requests move to other engines, in unix seconds; None: they may end there."""
 
 
 @dataclass(frozen=True, slots=True)

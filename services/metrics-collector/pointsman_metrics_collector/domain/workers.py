@@ -3,7 +3,7 @@
 Times are seconds of a `ListeningClock`.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
@@ -11,11 +11,13 @@ from msgspec.structs import replace
 
 from pointsman_contracts.pool import WorkerView
 from pointsman_contracts.timing import TIMES
-from pointsman_contracts.worker import WorkerFinding, WorkerLoad, WorkerRegistration
+from pointsman_contracts.worker import DrainNotice, WorkerFinding, WorkerLoad, WorkerRegistration
 from pointsman_engines.status import OPAQUE
+from pointsman_metrics_collector.domain.drains import KnownWorker
 
 STRANGER_KEPT_S: Final = 60.0
 """Seconds that a load report is kept without a registration."""
+DEADLINES_DIFFER_S: Final = 0.5
 
 
 class Joined(NamedTuple):
@@ -52,6 +54,8 @@ class _Worker:
     """Those of its agent."""
     silent: bool = False
     """Whether its silence was published."""
+    moves_at: float | None = None
+    """When the open requests of one that drains move."""
 
     def state(self, at: float) -> str:
         if self.load is None or at - self.since > TIMES.worker_silent_s:
@@ -102,6 +106,8 @@ class WorkerTable:
         load, heard = pool.strangers.pop(registration.worker, (None, at))
         if load is not None:
             worker.load, worker.since = load, heard
+            if load.draining is not None and load.draining.left_ms is not None:
+                worker.moves_at = heard + load.draining.left_ms / 1000
         self._touch(pool, urgent=True)
         return Joined(registration, "registered")
 
@@ -124,6 +130,10 @@ class WorkerTable:
         before = worker.load
         was_silent = worker.silent
         changed_state = was_silent or before is None or before.state != load.state or before.boot_id != load.boot_id
+        moves_at = None if load.draining is None or load.draining.left_ms is None else at + load.draining.left_ms / 1000
+        if before is not None and _drains_otherwise(before, worker.moves_at, load, moves_at):
+            changed_state = True
+        worker.moves_at = moves_at
         worker.load, worker.since, worker.silent = load, at, False
         if changed_state or before is None or _figures(before) != _figures(load):
             self._touch(pool, urgent=changed_state)
@@ -176,6 +186,18 @@ class WorkerTable:
         block_tokens = self._block_tokens.get(pool_name)
         return tuple(_view(pool.workers[name], at, block_tokens) for name in sorted(pool.workers))
 
+    def known_workers(self, at: float) -> Iterator[KnownWorker]:
+        """Every registered worker."""
+        for pool in self._pools.values():
+            for worker in pool.workers.values():
+                yield KnownWorker(worker.registration, _view(worker, at, None))
+
+    def find_known_worker(self, pool_name: str, worker_name: str, at: float) -> KnownWorker | None:
+        """A registered worker; None for any other one."""
+        pool = self._pools.get(pool_name)
+        worker = None if pool is None else pool.workers.get(worker_name)
+        return None if worker is None else KnownWorker(worker.registration, _view(worker, at, None))
+
     def find_unreached(self, pool_name: str, at: float) -> dict[str, str]:
         """Engines that the pool names and that have never answered, by name → why."""
         pool = self._pools.get(pool_name)
@@ -204,6 +226,15 @@ def _figures(load: WorkerLoad) -> tuple[int, int, float, str]:
     return load.running, load.waiting, load.kv_usage, load.load_unknown
 
 
+def _drains_otherwise(before: WorkerLoad, moved_at: float | None, load: WorkerLoad, moves_at: float | None) -> bool:
+    """Whether a report says something new about the draining of its worker."""
+    if before.draining is None or load.draining is None:
+        return before.draining is not load.draining
+    if moved_at is None or moves_at is None:
+        return moved_at is not moves_at
+    return before.draining.why != load.draining.why or abs(moved_at - moves_at) > DEADLINES_DIFFER_S
+
+
 def _view(worker: _Worker, at: float, block_tokens: int | None) -> WorkerView:
     registration, load, state = worker.registration, worker.load, worker.state(at)
     view = WorkerView(
@@ -221,6 +252,9 @@ def _view(worker: _Worker, at: float, block_tokens: int | None) -> WorkerView:
         return view
     # A silent worker's reason is old.
     reason = load.reason if state == load.state else ""
+    if load.draining is not None:
+        left_ms = None if worker.moves_at is None else max(0, round((worker.moves_at - at) * 1000))
+        view = replace(view, draining=DrainNotice(left_ms=left_ms, why=load.draining.why))
     view = replace(view, boot_id=load.boot_id, reason=reason, age_ms=_age_ms(worker, load, at))
     if load.load_unknown:
         return replace(view, opaque=True, load_unknown=load.load_unknown)

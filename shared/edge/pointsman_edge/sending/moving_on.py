@@ -7,7 +7,10 @@ it is the client's when as many endpoints as `DOUBTS` say so, or all that are le
 """
 
 import re
+from collections.abc import Iterable
 from typing import Final, NamedTuple
+
+from pointsman_contracts.response import Attempt
 
 FAILED: Final = "failed"
 """An answer that isn't one, or a connection that ended before the first byte. All outcomes are those of
@@ -17,6 +20,7 @@ DENIED: Final = "denied"
 MISSING: Final = "missing"
 TIMEOUT: Final = "timeout"
 STALLED: Final = "stalled"
+DRAINED: Final = "drained"
 
 STARTS: Final = 2
 """Endpoints that may begin to work on one request. An endpoint that got the request and gave no status may have begun;
@@ -88,3 +92,8 @@ def weight(outcome: str, status: int | None) -> int:
     if status is None:
         return 1
     return 2 if outcome in (DENIED, MISSING) else 3
+
+
+def failed_workers(attempts: Iterable[Attempt]) -> set[str]:
+    """The workers that failed a request: it doesn't go to them again. One that drained hasn't failed it."""
+    return {attempt.worker for attempt in attempts if attempt.outcome != DRAINED}

@@ -37,6 +37,10 @@ class EdgeMetrics(Collector):
         """Seams of streams that another engine continued, by form."""
         self.unresumed: Counter[str] = Counter()
         """Streams that broke off and weren't continued, by reason."""
+        self.drain_moves: Counter[str] = Counter()
+        """Requests that left a drained engine, by how far their answers were."""
+        self.drain_stays: Counter[str] = Counter()
+        """Requests that couldn't leave one, by reason."""
         self._computed_again = 0
         self._gap = Distribution(BOUNDS_S)
         self._dropped_edits: Counter[str] = Counter()
@@ -124,6 +128,18 @@ class EdgeMetrics(Collector):
             "pointsman_edge_unresumed",
             "Streams that broke off and weren't continued, by reason",
             self.unresumed,
+        )
+        yield _by(
+            "answer",
+            "pointsman_edge_drain_moves",
+            "Requests that moved off an engine whose time to drain was over, by how far their answers were",
+            self.drain_moves,
+        )
+        yield _by(
+            "reason",
+            "pointsman_edge_drain_stays",
+            "Requests that stayed on an engine whose time to drain was over",
+            self.drain_stays,
         )
         yield CounterMetricFamily(
             "pointsman_edge_resume_tokens",

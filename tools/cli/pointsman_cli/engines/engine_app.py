@@ -6,7 +6,7 @@ import typer
 
 from pointsman_cli.command_line import NatsOption, console, run, secret, succeed
 
-engines_app = typer.Typer(no_args_is_help=True, help="Add engines to a running gateway, and remove them.")
+engines_app = typer.Typer(no_args_is_help=True, help="Add engines to a running gateway, drain and remove them.")
 
 EngineArgument = Annotated[str, typer.Argument(metavar="URL", help="E.g. http://10.0.0.7:8000.")]
 
@@ -38,6 +38,47 @@ def remove(engine: EngineArgument, nats: NatsOption = None) -> None:
     from pointsman_cli.engines import engine_commands
 
     succeed(engine_commands.remove(nats, engine, console()))
+
+
+WithinOption = Annotated[
+    str, typer.Option(help="What the engine has may end within this time; the rest moves to other engines then.")
+]
+PoolOption = Annotated[str, typer.Option(help="Its pool, where engines of several pools have the name.")]
+
+
+@engines_app.command("drain")
+def drain(
+    engine: EngineArgument,
+    within: WithinOption = "30s",
+    pool: PoolOption = "",
+    force: Annotated[
+        bool, typer.Option("--force", help="Also the last engine that serves a model: requests for it get 503.")
+    ] = False,
+    wait: Annotated[bool, typer.Option("--wait/--no-wait", help="Return once the engine has nothing left.")] = True,
+    nats: NatsOption = None,
+) -> None:
+    """Take an engine out of service without losing a stream, e.g. to upgrade it. Its name in the pool does, too.
+
+    New requests go elsewhere at once. Status 1 when it still has requests 15 s after the time is over: those that no
+    other engine can continue."""
+    from pointsman_cli.engines import draining
+    from pointsman_contracts.draining import DrainQuery
+
+    query = DrainQuery(
+        engine=engine, pool=pool, within_ms=draining.read_within(within), force=force, why="ordered by an operator"
+    )
+    succeed(draining.drain(nats, query, console(), wait=wait))
+
+
+@engines_app.command("undrain")
+def undrain(engine: EngineArgument, pool: PoolOption = "", nats: NatsOption = None) -> None:
+    """Have an engine take requests again that was ordered to drain. One that restarts does so by itself. Status 1 when
+    it doesn't within 10 s."""
+    from pointsman_cli.engines import draining
+    from pointsman_contracts.draining import DrainQuery
+
+    query = DrainQuery(engine=engine, pool=pool, undo=True, why="ordered by an operator")
+    succeed(draining.undrain(nats, query, console()))
 
 
 @engines_app.command("list")

@@ -2,25 +2,19 @@
 
 import asyncio
 import time
-from collections.abc import AsyncGenerator
-from contextlib import asynccontextmanager
 from typing import Final
 
 import aiohttp
-from nats.aio.client import Client
-from nats.aio.msg import Msg
 from rich.console import Console
 from rich.table import Table
 
 from pointsman_cli import bus
 from pointsman_cli.config import config_commands, configuration, stored_configuration
 from pointsman_cli.engines import engines, listed_engines
+from pointsman_cli.engines.following import following
 from pointsman_cli.engines.listed_engines import Change
 from pointsman_cli.words import CommandError, counted
-from pointsman_contracts.message import MalformedMessage
-from pointsman_contracts.pool import PoolSnapshot, WorkerView
-from pointsman_contracts.subjects import ANY, subject
-from pointsman_contracts.timing import TIMES
+from pointsman_contracts.pool import WorkerView
 from pointsman_core.config import Config
 from pointsman_core.worker_name import worker_name
 from pointsman_runtime.configuring.config_text import parse
@@ -31,35 +25,12 @@ PATIENCE_S: Final = 10.0
 _LOOK_S: Final = 0.02
 
 
-class Workers:
-    """The workers of every pool, as the metrics-collectors publish them."""
-
-    def __init__(self) -> None:
-        self._pools: dict[tuple[str, str], PoolSnapshot] = {}
-
-    def receive_snapshot(self, snapshot: PoolSnapshot) -> None:
-        """A snapshot arrived."""
-        self._pools[snapshot.pool, snapshot.source] = snapshot
-
-    def workers_of(self, pool: str) -> dict[str, WorkerView]:
-        """The pool's workers by name."""
-        return {view.worker: view for each in self._pools.values() if each.pool == pool for view in each.workers}
-
-    def find_unreached(self, pool: str) -> dict[str, str]:
-        """Engines of the pool that never answered, with the reason."""
-        return {name: why for each in self._pools.values() if each.pool == pool for name, why in each.unreached.items()}
-
-    def pools(self) -> list[str]:
-        """Their names, sorted."""
-        return sorted({pool for pool, _ in self._pools})
-
-
 async def add(url: str | None, engine: str, pool: str | None, key: str | None, console: Console) -> bool:
     """List an engine in the stored configuration, and wait until it serves. False when it doesn't in time."""
     async with aiohttp.ClientSession() as http:
         [served] = await engines.ask([engine], http, key)
     worker = worker_name(served.url)
-    async with stored_configuration.opened(url) as store, _following(store.client) as workers:
+    async with stored_configuration.opened(url) as store, following(store.client) as workers:
         current, config = await _current(store)
         if any(
             view.url.rstrip("/") == served.url for name in workers.pools() for view in workers.workers_of(name).values()
@@ -89,7 +60,7 @@ async def add(url: str | None, engine: str, pool: str | None, key: str | None, c
 async def remove(url: str | None, engine: str, console: Console) -> bool:
     """Take an engine out of the stored configuration, and wait until no new request goes to it. False when it still
     gets some."""
-    async with stored_configuration.opened(url) as store, _following(store.client) as workers:
+    async with stored_configuration.opened(url) as store, following(store.client) as workers:
         current, config = await _current(store)
         change = listed_engines.removed(current.text, config, engine.rstrip("/").removesuffix("/v1"))
         gone = {entry.worker for entry in config.pools[change.pool].engines}
@@ -112,7 +83,7 @@ async def remove(url: str | None, engine: str, console: Console) -> bool:
 
 async def table(url: str | None, console: Console) -> None:
     """Print every engine with its pool, state and load."""
-    async with bus.connected(bus.settings(url), "pointsman engines") as client, _following(client) as workers:
+    async with bus.connected(bus.settings(url), "pointsman engines") as client, following(client) as workers:
         columns = Table(box=None, padding=(0, 2, 0, 0), header_style="dim", pad_edge=False)
         for name in ("pool", "engine", "state", "models"):
             columns.add_column(name, overflow="fold")
@@ -122,7 +93,7 @@ async def table(url: str | None, console: Console) -> None:
         for pool in workers.pools():
             for view in workers.workers_of(pool).values():
                 number += 1
-                state = f"{view.state}: {view.reason}" if view.reason else view.state
+                state = _state_of(view)
                 load = ("-", "-") if view.opaque else (str(view.running), str(view.waiting))
                 columns.add_row(pool, view.url, state, ", ".join((*view.models, *view.loras)), *load)
             for worker, why in workers.find_unreached(pool).items():
@@ -131,6 +102,14 @@ async def table(url: str | None, console: Console) -> None:
         if number:
             console.print(columns)
         console.print(f"{counted(number, 'engine')} in {counted(len(workers.pools()), 'pool')}.")
+
+
+def _state_of(view: WorkerView) -> str:
+    notice = view.draining
+    if notice is None:
+        return f"{view.state}: {view.reason}" if view.reason else view.state
+    left = "" if notice.left_ms is None else f", {notice.left_ms / 1000:.0f} s left"
+    return f"{view.state}{left}: {notice.why}"
 
 
 async def _current(store: stored_configuration.ConfigurationStore) -> tuple[StoredRevision, Config]:
@@ -143,24 +122,3 @@ async def _put(
 ) -> bool:
     document = configuration.checked(change.text, f"revision {current.revision} with this change", by_hand=False)
     return await config_commands.put(store, document, f"The pool {change.pool}, changed,", console)
-
-
-@asynccontextmanager
-async def _following(client: Client) -> AsyncGenerator[Workers]:
-    """Receive snapshots for the length of a `with`; begins when every pool was heard."""
-    workers = Workers()
-
-    async def snapshot(message: Msg) -> None:
-        try:
-            workers.receive_snapshot(PoolSnapshot.decode(message.data))
-        except MalformedMessage:
-            return  # another version's; `pointsman doctor` reports versions
-
-    subscription = await client.subscribe(subject(PoolSnapshot, ANY), cb=snapshot)  # pyright: ignore[reportUnknownMemberType] - nats-py
-    await client.flush()
-    await asyncio.sleep(1.2 * TIMES.snapshot_s)
-    await client.flush()
-    try:
-        yield workers
-    finally:
-        await subscription.unsubscribe()

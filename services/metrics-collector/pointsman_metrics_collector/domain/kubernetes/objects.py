@@ -5,6 +5,7 @@ InferenceObjective and InferenceModelRewrite v1alpha2:
 https://gateway-api-inference-extension.sigs.k8s.io/reference/spec/ and https://github.com/llm-d/llm-d-router 0.10.
 """
 
+from datetime import datetime
 from typing import Final
 
 from pydantic import AliasChoices, BaseModel, ConfigDict, Field
@@ -12,6 +13,7 @@ from pydantic.alias_generators import to_camel
 
 POOL_GROUP: Final = "inference.networking.k8s.io"
 """API group of InferencePools."""
+_FOR_MOVES: Final = 0.2
 
 
 class _Camel(BaseModel):
@@ -30,7 +32,8 @@ class Metadata(_Camel):
     creation_timestamp: str = ""
     """RFC 3339 in UTC, so that texts sort as times do."""
     deletion_timestamp: str | None = None
-    """Set while the object is being deleted."""
+    """Set while the object is being deleted: for a pod, the moment at which it is killed."""
+    deletion_grace_period_seconds: float | None = None
     continue_: str = Field(default="", alias="continue")
     """The token for the next page of a list."""
 
@@ -78,6 +81,18 @@ class Pod(KubeObject):
         """Whether it has an address where a process may listen. A finished or evicted pod keeps its address in its
         status even when another pod has it."""
         return self.status.phase == "Running" and bool(self.status.pod_ip)
+
+    @property
+    def moves_at(self) -> float | None:
+        """When the open requests of a pod that terminates should move elsewhere, in unix seconds: the last fifth of its
+        grace period is for that. None for any other pod, and where the API server gave no readable time."""
+        killed_at, grace_s = self.metadata.deletion_timestamp, self.metadata.deletion_grace_period_seconds
+        if killed_at is None or grace_s is None:
+            return None
+        try:
+            return datetime.fromisoformat(killed_at).timestamp() - grace_s * _FOR_MOVES
+        except ValueError:
+            return None
 
     @property
     def ready(self) -> bool:

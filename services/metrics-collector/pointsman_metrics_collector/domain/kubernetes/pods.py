@@ -23,7 +23,8 @@ def pod_engines(
     """An engine for each port of each pod that takes requests, or did.
 
     `known` are uids of pods that were ready before; it is updated. A pod that stops being ready, or terminates, drains:
-    its open requests continue, and the knowledge of its cache stays for its return. A pod that was never ready is
+    its open requests continue, and the knowledge of its cache stays for its return. Those of a pod that terminates move
+    when four fifths of its grace period have passed. A pod that was never ready is
     skipped: its engine doesn't listen yet.
     """
     known &= {pod.metadata.uid for pod in pods.values()}
@@ -59,6 +60,7 @@ def _engines(
             health=where.health,
             tls=pool.tls,
             draining=pod.is_terminating or not pod.ready,
+            moves_at=pod.moves_at,
         )
 
 

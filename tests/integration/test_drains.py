@@ -1,0 +1,116 @@
+"""Engines are taken out of service under streams that no client loses, by each way that an operator has."""
+
+import json
+from collections.abc import AsyncGenerator
+from contextlib import AsyncExitStack, asynccontextmanager
+from typing import Final
+
+import aiohttp
+import pytest
+from pydantic import JsonValue
+
+from pointsman_testing import eventually
+from pointsman_testing.continuing_server import MODEL, ContinuingServer
+from pointsman_testing.stack import POOL, ServedPool, Stack, StackFactory
+from pointsman_testing.whole_streams import WholeStreams
+
+SERVED: Final = ServedPool(models=(MODEL,), loras=())
+
+pytestmark = [pytest.mark.timeout(240)]
+
+
+@asynccontextmanager
+async def gateway(stacks: StackFactory, *engines: ContinuingServer) -> AsyncGenerator[Stack]:
+    """A bundle before these engines, which it reads itself."""
+    pool: JsonValue = {"models": [MODEL], "discovery": "static", "engines": [{"url": each.url} for each in engines]}
+    profiles: JsonValue = {"standard": {"request": ["scheduler"], "resume": "exact"}}
+    changes: dict[str, JsonValue] = {
+        "pools": {POOL: pool},
+        "models": {MODEL: {"pool": POOL}},
+        "profiles": profiles,
+        "profile-picker": {"use": "single", "profile": "standard"},
+        "selectors": {},
+    }
+    async with stacks.start(engines=0, bundled=True, changes=changes, served=SERVED, replicas={"recorder": 1}) as stack:
+        await eventually(lambda: serving(stack, len(engines)))
+        yield stack
+
+
+async def serving(stack: Stack, count: int) -> bool:
+    code, said = await stack.command("engines", "list")
+    return code == 0 and said.count("serving") == count
+
+
+@asynccontextmanager
+async def three_engines() -> AsyncGenerator[list[ContinuingServer]]:
+    async with AsyncExitStack() as there:
+        yield [
+            await there.enter_async_context(ContinuingServer(pause_s=0.05, started_at=1.75e9 + number))
+            for number in range(3)
+        ]
+
+
+@pytest.mark.requirement("ENGINE-8")
+async def test_a_rolling_restart_of_every_engine_loses_no_character(stacks: StackFactory) -> None:
+    """`python -m benchmarks.rolling_restart` at full size."""
+    async with three_engines() as engines, gateway(stacks, *engines) as stack:
+        async with WholeStreams(stack.door, rate=4, tokens=100, whole_every=5) as streams:
+            await eventually(lambda: all(engine.running >= 2 for engine in engines), timeout=60)
+            for engine in engines:
+                code, said = await stack.command("engines", "drain", engine.url, "--within", "1s")
+                assert code == 0, said
+                assert "has nothing left" in said
+                assert engine.running == 0
+                await engine.stop()
+                assert engine.started_at is not None
+                engine.started_at += 1000.0
+                await engine.start()
+                # A new life takes requests again without a word.
+                await eventually(lambda: serving(stack, 3), timeout=60)
+                await eventually(lambda engine=engine: engine.running, timeout=60)
+        assert set(streams.outcomes) == {"equal"}, streams.outcomes
+        assert (streams.missing, streams.doubled) == (0, 0)
+        async with aiohttp.ClientSession() as http, http.get(f"{metrics(stack)}/metrics") as answer:
+            text = await answer.text()
+        assert 'pointsman_edge_drain_moves_total{answer="stream"}' in text
+
+
+@pytest.mark.requirement("ENGINE-8")
+async def test_orders_that_make_no_sense_are_refused_and_others_may_come_twice(stacks: StackFactory) -> None:
+    async with (
+        ContinuingServer(started_at=1.75e9) as one,
+        ContinuingServer(started_at=1.76e9) as two,
+        gateway(stacks, one, two) as stack,
+    ):
+        code, said = await stack.command("engines", "drain", "http://127.0.0.1:9")
+        assert (code, "no engine http://127.0.0.1:9 is known" in said, one.url in said) == (1, True, True), said
+        code, said = await stack.command("engines", "drain", one.url, "--within", "soon")
+        assert (code, "Write it as 30s" in said) == (1, True), said
+        assert (await stack.command("engines", "drain", one.url, "--within", "20m"))[0] == 0
+        code, said = await stack.command("engines", "drain", f"{one.url}/v1", "--within", "10m")
+        assert (code, "It drained already: ordered by an operator." in said) == (0, True), said
+        code, said = await stack.command("engines", "list")
+        assert "ordered by an operator" in said
+        assert "draining, 59" in said or "draining, 60" in said, said
+        code, said = await stack.command("engines", "drain", two.url)
+        assert (code, f"is the last engine of the pool {POOL} that serves {MODEL}" in said) == (1, True), said
+        code, said = await stack.command("engines", "undrain", one.url)
+        assert (code, "takes requests again" in said) == (0, True), said
+        await eventually(lambda: serving(stack, 2))
+        code, said = await stack.command("engines", "undrain", one.url)
+        assert (code, "It didn't drain." in said) == (0, True), said
+        code, said = await stack.command("engines", "drain", two.url, "--no-wait")
+        code, said = await stack.command("engines", "drain", one.url, "--force")
+        assert (code, "WARNING: nothing else serves m" in said) == (0, True), said
+        async with aiohttp.ClientSession() as http:
+            body = {"model": MODEL, "messages": [{"role": "user", "content": "x"}]}
+            async with http.post(f"{stack.door}/v1/chat/completions", json=body) as answer:
+                assert (answer.status, "Retry-After" in answer.headers) == (503, True)
+                assert "draining" in json.dumps(await answer.json())
+
+
+def metrics(stack: Stack) -> str:
+    """The address of a bundle's metrics."""
+    url = stack.services["frontend"][0].http_url
+    assert url is not None
+    return url
