@@ -4,20 +4,37 @@ Blocks are named as in `RequestFacts.blocks` of a request whose prompt is token 
 (little-endian, 4 bytes each), seeded with the hash of the block before it, the first one with
 `pointsman_core.settled_target.salt("", cache_salt, "ids")`; then salted by model and adapter (`salted` there).
 No token leaves the agent.
+
+A block may be in several tiers at once. An engine computes from its device alone, and fetches blocks of the other tiers
+first: host memory, its own disk, a store.
 """
 
-from typing import Annotated, ClassVar
+from typing import Annotated, ClassVar, Final
 
 from msgspec import Meta
 
 from pointsman_contracts.message import NO_BYTES, Address, Blob, Message, Part, always
+
+HOST: Final = "host"
+DISK: Final = "disk"
+STORE: Final = "store"
+"""A store of which isn't known which engines share it. One with a name is `store:<name>`: each engine that reaches it
+has what any of them put there."""
+STORE_NAME: Final = ":"
+"""Between `STORE` and its name."""
+OWN_TIERS: Final = (HOST, DISK, STORE)
+"""The tiers below its device that an engine has for itself, the fastest first."""
+IN_TIER: Final = "@"
+"""Between the operation and the tier of a change below the device."""
 
 
 class KvChange(Part, frozen=True, kw_only=True):
     """Blocks that came into a cache, or left it."""
 
     op: str
-    """`stored`, `removed`, or `cleared` (all of them left)."""
+    """`stored`, `removed`, or `cleared` (all of them left), on the device. Below it with `@` and the tier, e.g.
+    `stored@host`: unknown to earlier readers, which pass over it. `stored@store:<name>` without blocks says that the
+    engine reaches that store."""
     blocks: Blob = always(NO_BYTES)
     """Hashes, little-endian, 8 bytes each; a run of one prompt in its order where it is one."""
 
@@ -55,6 +72,16 @@ class WorkerKvQuery(Message, frozen=True, kw_only=True):
     """Blocks of the snapshot `as_of` that the asker has already."""
     as_of: int | None = None
     """Sequence of the snapshot to go on with; None for a new one."""
+    tiers: bool = always(False)
+    """Whether the snapshot shall have the tiers below the device, too."""
+
+
+class KvTier(Part, frozen=True, kw_only=True):
+    """The blocks of one tier in a snapshot."""
+
+    tier: str
+    blocks: int
+    """How many."""
 
 
 class WorkerKvState(Message, frozen=True, kw_only=True):
@@ -75,3 +102,5 @@ class WorkerKvState(Message, frozen=True, kw_only=True):
     offset: int = always(0)
     total: Annotated[int, Meta(ge=0)] = always(0)
     """Blocks of the whole snapshot."""
+    tiers: tuple[KvTier, ...] = always(())
+    """The last blocks of the snapshot are those below the device, in this order; those before them are on it."""

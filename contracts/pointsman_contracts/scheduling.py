@@ -152,6 +152,8 @@ class ReservationChange(Part, frozen=True, kw_only=True):
     """As `RequestFacts.blocks_precise`."""
     streamed: bool = True
     """Whether the client asked for a stream. Any other response is reported only at its end."""
+    fetched: dict[str, int] | None = None
+    """Prompt tokens that the worker is expected to fetch from tiers below its device, by tier; None for none."""
     media: bool = False
     """Whether the prompt has images, sound, video or files: nothing tells how long these take."""
 

@@ -38,6 +38,7 @@ READ_ONLY = {
     "index": {
         "join", "describe", "lay_out", "forget", "cleared", "match", "write", "confirm", "retract", "stored", "removed",
         "retold", "sweep", "memory", "bits", "thawed", "held", "has_reports",
+        "store_below", "remove_below", "clear_below", "count_below", "match_below",
     },
 }  # fmt: skip
 """Methods that aren't noted: they change nothing, or others of the pool's objects call them alone."""

@@ -31,6 +31,15 @@ class KvMetrics(Collector):
         speaker = self._speaker
         held = GaugeMetricFamily("pointsman_kv_blocks_held", "Prefix blocks that the engine holds")
         held.add_metric([], speaker.blocks.size)
+        below = GaugeMetricFamily(
+            "pointsman_kv_tier_blocks_held", "Prefix blocks that the engine holds below its device", labels=["tier"]
+        )
+        for tier, count in speaker.blocks.count_lower().items():
+            below.add_metric([tier], count)
+        media = CounterMetricFamily(
+            "pointsman_kv_media_unknown", "Events of a medium that stands for no tier; they are passed over"
+        )
+        media.add_metric([], speaker.unknown_media)
         unknown = CounterMetricFamily(
             "pointsman_kv_blocks_unknown", "Blocks of the engine whose beginning or content isn't known"
         )
@@ -42,4 +51,4 @@ class KvMetrics(Collector):
         )
         messages.add_metric(["sent"], speaker.sent)
         messages.add_metric(["unsent"], speaker.unsent)
-        yield from (connected, batches, held, unknown, malformed, messages)
+        yield from (connected, batches, held, below, media, unknown, malformed, messages)

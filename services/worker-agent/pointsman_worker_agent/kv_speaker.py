@@ -2,17 +2,18 @@
 
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Collection
+from functools import partial
 from typing import Final
 
-from pointsman_contracts.kv import WorkerKvQuery, WorkerKvState
+from pointsman_contracts.kv import STORE, STORE_NAME, WorkerKvQuery, WorkerKvState
 from pointsman_contracts.timing import TIMES
 from pointsman_runtime.bus.bus import Bus
 from pointsman_runtime.bus.errors import BusError
 from pointsman_runtime.telling.logs import Log
 from pointsman_worker_agent.domain.kv_blocks import EngineBlocks
 from pointsman_worker_agent.domain.kv_feed import KvFeed
-from pointsman_worker_agent.domain.kv_wire import Decoder, MalformedBatch
+from pointsman_worker_agent.domain.kv_wire import Cleared, Decoder, MalformedBatch
 
 FLUSH_S: Final = 0.02
 """Seconds of changes that are published together at least."""
@@ -51,10 +52,15 @@ class KvSpeaker:
         on_new_life: Callable[[], None] = lambda: None,
         on_unusable: Callable[[str], None] = lambda _: None,
         clock: Callable[[], float] = time.monotonic,
+        store: str = "",
+        store_media: Collection[str] = (),
     ) -> None:
+        """`store` and `store_media` as in `Decoder`."""
         self.blocks: Final = EngineBlocks(block_tokens)
         self.malformed = 0
         """Batches that couldn't be read."""
+        self.unknown_media = 0
+        """Events of a medium that stands for no tier; they are passed over."""
         self.sent = 0
         """Messages that left."""
         self.unsent = 0
@@ -62,8 +68,15 @@ class KvSpeaker:
         self._bus: Final = bus
         self._route: Final = (pool, worker)
         self._feed: Final = KvFeed(
-            pool=pool, worker=worker, agent=bus.process.instance, block_tokens=block_tokens, held=self.blocks.held
+            pool=pool,
+            worker=worker,
+            agent=bus.process.instance,
+            block_tokens=block_tokens,
+            held=self.blocks.held,
+            lower=self.blocks.list_lower,
+            store=STORE + STORE_NAME + store if store else "",
         )
+        self._make_decoder: Final = partial(Decoder, store, store_media)
         self._boot_id: Final = boot_id
         self._model: Final = model
         self._capacity: Final = capacity
@@ -99,11 +112,13 @@ class KvSpeaker:
         """The publisher of one rank is gone. Either the network failed or its engine did: the next life tells."""
         self._broken.add(rank)
         self.blocks.note_lost_events(rank)
+        self.blocks.doubt_lower(rank)
 
     def forget_rank(self, rank: int) -> None:
         """Forget what one rank published so far."""
         self._before_model = deque((other, payload) for other, payload in self._before_model if other != rank)
-        self._feed.add_changes(self.blocks.clear(rank))
+        for delta in self.blocks.clear(rank):
+            self._feed.add_changes(delta)
 
     def publish_changes(self) -> None:
         """Publish the changes, or a heartbeat after `HEARTBEAT_S` without any. To be called every `FLUSH_S`."""
@@ -138,7 +153,9 @@ class KvSpeaker:
         if not former:
             return
         for rank in self.blocks.ranks:
-            self._feed.add_changes(self.blocks.drop_doubted(rank) if rank in self._broken else self.blocks.clear(rank))
+            gone = self.blocks.drop_doubted(rank) if rank in self._broken else self.blocks.clear(rank)
+            for delta in gone:
+                self._feed.add_changes(delta)
         self._broken.clear()
         self._on_new_life()
 
@@ -158,7 +175,10 @@ class KvSpeaker:
         return self._feed.answer_query(query, self._clock())
 
     def _take(self, rank: int, payload: bytes, model: str) -> None:
-        decoder = self._decoders.setdefault(rank, Decoder())
+        decoder = self._decoders.get(rank)
+        if decoder is None:
+            decoder = self._decoders[rank] = self._make_decoder()
+        unknown_media = decoder.unknown_media
         try:
             events = decoder.decode(payload)
         except MalformedBatch as error:
@@ -166,5 +186,12 @@ class KvSpeaker:
             if self.malformed == 1:
                 _log.warning("kv_batch_malformed", rank=rank, size=len(payload), problem=str(error))
             return
+        if decoder.unknown_media > unknown_media:
+            if not self.unknown_media:
+                _log.warning("kv_medium_unknown", rank=rank)
+            self.unknown_media += decoder.unknown_media - unknown_media
         for event in events:
             self._feed.add_changes(self.blocks.apply_event(rank, event, model, self._capacity()))
+            if isinstance(event, Cleared):
+                for delta in self.blocks.clear_lower(rank):
+                    self._feed.add_changes(delta)

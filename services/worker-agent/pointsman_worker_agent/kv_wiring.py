@@ -47,6 +47,8 @@ def tell_kv_events(service: Service[WorkerAgentSettings], engine: EngineSpeaker,
         engine_block_tokens=engine_block_tokens,
         on_new_life=new_life,
         on_unusable=lambda what: engine.registrar.found("kv_block_size", what),
+        store=settings.kv_store,
+        store_media=settings.kv_store_media,
     )
     context = zmq.asyncio.Context()
 

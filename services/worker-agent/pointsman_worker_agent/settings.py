@@ -63,6 +63,13 @@ class WorkerAgentSettings(ServiceSettings):
     kv_block_tokens: int = Field(default=64, ge=1, le=4096)
     """Tokens in a prefix block: `block_tokens` of the pool. A multiple of the engine's block size."""
 
+    kv_store: str = Field(default="", max_length=64, pattern=r"^[a-z0-9._-]*$")
+    """Name of the shared store that the engine offloads blocks to, e.g. of LMCache or Mooncake: all engines of the pool
+    whose agents name the same one have what any of them put there. Empty: a store counts for its engine alone."""
+    kv_store_media: tuple[str, ...] = ()
+    """Media of KV events that mean the shared store besides `EXTERNAL` and whatever is `REMOTE`, e.g. `["cpu"]` for
+    Mooncake's store under vLLM; a JSON list in the environment."""
+
     pd_sidecar: str | None = None
     """`host:port` at which the agent is the sidecar of an engine that answers requests whose prompt another one
     computes; also the option `--pd-sidecar`. Edges reach the engine there: it is the address of `advertise_url`."""

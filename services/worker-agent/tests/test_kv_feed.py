@@ -4,7 +4,7 @@ import struct
 
 from pointsman_contracts.kv import WorkerKvEvents, WorkerKvQuery, WorkerKvState
 from pointsman_worker_agent.domain import kv_feed
-from pointsman_worker_agent.domain.kv_blocks import Delta
+from pointsman_worker_agent.domain.engine_block import Delta
 from pointsman_worker_agent.domain.kv_feed import KvFeed
 
 

@@ -1,5 +1,7 @@
 """Batches of KV events as engines of several versions send them."""
 
+from dataclasses import replace
+
 import msgspec
 import pytest
 
@@ -44,10 +46,43 @@ def test_every_published_form_reads_alike(payload: bytes, expected: list[object]
     assert Decoder().decode(payload) == expected
 
 
-def test_slower_tiers_are_not_the_cache() -> None:
+PLACED = BlocksStored([11, 12], 10, [1, 2, 3, 4], 2)
+
+
+@pytest.mark.parametrize(
+    ("medium", "locality", "tier"),
+    [
+        (None, None, ""), ("GPU", None, ""), ("gpu", "LOCAL", ""),
+        ("CPU", None, "host"), ("cpu", None, "host"), ("CPU_PINNED", None, "host"), ("CPU_TIER1", None, "host"),
+        ("STORAGE", None, "disk"), ("STORAGE", "LOCAL", "disk"), ("DISK", None, "disk"),
+        ("STORAGE", "REMOTE", "store:pool-a"), ("EXTERNAL", None, "store:pool-a"), ("NVMEOF", None, "store:pool-a"),
+    ],
+)  # fmt: skip
+def test_each_medium_is_the_tier_that_it_means(medium: str | None, locality: str | None, tier: str) -> None:
+    decoder = Decoder("pool-a", ["nvmeof"])
+    row = [*STORED[:6], medium, None, None, 0, "full_attention", None, locality]
+    assert decoder.decode(encoded(row)) == [replace(PLACED, tier=tier)]
+    assert decoder.decode(encoded(["BlockRemoved", [11], medium, 0, locality])) == [BlocksRemoved([11], 0, tier)]
+    as_map = {"type": "BlockRemoved", "block_hashes": [11], "medium": medium, "locality": locality}
+    assert decoder.decode(encoded(as_map, as_map=True)) == [BlocksRemoved([11], 0, tier)]
+
+
+def test_a_store_without_a_name_is_its_engines_own() -> None:
+    assert Decoder().decode(encoded(["BlockRemoved", [11], "EXTERNAL"])) == [BlocksRemoved([11], 0, "store")]
+
+
+def test_a_medium_that_no_one_knows_is_counted_and_neither_the_device_nor_another_tier() -> None:
     decoder = Decoder()
-    assert decoder.decode(encoded([*STORED[:6], "CPU"])) == []
-    assert decoder.decode(encoded(["BlockRemoved", [11], "CPU"])) == []
+    assert decoder.decode(encoded([*STORED[:6], "HOLOGRAM"], ["BlockRemoved", [11], "HOLOGRAM"])) == []
+    assert decoder.unknown_media == 2
+
+
+def test_vllm_names_offloaded_blocks_without_their_tokens() -> None:
+    placeholder = {
+        "type": "BlockStored", "block_hashes": [b"h"], "parent_block_hash": None, "token_ids": [], "block_size": 0,
+        "lora_id": None, "medium": "CPU", "lora_name": None, "group_idx": 0,
+    }  # fmt: skip
+    assert Decoder().decode(encoded(placeholder, as_map=True)) == [BlocksStored([b"h"], None, [], 0, tier="host")]
 
 
 def test_groups_whose_blocks_say_nothing_about_the_prefix_are_passed_over_when_they_leave_as_well() -> None:
@@ -64,7 +99,7 @@ def test_groups_whose_blocks_say_nothing_about_the_prefix_are_passed_over_when_t
         encoded(["BlockStored", 5, None, [1], 1]), encoded(["BlockStored", [1, 2], None, [1, 2, 3], 2]),
         encoded(["BlockStored", ["x"], None, [1], 1]), encoded(["BlockStored", [1], [2], [1], 1]),
         encoded(["BlockStored", [1], None, [1], "one"]), encoded(["BlockStored", [1], None, [1], 0]),
-        encoded(["BlockRemoved"]),
+        encoded(["BlockRemoved"]), encoded(["BlockRemoved", [1], ["GPU"]]), encoded(["BlockRemoved", [1], 3]),
     ],
 )  # fmt: skip
 def test_a_payload_that_is_no_batch_is_refused_with_words_that_quote_nothing_of_it(payload: bytes) -> None:

@@ -269,7 +269,11 @@ class RandomTraffic:
         blocks = np.random.default_rng(self.random.randrange(30)).integers(1, 2**63, size=10, dtype=np.uint64)
         op = self.random.choice(("stored", "stored", "removed", "cleared"))
         everything = blocks.tobytes() if self.random.random() < 0.1 else None
-        told = Told(everything, (KvChange(op=op, blocks=NO_BYTES if op == "cleared" else Blob(blocks.tobytes())),))
+        if self.random.random() < 0.3:
+            op += self.random.choice(("@host", "@disk", "@store:fleet"))
+        told = Told(
+            everything, (KvChange(op=op, blocks=NO_BYTES if op.startswith("cleared") else Blob(blocks.tobytes())),)
+        )
         complete = self.random.random() < 0.8
         self.bench.pool.hear_kv(name, worker.registration.boot_id, told, complete, self.bench.now)
 

@@ -53,6 +53,12 @@ def _add_serve(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--max-loras", type=int, default=engine.max_loras)
     parser.add_argument("--lora-load-ms", type=float, default=engine.lora_load_ms)
     parser.add_argument("--blocks", type=int, default=engine.num_blocks, help="KV blocks (%(default)s)")
+    parser.add_argument(
+        "--host-blocks", type=int, default=0, help="evicted blocks that host memory keeps (%(default)s)"
+    )
+    parser.add_argument(
+        "--fetch-token-ms", type=float, default=engine.fetch_token_ms, help="to fetch a token from there (%(default)s)"
+    )
     parser.add_argument("--block-size", type=int, default=engine.block_size, help="tokens (%(default)s)")
     parser.add_argument("--max-num-seqs", type=int, default=engine.max_num_seqs)
     parser.add_argument("--max-num-batched-tokens", type=int, default=engine.max_num_batched_tokens)
@@ -97,6 +103,8 @@ def _server_config(options: argparse.Namespace, models: tuple[str, ...]) -> Serv
         max_num_batched_tokens=options.max_num_batched_tokens,
         max_loras=options.max_loras,
         lora_load_ms=options.lora_load_ms,
+        host_blocks=options.host_blocks,
+        fetch_token_ms=options.fetch_token_ms,
         timing=Timing(speedup=options.speedup),
     )
     model = ModelConfig(

@@ -85,6 +85,8 @@ class Compared:
 
 
 DEFAULT_POLICY: Final = "pointsman"
+ONE_TIER: Final = "pointsman-device"
+"""The default policy without what it knows of host memory."""
 _MAKERS: Final[dict[str, Callable[[Setting, int], RoutingPolicy]]] = {
     "round-robin": lambda setting, _: RoundRobinBaseline(setting.workers),
     "least-requests": lambda setting, seed: LeastRequests(setting.workers, seed),
@@ -95,13 +97,14 @@ _MAKERS: Final[dict[str, Callable[[Setting, int], RoutingPolicy]]] = {
         setting.workers, setting.engine.block_size, seed, prefill_load_scale=2.0
     ),
     DEFAULT_POLICY: lambda setting, seed: _scheduler(SchedulingPolicy(), setting, seed),
+    ONE_TIER: lambda setting, seed: _scheduler(SchedulingPolicy(), setting, seed, tiers=False),
     "session-hash": lambda setting, seed: SessionHashBaseline(setting.workers, seed),
     "llm-d-precise": lambda setting, seed: GiePreciseBaseline(setting.workers, seed),
     "llm-d-session": lambda setting, seed: SessionAffinityBaseline(lambda: GiePreciseBaseline(setting.workers, seed)),
 }
 SESSION_POLICIES: Final = ("session-hash", "llm-d-precise", "llm-d-session")
 """Compared by default where requests have sessions."""
-POLICIES: Final = tuple(name for name in _MAKERS if name not in SESSION_POLICIES)
+POLICIES: Final = tuple(name for name in _MAKERS if name not in (*SESSION_POLICIES, ONE_TIER))
 
 
 def make_policy(name: str, setting: Setting, seed: int) -> RoutingPolicy:
@@ -170,7 +173,7 @@ def _run(name: str, seed: int, place: int) -> Summary:
     return summarize(outcomes, setting.workers, policy.regret(), setting.engine, trace)
 
 
-def _scheduler(settings: SchedulingPolicy, setting: Setting, seed: int) -> RoutingPolicy:
+def _scheduler(settings: SchedulingPolicy, setting: Setting, seed: int, *, tiers: bool = True) -> RoutingPolicy:
     return SchedulerPolicy(
         workers=setting.workers,
         settings=settings,
@@ -182,4 +185,5 @@ def _scheduler(settings: SchedulingPolicy, setting: Setting, seed: int) -> Routi
         schedulers=setting.schedulers,
         peer_lag_ms=setting.lags.peer,
         ties=setting.ties,
+        tiers=tiers,
     )

@@ -9,6 +9,7 @@ import math
 from collections import Counter, deque
 from dataclasses import dataclass, field
 
+from pointsman_simulator.host_cache import TOKEN_MS, HostCache, HostLink
 from pointsman_simulator.kv_cache import KvCache
 from pointsman_simulator.sequence import Sequence
 from pointsman_simulator.timing import Timing, attention_pairs, effective_prefill_tokens
@@ -26,6 +27,10 @@ class EngineConfig:
     """Different adapters that can run in one pass; a request for another one waits."""
     lora_load_ms: float = 0.0
     """Added to the pass that brings an adapter in which is not among the last `max_loras` used."""
+    host_blocks: int = 0
+    """Evicted blocks that host memory keeps; 0 for none."""
+    fetch_token_ms: float = TOKEN_MS
+    """For a token from there to the device; the request waits, and the engine goes on with others."""
     timing: Timing = field(default_factory=Timing)
 
 
@@ -39,6 +44,8 @@ class PassResult:
     finished: list[Sequence]
     stored: list[int]
     removed: list[int]
+    host_stored: list[int] = field(default_factory=list[int])
+    host_removed: list[int] = field(default_factory=list[int])
 
 
 @dataclass(slots=True)
@@ -46,6 +53,8 @@ class EngineCounters:
     passes: int = 0
     prompt_tokens: int = 0
     cached_tokens: int = 0
+    fetched_tokens: int = 0
+    """Those of `cached_tokens` that came from host memory."""
     generated_tokens: int = 0
     preemptions: int = 0
     aborted: int = 0
@@ -57,7 +66,9 @@ class EngineModel:
 
     def __init__(self, config: EngineConfig | None = None) -> None:
         self.config = config or EngineConfig()
-        self.cache = KvCache(self.config.num_blocks)
+        self.host = HostCache(self.config.host_blocks) if self.config.host_blocks else None
+        self.link = HostLink()
+        self.cache = KvCache(self.config.num_blocks, None if self.host is None else self.host.keep_block)
         self.running: list[Sequence] = []
         self.waiting: deque[Sequence] = deque()
         self.counters = EngineCounters()
@@ -92,6 +103,9 @@ class EngineModel:
             self._release(sequence)
         elif sequence in self.waiting:
             self.waiting.remove(sequence)
+            self._release(sequence)
+        elif self.link.drop_sequence(sequence):
+            self._release(sequence)
         else:
             return False
         sequence.aborted = True
@@ -110,6 +124,7 @@ class EngineModel:
             raise RuntimeError("a pass is in flight")
         plan = self._plan
         plan.clear()
+        self.waiting.extendleft(reversed(self.link.take_fetched(now)))
         budget = self._plan_running(self.config.max_num_batched_tokens)
         lora_loads = self._plan_waiting(budget, now)
         if not plan:
@@ -161,7 +176,20 @@ class EngineModel:
         self.counters.generated_tokens += len(emitted)
         self.counters.finished += len(finished)
         stored, removed = self.cache.take_changes()
-        return PassResult(ended_at, emitted, finished, stored, removed)
+        host_stored, host_removed = self.take_host_changes()
+        return PassResult(
+            ended_at=ended_at,
+            emitted=emitted,
+            finished=finished,
+            stored=stored,
+            removed=removed,
+            host_stored=host_stored,
+            host_removed=host_removed,
+        )
+
+    def take_host_changes(self) -> tuple[list[int], list[int]]:
+        """Net changes of host memory since the last call."""
+        return ([], []) if self.host is None else self.host.take_changes()
 
     def skip_decodes(self, now: float, until: float) -> float:
         """Run every pass that only decodes, finishes no request and ends by `until`; return when the last ended.
@@ -172,6 +200,7 @@ class EngineModel:
         running = self.running
         if self.waiting or not running:
             return now
+        until = min(until, self.link.next_at)
         passes = min(sequence.output_tokens - sequence.generated for sequence in running) - 1
         if passes < 1 or not all(sequence.decoding for sequence in running):
             return now
@@ -206,8 +235,12 @@ class EngineModel:
     def next_event_at(self) -> float:
         """No first or last token comes before this time, unless something is submitted; infinite when idle."""
         if self.pass_ends_at is None:
-            return math.inf
-        if self.waiting or not all(sequence.generated and sequence.decoding for sequence, _ in self._plan):
+            return self.link.next_at
+        if (
+            self.waiting
+            or len(self.link)
+            or not all(sequence.generated and sequence.decoding for sequence, _ in self._plan)
+        ):
             return self.pass_ends_at
         passes = min(sequence.output_tokens - sequence.generated for sequence, _ in self._plan) - 1
         occupancy = sum(sequence.computed for sequence in self.running) / self._capacity
@@ -248,16 +281,23 @@ class EngineModel:
                 continue
             total = sequence.prompt_tokens + sequence.generated
             block_size = self.config.block_size
-            hits = self.cache.count_cached(sequence.blocks, (total - 1) // block_size)
+            hits = sequence.full_blocks  # of one whose blocks were fetched
+            if not hits:
+                hits = self.cache.count_cached(sequence.blocks, (total - 1) // block_size)
+                if self._fetches(sequence, hits, (total - 1) // block_size, now):
+                    self.waiting.popleft()
+                    continue
             carried = total - 1 - hits * block_size if sequence.carried and not sequence.generated else 0
             tokens = min(total - hits * block_size - carried, budget)
             needed = -(-(hits * block_size + carried + tokens) // block_size) - hits
-            needed += self.cache.idle_among(sequence.blocks[:hits])
+            if not sequence.full_blocks:
+                needed += self.cache.idle_among(sequence.blocks[:hits])
             if needed > self.cache.available_blocks:
                 break
             self.waiting.popleft()
             self.running.append(sequence)
-            self.cache.acquire_blocks(sequence.blocks[:hits])
+            if not sequence.full_blocks:
+                self.cache.acquire_blocks(sequence.blocks[:hits])
             sequence.full_blocks = hits
             sequence.computed = hits * block_size
             if carried:
@@ -276,6 +316,22 @@ class EngineModel:
             budget -= tokens
         self.waiting.extendleft(reversed(held_back))
         return lora_loads
+
+    def _fetches(self, sequence: Sequence, hits: int, limit: int, now: float) -> bool:
+        """Begin to fetch the blocks after the first `hits` that host memory has, if there is room for them."""
+        if self.host is None:
+            return False
+        kept = self.host.count_kept(sequence.blocks, hits, limit)
+        found = sequence.blocks[: hits + kept]
+        if not kept or kept + self.cache.idle_among(found) > self.cache.available_blocks:
+            return False
+        self.host.use_blocks(found[hits:])
+        self.cache.acquire_blocks(found)
+        sequence.full_blocks = hits + kept
+        tokens = kept * self.config.block_size
+        self.counters.fetched_tokens += tokens
+        self.link.begin_fetch(sequence, now, tokens * self.config.fetch_token_ms)
+        return True
 
     def _use_lora(self, lora: str) -> int:
         loads = 0 if self._resident_loras.pop(lora, ...) is None else 1

@@ -118,9 +118,12 @@ class _SimulatedWorker:
             skipped_to = engine.skip_decodes(self._now, until)
             if skipped_to > self._now:
                 self._now = skipped_to
-                self._changes(*engine.cache.take_changes(), seen)
+                self._changes((*engine.cache.take_changes(), *engine.take_host_changes()), seen)
                 self._report(skipped_to)
             if engine.begin_pass(self._now) is None:
+                if len(engine.link) and engine.link.next_at <= until:
+                    self._now = max(self._now, engine.link.next_at)
+                    continue
                 self._now = until if until < math.inf else self._now
                 return
 
@@ -142,18 +145,18 @@ class _SimulatedWorker:
             Completed(int(sequence.request_id), index, now, sequence.generated, sequence.cached_tokens)
             for sequence in finished
         )
-        self._changes(result.stored, result.removed, seen)
+        self._changes((result.stored, result.removed, result.host_stored, result.host_removed), seen)
         self._report(now)
 
-    def _changes(self, stored: list[int], removed: list[int], seen: list[Observation]) -> None:
-        if stored or removed:
-            seen.append(KvChanged(self.index, self._now, stored, removed))
+    def _changes(self, changes: tuple[list[int], ...], seen: list[Observation]) -> None:
+        if any(changes):
+            seen.append(KvChanged(self.index, self._now, *changes))
 
     def _report(self, now: float) -> None:
         engine = self.engine
         self._report_times.append(now)
         loras = () if self._plain else tuple(dict.fromkeys(one.lora for one in engine.running if one.lora))
-        running, waiting = (0, 0) if self._lies else (len(engine.running), len(engine.waiting))
+        running, waiting = (0, 0) if self._lies else (len(engine.running), len(engine.waiting) + len(engine.link))
         self._reports.append((running, waiting, engine.kv_usage, loras))
 
 

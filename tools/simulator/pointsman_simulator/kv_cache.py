@@ -1,7 +1,7 @@
 """A paged KV cache: blocks with reference counts, prefix reuse, and eviction of the least recently used."""
 
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 
 class KvCache:
@@ -11,8 +11,10 @@ class KvCache:
     tail of a sequence) have no name and are only counted.
     """
 
-    def __init__(self, num_blocks: int) -> None:
+    def __init__(self, num_blocks: int, evicted: Callable[[int], None] | None = None) -> None:
+        """`evicted` is called with each block that is evicted."""
         self.num_blocks = num_blocks
+        self._evicted = evicted
         self._references: dict[int, int] = {}
         self._idle: OrderedDict[int, None] = OrderedDict()
         self._partial = 0
@@ -102,3 +104,5 @@ class KvCache:
             block, _ = self._idle.popitem(last=False)
             if self._stored.pop(block, ...) is not None:
                 self._removed[block] = None
+            if self._evicted is not None:
+                self._evicted(block)

@@ -16,6 +16,8 @@ class _Block:
     """Salt of the first block of a prompt; the other blocks differ by their parent."""
     users: int = 0
     cached: bool = False
+    kept: bool = False
+    """In host memory."""
 
 
 class BlockBook:
@@ -72,9 +74,23 @@ class BlockBook:
             events.append(self._stored(run))
         for name in self._left:
             block = self._blocks.get(name)
-            if block is not None and not block.users and not block.cached:
+            if block is not None and not (block.users or block.cached or block.kept):
                 del self._blocks[name]
         self._left.clear()
+        return events
+
+    def host_events(self, stored: Sequence[int], removed: Sequence[int]) -> list[list[object]]:
+        """The changes of host memory, as vLLM's offloading reports them: names alone."""
+        events: list[list[object]] = []
+        for medium_has, names in ((False, removed), (True, stored)):
+            known = [name for name in names if name in self._blocks]
+            for name in known:
+                self._blocks[name].kept = medium_has
+                self._left.append(name)
+            if known and medium_has:
+                events.append(["BlockStored", known, None, [], 0, None, "CPU", None, None])
+            elif known:
+                events.append(["BlockRemoved", known, "CPU"])
         return events
 
     def _stored(self, run: list[int]) -> list[object]:

@@ -6,6 +6,7 @@ from typing import Final
 import numpy as np
 from msgspec.structs import replace
 
+from pointsman_contracts.kv import HOST
 from pointsman_contracts.scheduling import ReservationChange
 from pointsman_contracts.worker import WorkerLoad, WorkerRegistration
 from pointsman_core.config import SchedulingPolicy
@@ -38,9 +39,11 @@ class OneScheduler:
         loras: Iterable[str],
         kv_events: bool,
         roles: Sequence[str] = (),
+        *,
+        tiers: bool = True,
     ) -> None:
-        """`kv_blocks`: size of each engine's KV cache. `kv_events`: whether engines publish what is in it. `roles`: of
-        each engine, `both` where there are none."""
+        """`kv_blocks`: size of each engine's KV cache. `kv_events`: whether engines publish what is in it, `tiers`:
+        whether also what is in host memory. `roles`: of each engine, `both` where there are none."""
         self.name = name
         self.policy: Final = compile_policy(_POOL, settings, registries())
         self.pool = PoolScheduler(_POOL, name, PrefixIndex(max_bytes=2**31))
@@ -63,6 +66,7 @@ class OneScheduler:
         fleet = [worker for each in self._names if (worker := self.pool.fleet.find(each)) is not None]
         self._lives = [worker.life for worker in fleet]
         self._kv_events = kv_events
+        self._tiers = tiers
         for worker in fleet if kv_events else ():
             self.pool.index.describe(worker.life, None)
             worker.kv_told = worker.registration.boot_id
@@ -96,6 +100,10 @@ class OneScheduler:
                     self.pool.index.removed(life, hashes(observation.removed), now / 1000.0)
                 if observation.stored:
                     self.pool.index.stored(life, hashes(observation.stored), now / 1000.0)
+                if self._tiers and observation.host_removed:
+                    self.pool.index.remove_below(life, HOST, hashes(observation.host_removed), now / 1000.0)
+                if self._tiers and observation.host_stored:
+                    self.pool.index.store_below(life, HOST, hashes(observation.host_stored), now / 1000.0)
 
     def hear(self, load: Load, now: float) -> None:
         """Take load reports, unless they are the last ones, or were observed as they came in."""

@@ -1,6 +1,6 @@
 """The input of a routing policy: no more than a scheduler on the bus sees."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Protocol, TypeAlias, runtime_checkable
 
 
@@ -66,6 +66,9 @@ class KvChanged:
     at: float
     stored: list[int]
     removed: list[int]
+    host_stored: list[int] = field(default_factory=list[int])
+    """Blocks that came into host memory."""
+    host_removed: list[int] = field(default_factory=list[int])
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,6 +1,7 @@
 """The engine in real time: one asyncio task runs its passes when their time has come."""
 
 import asyncio
+import math
 import time
 from collections.abc import Callable
 from typing import Final
@@ -73,8 +74,7 @@ class RealTimeEngine:
         engine = self.engine
         while True:
             if engine.pass_ends_at is None and engine.begin_pass(self.now()) is None:
-                self._work.clear()
-                await self._work.wait()
+                await self._wait_for_work()
                 continue
             while (ends_at := engine.pass_ends_at) is not None and ends_at <= self.now():
                 self._deliver(engine.finish_pass())
@@ -82,6 +82,16 @@ class RealTimeEngine:
             if ends_at is not None:
                 wait_s = (ends_at - self.now()) * self._slowness / 1000
                 await asyncio.sleep(max(wait_s, _SHORTEST_SLEEP_S))
+
+    async def _wait_for_work(self) -> None:
+        """Until a sequence comes, or one's blocks are on the device."""
+        self._work.clear()
+        fetched_in = (self.engine.link.next_at - self.now()) * self._slowness / 1000
+        try:
+            async with asyncio.timeout(None if fetched_in == math.inf else max(fetched_in, _SHORTEST_SLEEP_S)):
+                await self._work.wait()
+        except TimeoutError:
+            pass
 
     def _deliver(self, result: PassResult) -> None:
         self._on_pass(result)

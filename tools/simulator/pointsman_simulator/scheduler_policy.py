@@ -25,6 +25,7 @@ class SchedulerPolicy:
     adapters that every engine can serve, `kv_blocks` the size of each engine's KV cache where they differ. Without
     `kv_events`, engines publish none. `ties` are the seeds of the requests' decisions, in order of arrival, where they
     are known: `seed` is for the others. `roles`: of each engine, as `WorkerRegistration.role`; `both` without them.
+    `tiers`: whether events about host memory are heard, too.
     """
 
     def __init__(
@@ -41,6 +42,7 @@ class SchedulerPolicy:
         peer_lag_ms: float = PEER_LAG_MS,
         ties: Sequence[int] = (),
         roles: Sequence[str] = (),
+        tiers: bool = True,
     ) -> None:
         engine = engine or EngineConfig()
         adapters, blocks = tuple(loras), kv_blocks or [engine.num_blocks] * workers
@@ -54,6 +56,7 @@ class SchedulerPolicy:
                 loras=adapters,
                 kv_events=kv_events,
                 roles=roles,
+                tiers=tiers,
             )
             for number in range(schedulers)
         ]

@@ -113,7 +113,12 @@ class SimulatedEngine:
     def _observe(self, result: PassResult) -> None:
         self._metrics.observe_pass(result)
         if self.kv is not None and self._book is not None:
-            self.kv.publish_batch(self._book.events(result.stored, result.removed))
+            # A block is in host memory before it leaves the device, so that names alone say which one it is.
+            self.kv.publish_batch(
+                self._book.host_events(result.host_stored, [])
+                + self._book.events(result.stored, result.removed)
+                + self._book.host_events([], result.host_removed)
+            )
 
     async def _set_faults(self, faults: tuple[Fault, ...]) -> None:
         self._inference.faults = plan = FaultPlan(faults)

@@ -1,5 +1,6 @@
 """The engine model: what a batch, a cache and a pass may and may not do."""
 
+import math
 from collections import Counter
 
 import pytest
@@ -231,3 +232,40 @@ def test_a_sequence_that_can_never_fit_is_refused() -> None:
     engine = EngineModel(EngineConfig(num_blocks=4, block_size=4))
     with pytest.raises(ValueError, match="17 tokens never fit in a cache of 16"):
         engine.submit(Sequence("a", 10, 7, []), 0.0)
+
+
+def test_evicted_blocks_come_back_from_host_memory_while_the_engine_goes_on() -> None:
+    config = EngineConfig(num_blocks=8, block_size=4, host_blocks=16, fetch_token_ms=10.0)
+    engine = EngineModel(config)
+
+    def run(sequence: Sequence, now: float) -> float:
+        engine.submit(sequence, now)
+        while math.isnan(sequence.finished_at):
+            ends = engine.begin_pass(now)
+            now = engine.link.next_at if ends is None else engine.finish_pass().ended_at
+        return now
+
+    now = run(Sequence(1, 24, 1, list(range(6))), 0.0)
+    now = run(Sequence(2, 24, 1, list(range(100, 106))), now)  # evicts most of the first prompt
+    assert len(engine.take_host_changes()[0]) == 0  # a pass's result has told of them
+    again = Sequence(3, 24, 1, list(range(6)))
+    began = now
+    now = run(again, now)
+    fetched = engine.counters.fetched_tokens
+    assert (again.cached_tokens, fetched) == (20, 12)  # two blocks were on the device still
+    assert now - began > fetched * config.fetch_token_ms
+    assert engine.cache.used_blocks == 0
+
+
+def test_a_fetch_that_is_aborted_gives_its_blocks_back() -> None:
+    engine = EngineModel(EngineConfig(num_blocks=8, block_size=4, host_blocks=16, fetch_token_ms=10.0))
+    for number, first in enumerate((0, 100)):
+        engine.submit(Sequence(number, 24, 1, list(range(first, first + 6))), 0.0)
+        assert engine.begin_pass(float(number)) is not None
+        engine.finish_pass()
+    waits = Sequence(9, 24, 1, list(range(6)))
+    engine.submit(waits, 5.0)
+    assert engine.begin_pass(5.0) is None
+    assert len(engine.link) == 1
+    assert engine.abort(waits)
+    assert (len(engine.link), engine.cache.used_blocks) == (0, 0)

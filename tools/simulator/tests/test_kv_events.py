@@ -87,3 +87,17 @@ async def test_batches_are_numbered_and_sent_again_on_request() -> None:
     ]
     context.destroy(linger=0)
     publisher.close()
+
+
+def test_host_memory_is_published_as_names_and_remembered() -> None:
+    book = BlockBook(4)
+    names = name_blocks("", TOKENS, 4)
+    book.opened(names, TOKENS, None, None)
+    book.events(names, [])
+    book.closed(names)
+    assert book.host_events(names, []) == [["BlockStored", names, None, [], 0, None, "CPU", None, None]]
+    assert book.events([], names) == [["BlockRemoved", names, "GPU"]]
+    assert len(book) == 3
+    assert book.host_events([], names[1:]) == [["BlockRemoved", names[1:], "CPU"]]
+    book.events([], [])
+    assert len(book) == 1

@@ -2,7 +2,8 @@
 
 from typing import Final, NamedTuple
 
-from pointsman_contracts.kv import KvChange, WorkerKvEvents, WorkerKvQuery, WorkerKvState
+from pointsman_contracts.kv import IN_TIER, KvChange, KvTier, WorkerKvEvents, WorkerKvQuery, WorkerKvState
+from pointsman_contracts.message import Blob
 
 ASK_AGAIN_S: Final = 1.0
 KEPT: Final = 2048
@@ -13,7 +14,7 @@ class Told(NamedTuple):
     """Changes to apply, in this order."""
 
     everything: bytes | None = None
-    """Blocks that replace all earlier reports; None to keep them."""
+    """Blocks that replace all earlier reports of the device; None to keep them."""
     changes: tuple[KvChange, ...] = ()
 
 
@@ -66,7 +67,7 @@ class KvFollower:
             return None
         self._asked_at = now
         since, offset = self._known or 0, len(self._parts) // 8
-        return WorkerKvQuery(since=since, agent=self._life[1], offset=offset, as_of=self._as_of)
+        return WorkerKvQuery(since=since, agent=self._life[1], offset=offset, as_of=self._as_of, tiers=True)
 
     def receive_answer(self, state: WorkerKvState) -> Told:
         """Take the agent's answer."""
@@ -87,7 +88,7 @@ class KvFollower:
         if len(self._parts) // 8 < state.total:
             return NOTHING
         everything, self._parts, self._as_of = self._parts, b"", None
-        return self._catch_up(state.sequence, Told(everything))
+        return self._catch_up(state.sequence, _split_tiers(everything, state.tiers))
 
     def _begin(self, life: tuple[str, str]) -> None:
         self._life = life
@@ -111,3 +112,15 @@ class KvFollower:
             changes += following
             self._known += 1
         return changes
+
+
+def _split_tiers(blocks: bytes, tiers: tuple[KvTier, ...]) -> Told:
+    """The blocks of a snapshot: those on the device, and changes that set the tiers below it."""
+    start = max(0, len(blocks) - 8 * sum(max(0, tier.blocks) for tier in tiers))
+    everything, changes = blocks[:start], list[KvChange]()
+    for tier in tiers:
+        end = start + 8 * max(0, tier.blocks)
+        changes.append(KvChange(op=f"cleared{IN_TIER}{tier.tier}"))
+        changes.append(KvChange(op=f"stored{IN_TIER}{tier.tier}", blocks=Blob(blocks[start:end])))
+        start = end
+    return Told(everything, tuple(changes))

@@ -15,7 +15,7 @@ from pointsman_contracts.scheduling import ReservationChange
 from pointsman_contracts.timing import TIMES
 from pointsman_contracts.worker import WorkerLoad, WorkerRegistration
 from pointsman_core.refusal import Refusal
-from pointsman_plugins.scheduling.arrays import Blocks, Floats
+from pointsman_plugins.scheduling.arrays import Floats
 from pointsman_plugins.scheduling.candidates import Candidates
 from pointsman_plugins.scheduling.dice import Dice
 from pointsman_plugins.scheduling.fleet import MATCHED, Fleet
@@ -23,6 +23,8 @@ from pointsman_plugins.scheduling.points import MATCHED_TOKENS
 from pointsman_plugins.scheduling.request import ScheduleRequest
 from pointsman_plugins.scheduling.run import BROKEN, NO_ENDPOINTS, UNKNOWN_WORKER, Run, Selection
 from pointsman_plugins.scheduling.worker import Hold, Worker
+from pointsman_scheduler.domain.fetching import with_fetched
+from pointsman_scheduler.domain.kv_changes import apply_told
 from pointsman_scheduler.domain.kv_following import Told
 from pointsman_scheduler.domain.late_binding import Binder, Bound, LateBindingPolicy
 from pointsman_scheduler.domain.ledger import Ledger
@@ -106,16 +108,7 @@ class PoolScheduler:
         if found is None:
             return
         if found.registration.boot_id == boot_id:
-            index, life = self.index, found.life
-            if told.everything is not None:
-                index.retold(life, _blocks(told.everything), now)
-            for change in told.changes:
-                if change.op == "stored":
-                    index.stored(life, _blocks(change.blocks), now)
-                elif change.op == "removed":
-                    index.removed(life, _blocks(change.blocks), now)
-                elif change.op == "cleared":
-                    index.retold(life, _blocks(b""), now)
+            apply_told(self.index, found.life, told, now)
         found.kv_told = boot_id if complete else ""
 
     def sweep(self, now: float, slack_s: float = 0.0) -> bool:
@@ -150,7 +143,10 @@ class PoolScheduler:
                 names = ", ".join(request.facts.workers)
                 return Refused(UNKNOWN_WORKER.refusal(f"Pool {self.pool!r} has no worker {names}."), [])
         figures = fleet.figures()
-        matched = self.index.match(request.blocks, request.facts.block_tokens, figures[MATCHED])
+        matched = reached = self.index.match(request.blocks, request.facts.block_tokens, figures[MATCHED])
+        request.fetched = None
+        if self.index.reach:
+            reached = self._reach_below(request, matched)
         runs: list[Run] = []
         try:
             stays = None if policy.sticky is None else policy.sticky.stay(request, everyone)
@@ -175,7 +171,7 @@ class PoolScheduler:
         if late is not None and not held:
             if request.bound is None:
                 # The end of a pass is heard by first tokens, which an answer that isn't streamed doesn't tell.
-                if request.facts.stream and self._waits(request, selection, matched, now, late):
+                if request.facts.stream and self._waits(request, selection, reached, now, late):
                     return Postponed(request, fleet.names[selection.primary.chosen[0]])
             elif request.bound:
                 _prefer(selection.primary, request.bound, fleet)
@@ -187,7 +183,7 @@ class PoolScheduler:
         chosen = primary.chosen
         endpoints = [workers[row] for row in chosen]
         worker = endpoints[0]
-        cached_tokens = min(request.facts.prompt_tokens, int(matched.item(chosen[0])))
+        cached_tokens = min(request.facts.prompt_tokens, int(reached.item(chosen[0])))
         holds = self._reserve(request, now, selection, sight, former)
         reasons = [*primary.degraded, *selection.degraded]
         if now - worker.heard > TIMES.worker_silent_s:
@@ -260,8 +256,14 @@ class PoolScheduler:
         at = self.binder.look_at(now * 1000.0)
         return None if at is None else at / 1000.0
 
+    def _reach_below(self, request: ScheduleRequest, matched: Floats) -> Floats:
+        """Prompt tokens that each worker needn't compute. Those that it would fetch become the request's."""
+        request.fetched = self.index.match_below(request.blocks, request.facts.block_tokens, matched)
+        return request.reached(matched)
+
     def _matched(self, request: ScheduleRequest) -> Floats:
-        return self.index.match(request.blocks, request.facts.block_tokens)
+        matched = self.index.match(request.blocks, request.facts.block_tokens)
+        return self._reach_below(request, matched) if self.index.reach else matched
 
     def _trial(self, request: ScheduleRequest, selection: Selection, now: float) -> str:
         """Send the request to an ejected worker where a trial of it is due, and there are fallbacks. Returns why that
@@ -374,6 +376,8 @@ class PoolScheduler:
                 streamed=facts.stream,
                 media=bool(facts.features) and not _MEDIA.isdisjoint(facts.features),
             )
+            if request.fetched is not None and leg == selection.prompt_leg:
+                change = with_fetched(change, request.fetched, row)
             hold = Hold(change, worker, now, self.scheduler)
             books.put(hold, now, blocks, matched // facts.block_tokens if as_matched else 0)
             as_matched = False  # a reservation may take memory from what other workers hold
@@ -391,7 +395,3 @@ def _prefer(run: Run, worker: str, fleet: Fleet) -> None:
     else:
         run.chosen.pop()
     run.chosen.insert(0, found.row)
-
-
-def _blocks(packed: bytes) -> Blocks:
-    return np.frombuffer(packed, dtype="<u8")

@@ -47,8 +47,8 @@ _NOT: Final[Mapping[type, frozenset[str]]] = {
     Policy: frozenset(("flow_control", "forecast", "sticky")),
     Patience: frozenset(("forecast",)),
     OutlierDetection: frozenset(("_unanswered",)),
-    PrefixIndex: frozenset(("_masks", "_matched", "_hashes", "_reported")),
-    ScheduleRequest: frozenset(("attributes",)),
+    PrefixIndex: frozenset(("_masks", "_matched", "_hashes", "_reported", "reach")),
+    ScheduleRequest: frozenset(("attributes", "fetched")),
     DestinationHeader: frozenset(("_epoch", "_written")),
 }
 """Attributes that aren't copied: they follow from the others, or serve one decision only."""

@@ -5,40 +5,17 @@ One of ours may span several of the engine's; it is held while all of these are.
 
 import sys
 from array import array
-from dataclasses import dataclass, field
 from typing import Final
 
 import xxhash
 
+from pointsman_contracts.kv import OWN_TIERS
 from pointsman_core.settled_target import salt
-from pointsman_worker_agent.domain.kv_wire import BlocksRemoved, BlocksStored, EngineHash, Event
+from pointsman_worker_agent.domain.engine_block import Delta, EngineBlock
+from pointsman_worker_agent.domain.kv_wire import BlocksRemoved, BlocksStored, Cleared, EngineHash, Event
+from pointsman_worker_agent.domain.lower_tiers import LowerTiers
 
 TOKEN_BYTES: Final = 4
-
-
-@dataclass(slots=True)
-class _Block:
-    """A block of the engine's that is in its cache."""
-
-    parent: int
-    """Our hash before the group that it belongs to."""
-    mask: int
-    """Salt of model and adapter."""
-    pending: bytes
-    """Tokens of its group up to its end; empty when the group is complete."""
-    members: tuple[EngineHash, ...]
-    """Blocks of its group up to itself."""
-    ours: int | None = None
-    """Our hash that ends with this block, unsalted."""
-    copies: int = 0
-
-
-@dataclass(slots=True)
-class Delta:
-    """Added and removed blocks, by our salted hashes."""
-
-    stored: list[int] = field(default_factory=list[int])
-    removed: list[int] = field(default_factory=list[int])
 
 
 class RankBlocks:
@@ -51,11 +28,14 @@ class RankBlocks:
         """Tokens in one block of the engine's, as it reported last."""
         self._bytes: Final = block_tokens * TOKEN_BYTES
         self._block_tokens: Final = block_tokens
-        self._blocks: dict[EngineHash, _Block] = {}
+        self._blocks: dict[EngineHash, EngineBlock] = {}
         self._ends: dict[EngineHash, set[EngineHash]] = {}
         """Member of a group → the last blocks of the groups that it is a member of."""
         self._held: set[EngineHash] = set()
         """Last blocks of the groups that are complete."""
+        self.lower: Final = LowerTiers()
+        self._tells_extras = False
+        """Whether events of the device say what a block's hash covers besides tokens."""
         self._suspects: dict[EngineHash, None] = {}
         """Blocks known when events were lost, or when the publisher was, oldest first: some of them may be gone since.
         One that is reported again isn't suspected any more."""
@@ -77,7 +57,10 @@ class RankBlocks:
         """Apply an event. `model` is the name of the engine's model in requests without an adapter, `capacity` the size
         of the cache in the engine's blocks, if known."""
         delta = Delta()
+        if not isinstance(event, Cleared) and event.tier:
+            return self._apply_lower(event, model)
         if isinstance(event, BlocksStored):
+            self._tells_extras = event.extra is not None
             self._store(event, model, delta)
         elif isinstance(event, BlocksRemoved):
             for each in event.hashes:
@@ -92,15 +75,37 @@ class RankBlocks:
 
     def clear(self) -> Delta:
         """Everything left."""
-        gone = [self._salted(self._blocks[end]) for end in self._held if end in self._blocks]
+        gone = [self._blocks[end].salted for end in self._held if end in self._blocks]
         self._blocks.clear()
         self._ends.clear()
         self._held.clear()
         self._suspects.clear()
         return Delta(removed=gone)
 
+    def _apply_lower(self, event: BlocksStored | BlocksRemoved, model: str) -> Delta:
+        """Apply an event of a tier below the device."""
+        delta, lower = Delta(tier=event.tier), self.lower
+        if isinstance(event, BlocksRemoved):
+            for each in event.hashes:
+                lower.remove_block(each, delta)
+        elif event.tokens and (event.extra is not None or not self._tells_extras):
+            self._store(event, model, delta)
+        else:  # vLLM: names alone, or tokens of which isn't known whether images or a salt belong to them
+            for each in event.hashes:
+                block = self._find(each)
+                if block is None:
+                    self.unknown += 1
+                else:
+                    lower.add_block(each, block, delta)
+        return delta
+
+    def _find(self, name: EngineHash) -> EngineBlock | None:
+        """A block that is in any tier."""
+        return self._blocks.get(name) or self.lower.find_block(name)
+
     def _store(self, event: BlocksStored, model: str, delta: Delta) -> None:
-        self.engine_block_tokens = event.block_size
+        if not event.tier:
+            self.engine_block_tokens = event.block_size
         if self._block_tokens % event.block_size:
             self.unknown += len(event.hashes)
             return
@@ -108,9 +113,9 @@ class RankBlocks:
         mask = salt(name, event.lora or "")
         if event.parent is None:
             root = salt("", _cache_salt(event), "ids")
-            before = _Block(root, mask, b"", (), ours=root)
+            before = EngineBlock(root, mask, b"", (), ours=root)
         else:
-            known = self._blocks.get(event.parent)
+            known = self._find(event.parent)
             if known is None:
                 self.unknown += len(event.hashes)
                 return
@@ -121,20 +126,19 @@ class RankBlocks:
                 self.unknown += len(event.hashes) - position
                 return
             start = position * event.block_size
-            before = self._add(each, event.tokens[start : start + event.block_size], before, delta)
+            tokens = event.tokens[start : start + event.block_size]
+            if event.tier:
+                before = self._find(each) or self._make_block(each, tokens, before)
+                self.lower.add_block(each, before, delta)
+            else:
+                before = self._add(each, tokens, before, delta)
 
-    def _add(self, name: EngineHash, tokens: list[int], before: _Block, delta: Delta) -> _Block:
+    def _add(self, name: EngineHash, tokens: list[int], before: EngineBlock, delta: Delta) -> EngineBlock:
         block = self._blocks.get(name)
         if block is None:
-            complete = before.ours is not None
-            parent = before.ours if before.ours is not None else before.parent
-            pending = _little_endian(tokens) if complete else before.pending + _little_endian(tokens)
-            members = (name,) if complete else (*before.members, name)
-            block = self._blocks[name] = _Block(parent, before.mask, pending, members)
-            if len(pending) >= self._bytes:
-                block.ours = xxhash.xxh3_64_intdigest(pending, parent)
-                block.pending = b""
-                for member in members:
+            block = self._blocks[name] = self._make_block(name, tokens, before)
+            if block.ours is not None:
+                for member in block.members:
                     self._ends.setdefault(member, set()).add(name)
             self._complete(self._ends.get(name, ()), delta)
         elif name in self._suspects:
@@ -143,13 +147,24 @@ class RankBlocks:
         block.copies += 1
         return block
 
+    def _make_block(self, name: EngineHash, tokens: list[int], before: EngineBlock) -> EngineBlock:
+        complete = before.ours is not None
+        parent = before.ours if before.ours is not None else before.parent
+        pending = _little_endian(tokens) if complete else before.pending + _little_endian(tokens)
+        members = (name,) if complete else (*before.members, name)
+        block = EngineBlock(parent, before.mask, pending, members)
+        if len(pending) >= self._bytes:
+            block.ours = xxhash.xxh3_64_intdigest(pending, parent)
+            block.pending = b""
+        return block
+
     def _complete(self, ends: "set[EngineHash] | tuple[()]", delta: Delta) -> None:
         """Groups that have all their blocks, now that one more is there, are held."""
         for end in ends:
             last = self._blocks.get(end)
             if last is not None and end not in self._held and all(member in self._blocks for member in last.members):
                 self._held.add(end)
-                delta.stored.append(self._salted(last))
+                delta.stored.append(last.salted)
 
     def _drop_block(self, name: EngineHash, delta: Delta) -> None:
         """A block left, however often it was stored."""
@@ -167,7 +182,7 @@ class RankBlocks:
         for end in self._ends.get(name, ()):
             if end in self._held:
                 self._held.discard(end)
-                delta.removed.append(self._salted(self._blocks[end]))
+                delta.removed.append(self._blocks[end].salted)
         del self._blocks[name]
         if block.ours is not None:
             for member in block.members:
@@ -175,9 +190,6 @@ class RankBlocks:
                 ends.discard(name)
                 if not ends:
                     del self._ends[member]
-
-    def _salted(self, block: _Block) -> int:
-        return (block.ours or 0) ^ block.mask
 
 
 class EngineBlocks:
@@ -187,6 +199,9 @@ class EngineBlocks:
         self._block_tokens: Final = block_tokens
         self._ranks: dict[int, RankBlocks] = {}
         self._held: dict[int, int] = {}
+        """Block → ranks whose devices hold it."""
+        self._lower: dict[str, dict[int, int]] = {}
+        """Tier below the device → block → ranks that hold it there."""
 
     @property
     def unknown(self) -> int:
@@ -195,12 +210,20 @@ class EngineBlocks:
 
     @property
     def size(self) -> int:
-        """The number of blocks held."""
+        """The number of blocks held on devices."""
         return len(self._held)
 
     def held(self) -> list[int]:
-        """Every block held."""
+        """Every block held on a device."""
         return list(self._held)
+
+    def list_lower(self) -> dict[str, list[int]]:
+        """Every block held below the devices, by tier."""
+        return {tier: list(held) for tier, held in self._lower.items()}
+
+    def count_lower(self) -> dict[str, int]:
+        """How many blocks each tier below the devices holds."""
+        return {tier: len(held) for tier, held in self._lower.items()}
 
     def apply_event(self, rank: int, event: Event, model: str, capacity: int | None = None) -> Delta:
         """Take an event of one rank in; as `RankBlocks.apply_event`."""
@@ -220,13 +243,23 @@ class EngineBlocks:
         """Events of one rank were lost."""
         self._of(rank).note_lost_events()
 
-    def drop_doubted(self, rank: int) -> Delta:
-        """Forget the blocks of one rank that were doubted and weren't reported since."""
-        return self._merge(self._of(rank).drop_doubted())
+    def doubt_lower(self, rank: int) -> None:
+        """The publisher of one rank is gone: its engine may be, too, with what it kept below the device."""
+        self._of(rank).lower.doubt_blocks()
 
-    def clear(self, rank: int) -> Delta:
-        """Forget the blocks of one rank."""
-        return self._merge(self._of(rank).clear())
+    def drop_doubted(self, rank: int) -> list[Delta]:
+        """Forget the blocks of one rank that were doubted and weren't reported since. A shared store outlives it."""
+        ranked = self._of(rank)
+        deltas = [ranked.drop_doubted(), *ranked.lower.drop_doubted(OWN_TIERS)]
+        return [self._merge(delta) for delta in deltas]
+
+    def clear(self, rank: int) -> list[Delta]:
+        """Forget the blocks of one rank. A shared store outlives it."""
+        return [self._merge(self._of(rank).clear()), *self.clear_lower(rank)]
+
+    def clear_lower(self, rank: int) -> list[Delta]:
+        """Forget the blocks that one rank keeps below its device. A shared store outlives it."""
+        return [self._merge(delta) for delta in self._of(rank).lower.clear_tiers(OWN_TIERS)]
 
     def _of(self, rank: int) -> RankBlocks:
         blocks = self._ranks.get(rank)
@@ -236,18 +269,21 @@ class EngineBlocks:
 
     def _merge(self, delta: Delta) -> Delta:
         """The change at the engine that follows from a change at one rank."""
-        merged = Delta()
+        if not (delta.stored or delta.removed):
+            return delta
+        merged = Delta(tier=delta.tier)
+        held = self._lower.setdefault(delta.tier, {}) if delta.tier else self._held
         for block in delta.stored:
-            count = self._held.get(block, 0)
-            self._held[block] = count + 1
+            count = held.get(block, 0)
+            held[block] = count + 1
             if not count:
                 merged.stored.append(block)
         for block in delta.removed:
-            count = self._held[block] - 1
+            count = held[block] - 1
             if count:
-                self._held[block] = count
+                held[block] = count
             else:
-                del self._held[block]
+                del held[block]
                 merged.removed.append(block)
         return merged
 

@@ -6,9 +6,9 @@ from collections.abc import Callable
 from sys import byteorder
 from typing import Final, NamedTuple
 
-from pointsman_contracts.kv import KvChange, WorkerKvEvents, WorkerKvQuery, WorkerKvState
+from pointsman_contracts.kv import IN_TIER, OWN_TIERS, KvChange, KvTier, WorkerKvEvents, WorkerKvQuery, WorkerKvState
 from pointsman_contracts.message import Blob
-from pointsman_worker_agent.domain.kv_blocks import Delta
+from pointsman_worker_agent.domain.engine_block import Delta
 
 KEPT: Final = 1024
 """Messages that can be asked for again."""
@@ -22,13 +22,26 @@ SNAPSHOT_KEPT_S: Final = 10.0
 class _Snapshot(NamedTuple):
     sequence: int
     blocks: "array[int]"
+    tiers: tuple[KvTier, ...]
     used_at: float
 
 
 class KvFeed:
-    """One engine's changes on their way to the bus. `held` names every block that the engine holds."""
+    """One engine's changes on their way to the bus."""
 
-    def __init__(self, *, pool: str, worker: str, agent: str, block_tokens: int, held: Callable[[], list[int]]) -> None:
+    def __init__(
+        self,
+        *,
+        pool: str,
+        worker: str,
+        agent: str,
+        block_tokens: int,
+        held: Callable[[], list[int]],
+        lower: Callable[[], dict[str, list[int]]] = dict[str, list[int]],
+        store: str = "",
+    ) -> None:
+        """`held` names every block on the engine's device, `lower` those below it, by tier. `store`: the tier of the
+        shared store that it reaches; empty for none."""
         self.sequence = 0
         """Number of the last message with changes."""
         self._pool: Final = pool
@@ -36,13 +49,18 @@ class KvFeed:
         self._agent: Final = agent
         self._block_tokens: Final = block_tokens
         self._held: Final = held
+        self._lower: Final = lower
+        self._store: Final = store
         self._boot_id = ""
         self._cleared = False
         """Whether the next message says first that nothing is left."""
         self._waiting: dict[int, bool] = {}
-        """Block → whether it came or left, by the last change since the last message."""
+        """Block → whether it came or left, by the last change since the last message. Those on the device."""
+        self._waiting_below: dict[str, dict[int, bool]] = {}
+        """Those below it, by tier."""
         self._kept: deque[WorkerKvEvents] = deque(maxlen=KEPT)
-        self._snapshots: dict[int, _Snapshot] = {}
+        self._snapshots: dict[tuple[int, bool], _Snapshot] = {}
+        """By sequence, and whether it has the tiers below the device."""
 
     def begin_life(self, boot_id: str) -> None:
         """This is the engine's life from here on. Its first changes may have been heard before its name."""
@@ -50,17 +68,25 @@ class KvFeed:
             self._boot_id = boot_id
             self._cleared = True
             self._waiting = dict.fromkeys(self._held(), True)
+            self._waiting_below = {tier: dict.fromkeys(held, True) for tier, held in self._lower().items()}
+            if self._store:
+                self._waiting_below.setdefault(self._store, {})  # the engine reaches it, even with nothing in it
             self._kept.clear()
             self._snapshots.clear()
 
     @property
     def waiting_blocks(self) -> int:
         """Blocks whose change waits to be published."""
-        return len(self._waiting)
+        return len(self._waiting) + sum(map(len, self._waiting_below.values()))
 
     def add_changes(self, delta: Delta) -> None:
         """Add changes. Of a block that is stored and removed before the next message, the last one counts."""
-        waiting = self._waiting
+        if delta.tier:
+            if not (delta.stored or delta.removed):
+                return
+            waiting = self._waiting_below.setdefault(delta.tier, {})
+        else:
+            waiting = self._waiting
         for block in delta.stored:  # in the order of the last change, so that runs of a prompt stay together
             waiting.pop(block, None)
         waiting.update(dict.fromkeys(delta.stored, True))
@@ -71,13 +97,14 @@ class KvFeed:
     def take_due_messages(self, now_ms: int) -> list[WorkerKvEvents]:
         """The messages that are due: blocks that left, then those that came."""
         waiting, self._waiting = self._waiting, {}
+        below, self._waiting_below = self._waiting_below, {}
         cleared, self._cleared = self._cleared, False
-        removed = [block for block, stored in waiting.items() if not stored]
         changes = [KvChange(op="cleared")] if cleared else []
+        parts = [*_parts("", waiting), *(part for tier in below for part in _parts(IN_TIER + tier, below[tier]))]
         messages: list[WorkerKvEvents] = []
         room = MOST_BLOCKS
-        for op, blocks in (("removed", removed), ("stored", [block for block, stored in waiting.items() if stored])):
-            for start in range(0, len(blocks), MOST_BLOCKS):
+        for op, blocks in parts:
+            for start in range(0, len(blocks) or 1, MOST_BLOCKS):
                 part = blocks[start : start + MOST_BLOCKS]
                 if changes and len(part) > room:
                     messages.append(self._message(tuple(changes), now_ms))
@@ -110,15 +137,15 @@ class KvFeed:
         self._snapshots = {
             at: snapshot for at, snapshot in self._snapshots.items() if now - snapshot.used_at < SNAPSHOT_KEPT_S
         }
-        snapshot = self._snapshots.get(query.as_of) if query.as_of is not None else None
+        snapshot = self._snapshots.get((query.as_of, query.tiers)) if query.as_of is not None else None
         offset = query.offset
         if snapshot is None:
             # The snapshot already contains the changes that wait to be published; publishing them again changes
             # nothing.
-            snapshot, offset = _Snapshot(self.sequence, array("Q", self._held()), now), 0
+            snapshot, offset = self._take_snapshot(query.tiers, now), 0
         blocks = snapshot.blocks[offset : offset + PART_BLOCKS]
         if offset + len(blocks) < len(snapshot.blocks):
-            self._snapshots[snapshot.sequence] = snapshot._replace(used_at=now)
+            self._snapshots[snapshot.sequence, query.tiers] = snapshot._replace(used_at=now)
         return WorkerKvState(
             boot_id=self._boot_id,
             agent=self._agent,
@@ -127,7 +154,19 @@ class KvFeed:
             held=_packed(blocks),
             offset=offset,
             total=len(snapshot.blocks),
+            tiers=snapshot.tiers,
         )
+
+    def _take_snapshot(self, tiers: bool, now: float) -> _Snapshot:
+        blocks = array("Q", self._held())
+        if not tiers:
+            return _Snapshot(self.sequence, blocks, (), now)
+        held = self._lower()
+        lower = {tier: held.pop(tier, []) for tier in (*OWN_TIERS, *((self._store,) if self._store else ()))} | held
+        for each in lower.values():
+            blocks.extend(each)
+        counted = tuple([KvTier(tier=tier, blocks=len(each)) for tier, each in lower.items()])
+        return _Snapshot(self.sequence, blocks, counted, now)
 
     def _message(self, changes: tuple[KvChange, ...], now_ms: int) -> WorkerKvEvents:
         self.sequence += 1
@@ -146,6 +185,14 @@ class KvFeed:
             block_tokens=self._block_tokens,
             changes=changes,
         )
+
+
+def _parts(suffix: str, waiting: dict[int, bool]) -> list[tuple[str, list[int]]]:
+    """The changes of one tier: removals, then additions. A tier below the device of which nothing waits is reached."""
+    removed = [block for block, stored in waiting.items() if not stored]
+    stored = [block for block, stored in waiting.items() if stored]
+    parts = [("removed" + suffix, removed)] if removed else []
+    return [*parts, ("stored" + suffix, stored)] if stored or (suffix and not removed) else parts
 
 
 def _packed(blocks: "list[int] | array[int]") -> Blob:

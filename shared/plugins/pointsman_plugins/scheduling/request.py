@@ -7,7 +7,7 @@ from msgspec import Struct, field
 
 from pointsman_contracts.journey import RequestFacts
 from pointsman_core.plugins import Key
-from pointsman_plugins.scheduling.arrays import Blocks
+from pointsman_plugins.scheduling.arrays import Blocks, Floats
 
 T = TypeVar("T")
 
@@ -42,7 +42,16 @@ class ScheduleRequest(Struct, eq=False):
     bound: str | None = None
     """Worker that the request has waited for and goes to now if it still may; empty for one that waited and goes to the
     best; None for one that didn't wait."""
+    fetched: dict[str, Floats] | None = None
+    """Prompt tokens that each worker would fetch from a tier below its device, by tier, after those on the device. None
+    where no worker would fetch any."""
     attributes: dict[str, object] = {}
+
+    def reached(self, matched: Floats) -> Floats:
+        """Prompt tokens that each worker needn't compute: `matched` ones on its device, and those that it fetches."""
+        if self.fetched is None:
+            return matched
+        return matched + sum(self.fetched.values())
 
     @property
     def key(self) -> RequestKey:

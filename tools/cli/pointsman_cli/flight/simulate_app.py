@@ -30,15 +30,15 @@ _NOT_WITH_LOG: Final = (
         "block_size",
         "speedup",
     ),
-    *("max_num_batched_tokens", "max_num_seqs", "max_loras", "lora_load_ms"),
+    *("max_num_batched_tokens", "max_num_seqs", "max_loras", "lora_load_ms", "host_blocks", "fetch_token_ms"),
     *("response_lag_ms", "kv_lag_ms", "load_age_ms", "dispatch_lag_ms", "peer_lag_ms", "schedulers", "speeds"),
 )
 
 
 def _policies(incomplete: str) -> list[str]:
-    from pointsman_simulator.comparison import POLICIES, SESSION_POLICIES
+    from pointsman_simulator.comparison import ONE_TIER, POLICIES, SESSION_POLICIES
 
-    return [name for name in (*POLICIES, *SESSION_POLICIES) if name.startswith(incomplete)]
+    return [name for name in (*POLICIES, *SESSION_POLICIES, ONE_TIER) if name.startswith(incomplete)]
 
 
 def _workloads(incomplete: str) -> list[str]:
@@ -159,6 +159,12 @@ def simulate(
     lora_load_ms: Annotated[
         float, _FOR_ENGINES(metavar="MS", min=0, help="Time to load an adapter.")
     ] = _ENGINE.lora_load_ms,
+    host_blocks: Annotated[
+        int, _FOR_ENGINES(metavar="N", min=0, help="Evicted KV blocks that an engine's host memory keeps.")
+    ] = _ENGINE.host_blocks,
+    fetch_token_ms: Annotated[
+        float, _FOR_ENGINES(metavar="MS", min=0, help="Time to fetch a token from there.")
+    ] = _ENGINE.fetch_token_ms,
     speedup: Annotated[float, _FOR_ENGINES(metavar="X", callback=_above_0, help="Divides every pass time.")] = 1.0,
     response_lag_ms: Annotated[
         float, _FOR_DELAYS(metavar="MS", min=0, help="Until a first or last token is known.")
@@ -230,6 +236,8 @@ def simulate(
                 max_num_batched_tokens=max_num_batched_tokens,
                 max_loras=max_loras,
                 lora_load_ms=lora_load_ms,
+                host_blocks=host_blocks,
+                fetch_token_ms=fetch_token_ms,
                 timing=Timing(speedup=speedup),
             ),
             lags=Lags(response_lag_ms, kv_lag_ms, load_age_ms, dispatch_lag_ms, peer_lag_ms),

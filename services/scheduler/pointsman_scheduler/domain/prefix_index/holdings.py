@@ -8,6 +8,7 @@ from typing import Final, cast
 import numpy as np
 
 from pointsman_plugins.scheduling.arrays import Blocks
+from pointsman_scheduler.domain.prefix_index.below import MOST_STORES, NAMED, SHARED, TierReach, is_tier, list_reach
 from pointsman_scheduler.domain.prefix_index.life import Life, Masks
 from pointsman_scheduler.domain.prefix_index.memory import (
     BLOCK_BYTES,
@@ -36,6 +37,10 @@ class Holdings:
         self._reported = ReportedBlocks(max_bytes)
         self._lives: dict[int, Life] = {}
         self._next_life = 1
+        self._below: dict[int, dict[str, Life]] = {}
+        """Life of a worker → tier below its device → holder. Stores with a name stand under `SHARED` as well."""
+        self.reach: list[TierReach] = []
+        """The laid-out workers that have tiers below their devices."""
         self._rows: list[int] = []
         self._retired: list[Life] = []
         self._holdings: int = 0
@@ -68,6 +73,9 @@ class Holdings:
         """End the worker's life: drop its blocks; its open requests settle to nothing. No-op for a life that has ended
         already."""
         ended = self._lives.pop(life, None)
+        for tier, held in self._below.pop(life, {}).items():
+            if not tier.startswith(NAMED):
+                self._retire(held)
         if ended is not None:
             self._retire(ended)
 
@@ -109,6 +117,40 @@ class Holdings:
             self._forget_reports(found)
         self.stored(life, blocks, now)
 
+    def store_below(self, life: int, tier: str, blocks: Blocks, now: float) -> None:
+        """The engine has these blocks in a tier below its device; without blocks it reaches a store. No-op for a life
+        that ended, for an unknown tier, and for one store too many."""
+        held = self._below.get(life, {}).get(tier) or self._join_tier(life, tier)
+        if held is not None:
+            self._advance(now)
+            self._reported.store_blocks(held.bit, blocks, self._now)
+            if self._reported.is_due:
+                self._settle()
+
+    def remove_below(self, life: int, tier: str, blocks: Blocks, now: float) -> None:
+        """These blocks left one tier below the engine's device."""
+        held = self._below.get(life, {}).get(tier)
+        if held is not None:
+            self._advance(now)
+            self._reported.remove_blocks(held.bit, blocks, self._now)
+            if self._reported.is_due:
+                self._settle()
+
+    def clear_below(self, life: int, tier: str) -> None:
+        """Everything left one tier below the engine's device. A store with a name has what other engines put there."""
+        if not tier.startswith(NAMED) and (held := self._below.get(life, {}).pop(tier, None)) is not None:
+            self._retire(held)
+
+    def count_below(self) -> dict[str, int]:
+        """How many blocks the tiers below the devices hold, of all engines; a store's once."""
+        self._settle()
+        counts: dict[str, int] = {}
+        for life, tiers in self._below.items():
+            for tier, held in tiers.items():
+                if life == SHARED or not tier.startswith(NAMED):
+                    counts[tier] = counts.get(tier, 0) + self._reported.count_held(held.bit)
+        return counts
+
     @property
     def has_reports(self) -> bool:
         """Whether engines report their blocks."""
@@ -139,10 +181,28 @@ class Holdings:
                 self._masks.hold(blocks, life.bit)
             self._holdings += len(life.computed) + len(life.awaited)
             self._thaw_reports(life)
+        tiers = [held for each in self._below.values() for held in each.values()]
+        for held in {held.bit: held for held in tiers}.values():
+            self._thaw_reports(held)
         self._settle()
         for life in self._retired:
             self._reported.forget_engine(life.bit)
         self._lay_out()
+
+    def _join_tier(self, life: int, tier: str) -> Life | None:
+        if life not in self._lives or not is_tier(tier):
+            return None
+        shared = self._below.setdefault(SHARED, {}) if tier.startswith(NAMED) else {}
+        held = shared.get(tier)
+        if held is None:
+            if len(shared) >= MOST_STORES:
+                return None
+            held = self._follow(Life(self._masks.new_bit(), None))
+            if tier.startswith(NAMED):
+                shared[tier] = held
+        self._below.setdefault(life, {})[tier] = held
+        self._lay_out()
+        return held
 
     def _rank(self, table: Recency, life: Life) -> None:
         """Offer this table when memory is needed."""
@@ -284,3 +344,4 @@ class Holdings:
 
     def _lay_out(self) -> None:
         self._masks.lay_out([life.bit if (life := self._lives.get(row)) else 0 for row in self._rows])
+        self.reach = list_reach(self._rows, self._below) if self._below else []

@@ -7,6 +7,7 @@ import numpy as np
 
 from pointsman_delay.formula import new
 from pointsman_plugins.scheduling.arrays import Blocks, Floats
+from pointsman_scheduler.domain.prefix_index.below import match_below
 from pointsman_scheduler.domain.prefix_index.holdings import DRAIN_BUDGET, Holdings
 from pointsman_scheduler.domain.prefix_index.life import Dump, Life
 from pointsman_scheduler.domain.prefix_index.memory import GROWTH, Memory
@@ -67,6 +68,13 @@ class PrefixIndex(Holdings):
         if not reported.size:
             return self._masks.match(self._hashes, block_tokens, matched)
         return self._masks.match(self._hashes, block_tokens, matched, lambda: reported.holder_masks(blocks))
+
+    def match_below(self, blocks: Blocks, block_tokens: int, matched: Floats) -> dict[str, Floats] | None:
+        """How many tokens each laid-out worker would fetch from below its device, by tier: those of the blocks that
+        follow the ones that `match` found, without a gap. None where no worker would."""
+        if self._reported.waiting:
+            self._settle()
+        return match_below(self._reported.holder_masks(blocks), self.reach, block_tokens, matched)
 
     def write(
         self, life: int, blocks: Blocks, now: float, request: Hashable, told: bool = False, matched: int = 0

@@ -14,6 +14,7 @@ from pointsman_plugins.scheduling.points import MATCHED_TOKENS, Producer, Respon
 from pointsman_plugins.scheduling.request import ScheduleRequest
 from pointsman_plugins.scheduling.worker import Hold
 from pointsman_scheduler.plugins.handlers.disaggregated import PREFILL
+from pointsman_scheduler.plugins.producers.preludes import Preludes
 
 DELAY_COST: Final[Key[Floats]] = Key("delay-cost", np.ndarray)
 """For each worker of the fleet, the delay that choosing it causes, in milliseconds times requests; tokens until the
@@ -39,6 +40,7 @@ class DelayPrediction(Producer[DelayPredictionParams], ResponseObserver[DelayPre
 
     def setup(self) -> None:
         self.estimator = PassSizeSearch(self.params.batch_tokens, self.params.first_token_weight)
+        self.preludes = Preludes(self.estimator)
         self._epoch = -1
 
     def produce(self, request: ScheduleRequest, everyone: Candidates) -> None:
@@ -48,15 +50,20 @@ class DelayPrediction(Producer[DelayPredictionParams], ResponseObserver[DelayPre
             self.estimator.lay_out([(worker.life, float(worker.capacity_tokens or np.inf)) for worker in fleet.workers])
         prompt, blocks = max(1, request.facts.prompt_tokens), request.blocks
         matched = request.get(MATCHED_TOKENS)
+        if request.fetched is not None:
+            matched = request.reached(matched)
         prefix: int | None = None
         if len(blocks) and request.bound is None:  # one that waited was counted when it came
             depth = int(matched.item(matched.argmax())) // request.facts.block_tokens
             prefix = blocks.item(depth - 1) if depth else None
         now = everyone.now * 1000.0
+        if self.preludes.waiting:
+            self.preludes.send_due(now)
+        costs = self.estimator.best.costs(prompt, matched, now, request.facts.max_output_tokens, prefix)
+        if request.fetched is not None or request.lora is not None:
+            costs = self.preludes.add_costs(costs, request, fleet, now)
         request.put(DELAY_MODEL, self.estimator)
-        request.put(
-            DELAY_COST, self.estimator.best.costs(prompt, matched, now, request.facts.max_output_tokens, prefix)
-        )
+        request.put(DELAY_COST, costs)
 
     def laid_out(self, epoch: int) -> bool:
         """Whether the estimator's workers are those of the fleet at this epoch."""
@@ -68,15 +75,19 @@ class DelayPrediction(Producer[DelayPredictionParams], ResponseObserver[DelayPre
         if cached >= prompt:
             cached = prompt - 1
         estimator, now_ms, change = self.estimator, now * 1000.0, hold.change
-        estimator.sent(hold.worker.life, hold.key, now_ms, prompt, cached, told=change.streamed)
+        if not ((change.fetched or change.lora) and self.preludes.begin_prelude(hold, now_ms, prompt, cached)):
+            estimator.sent(hold.worker.life, hold.key, now_ms, prompt, cached, told=change.streamed)
         if change.leg == PREFILL and change.streamed:
             estimator.await_prompt((*hold.request, ""), now_ms, prompt)
 
     def started(self, hold: Hold, now: float, ttft_ms: float) -> None:
-        del ttft_ms
+        if hold.change.fetched or hold.change.lora:
+            self.preludes.end_prelude(hold, now * 1000.0, ttft_ms)
         self.estimator.started(hold.key, now * 1000.0)
 
     def gone(self, hold: Hold, now: float) -> None:
+        if hold.change.fetched or hold.change.lora:
+            self.preludes.drop_request(hold)
         if hold.handed_ms is not None:
             now_ms = now * 1000.0
             self.estimator.handed_over(hold.key, (*hold.request, ""), now_ms - hold.handed_ms, now_ms)
