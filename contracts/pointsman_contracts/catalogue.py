@@ -3,6 +3,7 @@
 from typing import Final
 
 from pointsman_contracts.api_key import ApiKey, ApiKeyChanged
+from pointsman_contracts.batch import BatchRecord, FileChunk, LentIdentity, LineResult, StoredFile
 from pointsman_contracts.cache import CachePurge, CachePurged
 from pointsman_contracts.content import Content, ContentEdited, ContentEdits, ContentQuery, PromptEnd, PromptTokens
 from pointsman_contracts.draining import DrainAnswer, DrainOrder, DrainQuery
@@ -120,4 +121,9 @@ MESSAGES: Final[tuple[type[Message], ...]] = (
     CachePurged,
     ApiKey,
     ApiKeyChanged,
+    StoredFile,
+    FileChunk,
+    BatchRecord,
+    LineResult,
+    LentIdentity,
 )

@@ -9,7 +9,8 @@ IDENTITY: Final = "identity"
 """The attribute of a request (`RequestFacts.attributes`) that identifies its sender. Absent without authentication.
 
 `tenant`, `subject`, `plan`, `key`: texts. `scopes`: list of texts. `models`: list of names and patterns that may be
-used; absent: all. `limits`: name → value, for limits that take their values from here. `source`: the instance that
+used; absent: all. `limits`: name → value, for limits that take their values
+from here. `batch`: the batch that the request is a line of; no client can set it. `source`: the instance that
 identified the sender."""
 LONGEST_NAME: Final = 256
 """Longest tenant, subject or plan that is published, in characters."""
@@ -24,6 +25,8 @@ class Identity(Part, frozen=True, kw_only=True):
     plan: str = always("")
     key: str = always("")
     """Name of the API key; empty for other credentials."""
+    batch: str = always("")
+    """Id of the batch that the request is a line of; empty for any other request."""
 
     @classmethod
     def of(cls, attributes: Mapping[str, JsonValue]) -> Self | None:
@@ -36,6 +39,7 @@ class Identity(Part, frozen=True, kw_only=True):
             subject=_name(facts, "subject"),
             plan=_name(facts, "plan"),
             key=_name(facts, "key"),
+            batch=_name(facts, "batch"),
         )
 
 

@@ -96,6 +96,7 @@ _LIMITS: Final = (
     "limits.hand-over.v1",
     "limits.shard.v1",
 )
+_BATCHES: Final = ("file.record.v1", "file.chunk.v1", "batch.record.v1", "batch.line-result.v1")
 _WORKERS: Final = ("worker.registration.v1", "worker.announcement.v1", "worker.load.v1")
 
 SERVICES: Final = (
@@ -112,6 +113,7 @@ SERVICES: Final = (
             "response.completed.v1",
             *_LIMITS,
             "api.key.v1",
+            "identity.lent.v1",
             "pool.rules.v1",
         ),
     ),
@@ -229,6 +231,13 @@ SERVICES: Final = (
             "regret.sums-answer.v1",
         ),
         reads=(*EVENTS, "request.story.v1", "usage.record.v1", "usage.sums.v1", "regret.sums.v1"),
+    ),
+    Service(
+        "batch",
+        "background",
+        optional=True,
+        publishes=("request.preprocess.v1", *_BATCHES, "identity.lent.v1"),
+        reads=("request.rejection.v1", "request.answer.v1", "pool.snapshot.v1", *_BATCHES),
     ),
     Service(
         "worker-agent",

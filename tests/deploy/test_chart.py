@@ -324,5 +324,7 @@ def test_the_values_of_a_service_go_with_it_into_the_bundle(template: Template) 
 
 
 def test_a_service_that_no_bundle_can_have_is_refused_by_name(template: Template) -> None:
-    with pytest.raises(RuntimeError, match=r"bundle\.services: recorder is none of console, epp-adapter, frontend"):
+    with pytest.raises(
+        RuntimeError, match=r"bundle\.services: recorder is none of batch, console, epp-adapter, frontend"
+    ):
         template({"bundle": {"services": ["frontend", "recorder"]}})

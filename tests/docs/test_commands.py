@@ -42,6 +42,7 @@ RUN_BY_TESTS: Final = {
     "audit_nats": "audit/test_audit.py",
     "regret_sums": "integration/test_regret.py",
     "stage_nats.py": "integration/test_extensions.py",
+    "batch": "integration/test_batches.py",
     "plugin": "integration/test_extensions.py",
 }
 """What a shown file is called in the test that runs it."""

@@ -8,6 +8,7 @@ from pointsman_edge.edge import TICK_S, Edge, EdgeOptions, Surroundings, connect
 from pointsman_edge.taking_in.request_headers import HeaderRules
 from pointsman_edge.taking_in.trust import TrustedProxies
 from pointsman_frontend.adapters.app import LAST_WORDS_S, EdgeApp, HttpEdge, HttpRequest
+from pointsman_frontend.adapters.batch_door import BatchDoor
 from pointsman_frontend.adapters.connection_bounds import Bounds
 from pointsman_frontend.adapters.drained_engines import DrainedEngines
 from pointsman_frontend.adapters.engine_client import EngineClient
@@ -45,7 +46,9 @@ class Frontend:
             "Further attempts that a retry budget had no room for",
             lambda: forwarder.budgets.count_refused,
         )
-        self.app = EdgeApp(HttpEdge(edge, forwarder, settings.body_timeout_s), health, int(time.time()))
+        self._batch = None if settings.batch_url is None else BatchDoor(settings.batch_url, headers)
+        http = HttpEdge(edge, forwarder, settings.body_timeout_s)
+        self.app = EdgeApp(http, health, int(time.time()), self._batch)
         self.protocol = bounded(
             Bounds(
                 settings.max_head_bytes,
@@ -70,6 +73,8 @@ class Frontend:
         await self.edge.wait_until_drained(2 * LAST_WORDS_S)
         self._engines.close()
         await self._providers.close()
+        if self._batch is not None:
+            await self._batch.close()
 
 
 def _find_outgoing(edge: Edge, request_id: str) -> Outgoing | None:

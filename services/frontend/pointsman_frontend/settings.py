@@ -34,6 +34,9 @@ class FrontendSettings(ServiceSettings):
     tell_endpoint: bool = False
     """Name the worker that answered in the header `x-pointsman-endpoint`."""
 
+    batch_url: str | None = None
+    """Where the service `batch` takes requests about files and batches; without it, their paths are unknown here."""
+
     max_head_bytes: int = Field(default=65536, ge=1024)
     """Longest request line and headers; longer ones get 431."""
     head_timeout_s: float = Field(default=10.0, gt=0)

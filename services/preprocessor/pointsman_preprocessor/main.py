@@ -10,6 +10,7 @@ from pointsman_hosting.service import Service
 from pointsman_journey.content_client import ContentClient
 from pointsman_plugins.preprocessing import Ports
 from pointsman_preprocessor.adapters.cluster_rules import ClusterRules
+from pointsman_preprocessor.adapters.followed_lent import FollowedLent
 from pointsman_preprocessor.adapters.limits import SharedLimits
 from pointsman_preprocessor.adapters.published_keys import PublishedKeys
 from pointsman_preprocessor.adapters.stored_keys import FollowedKeys
@@ -26,7 +27,8 @@ def build(service: Service[PreprocessorSettings]) -> None:
     files = TokenizerFiles(service.settings.token_cache)
     key_sets = PublishedKeys()
     limits = SharedLimits(service)
-    ports = Ports(FollowedKeys(service.open_bucket), key_sets, limits.limiter)
+    lent = FollowedLent(service.open_bucket)
+    ports = Ports(FollowedKeys(service.open_bucket), key_sets, limits.limiter, lent)
     configuration = service.configuration(
         partial(compile_pipeline, load=files.load_tokenizer, ports=ports, bound=bounded)
     )

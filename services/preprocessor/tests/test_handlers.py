@@ -223,7 +223,8 @@ models: {m: {pool: p, groups: [own]}}
     world.send(b"", method="GET", path="/v1/models")
     [answer] = await eventually(lambda: world.answers)
     assert isinstance(answer, Answer)
-    assert (answer.status, orjson.loads(answer.body)) == (200, {"models": ["m", "other"]})
+    told = orjson.loads(answer.body)
+    assert (answer.status, told["models"], told["identity"]["tenant"]) == (200, ["m", "other"], "public")
     world.send(b"", method="GET", path="/v1/models", headers={"x-api-key": "canary-41"})
     await eventually(lambda: len(world.answers) == 2)
     refused = world.answers[1]

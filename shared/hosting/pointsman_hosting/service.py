@@ -130,9 +130,9 @@ class Service(Generic[T_co]):
         self._starting.insert(0, load)
         return configuration
 
-    def open_bucket(self, name: str) -> Bucket:
-        """A key-value bucket, made when the server has none; closed with the service."""
-        return self._closing(Bucket(self.events, name, replicas=self.settings.buckets_replicas))
+    def open_bucket(self, name: str, *, max_bytes: int | None = None) -> Bucket:
+        """A key-value bucket, made when the server has none; closed with the service. `max_bytes` as `Bucket`."""
+        return self._closing(Bucket(self.events, name, replicas=self.settings.buckets_replicas, max_bytes=max_bytes))
 
     def workers_bucket(self, *, make: bool = True) -> Bucket:
         """The bucket of registered workers. Their agents write all of it again within seconds, so it needs no disk.

@@ -187,6 +187,8 @@ class Stack:
         self._processes = processes
         self._folder = folder
         self._door_port = free_port()
+        self.batch_url = f"http://127.0.0.1:{free_port()}"
+        """Where replicas of `batch` take requests, which share the port."""
 
     @property
     def env(self) -> dict[str, str]:
@@ -296,7 +298,14 @@ class Stack:
 
     def _own(self, service: str) -> dict[str, str]:
         if service == "frontend":
-            return {"POINTSMAN_PORT": str(self._door_port)}
+            return {"POINTSMAN_PORT": str(self._door_port), "POINTSMAN_BATCH_URL": self.batch_url}
+        if service == "batch":
+            prefix = "POINTSMAN_BATCH" if self.bundled else "POINTSMAN"
+            return {
+                f"{prefix}_PORT": self.batch_url.rpartition(":")[2],
+                "POINTSMAN_PORT_SHARED": "true",
+                "POINTSMAN_GATEWAY_URL": f"http://127.0.0.1:{self._door_port}",
+            }
         return {"POINTSMAN_STATE_DIR": str(self._folder / "recorder-state")} if service == "recorder" else {}
 
 

@@ -8,7 +8,7 @@ from pointsman_apis.api import View
 from pointsman_apis.models import MODELS
 from pointsman_apis.passthrough import UNKNOWN
 from pointsman_apis.requests import StructuredBody
-from pointsman_contracts.identity import Identity
+from pointsman_contracts.identity import IDENTITY, Identity
 from pointsman_contracts.journey import PreprocessRequest
 from pointsman_contracts.reply import Answer
 from pointsman_core.permission import allowed_models
@@ -31,7 +31,8 @@ def asker(request: PreprocessRequest) -> Incoming:
 
 
 def allowed_models_answer(incoming: Incoming, stage: str) -> Answer:
-    """The answer `{"models": …}`: names and patterns that the sender may use; null for all."""
+    """The answer `{"models": …, "identity": …}`: names and patterns that the sender may use, null for all; and its
+    identity, null without authentication."""
     allowed = allowed_models(incoming.attributes)
     return Answer(
         request_id=incoming.envelope.request_id,
@@ -39,5 +40,10 @@ def allowed_models_answer(incoming: Incoming, stage: str) -> Answer:
         stage=stage,
         answer_headers=tuple(incoming.answer_headers.values()),
         identity=Identity.of(incoming.attributes),
-        body=orjson.dumps({"models": None if allowed is None else list(allowed)}),
+        body=orjson.dumps(
+            {
+                "models": None if allowed is None else list(allowed),
+                "identity": incoming.attributes.get(IDENTITY),
+            }
+        ),
     )

@@ -22,6 +22,7 @@ from pointsman_plugins.prompt import BYTES_PER_TOKEN, MOST_BLOCKS, Prompt, chain
 from pointsman_plugins.registry import Registry
 from pointsman_preprocessor.domain.admission import Admission
 from pointsman_preprocessor.domain.chain import Chain, Step, Within
+from pointsman_preprocessor.domain.lent import LentIdentities, is_lent, take_lent
 from pointsman_preprocessor.domain.model_tokenizers import Load, ModelTokenizers, TokenReaders
 from pointsman_preprocessor.domain.order import admission_position, check_order
 from pointsman_preprocessor.domain.pool_rules import NameRules
@@ -56,6 +57,7 @@ class Pipeline:
         keeps the timeouts of those that wait. Raises PluginError for a processor that can't be built or stands in the
         wrong place, and what `load` raises."""
         self.config: Final = config
+        self._lent: Final = None if ports is None else ports.find(LentIdentities)
         steps = _steps(config, processors, ports or Ports())
         self._chain: Final = Chain(steps, bound)
         self._identifying: Final = Chain([step for step in steps if _identifies(step)], bound)
@@ -88,6 +90,8 @@ class Pipeline:
         """Rewrite the model, then run the processors in order; returns the rest as an awaitable when one of them waits.
         Raises Refusal."""
         headers = incoming.headers
+        if self._lent is not None and is_lent(incoming.envelope.headers):
+            take_lent(incoming, self._lent)
         if self.names.rewrite:
             envelope = incoming.envelope
             found = self.names.rewritten(incoming.body.model, envelope.request_id, headers.session, envelope.headers)

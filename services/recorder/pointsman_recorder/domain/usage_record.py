@@ -7,6 +7,7 @@ from typing import Final, NamedTuple
 
 import msgspec
 
+from pointsman_contracts.batch import created_ms_of
 from pointsman_contracts.identity import Identity
 from pointsman_contracts.money import nanos
 from pointsman_contracts.response import ResponseCompleted, Usage
@@ -41,11 +42,12 @@ def record_of(body: bytes) -> UsageRecord:
     check_texts(body)
     end = ResponseCompleted.decode(body)
     target = end.target
+    key, at_ms = _charged_as(end)
     return checked(
         UsageRecord(
-            key=f"{end.request_id}@{end.source}/{end.pool}/{end.sequence}/{end.at_ms}",
+            key=key,
             request_id=end.request_id,
-            at_ms=end.at_ms,
+            at_ms=at_ms,
             identity=end.identity or _NOBODY,
             model=end.served or (target.model if target is not None else ""),
             pool=target.pool if target is not None else None,
@@ -59,6 +61,18 @@ def record_of(body: bytes) -> UsageRecord:
             cost_nanos=end.cost_nanos,
         )
     )
+
+
+def _charged_as(end: ResponseCompleted) -> tuple[str, int]:
+    """Key and time of a request's record. An attempt of a batch's line has the same in each of its requests, so that it
+    is charged once: another replica repeats an attempt whose result was lost."""
+    batch = "" if end.identity is None else end.identity.batch
+    if batch and end.outcome == "ok":
+        created_ms = created_ms_of(batch)
+        if created_ms is not None:
+            # An edge that has the id in use still adds a suffix.
+            return f"{end.request_id.partition('.')[0]}@{batch}", created_ms
+    return f"{end.request_id}@{end.source}/{end.pool}/{end.sequence}/{end.at_ms}", end.at_ms
 
 
 def checked(record: UsageRecord) -> UsageRecord:

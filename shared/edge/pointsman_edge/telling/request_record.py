@@ -14,9 +14,11 @@ from pointsman_core.service_level import was_kept
 from pointsman_edge.deciding.policy import EdgePolicy
 from pointsman_edge.taking_in.bodies import HeldBody
 from pointsman_edge.telling.answer_followers import AnswerFollowers
-from pointsman_edge.telling.settled_usage import doubtful, settled
+from pointsman_edge.telling.settled_usage import BROKEN_OFF, doubtful, settled
 
 NO_POOL = "-"
+BATCH_TIER = "batch"
+"""The service tier of lines of batches: `cost.tiers` may have a factor for it."""
 CLIENT_GONE = 499
 """Status of a request whose client left before one could be sent (nginx's number)."""
 
@@ -170,13 +172,18 @@ class RequestRecord:
                 prompt_tokens=decision.prompt_tokens,
                 sent=self.worker is not None,
             )
+        identity = None if decision is None else decision.identity
+        batch = "" if identity is None else identity.batch
+        if batch and self.outcome in BROKEN_OFF:
+            # Its batch sends it again, and the answer that comes then is charged.
+            usage = None
         self.usage = usage
         if usage is not None and target is not None:
             prices = self.policy.prices
             self.served = served = prices.find_name(target, decision.model if decision is not None else None)
             price = prices.of.get(served)
             if price is not None:
-                tier = tail.service_tier() if price.tiers and tail is not None else ""
+                tier = "" if not price.tiers else BATCH_TIER if batch else "" if tail is None else tail.service_tier()
                 self.cost_nanos = cost = price.cost_of(usage, tier)
                 self.cost = cost / NANOS
 

@@ -47,16 +47,19 @@ class Bucket:
         replicas: int = 1,
         in_memory: bool = False,
         make: bool = True,
+        max_bytes: int | None = None,
     ) -> None:
         """`in_memory`: a server that restarts has lost it, and one whose disk is full still takes writes.
         `make`: False for a service that may not choose the bucket's settings; until another service has made the
-        bucket, calls raise BucketMissing."""
+        bucket, calls raise BucketMissing. `max_bytes`: a bucket
+        that has so many takes no more; only where this service makes it."""
         self.name = name
         self._events = events
         self._ttl_s = ttl_s
         self._history = history
         self._replicas = replicas
         self._make = make
+        self._max_bytes = max_bytes
         self._storage = StorageType.MEMORY if in_memory else StorageType.FILE
         self._store: KeyValue | None = None
         self._tasks: set[asyncio.Task[None]] = set()
@@ -86,6 +89,26 @@ class Bucket:
         except KeyNotFoundError:
             return None
         return Entry(found.key, found.value or b"", found.revision or 0)
+
+    async def list_keys(self, pattern: str) -> list[str]:
+        """The keys that match, e.g. `a.*`; none where there is no bucket yet. Raises as `put`."""
+        store = await self._open()
+        watcher = await store.watch(pattern, ignore_deletes=True, meta_only=True, inactive_threshold=UNWATCHED_S)  # pyright: ignore[reportUnknownMemberType] - untyped in nats-py
+        found: list[str] = []
+        try:
+            while (update := await watcher.updates(timeout=LISTED_WITHIN_S)) is not None:
+                if isinstance(update, KeyValue.Entry):
+                    found.append(update.key)
+        finally:
+            if self._events.reason is None:
+                await watcher.stop()
+        return found
+
+    async def purge_keys(self, pattern: str) -> None:
+        """Remove the keys that match, e.g. `a.*`, without a trace. Raises as `put`."""
+        await self._open()
+        js = await self._events.jetstream()
+        await js.purge_stream(f"KV_{self.name}", subject=f"$KV.{self.name}.{pattern}")
 
     def watch(
         self,
@@ -202,6 +225,7 @@ class Bucket:
                     ttl=self._ttl_s,
                     replicas=self._replicas,
                     storage=self._storage,
+                    max_bytes=self._max_bytes,
                 )
                 self._store = await js.create_key_value(config)  # pyright: ignore[reportUnknownMemberType] - untyped in nats-py
                 _log.info("bucket_created", bucket=self.name)

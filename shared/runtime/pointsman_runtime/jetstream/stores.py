@@ -3,6 +3,7 @@
 from typing import Final
 
 from pointsman_contracts.api_key import KEYS_BUCKET
+from pointsman_contracts.batch import BATCHES_BUCKET, CHUNKS_BUCKET, FILES_BUCKET, LENT_BUCKET, RESULTS_BUCKET
 from pointsman_contracts.limits import LIMITS_BUCKET
 
 EVENT_STREAM: Final = "PM_EVENTS"
@@ -19,6 +20,11 @@ DESCRIPTIONS: Final = {
     POOLS_BUCKET: "Objectives and rewrites that a cluster has for each pool",
     KEYS_BUCKET: "API keys by the hash of the key",
     LIMITS_BUCKET: "Snapshots of the counts of limits and budgets, by shard",
+    FILES_BUCKET: "Files of batches",
+    CHUNKS_BUCKET: "Content of files of batches, in parts",
+    BATCHES_BUCKET: "Batches and their progress",
+    RESULTS_BUCKET: "Results of the lines of batches that run",
+    LENT_BUCKET: "Identities of the requests of batches, by the hash of their tokens",
 }
 """Bucket → its description in `nats kv info`."""
 HISTORY: Final = 64

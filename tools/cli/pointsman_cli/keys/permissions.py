@@ -4,6 +4,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Final
 
+from pointsman_contracts.batch import CHUNKS_BUCKET, RESULTS_BUCKET
 from pointsman_contracts.catalogue import MESSAGES
 from pointsman_contracts.journey import Journey, PreprocessRequest
 from pointsman_contracts.message import Message
@@ -36,6 +37,7 @@ from pointsman_runtime.jetstream.stores import CONFIG_BUCKET, EVENT_STREAM, PROB
 JS: Final = "$JS.API"
 _BUCKET: Final = "KV_"
 """Prefix of the stream names of buckets."""
+BATCH: Final = "batch"
 _KINDS_IN_STREAMS: Final = {"evt": EVENT_STREAM, "rec": "PM_USAGE"}
 _MAKERS: Final = {
     EVENT_STREAM: (*SHARED_LOGINS, OPERATOR),
@@ -132,6 +134,9 @@ def _publishes(party: str, worker: AgentIdentity | None, stages: tuple[str, ...]
             # name.
             consumer = AUDITOR if party == AUDITOR else ANY
             yield from _following(name) if name.startswith(_BUCKET) else _consuming(name, consumer)
+    if party == BATCH:
+        # The content of a file goes with it, the results of lines with their batch.
+        yield from (f"{JS}.STREAM.PURGE.{_BUCKET}{bucket}" for bucket in (CHUNKS_BUCKET, RESULTS_BUCKET))
     if party == "preprocessor":
         # Budgets read their spending from the ends of requests, without a consumer.
         yield f"{JS}.DIRECT.GET.{EVENT_STREAM}"

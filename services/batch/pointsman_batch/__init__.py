@@ -1,0 +1,1 @@
+"""The batch service: runs files of requests while engines have room."""

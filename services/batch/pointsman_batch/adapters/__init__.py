@@ -1,0 +1,1 @@
+"""Buckets, folders and HTTP."""

@@ -1,0 +1,110 @@
+"""Files: their records and their content, written and read as streams."""
+
+import secrets
+from collections.abc import AsyncIterator
+from typing import Final
+
+from pointsman_batch.adapters.chunks import CHUNK_BYTES, ChunkStore
+from pointsman_contracts.batch import StoredFile
+from pointsman_contracts.message import MalformedMessage
+from pointsman_runtime.jetstream.buckets import Bucket
+from pointsman_runtime.jetstream.watched_keys import Entry
+from pointsman_runtime.telling.logs import Log
+
+_log = Log("files")
+
+
+class ContentLost(Exception):
+    """A chunk of a file isn't there."""
+
+
+def new_file_id() -> str:
+    """An id that no file has."""
+    return f"file-{secrets.token_hex(12)}"
+
+
+class FileWriter:
+    """Writes one file; holds one chunk at most."""
+
+    def __init__(self, chunks: ChunkStore, file: str) -> None:
+        self._chunks: Final = chunks
+        self.file: Final = file
+        self.size = 0
+        self.count = 0
+        """ChunkStore that are written."""
+        self._begun = bytearray()
+
+    async def write(self, data: bytes) -> None:
+        """Add bytes. Raises as `ChunkStore`."""
+        self.size += len(data)
+        self._begun += data
+        while len(self._begun) >= CHUNK_BYTES:
+            await self._put(bytes(self._begun[:CHUNK_BYTES]))
+            del self._begun[:CHUNK_BYTES]
+
+    async def finish(self) -> None:
+        """Write the rest."""
+        if self._begun:
+            await self._put(bytes(self._begun))
+            self._begun.clear()
+
+    async def give_up(self) -> None:
+        """Delete the chunks that are written."""
+        await self._chunks.delete_chunks(self.file)
+
+    async def _put(self, data: bytes) -> None:
+        await self._chunks.put_chunk(self.file, self.count, data)
+        self.count += 1
+
+
+class Files:
+    """Every file that is kept. Methods raise OSError, nats errors and TimeoutError when they can't be reached."""
+
+    def __init__(self, records: Bucket, chunks: ChunkStore) -> None:
+        self._records: Final = records
+        self.chunks: Final = chunks
+        self._known: Final[dict[str, StoredFile]] = {}
+
+    def follow(self) -> None:
+        """Keep the list of files at hand from now on."""
+        self._records.watch(self._put, lambda key: self._known.pop(key, None) and None)
+
+    def begin_file(self, file: str | None = None) -> FileWriter:
+        """A writer of a new file, or of the one with this id once more."""
+        return FileWriter(self.chunks, file or new_file_id())
+
+    async def add_file(self, record: StoredFile) -> None:
+        """Let clients see a file that is written."""
+        await self._records.put(record.id, record.encode())
+        self._known[record.id] = record
+
+    async def find_file(self, file: str) -> StoredFile | None:
+        """The record of a file; None when there is none."""
+        if not file.startswith("file-") or not file.removeprefix("file-").isalnum():
+            return None
+        entry = await self._records.get(file)
+        return None if entry is None else StoredFile.decode(entry.value)
+
+    def list_files(self) -> list[StoredFile]:
+        """All files, the newest first."""
+        return sorted(self._known.values(), key=lambda each: (each.created_ms, each.id), reverse=True)
+
+    async def read_file(self, record: StoredFile) -> AsyncIterator[bytes]:
+        """The content, in chunks. Raises ContentLost."""
+        for number in range(record.chunks):
+            data = await self.chunks.get_chunk(record.id, number)
+            if data is None:
+                raise ContentLost(f"chunk {number} of {record.chunks} of {record.id} isn't there")
+            yield data
+
+    async def delete_file(self, file: str) -> None:
+        """Delete a file and its content."""
+        await self._records.delete(file)
+        self._known.pop(file, None)
+        await self.chunks.delete_chunks(file)
+
+    def _put(self, entry: Entry) -> None:
+        try:
+            self._known[entry.key] = StoredFile.decode(entry.value)
+        except MalformedMessage as error:
+            _log.warning("file_unreadable", file=entry.key, problem=error.problem)

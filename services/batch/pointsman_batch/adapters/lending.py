@@ -1,0 +1,40 @@
+"""Lends the identity of a batch's sender to the requests of its lines."""
+
+import hashlib
+import secrets
+from typing import Final
+
+from pointsman_contracts.batch import LENT_PREFIX, BatchRecord, LentIdentity
+from pointsman_runtime.jetstream.buckets import Bucket
+
+AFTER_END_MS: Final = 3_600_000
+"""An identity is lent until this long after its batch expires."""
+
+
+class Lending:
+    """Makes bearer tokens. A token is in the memory of this process alone, its hash in the bucket: what reads the
+    bucket can't send requests. Methods raise nats errors and TimeoutError."""
+
+    def __init__(self, bucket: Bucket, priority: int) -> None:
+        self._bucket: Final = bucket
+        self._priority: Final = priority
+
+    async def lend_identity(self, batch: BatchRecord) -> str:
+        """A token with which requests have the identity of the batch's sender."""
+        token = f"{LENT_PREFIX}{secrets.token_urlsafe(32)}"
+        lent = LentIdentity(
+            batch=batch.id,
+            identity=batch.identity,
+            priority=self._priority,
+            expires_ms=batch.expires_ms + AFTER_END_MS,
+        )
+        await self._bucket.put(_digest(token), lent.encode())
+        return token
+
+    async def take_back(self, token: str) -> None:
+        """End the token's use."""
+        await self._bucket.delete(_digest(token))
+
+
+def _digest(token: str) -> str:
+    return hashlib.sha256(token.encode()).hexdigest()

@@ -1,0 +1,334 @@
+"""Runs one batch from its validation to its output, with a lease that another replica takes over when this one dies."""
+
+import asyncio
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from functools import partial
+from typing import Final
+
+from msgspec.structs import replace
+from nats.errors import Error as NatsError
+
+from pointsman_batch.adapters.files import ContentLost
+from pointsman_batch.batch_output import BatchOutput, input_lines
+from pointsman_batch.domain.lines import (
+    MOST_PROBLEMS,
+    BatchLine,
+    LineRefused,
+    LineTooLong,
+    check_unseen,
+    read_line,
+)
+from pointsman_batch.domain.outputs import CANCELLED, EXPIRED, NO_ANSWER, kind_of
+from pointsman_batch.domain.verdict import LineAnswer, LineTries, judge, wait_s
+from pointsman_batch.run_tools import RunTools
+from pointsman_contracts.batch import ENDED, BatchRecord, LineProblem, LineResult
+from pointsman_runtime.bus.cancellation import end_all
+from pointsman_runtime.jetstream.events import try_until_done
+from pointsman_runtime.telling.logs import Log
+
+RENEW_S: Final = 1.0
+"""How often the runner of a batch renews its lease."""
+LEASE_S: Final = 8.0
+"""A batch whose record stands still for this long has no runner. Replicas measure it by their own clocks."""
+
+_log = Log("batch-run")
+
+
+class LeaseLost(Exception):
+    """Another replica runs the batch, or may."""
+
+
+class _LineAtWork:
+    """A line, and whether it has a slot."""
+
+    __slots__ = ("has_slot", "line")
+
+    def __init__(self, line: BatchLine) -> None:
+        self.line = line
+        self.has_slot = False
+
+
+class BatchRun:
+    """One batch that this replica has the lease of."""
+
+    def __init__(self, tools: RunTools, record: BatchRecord, now_ms: Callable[[], int]) -> None:
+        self._tools: Final = tools
+        self._now_ms: Final = now_ms
+        self._record = record
+        self._renewed = time.monotonic()
+        self._done = bytearray()
+        """1 for each line that has a result."""
+        self._completed = 0
+        self._failed = 0
+        self._token = ""
+        self._working: set[asyncio.Task[None]] = set()
+        self._changed = asyncio.Event()
+        """Set when the record or a line changed."""
+
+    @property
+    def batch(self) -> str:
+        """The id."""
+        return self._record.id
+
+    def take_record(self, record: BatchRecord) -> None:
+        """The record was changed, e.g. by a client that cancels the batch."""
+        self._record = record
+        self._changed.set()
+
+    async def run(self) -> None:
+        """Do all that is left to do. Raises LeaseLost."""
+        beating = asyncio.create_task(self._beat())
+        working = asyncio.create_task(self._work())
+        try:
+            await asyncio.wait((beating, working), return_when=asyncio.FIRST_COMPLETED)
+            if beating.done():
+                beating.result()
+            working.result()
+        finally:
+            await end_all((beating, working))
+            await end_all(self._working)
+            if self._token:
+                # Otherwise it ends by itself, soon after its batch.
+                with suppress(NatsError, TimeoutError, OSError):
+                    await self._tools.lending.take_back(self._token)
+
+    async def release(self) -> None:
+        """Let another replica run the batch at once."""
+        try:
+            await self._tools.batches.change_batch(
+                self.batch, lambda record: replace(record, runner="") if record.runner == self._tools.instance else None
+            )
+        except (NatsError, TimeoutError, OSError):
+            return  # the lease ends by itself
+
+    async def _beat(self) -> None:
+        while True:
+            await asyncio.sleep(RENEW_S)
+            try:
+                async with asyncio.timeout(LEASE_S / 2):
+                    await self._change(self._progress)
+            except (NatsError, TimeoutError, OSError):
+                if time.monotonic() - self._renewed > LEASE_S:
+                    raise LeaseLost(self.batch) from None
+
+    def _progress(self, record: BatchRecord) -> BatchRecord:
+        return replace(record, beat=record.beat + 1, completed=self._completed, failed=self._failed)
+
+    async def _change(self, change: Callable[[BatchRecord], BatchRecord | None]) -> None:
+        """Change the record while this replica is its runner. Raises LeaseLost."""
+
+        def mine(record: BatchRecord) -> BatchRecord | None:
+            if record.runner != self._tools.instance:
+                raise LeaseLost(record.id)
+            return change(record)
+
+        changed = await self._tools.batches.change_batch(self.batch, mine)
+        if changed is None:
+            raise LeaseLost(self.batch)
+        self._renewed = time.monotonic()
+        self._record = changed
+
+    async def _surely_change(self, change: Callable[[BatchRecord], BatchRecord | None]) -> None:
+        await try_until_done("batch record", lambda: self._change(change))
+
+    async def _work(self) -> None:
+        try:
+            if self._record.status == "validating":
+                await self._validate()
+            if self._record.status == "in_progress":
+                await self._run_lines()
+            if self._record.status not in ENDED:
+                await self._finish()
+        except ContentLost:
+            now_ms = self._now_ms()
+            problem = LineProblem(code="file_not_found", message="The content of the input file isn't there.")
+            await self._surely_change(
+                lambda record: replace(record, status="failed", problems=(problem,), ended_ms=now_ms)
+            )
+
+    async def _validate(self) -> None:
+        problems: list[LineProblem] = []
+        seen: set[str] = set()
+        total = 0
+        endpoint = self._record.endpoint
+        try:
+            async for data in input_lines(self._tools, self._record):
+                total += 1
+                if total > self._tools.most_lines:
+                    message = f"The batch has more than {self._tools.most_lines} lines."
+                    problems = [LineProblem(code="too_many_tasks", message=message)]
+                    break
+                try:
+                    line = read_line(data, total - 1, endpoint)
+                    check_unseen(line.custom_id, seen)
+                except LineRefused as refused:
+                    problems.append(refused.at_line(total))
+                    if len(problems) >= MOST_PROBLEMS:
+                        break
+                if total % 64 == 0:
+                    await asyncio.sleep(0)
+            if not total:
+                problems.append(LineProblem(code="empty_file", message="The input file has no lines."))
+        except LineTooLong as error:
+            problems.append(LineProblem(code="line_too_long", message=str(error), line=total + 1))
+        now_ms = self._now_ms()
+
+        def validated(record: BatchRecord) -> BatchRecord | None:
+            if record.status == "cancelling":
+                return replace(record, total=total)
+            if problems:
+                return replace(record, status="failed", problems=tuple(problems), ended_ms=now_ms)
+            return replace(record, status="in_progress", total=total, in_progress_ms=now_ms)
+
+        await self._surely_change(validated)
+
+    async def _run_lines(self) -> None:
+        record, tools = self._record, self._tools
+        self._done = bytearray(record.total)
+        await try_until_done("results of a batch", self._read_done)
+        self._token = await tools.lending.lend_identity(record)
+        number = -1
+        async for data in input_lines(self._tools, self._record):
+            number += 1
+            if self._done[number]:
+                continue
+            line = _LineAtWork(read_line(data, number, record.endpoint))
+            if not await self._wait_for_slot(line):
+                break
+            task = asyncio.create_task(self._run_line(line))
+            self._working.add(task)
+            task.add_done_callback(partial(self._ended, line))
+        while self._working and self._goes_on:
+            self._changed.clear()
+            left_s = (record.expires_ms - self._now_ms()) / 1000
+            try:
+                async with asyncio.timeout(max(0.0, left_s)):
+                    await self._changed.wait()
+            except TimeoutError:
+                break
+        await end_all(self._working)
+
+    @property
+    def _goes_on(self) -> bool:
+        return self._record.status == "in_progress" and self._now_ms() < self._record.expires_ms
+
+    async def _read_done(self) -> None:
+        for number in await self._tools.results.list_lines(self.batch):
+            self._done[number] = 1
+        # Which of them failed is found out at the end; meanwhile the record has the last runner's figures.
+        done = sum(self._done)
+        self._failed = min(self._record.failed, done)
+        self._completed = done - self._failed
+
+    async def _wait_for_slot(self, work: "_LineAtWork") -> bool:
+        """Take a slot; False when the batch ends first."""
+        while self._goes_on:
+            try:
+                async with asyncio.timeout(RENEW_S):
+                    await self._tools.slots.take_slot(work.line.model)
+            except TimeoutError:
+                continue
+            if time.monotonic() - self._renewed <= LEASE_S:
+                work.has_slot = True
+                return True
+            # Another replica may run the batch: wait until the lease is renewed.
+            self._tools.slots.give_back()
+            await asyncio.sleep(RENEW_S / 4)
+        return False
+
+    def _ended(self, work: "_LineAtWork", task: "asyncio.Task[None]") -> None:
+        self._working.discard(task)
+        self._changed.set()
+        self._give_back(work)
+        if not task.cancelled() and (error := task.exception()) is not None:
+            _log.error("line_failed", error, batch=self.batch)
+
+    def _give_back(self, work: "_LineAtWork") -> None:
+        if work.has_slot:
+            work.has_slot = False
+            self._tools.slots.give_back()
+
+    async def _run_line(self, work: "_LineAtWork") -> None:
+        tools, tries, line = self._tools, LineTries(), work.line
+        while True:
+            request_id = f"{self.batch}-{line.number}-{tries.attempt}"
+            answer = await tools.gateway.send_line(self._record.endpoint, line.body, self._token, request_id)
+            verdict = judge(answer, tries)
+            tools.metrics.answers.labels(verdict).inc()
+            if verdict == "refused":
+                tools.slots.record_refusal(answer.retry_after_s)
+            elif answer.status:
+                tools.slots.record_answer()
+            self._give_back(work)
+            if verdict == "final":
+                await self._keep(line, answer, tries)
+                return
+            tries = tries.after(verdict)
+            await asyncio.sleep(wait_s(tries, answer.retry_after_s))
+            if not await self._wait_for_slot(work):
+                return
+
+    async def _keep(self, line: BatchLine, answer: LineAnswer, tries: LineTries) -> None:
+        if answer.status:
+            result = LineResult(
+                custom_id=line.custom_id,
+                request_id=answer.request_id,
+                status=answer.status,
+                attempts=tries.attempt,
+            )
+        else:
+            message = f"The gateway didn't answer: {answer.problem}."
+            result = LineResult(custom_id=line.custom_id, error=NO_ANSWER, message=message, attempts=tries.attempt)
+
+        async def write() -> None:
+            await self._tools.results.write_once(self.batch, line.number, result, answer.body)
+
+        await try_until_done("result of a line", write)
+        if not self._done[line.number]:
+            self._done[line.number] = 1
+            if kind_of(result) == "completed":
+                self._completed += 1
+            else:
+                self._failed += 1
+
+    async def _finish(self) -> None:
+        """Write the outputs. Each step can be repeated by another replica."""
+        code = CANCELLED if self._record.status == "cancelling" else EXPIRED
+        output = BatchOutput(self._tools, self._record, self._now_ms)
+        await try_until_done("results of a batch", lambda: output.mark_missing(code))
+        now_ms = self._now_ms()
+
+        def finalizing(record: BatchRecord) -> BatchRecord | None:
+            if record.status != "in_progress":
+                return None
+            return replace(record, status="finalizing", finalizing_ms=now_ms)
+
+        await self._surely_change(finalizing)
+        await try_until_done("output of a batch", lambda: self._write_output(output))
+
+    async def _write_output(self, output: BatchOutput) -> None:
+        written = await output.write_files()
+        now_ms = self._now_ms()
+
+        def ended(record: BatchRecord) -> BatchRecord:
+            status = "completed"
+            if record.status == "cancelling":
+                status = "cancelled"
+            elif written.counts.expired:
+                status = "expired"
+            return replace(
+                record,
+                status=status,
+                output_file=written.output_file,
+                error_file=written.error_file,
+                ended_ms=now_ms,
+                **written.counts._asdict(),
+            )
+
+        await self._change(ended)
+        self._tools.metrics.batches.labels(self._record.status).inc()
+        await self._tools.results.delete_results(self.batch)
+        for each in written.apart:
+            await self._tools.files.chunks.delete_chunks(each)

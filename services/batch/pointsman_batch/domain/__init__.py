@@ -1,0 +1,1 @@
+"""Values in, values out: lines, objects of the APIs, pace."""

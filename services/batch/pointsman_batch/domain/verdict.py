@@ -1,0 +1,79 @@
+"""What follows from the answer to a line's request: its result, or another attempt."""
+
+import random
+from typing import Final, Literal, NamedTuple
+
+LineVerdict = Literal["final", "refused", "again", "cut"]
+"""`final`: the answer is the line's result. `refused`: there was no room; the line begins again. `again`: it failed, or
+`cut`: its answer broke off; the line begins again, a bounded number of times."""
+
+MOST_FAILURES: Final = 4
+"""So many failures of a line are its result."""
+MOST_CUTS: Final = 12
+"""So many answers that broke off are its result: a line must not end one process after the other for ever."""
+MOST_UNKNOWN: Final = 20
+"""So often a line begins again because its identity isn't known yet to every preprocessor."""
+IDENTITY_UNKNOWN: Final = "lent_identity_unknown"
+_NO_ROOM: Final = frozenset({408, 425, 429, 502, 503, 529})
+_WAIT_S: Final = 0.5
+_LONGEST_WAIT_S: Final = 30.0
+
+
+class LineAnswer(NamedTuple):
+    """The answer to a request of a line."""
+
+    status: int
+    """0: there was none."""
+    body: bytes
+    request_id: str = ""
+    retry_after_s: float | None = None
+    problem: str = ""
+    """Why there was none, in words."""
+    sent: bool = True
+    """Whether a gateway got the request."""
+
+
+class LineTries(NamedTuple):
+    """What a line has met so far."""
+
+    failures: int = 0
+    refusals: int = 0
+    cuts: int = 0
+
+    def after(self, verdict: str) -> "LineTries":
+        """With one more."""
+        if verdict == "again":
+            return self._replace(failures=self.failures + 1)
+        if verdict == "cut":
+            return self._replace(cuts=self.cuts + 1)
+        return self._replace(refusals=self.refusals + 1)
+
+    @property
+    def attempt(self) -> int:
+        """Number of the next attempt that counts: an attempt that was refused or cut off is repeated under its
+        number, under which it is charged once."""
+        return self.failures + 1
+
+
+def judge(answer: LineAnswer, tries: LineTries) -> LineVerdict:
+    """What follows from an answer."""
+    status = answer.status
+    if status == 0 and answer.sent:
+        return "cut" if tries.cuts + 1 < MOST_CUTS else "final"
+    if status == 0 or status in _NO_ROOM:
+        return "refused"
+    if status == 401 and IDENTITY_UNKNOWN.encode() in answer.body:
+        return "refused" if tries.refusals < MOST_UNKNOWN else "final"
+    if status >= 500 and tries.failures + 1 < MOST_FAILURES:
+        return "again"
+    return "final"
+
+
+def wait_s(tries: LineTries, retry_after_s: float | None, share: float | None = None) -> float:
+    """Seconds until the line begins again; `share` in [0,1] replaces chance."""
+    if retry_after_s is not None:
+        return min(retry_after_s, _LONGEST_WAIT_S)
+    share = random.random() if share is None else share
+    return min(_LONGEST_WAIT_S, _WAIT_S * 2.0 ** min(10, tries.failures + tries.refusals + tries.cuts)) * (
+        0.5 + share / 2
+    )

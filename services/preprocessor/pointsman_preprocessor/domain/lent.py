@@ -1,0 +1,40 @@
+"""Identities that batches lend to the requests of their lines."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from typing import Final
+
+from pointsman_contracts.batch import LENT_PREFIX, LentIdentity
+from pointsman_core.refusal import Refusal
+from pointsman_plugins.preprocessing import IDENTITY, Incoming
+from pointsman_preprocessor.domain.credentials import digest
+
+AUTHORIZATION: Final = "authorization"
+_LENT: Final = f"Bearer {LENT_PREFIX}"
+_SCHEME: Final = len("Bearer ")
+UNKNOWN: Final = "lent_identity_unknown"
+"""Code of the refusal of a token that this replica doesn't know (yet)."""
+
+
+class LentIdentities(ABC):
+    """The identities that are lent now."""
+
+    @abstractmethod
+    def find_lent(self, digest: str) -> LentIdentity | None:
+        """The identity of the token with this digest; None while it isn't known here."""
+
+
+def is_lent(headers: Mapping[str, str]) -> bool:
+    """Whether a request comes from a batch, by its own account."""
+    return headers.get(AUTHORIZATION, "").startswith(_LENT)
+
+
+def take_lent(incoming: Incoming, known: LentIdentities) -> None:
+    """Give the request the identity and the priority that its batch lends it. Raises Refusal for an unknown token."""
+    token = incoming.envelope.headers[AUTHORIZATION][_SCHEME:]
+    lent = known.find_lent(digest(token))
+    if lent is None or lent.expires_ms <= incoming.envelope.received_ms:
+        raise Refusal(401, "This identity isn't lent to a batch, or not any more.", code=UNKNOWN)
+    incoming.hide_header(AUTHORIZATION)
+    incoming.attributes[IDENTITY.name] = {**lent.identity, "batch": lent.batch}
+    incoming.headers.priority = lent.priority
