@@ -22,6 +22,7 @@ from pointsman_edge.answer_plugins import response_processors
 from pointsman_guard.configuration import plugins as detectors
 from pointsman_model_selector.configuration import plugins as model_plugins
 from pointsman_plugins.picking import ProfilePicker
+from pointsman_plugins.profile_chains import request_processors
 from pointsman_plugins.registry import Registry
 from pointsman_plugins.scheduling.points import ProfileHandler
 from pointsman_preprocessor.configuration import processors
@@ -90,6 +91,7 @@ def test_every_group_of_plugins_is_documented_with_its_base_class() -> None:
         detectors(),
         *scheduling_registries(),
         response_processors(),
+        request_processors(),
     ]
     text = (ROOT / "docs" / "writing-a-plugin.md").read_text()
     rows = re.findall(r"^\| `(pointsman\.[^`]+)` \|.*\| (\w+) \| `([^`]+)` \|$", text, re.MULTILINE)

@@ -87,7 +87,7 @@ async def completed(edge: EdgeUnderTest, count: int = 1) -> ResponseCompleted:
     return edge.events.of(ResponseCompleted)[-1]
 
 
-@pytest.mark.requirement("OBSERVE-2")
+@pytest.mark.requirement("OBSERVE-2", "CHAIN-2")
 async def test_processors_see_a_stream_in_their_order_and_set_headers(start_edge: StartEdge) -> None:
     size = sum(map(len, EVENTS))
     async with ScriptedEngine(answer_a_stream) as engine:

@@ -4,7 +4,7 @@ from functools import cache
 
 from pointsman_core.config import Config, ConfigError
 from pointsman_core.plugins import PluginError
-from pointsman_model_selector.domain.selector import CompiledSelector, SelectorRegistries, compile_selectors, registries
+from pointsman_model_selector.domain.selector import SelectorRegistries, Selectors, compile_selectors, registries
 from pointsman_model_selector.plugins import BUILTIN
 
 
@@ -14,7 +14,7 @@ def plugins() -> SelectorRegistries:
     return registries(BUILTIN)
 
 
-def compile_all(config: Config, revision: int = 0) -> dict[str, CompiledSelector]:
+def compile_all(config: Config, revision: int = 0) -> Selectors:
     """The `selectors` section, ready to run. Raises ConfigError that names the selector."""
     del revision
     try:

@@ -6,7 +6,7 @@ from typing import Final
 
 from prometheus_client import CollectorRegistry
 
-from pointsman_contracts.journey import Journey, JourneyChanges, retold
+from pointsman_contracts.journey import Journey, JourneyChanges, Stage, retold
 from pointsman_contracts.model import ModelStatistics
 from pointsman_contracts.pool import PoolSnapshot
 from pointsman_contracts.reply import Rejection
@@ -15,7 +15,8 @@ from pointsman_core.refusal import Refusal
 from pointsman_core.settled_target import left_open, settled
 from pointsman_hosting.configuration import Configuration
 from pointsman_journey.hop import Hop
-from pointsman_model_selector.domain.selector import CompiledSelector, Selected
+from pointsman_journey.routing_slip import SHADOW
+from pointsman_model_selector.domain.selector import CompiledSelector, Selected, Selectors
 from pointsman_model_selector.prompt_embedding import EmbeddedPrompt, PromptEmbedder
 from pointsman_plugins.selecting import ModelQuestion, ModelStates
 from pointsman_runtime.telling.counting import Count, Counter, Histogram
@@ -28,7 +29,7 @@ class Handlers:
 
     def __init__(
         self,
-        configuration: Configuration[dict[str, CompiledSelector]],
+        configuration: Configuration[Selectors],
         registry: CollectorRegistry,
         *,
         time_every: int,
@@ -124,12 +125,23 @@ class Handlers:
         changes = _settled(journey, selected)
         if embedded is not None:
             embedded.write(changes, journey)
-        return hop.advance_with(changes, f"{name}/{selected.note}"[:512])
+        advanced = hop.advance_with(changes, f"{name}/{selected.note}"[:512])
+        chain = self._configuration.revisions[journey.revision].compiled.after_model
+        if not chain or journey.itinerary[0].mode == SHADOW or any(map(_selects, advanced.itinerary)):
+            return advanced
+        process = hop.onward.process
+        advanced, refusal = chain.process_request(advanced, process.service, process.instance)
+        return advanced if refusal is None else hop.refuse_further(advanced, refusal)
 
     def _time(self, kind: str, plugin: str) -> Callable[[], None]:
         started = time.perf_counter()
         seconds = self._seconds.labels(kind, plugin)
         return lambda: seconds.observe(time.perf_counter() - started)
+
+
+def _selects(stage: Stage) -> bool:
+    """Whether the stage chooses the model again."""
+    return stage.service == "model-selector" and stage.mode != SHADOW
 
 
 def _settled(journey: Journey, selected: Selected) -> JourneyChanges:

@@ -41,13 +41,13 @@ selectors:
 class World:
     """An edge, a model-selector, and a scheduler that keeps what it gets."""
 
-    def __init__(self, buses: Buses) -> None:
+    def __init__(self, buses: Buses, config: str = CONFIG) -> None:
         self.registry = CollectorRegistry()
         self.edge: Journeys = buses.make("frontend")
         self.journeys: list[Journey] = []
         self.answers: list[Reply] = []
         configuration = Configuration(compile_all, self.registry)
-        assert configuration.offer_revision(1, CONFIG)
+        assert configuration.offer_revision(1, config), configuration.refused
         selector = buses.make("model-selector")
         embedder = PromptEmbedder(Embedders("none"), ContentClient(selector), self.registry)
         self.handlers = handlers = Handlers(configuration, self.registry, time_every=1, embedder=embedder)
@@ -208,3 +208,14 @@ async def test_the_model_with_fewer_requests_under_way_is_chosen(world: World) -
                 )
             )  # fmt: skip
     assert {journey.target.model for journey in await choose(4) if journey.target is not None} == {"tuned"}
+
+
+@pytest.mark.requirement("CHAIN-1", "S0-13")
+async def test_processors_run_once_the_model_is_selected(buses: Buses) -> None:
+    after = "profiles: {outer: {processors: {after_model: [{use: set-headers, set: {x-chosen: '{model}'}}]}}}\n"
+    world = World(buses, CONFIG + after)
+    await buses.meet()
+    world.send("blind")
+    journey = (await eventually(lambda: world.journeys))[0]
+    assert journey.headers[-1] == HeaderEdit(name="x-chosen", value="base")
+    assert [report.stage for report in journey.trail][-2:] == ["model-selector", "model-selector/set-headers"]

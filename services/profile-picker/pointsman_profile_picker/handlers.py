@@ -77,7 +77,14 @@ class Handlers:
         if counter is None:
             counter = self._counts[profile] = self._picked.labels(profile)
         counter.total += 1
-        return hop.advance_with(changes, note)
+        advanced = hop.advance_with(changes, note)
+        for chain in (routing.before_model, None if route.selects else routing.after_model):
+            if chain:
+                process = hop.onward.process
+                advanced, refusal = chain.process_request(advanced, process.service, process.instance)
+                if refusal is not None:
+                    return hop.refuse_further(advanced, refusal)
+        return advanced
 
     def _pick_failed(self, error: PickError, journey: Journey, hop: Hop[Journey]) -> Rejection:
         self._failed.labels(error.rule).inc()

@@ -169,3 +169,26 @@ async def test_a_bad_revision_changes_nothing(world: World) -> None:
     assert "rule 2" in world.configuration.refused[2]
     world.send("m", revision=2)
     assert (await eventually(lambda: world.journeys))[0].profile == "standard"
+
+
+@pytest.mark.requirement("CHAIN-1", "S0-13")
+async def test_processors_run_before_the_model_is_selected_and_after_it_where_none_is(world: World) -> None:
+    processors = """
+  auto: {request: [model-selector/cheap, scheduler], processors: {
+    before_model: [{use: set-headers, set: {x-a: "{model}"}}],
+    after_model: [{use: set-headers, name: late, set: {x-b: b}}]}}
+  standard: {processors: {after_model: [{use: set-headers, set: {x-c: "{model}"}}]}}
+"""
+    config = CONFIG.replace("  standard: {request: [scheduler]}\n", "")
+    config = config.replace("  auto: {request: [model-selector/cheap, scheduler], response: [guard]}\n", processors)
+    assert world.configuration.offer_revision(2, config), world.configuration.refused
+    world.send("auto", revision=2)
+    world.send("m", revision=2)
+    await eventually(lambda: len(world.journeys) == 2)
+    told = {
+        journey.profile: ([(edit.name, edit.value) for edit in journey.headers], [each.stage for each in journey.trail])
+        for journey in world.journeys
+    }
+    assert told["auto"][0] == [("x-a", "")]
+    assert told["standard"][0] == [("x-c", "m")]
+    assert told["auto"][1][-2:] == ["profile-picker", "profile-picker/set-headers"]

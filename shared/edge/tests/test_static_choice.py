@@ -214,6 +214,10 @@ def test_auto_without_a_selector_is_no_model() -> None:
 
 POLICIES: dict[str, tuple[dict[str, object], str | None]] = {
     "plain": ({}, None),
+    "processors": (
+        {"profiles": {"a": {"processors": {"before_model": ["set-headers"]}}}},
+        "profile a has request processors, which run in other services",
+    ),
     "denied": ({"profiles": {"a": {"static": "deny"}}}, "profile a doesn't allow it"),
     "one of several denies": (
         {"profile-picker": {"use": "rules", "default": "a"}, "profiles": {"a": {}, "b": {"static": "deny"}}},

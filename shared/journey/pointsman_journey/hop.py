@@ -3,6 +3,8 @@
 import time
 from typing import Final, Generic, Protocol, TypeVar, Unpack, cast
 
+from msgspec.structs import replace
+
 from pointsman_contracts.identity import Identity
 from pointsman_contracts.journey import (
     HeaderEdit,
@@ -170,6 +172,12 @@ class Hop(Generic[M]):
             identity=identity,
             model=model,
         )
+
+    def refuse_further(self, journey: Journey, refusal: Refusal) -> Rejection:
+        """Like `refuse`, by a processor that ran after this stage's own work: `journey` is as that work left it."""
+        rejection = self.refuse(refusal, journey.answer_headers)
+        trail = (*journey.trail, rejection.trail[-1])
+        return replace(rejection, profile=journey.profile, target=journey.target, trail=trail)
 
     def answer(
         self,

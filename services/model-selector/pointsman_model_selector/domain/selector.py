@@ -17,6 +17,7 @@ from pointsman_core.prices import prices
 from pointsman_core.refusal import Refusal
 from pointsman_model_selector.domain.candidate import candidates_of
 from pointsman_model_selector.domain.open_choice import open_choice
+from pointsman_plugins.profile_chains import ProfileChains, build_chains
 from pointsman_plugins.registry import Registry
 from pointsman_plugins.selecting import (
     Candidate,
@@ -328,9 +329,18 @@ def clamped(score: float) -> float:
     return min(1.0, max(0.0, score))
 
 
-def compile_selectors(config: Config, plugins: SelectorRegistries) -> dict[str, CompiledSelector]:
-    """All selectors by name. Raises PluginError that names every selector that is wrong."""
-    compiled: dict[str, CompiledSelector] = {}
+class Selectors(dict[str, CompiledSelector]):
+    """The selectors of one configuration revision by name."""
+
+    def __init__(self, after_model: ProfileChains) -> None:
+        """`after_model`: the request processors that run once a selector has chosen."""
+        super().__init__()
+        self.after_model: Final = after_model
+
+
+def compile_selectors(config: Config, plugins: SelectorRegistries) -> Selectors:
+    """All selectors. Raises PluginError that names every selector that is wrong, and ConfigError for processors."""
+    compiled = Selectors(build_chains(config, "after_model"))
     wrong = Gathering()
     for name, settings in config.selectors.items():
         with wrong.within(name):

@@ -11,6 +11,7 @@ from pointsman_core.permission import may_use, not_allowed
 from pointsman_core.refusal import Refusal
 from pointsman_core.unknown_model import unknown_model
 from pointsman_plugins.picking import UNHEARD_OF, Choice, PickError, PoolStates, ProfilePicker
+from pointsman_plugins.profile_chains import build_chains
 from pointsman_plugins.registry import Registry
 
 _SELECTOR: Final = "model-selector"
@@ -81,6 +82,9 @@ class Routing:
             )
             for name, profile in config.profiles.items()
         }
+        self.before_model: Final = build_chains(config, "before_model")
+        self.after_model: Final = build_chains(config, "after_model")
+        """For profiles in which no model-selector runs."""
         self._aliases: Final = config.list_aliases()
         self._targets: Final = {
             name: Target(

@@ -124,6 +124,8 @@ def static_policy(config: Config) -> StaticPolicy:
             for use in active(profile.request)
             if use.service not in ("scheduler", "model-selector") and _insists(stage_entry(use, config.stages))
         ]
+        if any((each.processors.before_model, each.processors.after_model) != ((), ()) for each in (profile, config)):
+            reasons.append(f"profile {name} has request processors, which run in other services")
         reasons += [
             f"profile {name} requires {use.service} for responses"
             for use in active(profile.response)

@@ -18,7 +18,7 @@ from pointsman_cli import bus
 from pointsman_cli.explain import events, recordings
 from pointsman_cli.explain.hindsight import judgement
 from pointsman_cli.explain.margins import margins
-from pointsman_cli.explain.outcome import outcome, stages
+from pointsman_cli.explain.outcome import outcome, spelled_time, stages
 from pointsman_cli.explain.picture import draw
 from pointsman_cli.explain.plane import plane
 from pointsman_cli.words import CommandError, counted
@@ -162,7 +162,7 @@ def _columns(run: ProfileRun) -> RenderableType:
 
 def _trail(trail: Sequence[StageReport]) -> Text:
     steps = [
-        f"{report.stage} {report.took_ms:.1f} ms"
+        f"{report.stage} {spelled_time(report.took_ms)}"
         + (f" {report.outcome}" if report.outcome != "passed" else "")
         + (f" ({report.note})" if report.note else "")
         for report in trail

@@ -26,11 +26,16 @@ def outcome(event: ResponseCompleted) -> list[RenderableType]:
     return parts
 
 
+def spelled_time(milliseconds: float) -> str:
+    """A time in the unit in which it can be read: processors take microseconds."""
+    return f"{milliseconds * 1e3:.0f} µs" if 0 < milliseconds < 0.1 else f"{milliseconds:.1f} ms"
+
+
 def stages(reports: Sequence[StageReport]) -> Table:
     """The verdicts of stages on the way back."""
     table = Table.grid(padding=(0, 2, 0, 0))
     for report in reports:
-        took = f"{report.took_ms:.1f} ms"
+        took = spelled_time(report.took_ms)
         table.add_row(f"    {report.stage}", report.outcome, took, report.note or "", report.instance)
     return table
 
