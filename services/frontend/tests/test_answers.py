@@ -1,6 +1,7 @@
 """What a client gets when everything works."""
 
 import asyncio
+import gc
 import json
 from array import array
 from base64 import b64decode
@@ -19,7 +20,7 @@ from pointsman_runtime.telling.telemetry import Tracing, provider_for
 from pointsman_testing import eventually
 from pointsman_testing.fake_stages import StartEdge
 from pointsman_testing.raw_http import post, raw_connection, raw_request
-from pointsman_testing.scripted_engine import ANSWER, Received, ScriptedEngine
+from pointsman_testing.scripted_engine import ANSWER, Received, Script, ScriptedEngine
 
 CHAT = "/v1/chat/completions"
 BODY = b'{ "model": "llama-8b",  "temperature": 1.0, "messages": [ {"role":"user","content":"caf\xc3\xa9"} ] }'
@@ -198,6 +199,28 @@ async def test_an_answer_too_large_to_hold_passes_with_its_length(start_edge: St
     assert answer.body == body
     assert answer.header("content-length") == str(len(body))
     assert edge.events.of(ResponseCompleted)[0].usage == Usage(prompt_tokens=4, cached_unknown=True)
+
+
+@pytest.mark.parametrize("script", [None, stream], ids=["whole", "streamed"])
+async def test_a_request_that_has_ended_leaves_no_circle_for_the_garbage_collector(
+    start_edge: StartEdge, script: Script | None
+) -> None:
+    """Its body and its answer would stay until the next collection, which takes longer the more there is."""
+    async with ScriptedEngine(*(() if script is None else (script,))) as engine:
+        edge = await start_edge(engine.url)
+        await raw_request(edge.url, post(CHAT, BODY))
+        gc.collect()
+        gc.set_debug(gc.DEBUG_SAVEALL)
+        try:
+            for _ in range(3):
+                await raw_request(edge.url, post(CHAT, BODY))
+            await eventually(lambda: len(edge.events.of(ResponseCompleted)) == 4)
+            gc.collect()
+            left = {type(each).__name__ for each in gc.garbage}
+        finally:
+            gc.set_debug(0)
+            gc.garbage.clear()
+    assert not left & {"HttpRequest", "Outgoing", "RequestRecord", "EngineConnection"}
 
 
 @pytest.mark.parametrize("count", [1, 300])

@@ -145,7 +145,11 @@ class HttpRequest(EdgeRequest):
                 thinking=self.thinking,
                 decide_again=self._decide_again,
             )
-            await self._http.forwarder.forward(request)
+            try:
+                await self._http.forwarder.forward(request)
+            finally:
+                # It knows this request: a circle would wait for the garbage collector, with all that the request holds.
+                self.outgoing = None
 
     def thinking(self) -> None:
         """An endpoint sends something before its answer says something, e.g. comments while a model thinks."""
