@@ -21,6 +21,8 @@ class CandidateColumns(Part, frozen=True, kw_only=True):
     kv_usage: tuple[float, ...] = always(())
     matched_tokens: tuple[int, ...] = always(())
     """Prompt tokens believed to be in the worker's KV cache."""
+    fetched_tokens: tuple[int, ...] = always(())
+    """Further prompt tokens that the worker would fetch from tiers below its device; empty where none would."""
     scores: dict[str, tuple[float | None, ...]] = field(default_factory=dict[str, tuple[float | None, ...]])
     """Scorer instance → unweighted score in [0,1]; None for a candidate that a filter removed."""
     totals: tuple[float | None, ...] = always(())
@@ -68,6 +70,16 @@ class LegsForecast(Part, frozen=True, kw_only=True):
         return self.apart < self.alone
 
 
+class PreludeForecast(Part, frozen=True, kw_only=True):
+    """What precedes the prompt at the chosen worker, as predicted."""
+
+    fetched: dict[str, int] = field(default_factory=dict[str, int])
+    """Prompt tokens that it fetches, by tier: `host`, `disk`, `store` or `store:<name>`."""
+    fetch_ms: float = always(0.0)
+    load_ms: float = always(0.0)
+    """To load the request's adapter; 0 where it is taken to be loaded."""
+
+
 class RequestScheduled(RequestEvent, frozen=True, kw_only=True):
     """A decision with everything that led to it. Published by the scheduler, or by the stage before it when a provider
     serves the model: without runs, in the pool `-`. Read by recorders and auditors."""
@@ -95,6 +107,8 @@ class RequestScheduled(RequestEvent, frozen=True, kw_only=True):
     """Other workers that do a part of the work, by the name of that part, e.g. `prefill`."""
     forecast: LegsForecast | None = None
     """The prediction by which another worker computes the prompt, or doesn't; None where no prediction decided."""
+    prelude: PreludeForecast | None = None
+    """None where the worker can begin with the prompt at once."""
     stream: bool = always(True)
     """Whether the client asked for a stream: the first byte of any other response is reported only at its end."""
     prompt_tokens: int = always(0)

@@ -171,7 +171,14 @@ class _Pools(Collector):
             "Requests that wait for the engine that suits them best",
             labels=["pool"],
         )
+        below = GaugeMetricFamily(
+            "pointsman_scheduler_tier_blocks",
+            "Prefix blocks known below the engines' devices, by tier",
+            labels=["pool", "tier"],
+        )
         for pool in self._pools():
+            for tier, count in pool.index.count_below().items():
+                below.add_metric([pool.pool, tier], count)
             unbound.add_metric([pool.pool], len(pool.binder))
             open_requests.add_metric([pool.pool], len(pool.books))
             states: dict[str, int] = {}
@@ -186,7 +193,7 @@ class _Pools(Collector):
             for cause in ("evicted_capacity", "evicted_memory", "expired"):
                 evicted.add_metric([pool.pool, cause.removeprefix("evicted_")], float(getattr(memory, cause)))
             abandoned.add_metric([pool.pool], memory.abandoned)
-        yield from (open_requests, unbound, workers, blocks, size, evicted, abandoned)
+        yield from (open_requests, unbound, workers, blocks, below, size, evicted, abandoned)
 
 
 class _Queues(Collector):

@@ -4,7 +4,7 @@ removed it, and the scores of the others."""
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from operator import attrgetter, itemgetter
-from typing import Final, TypeAlias
+from typing import Final, TypeAlias, cast
 
 import msgspec
 import numpy as np
@@ -61,6 +61,11 @@ def written(told: ScheduledEvent, source: str, sequence: int, shown: int) -> byt
     facts, selection = journey.request, outcome.selection
     queued_s, degraded = told.queued_s, outcome.reasons
     further: Fields = {} if selection.forecast is None else {"forecast": selection.forecast}
+    for hold in outcome.holds:
+        if hold.fetch_ms or hold.load_ms:
+            fetched = hold.change.fetched or {}
+            prelude = {"fetched": fetched, "fetch_ms": round(hold.fetch_ms, 3), "load_ms": round(hold.load_ms, 3)}
+            further = {**further, "prelude": prelude}
     return _DUMPS(
         {
             "request_id": journey.request_id,
@@ -117,6 +122,7 @@ def explain(outcome: Scheduled, shown: int = CANDIDATES_SHOWN) -> list[Fields]:
     names = sight.names
     few = len(names) <= min(LISTED, shown)
     runs: list[Fields] = []
+    fetched = None if outcome.fetched is None else _fetched(outcome.fetched, names)
     for run in outcome.runs:
         fields: Fields = {
             "profile": run.profile,
@@ -125,8 +131,18 @@ def explain(outcome: Scheduled, shown: int = CANDIDATES_SHOWN) -> list[Fields]:
             "weights": run.weights,
             "candidates": _few(run, sight) if few else _many(run, sight, shown),
         }
+        if fetched is not None:
+            columns = cast("dict[str, object]", fields["candidates"])
+            workers = cast("Sequence[str]", columns["workers"])
+            columns["fetched_tokens"] = [fetched[worker] for worker in workers]
         runs.append(fields)
     return runs
+
+
+def _fetched(fetched: Mapping[str, Floats], names: Sequence[str]) -> dict[str, int]:
+    """Tokens that each worker would fetch, of all tiers."""
+    totals: list[float] = np.add.reduce(list(fetched.values())).tolist()
+    return dict(zip(names, map(int, totals), strict=True))
 
 
 def reason(outcome: Scheduled) -> str:

@@ -11,11 +11,12 @@ from numpy.typing import NDArray
 
 from pointsman_contracts.kv import KvChange, KvTier, WorkerKvEvents, WorkerKvState
 from pointsman_contracts.message import Blob
+from pointsman_plugins.scheduling.request import ScheduleRequest
 from pointsman_scheduler.domain.kv_following import KvFollower, Told
 from pointsman_scheduler.domain.prefix_index import PrefixIndex
 from pointsman_scheduler.domain.prefix_index.below import MOST_STORES
 from pointsman_scheduler.plugins.producers.delay import DelayPrediction
-from pointsman_testing.scheduler_bench import BLOCK_TOKENS, LIFE, Bench
+from pointsman_testing.scheduler_bench import BLOCK_TOKENS, LIFE, Bench, explained
 
 SHARED: Final = "store:fleet"
 TIERS: Final = ("host", "disk", "store", SHARED)
@@ -330,3 +331,58 @@ def test_a_load_that_takes_long_is_worth_a_wait_and_a_short_one_is_not() -> None
 
     assert chosen(1500.0) == "w0"
     assert chosen(1.0) == "w1"
+
+
+def test_the_explanation_has_the_tokens_that_each_candidate_would_fetch_and_the_time_at_the_chosen_one() -> None:
+    bench = trusted(2)
+    lay_below(bench, "w1", "host", blocks_of(bench)[:50])
+    outcome = bench.decide(bench.prompt(1, PROMPT))
+    runs, _ = explained(outcome)
+    columns = runs[0].candidates
+    tokens = 50 * BLOCK_TOKENS
+    assert dict(zip(columns.workers, columns.fetched_tokens, strict=True)) == {"w0": 0, "w1": tokens}
+    hold = outcome.holds[0]
+    assert hold.fetch_ms == pytest.approx(0.0026 * tokens)
+    few = explained(outcome, 1)[0][0].candidates
+    assert few.fetched_tokens == ({"w0": 0, "w1": tokens}[few.workers[0]],)
+
+
+def source(bench: Bench, request: ScheduleRequest | None = None) -> tuple[str, str | None]:
+    """The chosen worker, and the value of the header that names the source of a pull."""
+    request = request or bench.prompt(1, PROMPT)
+    outcome = bench.decide(request)
+    bench.pool.books.completed(request.key, bench.now, ok=False)  # nothing is believed of its own prompt
+    [header] = [edit for edit in outcome.headers if edit.name == "x-kv-cache-source-host-port"]
+    return outcome.endpoints[0].name, header.value
+
+
+PULLING: Final = {"scorers": ["queue"], "pre-request": ["destination-header", "cache-source-header"]}
+
+
+def test_the_engine_that_has_most_of_the_prompt_is_named_as_the_source_of_a_pull() -> None:
+    bench = Bench(PULLING)
+    bench.join("w0", "w1", "w2")
+    bench.hear("w1", waiting=9, sequence=2)
+    bench.hear("w2", waiting=9, sequence=2)
+    everything = blocks_of(bench)
+    assert source(bench) == ("w0", None)
+    bench.pool.hear_kv("w1", LIFE, Told(packed(everything[:40])), True, 1.0)
+    lay_below(bench, "w2", "host", everything[:60])
+    lay_below(bench, "w0", "disk", everything[:10])
+    [address] = [worker.address for worker in bench.pool.fleet if worker.name == "w2"]
+    chosen, value = source(bench)
+    assert (chosen, value) == ("w0", address)
+
+
+def test_an_engine_is_not_told_to_pull_what_it_has_itself_or_from_one_that_does_not_serve() -> None:
+    bench = Bench(PULLING)
+    bench.join("w0", "w1")
+    bench.hear("w1", waiting=9, sequence=2)
+    everything = blocks_of(bench)
+    bench.pool.hear_kv("w1", LIFE, Told(packed(everything)), True, 1.0)
+    lay_below(bench, "w0", "host", everything)
+    assert source(bench) == ("w0", None)
+    bench.pool.hear_kv("w0", LIFE, Told(None, (KvChange(op="cleared@host"),)), True, 1.0)
+    assert source(bench)[1] is not None
+    bench.hear("w1", state="not_ready", sequence=3)
+    assert source(bench) == ("w0", None)

@@ -2,10 +2,11 @@
 
 import json
 
+import numpy as np
 import pytest
 
 from pointsman_contracts.journey import StageReport, Target
-from pointsman_contracts.scheduling import CandidateColumns, LegsForecast, RequestScheduled
+from pointsman_contracts.scheduling import CandidateColumns, LegsForecast, PreludeForecast, RequestScheduled
 from pointsman_scheduler.scheduled_event import ScheduledEvent, written
 from pointsman_testing import builders
 from pointsman_testing.scheduler_bench import Bench
@@ -28,6 +29,8 @@ def test_the_event_has_every_field_of_the_contract_in_its_own_type_and_no_other(
     target = Target(model="llama-8b", pool="llama")
     journey = builders.journey("scheduler", target=target, trail=(StageReport(stage="guard", instance="guard-1"),))
     outcome = bench.decide(bench.prompt(family=1, blocks=4))
+    outcome.holds[0].fetch_ms = 1.25
+    outcome.fetched = {"host": np.arange(6.0)}
     forecast = outcome.selection.forecast = LegsForecast(
         worker="w2", alone=2.0, apart=1.5, alone_ttft_ms=20.0, apart_ttft_ms=21.5, prefill_ms=10.0, handover_ms=5.0
     )
@@ -42,4 +45,5 @@ def test_the_event_has_every_field_of_the_contract_in_its_own_type_and_no_other(
     for run in document["runs"]:
         assert run["candidates"].keys() == set(CandidateColumns.__struct_fields__)
     assert event.forecast == forecast
+    assert event.prelude == PreludeForecast(fetch_ms=1.25)
     assert (event.source, event.sequence, event.trail[-1].note) == ("me", 3, "6 workers")

@@ -5,6 +5,7 @@ from collections.abc import Iterable, Sequence
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
+from pointsman_contracts.kv import OWN_TIERS
 from pointsman_worker_agent.adapters.kv_subscriber import KvSubscriber
 from pointsman_worker_agent.kv_speaker import KvSpeaker
 
@@ -34,7 +35,7 @@ class KvMetrics(Collector):
         below = GaugeMetricFamily(
             "pointsman_kv_tier_blocks_held", "Prefix blocks that the engine holds below its device", labels=["tier"]
         )
-        for tier, count in speaker.blocks.count_lower().items():
+        for tier, count in (dict.fromkeys(OWN_TIERS, 0) | speaker.blocks.count_lower()).items():
             below.add_metric([tier], count)
         media = CounterMetricFamily(
             "pointsman_kv_media_unknown", "Events of a medium that stands for no tier; they are passed over"

@@ -55,6 +55,18 @@ def legs(event: RequestScheduled) -> str:
     )
 
 
+def prelude(event: RequestScheduled) -> str:
+    """What precedes the prompt at the chosen worker; empty where nothing does."""
+    forecast = event.prelude
+    if forecast is None:
+        return ""
+    parts = [f"{tokens:,} tokens from {tier}" for tier, tokens in forecast.fetched.items()]
+    words = [f"fetches {' and '.join(parts)} in {forecast.fetch_ms:,.1f} ms"] if parts else []
+    if forecast.load_ms:
+        words.append(f"loads the adapter in {forecast.load_ms:,.1f} ms")
+    return f"before the prompt: {event.endpoints[0]} {', and '.join(words)}, as predicted"
+
+
 def verdicts(run: ProfileRun) -> list[CandidateVerdict]:
     """Every candidate, the chosen one first, then by total, then those that filters removed."""
     columns = run.candidates

@@ -45,6 +45,8 @@ class Scheduled(Struct, eq=False, gc=False):
     """Why the decision isn't as good as it could be; empty when no data was missing."""
     trial: str = ""
     """Why the first endpoint is ejected, where the request is its trial; else empty."""
+    fetched: dict[str, Floats] | None = None
+    """As `ScheduleRequest.fetched`."""
 
 
 class Refused(Struct, eq=False):

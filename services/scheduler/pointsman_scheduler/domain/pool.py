@@ -208,6 +208,7 @@ class PoolScheduler:
             seed=seed,
             reasons=reasons,
             trial=trial,
+            fetched=request.fetched,
         )
 
     @property

@@ -31,6 +31,7 @@ from pointsman_scheduler.plugins.handlers.named import HeaderNamed
 from pointsman_scheduler.plugins.handlers.single import ShadowHandler, SingleHandler
 from pointsman_scheduler.plugins.pickers.chance import PowerOfTwo, Random, TopK, WeightedRandom
 from pointsman_scheduler.plugins.pickers.ranking import MaxScore, RoundRobinPicker
+from pointsman_scheduler.plugins.pre_requests.cache_source import CacheSourceHeader
 from pointsman_scheduler.plugins.pre_requests.headers import (
     DestinationHeader,
     EndpointScores,
@@ -94,7 +95,13 @@ SCORERS: Final[tuple[type[Scorer], ...]] = (
     ScoreByCondition,
 )
 PICKERS: Final[tuple[type[Picker], ...]] = (MaxScore, Random, WeightedRandom, TopK, PowerOfTwo, RoundRobinPicker)
-PRE_REQUESTS: Final[tuple[type[PreRequest], ...]] = (DestinationHeader, EndpointScores, PrefillHeader, RankHeader)
+PRE_REQUESTS: Final[tuple[type[PreRequest], ...]] = (
+    DestinationHeader,
+    EndpointScores,
+    PrefillHeader,
+    RankHeader,
+    CacheSourceHeader,
+)
 OBSERVERS: Final[tuple[type[ResponseObserver], ...]] = ()
 
 

@@ -66,6 +66,10 @@ class Hold(Struct, eq=False):
     """It was moved here from a worker that didn't answer: it isn't moved again."""
     asked_to_move: int = 0
     """How often its edge was asked to move it."""
+    fetch_ms: float = 0.0
+    """Predicted until what it fetches from below the worker's device is there."""
+    load_ms: float = 0.0
+    """Predicted until the worker has loaded its adapter; 0 where that is taken to be loaded."""
     handed_ms: float | None = None
     """Of a leg that computed the prompt: how long ago that was when the answer began; None where that is unknown."""
 

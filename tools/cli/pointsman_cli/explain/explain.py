@@ -117,6 +117,8 @@ def _decision(event: RequestScheduled) -> list[RenderableType]:
         parts += [Text("  model and engine were chosen together", "bold"), plane(event.models)]
     if event.forecast is not None:
         parts.append(Text(f"  {why.legs(event)}"))
+    if event.prelude is not None:
+        parts.append(Text(f"  {why.prelude(event)}"))
     for run in event.runs:
         use = "" if run.profile == event.primary else "  (not used)"
         parts.append(Text(f"  profile {run.profile}{use}", "bold"))
@@ -144,6 +146,8 @@ def _columns(run: ProfileRun) -> RenderableType:
     table.add_column("    as seen", no_wrap=True)
     for name in ("age", "running", "waiting", "KV", "cached"):
         table.add_column(name, justify="right", no_wrap=True)
+    if columns.fetched_tokens:
+        table.add_column("fetched", justify="right", no_wrap=True)
     for scorer in columns.scores:
         table.add_column(f"{scorer}\n×{run.weights.get(scorer, 1.0):g}", justify="right", no_wrap=True)
     for row, worker in enumerate(columns.workers):
@@ -155,6 +159,7 @@ def _columns(run: ProfileRun) -> RenderableType:
             str(columns.waiting[row]),
             f"{columns.kv_usage[row]:.0%}",
             f"{columns.matched_tokens[row]:,}",
+            *([f"{columns.fetched_tokens[row]:,}"] if columns.fetched_tokens else []),
             *(_number(scores[row]) for scores in columns.scores.values()),
         )
     return table

@@ -80,6 +80,7 @@ class Preludes:
         load_ms = self.adapters.predict_load(change.lora or "") if loads else 0.0
         if not fetch_ms and not load_ms:
             return False
+        hold.fetch_ms, hold.load_ms = fetch_ms, load_ms
         at = best.read_figures(worker.life, float(worker.capacity_tokens or "inf"))
         if at.idle and not at.waiting and change.streamed and bool(fetch_ms) != loads and best.model.was_trusted:
             rates = best.model.rates
