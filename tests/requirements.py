@@ -19,7 +19,7 @@ REQUIREMENTS: Final[dict[str, str]] = {
     "SLO-3": "A request that would be late goes to a model that is in time where its level says so, or is served late.",
     "OBSERVE-1": "Without KV events the next turn of a conversation matches up to the last block of its last answer.",
     "OBSERVE-2": "A response processor sees head, every segment and end of an answer; its errors change no answer.",
-    "CHAIN-1": "A profile's request processors run in order before and after the choice of a model, shared ones around them.",
+    "CHAIN-1": "A profile's request processors run in order around the choice of a model, shared ones around them.",
     "CHAIN-2": "Response processors run in the order of the profile, then the shared ones; errors name their place.",
     "KSERVE-1": "An LLMInferenceService of KServe is a pool, and the example follows KServe's schema.",
     "KSERVE-2": "The Open Inference Protocol passes, named by the path, with errors in its own shape, at both doors.",

@@ -206,7 +206,7 @@ async def test_a_request_that_has_ended_leaves_no_circle_for_the_garbage_collect
     start_edge: StartEdge, script: Script | None
 ) -> None:
     """Its body and its answer would stay until the next collection, which takes longer the more there is."""
-    async with ScriptedEngine(*(() if script is None else (script,))) as engine:
+    async with ScriptedEngine() if script is None else ScriptedEngine(script) as engine:
         edge = await start_edge(engine.url)
         await raw_request(edge.url, post(CHAT, BODY))
         gc.collect()

@@ -15,7 +15,7 @@ from pointsman_engines.pace import ReportPace
 from pointsman_hosting.configuration import Revision
 from pointsman_journey.heartbeat import Heartbeat
 from pointsman_metrics_collector.announcer import MessageNumbers
-from pointsman_metrics_collector.domain.drains import DrainChanges, DrainOrders, Refused
+from pointsman_metrics_collector.domain.drains import DrainChanges, DrainOrders, DrainRefused
 from pointsman_metrics_collector.domain.engines import Key, ScrapedEngine, listed_engines
 from pointsman_metrics_collector.domain.finding import EngineSource
 from pointsman_metrics_collector.domain.models import OTHER, ModelNames, ModelWindow
@@ -185,7 +185,7 @@ class Handlers:
             return DrainAnswer(instance=instance, refusal="the registered workers aren't known yet; try again")
         try:
             engines = self.drains.take_order(query, known, now)
-        except Refused as refused:
+        except DrainRefused as refused:
             return DrainAnswer(instance=instance, refusal=str(refused), known=refused.known)
         for each in engines:
             _log.warning(

@@ -127,7 +127,7 @@ class Handlers:
             embedded.write(changes, journey)
         advanced = hop.advance_with(changes, f"{name}/{selected.note}"[:512])
         chain = self._configuration.revisions[journey.revision].compiled.after_model
-        if not chain or journey.itinerary[0].mode == SHADOW or any(map(_selects, advanced.itinerary)):
+        if chain is None or journey.itinerary[0].mode == SHADOW or any(map(_selects, advanced.itinerary)):
             return advanced
         process = hop.onward.process
         advanced, refusal = chain.process_request(advanced, process.service, process.instance)

@@ -15,7 +15,7 @@ from prometheus_client import CollectorRegistry
 from pydantic import JsonValue
 
 from pointsman_apis.requests import parse
-from pointsman_contracts.content import PromptTokens
+from pointsman_contracts.content import PromptEnd, PromptTokens
 from pointsman_contracts.journey import Journey, PreprocessRequest
 from pointsman_contracts.subjects import stage_subject
 from pointsman_core.config import Config, ConfigError, Tokenizer, load
@@ -206,10 +206,14 @@ class World:
         self.threads = ThreadPoolExecutor(max_workers=1)
         handlers = Handlers(
             configuration, self.registry, thread_above=50_000, tokenize_in_thread_above=2_000, max_values=50_000,
-            threads=self.threads, tell=lambda tokens, edge: self.told.append((edge, tokens)),
+            threads=self.threads, tell=self._hear,
         )  # fmt: skip
         buses.make("preprocessor").stage(PreprocessRequest, handlers.preprocess)
         buses.make("profile-picker").stage(Journey, self._keep)
+
+    def _hear(self, message: PromptTokens | PromptEnd, edge: str) -> None:
+        assert isinstance(message, PromptTokens), "no edge names the blocks of answers"
+        self.told.append((edge, message))
 
     def _keep(self, journey: Journey, hop: Hop[Journey]) -> None:
         del hop

@@ -54,9 +54,8 @@ class Handlers:
                 "response": route.response,
             }
             asked = journey.model
-            facts = routing.promise_level(journey.request, route, journey.rewritten or asked)
-            if facts is not journey.request:
-                changes["request"] = facts
+            if routing.has_levels:
+                changes["request"] = facts = routing.promise_level(journey.request, route, journey.rewritten or asked)
                 journey = journey.changed(request=facts)
             if not route.selects:
                 attributes = journey.request.attributes
@@ -78,9 +77,12 @@ class Handlers:
             counter = self._counts[profile] = self._picked.labels(profile)
         counter.total += 1
         advanced = hop.advance_with(changes, note)
-        for chain in (routing.before_model, None if route.selects else routing.after_model):
-            if chain:
-                process = hop.onward.process
+        before, after = routing.before_model, None if route.selects else routing.after_model
+        if before is None and after is None:
+            return advanced
+        process = hop.onward.process
+        for chain in (before, after):
+            if chain is not None:
                 advanced, refusal = chain.process_request(advanced, process.service, process.instance)
                 if refusal is not None:
                     return hop.refuse_further(advanced, refusal)

@@ -125,7 +125,9 @@ class Chooser:
             answers=request.answers,
             first_byte_within_ms=_within_ms(pool, outcome) if len(outcome.endpoints) > 1 else None,
             prefill=outcome.selection.prefill,
-            promise=_promise(journey, pool, outcome, queued_s),
+            promise=None
+            if request.slo_ttft_ms is None and request.slo_itl_ms is None
+            else _promise(journey, pool, outcome, queued_s),
         )
 
 
@@ -235,10 +237,8 @@ def _request(journey: Journey, target: Target, queued_s: float) -> ScheduleReque
     )
 
 
-def _promise(journey: Journey, pool: PoolScheduler, outcome: Scheduled, queued_s: float) -> ServicePromise | None:
+def _promise(journey: Journey, pool: PoolScheduler, outcome: Scheduled, queued_s: float) -> ServicePromise:
     facts = journey.request
-    if facts.slo_ttft_ms is None and facts.slo_itl_ms is None:
-        return None
     hold, forecast = outcome.holds[0] if outcome.holds else None, pool.outliers.patience.forecast
     predicted_ms: float | None = None
     if hold is not None and hold.predicted_ms and forecast is not None and forecast.best.model.was_trusted:

@@ -2,30 +2,23 @@
 
 from typing import Final
 
-from pointsman_contracts.response import Usage
+from pointsman_contracts.response import ResponseCompleted
 from pointsman_contracts.service_level import ServicePromise
 
 _BROKEN: Final = frozenset(("engine_error", "timeout", "cut_off"))
 """Outcomes that break every promise. Others but `ok` say nothing: the client left, or its request was wrong."""
 
 
-def was_kept(
-    promise: ServicePromise,
-    *,
-    outcome: str,
-    stream: bool,
-    ttft_ms: float | None,
-    duration_ms: float,
-    usage: Usage | None,
-) -> bool | None:
-    """None where it is unknown: a whole answer doesn't show its first token, and only the engine's usage has the
-    number of its tokens."""
-    if outcome in _BROKEN:
+def was_kept(promise: ServicePromise, end: ResponseCompleted) -> bool | None:
+    """None where it is unknown: a whole answer doesn't show its first token, and only the engine's usage has the number
+    of its tokens."""
+    if end.outcome in _BROKEN:
         return False
-    if outcome != "ok":
+    if end.outcome != "ok":
         return None
+    usage, ttft_ms, duration_ms = end.usage, end.ttft_ms, end.duration_ms
     gaps = None if usage is None or usage.estimated else max(0, usage.completion_tokens - 1)
-    if not stream:
+    if not end.stream:
         return _whole_kept(promise, duration_ms, gaps)
     first = promise.ttft_ms is None or (None if ttft_ms is None else ttft_ms <= promise.ttft_ms)
     if promise.itl_ms is None or first is False:

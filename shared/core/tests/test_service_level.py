@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pointsman_contracts.response import Usage
+from pointsman_contracts.response import ResponseCompleted, Usage
 from pointsman_contracts.service_level import ServicePromise
 from pointsman_core.service_level import was_kept
 
@@ -15,7 +15,16 @@ def kept(
     promise: ServicePromise, ttft_ms: float | None, duration_ms: float, tokens: int | None, *, stream: bool = True
 ) -> bool | None:
     usage = None if tokens is None else Usage(completion_tokens=tokens)
-    return was_kept(promise, outcome="ok", stream=stream, ttft_ms=ttft_ms, duration_ms=duration_ms, usage=usage)
+    return was_kept(promise, end("ok", ttft_ms, duration_ms, usage, stream=stream))
+
+
+def end(
+    outcome: str, ttft_ms: float | None, duration_ms: float, usage: Usage | None, *, stream: bool = True
+) -> ResponseCompleted:
+    return ResponseCompleted(
+        request_id="r", source="edge-1", sequence=1, at_ms=0, pool="p", status=200, outcome=outcome, stream=stream,
+        ttft_ms=ttft_ms, duration_ms=duration_ms, usage=usage,
+    )  # fmt: skip
 
 
 @given(TIMES, TIMES, st.integers(1, 500))
@@ -40,9 +49,9 @@ def test_nothing_is_said_where_a_time_or_a_count_is_unknown() -> None:
     assert kept(ServicePromise(itl_ms=40.0), None, 900.0, 50, stream=False) is None
     assert kept(ServicePromise(ttft_ms=800.0), None, 900.0, 50, stream=False) is None
     estimated = Usage(completion_tokens=50, estimated=True)
-    assert was_kept(LEVEL, outcome="ok", stream=True, ttft_ms=1.0, duration_ms=9.0, usage=estimated) is None
+    assert was_kept(LEVEL, end("ok", 1.0, 9.0, estimated)) is None
 
 
 def test_a_failure_breaks_a_promise_and_a_client_that_leaves_says_nothing() -> None:
     for outcome, expected in (("engine_error", False), ("cut_off", False), ("timeout", False), ("client_gone", None)):
-        assert was_kept(LEVEL, outcome=outcome, stream=True, ttft_ms=1.0, duration_ms=2.0, usage=None) is expected
+        assert was_kept(LEVEL, end(outcome, 1.0, 2.0, None)) is expected

@@ -23,7 +23,7 @@ from pointsman_edge.deciding.model_catalogue import ModelCatalogue
 from pointsman_edge.deciding.policy import EdgePolicy, compile_policy
 from pointsman_edge.reviewing.response_stages import ResponseStages
 from pointsman_edge.reviewing.reviewers import Reviewers, StageReviewers
-from pointsman_edge.sending.draining import DrainingEngines, Overdue
+from pointsman_edge.sending.draining import DrainingEngines, OverdueDrain
 from pointsman_edge.sending.moving_on import STALLED
 from pointsman_edge.sending.provider_book import ProviderBook
 from pointsman_edge.taking_in.bodies import HeldBodies
@@ -134,7 +134,7 @@ class Edge:
         self.responses: Final = StoredResponses()
         self.leave: Leave = _stay
         """Ends the attempts of requests at a worker. An edge that doesn't send its requests itself can't."""
-        self.move_off: Callable[[Overdue], None] = _stay_there
+        self.move_off: Callable[[OverdueDrain], None] = _stay_there
         """Moves requests off an engine that has drained. An edge that doesn't send its requests itself can't."""
         self.all_ended: asyncio.Event | None = None
         """Set once no request is open, after `drained` has begun."""
@@ -237,7 +237,7 @@ def _stay(worker: str, request_ids: Collection[str], reason: str) -> Iterable[st
     return ()
 
 
-def _stay_there(overdue: Overdue) -> None:
+def _stay_there(overdue: OverdueDrain) -> None:
     del overdue
 
 

@@ -7,8 +7,6 @@ from base64 import b64decode
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pointsman_apis.chat import CHAT
-from pointsman_apis.embeddings import EMBEDDINGS
 from pointsman_edge.sending.model_name import renaming
 from pointsman_edge.sending.packed_vectors import with_packed_vectors
 
@@ -30,7 +28,7 @@ def unpacked(body: bytes) -> list[list[float]]:
 def test_lists_become_base64_wherever_the_answer_is_cut(
     vectors: list[list[float]], indent: int | None, cuts: list[int]
 ) -> None:
-    rewriting = with_packed_vectors(EMBEDDINGS, ASKS, renaming("served", "auto"))
+    rewriting = with_packed_vectors(ASKS, renaming("served", "auto"))
     assert rewriting is not None
     body = answer(vectors, indent)
     whole = rewriting.rewrite_bytes(body)
@@ -47,7 +45,7 @@ def test_lists_become_base64_wherever_the_answer_is_cut(
 
 
 def test_vectors_in_base64_pass_in_pieces_and_unchanged() -> None:
-    rewriting = with_packed_vectors(EMBEDDINGS, ASKS, None)
+    rewriting = with_packed_vectors(ASKS, None)
     assert rewriting is not None
     body = b'{"data":[{"object":"embedding","embedding":"AAAA' + b"A" * 4000 + b'"}]}'
     passing = rewriting.in_pieces()
@@ -57,13 +55,12 @@ def test_vectors_in_base64_pass_in_pieces_and_unchanged() -> None:
 
 
 def test_numbers_beyond_32_bits_and_broken_lists_stay_as_they_are() -> None:
-    rewriting = with_packed_vectors(EMBEDDINGS, ASKS, None)
+    rewriting = with_packed_vectors(ASKS, None)
     assert rewriting is not None
     for body in (b'{"embedding":[1e999,-]}', b'{"embedding":[]}', b'{"embedding":[[1.0],[2.0]]}'):
         assert rewriting.rewrite_bytes(body) == body
 
 
-def test_a_client_that_asks_for_numbers_and_other_apis_get_them() -> None:
-    assert with_packed_vectors(EMBEDDINGS, b'{"input":"\\"encoding_format\\":\\"base64\\""}', None) is None
-    assert with_packed_vectors(EMBEDDINGS, b'{"encoding_format":"float"}', None) is None
-    assert with_packed_vectors(CHAT, ASKS, None) is None
+def test_a_client_that_asks_for_numbers_gets_them() -> None:
+    assert with_packed_vectors(b'{"input":"\\"encoding_format\\":\\"base64\\""}', None) is None
+    assert with_packed_vectors(b'{"encoding_format":"float"}', None) is None

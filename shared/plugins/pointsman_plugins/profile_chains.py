@@ -30,13 +30,10 @@ class Processed(NamedTuple):
 
 
 class ProfileChains:
-    """The chains of one place. False where no profile has any."""
+    """The chains of one place: of at least one profile."""
 
     def __init__(self, chains: Mapping[str, Sequence[ProfileProcessor]]) -> None:
         self._chains: Final = {name: tuple(chain) for name, chain in chains.items() if chain}
-
-    def __bool__(self) -> bool:
-        return bool(self._chains)
 
     def process_request(self, journey: Journey, service: str, instance: str) -> Processed:
         """Run the chain of the journey's profile. `service` and `instance`: the process, for the reports."""
@@ -79,14 +76,14 @@ def request_processors() -> Registry[ProfileProcessor]:
     return Registry(ProfileProcessor, BUILTIN)
 
 
-def build_chains(config: Config, place: Place) -> ProfileChains:
-    """The chains of one place: before a model is chosen the shared processors come first, after it the profile's own.
-    Raises ConfigError."""
+def build_chains(config: Config, place: Place) -> ProfileChains | None:
+    """The chains of one place, None where no profile has any. Before a model is chosen the shared processors come
+    first, after it the profile's own. Raises ConfigError."""
     uses: dict[str, tuple[PluginUse, ...]] = {"processors": getattr(config.processors, place)}
     for name, profile in config.profiles.items():
         uses[f"profiles.{name}.processors"] = getattr(profile.processors, place)
     if not any(uses.values()):
-        return ProfileChains({})  # the search for plugins takes milliseconds
+        return None  # the search for plugins takes milliseconds
     built = {path: _built(config, f"{path}.{place}", each) for path, each in uses.items()}
     shared = built["processors"]
     own = {name: built[f"profiles.{name}.processors"] for name in config.profiles}

@@ -47,7 +47,9 @@ def run(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Processed]:
 
     def run(place: Place, own: list[JsonValue], shared: list[JsonValue] | None = None) -> Processed:
         config = load({"profiles": {"p": {"processors": {place: own}}}, "processors": {place: shared or []}})
-        return build_chains(config, place).process_request(journey(), "profile-picker", "picker-1")
+        chains = build_chains(config, place)
+        assert chains is not None
+        return chains.process_request(journey(), "profile-picker", "picker-1")
 
     return run
 

@@ -3,6 +3,7 @@
 import time
 from typing import Final
 
+from pointsman_apis.embeddings import EMBEDDINGS
 from pointsman_apis.errors import SERVER_ERROR
 from pointsman_contracts.reply import Decision
 from pointsman_core.refusal import Refusal
@@ -62,13 +63,12 @@ class EngineAnswer(AwaitedAnswer):
         *,
         counted: bool,
     ) -> None:
-        """`mode`: how Envoy sends answers; `chosen`: at least one; `asked`: the model's name for the client; `counted`:
-        Envoy shows streams here for their usage alone, too."""
+        """`chosen`: at least one; `asked`: the model's name for the client; `counted`: streams show usage alone."""
         super().__init__(envoy, record, mode)
         self._asked = asked
         name = renaming(decision.target.model, asked)
         self._model = [] if name is None else chosen_model(record.policy.prices, decision.target, asked)
-        self._name = with_packed_vectors(record.api, record.body, name)
+        self._name = with_packed_vectors(record.body, name) if record.api is EMBEDDINGS else name
         self._edits = decision.body
         self._level = decision.level.encode("ascii", "replace")
         self._review = review

@@ -38,8 +38,7 @@ from pointsman_frontend.domain.cors import answered, preflight
 from pointsman_hosting.health import HealthApp
 
 COMMENTS_AFTER_S: Final = 0.5
-"""Comments of an endpoint before its answer let the head of the stream leave only after this long: until then an error
-is one with a status."""
+"""An endpoint's comments let the head of a stream leave only after this long: until then an error has its status."""
 _EVENTS: Final = ((b"content-type", b"text/event-stream; charset=utf-8"), (b"x-accel-buffering", b"no"))
 _STREAM: Final = re.compile(rb'"stream"\s*:\s*true\b')
 """Can't be part of a prompt: a quote inside a JSON string is written `\\"`."""
@@ -145,11 +144,7 @@ class HttpRequest(EdgeRequest):
                 thinking=self.thinking,
                 decide_again=self._decide_again,
             )
-            try:
-                await self._http.forwarder.forward(request)
-            finally:
-                # It knows this request: a circle would wait for the garbage collector, with all that the request holds.
-                self.outgoing = None
+            await self._http.forwarder.forward(request)
 
     def thinking(self) -> None:
         """An endpoint sends something before its answer says something, e.g. comments while a model thinks."""
@@ -243,6 +238,7 @@ class HttpRequest(EdgeRequest):
         if self._draining is not None:
             self._draining.cancel()
         self.record.bytes_out = self._turn.bytes_out
+        self.outgoing = None  # it knows this request: a circle would wait for the garbage collector
 
     async def _decide_again(self) -> Decision | None:
         """Another decision about the request, whose endpoints have failed; None if there is none."""

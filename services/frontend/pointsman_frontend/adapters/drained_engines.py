@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Final
 
 from pointsman_edge.edge import TICK_S, Edge
-from pointsman_edge.sending.draining import Overdue, part_to_move
+from pointsman_edge.sending.draining import OverdueDrain, part_to_move
 from pointsman_edge.sending.moving_on import DRAINED, failed_workers
 from pointsman_frontend.adapters.engine_client import EngineClient
 from pointsman_frontend.adapters.engine_connection import EngineConnection
@@ -36,7 +36,7 @@ class DrainedEngines:
         self._stays: dict[str, float] = {}
         """Requests that couldn't move, by id, and when they are looked at again."""
 
-    def move_off(self, overdue: Overdue) -> None:
+    def move_off(self, overdue: OverdueDrain) -> None:
         """Move a part of the requests of one engine. Called every `TICK_S`."""
         now = time.monotonic()
         self._stays = {each: at for each, at in self._stays.items() if each in self._edge.open}

@@ -5,6 +5,7 @@ from collections.abc import Iterable, Sequence
 from functools import lru_cache, partial
 from typing import Final
 
+from pointsman_apis.embeddings import EMBEDDINGS
 from pointsman_apis.errors import SERVER_ERROR
 from pointsman_contracts.journey import BodyEdit
 from pointsman_contracts.reply import ChosenEndpoint
@@ -287,7 +288,8 @@ class Forwarder:
             name = renaming(target.model, decision.model)
             if name is not None:
                 headers += chosen_model(request.record.policy.prices, target, decision.model)
-            name = with_packed_vectors(record.api, record.body, name)
+            if record.api is EMBEDDINGS:
+                name = with_packed_vectors(record.body, name)
             usage = record.tail = (
                 record.api.usage()
                 if not record.policy.response_processors

@@ -36,7 +36,7 @@ class KnownWorker(NamedTuple):
     view: WorkerView
 
 
-class Refused(Exception):
+class DrainRefused(Exception):
     """An order that isn't carried out; `known`: URLs of engines that are known, if the one named isn't."""
 
     def __init__(self, why: str, known: tuple[str, ...] = ()) -> None:
@@ -63,13 +63,13 @@ class DrainOrders:
         self._orders: dict[Key, _Order] = {}
 
     def take_order(self, query: DrainQuery, known: Sequence[KnownWorker], now: float) -> tuple[OrderedDrain, ...]:
-        """Carry an order out. Raises Refused."""
+        """Carry an order out. Raises DrainRefused."""
         meant = _meant(query, known)
         found: list[OrderedDrain] = []
         for registration, view in meant:
             warning = "" if query.undo else _warning(registration, view, known, meant)
             if warning and not query.force:
-                raise Refused(
+                raise DrainRefused(
                     f"{registration.url} is the last engine of the pool {registration.pool} that serves {warning}"
                 )
             before = view.draining
@@ -175,12 +175,12 @@ def _meant(query: DrainQuery, known: Sequence[KnownWorker]) -> list[KnownWorker]
         found = found or [each for each in there if each.registration.worker == query.engine]
         if len({each.registration.url for each in found}) > 1:
             pools = ", ".join(each.registration.pool for each in found)
-            raise Refused(f"{query.engine} is the name of several engines, in the pools {pools}: name the pool")
+            raise DrainRefused(f"{query.engine} is the name of several engines, in the pools {pools}: name the pool")
         what = f"no engine {query.engine or '(without a name)'} is known"
     if not found:
         where = f" in the pool {query.pool}" if query.pool else ""
         urls = dict.fromkeys(each.registration.url for each in known)
-        raise Refused(what + where, tuple(urls)[:_MOST_KNOWN])
+        raise DrainRefused(what + where, tuple(urls)[:_MOST_KNOWN])
     return found
 
 

@@ -332,7 +332,7 @@ def clamped(score: float) -> float:
 class Selectors(dict[str, CompiledSelector]):
     """The selectors of one configuration revision by name."""
 
-    def __init__(self, after_model: ProfileChains) -> None:
+    def __init__(self, after_model: ProfileChains | None) -> None:
         """`after_model`: the request processors that run once a selector has chosen."""
         super().__init__()
         self.after_model: Final = after_model

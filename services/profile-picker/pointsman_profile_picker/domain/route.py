@@ -100,6 +100,8 @@ class Routing:
         self._levels: Final = {
             name: _level(model.slo, name) for name, model in config.models.items() if model.slo is not None
         }
+        self.has_levels: Final = bool(self._levels) or any(route.slo is not None for route in self._routes.values())
+        """Whether any profile or model has a service level."""
         self._serving: Final = {
             name: Serving(target, self._block_tokens.get(target.pool or ""), self._alternatives(name, None))
             for name, target in self._targets.items()

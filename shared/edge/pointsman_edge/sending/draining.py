@@ -12,7 +12,7 @@ KEPT_S: Final = 60.0
 """An engine that is in no snapshot any more may still be at work on streams."""
 
 
-class Overdue(NamedTuple):
+class OverdueDrain(NamedTuple):
     """An engine whose time is over."""
 
     pool: str
@@ -40,11 +40,11 @@ class DrainingEngines:
         """Whether an engine drains."""
         return (pool, worker) in self._moves_at
 
-    def find_overdue(self, now: float) -> list[Overdue]:
+    def find_overdue(self, now: float) -> list[OverdueDrain]:
         """The engines whose requests move now."""
         if not self._moves_at:
             return []
-        found = [Overdue(*key, now - at) for key, at in self._moves_at.items() if at <= now]
+        found = [OverdueDrain(*key, now - at) for key, at in self._moves_at.items() if at <= now]
         for each in found:
             # Snapshots go on telling of one that is there: its time is over, and was not long ago.
             if each.since_s > KEPT_S:

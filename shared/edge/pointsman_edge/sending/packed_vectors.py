@@ -12,8 +12,6 @@ from typing import Final
 
 import orjson
 
-from pointsman_apis.api import Api
-from pointsman_apis.embeddings import EMBEDDINGS
 from pointsman_edge.sending.unasked_usage import Passing, Rewriting
 
 _ASKED: Final = re.compile(rb'"encoding_format"\s*:\s*"base64"')
@@ -72,9 +70,9 @@ class _Passing:
         return held if self._then is None else self._then.rewrite_part(held) + self._then.rest()
 
 
-def with_packed_vectors(api: Api, request: bytes, then: Rewriting | None) -> Rewriting | None:
+def with_packed_vectors(request: bytes, then: Rewriting | None) -> Rewriting | None:
     """`then`, after the change that the request for embeddings asks for."""
-    return PackedVectors(then) if api is EMBEDDINGS and _ASKED.search(request) is not None else then
+    return PackedVectors(then) if _ASKED.search(request) is not None else then
 
 
 def _pack(vector: re.Match[bytes]) -> bytes:
