@@ -21,6 +21,7 @@ REQUIREMENTS: Final[dict[str, str]] = {
     "OBSERVE-2": "A response processor sees head, every segment and end of an answer; its errors change no answer.",
     "CHAIN-1": "A profile's request processors run in order around the choice of a model, shared ones around them.",
     "CHAIN-2": "Response processors run in the order of the profile, then the shared ones; errors name their place.",
+    "COMPOSE-1": "A timed plugin bounds and tells another one's time; circles of references are refused with the path.",
     "KSERVE-1": "An LLMInferenceService of KServe is a pool, and the example follows KServe's schema.",
     "KSERVE-2": "The Open Inference Protocol passes, named by the path, with errors in its own shape, at both doors.",
     "JOURNEY-3": "All five APIs are served to the official openai and anthropic clients, with typed errors and usage.",

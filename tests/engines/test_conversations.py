@@ -87,7 +87,9 @@ class Talk:
         choice = cast("list[dict[str, JsonValue]]", document["choices"])[0]
         if self._messages is not None:
             assert choice.get("token_ids") is None
-            self._messages.append({"role": "assistant", "content": cast("Body", choice["message"])["content"]})
+            # A model of random weights writes any byte, and the gateway refuses this one.
+            said = cast("str", cast("Body", choice["message"])["content"] or "").replace("\0", "")
+            self._messages.append({"role": "assistant", "content": said})
         else:
             self._ids += cast("list[JsonValue]", choice["token_ids"])
         found = await eventually(lambda: next((d for d in self._decisions if d.request_id == request_id), None))

@@ -13,7 +13,7 @@ from pointsman_contracts.message import read_fields
 from pointsman_contracts.model import ModelStatistics
 from pointsman_contracts.pool import PoolSnapshot
 from pointsman_core.config import load
-from pointsman_core.plugins import Spec
+from pointsman_core.plugins import PluginError, Spec
 from pointsman_model_selector.domain.candidate import candidates_of
 from pointsman_model_selector.domain.selector import registries
 from pointsman_model_selector.plugins import BUILTIN
@@ -318,3 +318,40 @@ def test_a_filter_of_others_keeps_the_models_that_one_of_them_keeps() -> None:
             assert any_of.objection(asked, model) is None
         else:
             assert any_of.objection(asked, model) == "; ".join(map(str, objections))
+
+
+@pytest.mark.requirement("COMPOSE-1")
+def test_a_timed_plugin_does_as_the_one_that_it_calls_and_tells_its_time() -> None:
+    most = {"most": 60.0}
+    inner, timed = TYPES.filters.build([Spec("group", "g", {}), Spec("timed", "t", {"of": "g", **most})])
+    asked = question(request("auto/eyes"))
+    for candidate in MODELS.values():
+        assert timed.objection(asked, candidate) == inner.objection(asked, candidate)
+    scorer, called = TYPES.scorers.build([Spec("timed", "t", {"of": "cost", **most}), Spec("cost", "cost", {})])
+    candidates = list(MODELS.values())
+    for each in (called, scorer):
+        each.bind(candidates)
+    assert scorer.scores(asked, candidates) == called.scores(asked, candidates)
+    assert (scorer.remark(asked) or "").startswith("cost: ")
+    assert called.called_by_another
+
+
+@pytest.mark.requirement("COMPOSE-1")
+def test_a_timed_plugin_that_was_too_slow_decides_nothing_for_a_while() -> None:
+    never = {"most": 1e-9, "times": 1, "pause": 60.0}
+    _, timed = TYPES.filters.build([Spec("group", "g", {}), Spec("timed", "t", {"of": "g", **never})])
+    asked = question(request("auto/eyes"))
+    objections = [timed.objection(asked, MODELS["small"]) for _ in range(2)]
+    assert objections[0] is not None
+    assert objections[1] is None
+    _, scorer = TYPES.scorers.build([Spec("quality", "quality", {}), Spec("timed", "t", {"of": "quality", **never})])
+    scores = [scorer.scores(asked, [MODELS["small"], MODELS["dear"]]) for _ in range(2)]
+    assert scores[0][0] < scores[0][1]
+    assert scores[1] == [0.0, 0.0]
+    assert (scorer.remark(asked) or "").startswith("quality: left out: took ")
+
+
+@pytest.mark.requirement("COMPOSE-1")
+def test_plugins_that_call_each_other_in_a_circle_are_refused_with_the_path() -> None:
+    with pytest.raises(PluginError, match="cycle of references: a -> b -> a"):
+        TYPES.filters.build([Spec("timed", "a", {"of": "b", "most": 1}), Spec("any-of", "b", {"of": ("a", "a")})])

@@ -12,8 +12,9 @@ from pointsman_core.refusal import Refusal
 from pointsman_plugins.registry import Registry
 from pointsman_plugins.request_edits import SetFields, SetHeaders
 from pointsman_plugins.routing import ProfileProcessor, RoutedRequest
+from pointsman_plugins.timed_processor import TimedProcessor
 
-BUILTIN: Final[tuple[type[ProfileProcessor], ...]] = (SetHeaders, SetFields)
+BUILTIN: Final[tuple[type[ProfileProcessor], ...]] = (SetHeaders, SetFields, TimedProcessor)
 NOTE_LIMIT: Final = 256
 """Most characters of a processor's note that are kept."""
 

@@ -132,3 +132,23 @@ def test_a_wrong_processor_is_refused_with_its_place(processor: JsonValue, words
     config = load({"profiles": {"p": {"processors": {"before_model": [processor]}}}})
     with pytest.raises(ConfigError, match=rf"profiles\.p\.processors\.before_model\.0.*{words}"):
         build_chains(config, "before_model")
+
+
+@pytest.mark.requirement("COMPOSE-1", "CHAIN-1")
+def test_a_timed_processor_calls_another_one_and_tells_its_time(run: Callable[..., Processed]) -> None:
+    timed: JsonValue = {"use": "timed", "of": "step", "most": "1m"}
+    passed = run("before_model", ["step", timed]).journey
+    assert passed.request.attributes["steps"] == ["step"]
+    report = passed.trail[-1]
+    assert report.stage == "profile-picker/timed"
+    assert report.note is not None
+    assert report.note.startswith("step: step step; ")
+    assert [each.stage for each in passed.trail if each.stage == "profile-picker/step"] == []
+
+
+@pytest.mark.requirement("COMPOSE-1")
+def test_processors_that_call_each_other_in_a_circle_are_refused_with_the_path() -> None:
+    circle: JsonValue = [{"use": "timed", "name": each, "of": other, "most": "1ms"} for each, other in ("ab", "ba")]
+    config = load({"profiles": {"p": {"processors": {"before_model": circle}}}})
+    with pytest.raises(ConfigError, match="cycle of references: a -> b -> a"):
+        build_chains(config, "before_model")

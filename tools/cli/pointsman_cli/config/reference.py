@@ -19,9 +19,11 @@ from pointsman_contracts.descriptions import descriptions
 from pointsman_core.config import Config, PluginUse, Section
 from pointsman_core.config.section import FromTable
 from pointsman_core.units import seconds, size
+from pointsman_edge.answer_plugins import BUILTIN as RESPONSE_PROCESSORS
 from pointsman_engines.dialect import AUTO, ENGINES
 from pointsman_engines.status import OPAQUE
 from pointsman_plugins.plugin import Plugin
+from pointsman_plugins.profile_chains import BUILTIN as REQUEST_PROCESSORS
 from pointsman_providers.kinds import KINDS
 
 _HEAD: Final = """\
@@ -177,6 +179,8 @@ def _plugins() -> dict[str, list[type[Plugin]]]:
                     plugin = cast("type[Plugin]", value)
                     if plugin.type_name:
                         found.setdefault(f"{service}: {_point(plugin)}", []).append(plugin)
+    for plugin in (*REQUEST_PROCESSORS, *RESPONSE_PROCESSORS):
+        found.setdefault(f"profiles: {_point(plugin)}", []).append(plugin)
     return {point: sorted(plugins, key=lambda plugin: plugin.type_name) for point, plugins in found.items()}
 
 
