@@ -63,11 +63,14 @@ def foresee_in_pool(
 
 
 def _matched(pool: PoolScheduler, facts: RequestFacts) -> Floats | None:
-    """Prompt tokens that each engine holds, by row; None while the pool's index isn't laid out for its engines: the
-    next decision there does that."""
+    """Prompt tokens that each engine holds or would fetch, by row; None while the pool's index isn't laid out for its
+    engines: the next decision there does that."""
     if not pool.laid_out or facts.block_tokens != pool.block_tokens:
         return None
-    return pool.index.match(np.frombuffer(facts.blocks, np.dtype("<u8")), facts.block_tokens)
+    index, blocks = pool.index, np.frombuffer(facts.blocks, np.dtype("<u8"))
+    matched = index.match(blocks, facts.block_tokens)
+    fetched = index.match_below(blocks, facts.block_tokens, matched) if index.reach else None
+    return matched if fetched is None else matched + np.add.reduce(list(fetched.values()))
 
 
 def _may_serve(worker: Worker, name: str, now: float) -> bool:

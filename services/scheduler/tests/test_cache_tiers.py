@@ -73,13 +73,16 @@ def test_a_block_in_a_shared_store_counts_for_every_engine_that_reaches_it() -> 
 
 
 def test_tiers_that_are_unknown_and_stores_without_end_are_passed_over() -> None:
-    index, first, _ = two_engines()
+    index, first, second = two_engines()
     index.store_below(first, "hologram", array([1]), 1.0)
     for number in range(MOST_STORES + 9):
         index.store_below(first, f"store:{number}", array([1]), 1.0)
     assert len(index.count_below()) == MOST_STORES
     index.store_below(999, "host", array([1]), 1.0)
     assert "host" not in index.count_below()
+    index.forget(first)
+    index.store_below(second, "store:new", array([1]), 2.0)  # takes the place of one that no worker reaches
+    assert "store:new" in index.count_below()
 
 
 def test_a_block_in_two_tiers_takes_no_more_room_in_the_table_than_one() -> None:

@@ -195,7 +195,7 @@ class Holdings:
         shared = self._below.setdefault(SHARED, {}) if tier.startswith(NAMED) else {}
         held = shared.get(tier)
         if held is None:
-            if len(shared) >= MOST_STORES:
+            if len(shared) >= MOST_STORES and not self._drop_unreached_store(shared):
                 return None
             held = self._follow(Life(self._masks.new_bit(), None))
             if tier.startswith(NAMED):
@@ -203,6 +203,14 @@ class Holdings:
         self._below.setdefault(life, {})[tier] = held
         self._lay_out()
         return held
+
+    def _drop_unreached_store(self, shared: dict[str, Life]) -> bool:
+        """Forget a store that no worker reaches any more. False when there is none."""
+        reached = {tier for life, tiers in self._below.items() if life != SHARED for tier in tiers}
+        tier = next((tier for tier in shared if tier not in reached), None)
+        if tier is not None:
+            self._retire(shared.pop(tier))
+        return tier is not None
 
     def _rank(self, table: Recency, life: Life) -> None:
         """Offer this table when memory is needed."""
