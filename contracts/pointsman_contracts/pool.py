@@ -42,6 +42,10 @@ class WorkerView(Part, frozen=True, kw_only=True):
     """As `WorkerRegistration.engine`; empty where it isn't known."""
     draining: DrainNotice | None = None
     """As `WorkerLoad.draining`, at `PoolSnapshot.at_ms`."""
+    server: str | None = None
+    """As `WorkerRegistration.server`, likewise `rank` and `rank_field`."""
+    rank: int | None = None
+    rank_field: str | None = None
 
 
 class PoolDiscovery(Part, frozen=True, kw_only=True):

@@ -26,6 +26,10 @@ class ChosenEndpoint(Part, frozen=True, kw_only=True):
     """Base URL, e.g. `http://10.0.0.7:8000`; empty for a provider, which the edge resolves by its configuration."""
     target: Target | None = None
     """Set on a fallback that serves another model than the decision's target."""
+    rank: int | None = None
+    """Data-parallel rank that the request asks for at `url`; None: it asks for none."""
+    rank_field: str | None = None
+    """As `WorkerRegistration.rank_field`."""
 
 
 class PrefillLeg(Part, frozen=True, kw_only=True):
@@ -38,6 +42,11 @@ class PrefillLeg(Part, frozen=True, kw_only=True):
     """Kind of both engines, as `WorkerRegistration.engine`: it says how the KV cache gets from one to the other."""
     bootstrap_port: int | None = None
     """Port of the engine at which SGLang's two engines find each other; None: the default."""
+    rank: int | None = None
+    """As `ChosenEndpoint.rank`, likewise `rank_field`."""
+    rank_field: str | None = None
+    ranks: int | None = None
+    """As `WorkerRegistration.ranks`: SGLang's engines derive the rank from the number of a request."""
 
 
 class Decision(Message, frozen=True, kw_only=True, tag_field="kind", tag="decision"):

@@ -8,6 +8,11 @@ from pointsman_contracts.events import WorkerEvent
 from pointsman_contracts.message import Address, Message, Part, always
 
 
+def rank_name(engine: str, number: int) -> str:
+    """The worker that is this data-parallel rank of an engine."""
+    return f"{engine}-rank-{number}"
+
+
 class WorkerFinding(Part, frozen=True, kw_only=True):
     """A fault of one worker that an operator must mend, and that its load and state don't show."""
 
@@ -64,6 +69,17 @@ class WorkerRegistration(Message, frozen=True, kw_only=True):
     max_context: int | None = None
     """Longest sequence in tokens."""
     data_parallel_size: int = always(1)
+    """Data-parallel ranks of an engine that is one worker: it, or a handler, chooses among them. 1 for a worker that is
+    one rank."""
+    server: str | None = None
+    """Name that the data-parallel ranks of one engine have in common, where each rank is a worker of its own. They
+    share `boot_id` and, where `rank` is set, `url`. None for an engine that is one worker."""
+    rank: int | None = None
+    """Number by which a request at `url` asks for this rank, from 0; None where `url` leads to this worker alone."""
+    rank_field: str | None = None
+    """Member of the body that asks for the rank; None: the header `x-data-parallel-rank`."""
+    ranks: int | None = None
+    """Ranks of the engine that this worker is one of."""
     boot_id: str
     """Changes whenever the engine (re)starts: reservations and prefix entries of another life don't count."""
     agent: str

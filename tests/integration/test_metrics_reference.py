@@ -17,7 +17,7 @@ from pointsman_runtime.bus.bus import Bus
 from pointsman_runtime.bus.connection import Connection
 from pointsman_runtime.telling.process import Process
 from pointsman_testing.stack import Stack, StackFactory
-from pointsman_worker_agent.kv_metrics import KvMetrics
+from pointsman_worker_agent.kv_metrics import KvMetrics, KvSource
 from pointsman_worker_agent.kv_speaker import KvSpeaker
 from pointsman_worker_agent.pd_wiring import LegMetrics
 
@@ -121,7 +121,8 @@ async def test_an_agents_metrics_of_a_kv_cache_are_documented() -> None:
     bus = Bus(Connection(["nats://127.0.0.1:1"], name="agent"), Process("worker-agent", "agent-1"))
     speaker = KvSpeaker(bus, pool="p", worker="w", block_tokens=16, boot_id=str, model=str, capacity=lambda: None)
     subscriber = SimpleNamespace(connected=True, heard=1, sequence=SimpleNamespace(missed=0))
-    assert documented()[KV_EVENTS] == collected(KvMetrics(speaker, [cast("KvSubscriber", subscriber)]))
+    source = KvSource(speaker, {0: cast("KvSubscriber", subscriber)})
+    assert documented()[KV_EVENTS] == collected(KvMetrics(lambda: [source]))
 
 
 async def test_a_sidecars_metrics_are_documented() -> None:

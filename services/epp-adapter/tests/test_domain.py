@@ -62,13 +62,31 @@ def test_an_address_is_listed_once_for_the_first_choice_and_never_for_another_mo
     assert destinations(chosen) == [Destination("first", "10.0.0.1:8000"), Destination("six", "[fd00::1]:8000")]
 
 
+def test_envoy_falls_back_to_endpoints_of_the_same_rank_alone() -> None:
+    """It sends every attempt the same header."""
+    chosen = [
+        ChosenEndpoint(worker="a-rank-1", url="http://10.0.0.1:8000", rank=1),
+        ChosenEndpoint(worker="a-rank-0", url="http://10.0.0.1:8000", rank=0),
+        ChosenEndpoint(worker="b-rank-0", url="http://10.0.0.2:8000", rank=0),
+        ChosenEndpoint(worker="c-rank-1", url="http://10.0.0.3:8000", rank=1),
+        ChosenEndpoint(worker="whole", url="http://10.0.0.4:8000"),
+    ]
+    assert [each.worker for each in destinations(chosen)] == ["a-rank-1", "c-rank-1"]
+    assert [each.worker for each in destinations(reversed(chosen))] == ["whole"]
+
+
 def test_dynamo_gets_the_name_of_the_first_of_several_prefillers() -> None:
     named = {"10.0.0.1:8000": "prefill-1"}
-    edits = [(b"x-prefiller-host-port", b"10.0.0.1:8000,10.0.0.2:8000"), (b"x-data-parallel-rank", b"3")]
+    edits = [
+        (b"x-prefiller-host-port", b"10.0.0.1:8000,10.0.0.2:8000"),
+        (b"x-data-parallel-rank", b"3"),
+        (b"x-prefiller-rank", b"5/8"),
+    ]
     told = dict(worker_headers("decode-1", edits, named.get))
     assert told[b"x-prefill-instance-id"] == told[b"x-dynamo-prefill-instance-id"] == b"prefill-1"
     assert told[b"x-worker-instance-id"] == b"decode-1"
     assert told[b"x-dp-rank"] == told[b"x-dynamo-dp-rank"] == b"3"
+    assert told[b"x-prefill-dp-rank"] == told[b"x-dynamo-prefill-dp-rank"] == b"5"
     assert told[b"x-dynamo-routing-mode"] == b"disaggregated"
     assert dict(worker_headers("decode-1", [], named.get))[b"x-dynamo-routing-mode"] == b"aggregated"
 

@@ -24,7 +24,7 @@ def build(service: Service[WorkerAgentSettings]) -> None:
     service.on_stop(session.close)
     entries = service.workers_bucket(make=False)
     speaker = EngineSpeaker(service.bus, entries, session, settings.described(), settings.engine_access())
-    service.events.on_connected(speaker.registrar.renew)
+    service.events.on_connected(speaker.renew_registrations)
     service.registry.register(EngineMetrics(lambda: [speaker]))
     service.readiness.add_check("engine", lambda: speaker.problem)
 

@@ -40,12 +40,12 @@ class NameClaimer:
         """Decide who speaks, and claim the name when that is due. To be called every `TURN_S`."""
         now = asyncio.get_running_loop().time()
         rival = self._claims.find_speaker(now, leaving=self.leaving)
-        if rival is None and self._speaker.registrar.problem is None:
+        if rival is None and self._speaker.unregistered is None:
             self._claims.start_speaking(now)
         if rival != self._yields_to:
             self._yield_to(rival)
         rivals = [] if rival is not None else self._claims.find_rivals(now)
-        self._speaker.registrar.found("twin_name", self._words(rivals) if rivals else "")
+        self._speaker.report_finding("twin_name", self._words(rivals) if rivals else "")
         if self._claims.due(now):
             self.publish_claim()
 

@@ -41,6 +41,12 @@ class WorkerAgentSettings(ServiceSettings):
     """Names of the models that it serves, when `/v1/models` names none; a JSON list in the environment."""
     role: Literal["both", "prefill", "decode", "encode"] = "both"
     """Part that the engine has in a disaggregated pool."""
+    ranks: int | None = Field(default=None, ge=1, le=1024)
+    """Data-parallel ranks of the engine at this URL: each is a worker of its own, `<worker>-rank-<n>`. Default: as many
+    as the engine's metrics name. 1: the engine is one worker and chooses among its ranks."""
+    rank_field: str | None = Field(default=None, pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")
+    """Member of a request's body that asks for the rank, e.g. `data_parallel_rank`, for an engine that doesn't read the
+    header `x-data-parallel-rank`."""
     labels: dict[str, str] = Field(default_factory=dict[str, str])
     """Anything that a filter may look at, e.g. rack or GPU type; a JSON object in the environment."""
 
@@ -59,7 +65,7 @@ class WorkerAgentSettings(ServiceSettings):
     kv_topic: str = ""
     """Prefix of the topics to subscribe to; empty for all."""
     kv_ranks: int = Field(default=1, ge=1, le=256)
-    """Data-parallel ranks; each publishes on the port after the last one's."""
+    """Publishers of an engine that is one worker (`ranks: 1`); each has the port after the last one's."""
     kv_block_tokens: int = Field(default=64, ge=1, le=4096)
     """Tokens in a prefix block: `block_tokens` of the pool. A multiple of the engine's block size."""
 
@@ -136,6 +142,7 @@ class WorkerAgentSettings(ServiceSettings):
             labels=self.labels,
             models=self.models,
             kv_block_tokens=None if self.kv_events is None else self.kv_block_tokens,
+            rank_field=self.rank_field,
         )
 
     def kv_endpoints(self) -> KvEndpoints | None:
@@ -152,4 +159,5 @@ class WorkerAgentSettings(ServiceSettings):
             pace=ReadingPace(busy_s=self.busy_interval_s, idle_s=self.idle_interval_s),
             answer_timeout_s=self.answer_timeout_s,
             tls=self.engine_tls,
+            ranks=self.ranks,
         )

@@ -183,3 +183,16 @@ async def test_a_request_that_both_engines_refuse_is_the_clients_error() -> None
     ):
         answer = await ask(url, prefill.url)
     assert (answer.status, b"temperature is wrong" in answer.body) == (400, True)
+
+
+async def test_each_leg_asks_for_the_rank_of_its_own_engine() -> None:
+    async with NixlPair() as pair, before(pair.decode.url) as (url, _):
+        body = json.dumps({"model": "llama-8b", **BODIES[CHAT]}).encode()
+        prefiller = f"x-prefiller-host-port: {pair.prefill.url.partition('//')[2]}"
+        ranks = (None, "x-prefiller-rank: 3/8")
+        for rank in ranks:
+            headers = [prefiller, "x-data-parallel-rank: 1", *([] if rank is None else [rank])]
+            assert (await raw_request(url, post(CHAT, body, *headers))).status == 200
+        assert [each.header("x-data-parallel-rank") for each in pair.prefill.received] == [None, "3"]
+        assert [each.header("x-data-parallel-rank") for each in pair.decode.received] == ["1", "1"]
+        assert [each.header("x-prefiller-rank") for each in pair.decode.received] == [None, None]

@@ -48,20 +48,21 @@ class EngineMetrics(Collector):
             "pointsman_engine_load_reports", "Load reports, by whether the bus took them", labels=[*_LABELS, "outcome"]
         )
         for speaker in self._speakers():
+            tally = speaker.watch.tally
             name = [speaker.worker.pool, speaker.worker.worker]
-            tally, loads = speaker.watch.tally, speaker.loads
-            status = speaker.status
-            reachable.add_metric(name, float(status.reachable))
-            ready.add_metric(name, float(status.reachable and not reason_of(status)))
-            load_known.add_metric(name, float(status.known_load is not None))
             late.add_metric(name, tally.late)
-            for finding in speaker.registrar.findings:
-                findings.add_metric([*name, finding.kind], 1.0)
-            registered.add_metric(name, float(speaker.registrar.problem is None))
-            stored.add_metric(name, float(speaker.registrar.entry.problem is None))
             for outcome in ("answered", "refused", "hung", "failed", "unreadable"):
                 readings.add_metric([*name, outcome], getattr(tally, outcome))
             seconds.add_metric(name, tally.spent_s)
-            reports.add_metric([*name, "sent"], loads.sent)
-            reports.add_metric([*name, "unsent"], loads.unsent)
+            for voice in speaker.voices:
+                name, status = [voice.worker.pool, voice.worker.worker], voice.status
+                reachable.add_metric(name, float(status.reachable))
+                ready.add_metric(name, float(status.reachable and not reason_of(status)))
+                load_known.add_metric(name, float(status.known_load is not None))
+                for finding in voice.registrar.findings:
+                    findings.add_metric([*name, finding.kind], 1.0)
+                registered.add_metric(name, float(voice.registrar.problem is None))
+                stored.add_metric(name, float(voice.registrar.entry.problem is None))
+                reports.add_metric([*name, "sent"], voice.loads.sent)
+                reports.add_metric([*name, "unsent"], voice.loads.unsent)
         yield from (reachable, ready, load_known, registered, stored, readings, seconds, late, findings, reports)

@@ -1,7 +1,7 @@
 """One reading of an engine: its identity (`EngineIdentity`), its load (`Reading`) and its build (`CacheFacts`)."""
 
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
 from typing import Final, NamedTuple
 
 from pointsman_engines.dialect import START_TIME, Dialect, Label, Metric
@@ -58,6 +58,8 @@ class Reading:
     """Counters that move with each step, added up; None when the engine doesn't report all of them."""
     doubt: str = ""
     """A figure that can't be true and is taken as not reported, in words; empty when there is none."""
+    by_rank: Mapping[str, "Reading"] | None = None
+    """The load of each data-parallel rank, by the value of its label; None where the metrics tell of one or none."""
 
     @property
     def busy(self) -> bool:
@@ -74,6 +76,13 @@ class CacheFacts:
     """Sum over all data-parallel ranks."""
     ranks: int = 1
     """Data-parallel ranks."""
+    rank_labels: tuple[str, ...] = ()
+    """Their labels in the metrics, in the order of their numbers; empty where the metrics tell of one or none."""
+
+    def of_one_rank(self, ranks: int) -> "CacheFacts":
+        """The cache of one of so many ranks."""
+        blocks = self.kv_blocks
+        return replace(self, kv_blocks=None if blocks is None else -(-blocks // ranks), ranks=1, rank_labels=())
 
 
 def identity(dialect: Dialect, exposition: Exposition) -> EngineIdentity:
@@ -113,11 +122,70 @@ def read(dialect: Dialect, exposition: Exposition, before: Reading | None = None
         identity=who,
         worked=_worked(dialect, exposition),
         doubt=doubt,
+        by_rank=_by_label(dialect, exposition, who),
     )
+
+
+def _by_label(dialect: Dialect, exposition: Exposition, who: EngineIdentity) -> dict[str, Reading] | None:
+    """The load of each rank; None of fewer than two. A rank that lacks one of the figures is left out: its load isn't
+    known."""
+    if dialect.rank is None or len(_first(dialect.running, exposition)) < 2:
+        return None
+    running = _values_by_label(dialect, dialect.running, exposition)
+    if len(running) < 2:
+        return None
+    waiting = _values_by_label(dialect, dialect.waiting, exposition)
+    usage = _values_by_label(dialect, dialect.kv_usage, exposition)
+    worked = [_values_by_label(dialect, _counter(counter), exposition) for counter in dialect.worked]
+    loras = _samples_by_label(dialect, dialect.loras.finite_samples(exposition) if dialect.loras else ())
+    awake = _values_by_label(dialect, (dialect.awake,) if dialect.awake else (), exposition)
+    found: dict[str, Reading] = {}
+    for label in sorted(running, key=_number):
+        if label not in waiting:
+            continue
+        named = _adapters(loras.get(label, loras.get("", [])))
+        steps = sum(counter.get(label, MOST_WORK) for counter in worked)
+        found[label] = Reading(
+            running=round(running[label]),
+            waiting=round(waiting[label]),
+            kv_usage=_within(usage.get(label, 0.0)),
+            running_loras=named[0],
+            waiting_loras=named[1],
+            max_loras=named[2],
+            asleep=awake.get(label, 1.0) == 0,
+            identity=who,
+            worked=int(steps) if worked and 0 <= steps < MOST_WORK else None,
+        )
+    return found
+
+
+def _samples_by_label(dialect: Dialect, samples: Iterable[Sample]) -> dict[str, list[Sample]]:
+    found: dict[str, list[Sample]] = {}
+    if dialect.rank is not None:
+        for sample in samples:
+            found.setdefault(sample.labels().get(dialect.rank, ""), []).append(sample)
+    return found
+
+
+def _values_by_label(dialect: Dialect, alternatives: tuple[Metric, ...], exposition: Exposition) -> dict[str, float]:
+    """The largest value that each rank has, as `_by_rank`; samples without a rank don't count."""
+    samples = _samples_by_label(dialect, _first(alternatives, exposition))
+    return {label: max(sample.value for sample in these) for label, these in samples.items() if label}
+
+
+def _number(label: str) -> tuple[int, str]:
+    """Orders labels by number."""
+    return (int(label), label) if label.isascii() and label.isdecimal() else (2**31, label)
+
+
+def _within(usage: float) -> float:
+    """A part in [0,1]; 0 for what can't be true, as `_kv_usage` says."""
+    return round(min(1.0, max(0.0, usage)), 4) if -KV_SLACK <= usage <= 1 + KV_SLACK else 0.0
 
 
 def read_cache(dialect: Dialect, exposition: Exposition) -> CacheFacts:
     """Read what changes only with a restart. Raises UnreadableMetrics on a malformed sample."""
+    labels = sorted(_values_by_label(dialect, dialect.running, exposition), key=_number)
     ranks = len(_by_rank(dialect, _first(dialect.running, exposition))) or 1 if dialect.rank else 1
     block_tokens = _built(dialect, dialect.block_tokens, exposition)
     kv_blocks = _built(dialect, dialect.kv_blocks, exposition)
@@ -126,6 +194,7 @@ def read_cache(dialect: Dialect, exposition: Exposition) -> CacheFacts:
         # One info sample for several ranks speaks for each of them.
         kv_blocks=(sum(kv_blocks) if len(kv_blocks) > 1 else kv_blocks[0] * ranks) if kv_blocks else None,
         ranks=ranks,
+        rank_labels=tuple(labels) if len(labels) > 1 else (),
     )
 
 
@@ -196,7 +265,10 @@ def _asleep(dialect: Dialect, exposition: Exposition) -> bool:
 
 
 def _loras(dialect: Dialect, exposition: Exposition) -> tuple[tuple[str, ...], tuple[str, ...], int]:
-    samples = dialect.loras.finite_samples(exposition) if dialect.loras else []
+    return _adapters(dialect.loras.finite_samples(exposition) if dialect.loras else [])
+
+
+def _adapters(samples: list[Sample]) -> tuple[tuple[str, ...], tuple[str, ...], int]:
     if not samples:
         return (), (), 0
     # vLLM leaves a sample behind for every combination that ever was; the value says when.

@@ -28,6 +28,11 @@ class ReportedWorker:
     """The models of an engine that lists none itself."""
     kv_block_tokens: int | None = None
     """Tokens in the blocks by which KV events are reported; None when none are."""
+    server: str | None = None
+    """As `WorkerRegistration.server`, likewise the following ones."""
+    rank: int | None = None
+    rank_field: str | None = None
+    ranks: int | None = None
 
 
 def registration_of(
@@ -52,6 +57,10 @@ def registration_of(
         kv_blocks=facts.cache.kv_blocks,
         max_context=facts.served.max_context,
         data_parallel_size=facts.cache.ranks,
+        server=worker.server,
+        rank=worker.rank,
+        rank_field=None if worker.rank is None else worker.rank_field,
+        ranks=worker.ranks,
         boot_id=status.boot_id,
         agent=agent,
         version=version,

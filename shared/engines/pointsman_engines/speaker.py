@@ -1,7 +1,9 @@
 """Represents one engine on the bus: reads it, publishes its load, keeps it registered."""
 
 import asyncio
+from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import Final
 
 import aiohttp
 
@@ -9,16 +11,19 @@ from pointsman_core.config import EngineTls
 from pointsman_engines.client import EngineClient
 from pointsman_engines.drain import Drain
 from pointsman_engines.endpoint_watch import ANSWER_TIMEOUT_S, EndpointWatch
-from pointsman_engines.load_reporter import LoadReporter
 from pointsman_engines.opaque_watch import OpaqueWatch
 from pointsman_engines.pace import ReadingPace
-from pointsman_engines.registrar import Registrar
+from pointsman_engines.ranks import Rank, RankStatus, disputed, rank_worker, ranks_of
 from pointsman_engines.report import ReportedWorker
 from pointsman_engines.status import OPAQUE, EngineStatus, reason_of
 from pointsman_engines.stored_entry import RegistrationEntries
 from pointsman_engines.watch import EngineWatch
+from pointsman_engines.worker_voice import WorkerVoice
 from pointsman_runtime.bus.bus import Bus
 from pointsman_runtime.bus.cancellation import end_all
+from pointsman_runtime.telling.logs import Log
+
+_log = Log("engine")
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,9 +43,12 @@ class EngineAccess:
     """Whether its pool names it: an engine that never answers then counts as unreachable, and isn't waited for."""
     pace: ReadingPace = field(default_factory=ReadingPace)
     answer_timeout_s: float = ANSWER_TIMEOUT_S
+    """No answer is late before; a page that usually takes longer is waited for longer."""
     tls: EngineTls | None = None
     """How to connect to an https:// URL; None: as the system does it."""
-    """No answer is late before; a page that usually takes longer is waited for longer."""
+    ranks: int | None = None
+    """Its data-parallel ranks that are workers of their own; 1: none, it is one worker; None: those that its metrics
+    name."""
 
 
 class EngineSpeaker:
@@ -54,16 +62,21 @@ class EngineSpeaker:
         worker: ReportedWorker,
         access: EngineAccess,
     ) -> None:
-        self.worker = worker
-        self.loads = LoadReporter(bus, worker, named=access.named)
-        self.registrar = Registrar(
-            lambda announcement: bus.publish(announcement, worker.pool, worker.worker),
-            entries,
-            worker,
-            agent=bus.process.instance,
-            version=bus.process.version,
-            on_registered=self.loads.publish_load,
-        )
+        self.worker: Final = worker
+        """The engine as one worker."""
+        self.ranks: tuple[Rank, ...] = ()
+        """Its data-parallel ranks, where each of them is a worker; empty otherwise."""
+        self.voices: tuple[WorkerVoice, ...]
+        """One for the engine, or one for each of its ranks."""
+        self._bus: Final = bus
+        self._entries: Final = entries
+        self._named: Final = access.named
+        self._configured: Final = access.ranks
+        self._started = False
+        self._former: set[asyncio.Task[None]] = set()
+        """Voices that fall silent."""
+        self._changes: Final[list[Callable[[], None]]] = []
+        self.voices = (self._make_voice(worker),)
         client = EngineClient(
             access.url, metrics_url=access.metrics_url, api_key=access.api_key, session=session, tls=access.tls
         )
@@ -88,47 +101,109 @@ class EngineSpeaker:
     @property
     def problem(self) -> str | None:
         """Why no new request should reach the engine through the gateway; None when it may."""
-        if self.registrar.withheld:
-            return self.registrar.withheld
+        registrar = self.voices[0].registrar
+        if registrar.withheld:
+            return registrar.withheld
         if not self.status.reachable:
             return f"engine {self.worker.url} unreachable: {self.status.reason}"
-        if self.registrar.problem is not None:
-            return self.watch.facts_problem or self.registrar.problem
+        if self.unregistered is not None:
+            return self.watch.facts_problem or self.unregistered
         reason = reason_of(self.status)
         return f"engine {self.worker.url} isn't ready: {reason}" if reason else None
 
+    @property
+    def unregistered(self) -> str | None:
+        """Why one of its workers isn't registered; None when all are."""
+        return next((voice.registrar.problem for voice in self.voices if voice.registrar.problem is not None), None)
+
+    @property
+    def withheld(self) -> str:
+        """Why nothing is published about it; empty when it is."""
+        return self.voices[0].registrar.withheld
+
+    def on_change(self, changed: Callable[[], None]) -> None:
+        """Call this whenever `voices` are others than before."""
+        self._changes.append(changed)
+
     def withhold(self, reason: str) -> None:
         """Publish nothing about the engine, for this reason; an empty one ends that."""
-        self.registrar.withhold(reason)
-        self.loads.withhold(withheld=bool(reason))
+        for voice in self.voices:
+            voice.withhold(reason)
+
+    def renew_registrations(self) -> None:
+        """Register again: earlier messages and entries may have been lost."""
+        for voice in self.voices:
+            voice.registrar.renew()
+
+    def report_finding(self, kind: str, what: str) -> None:
+        """As `Registrar.found`, for each worker."""
+        for voice in self.voices:
+            voice.registrar.found(kind, what)
 
     @property
     def drain(self) -> Drain | None:
         """The drain that is reported; None for an engine that takes requests."""
-        return self.loads.drain
+        return self.voices[0].loads.drain
 
     def set_drain(self, drain: Drain | None) -> None:
         """Report that the engine drains, or that it takes requests again."""
-        self.loads.set_drain(drain)
+        for voice in self.voices:
+            voice.loads.set_drain(drain)
 
     def start(self) -> None:
         """Begin to read and to publish."""
-        loop = asyncio.get_running_loop()
-        self._tasks = [loop.create_task(self.watch.run()), loop.create_task(self.registrar.run())]
+        self._started = True
+        self._tasks = [asyncio.get_running_loop().create_task(self.watch.run())]
+        for voice in self.voices:
+            voice.start()
 
     def raise_task_error(self) -> None:
         """Raise the error that ended a task which must run; such an end is a fault of this program."""
         for task in self._tasks:
             if task.done() and not task.cancelled():
                 task.result()
+        for voice in self.voices:
+            voice.raise_task_error()
 
     async def stop(self, *, leave: bool) -> None:
-        """Stop; with `leave` remove the registration, else leave it to another process."""
+        """Stop; with `leave` remove the registrations, else leave them to another process."""
         await end_all(self._tasks)
-        self.loads.stop()
-        if leave:
-            await self.registrar.remove_registration()
+        await asyncio.gather(*self._former, *[voice.stop(leave=leave) for voice in self.voices])
 
     def _saw(self, status: EngineStatus) -> None:
-        self.registrar.saw(status)
-        self.loads.saw(status)
+        if status.facts is not None:
+            ranks = ranks_of(status.facts, self._configured)
+            if ranks != self.ranks:
+                self._change_ranks(ranks)
+            if self._configured is not None:
+                self.report_finding("rank_count", disputed(status.facts, self._configured))
+        for voice in self.voices:
+            voice.saw(status)
+
+    def _change_ranks(self, ranks: tuple[Rank, ...]) -> None:
+        _log.info("engine_ranks", url=self.worker.url, ranks=len(ranks) or 1, before=len(self.ranks) or 1)
+        former, withheld, drain = self.voices, self.withheld, self.drain
+        self.ranks = ranks
+        count = len(ranks)
+        self.voices = tuple(
+            [self._make_voice(rank_worker(self.worker, rank, count), RankStatus(rank, count).narrow) for rank in ranks]
+        ) or (self._make_voice(self.worker),)
+        for voice in self.voices:
+            voice.withhold(withheld)
+            voice.loads.set_drain(drain)
+            if self._started:
+                voice.start()
+        for voice in former:
+            task = asyncio.get_running_loop().create_task(voice.stop(leave=True))
+            self._former.add(task)
+            task.add_done_callback(self._former.discard)
+        for changed in self._changes:
+            changed()
+
+    def _make_voice(
+        self, worker: ReportedWorker, narrow: Callable[[EngineStatus], EngineStatus] | None = None
+    ) -> WorkerVoice:
+        named = self._named
+        if narrow is None:
+            return WorkerVoice(self._bus, self._entries, worker, named=named)
+        return WorkerVoice(self._bus, self._entries, worker, named=named, narrow=narrow)

@@ -86,6 +86,10 @@ class Leg(NamedTuple):
     (sgl-project/sglang #40125)."""
     rooms: int | None = None
     """SGLang's rooms, one for each answer or prompt; None for a request of one, which isn't written as a list."""
+    rank: int | None = None
+    """Data-parallel rank of the engine that computes the prompt; None where it has one, or chooses itself."""
+    ranks: int = 1
+    """The number of its ranks."""
 
 
 class Transfer(NamedTuple):
@@ -136,9 +140,14 @@ class SharedPrompt:
         return decode_body(self._engine, self._leg, answer)
 
 
-def share(engine: str, api: str, host: str, port: int | None) -> SharedPrompt | None:
-    """A request to this API that two engines serve; see `begin`."""
+def share(
+    engine: str, api: str, host: str, port: int | None, rank: int | None = None, ranks: int | None = None
+) -> SharedPrompt | None:
+    """A request to this API that two engines serve; see `begin`, for the others `Leg`."""
     leg = begin(engine, api, host, port)
+    if leg is not None and rank is not None and ranks is not None:
+        # SGLang computes a prompt at the rank that its room's number gives, and so does the engine that asks for it.
+        leg = leg._replace(rank=rank, ranks=ranks, number=leg.number - leg.number % ranks + rank)
     return None if leg is None else SharedPrompt(engine, leg)
 
 
@@ -251,18 +260,24 @@ def _nixl_carried(leg: Leg, answer: Document) -> Edits:
 def _bootstrap_asked(leg: Leg, limit: str) -> Edits:
     # As SGLang's own router: both engines get the whole request, and know their part by how they were started.
     del limit
-    return _bootstrap_carried(leg, {})
+    return _bootstrap(leg)
 
 
 def _bootstrap_carried(leg: Leg, answer: Document) -> Edits:
     del answer
+    if leg.rank is None:
+        return _bootstrap(leg)
+    return (*_bootstrap(leg), BodyEdit(field="disagg_prefill_dp_rank", value=leg.rank))
+
+
+def _bootstrap(leg: Leg) -> Edits:
     values: dict[str, JsonValue] = {
         "bootstrap_host": leg.host,
         "bootstrap_port": leg.port,
         "bootstrap_room": leg.number,
     }
     if leg.rooms is not None:
-        each = [values | {"bootstrap_room": (leg.number + place) % _ROOMS} for place in range(leg.rooms)]
+        each = [values | {"bootstrap_room": (leg.number + place * leg.ranks) % _ROOMS} for place in range(leg.rooms)]
         values = {name: [one[name] for one in each] for name in values}
     return tuple([BodyEdit(field=name, value=value) for name, value in values.items()])
 

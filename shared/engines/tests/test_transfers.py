@@ -17,6 +17,7 @@ from pointsman_engines.transfers import (
     begin,
     decode_body,
     prefill_body,
+    share,
     sized,
     unsuited,
 )
@@ -182,3 +183,18 @@ def test_two_engines_that_failed_are_left_alone_for_a_while() -> None:
     assert not pauses.begin_pause("p", "d", 100.0 + PAUSE_S + 0.1)
     assert pauses.begin_pause("p", "", 100.0)
     assert pauses.is_paused("p", "other", 100.0)
+
+
+@pytest.mark.parametrize("count", [1, 3])
+def test_both_engines_of_sglang_derive_the_rank_that_was_chosen_from_a_requests_number(count: int) -> None:
+    for rank in range(4):
+        shared = share("sglang", "chat.completions", "10.0.0.1", None, rank, 4)
+        assert shared is not None
+        assert shared.read(json.dumps({"messages": [], "n": count}).encode()) == ""
+        asked: dict[str, Any] = {edit.field: edit.value for edit in shared.edit_prefill()}
+        carried: dict[str, Any] = {edit.field: edit.value for edit in shared.edit_decode()}
+        rooms = carried["bootstrap_room"]
+        assert {room % 4 for room in ([rooms] if count == 1 else rooms)} == {rank}
+        assert asked["bootstrap_room"] == rooms
+        assert carried["disagg_prefill_dp_rank"] == rank
+        assert "disagg_prefill_dp_rank" not in asked

@@ -19,6 +19,9 @@ class FakeEngine(ScriptedEngine):
     kv_usage: float = 0.0
     prompt_tokens: int = 0
     generated_tokens: int = 0
+    other_ranks: dict[str, tuple[int, int, float]] = field(default_factory=dict[str, tuple[int, int, float]])
+    """Running and waiting requests and KV usage of further data-parallel ranks, by the label `engine`; the fields above
+    are those of rank 0."""
     started_at: float | None = 1.75e9
     """None: not reported."""
     exposition: str | None = None
@@ -74,6 +77,17 @@ class FakeEngine(ScriptedEngine):
             'vllm:cache_config_info{block_size="16",engine="0",num_gpu_blocks="1000"} 1.0',
             f"vllm:time_to_first_token_seconds_count{_LABELS} 0.0",
         ]
+        for rank, (rank_running, rank_waiting, rank_usage) in self.other_ranks.items():
+            labels = f'{{engine="{rank}",model_name="m"}}'
+            lines += [
+                f"vllm:num_requests_running{labels} {float(rank_running)}",
+                f"vllm:num_requests_waiting{labels} {float(rank_waiting)}",
+                f"vllm:kv_cache_usage_perc{labels} {rank_usage}",
+                f"vllm:prompt_tokens_total{labels} 0.0",
+                f"vllm:generation_tokens_total{labels} 0.0",
+                f'vllm:engine_sleep_state{{engine="{rank}",sleep_state="awake"}} 1.0',
+                f'vllm:cache_config_info{{block_size="16",engine="{rank}",num_gpu_blocks="1000"}} 1.0',
+            ]
         if self.started_at is not None:
             lines.insert(0, f"process_start_time_seconds {self.started_at}")
         return "\n".join(lines) + "\n"

@@ -13,7 +13,7 @@ from pointsman_epp_adapter.domain.answer import Answer, Header
 from pointsman_epp_adapter.domain.destination import Destination, served_by
 from pointsman_epp_adapter.domain.envoy_events import ResponseHead
 from pointsman_epp_adapter.domain.envoys_answers import unanswered
-from pointsman_epp_adapter.domain.prefill_report import INTENDED, JUDGED, leg_report
+from pointsman_epp_adapter.domain.prefill_report import INTENDED, JUDGED, Prefiller, leg_report
 
 _NO_ANSWER: Final = "no answer, or an error; Envoy doesn't report which"
 
@@ -59,10 +59,11 @@ class EngineAttempts:
         self.worker = self._record.worker = worker
         self._edge.load.begin_attempt(worker)
 
-    def take_leg(self, address: str, head: ResponseHead) -> bool:
+    def take_leg(self, prefiller: Prefiller, head: ResponseHead) -> bool:
         """Record the sidecar's report of the leg that was to compute the prompt. Whether it did otherwise."""
         record, edge = self._record, self._edge
-        leg = leg_report(head.headers, self._envoy.worker_at(address) or address, record.decided_s)
+        worker = self._envoy.worker_at(prefiller.address, prefiller.rank) or prefiller.address
+        leg = leg_report(head.headers, worker, record.decided_s)
         if leg is None:
             return False
         record.legs = (leg,)

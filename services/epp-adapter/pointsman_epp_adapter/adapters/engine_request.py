@@ -10,11 +10,12 @@ from typing import Final
 
 from pointsman_apis.api import Api
 from pointsman_apis.paths import Route
-from pointsman_contracts.reply import Decision
+from pointsman_contracts.reply import ChosenEndpoint, Decision
 from pointsman_edge.deciding.static_choice import NoEndpoints, outside_subset
 from pointsman_edge.sending.model_in_path import renamed_path
 from pointsman_edge.sending.model_name import renaming
 from pointsman_edge.sending.moving_on import failure_of
+from pointsman_edge.sending.rank import rank_header
 from pointsman_edge.sending.unasked_usage import without_unasked_usage
 from pointsman_edge.taking_in.request_headers import ClientHeaders
 from pointsman_edge.telling.request_record import RequestRecord
@@ -65,6 +66,11 @@ def chosen(envoy: EnvoyEdge, record: RequestRecord, decision: Decision, head: Re
     if not found:
         raise outside_subset()
     return found[:1] if envoy.settings.dynamo_headers else found
+
+
+def endpoint_at(decision: Decision, destination: Destination) -> ChosenEndpoint:
+    """The decision's endpoint that Envoy is sent to there."""
+    return next(each for each in decision.endpoints if each.worker == destination.worker)
 
 
 def rewritten(decision: Decision, asked: str) -> bool:
@@ -149,6 +155,8 @@ def _own(
         changes = edited(edits, frozenset(head.names), envoy.edge.metrics.drop_header_edit)
         own += [header for header in changes.set if header[0] != _DESTINATION]
         removed = changes.remove
+    if first.rank is not None:
+        own += rank_header(endpoint_at(decision, first))
     within_ms = decision.first_byte_within_ms
     if within_ms is not None and several and _STREAMS.search(body) is None:
         own += [(b"x-envoy-upstream-rq-per-try-timeout-ms", b"%d" % max(1, round(within_ms))), _HEDGE]

@@ -21,10 +21,11 @@ class EnvoyEdge:
         self.stopping = asyncio.Event()
         """Set when the process ends."""
 
-    def worker_at(self, address: str) -> str | None:
-        """The worker with this `ip:port`, as far as the snapshots know."""
+    def worker_at(self, address: str, rank: int | None = None) -> str | None:
+        """The worker with this `ip:port`, as far as the snapshots know; of several data-parallel ranks there this one,
+        or the first."""
         for snapshot in self.edge.pools.values():
             for view in snapshot.workers:
-                if address_of(view.url) == address:
+                if rank in (None, view.rank) and address_of(view.url) == address:
                     return view.worker
         return None

@@ -14,6 +14,7 @@ from pointsman_edge.sending.engine_tokens import token_edits
 from pointsman_edge.sending.header_edits import edited_answer_headers
 from pointsman_edge.sending.model_in_path import without_model
 from pointsman_edge.sending.own_answers import OUTCOME, Place, answer_body, answer_headers
+from pointsman_edge.sending.rank import rank_edits
 from pointsman_edge.taking_in.bodies import check_presence, edited_body
 from pointsman_edge.taking_in.request_headers import ClientHeaders
 from pointsman_edge.telling.request_record import CLIENT_GONE
@@ -132,6 +133,8 @@ class ExtProcRequest(EdgeRequest):
         )
         if self.requested.model is not None:
             edits = without_model(edits)
+        if chosen[0].rank is not None:
+            edits = (*edits, *rank_edits(engine_request.endpoint_at(decision, chosen[0])))
         body = edited_body(body, edits, None)
         review = self.edge.response_stages.begin_review(self, decision) if self._sees_answer else None
         followed = decision.profile in policy.response_processors

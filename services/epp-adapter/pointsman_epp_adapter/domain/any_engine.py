@@ -11,6 +11,7 @@ from pointsman_edge.deciding.static_choice import (
     EngineState,
     NoEndpoints,
     best_standing,
+    endpoint_of,
     outside_subset,
 )
 
@@ -34,7 +35,7 @@ def any_engine(
         raise outside_subset()
     if not found:
         raise NoEndpoints("No engine is known; try again shortly.")
-    return tuple(ChosenEndpoint(worker=view.worker, url=view.url) for view in found[:ENDPOINTS])
+    return tuple([endpoint_of(view) for view in found[:ENDPOINTS]])
 
 
 def _engines(pools: Iterable[PoolSnapshot], config: Config, model: str | None) -> list[WorkerView]:

@@ -22,20 +22,23 @@ class Destination(NamedTuple):
     worker: str
     address: str
     """`ip:port`; an IPv6 address in brackets."""
+    rank: int | None = None
+    """As `ChosenEndpoint.rank`."""
 
 
 def destinations(endpoints: Iterable[ChosenEndpoint]) -> list[Destination]:
     """The endpoints that Envoy can reach, in order, each address once.
 
     Envoy takes addresses, not names, and sends every attempt the same body to the same path: an endpoint that serves
-    another model, or whose URL has a path, is left out.
+    another model, or whose URL has a path, is left out, and so is one of another data-parallel rank than the first one.
     """
     found: dict[str, Destination] = {}
     for endpoint in endpoints:
         address = address_of(endpoint.url)
         if address is not None and endpoint.target is None:
-            found.setdefault(address, Destination(endpoint.worker, address))
-    return list(found.values())
+            found.setdefault(address, Destination(endpoint.worker, address, endpoint.rank))
+    kept = list(found.values())
+    return [each for each in kept if each.rank == kept[0].rank]
 
 
 def within(chosen: list[Destination], subset: tuple[str, ...] | None) -> list[Destination]:

@@ -1,7 +1,7 @@
 """The report of a sidecar about the leg that was to compute the prompt."""
 
 from collections.abc import Iterable
-from typing import Final
+from typing import Final, NamedTuple
 
 from msgspec.structs import replace
 
@@ -17,14 +17,26 @@ INTENDED: Final = frozenset({"answered", "skipped"})
 JUDGED: Final = frozenset({"refused", "failed", "timeout", "limited", "denied", "missing"})
 """Outcomes that count against the engine."""
 _PREFILLER: Final = "x-prefiller-host-port"
+_PREFILLER_RANK: Final = "x-prefiller-rank"
 
 
-def prefiller(edits: Iterable[HeaderEdit]) -> str:
-    """The address of the engine that is to compute the prompt; empty where the endpoint that answers does."""
+class Prefiller(NamedTuple):
+    """The engine that is to compute the prompt."""
+
+    address: str
+    rank: int | None
+    """Its data-parallel rank; None where the address leads to one worker."""
+
+
+def prefiller(edits: Iterable[HeaderEdit]) -> Prefiller | None:
+    """None where the endpoint that answers computes the prompt."""
+    address, rank = "", ""
     for edit in edits:
         if edit.name == _PREFILLER:
-            return (edit.value or "").partition(",")[0]
-    return ""
+            address = (edit.value or "").partition(",")[0]
+        elif edit.name == _PREFILLER_RANK:
+            rank = (edit.value or "").partition("/")[0]
+    return Prefiller(address, int(rank) if rank.isdecimal() else None) if address else None
 
 
 def leg_report(headers: Iterable[Header], worker: str, decided_s: float) -> LegReport | None:

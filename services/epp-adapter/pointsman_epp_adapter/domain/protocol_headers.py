@@ -45,6 +45,7 @@ def _taken(headers: dict[str, str], names: tuple[str, ...]) -> str | None:
 
 _PREFILLER: Final = b"x-prefiller-host-port"
 _RANK: Final = b"x-data-parallel-rank"
+_PREFILLER_RANK: Final = b"x-prefiller-rank"
 
 
 def worker_headers(worker: str, edits: Iterable[Header], worker_at: Callable[[str], str | None]) -> list[Header]:
@@ -60,6 +61,8 @@ def worker_headers(worker: str, edits: Iterable[Header], worker_at: Callable[[st
         headers += _both("prefill-instance-id", prefiller)
     if _RANK in found:
         headers += _both("dp-rank", found[_RANK].decode())
+    if _PREFILLER_RANK in found:
+        headers += _both("prefill-dp-rank", found[_PREFILLER_RANK].decode().partition("/")[0])
     mode = "aggregated" if prefiller is None else "disaggregated"
     return [*headers, (b"x-dynamo-routing-mode", mode.encode())]
 

@@ -8,6 +8,7 @@ from pointsman_contracts.reply import ChosenEndpoint
 from pointsman_edge.sending.engine_tokens import token_edits
 from pointsman_edge.sending.header_edits import edited_headers
 from pointsman_edge.sending.model_in_path import renamed_path, without_model
+from pointsman_edge.sending.rank import RANK_HEADER, rank_edits, rank_header
 from pointsman_edge.taking_in.bodies import edited_body
 from pointsman_edge.taking_in.request_headers import OF_ONE_POOL
 from pointsman_frontend.adapters.engine_client import Call, origin_of
@@ -22,6 +23,8 @@ def engine_call(
     """The call. `more`: changes of the body after the decision's; `movable` as `Call.movable`. Raises EndpointFailed
     for a URL that leads nowhere."""
     decision, record, headers, other = request.decision, request.record, request.headers, endpoint.target
+    if endpoint.rank is not None:
+        more = (*more, *rank_edits(endpoint))
     edits, held, target = decision.body, record.held, request.target
     named_in_body = True
     if record.api.path.startswith(OF_A_MODEL):
@@ -87,6 +90,8 @@ def _call(
 ) -> Call:
     record = request.record
     origin = origin_of(endpoint.url)
+    if endpoint.rank is not None:
+        headers = [*(header for header in headers if header[0] != RANK_HEADER), *rank_header(endpoint)]
     head = request_head(
         method=method,
         target=origin.path + target,

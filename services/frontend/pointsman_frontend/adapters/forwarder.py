@@ -107,6 +107,9 @@ class Forwarder:
             if last is None or weight(failure.outcome, failure.status) >= weight(last.outcome, last.status):
                 last, answered = failure, following
             tries = tries.after(failure.outcome, failure.status)
+            if failure.outcome == "refused" and following.rank is not None:
+                # Nothing listens there, so the other ranks of this engine are gone as well.
+                left[:] = [each for each in left if each.url != following.url]
             # A client that is gone needs no other answer.
             may_follow = tries.may_follow and not final(failure) and request.record.outcome is None
             if may_follow and failure.outcome == DRAINED:
@@ -193,7 +196,9 @@ class Forwarder:
                 call = engine_call(request, endpoint, span.traceparent, more, movable=movable)
                 engine = await self._engines.send(call, request.record.policy.engine)
                 try:
-                    answer = engine if engine.status < _ERROR else await checked(engine, others=others)
+                    answer = engine
+                    if engine.status >= _ERROR:
+                        answer = await checked(engine, others=others, ranked=endpoint.rank is not None)
                     if carried and engine.status in _WRONG_REQUEST and not self.legs.waited_for(request):
                         # The other engine took it: what it carried over may be wrong.
                         raise EndpointFailed(FAILED, f"answered {engine.status}", engine.status)
@@ -362,7 +367,8 @@ class Forwarder:
 def _distinct(endpoints: Iterable[ChosenEndpoint]) -> list[ChosenEndpoint]:
     found: dict[str, ChosenEndpoint] = {}
     for endpoint in endpoints:
-        found.setdefault(endpoint.url or f"{endpoint.worker}/{endpoint.target}", endpoint)
+        place = endpoint.url or f"{endpoint.worker}/{endpoint.target}"
+        found.setdefault(place if endpoint.rank is None else f"{place} {endpoint.rank}", endpoint)
     return list(found.values())
 
 

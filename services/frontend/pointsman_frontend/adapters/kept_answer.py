@@ -1,18 +1,22 @@
 """An engine's error, kept while other endpoints are asked: the client gets it when none of them does better."""
 
 import asyncio
+import re
 from typing import Final
 
 from pointsman_apis.errors import SERVER_ERROR
 from pointsman_core.refusal import Refusal
 from pointsman_edge.sending.missing_path import MISSING as NO_PATH
 from pointsman_edge.sending.missing_path import says_nothing
-from pointsman_edge.sending.moving_on import MISSING, failure_of, names_model
+from pointsman_edge.sending.moving_on import FAILED, MISSING, failure_of, names_model
 from pointsman_frontend.adapters.engine_connection import AnswerCutOff, EndpointFailed, EngineConnection
 from pointsman_frontend.adapters.http_turn import Headers
 from pointsman_frontend.adapters.relay import WHOLE
 
+_BAD_REQUEST: Final = 400
 _NOT_FOUND: Final = 404
+_NAMES_RANK: Final = re.compile(rb"data_parallel_rank|dp_rank")
+"""In the error of vLLM and of SGLang for a rank that an engine doesn't have."""
 WITHIN_S: Final = 1.0
 """Seconds that an error's body may take while another endpoint could answer."""
 
@@ -42,10 +46,13 @@ class AnsweredError(EndpointFailed):
         self.answer = answer
 
 
-async def checked(engine: EngineConnection, *, others: bool) -> KeptAnswer | EngineConnection:
+async def checked(engine: EngineConnection, *, others: bool, ranked: bool = False) -> KeptAnswer | EngineConnection:
     """The answer of an engine whose status is an error's. `others`: whether another endpoint can be asked. Raises
-    AnsweredError for one that says more about the engine than about the request."""
+    AnsweredError for one that says more about the engine than about the request. `ranked`: the request asked for a
+    data-parallel rank."""
     status = engine.status
+    if ranked and status == _BAD_REQUEST:
+        return await _checked_rank(engine)
     outcome = failure_of(status)
     if outcome is None and status not in NO_PATH:
         return engine
@@ -56,6 +63,15 @@ async def checked(engine: EngineConnection, *, others: bool) -> KeptAnswer | Eng
     if outcome is None and answer is not None:
         return answer
     raise AnsweredError(outcome or MISSING, status, answer)
+
+
+async def _checked_rank(engine: EngineConnection) -> KeptAnswer:
+    """The answer of an engine that found a request wrong which asked for one of its data-parallel ranks. Raises
+    EndpointFailed where the rank is what was wrong: the client hasn't chosen it."""
+    body = await whole_answer(engine, None)
+    if body is None or _NAMES_RANK.search(body) is not None:
+        raise EndpointFailed(FAILED, f"answered {engine.status} to the data-parallel rank that it was asked for")
+    return KeptAnswer(engine.status, engine.headers, body)
 
 
 async def whole_answer(engine: EngineConnection, within_s: float | None, most: int = WHOLE) -> bytes | None:

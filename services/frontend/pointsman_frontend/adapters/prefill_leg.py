@@ -17,6 +17,7 @@ from pointsman_contracts.reply import ChosenEndpoint, PrefillLeg
 from pointsman_contracts.response import LegReport
 from pointsman_edge.edge import Edge
 from pointsman_edge.sending.moving_on import FAILED, STALLED, failure_of
+from pointsman_edge.sending.rank import place_of
 from pointsman_engines.transfers import (
     PREFILL,
     LegOutcome,
@@ -44,7 +45,7 @@ taken."""
 _CLIENT_ERROR: Final = 400
 _BUSY: Final = 503
 UNSUPPORTED: Final = "unsupported"
-_FOR_SIDECARS: Final = frozenset({b"x-prefiller-host-port", b"x-encoder-hosts-ports"})
+_FOR_SIDECARS: Final = frozenset({b"x-prefiller-host-port", b"x-prefiller-rank", b"x-encoder-hosts-ports"})
 
 _log = Log("engines")
 
@@ -123,7 +124,9 @@ class PrefillLegs:
         prefill, record = request.decision.prefill, request.record
         if prefill is None or prefill.worker == endpoint.worker:
             return ()
-        shared = share(prefill.engine, record.api.name, _host(prefill.url), prefill.bootstrap_port)
+        shared = share(
+            prefill.engine, record.api.name, _host(prefill.url), prefill.bootstrap_port, prefill.rank, prefill.ranks
+        )
         if shared is None:
             self._report(request, prefill, LegOutcome.SKIPPED, f"no such leg for {record.api.name}")
             return ()
@@ -162,8 +165,7 @@ class PrefillLegs:
         left_s = record.received_at + record.policy.limits.request_timeout - time.monotonic()
         within_s = max(0.0, left_s * PART_OF_TIME)
         load = self._edge.load
-        place = ChosenEndpoint(worker=prefill.worker, url=prefill.url)
-        call = engine_call(request, place, record.traceparent, shared.edit_prefill(), movable=True)
+        call = engine_call(request, place_of(prefill), record.traceparent, shared.edit_prefill(), movable=True)
         load.begin_attempt(prefill.worker)
         self._under_way[record.request_id] = record.worker or "", prefill.worker
         try:

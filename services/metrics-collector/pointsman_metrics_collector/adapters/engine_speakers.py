@@ -53,7 +53,7 @@ class EngineSpeakers:
     def renew_registrations(self) -> None:
         """Register all of them again: earlier messages may have been lost."""
         for speaker in self._speakers.values():
-            speaker.registrar.renew()
+            speaker.renew_registrations()
 
     def check_at_once(self) -> None:
         """Check at once: the engines changed, or one drains."""

@@ -247,6 +247,9 @@ def _view(worker: _Worker, at: float, block_tokens: int | None) -> WorkerView:
         opaque=registration.engine == OPAQUE,
         findings=(*worker.findings, *_block_size(registration, block_tokens)),
         engine=registration.engine,
+        server=registration.server,
+        rank=registration.rank,
+        rank_field=registration.rank_field,
     )
     if load is None:
         return view

@@ -127,6 +127,17 @@ class OutlierDetection:
         if outcome == "refused" and not standing.ejected:
             standing.eject("it refused a connection", now, trials=1)
             self._fleet.judge(worker)
+            if worker.registration.server is not None:
+                self._eject_ranks(worker, now)
+
+    def _eject_ranks(self, refused: Worker, now: float) -> None:
+        """Nothing listens at the address of this worker, so the other ranks of its engine are gone as well."""
+        gone = refused.registration
+        for worker in self._fleet.present:
+            own = worker.registration
+            if own.server == gone.server and own.url == gone.url and not worker.standing.ejected:
+                worker.standing.eject(f"{refused.name}, at the same address, refused a connection", now, trials=1)
+                self._fleet.judge(worker)
 
     def record_unknown_end(self, hold: Hold, now: float) -> None:
         """Its answer broke off, or its client left: its edge can't tell."""

@@ -138,7 +138,7 @@ class PoolScheduler:
             return Refused(NO_ENDPOINTS.refusal(self._why_empty(now)), [])
         everyone = allowed = Candidates(fleet, now, Dice(seed))
         if request.facts.workers is not None:
-            allowed = everyone.keep(np.isin(fleet.names, request.facts.workers))
+            allowed = everyone.keep(fleet.match_names(request.facts.workers))
             if not allowed.size:
                 names = ", ".join(request.facts.workers)
                 return Refused(UNKNOWN_WORKER.refusal(f"Pool {self.pool!r} has no worker {names}."), [])

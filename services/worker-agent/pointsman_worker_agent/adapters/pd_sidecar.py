@@ -35,9 +35,13 @@ from pointsman_runtime.telling.logs import Log
 PREFILLER: Final = "x-prefiller-host-port"
 REPORT: Final = "x-pointsman-prefill-leg"
 """Of an answer: the `LegReport` as JSON, without the worker's name, for the epp-adapter. It removes the header."""
-_ORDERS: Final = frozenset({PREFILLER, "x-encoder-hosts-ports", "x-kv-cache-source-host-port"})
+PREFILLER_RANK: Final = "x-prefiller-rank"
+"""`1/8`: the rank among those of the prefiller."""
+_RANK: Final = "x-data-parallel-rank"
+_ORDERS: Final = frozenset({PREFILLER, PREFILLER_RANK, "x-encoder-hosts-ports", "x-kv-cache-source-host-port"})
 _APIS: Final = {api.path: api.name for api in READ}
 _PLACE: Final = re.compile(r"(\[[0-9a-fA-F:.]+\]|[A-Za-z0-9._-]+):([0-9]{1,5})")
+_RANK_OF: Final = re.compile(r"([0-9]{1,4})/([1-9][0-9]{0,3})")
 _RETRIED: Final = frozenset({400, 422, 500})
 """Answers to a request with a transfer that may be about the transfer."""
 _MOST_HELD: Final = 65536
@@ -111,7 +115,8 @@ class PdSidecar:
         self, request: web.Request, body: bytes, prefiller: str, host: str, api: str
     ) -> web.StreamResponse:
         kind, began = self._kind(), time.monotonic()
-        shared = share(kind, api, host, self._bootstrap_port)
+        rank, ranks = _prefiller_rank(request)
+        shared = share(kind, api, host, self._bootstrap_port, rank, ranks)
         if shared is None:
             why = f"engines of kind {kind!r} can't share such requests"
             return await self._pass(request, body, self._report(LegOutcome.SKIPPED, began, reason=why))
@@ -191,7 +196,10 @@ class PdSidecar:
             async with (
                 asyncio.timeout(self._prefill_timeout_s),
                 self._session.post(
-                    url, data=_edited(body, shared.edit_prefill()), headers=_passed(request), allow_redirects=False
+                    url,
+                    data=_edited(body, shared.edit_prefill()),
+                    headers=_passed_to_prefiller(request),
+                    allow_redirects=False,
                 ) as answer,
             ):
                 read = await answer.read()
@@ -317,3 +325,15 @@ def _passed(request: web.Request) -> list[tuple[str, str]]:
     """The headers for an engine."""
     dropped = HOP_BY_HOP | _ORDERS | {"content-length", "host"}
     return [(name, value) for name, value in request.headers.items() if name.lower() not in dropped]
+
+
+def _prefiller_rank(request: web.Request) -> tuple[int, int] | tuple[None, None]:
+    found = _RANK_OF.fullmatch(request.headers.get(PREFILLER_RANK, "").strip())
+    return (None, None) if found is None else (int(found[1]), int(found[2]))
+
+
+def _passed_to_prefiller(request: web.Request) -> list[tuple[str, str]]:
+    """The rank that the request names is one of the engine that answers; the prefiller has its own."""
+    passed = [each for each in _passed(request) if each[0].lower() != _RANK]
+    rank, _ = _prefiller_rank(request)
+    return passed if rank is None else [*passed, (_RANK, str(rank))]

@@ -32,7 +32,7 @@ class Eligible(NamedTuple):
 
     def keep_eligible(self, engines: Iterable[WorkerView]) -> list[WorkerView]:
         """The engines that may be chosen."""
-        left = [view for view in engines if self.worker in (None, view.worker)]
+        left = [view for view in engines if self.worker in (None, view.worker, view.server)]
         if self.subset is None:
             return left
         keep = named([place_of(view.url) for view in left], self.subset)
@@ -180,9 +180,12 @@ def choose(
         workers[offset:] + workers[:offset],
         key=lambda view: (engines.avoided(view.worker), engines.open_on(view.worker), view.running + view.waiting),
     )
-    return StaticChoice(
-        target, tuple(ChosenEndpoint(worker=view.worker, url=view.url) for view in workers[:ENDPOINTS]), edits
-    )
+    return StaticChoice(target, tuple([endpoint_of(view) for view in workers[:ENDPOINTS]]), edits)
+
+
+def endpoint_of(view: WorkerView, target: Target | None = None) -> ChosenEndpoint:
+    """The worker as an endpoint of a decision; `target` as there."""
+    return ChosenEndpoint(worker=view.worker, url=view.url, target=target, rank=view.rank, rank_field=view.rank_field)
 
 
 def elsewhere(
@@ -199,7 +202,7 @@ def elsewhere(
         workers,
         key=lambda view: (engines.avoided(view.worker), engines.open_on(view.worker), view.running + view.waiting),
     )
-    return ChosenEndpoint(worker=best.worker, url=best.url, target=target)
+    return endpoint_of(best, target)
 
 
 def _no_engine(model: str, eligible: Eligible) -> Closed:

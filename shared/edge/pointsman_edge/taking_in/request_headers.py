@@ -28,7 +28,7 @@ GIVEN_WORKER: Final = frozenset(name.encode() for name in (*WORKER, *PREFILLER))
 """Headers that name the worker of a request (NVIDIA Dynamo 1.6)."""
 ENGINE_ORDERS: Final = frozenset(
     {
-        b"x-prefiller-host-port", b"x-encoder-hosts-ports", b"x-data-parallel-host-port",
+        b"x-prefiller-host-port", b"x-prefiller-rank", b"x-encoder-hosts-ports", b"x-data-parallel-host-port",
         b"x-kv-cache-source-host-port", b"x-data-parallel-rank", b"x-dp-rank", b"x-prefill-dp-rank",
         b"x-dynamo-dp-rank", b"x-dynamo-prefill-dp-rank", b"x-dynamo-request-priority",
         b"x-dynamo-request-strict-priority",

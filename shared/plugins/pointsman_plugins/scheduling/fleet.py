@@ -14,7 +14,7 @@ from msgspec.structs import replace
 from pointsman_contracts.timing import TIMES
 from pointsman_contracts.worker import WorkerLoad, WorkerRegistration
 from pointsman_plugins.scheduling.adapters import AdapterColumns
-from pointsman_plugins.scheduling.arrays import Floats
+from pointsman_plugins.scheduling.arrays import Bools, Floats
 from pointsman_plugins.scheduling.worker import NEVER, Worker
 
 REMEMBER_DEPARTED_S: Final = 120.0
@@ -240,6 +240,12 @@ class Fleet:
         if not self.fresh:
             taken[KV_USAGE], taken[RUNNING], taken[WAITING] = self.kv_usage, self.running, self.waiting
         return taken
+
+    def match_names(self, names: Collection[str]) -> Bools:
+        """Which workers have one of these names, or are ranks of an engine that has."""
+        return np.array(
+            [each.name in names or each.registration.server in names for each in self.workers], dtype=np.bool_
+        )
 
     def _lay_out(self) -> None:
         self.workers = sorted(self._by_name.values(), key=lambda worker: worker.name)

@@ -205,7 +205,12 @@ class Worker:
         self._judge_load()
         self.capacity_tokens = max(0, (registration.kv_blocks or 0) * (registration.block_tokens or 0))
         """Tokens that the KV cache holds; 0 when the engine didn't report it."""
-        self.endpoint = ChosenEndpoint(worker=registration.worker, url=registration.url)
+        self.endpoint = ChosenEndpoint(
+            worker=registration.worker,
+            url=registration.url,
+            rank=registration.rank,
+            rank_field=registration.rank_field,
+        )
 
     @property
     def tells(self) -> bool:

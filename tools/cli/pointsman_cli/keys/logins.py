@@ -19,15 +19,26 @@ from pointsman_core.config.stages import STAGE_NAME
 ROUNDS: Final = 4
 """bcrypt's minimum. The passwords are 256 random bits and can't be guessed; more rounds would make a restarted server
 spend a tenth of a second on each connection."""
+_RANKS: Final = "@ranks="
+_MOST_RANKS: Final = 1024
 _PASSWORD: Final = "POINTSMAN_NATS_PASSWORD="  # noqa: S105 - the variable's name
 
 
 def worker(text: str) -> AgentIdentity:
-    """Parse `POOL/WORKER`. Raises CommandError."""
-    pool, slash, name = text.partition("/")
-    if not slash or not pool or not name or {pool, name} & {ANY, REST}:
-        raise CommandError(f"--agent {text}: not a pool and a worker.", "Write e.g. llama-8b/engine-1.")
-    return AgentIdentity(pool, name)
+    """Parse `POOL/WORKER`, or `POOL/WORKER@ranks=N` of an engine with so many data-parallel ranks. Raises
+    CommandError."""
+    written, _, ranks = text.partition(_RANKS)
+    pool, slash, name = written.partition("/")
+    if not slash or not pool or not name or {pool, name} & {ANY, REST} or (_RANKS in text and not _is_count(ranks)):
+        raise CommandError(
+            f"--agent {text}: not a pool and a worker.",
+            "Write e.g. llama-8b/engine-1, or llama-8b/engine-1@ranks=8 where each of 8 ranks is a worker.",
+        )
+    return AgentIdentity(pool, name, int(ranks or 1))
+
+
+def _is_count(text: str) -> bool:
+    return text.isascii() and text.isdecimal() and 1 <= int(text) <= _MOST_RANKS
 
 
 def refuse(stages: Sequence[str]) -> None:

@@ -32,6 +32,7 @@ from pointsman_contracts.subjects import (
     stage_subject,
     subject,
 )
+from pointsman_contracts.worker import rank_name
 from pointsman_runtime.jetstream.stores import CONFIG_BUCKET, EVENT_STREAM, PROBE_STREAM
 
 JS: Final = "$JS.API"
@@ -52,6 +53,8 @@ class AgentIdentity:
 
     pool: str
     worker: str
+    ranks: int = 1
+    """Data-parallel ranks of its engine: it speaks for each of them, as a worker of its own, or for the engine."""
 
     def __post_init__(self) -> None:
         if {self.pool, self.worker} & {ANY, REST}:
@@ -61,6 +64,12 @@ class AgentIdentity:
     def user(self) -> str:
         """Name of the agent's login."""
         return f"{AGENT}/{self.pool}/{self.worker}"
+
+    @property
+    def workers(self) -> tuple[str, ...]:
+        """The names of its workers."""
+        ranks = range(self.ranks) if self.ranks > 1 else ()
+        return (self.worker, *[rank_name(self.worker, number) for number in ranks])
 
 
 @dataclass(frozen=True)
@@ -121,9 +130,10 @@ def _publishes(party: str, worker: AgentIdentity | None, stages: tuple[str, ...]
         elif message is ResponseReview:
             yield from (subject(message, stage) for stage in (*parties.readers, *stages))
         else:
-            yield (to := subject(message, *_route(message, party, worker)))
-            if message.address.kind == "evt" and party not in (OPERATOR, AUDITOR):
-                yield owed_subject(to)
+            for route in _routes(message, party, worker):
+                yield (to := subject(message, *route))
+                if message.address.kind == "evt" and party not in (OPERATOR, AUDITOR):
+                    yield owed_subject(to)
     for name in _streams():
         if party in _writers(name) | _readers(name) | _makers(name):
             yield f"{JS}.STREAM.INFO.{name}"
@@ -161,7 +171,7 @@ def _subscribes(party: str, worker: AgentIdentity | None) -> Iterator[str]:
         elif message is ServicePresence:
             yield subject(message, ANY, ANY)
         else:
-            yield subject(message, *_route(message, party, worker))
+            yield from (subject(message, *route) for route in _routes(message, party, worker))
     if party in WATCHERS:
         yield EVENT_SUBJECTS
 
@@ -174,13 +184,14 @@ def _stage(stages: Iterable[str]) -> Iterator[str]:
         yield direct_subject(stage, ANY, *route)
 
 
-def _route(message: type[Message], party: str, worker: AgentIdentity | None) -> list[str]:
-    """A party publishes only about itself, an agent only about its worker; all other parts of a subject are
+def _routes(message: type[Message], party: str, agent: AgentIdentity | None) -> Iterator[list[str]]:
+    """A party publishes only about itself, an agent only about its workers; all other parts of a subject are
     wildcards."""
     own = {"service": party} if message is ServicePresence else {}
-    if worker is not None:
-        own |= {"pool": worker.pool, "worker": worker.worker}
-    return [own.get(name, ANY) for name in message.address.route]
+    for worker in ("",) if agent is None else agent.workers:
+        if agent is not None:
+            own |= {"pool": agent.pool, "worker": worker}
+        yield [own.get(name, ANY) for name in message.address.route]
 
 
 def _inbox(user: str) -> str:

@@ -111,7 +111,13 @@ def _leg(prefill: Run, decode: Run) -> PrefillLeg | None:
         return None
     port = one.labels.get(BOOTSTRAP_PORT, "")
     return PrefillLeg(
-        worker=one.worker, url=one.url, engine=one.engine, bootstrap_port=int(port) if port.isdecimal() else None
+        worker=one.worker,
+        url=one.url,
+        engine=one.engine,
+        bootstrap_port=int(port) if port.isdecimal() else None,
+        rank=one.rank,
+        rank_field=one.rank_field,
+        ranks=one.ranks,
     )
 
 

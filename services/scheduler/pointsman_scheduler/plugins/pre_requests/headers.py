@@ -66,6 +66,7 @@ class EndpointScores(PreRequest):
 
 PREFILL_HEADER: Final = "x-prefiller-host-port"
 ENCODE_HEADER: Final = "x-encoder-hosts-ports"
+PREFILL_RANK_HEADER: Final = "x-prefiller-rank"
 
 
 class PrefillHeader(PreRequest):
@@ -78,7 +79,18 @@ class PrefillHeader(PreRequest):
         return (
             HeaderEdit(name=PREFILL_HEADER, value=_addresses(selection, PREFILL)),
             HeaderEdit(name=ENCODE_HEADER, value=_addresses(selection, ENCODE)),
+            *_prefill_rank(selection),
         )
+
+
+def _prefill_rank(selection: Selection) -> tuple[HeaderEdit, ...]:
+    """The rank of the first prefill worker, and the number of its engine's, as `1/8`; nothing for one that isn't a
+    rank."""
+    run = selection.legs.get(PREFILL)
+    if run is None:
+        return ()
+    first = run.candidates.fleet.workers[run.chosen[0]].registration
+    return () if first.rank is None else (HeaderEdit(name=PREFILL_RANK_HEADER, value=f"{first.rank}/{first.ranks}"),)
 
 
 def _addresses(selection: Selection, leg: str) -> str | None:
