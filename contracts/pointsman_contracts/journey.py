@@ -15,6 +15,8 @@ from pointsman_contracts.model_choice import ModelChoice, ModelPoint
 from pointsman_contracts.service_level import SERVE
 from pointsman_contracts.target import Target as Target  # noqa: PLC0414 - readers of journeys import it from here
 
+FIELDS_LIMIT: Final = 64
+"""Most fields of a body that a request's facts have, in the body's order."""
 JOURNEY_LIMIT: Final = 65536
 """Largest encoded message of the itinerary and largest event, in bytes; enforced where it is published."""
 

@@ -1,6 +1,6 @@
 """Replies of stages to the inbox of an edge, for a request that it sent to them."""
 
-from typing import Annotated, ClassVar, Final, Self
+from typing import Annotated, ClassVar, Final, Literal, Self
 
 import msgspec
 from msgspec import Meta
@@ -49,6 +49,11 @@ class PrefillLeg(Part, frozen=True, kw_only=True):
     """As `WorkerRegistration.ranks`: SGLang's engines derive the rank from the number of a request."""
 
 
+TokenIds = Literal["unasked", "asked", "never"]
+"""`unasked`: it is a stream, and its client doesn't ask for token ids. `asked`: its client does. `never`: it isn't a
+stream, or its text would be another one with token ids."""
+
+
 class Decision(Message, frozen=True, kw_only=True, tag_field="kind", tag="decision"):
     """Where the request goes and what the edge changes and owes. Sent by the scheduler, or by the stage before it when
     a provider serves the model; read by the edge."""
@@ -83,6 +88,8 @@ class Decision(Message, frozen=True, kw_only=True, tag_field="kind", tag="decisi
     """As `RequestFacts.prompt_tokens`; the edge uses it when neither engine nor provider reports usage."""
     answers: Annotated[int, Meta(ge=1)] = always(1)
     """As `RequestFacts.answers`."""
+    token_ids: TokenIds | None = None
+    """Whether an edge that lets another engine continue the answer may ask for its token ids. None: not known."""
     first_byte_within_ms: float | None = None
     """From this time on without an answer that isn't streamed the first endpoint is suspect, and another one may be
     tried beside it: the time that the scheduler predicts for the longest answer, and a margin by what the pool's

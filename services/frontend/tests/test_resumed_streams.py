@@ -1,6 +1,7 @@
 """Wherever a stream breaks off, and however often, its client gets the answer of one engine that never failed."""
 
 import asyncio
+import itertools
 import json
 import os
 import random
@@ -15,13 +16,13 @@ from pointsman_apis.beginning import begins as says
 from pointsman_apis.chat import CHAT
 from pointsman_apis.completions import COMPLETIONS
 from pointsman_apis.streams import EventSplitter
-from pointsman_edge.taking_in.bodies import edited_body
+from pointsman_apis.token_ids import with_token_ids
 from pointsman_frontend.adapters.engine_connection import AnswerCutOff, EndpointFailed
 from pointsman_frontend.adapters.http_turn import Headers
 from pointsman_frontend.adapters.relay import relay_stream
 from pointsman_frontend.adapters.resumed_streams import RestOfStream
-from pointsman_frontend.domain.resuming.question import CantContinue, Question
-from pointsman_frontend.domain.resuming.resuming import Resuming, Setting, resuming_of
+from pointsman_frontend.domain.resuming.question import CantContinue, Question, indices
+from pointsman_frontend.domain.resuming.resuming import Resuming, Setting, resuming_of, token_ids_of
 from pointsman_testing.continuing_engine import Body, ContinuingEngine
 
 CUTS: Final = int(os.environ.get("POINTSMAN_CUTS", "400"))
@@ -99,6 +100,12 @@ def say(data: bytes) -> bool:
     return any(map(says, splitter.split_bytes(data)))
 
 
+def resumed(api: Api, body: Body, setting: Setting, kind: str) -> Resuming | None:
+    raw = json.dumps(body).encode()
+    one = len(indices(api, body)) == 1
+    return resuming_of(api, raw, setting, 9, kind, token_ids_of(api, raw), one=one)
+
+
 @dataclass
 class Run:
     """One stream through the gateway's own code, from engines in this process."""
@@ -116,9 +123,9 @@ class Run:
     async def cut(self, cuts: list[int], dice: random.Random) -> bytes:
         """What the client gets of a stream that is cut after so many bytes, and whose rests are."""
         raw = json.dumps(self.body).encode()
-        resuming = self.resuming = resuming_of(self.api, raw, self.setting, 9, self.kind)
+        resuming = self.resuming = resumed(self.api, self.body, self.setting, self.kind)
         assert resuming is not None
-        sent = edited_body(raw, resuming.edits, None)
+        sent = with_token_ids(raw) if resuming.asks_ids else raw
         resuming.sent = lambda: sent
         whole = self.first.stream(self.api.path, json.loads(sent))
         client, usage = Client(), self.api.usage()
@@ -338,10 +345,12 @@ async def test_by_text_the_rest_follows_whatever_the_engine_adds(api: Api, kind:
 async def test_a_stop_string_that_begins_in_the_text_of_the_client_ends_the_answer() -> None:
     """Engines that hold no text back send the beginning of a stop string, and only see the rest of it afterwards."""
     run = Run(COMPLETIONS, ask(COMPLETIONS, 1, stop=["xyz"], max_tokens=30), setting="text", kind="sglang")
-    resuming = resuming_of(COMPLETIONS, json.dumps(run.body).encode(), "text", 2, "sglang")
+    resuming = resumed(COMPLETIONS, run.body, "text", "sglang")
     assert resuming is not None
     head = '"id":"a","object":"text_completion","created":1,"model":"m"'
-    resuming.pass_on(b'data: {%b,"choices":[{"index":0,"text":"abx","finish_reason":null}]}\n\n' % head.encode())
+    resuming.sent = lambda: json.dumps(run.body).encode()
+    event = f'data: {{{head},"choices":[{{"index":0,"text":"abx","finish_reason":null}}]}}\n\n'
+    resuming.kept.keep_events(event.encode())
     resuming.break_off()
     question = resuming.next_question(0, None)
     assert question is not None
@@ -363,6 +372,23 @@ async def test_choices_that_have_ended_are_not_asked_for_again() -> None:
         before = read(whole[: whole.rfind(b"\n\n", 0, len(whole) * 3 // 4) + 2] + b"data: [DONE]\n\n")
         ended = {index for index, choice in before["choices"].items() if choice["ends"]}
         assert ended.isdisjoint(question.choice for question in run.questions)
+
+
+def found_form(api: Api, body: Body, setting: Setting, kind: str) -> str:
+    """The form in which the rest of a stream is asked for after a few events."""
+    resuming = resumed(api, body, setting, kind)
+    if resuming is None:
+        return "no"
+    engine = ContinuingEngine(tells_ids=kind == "vllm")
+    sent = body | {"return_token_ids": resuming.asks_ids}
+    resuming.sent = lambda: json.dumps(sent).encode()
+    for event in itertools.islice(engine.events(api.path, sent), 4):
+        resuming.kept.keep_events(event)
+    try:
+        resuming.break_off()
+    except CantContinue:
+        return "no"
+    return resuming.form
 
 
 @pytest.mark.parametrize(
@@ -391,9 +417,7 @@ async def test_choices_that_have_ended_are_not_asked_for_again() -> None:
     ],
 )
 async def test_what_can_be_continued(api: Api, kind: str, setting: Setting, more: Body, words: str) -> None:
-    resuming = resuming_of(api, json.dumps(ask(api, 1, **more)).encode(), setting, 2, kind)
-    found = "no" if resuming is None else "exact" if resuming.exact else "text"
-    assert found == words
+    assert found_form(api, ask(api, 1, **more), setting, kind) == words
 
 
 @pytest.mark.parametrize(
@@ -406,18 +430,18 @@ async def test_what_can_be_continued(api: Api, kind: str, setting: Setting, more
 )
 @pytest.mark.parametrize("setting", ["exact", "text"])
 async def test_a_call_or_a_thought_under_way_is_not_continued(delta: Body, reason: str, setting: Setting) -> None:
-    resuming = resuming_of(CHAT, json.dumps(ask(CHAT, 1)).encode(), setting, 2, "vllm")
+    resuming = resumed(CHAT, ask(CHAT, 1), setting, "vllm")
     assert resuming is not None
     choice = {"index": 0, "delta": delta, "finish_reason": None, "token_ids": [5]}
     event = {"id": "a", "object": "chat.completion.chunk", "model": "m", "choices": [choice], "prompt_token_ids": [1]}
-    resuming.pass_on(b"data: %b\n\n" % json.dumps(event).encode())
+    resuming.kept.keep_events(b"data: %b\n\n" % json.dumps(event).encode())
     with pytest.raises(CantContinue) as unable:
         resuming.break_off()
     assert unable.value.reason == reason
 
 
 async def test_an_answer_continues_after_its_thoughts() -> None:
-    resuming = resuming_of(CHAT, json.dumps(ask(CHAT, 1)).encode(), "exact", 2, "vllm")
+    resuming = resumed(CHAT, ask(CHAT, 1), "exact", "vllm")
     assert resuming is not None
     for delta in ({"reasoning": "hm"}, {"content": "So"}):
         choice = {"index": 0, "delta": delta, "finish_reason": None, "token_ids": [5]}
@@ -428,7 +452,7 @@ async def test_an_answer_continues_after_its_thoughts() -> None:
             "choices": [choice],
             "prompt_token_ids": [1],
         }
-        resuming.pass_on(b"data: %b\n\n" % json.dumps(event).encode())
+        resuming.kept.keep_events(b"data: %b\n\n" % json.dumps(event).encode())
     resuming.break_off()
     question = resuming.next_question(0, None)
     assert question is not None

@@ -114,7 +114,7 @@ async def test_a_chat_without_a_limit_is_as_long_as_the_next_engine_allows(start
     ("kinds", "settings", "more", "reason"),
     [
         (("vllm", "sglang"), {}, {}, "no_engine"),
-        (("vllm", "vllm"), {}, {"tools": [{"type": "function"}]}, None),
+        (("vllm", "vllm"), {}, {"tools": [{"type": "function"}]}, "tools"),
         (("vllm", "vllm"), {"resume": "off"}, {}, None),
         (("vllm", "vllm"), {"resume_attempts": 0}, {}, None),
         (("", "vllm"), {}, {}, None),

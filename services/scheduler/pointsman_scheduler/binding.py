@@ -10,8 +10,8 @@ from typing import Final, NamedTuple
 import numpy as np
 
 from pointsman_contracts.identity import Identity
-from pointsman_contracts.journey import Journey, Target
-from pointsman_contracts.reply import Decision, Parked, Rejection
+from pointsman_contracts.journey import FIELDS_LIMIT, Journey, RequestFacts, Target
+from pointsman_contracts.reply import Decision, Parked, Rejection, TokenIds
 from pointsman_contracts.service_level import ServicePromise
 from pointsman_core.refusal import Refusal
 from pointsman_hosting.configuration import Configuration, Revision
@@ -29,6 +29,7 @@ from pointsman_scheduler.waiting_room import PoolTimers, finish_waiting
 
 PARKED: Final = "it waits for the engine that suits it best"
 _ENDPOINT: Final = attrgetter("endpoint")
+_STREAMS_OF_CHOICES: Final = frozenset({"chat.completions", "completions"})
 _HASHES: Final = np.dtype("<u8")
 
 
@@ -123,6 +124,7 @@ class Chooser:
             identity=Identity.of(request.attributes) if request.attributes else None,
             prompt_tokens=request.prompt_tokens,
             answers=request.answers,
+            token_ids=token_ids_of(request),
             first_byte_within_ms=_within_ms(pool, outcome) if len(outcome.endpoints) > 1 else None,
             prefill=outcome.selection.prefill,
             promise=None
@@ -249,6 +251,19 @@ def _promise(journey: Journey, pool: PoolScheduler, outcome: Scheduled, queued_s
         itl_ms=facts.slo_itl_ms,
         predicted_ttft_ms=predicted_ms,
     )
+
+
+def token_ids_of(request: RequestFacts) -> TokenIds | None:
+    """`Decision.token_ids`."""
+    if not request.stream or request.api not in _STREAMS_OF_CHOICES:
+        return "never"
+    fields = request.fields
+    if "return_token_ids" in fields:
+        return "asked"
+    if "echo" in fields:
+        # vLLM leaves the prompt's text out of an answer with token ids.
+        return "never" if fields["echo"] else "unasked"
+    return None if len(fields) >= FIELDS_LIMIT else "unasked"
 
 
 def _within_ms(pool: PoolScheduler, outcome: Scheduled) -> float | None:

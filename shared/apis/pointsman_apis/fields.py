@@ -15,6 +15,7 @@ from typing import Final, NamedTuple, cast
 import msgspec
 from pydantic import JsonValue
 
+from pointsman_contracts.journey import FIELDS_LIMIT
 from pointsman_core.refusal import Refusal
 
 Document = dict[str, JsonValue]
@@ -114,8 +115,6 @@ TOOLS: Final[Fields] = {"tools": OBJECTS, "tool_choice": TEXT_OR_OBJECT, "parall
 TEXTS_OR_TOKENS: Final = "a string, an array of strings or an array of token ids"
 
 
-FIELDS_LIMIT: Final = 64
-"""Fields of a body that rules may read, in the body's order."""
 _LONGEST_NAME: Final = 64
 _SHAPES: Final = 256
 """Lists of names and types that are remembered of an API."""

@@ -4,9 +4,10 @@ import orjson
 import pytest
 from pydantic import JsonValue
 
-from pointsman_apis.fields import FIELDS_LIMIT, TOP_P, Document, FieldReader
+from pointsman_apis.fields import TOP_P, Document, FieldReader
 from pointsman_apis.passthrough import PASSED, UNKNOWN
 from pointsman_apis.requests import StructuredBody, parse
+from pointsman_contracts.journey import FIELDS_LIMIT
 from pointsman_core.refusal import Refusal
 
 

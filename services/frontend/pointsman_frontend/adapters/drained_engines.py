@@ -72,7 +72,7 @@ class DrainedEngines:
         answer = "waiting"
         if request.client.started:
             resuming = request.resuming
-            if resuming is None or not resuming.begun:
+            if resuming is None:
                 return NOT_CONTINUED
             try:
                 resuming.break_off()

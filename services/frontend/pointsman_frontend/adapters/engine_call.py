@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 
 from pointsman_apis.passthrough import OF_A_MODEL
+from pointsman_apis.token_ids import with_token_ids
 from pointsman_contracts.journey import BodyEdit, retold
 from pointsman_contracts.reply import ChosenEndpoint
 from pointsman_edge.sending.engine_tokens import token_edits
@@ -49,6 +50,8 @@ def engine_call(
             edits = (*edits, *more)
         if edits:
             body = edited_body(body, edits, None)
+        if request.resuming is not None and request.resuming.asks_ids:
+            body = with_token_ids(body)
     return _call(
         request=request,
         endpoint=endpoint,

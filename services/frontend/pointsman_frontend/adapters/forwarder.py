@@ -189,10 +189,10 @@ class Forwarder:
             try:
                 movable = (others and not tries.started) or self.legs.waited_for(request)
                 resuming = request.resuming = self._resumed.prepare_resuming(request, endpoint)
-                more = carried if resuming is None else (*carried, *resuming.edits)
-                if record.policy.reads_token_ids and (resuming is None or not resuming.edits):
+                more: Sequence[BodyEdit] = carried
+                if record.policy.reads_token_ids and (resuming is None or not resuming.asks_ids):
                     asks = self._asks_for_ids(request, endpoint)
-                    request.drops_ids, more = bool(asks), (*more, *asks)
+                    request.drops_ids, more = bool(asks), (*carried, *asks)
                 call = engine_call(request, endpoint, span.traceparent, more, movable=movable)
                 engine = await self._engines.send(call, request.record.policy.engine)
                 try:

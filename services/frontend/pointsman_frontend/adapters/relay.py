@@ -25,6 +25,7 @@ error with a status; a larger one passes as it arrives."""
 _LONGEST_EVENT: Final = 2**24
 """Bytes. An event with the token ids of a long prompt must not pass in pieces."""
 _ERROR: Final = 400
+_BETWEEN: Final = b"\n\n"
 _ABORTED: Final = b'"abort"'
 _ERROR_MEMBER: Final = b'"error"'
 _EVENT_STREAM: Final = b"text/event-stream"
@@ -104,18 +105,19 @@ async def relay_stream(
     events = WholeEvents(_LONGEST_EVENT) if has_ids else WholeEvents()
     error: ProviderError | None = None
     failure: Failure | None = None
+    keep_events = None if resuming is None else resuming.kept.keep_events
     last, data = b"", begun
     while data:
         usage.follow_bytes(data)
-        whole = events.complete_events(data)
-        if resuming is not None and whole:
-            if _ERROR_MEMBER in whole or _ABORTED in whole:
+        whole = data if not events.size and data.endswith(_BETWEEN) else events.complete_events(data)
+        if keep_events is not None and whole:
+            if whole.find(_ERROR_MEMBER) >= 0 or whole.find(_ABORTED) >= 0:
                 whole, failure = before_failure(whole)
-            whole = resuming.pass_on(whole)
+            whole = keep_events(whole)
             if failure is not None:
                 await client.write(whole if name is None else name.rewrite_bytes(whole))
                 raise AnswerCutOff(failure.why, None if failure.error is None else refusal_of(failure.error))
-        if _ERROR_MEMBER in whole:
+        if whole.find(_ERROR_MEMBER) >= 0:
             whole, error = shaped_events(api, whole, error)
         if engine.complete:
             # It leaves with the end of the answer.
@@ -137,7 +139,7 @@ async def relay_stream(
     rest = events.rest()
     if resuming is not None:
         # An event without its end isn't one yet.
-        rest = resuming.pass_on(rest) if rest and lacks is not None else b""
+        rest = resuming.kept.keep_events(rest) if rest and lacks is not None else b""
     last = whole_event(last + rest)
     if lacks:
         last += lacks if resuming is None else resuming.usage_due() + lacks

@@ -3,6 +3,7 @@ what they answer."""
 
 import time
 from collections.abc import Awaitable, Callable
+from functools import partial
 from typing import Final, Protocol
 
 import msgspec
@@ -24,13 +25,14 @@ from pointsman_frontend.adapters.outgoing import Outgoing
 from pointsman_frontend.adapters.relay import Answering, ResponseWriter, end_cut_off
 from pointsman_frontend.domain.resuming.joining import NotTheRest
 from pointsman_frontend.domain.resuming.question import CantContinue, Question
-from pointsman_frontend.domain.resuming.resuming import Resuming, asks_stream, resuming_of
+from pointsman_frontend.domain.resuming.resuming import Resuming, resuming_of, token_ids_of
 from pointsman_runtime.telling.logs import Log
 from pointsman_runtime.telling.telemetry import NO_SPAN
 
 CUT_OFF: Final = "cut_off"
 NO_ENGINE: Final = "no_engine"
 """Reason of streams that no further engine was left for."""
+_NEVER: Final = "never"
 _ERROR: Final = 400
 _CONTENT_ENCODING: Final = b"content-encoding"
 
@@ -74,24 +76,31 @@ class ResumedStreams:
 
     def prepare_resuming(self, request: Outgoing, endpoint: ChosenEndpoint) -> Resuming | None:
         """For a request that is about to be sent to an engine; None where its stream can't be continued."""
-        record = request.record
-        profile = record.policy.config.profiles.get(request.decision.profile)
-        if profile is None or profile.resume == "off" or record.held is None or endpoint.target is not None:
+        record, decision = request.record, request.decision
+        profile = record.policy.config.profiles.get(decision.profile)
+        if profile is None or profile.resume == "off" or not profile.resume_attempts:
             return None
-        if not asks_stream(record.api, record.held.current):
+        exact = profile.resume == "exact"
+        if (exact and decision.token_ids == _NEVER) or record.held is None or endpoint.target is not None:
             return None
-        kind = self._edge.engine_of(record.pool, endpoint.worker)
-        if not kind and profile.resume == "exact":
-            return None
-        resuming = resuming_of(record.api, record.held.current, profile.resume, profile.resume_attempts, kind)
+        body = record.held.current
+        resuming = resuming_of(
+            api=record.api,
+            body=body,
+            setting=profile.resume,
+            attempts=profile.resume_attempts,
+            kind=self._edge.engine_of(record.pool, endpoint.worker),
+            ids=decision.token_ids or token_ids_of(record.api, body),
+            one=decision.answers == 1,
+        )
         if resuming is not None:
-            resuming.sent = lambda: engine_call(request, endpoint, None, (), movable=False).body
+            resuming.sent = partial(_sent_body, request, endpoint)
         return resuming
 
     def broken(self, request: Outgoing, cut: AnswerCutOff, rewriting: Rewriting | None) -> StreamBroken | None:
         """The failure of a stream that another engine may continue; None where none can."""
         resuming, record = request.resuming, request.record
-        if resuming is None or not resuming.begun or record.outcome is not None:
+        if resuming is None or not request.client.started or record.outcome is not None:
             return None
         try:
             resuming.break_off()
@@ -239,6 +248,10 @@ class ResumedStreams:
         return known
 
 
+def _sent_body(request: Outgoing, endpoint: ChosenEndpoint) -> bytes:
+    return engine_call(request, endpoint, None, (), movable=False).body
+
+
 class RestOfStream:
     """Passes the rest of one stream on, from one engine."""
 
@@ -268,7 +281,7 @@ class RestOfStream:
             while not ended:
                 question = resuming.next_question(index, longest)
                 if question is None:
-                    await self._write(resuming.pass_on(self._counted(resuming.end_choice(index))))
+                    await self._write(resuming.kept.keep_events(self._counted(resuming.end_choice(index))))
                     break
                 ended = await self._relay_choice(question, await ask(question), begins)
             begins = _nothing
@@ -290,7 +303,7 @@ class RestOfStream:
                     if not begun:
                         begun = True
                         begins(question)
-                    await self._write(resuming.pass_on(self._counted(joined)))
+                    await self._write(resuming.kept.keep_events(self._counted(joined)))
             if question.form == "text":
                 # The engine's count of the tokens comes last.
                 while data := await engine.read():

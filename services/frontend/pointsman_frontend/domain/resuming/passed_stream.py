@@ -1,22 +1,17 @@
 """What a client has of a stream of choices: tokens, texts and ends.
 
-A stream that isn't cut must cost next to nothing. Its last events are kept as they came, and are only read when it
-breaks off; of earlier ones the token ids are kept, four bytes each.
+It is read when a stream breaks off.
 """
 
 from array import array
-from collections.abc import Sequence
+from collections.abc import Iterator
 from typing import Final, NamedTuple, cast
 
-from pointsman_apis.streams import Document, EventSplitter, StreamEvent, lenient_document
+from pointsman_apis.streams import Document, EventSplitter, lenient_document
 from pointsman_apis.texts import Answer, objects
-from pointsman_apis.token_ids import ids_in, ids_of, without_ids
+from pointsman_apis.token_ids import ids_of
 
-RECENT: Final = 64
-"""Pieces that are kept as they came, at most: the points at which the answer can be continued lie in the last half of
-them."""
-_LARGE: Final = 65536
-"""A piece of more bytes is read at once."""
+_POINTS: Final = 64
 _HEAD: Final = ("id", "object", "created", "model", "system_fingerprint")
 _CALLS: Final = ("tool_calls", "function_call", "audio", "refusal", "reasoning_details")
 _THOUGHTS: Final = ("reasoning_content", "reasoning")
@@ -112,15 +107,11 @@ class PassedChoice:
 class PassedStream:
     """One stream, from its first event on."""
 
-    __slots__ = ("_keeps_text", "_one", "_recent", "_strips", "choices", "head", "prompt", "readable", "usage_told")
+    __slots__ = ("_one", "choices", "head", "prompt", "readable", "usage_told")
 
-    def __init__(self, *, one: bool, keeps_text: bool, strips: bool) -> None:
-        """`one`: it has a single choice. `keeps_text`: the whole text is kept. `strips`: the client didn't ask for
-        token ids."""
+    def __init__(self, *, one: bool) -> None:
+        """`one`: it has a single choice."""
         self._one = one
-        self._keeps_text = keeps_text
-        self._strips = strips
-        self._recent: list[bytes] = []
         self.choices: dict[int, PassedChoice] = {}
         """By index; those of which something came."""
         self.head: Answer = {}
@@ -132,46 +123,32 @@ class PassedStream:
         self.usage_told = False
         """The usage at the end has come."""
 
-    def pass_on(self, data: bytes) -> bytes:
-        """Keep whole events; returns them as the client gets them."""
-        recent = self._recent
-        recent.append(data)
-        if len(recent) >= RECENT or len(data) > _LARGE:
-            half = len(recent) if len(data) > _LARGE else RECENT // 2
-            self._forget(recent[:half])
-            del recent[:half]
-        return without_ids(data) if self._strips else data
+    def read_events(self, data: bytes) -> None:
+        """Read the next events."""
+        for document in _documents(data):
+            self._take_event(document)
 
-    def read_kept(self) -> None:
-        """Read all that is kept: the stream broke off."""
-        self._read(self._recent)
-        self._recent.clear()
+    def take_prompt(self, ids: "array[int] | None") -> None:
+        """The token ids of the only prompt; None where they couldn't be read."""
+        if ids is not None and self.prompt is None:
+            self.prompt = self._choice(0).prompt = ids
 
-    def _forget(self, pieces: Sequence[bytes]) -> None:
-        """Keep what is needed of events that aren't recent any more."""
-        if not self.readable:
-            return
-        if self._one and not self._keeps_text and self.head:
-            ids = ids_in(pieces)
-            if ids is not None:
-                choice = self._choice(0)
-                choice.ids.extend(ids)
-                choice.forget_texts()
-                return
-        self._read(pieces)
+    def take_earlier(self, ids: "array[int] | None", *, whole: bool) -> None:
+        """The next token ids of the only choice, whose events aren't kept. `whole`: no text came without ids."""
+        choice = self._choice(0)
+        choice.ids_whole &= whole
+        if ids is not None:
+            choice.ids.extend(ids)
+            choice.forget_texts()
+
+    def forget_texts(self, *, keeps_text: bool) -> None:
+        """Forget all points but the last ones and, unless it is kept, the text before them."""
         for choice in self.choices.values():
-            if not self._keeps_text:
+            if not keeps_text:
                 choice.forget_texts()
                 # An engine that tells no ids, or not all: nothing more is read for it.
                 self.readable &= choice.ids_whole
-            del choice.points[:-RECENT]
-
-    def _read(self, pieces: Sequence[bytes]) -> None:
-        splitter = EventSplitter()
-        for event in splitter.split_one_by_one(b"".join(pieces), last=True):
-            document = _document(event)
-            if document is not None:
-                self._take_event(document)
+            del choice.points[:-_POINTS]
 
     def _take_event(self, document: Document) -> None:
         choices = objects(document, "choices")
@@ -248,5 +225,15 @@ def _offset(members: Answer) -> int | None:
     return last + len(token) if isinstance(last, int) and isinstance(token, str) else None
 
 
-def _document(event: StreamEvent) -> Document | None:
-    return lenient_document(event.data) if event.data else None
+def all_have_ids(data: bytes) -> bool:
+    """Whether every event that has text has its token ids too."""
+    choices = [choice for document in _documents(data) for choice in objects(document, "choices")]
+    return all(ids_of(choice.get("token_ids")) is not None or not any(said(choice)[:2]) for choice in choices)
+
+
+def _documents(data: bytes) -> Iterator[Document]:
+    splitter = EventSplitter()
+    for event in splitter.split_one_by_one(data, last=True):
+        document = lenient_document(event.data) if event.data else None
+        if document is not None:
+            yield document

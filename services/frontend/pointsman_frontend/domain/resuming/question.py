@@ -121,11 +121,6 @@ def indices(api: Api, body: Mapping[str, object]) -> range:
     return range(prompts * _number(body.get("n"), 1))
 
 
-def has_one_choice(api: Api, body: bytes) -> bool:
-    """Whether the answer to a body certainly has one choice. A search in its bytes is all that a request costs."""
-    return b'"n"' not in body and (api is CHAT or (b'"prompt":"' in body or b'"prompt": "' in body))
-
-
 def is_open_ended(api: Api, body: Mapping[str, object]) -> bool:
     """Whether only the engine's longest sequence limits the answer."""
     return api is CHAT and body.get("max_completion_tokens") is None and body.get("max_tokens") is None

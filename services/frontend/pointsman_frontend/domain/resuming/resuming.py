@@ -1,7 +1,8 @@
 """One streamed request that another engine may continue."""
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
+from functools import cached_property
 from typing import Final, Literal, NamedTuple, cast
 
 from pointsman_apis.api import Api
@@ -10,9 +11,10 @@ from pointsman_apis.completions import COMPLETIONS
 from pointsman_apis.streams import DONE, EventSplitter, lenient_document
 from pointsman_apis.texts import Answer, objects
 from pointsman_apis.token_ids import FIELD
-from pointsman_contracts.journey import BodyEdit
+from pointsman_contracts.reply import TokenIds
 from pointsman_core.lenient_json import write
 from pointsman_frontend.domain.resuming.joining import Rest, usage_event
+from pointsman_frontend.domain.resuming.kept_events import KeptChoices, KeptTokens, StreamKeeper
 from pointsman_frontend.domain.resuming.passed_stream import PassedStream
 from pointsman_frontend.domain.resuming.question import (
     APIS,
@@ -20,7 +22,6 @@ from pointsman_frontend.domain.resuming.question import (
     CantContinue,
     Form,
     Question,
-    has_one_choice,
     indices,
     is_open_ended,
     obstacle,
@@ -31,15 +32,8 @@ from pointsman_providers.reported_error import ProviderError, error_in
 Setting = Literal["off", "exact", "text"]
 _STREAM: Final = re.compile(rb'"stream"\s*:\s*true\b')
 """Can't be part of a prompt: a quote inside a JSON string is written `\\"`."""
-_DOUBTFUL: Final = tuple(
-    b'"%b"' % name.encode()
-    for name in (
-        *("tools", "response_format", "structured_outputs", "functions", "echo", "suffix", "presence_penalty"),
-        *("frequency_penalty", "use_beam_search", "best_of", "prompt_embeds", "image_url", "modalities"),
-    )
-)
-"""Members with which an answer often can't be continued: only then is the body read before the request is sent."""
-_ASKS: Final = (BodyEdit(field=FIELD, value=True, unasked=True),)
+_ECHO: Final = re.compile(rb'"echo"\s*:\s*true\b')
+_FIELD: Final = b'"%b"' % FIELD.encode()
 _EXACT_KIND: Final = "vllm"
 _TEXT_KINDS: Final = frozenset({"vllm", "sglang"})
 """Kinds of engines whose chats take `continue_final_message`."""
@@ -48,83 +42,94 @@ _STEPS_BACK: Final = 4
 """A character has four bytes at most, which are as many tokens at most."""
 
 
-def asks_stream(api: Api, body: bytes) -> bool:
-    """Whether a body asks for a stream of an API that can be continued."""
-    return api in APIS and _STREAM.search(body) is not None
+def token_ids_of(api: Api, body: bytes) -> TokenIds:
+    """`Decision.token_ids` of a request, by its body."""
+    if api not in APIS or not _STREAM.search(body):
+        return "never"
+    if _FIELD in body:
+        return "asked"
+    return "never" if _ECHO.search(body) else "unasked"
 
 
-def resuming_of(api: Api, body: bytes, setting: Setting, attempts: int, kind: str) -> "Resuming | None":
-    """For a request with this body that asks for a stream, before an engine of this kind gets it; None where its stream
-    can't be continued."""
-    if setting == "off" or not attempts or not asks_stream(api, body):
+def resuming_of(
+    api: Api, body: bytes, setting: Setting, attempts: int, kind: str, ids: TokenIds, *, one: bool
+) -> "Resuming | None":
+    """For a request with this body, before an engine of this kind gets it; None where it isn't for a stream, or its
+    stream can't be continued. `one`: its answer has one choice."""
+    if setting == "exact":
+        if kind != _EXACT_KIND or ids == "never":
+            return None
+        return Resuming(api, attempts, asks_ids=ids == "unasked", keeps_text=False, one=one)
+    if setting == "off" or api not in APIS or not _STREAM.search(body):
         return None
-    exact = kind == _EXACT_KIND
-    text = setting == "text" and (api is COMPLETIONS or kind in _TEXT_KINDS)
-    if (exact or text) and any(name in body for name in _DOUBTFUL):
-        document = lenient_document(body) or {}
-        exact = exact and obstacle(api, document, "exact") is None
-        text = text and obstacle(api, document, "text") is None
-    return Resuming(api, body, attempts, exact=exact, text=text) if exact or text else None
+    if kind != _EXACT_KIND and not (api is COMPLETIONS or kind in _TEXT_KINDS):
+        return None
+    asks_ids = kind == _EXACT_KIND and ids == "unasked"
+    return Resuming(api, attempts, asks_ids=asks_ids, keeps_text=True, one=one)
 
 
 class Resuming:
     """From the first byte of its stream to the last one, whichever engines send it."""
 
-    def __init__(self, api: Api, body: bytes, attempts: int, *, exact: bool, text: bool) -> None:
-        """`attempts`: further engines that may be asked. `exact` and `text`: the forms that are allowed."""
-        self._api = api
-        self._text = text
-        self.exact: Final = exact
-        self._sees_ids = b'"return_token_ids"' in body
-        self.attempts_left = attempts
-        self.edits: Final[Sequence[BodyEdit]] = _ASKS if exact and not self._sees_ids else ()
-        """Changes of the body for the first engine."""
-        self._passed = PassedStream(one=has_one_choice(api, body), keeps_text=text, strips=bool(self.edits))
-        self._asked: Body = {}
-        self._form: Form = "exact"
-        self._counted: dict[int, int] = {}
-        """Tokens of choices that an engine counted without telling their ids, by index."""
-        self._prompt_tokens = 0
-        """As an engine counted them, for choices without token ids."""
-        self._steps_back = 0
-        self.sent: Callable[[], bytes] = lambda: body
-        """Gives the body as the first engine got it."""
-        self.begun = False
-        """Something of the stream has passed."""
+    _asked: Body | None = None
+    """The body as the first engine got it, once the stream broke off."""
+    _form: Form = "exact"
+    _prompt_tokens = 0
+    """As an engine counted them, for choices without token ids."""
+    _steps_back = 0
 
-    def pass_on(self, data: bytes) -> bytes:
-        """Keep whole events of an engine; returns them for the client."""
-        self.begun = True
-        return self._passed.pass_on(data)
+    def __init__(self, api: Api, attempts: int, *, asks_ids: bool, keeps_text: bool, one: bool) -> None:
+        """`attempts`: further engines that may be asked; `asks_ids`: the first one is asked for token ids, which the
+        client doesn't get; `keeps_text`: the form `text` is allowed too; `one`: the answer has one choice."""
+        self._api = api
+        self._keeps_text = keeps_text
+        self.asks_ids: Final = asks_ids
+        self.attempts_left = attempts
+        self.sent: Callable[[], bytes] = bytes
+        """Gives the body as the first engine got it."""
+        self.kept: Final[StreamKeeper] = (
+            KeptTokens(hides=asks_ids)
+            if one and not keeps_text
+            else KeptChoices(one=one, keeps_text=keeps_text, hides=asks_ids)
+        )
+        """What has passed."""
 
     def break_off(self) -> None:
         """The stream broke off. Raises CantContinue."""
-        self._read()
-        if not self._passed.readable:
+        stream = self._stream
+        if not stream.readable:
             raise CantContinue("no_token_ids")
-        if not self._passed.head:
+        if not stream.head:
             raise CantContinue("unreadable")
         self._form = self._best_form()
         for index in self.open_choices():
             self._question(index, longest=None, probing=True)
 
-    def _read(self) -> None:
-        self._passed.read_kept()
-        if not self._asked:
+    @property
+    def _stream(self) -> PassedStream:
+        return self.kept.read_stream()
+
+    @property
+    def _body(self) -> Body:
+        if self._asked is None:
             self._asked = lenient_document(self.sent()) or {}
+        return self._asked
+
+    @cached_property
+    def _completed_tokens(self) -> dict[int, int]:
+        """Tokens of choices that an engine counted without telling their ids, by index."""
+        return {}
 
     def _best_form(self) -> Form:
-        reason = "no_token_ids"
-        if self.exact:
-            reason = obstacle(self._api, self._asked, "exact") or ""
-            told = all(choice.ids_whole for choice in self._passed.choices.values())
-            if not reason and told and any(choice.ids for choice in self._passed.choices.values()):
+        choices = self._stream.choices.values()
+        reason = obstacle(self._api, self._body, "exact")
+        if reason is None:
+            if any(choice.ids for choice in choices) and all(choice.ids_whole for choice in choices):
                 return "exact"
-            reason = reason or "no_token_ids"
-        if not self._text:
-            raise CantContinue(reason)
-        reason = obstacle(self._api, self._asked, "text") or ""
-        if reason:
+            reason = "no_token_ids"
+        if self._keeps_text:
+            reason = obstacle(self._api, self._body, "text")
+        if reason is not None:
             raise CantContinue(reason)
         return "text"
 
@@ -136,7 +141,7 @@ class Resuming:
     @property
     def is_open_ended(self) -> bool:
         """Whether `next_question` needs the engine's longest sequence."""
-        return self._form == "exact" and is_open_ended(self._api, self._asked)
+        return self._form == "exact" and is_open_ended(self._api, self._body)
 
     def can_ask(self, kind: str) -> bool:
         """Whether an engine of this kind can be asked for the rest."""
@@ -146,23 +151,22 @@ class Resuming:
 
     def open_choices(self) -> list[int]:
         """Indices of the choices that haven't ended."""
-        choices = self._passed.choices
+        choices = self._stream.choices
         return [
             index
-            for index in indices(self._api, self._asked)
+            for index in indices(self._api, self._body)
             if (choice := choices.get(index)) is None or not choice.finished
         ]
 
     def lacks_a_choice(self) -> bool:
         """Whether a choice is known not to have ended."""
-        self._read()
-        return self._passed.readable and bool(self.open_choices())
+        return self._stream.readable and bool(self.open_choices())
 
     def next_question(self, index: int, longest: int | None) -> Question | None:
         """The request for the rest of a choice; None where only its end is missing: `end_choice` gives that. Raises
         CantContinue."""
         question = self._question(index, longest=longest)
-        choice = self._passed.choices.get(index)
+        choice = self._stream.choices.get(index)
         if question is not None and choice is not None and not self._sees_tokens:
             choice.rewind(question.kept)
         return question
@@ -170,15 +174,16 @@ class Resuming:
     @property
     def _sees_tokens(self) -> bool:
         """Whether the client sees single tokens: each of them must come once."""
-        return self._sees_ids or self._asked.get("logprobs") not in (None, False)
+        body = self._body
+        return (body.get(FIELD) is True and not self.asks_ids) or body.get("logprobs") not in (None, False)
 
     def _question(self, index: int, *, longest: int | None, probing: bool = False) -> Question | None:
         if probing and self.is_open_ended:
             longest = 2**31
         return question_of(
             self._api,
-            self._asked,
-            self._passed,
+            self._body,
+            self._stream,
             index,
             self._form,
             longest=longest,
@@ -187,12 +192,12 @@ class Resuming:
 
     def read_rest(self, question: Question) -> Rest:
         """Reads the answer to a question."""
-        stop = self._asked.get("stop")
+        stop = self._body.get("stop")
         texts = cast("list[object]", stop) if isinstance(stop, list) else [stop]
         return Rest(
             self._api,
             question,
-            self._passed.head,
+            self._stream.head,
             sees_tokens=self._sees_tokens,
             stops=[text for text in texts if isinstance(text, str) and text],
         )
@@ -209,17 +214,17 @@ class Resuming:
             self._steps_back = 0
         if question.form == "text" and rest.finished:
             usage = rest.reported
-            self._counted[question.choice] = question.kept + rest.count_tokens()
+            self._completed_tokens[question.choice] = question.kept + rest.count_tokens()
             if usage is not None and usage.prompt_tokens:
                 alone = usage.prompt_tokens - question.kept
                 self._prompt_tokens = alone if alone > 0 else usage.prompt_tokens
-        self._passed.read_kept()
+        _ = self._stream
 
     def end_choice(self, index: int) -> bytes:
         """The end of a choice that lacks nothing else: it is as long as it may be."""
         empty: Answer = {"delta": {}} if self._api is CHAT else {"text": ""}
         choice = {"index": index} | empty | {"logprobs": None, "finish_reason": "length"}
-        return b"data: %b\n\n" % write(self._passed.head | {"choices": [choice]})
+        return b"data: %b\n\n" % write(self._stream.head | {"choices": [choice]})
 
     def end_stream(self, prompt_tokens: int = 0) -> bytes:
         """The last events of a stream whose choices have all ended. `prompt_tokens`: as the stages counted them."""
@@ -228,22 +233,21 @@ class Resuming:
     def usage_due(self, prompt_tokens: int = 0) -> bytes:
         """The usage that a stream with all its choices lacks; empty where it wasn't asked for, has come or is
         unknown."""
-        passed = self._passed
-        self._read()
-        options = self._asked.get("stream_options")
+        passed = self._stream
+        options = self._body.get("stream_options")
         if passed.usage_told or not passed.readable or not isinstance(options, dict):
             return b""
         if cast("Answer", options).get("include_usage") is not True or not passed.head:
             return b""
-        tokens = sum(self._counted.get(index) or choice.tokens for index, choice in passed.choices.items())
+        tokens = sum(self._completed_tokens.get(index) or choice.tokens for index, choice in passed.choices.items())
         return usage_event(passed.head, self._told_prompt() or self._prompt_tokens or prompt_tokens, tokens)
 
     def _told_prompt(self) -> int:
         """Tokens of all prompts, by their ids; 0 where an engine told none."""
-        passed = self._passed
+        passed = self._stream
         if self._api is CHAT:
             return len(passed.prompt or ())
-        n = max(1, len(indices(self._api, self._asked | {"prompt": ""})))
+        n = max(1, len(indices(self._api, self._body | {"prompt": ""})))
         prompts = {index // n: len(each.prompt) for index, each in passed.choices.items() if each.prompt is not None}
         return sum(prompts.values())
 
