@@ -170,6 +170,8 @@ class ReservationChange(Part, frozen=True, kw_only=True):
     """Prompt tokens that the worker is expected to fetch from tiers below its device, by tier; None for none."""
     media: bool = False
     """Whether the prompt has images, sound, video or files: nothing tells how long these take."""
+    flow: str | None = None
+    """The flow that the request shares capacity in, as `RequestFacts.fairness_id`; None for the default flow."""
 
 
 class UnboundRequest(Part, frozen=True, kw_only=True):

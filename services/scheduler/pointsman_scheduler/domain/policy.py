@@ -22,6 +22,7 @@ from pointsman_plugins.scheduling.points import (
     ResponseObserver,
     Scorer,
 )
+from pointsman_scheduler.domain.cache_room import CacheRoomObserver, CacheRoomPolicy, new_observer
 from pointsman_scheduler.domain.flow_control import FlowPolicy, FlowRegistries, compile_flow_control
 from pointsman_scheduler.domain.late_binding import LateBindingPolicy
 from pointsman_scheduler.domain.profile import CompiledProfile
@@ -72,6 +73,8 @@ class Policy:
     """The delay model of a producer; None without one."""
     sticky: Sticky | None = None
     """Sessions that stay with their engine; None when none does."""
+    room: CacheRoomPolicy | None = None
+    """Whether requests wait for room in engines' KV caches; None when none does."""
 
 
 class Instances:
@@ -80,6 +83,7 @@ class Instances:
 
     def __init__(self) -> None:
         self._kept: dict[tuple[str, str, str, str, tuple[int, ...]], Plugin] = {}
+        self.cache_room: Final = new_observer()
 
     def build(
         self, place: str, registry: Registry[P], specs: Sequence[Spec], others: Mapping[str, Plugin] | None = None
@@ -141,6 +145,7 @@ def _compile(name: str, settings: SchedulingPolicy, registries: PolicyRegistries
     sticky, bindings = _sticky(settings, registries, kept)
     document = settings.model_dump_json()
     forecast = next((each.estimator for each in producers if isinstance(each, DelayForecast)), None)
+    room, followers = _cache_room(settings, kept.cache_room, forecast)
     return Policy(
         name=name,
         hash=hashlib.sha256(document.encode()).hexdigest()[:12],
@@ -149,11 +154,12 @@ def _compile(name: str, settings: SchedulingPolicy, registries: PolicyRegistries
         handler=handler,
         profiles=profiles,
         pre_requests=tuple(pre_requests),
-        observers=tuple(_observing([*producers, *consumers, *bindings])),
+        observers=tuple(_observing([*producers, *consumers, *bindings, *followers])),
         flow_control=flow_control,
         late_binding=_late_binding(settings, forecast),
         forecast=forecast,
         sticky=sticky,
+        room=room,
     )
 
 
@@ -216,6 +222,16 @@ def _sticky(
     if not isinstance(plugin, BindsSessions):
         raise PluginError("the producer `session` of another distribution keeps no bindings")
     return Sticky(plugin.bound_worker, frozenset(settings.sticky.unless)), bindings
+
+
+def _cache_room(
+    settings: SchedulingPolicy, observer: CacheRoomObserver, forecast: PassSizeSearch | None
+) -> tuple[CacheRoomPolicy | None, list[CacheRoomObserver]]:
+    """The policy's `cache_room`, and the plugin that follows which tokens have a use."""
+    if not settings.cache_room.enabled:
+        return None, []
+    observer.forecast = forecast
+    return CacheRoomPolicy(observer.room, settings.cache_room.patience * 1000.0), [observer]
 
 
 def _late_binding(settings: SchedulingPolicy, delays: PassSizeSearch | None) -> LateBindingPolicy | None:

@@ -21,18 +21,20 @@ from pointsman_plugins.scheduling.dice import Dice
 from pointsman_plugins.scheduling.fleet import MATCHED, Fleet
 from pointsman_plugins.scheduling.points import MATCHED_TOKENS
 from pointsman_plugins.scheduling.request import ScheduleRequest
-from pointsman_plugins.scheduling.run import BROKEN, NO_ENDPOINTS, UNKNOWN_WORKER, Run, Selection
+from pointsman_plugins.scheduling.run import NO_ENDPOINTS, UNKNOWN_WORKER, Run, Selection
 from pointsman_plugins.scheduling.worker import Hold, Worker
+from pointsman_scheduler.domain.cache_room import FleetRoom
 from pointsman_scheduler.domain.fetching import with_fetched
 from pointsman_scheduler.domain.kv_changes import apply_told
 from pointsman_scheduler.domain.kv_following import Told
-from pointsman_scheduler.domain.late_binding import Binder, Bound, LateBindingPolicy
+from pointsman_scheduler.domain.late_binding import Binder, Bound, LateBindingPolicy, NeedsRoom
 from pointsman_scheduler.domain.ledger import Ledger
 from pointsman_scheduler.domain.outcome import Outcome, Postponed, Refused, Scheduled, Sight
 from pointsman_scheduler.domain.outlier_detection import Overdue
 from pointsman_scheduler.domain.policy import Policy
 from pointsman_scheduler.domain.prefix_index import PrefixIndex
-from pointsman_scheduler.domain.reasons import counted, describe_age, not_given, reasons_of
+from pointsman_scheduler.domain.reasons import counted, describe_age
+from pointsman_scheduler.domain.selecting import select_endpoints, select_with_room
 
 WAIT_FOR_STREAM_S: Final = 2.0
 """How long the trial of a worker that doesn't answer waits for a request with a stream."""
@@ -120,6 +122,9 @@ class PoolScheduler:
         for worker in self.fleet.sweep(now):
             self.books.drop_requests_on(worker, now)
         self.overdue = self.outliers.overdue(self.books, now, slack_s)
+        for policy in self.policies[-1:]:
+            if policy.room is not None:
+                policy.room.room.sweep([worker.life for worker in self.fleet], now)
         return self.index.sweep(now)
 
     def _blocks_of(self, worker: Worker) -> int | None:
@@ -148,13 +153,21 @@ class PoolScheduler:
         if self.index.reach:
             reached = self._reach_below(request, matched)
         runs: list[Run] = []
+        needed: NeedsRoom | None = None
         try:
             stays = None if policy.sticky is None else policy.sticky.stay(request, everyone)
             if stays is None:
                 request.put(MATCHED_TOKENS, matched)
                 for producer in policy.producers:
                     producer.produce(request, everyone)
-                selection = self._select(request, policy, everyone, allowed, runs)
+                # A proxy's choice is sent, and so is a request that goes to the engine that it has waited for.
+                room = policy.room if allowed is everyone and not request.bound else None
+                if room is None or not room.room.may_lack(request.facts.prompt_tokens):
+                    selection = select_endpoints(request, policy, everyone, allowed, runs)
+                else:
+                    again = request.bound is not None or self.books.find_reservation(request.key) is not None
+                    seen = room.see_room(fleet, now, self._match_blocks, may_wait=not again)
+                    selection, needed = select_with_room(request, policy, everyone, runs, seen)
             else:
                 runs.append(stays)
                 selection = Selection(stays)
@@ -162,6 +175,9 @@ class PoolScheduler:
             return Refused(refusal, runs, Sight(fleet.workers, fleet.names, now, figures, fleet.opaque))
         former = self.books.find_reservation((request.edge, request.request_id))
         held = former is not None and self._honour(former, selection)
+        if needed is not None:
+            self.binder.room_queue.put(needed, self.scheduler)
+            return Postponed(request, fleet.names[selection.primary.chosen[0]])
         late = policy.late_binding if stays is None else None
         trial = ""
         if fleet.ejected and not held and stays is None:
@@ -216,31 +232,6 @@ class PoolScheduler:
         """Whether the index answers for the workers that are here now: a decision was made since one came or left."""
         return self._index_epoch == self.fleet.epoch
 
-    def _select(
-        self, request: ScheduleRequest, policy: Policy, everyone: Candidates, allowed: Candidates, runs: list[Run]
-    ) -> Selection:
-        """Run the scheduling profiles that the handler wants, into `runs`. Raises Refusal."""
-        results: dict[str, Run | None] = {}
-        profiles, handler = policy.profiles, policy.handler
-        while names := handler.pick(request, profiles, results):
-            finished = len(results)
-            for name in names:
-                if name not in results:
-                    run = profiles[name].run(request, allowed)
-                    if allowed is not everyone:
-                        run.removed.insert(0, not_given(everyone, allowed))
-                    runs.append(run)
-                    results[name] = run if run.chosen else None
-            # Each turn runs a profile that hasn't run, so the number of profiles bounds the loop.
-            if len(results) in (finished, len(profiles)):
-                break
-        if not runs:
-            raise BROKEN.refusal(f"No scheduling profile ran for request {request.request_id}.")
-        selection = handler.process_results(request, results)
-        if selection is None:
-            raise self._refusal(runs)
-        return selection
-
     def bind(self, now: float) -> list[Bound]:
         """The requests that have waited for an engine and go to one now. The caller passes each to `decide` before the
         next call."""
@@ -250,7 +241,15 @@ class PoolScheduler:
         fleet.refresh(now)
         # Index and predictions are laid out by the last decision's fleet: after a change of it, those who wait go.
         names = fleet.names if self.laid_out else ()
-        return self.binder.bind(now * 1000.0, names, self._late, self._matched)
+        bound = self.binder.bind(now * 1000.0, names, self._late, self._matched)
+        return bound or self.binder.room_queue.bind(now * 1000.0, self.scheduler, self._seen_room(now))
+
+    def _seen_room(self, now: float) -> FleetRoom | None:
+        """The room of the engines; None where no request waits for it any more."""
+        policy = self.policies[-1].room if self.policies else None
+        if policy is None or not self.laid_out:
+            return None
+        return policy.see_room(self.fleet, now, self._match_blocks)
 
     def look_at(self, now: float) -> float | None:
         """When to call `bind` even without new reports; None while no request waits."""
@@ -265,6 +264,9 @@ class PoolScheduler:
     def _matched(self, request: ScheduleRequest) -> Floats:
         matched = self.index.match(request.blocks, request.facts.block_tokens)
         return self._reach_below(request, matched) if self.index.reach else matched
+
+    def _match_blocks(self, request: ScheduleRequest) -> Floats:
+        return self.index.match(request.blocks, request.facts.block_tokens)
 
     def _trial(self, request: ScheduleRequest, selection: Selection, now: float) -> str:
         """Send the request to an ejected worker where a trial of it is due, and there are fallbacks. Returns why that
@@ -316,12 +318,6 @@ class PoolScheduler:
         if not reasons:
             return f"Pool {self.pool!r} has no endpoint; try again shortly."
         return f"No endpoint of pool {self.pool!r} answers ({counted(reasons)})."
-
-    def _refusal(self, runs: list[Run]) -> Refusal:
-        last = next((run for run in reversed(runs) if run.exhausted is not None), runs[-1])
-        exhausted = last.exhausted or BROKEN
-        why = f" ({counted(reasons_of(last))})" if last.exhausted is not None and last.removed else ""
-        return exhausted.refusal(f"No endpoint of pool {self.pool!r} can take this request: {last.error}{why}.")
 
     def _honour(self, hold: Hold, selection: Selection) -> bool:
         """Keep a reserved request on its worker, if that worker may still serve it."""
@@ -375,6 +371,7 @@ class PoolScheduler:
                 blocks=packed,
                 blocks_precise=facts.blocks_precise,
                 streamed=facts.stream,
+                flow=facts.fairness_id or None,
                 media=bool(facts.features) and not _MEDIA.isdisjoint(facts.features),
             )
             if request.fetched is not None and leg == selection.prompt_leg:

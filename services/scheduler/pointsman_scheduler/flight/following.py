@@ -65,7 +65,7 @@ class FollowingReplay(FlightReplay):
     def compiled(self, name: str, settings: SchedulingPolicy) -> Policy:
         if self._settings is not None:
             name, settings = self._name, self._settings
-        return replace(super().compiled(name, settings), late_binding=None)
+        return replace(super().compiled(name, settings), late_binding=None, room=None)
 
     def learnt(self) -> dict[int, Policy]:
         # Another policy's plugins don't know what the recorded ones learnt; they learn from here on.

@@ -149,8 +149,8 @@ class RecordMaker:
 
     def changed(self, counted: bool, change: ReservationChange, scheduler: str, now: float) -> Record:
         blocks = self._hashes(change.blocks)
-        session = change.session and self.id(change.session)
-        told = replace(change, request_id=self.id(change.request_id), session=session, blocks=NO_BYTES)
+        session, flow = change.session and self.id(change.session), change.flow and self.id(change.flow)
+        told = replace(change, request_id=self.id(change.request_id), session=session, flow=flow, blocks=NO_BYTES)
         return records.PeerChanged(now, scheduler, told, blocks, counted)
 
     def peer(self, scheduler: str, requests: Sequence[PeerRequest], now: float) -> Record:

@@ -41,6 +41,16 @@ class LateBinding(Section):
     """Requests of a pool that one scheduler may hold; with more, the oldest is sent at once."""
 
 
+class WaitForRoom(Section):
+    """Let a request wait while its prompt would push out of an engine's KV cache what open requests use, or the prefix
+    of a session that is about to go on. Takes effect where engines report the size of their caches."""
+
+    enabled: bool = True
+    """False sends every request however full the caches are."""
+    patience: PositiveDuration = 120.0
+    """A request that has waited this long has the next engine with room for itself."""
+
+
 class StickySessions(Section):
     """Keep a session on the engine of its last request, without filters and scorers."""
 
@@ -74,6 +84,8 @@ class SchedulingPolicy(Section):
     """How requests wait while the pool is saturated."""
     late_binding: LateBinding = LateBinding()
     """When a request is sent to the engine that is chosen for it."""
+    cache_room: WaitForRoom = WaitForRoom()
+    """When requests wait for room in engines' KV caches."""
     sticky: StickySessions | None = None
     """Keeps sessions on their engines, past the profile. Needs the handler `single`. Default: none does."""
 

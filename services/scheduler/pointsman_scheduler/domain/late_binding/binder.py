@@ -13,6 +13,7 @@ from pointsman_scheduler.domain.late_binding.pass_plan import Queued, fill
 from pointsman_scheduler.domain.late_binding.peers import Peers
 from pointsman_scheduler.domain.late_binding.plan import place, turn
 from pointsman_scheduler.domain.late_binding.policy import LateBindingPolicy
+from pointsman_scheduler.domain.late_binding.room_queue import RoomQueue
 from pointsman_scheduler.domain.late_binding.unbound import Because, Bound, PeerRequest, Unbound
 
 LOOK_AGAIN_MS: Final = 50.0
@@ -41,6 +42,8 @@ class Binder:
         self.version = 0
         """Changes whenever `waiting` does, or what is planned for it."""
         self._waiting: dict[RequestKey, Unbound] = {}
+        self.room_queue: Final = RoomQueue()
+        """Requests that wait until an engine has room for their prompts: none is planned for them."""
         self._bursts: Final = Bursts()
         self._peers: Final = Peers()
         self._theirs: list[Unbound] = []
@@ -55,11 +58,11 @@ class Binder:
 
     def __len__(self) -> int:
         """Number of waiting requests."""
-        return len(self._waiting)
+        return len(self._waiting) + len(self.room_queue)
 
     @property
     def waiting(self) -> list[Unbound]:
-        """Oldest first."""
+        """Those that an engine is planned for, the oldest first."""
         return list(self._waiting.values())
 
     def worker_of(self, unbound: Unbound) -> str:
@@ -131,14 +134,17 @@ class Binder:
     def cancel(self, request: RequestKey) -> bool:
         """Remove a request that is over. Returns whether it waited."""
         if self._waiting.pop(request, None) is None:
-            return False
+            return self.room_queue.pop(request) is not None
         self.version += 1
         return True
 
     def leave_now(self, request: RequestKey, now: float) -> Bound | None:
         """Bind a request to the engine that is best now. None when it doesn't wait."""
         unbound = self._waiting.get(request)
-        return None if unbound is None else self._take(unbound, now, Because.CLOSING)
+        if unbound is not None:
+            return self._take(unbound, now, Because.CLOSING)
+        entry = self.room_queue.pop(request)
+        return None if entry is None else entry.leave(now, Because.CLOSING)
 
     def peer(self, scheduler: str, requests: Sequence[PeerRequest], now: float) -> None:
         """Take another scheduler's report of all its waiting requests."""
@@ -159,7 +165,10 @@ class Binder:
 
     def look_at(self, now: float) -> float | None:
         """When to call `bind` even without new reports; None while no request waits."""
-        return max(now + SOONEST_MS, min(self._wake_at, now + LOOK_AGAIN_MS)) if self._waiting else None
+        at = min(self._wake_at, now + LOOK_AGAIN_MS) if self._waiting else math.inf
+        if len(self.room_queue):
+            at = min(at, self.room_queue.look_at)
+        return None if at == math.inf else max(now + SOONEST_MS, at)
 
     def bind(self, now: float, names: tuple[str, ...], policy: LateBindingPolicy | None, match: Match) -> list[Bound]:
         """The requests that go to an engine now. The caller reserves each before the next call."""

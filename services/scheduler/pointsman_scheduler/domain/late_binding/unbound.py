@@ -21,6 +21,8 @@ class Because(StrEnum):
     FULL = "too many wait"
     """It was the oldest, and more requests waited than may. It goes to the engine that is best now: its plan counts
     none of those that were bound for the same reason."""
+    ROOM = "an engine had room for its prompt"
+    """The caches of all engines were taken until then. It goes to the best of the engines that have room."""
     CLOSING = "the scheduler shuts down"
     """It goes to the engine that is best now."""
     BLIND = "engines can't be predicted"
