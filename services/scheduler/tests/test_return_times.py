@@ -13,7 +13,7 @@ gaps = st.floats(min_value=0.0, max_value=2000.0)
 def test_a_prefix_that_takes_longer_to_compute_is_kept_no_shorter(learnt: list[float], one: float, two: float) -> None:
     times = ReturnTimes()
     for gap in learnt:
-        times.learn("flow", gap)
+        times.learn_gap("flow", gap)
     less, more = sorted((one, two))
     assert times.worth_keeping_s("flow", less) <= times.worth_keeping_s("flow", more)
     assert times.worth_keeping_s("flow", 0.0) == 0.0
@@ -23,17 +23,17 @@ def test_a_prefix_that_takes_longer_to_compute_is_kept_no_shorter(learnt: list[f
 def test_shares_of_turns_add_up_to_one(learnt: list[float]) -> None:
     times = ReturnTimes()
     for gap in learnt:
-        times.learn("flow", gap)
-    assert sum(times.shares("flow")) == pytest.approx(1.0)
-    assert all(share >= 0.0 for share in times.shares("other"))
+        times.learn_gap("flow", gap)
+    assert sum(times.shares_of("flow")) == pytest.approx(1.0)
+    assert all(share >= 0.0 for share in times.shares_of("other"))
 
 
 def test_prefixes_of_sessions_that_return_soon_are_kept_until_then_and_no_longer() -> None:
     times = ReturnTimes()
     for _ in range(1000):
-        times.learn("tools", 3.0)
-        times.learn("people", 300.0)
-        times.learn("once", float("inf"))
+        times.learn_gap("tools", 3.0)
+        times.learn_gap("people", 300.0)
+        times.learn_gap("once", float("inf"))
     assert times.worth_keeping_s("tools", 20.0) == 4.0
     assert times.worth_keeping_s("people", 20.0) == 0.0
     assert times.worth_keeping_s("people", 2000.0) == EDGES_S[-1]
@@ -44,21 +44,21 @@ def test_an_unknown_flow_has_the_times_of_the_pool_and_before_those_the_publishe
     times = ReturnTimes()
     assert 4.0 <= times.worth_keeping_s("new", 20.0) <= 16.0
     for _ in range(4000):
-        times.learn("people", 300.0)
+        times.learn_gap("people", 300.0)
     assert times.worth_keeping_s("new", 20.0) == 0.0
 
 
 def test_old_turns_fade() -> None:
     times = ReturnTimes()
     for _ in range(10_000):
-        times.learn("", 0.1)
+        times.learn_gap("", 0.1)
     for _ in range(10_000):
-        times.learn("", 100.0)
-    assert times.shares("")[0] < 0.2
+        times.learn_gap("", 100.0)
+    assert times.shares_of("")[0] < 0.2
 
 
 def test_flows_are_bounded() -> None:
     times = ReturnTimes()
     for number in range(3 * FLOWS):
-        times.learn(f"flow-{number}", 1.0)
+        times.learn_gap(f"flow-{number}", 1.0)
     assert len(times._flows) == FLOWS  # pyright: ignore[reportPrivateUsage]

@@ -124,7 +124,7 @@ class PoolScheduler:
         self.overdue = self.outliers.overdue(self.books, now, slack_s)
         for policy in self.policies[-1:]:
             if policy.room is not None:
-                policy.room.room.sweep([worker.life for worker in self.fleet], now)
+                policy.room.room.sweep_room([worker.life for worker in self.fleet], now)
         return self.index.sweep(now)
 
     def _blocks_of(self, worker: Worker) -> int | None:
@@ -176,7 +176,7 @@ class PoolScheduler:
         former = self.books.find_reservation((request.edge, request.request_id))
         held = former is not None and self._honour(former, selection)
         if needed is not None:
-            self.binder.room_queue.put(needed, self.scheduler)
+            self.binder.room_queue.add_waiting(needed, self.scheduler)
             return Postponed(request, fleet.names[selection.primary.chosen[0]])
         late = policy.late_binding if stays is None else None
         trial = ""
@@ -242,7 +242,7 @@ class PoolScheduler:
         # Index and predictions are laid out by the last decision's fleet: after a change of it, those who wait go.
         names = fleet.names if self.laid_out else ()
         bound = self.binder.bind(now * 1000.0, names, self._late, self._matched)
-        return bound or self.binder.room_queue.bind(now * 1000.0, self.scheduler, self._seen_room(now))
+        return bound or self.binder.room_queue.bind_next(now * 1000.0, self.scheduler, self._seen_room(now))
 
     def _seen_room(self, now: float) -> FleetRoom | None:
         """The room of the engines; None where no request waits for it any more."""

@@ -52,9 +52,9 @@ def select_with_room(
     """Like `select_endpoints`, among the engines that have room for the prompt; where none has, among all. Then the
     second value says how the request waits for room; None where it can't wait: it is sent again, or another engine
     computes its prompt."""
-    matched = engines.match(request)
+    matched = engines.match_prompt(request)
     continued = engines.find_continued(request)
-    lacking = engines.lacking(request, continued, matched)
+    lacking = engines.find_lacking(request, continued, matched)
     if not lacking:
         return select_endpoints(request, policy, everyone, everyone, runs), None
     keep = np.ones(everyone.size, dtype=np.bool_)
@@ -62,7 +62,9 @@ def select_with_room(
     roomy = everyone.keep(keep)
     if roomy.size:
         try:
-            return select_endpoints(request, policy, everyone, roomy, runs, engines.explain(lacking)), None
+            return select_endpoints(
+                request, policy, everyone, roomy, runs, without_room=engines.explain_lacking(lacking)
+            ), None
         except Refusal:  # another reason than room removed the others
             runs.clear()
     selection = select_endpoints(request, policy, everyone, everyone, runs)

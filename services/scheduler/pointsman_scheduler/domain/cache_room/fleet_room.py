@@ -32,15 +32,15 @@ class FleetRoom:
         self.patience_ms: Final = patience_ms
         self.may_wait: Final = may_wait
 
-    def match(self, request: ScheduleRequest) -> Sequence[float]:
+    def match_prompt(self, request: ScheduleRequest) -> Sequence[float]:
         """Prompt tokens that each engine holds."""
         return self._match(request).tolist()
 
-    def names(self) -> Sequence[str]:
+    def list_names(self) -> Sequence[str]:
         """Of the engines, by row."""
         return self._fleet.names
 
-    def lacking(self, request: ScheduleRequest, continued: int | None, matched: Sequence[float]) -> list[int]:
+    def find_lacking(self, request: ScheduleRequest, continued: int | None, matched: Sequence[float]) -> list[int]:
         """Rows of the engines that have no room for the request."""
         workers = self._fleet.workers
         return self._room.lives_without_room(
@@ -54,11 +54,11 @@ class FleetRoom:
 
     def find_room(self, request: ScheduleRequest, continued: int | None, matched: Sequence[float]) -> list[int]:
         """Rows of the engines that serve and have room for the request."""
-        lacking = set(self.lacking(request, continued, matched))
+        lacking = set(self.find_lacking(request, continued, matched))
         serving = np.flatnonzero(self._fleet.eligible_until >= self._now)
         return [row for row in serving.tolist() if row not in lacking]
 
-    def reserve(self, request: ScheduleRequest, matched: Sequence[float], among: Sequence[str] | None) -> None:
+    def reserve_engine(self, request: ScheduleRequest, matched: Sequence[float], among: Sequence[str] | None) -> None:
         """Keep the engine that lacks least room for the request from taking other new prefixes."""
         room, least = self._room, float("inf")
         best: int | None = None
@@ -68,7 +68,7 @@ class FleetRoom:
                 if short < least:
                     best, least = worker.life, short
         if best is not None:
-            room.reserve(best, request.key, self._now + RESERVED_S)
+            room.reserve_engine(best, request.key, self._now + RESERVED_S)
 
     def find_continued(self, request: ScheduleRequest) -> int | None:
         """As `NewPrefix.continued`."""
@@ -79,7 +79,7 @@ class FleetRoom:
         if continued is not None:
             self._room.note_return(continued, self._now, self.patience_ms / 1000.0)
 
-    def explain(self, rows: Sequence[int]) -> Removed:
+    def explain_lacking(self, rows: Sequence[int]) -> Removed:
         """The explanation of engines without room."""
         room = self._room
 

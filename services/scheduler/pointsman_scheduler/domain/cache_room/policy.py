@@ -32,9 +32,14 @@ class CacheRoomObserver(ResponseObserver):
         long = not change.leg and prompt >= LEAST_SHARE * capacity
         blocks = np.frombuffer(change.blocks, dtype="<u8") if long and change.blocks else None
         needed = RoomNeeded(
-            hold.key, worker.life, capacity, prompt, min(prompt, change.uncached_tokens), change.flow or ""
+            key=hold.key,
+            life=worker.life,
+            capacity=capacity,
+            prompt=prompt,
+            uncached=min(prompt, change.uncached_tokens),
+            flow=change.flow or "",
         )
-        self.room.take(needed, blocks, now)
+        self.room.take_room(needed, blocks, now)
 
     def gone(self, hold: Hold, now: float) -> None:
         change = hold.change
@@ -42,7 +47,7 @@ class CacheRoomObserver(ResponseObserver):
         if hold.confirmed and not change.leg and len(change.blocks) >= 8:
             last_block = int(np.frombuffer(change.blocks[-8:], dtype="<u8")[0])
             self._learn_token_time()
-        self.room.give_back(hold.key, now, last_block, hold.answer_tokens)
+        self.room.give_room_back(hold.key, now, last_block, hold.answer_tokens)
 
     def _learn_token_time(self) -> None:
         estimator = None if self.forecast is None else self.forecast.best

@@ -35,7 +35,7 @@ class _Times:
         self.counts = [0.0] * len(_PUBLISHED)
         self.total = 0.0
 
-    def add(self, bin_: int) -> None:
+    def count_turn(self, bin_: int) -> None:
         self.counts[bin_] += 1.0
         self.total += 1.0
         if self.total > _WINDOW:
@@ -50,10 +50,10 @@ class ReturnTimes:
         self._pool: Final = _Times()
         self._flows: Final[OrderedDict[str, _Times]] = OrderedDict()
 
-    def learn(self, flow: str, gap_s: float) -> None:
+    def learn_gap(self, flow: str, gap_s: float) -> None:
         """A session's next turn came `gap_s` seconds after the end of its last one; infinite when none came."""
         bin_ = next((place for place, edge in enumerate(EDGES_S) if gap_s <= edge), len(EDGES_S))
-        self._pool.add(bin_)
+        self._pool.count_turn(bin_)
         if not flow:
             return
         times = self._flows.get(flow)
@@ -62,9 +62,9 @@ class ReturnTimes:
             if len(self._flows) > FLOWS:
                 self._flows.popitem(last=False)
         self._flows.move_to_end(flow)
-        times.add(bin_)
+        times.count_turn(bin_)
 
-    def shares(self, flow: str) -> list[float]:
+    def shares_of(self, flow: str) -> list[float]:
         """The share of turns in each bin, and beyond the last one: the flow's own, as far as it is known."""
         pool = self._pool
         weight = pool.total + _PRIOR_WEIGHT
@@ -81,7 +81,7 @@ class ReturnTimes:
         """How long a prefix is worth its place from the end of a turn on, in seconds: 0 when it never is. `value_s`:
         the time that the engine takes to compute as many tokens as its cache holds."""
         left, gain, best, until, start = 1.0, 0.0, 0.0, 0.0, 0.0
-        for share, edge in zip(self.shares(flow), EDGES_S, strict=False):
+        for share, edge in zip(self.shares_of(flow), EDGES_S, strict=False):
             # Those that come back in this bin do so in its middle.
             gain += share * value_s - (left - 0.5 * share) * (edge - start)
             left -= share

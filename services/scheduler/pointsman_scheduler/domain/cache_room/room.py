@@ -163,7 +163,7 @@ class CacheRoom:
                 lacking.append(place)
         return lacking
 
-    def reserve(self, life: int, request: RequestKey, until: float) -> None:
+    def reserve_engine(self, life: int, request: RequestKey, until: float) -> None:
         """Until then the engine gets no new prefix but that of this request."""
         self._reserved = life, request, until
 
@@ -178,19 +178,19 @@ class CacheRoom:
         if kept is None:
             return
         if kept.ended_at is not None:
-            self.returns.learn(kept.flow, max(0.0, now - kept.ended_at))
+            self.returns.learn_gap(kept.flow, max(0.0, now - kept.ended_at))
             kept.ended_at = None
         if keep_s and kept.counted:
             kept.until = now + keep_s
             heapq.heappush(self._expiry, (kept.until, continued))
 
-    def take(self, hold: "RoomNeeded", blocks: Blocks | None, now: float) -> None:
+    def take_room(self, hold: "RoomNeeded", blocks: Blocks | None, now: float) -> None:
         """A request was sent to an engine. `blocks`: of its prompt, where it is long enough to be kept."""
         continued = None if blocks is None else self.find_continued(blocks)
         own = float(hold.uncached)
         if continued is not None:
             self.note_return(continued, now)
-            kept = self._forget(continued)
+            kept = self._drop_kept(continued)
             if kept is not None:
                 own = hold.prompt - min(kept.shared, float(hold.prompt - hold.uncached))
         room = self._engines.get(hold.life)
@@ -204,7 +204,7 @@ class CacheRoom:
         room.open += turn.own + turn.expected
         self._mark(hold.life, room)
 
-    def give_back(self, request: HoldKey, now: float, last_block: int | None, output: int | None) -> None:
+    def give_room_back(self, request: HoldKey, now: float, last_block: int | None, output: int | None) -> None:
         """A request is off its engine. `last_block`: of its prompt, where the answer came and its session may go on;
         `output`: tokens of the answer, None when unknown."""
         turn = self._open.pop(request, None)
@@ -221,14 +221,16 @@ class CacheRoom:
             value_s = room.capacity * self.token_ms / 1000.0
             until = now + self.returns.worth_keeping_s(turn.flow, value_s)
             own = turn.own + (turn.expected if output is None else output)
-            self._forget(last_block)
-            self._kept[last_block] = KeptPrefix(turn.life, own, turn.shared, now, until, turn.flow)
+            self._drop_kept(last_block)
+            self._kept[last_block] = KeptPrefix(
+                life=turn.life, own=own, shared=turn.shared, ended_at=now, until=until, flow=turn.flow
+            )
             room.kept += own
             heapq.heappush(self._expiry, (until, last_block))
             self._bound_memory()
         self._mark(turn.life, room)
 
-    def sweep(self, lives: Collection[int], now: float) -> None:
+    def sweep_room(self, lives: Collection[int], now: float) -> None:
         """Forget engines that are gone, and sessions that haven't come back for so long that they are over: at most a
         hundred of these. `lives`: of the engines that are here."""
         gone = [life for life, room in self._engines.items() if life not in lives and not room.requests]
@@ -242,7 +244,7 @@ class CacheRoom:
             block = next(iter(self._kept), None)
             if block is None or now - (self._kept[block].ended_at or 0.0) <= EDGES_S[-1]:
                 return
-            self._end(block)
+            self._count_as_over(block)
 
     def _expire(self, now: float) -> None:
         expiry = self._expiry
@@ -259,7 +261,7 @@ class CacheRoom:
             room.kept = max(0.0, room.kept - kept.own)
             self._mark(kept.life, room)
 
-    def _forget(self, block: int) -> KeptPrefix | None:
+    def _drop_kept(self, block: int) -> KeptPrefix | None:
         kept = self._kept.pop(block, None)
         if kept is not None and kept.counted:
             self._uncount(kept)
@@ -268,15 +270,15 @@ class CacheRoom:
     def _bound_memory(self) -> None:
         while len(self._kept) > _KEPT:
             block = next(iter(self._kept))
-            self._end(block)
+            self._count_as_over(block)
         if len(self._expiry) > 4 * _KEPT:
             self._expiry = [(kept.until, block) for block, kept in self._kept.items() if kept.counted]
             heapq.heapify(self._expiry)
 
-    def _end(self, block: int) -> None:
-        kept = self._forget(block)
+    def _count_as_over(self, block: int) -> None:
+        kept = self._drop_kept(block)
         if kept is not None and kept.ended_at is not None:
-            self.returns.learn(kept.flow, float("inf"))
+            self.returns.learn_gap(kept.flow, float("inf"))
 
     def _mark(self, life: int, room: EngineRoom) -> None:
         if room.capacity and room.taken > TIGHT * room.capacity:

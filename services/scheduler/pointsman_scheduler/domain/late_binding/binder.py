@@ -134,7 +134,7 @@ class Binder:
     def cancel(self, request: RequestKey) -> bool:
         """Remove a request that is over. Returns whether it waited."""
         if self._waiting.pop(request, None) is None:
-            return self.room_queue.pop(request) is not None
+            return self.room_queue.remove_waiting(request) is not None
         self.version += 1
         return True
 
@@ -143,8 +143,8 @@ class Binder:
         unbound = self._waiting.get(request)
         if unbound is not None:
             return self._take(unbound, now, Because.CLOSING)
-        entry = self.room_queue.pop(request)
-        return None if entry is None else entry.leave(now, Because.CLOSING)
+        entry = self.room_queue.remove_waiting(request)
+        return None if entry is None else entry.leave_because(now, Because.CLOSING)
 
     def peer(self, scheduler: str, requests: Sequence[PeerRequest], now: float) -> None:
         """Take another scheduler's report of all its waiting requests."""

@@ -27,7 +27,7 @@ class SeesRoom(Protocol):
         """A request that has waited this long has the next engine with room for itself."""
         ...
 
-    def match(self, request: ScheduleRequest) -> Sequence[float]:
+    def match_prompt(self, request: ScheduleRequest) -> Sequence[float]:
         """Prompt tokens that each engine holds."""
         ...
 
@@ -35,11 +35,11 @@ class SeesRoom(Protocol):
         """Rows of the engines that serve and have room for the request."""
         ...
 
-    def reserve(self, request: ScheduleRequest, matched: Sequence[float], among: Sequence[str] | None) -> None:
+    def reserve_engine(self, request: ScheduleRequest, matched: Sequence[float], among: Sequence[str] | None) -> None:
         """Keep the engine that lacks least room for the request from taking other new prefixes."""
         ...
 
-    def names(self) -> Sequence[str]:
+    def list_names(self) -> Sequence[str]:
         """Of the engines, by row."""
         ...
 
@@ -61,7 +61,7 @@ class NeedsRoom(NamedTuple):
         """Prompt tokens to compute where most of them are held."""
         return self.request.facts.prompt_tokens - max(self.matched, default=0.0)
 
-    def leave(self, now: float, because: Because) -> Bound:
+    def leave_because(self, now: float, because: Because) -> Bound:
         """It goes to the engine that is best now."""
         self.request.bound = ""
         return Bound(self.request, "", now - self.since, because)
@@ -77,13 +77,13 @@ class RoomQueue:
     def __len__(self) -> int:
         return len(self._waiting)
 
-    def put(self, entry: NeedsRoom, scheduler: str) -> None:
+    def add_waiting(self, entry: NeedsRoom, scheduler: str) -> None:
         """Let a request wait. One that waits already keeps its place."""
         if not self._waiting:
             self._look_at = next_look(entry.since, scheduler)
         self._waiting.setdefault(entry.request.key, entry)
 
-    def pop(self, request: RequestKey) -> NeedsRoom | None:
+    def remove_waiting(self, request: RequestKey) -> NeedsRoom | None:
         """Remove a request; None when it doesn't wait."""
         return self._waiting.pop(request, None)
 
@@ -92,31 +92,33 @@ class RoomQueue:
         """When to look for room."""
         return self._look_at
 
-    def bind(self, now: float, scheduler: str, engines: SeesRoom | None) -> list[Bound]:
+    def bind_next(self, now: float, scheduler: str, engines: SeesRoom | None) -> list[Bound]:
         """The next request that goes, at most one: an engine has room for it, or too many wait. Without `engines`, all
         go."""
         waiting = self._waiting
         if engines is None:
-            left = [entry.leave(now, Because.BLIND) for entry in waiting.values()]
+            left = [entry.leave_because(now, Because.BLIND) for entry in waiting.values()]
             waiting.clear()
             return left
         if not waiting or now < self._look_at:
             return []
         if len(waiting) > MOST_WAITING:
-            return [waiting.pop(next(iter(waiting))).leave(now, Because.FULL)]
+            return [waiting.pop(next(iter(waiting))).leave_because(now, Because.FULL)]
         for key, entry in waiting.items():
             if now - entry.matched_at >= MATCH_EVERY_MS:
-                waiting[key] = entry._replace(matched=engines.match(entry.request), matched_at=now)
+                waiting[key] = entry._replace(matched=engines.match_prompt(entry.request), matched_at=now)
         oldest = next(iter(waiting.values()))
         if now - oldest.since > engines.patience_ms:
-            engines.reserve(oldest.request, oldest.matched, None if oldest.among is None else sorted(oldest.among))
-        names = engines.names()
+            engines.reserve_engine(
+                oldest.request, oldest.matched, None if oldest.among is None else sorted(oldest.among)
+            )
+        names = engines.list_names()
         for entry in sorted(waiting.values(), key=lambda each: (each.uncached, each.since)):
             rows = engines.find_room(entry.request, entry.continued, entry.matched)
             if entry.among is not None:
                 rows = [row for row in rows if names[row] in entry.among]
             if rows:
-                return [waiting.pop(entry.request.key).leave(now, Because.ROOM)]
+                return [waiting.pop(entry.request.key).leave_because(now, Because.ROOM)]
         self._look_at = next_look(now, scheduler)
         return []
 
