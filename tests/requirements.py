@@ -22,6 +22,8 @@ REQUIREMENTS: Final[dict[str, str]] = {
     "CHAIN-1": "A profile's request processors run in order around the choice of a model, shared ones around them.",
     "CHAIN-2": "Response processors run in the order of the profile, then the shared ones; errors name their place.",
     "COMPOSE-1": "A timed plugin bounds and tells another one's time; circles of references are refused with the path.",
+    "TIERS-1": "A block that leaves one cache tier stays in the others, at the agent and in the index.",
+    "TIERS-2": "On a trace whose caches overflow, TTFT with tiers known is at most 0.85 of unknown.",
     "KSERVE-1": "An LLMInferenceService of KServe is a pool, and the example follows KServe's schema.",
     "KSERVE-2": "The Open Inference Protocol passes, named by the path, with errors in its own shape, at both doors.",
     "JOURNEY-3": "All five APIs are served to the official openai and anthropic clients, with typed errors and usage.",

@@ -44,6 +44,7 @@ def two_engines() -> tuple[PrefixIndex, int, int]:
     return index, first, second
 
 
+@pytest.mark.requirement("TIERS-1")
 def test_a_removal_from_one_tier_leaves_the_others() -> None:
     index, first, _ = two_engines()
     index.stored(first, array([1, 2]), 1.0)

@@ -4,6 +4,7 @@ import struct
 from collections.abc import Sequence
 from typing import Final
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -29,6 +30,7 @@ def apply(blocks: EngineBlocks, *events: BlocksStored | BlocksRemoved, rank: int
     return [blocks.apply_event(rank, event, MODEL) for event in events]
 
 
+@pytest.mark.requirement("TIERS-1")
 def test_a_removal_from_one_tier_leaves_the_others() -> None:
     blocks = EngineBlocks(2)
     [came, below, gone] = apply(blocks, stored(1), stored(1, tier="host"), BlocksRemoved([1]))

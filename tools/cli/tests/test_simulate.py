@@ -120,3 +120,15 @@ def test_options_of_a_twin_that_make_no_sense_are_refused(arguments: tuple[str, 
     result = simulate(*arguments)
     assert isinstance(result.exception, CommandError)
     assert says in result.exception.problem
+
+
+@pytest.mark.requirement("TIERS-2")
+def test_a_first_token_comes_sooner_where_host_memory_is_known_once_the_caches_overflow(tmp_path: Path) -> None:
+    """In virtual time: no clock decides. The figures of docs/cache-tiers.md, with one seed."""
+    overflowing = "--workload rag --requests 1000 --rate 2 --workers 4 --blocks 4096 --host-blocks 65536"
+    policies = "--policy pointsman --policy pointsman-device --processes 1"
+    result = simulate(*overflowing.split(), *policies.split(), "--out", str(tmp_path))
+    assert result.exit_code == 0, result.output
+    saved = json.loads((tmp_path / "results.json").read_text())["results"]
+    known, unknown = (saved[policy][0]["ttft_mean"] for policy in ("pointsman", "pointsman-device"))
+    assert known <= 0.85 * unknown
