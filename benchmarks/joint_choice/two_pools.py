@@ -200,7 +200,4 @@ def _of_pool(observation: Observation, row: int) -> Observation:
         case KvChanged():
             return KvChanged(row, observation.at, observation.stored, observation.removed)
         case Reported():
-            return Reported(
-                row, observation.at, observation.running, observation.waiting, observation.kv_usage,
-                observation.running_loras,
-            )  # fmt: skip
+            return Reported(row, observation.at, observation.report)

@@ -6,21 +6,26 @@ from pointsman_contracts.events import Numbered
 from pointsman_contracts.message import Address, Part
 
 
-class LostEvents(Part, frozen=True, kw_only=True):
-    """Events of one subject and one publisher."""
+class EventSpan(Part, frozen=True, kw_only=True):
+    """A part of a publisher's events of one subject."""
 
-    subject: str
-    source: str
-    """Instance that published them."""
-    count: int
     first: int
-    """Least `sequence` among them. Those up to `last` are all lost where `count` says so."""
+    """Least `sequence` among them."""
     last: int
     """Greatest `sequence`."""
     from_ms: int
     """Time of the earliest, unix milliseconds."""
     to_ms: int
     """Time of the latest."""
+
+
+class LostEvents(EventSpan, frozen=True, kw_only=True):
+    """Events of one subject and one publisher. Those from `first` to `last` are all lost where `count` says so."""
+
+    subject: str
+    source: str
+    """Instance that published them."""
+    count: int
 
     def joined(self, other: "LostEvents") -> "LostEvents":
         """Both together, of one subject and source."""

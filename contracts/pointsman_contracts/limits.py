@@ -58,18 +58,23 @@ class BudgetAsk(Part, frozen=True, kw_only=True):
     """Nano-dollars that it may cost: reserved until its end is known."""
 
 
-class LimitAsk(Part, frozen=True, kw_only=True):
-    """A request before one limit."""
+class LimitedRequest(Part, frozen=True, kw_only=True):
+    """A request and one of its limits."""
 
     edge: str
     request_id: str
-    attempt: int = always(1)
-    """From 2 on the request was sent again: what was counted isn't counted twice."""
     limit: str
     """Name of the limit, as configured."""
-    shard: int
     scope: str = always("")
     """Whose count it is: the values of the limit's scopes, in order. Values of headers are hashed."""
+
+
+class LimitAsk(LimitedRequest, frozen=True, kw_only=True):
+    """A request before one limit."""
+
+    attempt: int = always(1)
+    """From 2 on the request was sent again: what was counted isn't counted twice."""
+    shard: int
     windows: tuple[LimitWindow, ...]
     """All of them admit the request, or none counts it."""
     cost: float = always(1.0)
@@ -216,13 +221,9 @@ class CounterState(Part, frozen=True, kw_only=True):
     """For `tokens`: what was used in each."""
 
 
-class ChargeState(Part, frozen=True, kw_only=True):
+class ChargeState(LimitedRequest, frozen=True, kw_only=True):
     """A request that is counted and hasn't ended."""
 
-    edge: str
-    request_id: str
-    limit: str
-    scope: str = always("")
     windows: tuple[str, ...]
     """As `CounterState.window`."""
     cost: float
@@ -233,6 +234,8 @@ class ChargeState(Part, frozen=True, kw_only=True):
     kept: bool = always(False)
     risk: float = always(0.0)
     """As `LimitAsk.risk`."""
+    until_ms: int | None = None
+    """As `LimitAsk.until_ms`; None from a keeper of an earlier version."""
 
 
 class AccountState(Part, frozen=True, kw_only=True):
@@ -246,17 +249,15 @@ class AccountState(Part, frozen=True, kw_only=True):
     """Warnings that were published: level, window and the window's first day."""
 
 
-class ReservationState(Part, frozen=True, kw_only=True):
+class ReservationState(LimitedRequest, frozen=True, kw_only=True):
     """Money that a request holds that hasn't ended."""
 
-    edge: str
-    request_id: str
-    limit: str
-    scope: str = always("")
     amount: int
     """Nano-dollars."""
     until: float
     """When it can't be open any more, unix seconds."""
+    until_ms: int | None = None
+    """As `LimitAsk.until_ms`; None from a keeper of an earlier version."""
 
 
 class LimitShard(Message, frozen=True, kw_only=True):

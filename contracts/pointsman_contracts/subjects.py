@@ -10,7 +10,7 @@ Up to the first release, such text was `b32-` and its lower-case base32 form. St
 import base64
 import binascii
 import re
-from typing import Final, NamedTuple
+from typing import Final
 
 from pointsman_contracts.message import Message
 from pointsman_contracts.services import STAGES
@@ -109,24 +109,6 @@ def direct_subject(stage: str, instance: str, *route: str) -> str:
 def inbox(user: str) -> str:
     """Where answers for a login arrive, on subjects of its own below this one; a service without one uses its name."""
     return f"_INBOX.{token(user)}"
-
-
-class ParsedSubject(NamedTuple):
-    """A subject taken apart; route tokens are decoded."""
-
-    kind: str
-    domain: str
-    name: str
-    version: int
-    route: tuple[str, ...]
-
-
-def parse(text: str) -> ParsedSubject:
-    """Take a subject apart. Raises ValueError when it doesn't follow the grammar."""
-    parts = text.split(".")
-    if len(parts) < 5 or parts[0] != ROOT or not re.fullmatch(r"v[1-9][0-9]*", parts[4]):
-        raise ValueError(f"{text!r} is not a subject of the form {ROOT}.<kind>.<domain>.<message>.v<major>[.<route>…]")
-    return ParsedSubject(parts[1], parts[2], parts[3], int(parts[4][1:]), tuple(plain(part) for part in parts[5:]))
 
 
 def _join(stem: str, names: tuple[str, ...], route: tuple[str, ...]) -> str:

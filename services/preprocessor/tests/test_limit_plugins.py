@@ -18,6 +18,7 @@ from pointsman_core.rate import Rate, rate, rates
 from pointsman_core.refusal import Refusal
 from pointsman_limits.domain.limits.limiter import OwnBook
 from pointsman_limits.domain.limits.output_lengths import OutputLengths
+from pointsman_limits.domain.limits.question import GRACE_MS
 from pointsman_limits.domain.limits.token_cost import TokenCost
 from pointsman_limits.domain.limits.told import duration
 from pointsman_plugins.preprocessing import IDENTITY, Incoming, Ports, Unavailable
@@ -25,7 +26,6 @@ from pointsman_preprocessor.configuration import check, compile_pipeline
 from pointsman_preprocessor.domain.api_keys import KeyFacts, KeyStore, stored_key
 from pointsman_preprocessor.domain.pipeline import Pipeline
 from pointsman_preprocessor.domain.request_headers import read_headers
-from pointsman_preprocessor.plugins.limit import GRACE_MS
 from pointsman_testing import builders
 
 NOW_MS = 1_800_000_000_000

@@ -8,7 +8,7 @@ from pointsman_contracts.identity import Identity
 from pointsman_contracts.journey import Target
 from pointsman_contracts.regret import JudgedChoice, JudgedRequest, RequestsJudged
 from pointsman_contracts.response import ResponseCompleted, Usage
-from pointsman_contracts.usage import UsageRecord
+from pointsman_contracts.usage import UsageRecord, UsageSum
 from pointsman_recorder.domain.entry import JUDGED, RecordedEvent, entry
 from pointsman_recorder.domain.usage_record import cost_of, counted, day_of, record_of
 
@@ -135,17 +135,19 @@ def test_a_record_has_identity_model_tokens_and_cost() -> None:
         "llama-8b",
         250_000_000,
     )
-    assert counted([found]) == (1, 0, 10, 4, 5, 2, 0, 250_000_000, 0)
+    assert counted([found]) == UsageSum(
+        requests=1, prompt_tokens=10, cached_tokens=4, completion_tokens=5, reasoning_tokens=2, cost_nanos=250_000_000
+    )
 
 
 def test_a_request_that_used_nothing_has_its_record_too() -> None:
     rejected = replace(COMPLETED, usage=None, cost=None, served=None, target=None, status=429, outcome="rejected")
-    assert counted([record(rejected)]) == (1, 1, 0, 0, 0, 0, 0, 0.0, 0)
+    assert counted([record(rejected)]) == UsageSum(requests=1, failed=1)
 
 
 def test_tokens_without_a_price_are_reported() -> None:
     estimated = replace(COMPLETED, usage=Usage(prompt_tokens=3, estimated=True), cost=None)
-    assert counted([record(estimated)]) == (1, 0, 3, 0, 0, 0, 1, 0.0, 1)
+    assert counted([record(estimated)]) == UsageSum(requests=1, prompt_tokens=3, estimated=1, unpriced=1)
 
 
 @pytest.mark.parametrize("other", [{"sequence": 8}, {"source": "edge-2"}], ids=["later", "at another edge"])

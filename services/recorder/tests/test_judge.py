@@ -74,7 +74,7 @@ class Gateway:
         )  # fmt: skip
 
     def take(self, event: RequestScheduled | ResponseStarted | ResponseCompleted | AttemptFailed) -> None:
-        self.judge.judge_event(event.address.type_id, event.encode())
+        self.judge.judge_body(event.address.type_id, event.encode())
 
     def serve(self, name: str, worker: str, *more: ProfileRun, **changes: object) -> None:
         """One request from its decision to its end, alone."""
@@ -97,7 +97,7 @@ class Gateway:
 
 
 def read(verdicts: Verdicts) -> RequestsJudged:
-    return RequestsJudged.decode(verdicts.written("recorder-1", 1, "recorder"))
+    return RequestsJudged.decode(verdicts.make_message("recorder-1", 1, "recorder").encode())
 
 
 @pytest.fixture
@@ -243,8 +243,8 @@ REQUESTS = st.builds(
 
 @given(st.lists(st.lists(REQUESTS, max_size=5), max_size=5))
 def test_rows_of_events_are_sums_of_their_choices(batches: list[list[JudgedRequest]]) -> None:
-    found: Counter[tuple[str, str, str]] = Counter()
-    expected: Counter[tuple[str, str, str]] = Counter()
+    found: Counter[tuple[str | None, ...]] = Counter()
+    expected: Counter[tuple[str | None, ...]] = Counter()
     for batch in batches:
         event = RequestsJudged(
             source="s", sequence=1, at_ms=1, judge="j", pool="p", rates=(), others=0, batch_tokens=0,
@@ -267,7 +267,10 @@ async def test_sums_agree_with_the_events_and_a_request_has_its_judgement(gatewa
         if number == 20:
             gateway.decide("long", "a", prompt_tokens=30_000)
         gateway.serve(f"r-{number}", "a")
-    bodies = [each.written("recorder-1", place, "recorder") for place, each in enumerate(gateway.judge.take_verdicts())]
+    bodies = [
+        each.make_message("recorder-1", place, "recorder").encode()
+        for place, each in enumerate(gateway.judge.take_verdicts())
+    ]
     end = ResponseCompleted(
         request_id="r-7", source="e", sequence=1, at_ms=EPOCH_MS, pool="p", status=200, outcome="ok"
     )

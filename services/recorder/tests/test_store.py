@@ -16,6 +16,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 from pointsman_contracts.identity import Identity
 from pointsman_contracts.message import read_fields
+from pointsman_contracts.regret import RegretSum
 from pointsman_contracts.response import ResponseCompleted, Usage
 from pointsman_contracts.usage import UsageQuery, UsageRecord, UsageSum
 from pointsman_recorder.adapters.database import FILE, Database
@@ -23,7 +24,6 @@ from pointsman_recorder.adapters.event_text import packed, unpacked
 from pointsman_recorder.adapters.keys import earlier_key_of, key_of, time_of
 from pointsman_recorder.adapters.store import EventStore, StoreBounds
 from pointsman_recorder.domain.entry import RecordedEvent, entry
-from pointsman_recorder.domain.regret_sums import RegretRow
 
 T = TypeVar("T")
 LONG = StoreBounds(event_days=1e4, event_bytes=2**30, sum_days=2e4)
@@ -309,7 +309,9 @@ async def test_usage_that_a_failed_transaction_owed_isnt_owed(tmp_path: Path) ->
     await store.close()
 
 
-_UNKEEPABLE = RegretRow("judge", "p", "2026-03-01T09", "default", "", 1, 1, 2**70, 0)
+_UNKEEPABLE = RegretSum(
+    pool="p", hour="2026-03-01T09", profile="default", reason="", requests=1, judged=1, regret_us=2**70
+)
 
 
 async def test_repeated_events_among_new_ones_leave_each_with_its_own_body(tmp_path: Path) -> None:

@@ -23,7 +23,7 @@ from pointsman_scheduler.domain.outcome import Scheduled
 from pointsman_scheduler.domain.policy import Policy
 from pointsman_scheduler.domain.pools import Pools
 from pointsman_scheduler.metrics import SchedulerMetrics
-from pointsman_scheduler.scheduled_event import CANDIDATES_SHOWN, ScheduledEvent, written
+from pointsman_scheduler.scheduled_event import CANDIDATES_SHOWN, ScheduledEvent, describe_decision
 
 _log = Log("announcer")
 
@@ -134,7 +134,7 @@ class DecisionPublisher:
         shown = CANDIDATES_SHOWN
         while shown:
             try:
-                event = written(told, self.instance, sequence, shown)
+                event = describe_decision(told, self.instance, sequence, shown).encode()
                 self._bus.publish_written(
                     RequestScheduled, event, self.instance, sequence, pool, traceparent=told.traceparent
                 )

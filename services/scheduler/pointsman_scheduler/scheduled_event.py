@@ -1,17 +1,18 @@
-"""`RequestScheduled`, encoded directly from the columns that a decision was made by: every candidate, the filter that
-removed it, and the scores of the others."""
+"""`RequestScheduled`, from the columns that a decision was made by: every candidate, the filter that removed it, and
+the scores of the others."""
 
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
-from operator import attrgetter, itemgetter
-from typing import Final, TypeAlias, cast
+from math import isnan
+from operator import itemgetter
+from typing import Final
 
 import msgspec
 import numpy as np
-import orjson
-from msgspec.structs import asdict
+from msgspec.structs import replace
 
 from pointsman_contracts.journey import Journey, StageReport, Target
+from pointsman_contracts.scheduling import CandidateColumns, PreludeForecast, ProfileRun, RequestScheduled
 from pointsman_plugins.scheduling.arrays import Floats, Ints
 from pointsman_plugins.scheduling.fleet import HEARD, KV_USAGE, MATCHED, RUNNING, WAITING
 from pointsman_plugins.scheduling.run import Run
@@ -29,13 +30,6 @@ _DIGITS: Final = 4
 _SCALE: Final = 10.0**_DIGITS
 """Rounds as numpy does; Python's `round` with digits differs."""
 _SUMS_KEPT: Final = 64
-_NAME: Final = attrgetter("name")
-_DUMPS: Final = orjson.dumps
-_NUMPY: Final = orjson.OPT_SERIALIZE_NUMPY
-
-Fields: TypeAlias = Mapping[str, object]
-"""Of a model of `pointsman_contracts.scheduling`: what JSON has, and arrays where it has lists of numbers. A message
-made of models costs three times as much, and is made only to be encoded."""
 
 
 class ScheduledEvent(msgspec.Struct, frozen=True, gc=False):
@@ -55,60 +49,45 @@ class ScheduledEvent(msgspec.Struct, frozen=True, gc=False):
     """None for a request that didn't wait for its engine."""
 
 
-def written(told: ScheduledEvent, source: str, sequence: int, shown: int) -> bytes:
+def describe_decision(told: ScheduledEvent, source: str, sequence: int, shown: int) -> RequestScheduled:
     """The event, with at most `shown` candidates of each run."""
     journey, outcome, bound = told.journey, told.outcome, told.bound
     facts, selection = journey.request, outcome.selection
     queued_s, degraded = told.queued_s, outcome.reasons
-    further: Fields = {} if selection.forecast is None else {"forecast": selection.forecast}
-    for hold in outcome.holds:
-        if hold.fetch_ms or hold.load_ms:
-            fetched = hold.change.fetched or {}
-            prelude = {"fetched": fetched, "fetch_ms": round(hold.fetch_ms, 3), "load_ms": round(hold.load_ms, 3)}
-            further = {**further, "prelude": prelude}
-    return _DUMPS(
-        {
-            "request_id": journey.request_id,
-            "attempt": journey.attempt,
-            "source": source,
-            "sequence": sequence,
-            "at_ms": told.at_ms,
-            "edge": journey.edge,
-            "pool": told.target.pool or "",
-            "model": journey.model,
-            "target": told.target,
-            "profile": journey.profile or "",
-            "models": journey.models or (),
-            "primary": selection.primary.profile,
-            "runs": explain(outcome, shown),
-            "endpoints": [*map(_NAME, outcome.endpoints)],
-            "reason": reason(outcome),
-            "legs": legs(outcome) if selection.legs else {},
-            "stream": facts.stream,
-            "prompt_tokens": facts.prompt_tokens,
-            "cached_tokens": outcome.cached_tokens,
-            "prefix": outcome.prefix,
-            "queued_ms": round(queued_s * 1000, 1) if queued_s else 0.0,
-            "unbound_ms": 0.0 if bound is None else round(bound.waited_ms, 1),
-            "bound_because": "" if bound is None else bound.because,
-            "decided_us": round(told.took_s * 1e6, 1),
-            "revision": told.revision,
-            "policy_hash": told.policy.hash,
-            "seed": outcome.seed,
-            "level": "degraded" if degraded else journey.level,
-            "reasons": (*journey.reasons, *degraded) if degraded else journey.reasons,
-            "trail": (*journey.trail, told.report),
-            **further,
-        },
-        asdict,
-        _NUMPY,
+    return RequestScheduled(
+        request_id=journey.request_id,
+        attempt=journey.attempt,
+        source=source,
+        sequence=sequence,
+        at_ms=told.at_ms,
+        edge=journey.edge,
+        pool=told.target.pool or "",
+        model=journey.model,
+        target=told.target,
+        profile=journey.profile or "",
+        models=journey.models or (),
+        primary=selection.primary.profile,
+        runs=explain(outcome, shown),
+        endpoints=tuple([worker.name for worker in outcome.endpoints]),
+        reason=reason(outcome),
+        legs=legs(outcome) if selection.legs else {},
+        forecast=selection.forecast,
+        prelude=_prelude(outcome),
+        stream=facts.stream,
+        prompt_tokens=facts.prompt_tokens,
+        cached_tokens=outcome.cached_tokens,
+        prefix=outcome.prefix,
+        queued_ms=round(queued_s * 1000, 1) if queued_s else 0.0,
+        unbound_ms=0.0 if bound is None else round(bound.waited_ms, 1),
+        bound_because="" if bound is None else bound.because,
+        decided_us=round(told.took_s * 1e6, 1),
+        revision=told.revision,
+        policy_hash=told.policy.hash,
+        seed=outcome.seed,
+        level="degraded" if degraded else journey.level,
+        reasons=(*journey.reasons, *degraded) if degraded else journey.reasons,
+        trail=(*journey.trail, told.report),
     )
-
-
-def to_json(fields: Fields) -> bytes:
-    """The JSON document of a message with these fields. A part among them is replaced by its fields, none of which is
-    bytes."""
-    return _DUMPS(fields, asdict, _NUMPY)
 
 
 def legs(outcome: Scheduled) -> dict[str, str]:
@@ -116,27 +95,38 @@ def legs(outcome: Scheduled) -> dict[str, str]:
     return {leg: outcome.sight.names[run.chosen[0]] for leg, run in outcome.selection.legs.items()}
 
 
-def explain(outcome: Scheduled, shown: int = CANDIDATES_SHOWN) -> list[Fields]:
-    """All runs, as `ProfileRun`, with at most `shown` candidates of each; the best are kept."""
+def explain(outcome: Scheduled, shown: int = CANDIDATES_SHOWN) -> tuple[ProfileRun, ...]:
+    """All runs, with at most `shown` candidates of each; the best are kept."""
     sight = outcome.sight
     names = sight.names
     few = len(names) <= min(LISTED, shown)
-    runs: list[Fields] = []
     fetched = None if outcome.fetched is None else _fetched(outcome.fetched, names)
+    runs: list[ProfileRun] = []
     for run in outcome.runs:
-        fields: Fields = {
-            "profile": run.profile,
-            "chosen": [names[row] for row in run.chosen],
-            "error": run.error,
-            "weights": run.weights,
-            "candidates": _few(run, sight) if few else _many(run, sight, shown),
-        }
+        columns = _few(run, sight) if few else _many(run, sight, shown)
         if fetched is not None:
-            columns = cast("dict[str, object]", fields["candidates"])
-            workers = cast("Sequence[str]", columns["workers"])
-            columns["fetched_tokens"] = [fetched[worker] for worker in workers]
-        runs.append(fields)
-    return runs
+            columns = replace(columns, fetched_tokens=tuple([fetched[worker] for worker in columns.workers]))
+        runs.append(
+            ProfileRun(
+                profile=run.profile,
+                chosen=tuple([names[row] for row in run.chosen]),
+                error=run.error,
+                weights=dict(run.weights),
+                candidates=columns,
+            )
+        )
+    return tuple(runs)
+
+
+def _prelude(outcome: Scheduled) -> PreludeForecast | None:
+    """The work of the engine before the prompt; None without any. Of several engines that of the last one."""
+    found = None
+    for hold in outcome.holds:
+        if hold.fetch_ms or hold.load_ms:
+            found = PreludeForecast(
+                fetched=hold.change.fetched or {}, fetch_ms=round(hold.fetch_ms, 3), load_ms=round(hold.load_ms, 3)
+            )
+    return found
 
 
 def _fetched(fetched: Mapping[str, Floats], names: Sequence[str]) -> dict[str, int]:
@@ -179,8 +169,8 @@ def _index(run: Run, row: int) -> int:
     return row if rows is None else int(np.searchsorted(rows, row))
 
 
-def _few(run: Run, sight: Sight) -> Fields:
-    """Like `CandidateColumns`, for a few workers: each of them."""
+def _few(run: Run, sight: Sight) -> CandidateColumns:
+    """The columns of a few workers: each of them."""
     now = sight.now
     figures: list[list[float]] = sight.figures.tolist()
     heard, kv_usage, running, waiting, matched = figures
@@ -200,19 +190,18 @@ def _few(run: Run, sight: Sight) -> Fields:
         ages_ms = [-1.0 if at == NEVER else round((now - at) * 10_000.0) / 10.0 for at in heard]
     else:
         ages_ms = [round((now - at) * 10_000.0) / 10.0 for at in heard]
-    return {
-        "workers": sight.names,
-        "ages_ms": ages_ms,
-        "running": [*map(int, running)],
-        "waiting": [*map(int, waiting)],
-        "kv_usage": kv_usage,
-        "matched_tokens": [*map(int, matched)],
-        "scores": dict(zip(run.weights, columns, strict=True)) if columns else {},
-        "totals": totals,
-        "filtered": _filtered(run, sight, None) if run.removed else {},
-        "opaque": _opaque(sight, None) if sight.opaque else (),
-        "omitted": 0,
-    }
+    return CandidateColumns(
+        workers=sight.names,
+        ages_ms=tuple(ages_ms),
+        running=tuple(map(int, running)),
+        waiting=tuple(map(int, waiting)),
+        kv_usage=tuple(kv_usage),
+        matched_tokens=tuple(map(int, matched)),
+        scores=dict(zip(run.weights, map(tuple, columns), strict=True)) if columns else {},
+        totals=tuple(totals),
+        filtered=_filtered(run, sight, None) if run.removed else {},
+        opaque=_opaque(sight, None) if sight.opaque else (),
+    )
 
 
 def _rounded(column: Sequence[float]) -> list[float]:
@@ -230,12 +219,12 @@ def _in_place(column: Sequence[float], places: Sequence[int], count: int) -> lis
     return wide
 
 
-def _many(run: Run, sight: Sight, shown: int) -> Fields:
-    """Like `CandidateColumns`, for many workers."""
+def _many(run: Run, sight: Sight, shown: int) -> CandidateColumns:
+    """The columns of many workers."""
     count = len(sight.workers)
     rows: Ints | None = _best_rows(run, count, shown) if count > shown else None
-    scores: dict[str, Floats] = {}
-    totals: Floats | tuple[()] = ()
+    scores: dict[str, tuple[float | None, ...]] = {}
+    totals: tuple[float | None, ...] = ()
     if run.scores is not None:
         *columns, totals = _spread(np.array(run.scores).round(_DIGITS), run.candidates.rows, count, rows)
         scores = dict(zip(run.weights, columns, strict=True))
@@ -245,19 +234,19 @@ def _many(run: Run, sight: Sight, shown: int) -> Fields:
     if NEVER in heard.tolist():
         ages[heard == NEVER] = -1.0
     numbers = figures[RUNNING:].astype(np.int64)
-    return {
-        "workers": sight.names if rows is None else [sight.names[row] for row in _whole(rows)],
-        "ages_ms": ages,
-        "running": numbers[0],
-        "waiting": numbers[WAITING - RUNNING],
-        "kv_usage": figures[KV_USAGE].round(_DIGITS),
-        "matched_tokens": numbers[MATCHED - RUNNING],
-        "scores": scores,
-        "totals": totals,
-        "filtered": _filtered(run, sight, rows),
-        "opaque": _opaque(sight, rows) if sight.opaque else (),
-        "omitted": 0 if rows is None else count - len(rows),
-    }
+    return CandidateColumns(
+        workers=sight.names if rows is None else tuple([sight.names[row] for row in _whole(rows)]),
+        ages_ms=tuple(ages.tolist()),
+        running=tuple(numbers[0].tolist()),
+        waiting=tuple(numbers[WAITING - RUNNING].tolist()),
+        kv_usage=tuple(figures[KV_USAGE].round(_DIGITS).tolist()),
+        matched_tokens=tuple(numbers[MATCHED - RUNNING].tolist()),
+        scores=scores,
+        totals=totals,
+        filtered=_filtered(run, sight, rows),
+        opaque=_opaque(sight, rows) if sight.opaque else (),
+        omitted=0 if rows is None else count - len(rows),
+    )
 
 
 def _filtered(run: Run, sight: Sight, rows: Ints | None) -> dict[str, str]:
@@ -270,9 +259,9 @@ def _filtered(run: Run, sight: Sight, rows: Ints | None) -> dict[str, str]:
     return filtered
 
 
-def _opaque(sight: Sight, rows: Ints | None) -> list[str]:
+def _opaque(sight: Sight, rows: Ints | None) -> tuple[str, ...]:
     shown = sorted(sight.opaque) if rows is None else [row for row in _whole(rows) if row in sight.opaque]
-    return [sight.names[row] for row in shown]
+    return tuple([sight.names[row] for row in shown])
 
 
 def _whole(rows: Ints) -> list[int]:
@@ -288,11 +277,13 @@ def _best_rows(run: Run, count: int, shown: int) -> Ints:
     return np.sort(np.argpartition(-rank, shown - 1)[:shown])
 
 
-def _spread(table: Floats, candidates: Ints | None, count: int, rows: Ints | None) -> Floats:
-    """`table` with one column for each worker shown. A worker without a score has NaN, which JSON writes as null;
-    scores themselves are never NaN."""
+def _spread(table: Floats, candidates: Ints | None, count: int, rows: Ints | None) -> list[tuple[float | None, ...]]:
+    """The rows of `table`, with one column for each worker shown. A worker without a score has None."""
     if candidates is not None:
         wide = np.full((len(table), count), np.nan)
         wide[:, candidates] = table
         table = wide
-    return table if rows is None else table.take(rows, axis=1)
+    shown: list[list[float]] = (table if rows is None else table.take(rows, axis=1)).tolist()
+    if candidates is None:
+        return [tuple(row) for row in shown]
+    return [tuple([None if isnan(score) else score for score in row]) for row in shown]

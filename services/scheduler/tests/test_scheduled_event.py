@@ -7,7 +7,7 @@ import pytest
 
 from pointsman_contracts.journey import StageReport, Target
 from pointsman_contracts.scheduling import CandidateColumns, LegsForecast, PreludeForecast, RequestScheduled
-from pointsman_scheduler.scheduled_event import ScheduledEvent, written
+from pointsman_scheduler.scheduled_event import ScheduledEvent, describe_decision
 from pointsman_testing import builders
 from pointsman_testing.scheduler_bench import Bench
 
@@ -35,9 +35,8 @@ def test_the_event_has_every_field_of_the_contract_in_its_own_type_and_no_other(
         worker="w2", alone=2.0, apart=1.5, alone_ttft_ms=20.0, apart_ttft_ms=21.5, prefill_ms=10.0, handover_ms=5.0
     )
     report = StageReport(stage="scheduler", instance="scheduler-1", note="6 workers")
-    payload = written(
-        ScheduledEvent(journey, target, bench.policy, 1, outcome, 5e-5, 0.0, report, None, 7, None), "me", 3, shown
-    )
+    told = ScheduledEvent(journey, target, bench.policy, 1, outcome, 5e-5, 0.0, report, None, 7, None)
+    payload = describe_decision(told, "me", 3, shown).encode()
     event = RequestScheduled.decode(payload)
     document = json.loads(payload)
     assert RequestScheduled.decode(event.encode()) == event

@@ -113,8 +113,8 @@ def model_of(config: Config, body: StructuredBody) -> str:
     or of the only pool. Raises Refusal: 400 for a request without any of these, 404 for an unknown pool."""
     pools = config.pools
     if body.model:
-        served = config.served(body.model) if body.pool is not None else None
-        if served is not None and served.pool != body.pool:
+        target = config.find_target(body.model) if body.pool is not None else None
+        if target is not None and target.pool != body.pool:
             raise Refusal(400, "The model isn't in the pool that the path names.", param="model", code="invalid_value")
         return body.model
     pool = next(iter(pools)) if body.pool is None and len(pools) == 1 else body.pool
@@ -129,8 +129,8 @@ def model_of(config: Config, body: StructuredBody) -> str:
         raise Refusal(404, "The pool that the path names doesn't exist.", code="unknown_pool")
     loras = pools[pool].loras
     for name in config.model_names():
-        served = config.served(name)
-        if served is not None and served.pool == pool and name not in loras:
+        target = config.find_target(name)
+        if target is not None and target.pool == pool and name not in loras:
             return name
     raise Refusal(
         400, "The configuration lists no model for the pool; name the model in the body.", param="model",

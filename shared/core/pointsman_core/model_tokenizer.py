@@ -9,17 +9,17 @@ def tokenizer_of(config: Config, name: str) -> tuple[Tokenizer | None, str]:
     model = config.models.get(name)
     if model is not None and model.tokenizer is not None:
         return model.tokenizer, f"models.{name}.tokenizer"
-    served = config.served(name)
-    if served is None or served.pool is None:
+    target = config.find_target(name)
+    if target is None or target.pool is None:
         return None, ""
-    return config.pools[served.pool].tokenizer, f"pools.{served.pool}.tokenizer"
+    return config.pools[target.pool].tokenizer, f"pools.{target.pool}.tokenizer"
 
 
 def counts_alike(config: Config, name: str, pool: str, model: str) -> bool:
     """Whether the tokens counted for the model `name` are also those of the model that `pool` serves as `model`."""
-    served = config.served(name)
+    target = config.find_target(name)
     # The tokens for an unconfigured name are counted only when all models have one tokenizer.
-    if served is None or (served.pool, served.name) == (pool, model):
+    if target is None or (target.pool, target.model) == (pool, model):
         return True
     counted, _ = tokenizer_of(config, name)
     return counted is not None and counted == _tokenizer_at(config, pool, model)

@@ -163,9 +163,9 @@ class Prices:
         """By the name that requests use."""
         self._names: Final[dict[_Place, list[str]]] = {}
         for name in config.model_names():
-            served = config.served(name)
-            if served is not None:
-                self._names.setdefault((served.pool, served.provider, served.name), []).append(name)
+            target = config.find_target(name)
+            if target is not None:
+                self._names.setdefault((target.pool, target.provider, target.model), []).append(name)
 
     def find_name(self, target: Target, asked: str | None) -> str:
         """The configuration's name for a target: the requested name if several fit, the target's own if none does."""

@@ -8,6 +8,7 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
+from pointsman_contracts.target import Target
 from pointsman_core.config import ConfigError, load
 from pointsman_core.plugins import PluginError
 from pointsman_core.units import seconds, size
@@ -27,7 +28,9 @@ def _in_cluster(**where: object) -> dict[str, object]:
 
 def test_the_sample_file_loads() -> None:
     config = load(yaml.safe_load(SAMPLE.read_text(encoding="utf-8")))
-    assert config.served("sql-lora") == ("llama-8b", None, "sql-lora", "sql-lora", "llama-3.1-8b")
+    assert config.find_target("sql-lora") == Target(
+        model="sql-lora", pool="llama-8b", lora="sql-lora", base="llama-3.1-8b"
+    )
     assert config.profiles["auto"].request[0].service == "model-selector"
     assert config.profiles["auto"].request[0].policy == "cheap"
 

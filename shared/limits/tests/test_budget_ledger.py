@@ -97,7 +97,12 @@ def test_a_period_may_change_without_what_was_spent_being_forgotten() -> None:
     book = Book(0)
     book.budgets.spend("monthly", "t", 70, TODAY - 3, NOW)
     book.budgets.spend("monthly", "t", 40, TODAY, NOW)
-    assert [book.budgets.spent("monthly", "t", days, NOW)[0] for days in (1, 7, 30, None)] == [40, 110, 110, 110]
+    assert [book.budgets.spent("monthly", "t", days, NOW)[0] for days in (1, 7, 30, None)] == [
+        40,
+        110,
+        110,
+        110,
+    ]
 
 
 def test_a_request_that_costs_nothing_passes_a_spent_budget_and_a_request_that_is_sent_again_is_held_once() -> None:

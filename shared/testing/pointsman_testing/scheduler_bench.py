@@ -6,7 +6,7 @@ from typing import Final
 import numpy as np
 
 from pointsman_contracts.journey import RequestFacts
-from pointsman_contracts.message import Blob, read_fields, read_part
+from pointsman_contracts.message import Blob, read_fields
 from pointsman_contracts.response import AttemptFailed
 from pointsman_contracts.scheduling import ProfileRun, ReservationChange
 from pointsman_contracts.worker import WorkerLoad, WorkerRegistration
@@ -17,7 +17,7 @@ from pointsman_scheduler.domain.policy import Instances, Policy, compile_policy
 from pointsman_scheduler.domain.pool import PoolScheduler
 from pointsman_scheduler.domain.prefix_index import PrefixIndex
 from pointsman_scheduler.plugins import registries
-from pointsman_scheduler.scheduled_event import CANDIDATES_SHOWN, explain, reason, to_json
+from pointsman_scheduler.scheduled_event import CANDIDATES_SHOWN, explain, reason
 
 BLOCK_TOKENS: Final = 64
 LIFE: Final = "life-1"
@@ -25,8 +25,7 @@ LIFE: Final = "life-1"
 
 def explained(outcome: Scheduled, shown: int = CANDIDATES_SHOWN) -> tuple[tuple[ProfileRun, ...], str]:
     """The explanation as readers of the event get it."""
-    runs = explain(outcome, shown)
-    return tuple([read_part(ProfileRun, to_json(run)) for run in runs]), reason(outcome)
+    return explain(outcome, shown), reason(outcome)
 
 
 class Bench:

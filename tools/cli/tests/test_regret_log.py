@@ -20,7 +20,7 @@ from pointsman_plugins.scheduling.request import ScheduleRequest
 from pointsman_recorder.domain.judge import Judge
 from pointsman_recorder.domain.regret_sums import regret_rows
 from pointsman_scheduler.domain.outcome import Postponed, Scheduled
-from pointsman_scheduler.scheduled_event import ScheduledEvent, written
+from pointsman_scheduler.scheduled_event import ScheduledEvent, describe_decision
 from pointsman_testing import builders
 from pointsman_testing.recorded_traffic import RecordedBench
 
@@ -28,7 +28,7 @@ SETTINGS: Final[dict[str, object]] = {
     "handler": {"use": "shadow", "primary": "default"},
     "profiles": {"default": {}, "by-chance": {"scorers": [], "picker": {"use": "random"}}},
 }
-Sums = dict[tuple[str, str, str, str], Counter[str]]
+Sums = dict[tuple[str | None, ...], Counter[str]]
 
 
 def regret(*arguments: str | Path) -> Result:
@@ -54,13 +54,13 @@ class Run:
         return round(1e-6 + (self.bench.now - 1000.0) * 1000.0)
 
     def take(self, kind: type[Message], body: bytes) -> None:
-        self.judge.judge_event(kind.address.type_id, body)
+        self.judge.judge_body(kind.address.type_id, body)
         if self.judge.due:
             self.ask()
 
     def ask(self) -> None:
         for verdicts in self.judge.take_verdicts():
-            event = RequestsJudged.decode(verdicts.written("recorder-1", 1, "recorder"))
+            event = RequestsJudged.decode(verdicts.make_message("recorder-1", 1, "recorder").encode())
             self.unjudged.update(event.unjudged)
             for row in regret_rows(event):
                 self.sums.setdefault((row.pool, row.hour, row.profile, row.reason), Counter()).update(
@@ -83,7 +83,7 @@ class Run:
         told = ScheduledEvent(
             journey, target, self.bench.policy, 1, outcome, 0.0, 0.0, report, None, self.at_ms, bound
         )  # fmt: skip
-        self.take(RequestScheduled, written(told, "scheduler-1", 1, 256))
+        self.take(RequestScheduled, describe_decision(told, "scheduler-1", 1, 256).encode())
         return outcome.endpoints[0].name
 
     def start(self, request: ScheduleRequest, worker: str) -> None:
@@ -157,7 +157,7 @@ def test_the_sums_of_a_log_are_those_of_the_events_of_the_same_traffic(run: Run)
     rows: list[dict[str, Any]] = [json.loads(line) for line in result.stdout.splitlines()]
     found = {tuple(row.pop(name) for name in ("pool", "hour", "profile", "reason")): Counter[str](row) for row in rows}
     assert found == run.sums
-    by_profile = Counter[str]()
+    by_profile = Counter[str | None]()
     for (_, _, profile, _), row in run.sums.items():
         by_profile[profile] += row["regret_us"]
     assert 0 < by_profile["default"] < by_profile["by-chance"]

@@ -7,7 +7,7 @@ from bisect import bisect_right
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from typing import NamedTuple, TypeAlias
+from typing import NamedTuple
 
 from pointsman_simulator.closed_loop import ClosedLoop
 from pointsman_simulator.disturbance import Disturbance
@@ -15,6 +15,7 @@ from pointsman_simulator.engine import EngineConfig, EngineModel
 from pointsman_simulator.policy import (
     Arrival,
     Completed,
+    EngineReport,
     KvChanged,
     LatePolicy,
     LegPolicy,
@@ -61,10 +62,6 @@ class Outcomes:
     """Before the policy chose."""
 
 
-_Report: TypeAlias = tuple[int, int, float, tuple[str, ...]]
-"""Running, waiting, KV usage, adapters of running requests."""
-
-
 class _SimulatedWorker:
     """An engine in virtual time with a memory of its reports."""
 
@@ -76,7 +73,7 @@ class _SimulatedWorker:
         self._plain = True
         """No request has named an adapter."""
         self._report_times = [-math.inf]
-        self._reports: list[_Report] = [(0, 0, 0.0, ())]
+        self._reports: list[EngineReport] = [EngineReport(0, 0, 0.0, ())]
         self.open_legs = 0
         """Prompts here that another engine answers."""
         self.ended_legs: list[tuple[int, float]] = []
@@ -127,7 +124,7 @@ class _SimulatedWorker:
                 self._now = until if until < math.inf else self._now
                 return
 
-    def load_at(self, when: float) -> "_Report":
+    def load_at(self, when: float) -> EngineReport:
         """The content of a report as of `when`."""
         index = bisect_right(self._report_times, when) - 1
         del self._report_times[:index], self._reports[:index]
@@ -157,7 +154,7 @@ class _SimulatedWorker:
         self._report_times.append(now)
         loras = () if self._plain else tuple(dict.fromkeys(one.lora for one in engine.running if one.lora))
         running, waiting = (0, 0) if self._lies else (len(engine.running), len(engine.waiting) + len(engine.link))
-        self._reports.append((running, waiting, engine.kv_usage, loras))
+        self._reports.append(EngineReport(running, waiting, engine.kv_usage, loras))
 
 
 class _Legs(NamedTuple):
@@ -199,7 +196,7 @@ class SimulatedFleet:
         self._moments = reports
         self._report_due = [(next(moments), row) for row, moments in enumerate(reports)]
         heapq.heapify(self._report_due)
-        self._told: list[_Report] = [(0, 0, 0.0, ())] * len(engines)
+        self._told: list[EngineReport] = [EngineReport(0, 0, 0.0, ())] * len(engines)
         """The last reports that came in at moments of their own."""
         self._block_size = engines[0].block_size
         self._workers = [_SimulatedWorker(index, config) for index, config in enumerate(engines)]
@@ -389,4 +386,4 @@ class SimulatedFleet:
             at, row = self._report_due[0]
             heapq.heapreplace(self._report_due, (next(self._moments[row]), row))
             report = self._told[row] = self._workers[row].load_at(at - self._lags.load)
-            heapq.heappush(self._pending, (at, next(self._order), Reported(row, at - self._lags.load, *report)))
+            heapq.heappush(self._pending, (at, next(self._order), Reported(row, at - self._lags.load, report)))

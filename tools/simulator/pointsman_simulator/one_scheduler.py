@@ -20,7 +20,7 @@ from pointsman_scheduler.domain.prefix_index import PrefixIndex
 from pointsman_scheduler.plugins import registries
 from pointsman_scheduler.plugins.handlers.disaggregated import PREFILL
 from pointsman_simulator.engine import EngineConfig
-from pointsman_simulator.policy import Completed, KvChanged, Load, Observation, Reported, Started
+from pointsman_simulator.policy import Completed, EngineReport, KvChanged, Load, Observation, Reported, Started
 
 _POOL = "simulated"
 _SWEEP_MS = 1000.0
@@ -87,11 +87,7 @@ class OneScheduler:
                     duration_ms=observation.at - sent,
                 )
             case Reported():
-                self._report(
-                    observation.worker,
-                    (observation.running, observation.waiting, observation.kv_usage, observation.running_loras),
-                    now,
-                )
+                self._report(observation.worker, observation.report, now)
             case KvChanged() if not self._kv_events:
                 pass
             case KvChanged():
@@ -111,9 +107,9 @@ class OneScheduler:
             return
         self._load = load
         for row, report in enumerate(zip(load.running, load.waiting, load.kv_usage, load.running_loras, strict=True)):
-            self._report(row, report, now)
+            self._report(row, EngineReport(*report), now)
 
-    def _report(self, row: int, report: tuple[int, int, float, tuple[str, ...]], now: float) -> None:
+    def _report(self, row: int, report: EngineReport, now: float) -> None:
         running, waiting, kv_usage, loras = report
         self._reports += 1
         self.pool.hear(

@@ -1,7 +1,7 @@
 """The input of a routing policy: no more than a scheduler on the bus sees."""
 
 from dataclasses import dataclass, field
-from typing import Protocol, TypeAlias, runtime_checkable
+from typing import NamedTuple, Protocol, TypeAlias, runtime_checkable
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,16 +71,22 @@ class KvChanged:
     host_removed: list[int] = field(default_factory=list[int])
 
 
-@dataclass(frozen=True, slots=True)
-class Reported:
-    """A load report of an engine; of fleets whose reports have moments of their own."""
+class EngineReport(NamedTuple):
+    """A load report of one engine: a row of `Load`."""
 
-    worker: int
-    at: float
     running: int
     waiting: int
     kv_usage: float
     running_loras: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Reported:
+    """An engine reported; of fleets whose reports have moments of their own."""
+
+    worker: int
+    at: float
+    report: EngineReport
 
 
 Observation: TypeAlias = Started | Completed | KvChanged | Reported

@@ -203,7 +203,7 @@ def test_reports_with_moments_of_their_own_are_observed_once_when_they_come_in()
 
         def observe(self, observation: Observation, now: float) -> None:
             if isinstance(observation, Reported):
-                self.heard.append((now, observation.running + observation.waiting))
+                self.heard.append((now, observation.report.running + observation.report.waiting))
 
         def choose(self, arrival: Arrival) -> int:
             self.loads.append((arrival.load.running[0] + arrival.load.waiting[0], arrival.load.observed))

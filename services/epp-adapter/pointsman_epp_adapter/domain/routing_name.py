@@ -22,10 +22,10 @@ def routing_name(body: bytes) -> bytes | None:
 def base_of(config: Config, name: bytes) -> bytes | None:
     """The base model of a model that the configuration knows, which is its own unless it is an adapter; None when it
     isn't known."""
-    served = config.served(name.decode())
-    if served is None:
+    target = config.find_target(name.decode())
+    if target is None:
         return None
-    base = served.name if served.lora is None else served.base
+    base = target.model if target.lora is None else target.base
     return None if base is None else _header(base)
 
 

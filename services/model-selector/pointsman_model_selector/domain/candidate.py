@@ -1,6 +1,5 @@
 """The models that a selector chooses among, as the configuration describes them."""
 
-from pointsman_contracts.journey import Target
 from pointsman_contracts.money import NANOS
 from pointsman_core.config import Config, Model
 from pointsman_core.prices import FREE, prices
@@ -12,23 +11,17 @@ def candidates_of(config: Config, names: tuple[str, ...]) -> tuple[Candidate, ..
     found: list[Candidate] = []
     known = prices(config)
     for name in names or config.model_names():
-        served = config.served(name)
-        if served is None:
+        target = config.find_target(name)
+        if target is None:
             continue
         # A model that only a pool lists has what a description's defaults say.
-        model = config.models.get(name) or Model(pool=served.pool)
+        model = config.models.get(name) or Model(pool=target.pool)
         price = known.get(name, FREE)
         found.append(
             Candidate(
                 name=name,
-                target=Target(
-                    model=served.name,
-                    pool=served.pool,
-                    provider=served.provider,
-                    lora=served.lora,
-                    base=served.base,
-                ),
-                block_tokens=None if served.pool is None else config.pools[served.pool].block_tokens,
+                target=target,
+                block_tokens=None if target.pool is None else config.pools[target.pool].block_tokens,
                 input_cost=price.input / NANOS,
                 output_cost=price.output / NANOS,
                 quality=model.quality,

@@ -38,10 +38,8 @@ class KeyFacts(SenderPermissions):
         }
         return Grant(
             tenant=self.tenant,
+            permissions=self,
             subject=self.subject or self.id,
-            plan=self.plan,
-            scopes=self.scopes,
-            models=self.models,
             limits=limits,
             key=self.id,
         )

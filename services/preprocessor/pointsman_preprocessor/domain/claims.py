@@ -1,12 +1,12 @@
 """Maps the claims of a token to an identity."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import cast
 
 from pydantic import Field, JsonValue
 
 from pointsman_plugins.plugin import Params
-from pointsman_preprocessor.domain.identities import Grant
+from pointsman_preprocessor.domain.identities import Grant, SenderPermissions
 
 
 class ClaimNames(Params):
@@ -35,10 +35,12 @@ def grant_of(claims: Mapping[str, JsonValue], names: ClaimNames, tenant: str) ->
         raise ValueError(f"the claim {names.tenant} isn't a text")  # noqa: TRY004 - a client's value, not a type of ours
     return Grant(
         tenant=_text(claims, names.tenant) or tenant,
+        permissions=SenderPermissions(
+            plan=_text(claims, names.plan),
+            scopes=_words(_at(claims, names.scopes), names.scopes),
+            models=None if models is None else _words(models, names.models),
+        ),
         subject=_text(claims, names.subject),
-        plan=_text(claims, names.plan),
-        scopes=_words(_at(claims, names.scopes), names.scopes),
-        models=None if models is None else _words(models, names.models),
         limits=limits or {},
     )
 
@@ -62,11 +64,11 @@ def _text(claims: Mapping[str, JsonValue], name: str) -> str:
     return str(value)
 
 
-def _words(value: JsonValue, name: str) -> Sequence[str]:
+def _words(value: JsonValue, name: str) -> tuple[str, ...]:
     if value is None:
         return ()
     if isinstance(value, str):
-        return value.split()
+        return tuple(value.split())
     if isinstance(value, list) and all(isinstance(entry, str) for entry in value):
-        return cast("list[str]", value)
+        return tuple(cast("list[str]", value))
     raise ValueError(f"the claim {name} isn't a list of texts")

@@ -16,7 +16,7 @@ _GROUP: Final = "group:"
 
 
 class SenderPermissions(Params):
-    """What the configuration allows a sender."""
+    """What a sender may use."""
 
     plan: str = ""
     scopes: tuple[str, ...] = ()
@@ -28,11 +28,8 @@ class Grant(NamedTuple):
     """An identity and its permissions."""
 
     tenant: str
+    permissions: SenderPermissions
     subject: str = ""
-    plan: str = ""
-    scopes: Sequence[str] = ()
-    models: Sequence[str] | None = None
-    """Names, patterns or `group:<group>`; None: all."""
     limits: Mapping[str, JsonValue] = {}
     key: str = ""
     """Name of the API key."""
@@ -60,17 +57,18 @@ class ModelGroups:
 
 def identity_of(grant: Grant, source: str, groups: ModelGroups) -> dict[str, JsonValue]:
     """The attribute `identity`. Raises ValueError when it is too large."""
+    permissions = grant.permissions
     identity: dict[str, JsonValue] = {
         "tenant": grant.tenant,
         "subject": grant.subject,
-        "plan": grant.plan,
-        "scopes": list(grant.scopes),
+        "plan": permissions.plan,
+        "scopes": list(permissions.scopes),
         "source": source,
     }
     if grant.key:
         identity["key"] = grant.key
-    if grant.models is not None:
-        identity["models"] = groups.names(grant.models)
+    if permissions.models is not None:
+        identity["models"] = groups.names(permissions.models)
     if grant.limits:
         identity["limits"] = dict(grant.limits)
     try:

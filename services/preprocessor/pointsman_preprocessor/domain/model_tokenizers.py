@@ -92,9 +92,9 @@ class TokenReaders:
         self._pools: Final = {name: pool.send_tokens != "no" for name, pool in config.pools.items()}
         self._any: Final = any(self._pools.values())
         self._of_model: Final = {
-            name: self._pools[served.pool]
+            name: self._pools[target.pool]
             for name in config.model_names()
-            if (served := config.served(name)) is not None and served.pool is not None
+            if (target := config.find_target(name)) is not None and target.pool is not None
         }
 
     def tokens_for_edge(self, incoming: Incoming, prompt: Prompt) -> PromptTokens | None:

@@ -63,9 +63,9 @@ class Pipeline:
         self._identifying: Final = Chain([step for step in steps if _identifies(step)], bound)
         pools = config.pools
         own = {
-            name: pools[served.pool].block_tokens
+            name: pools[target.pool].block_tokens
             for name in config.model_names()
-            if (served := config.served(name)) is not None and served.pool is not None
+            if (target := config.find_target(name)) is not None and target.pool is not None
         }
         sizes = tuple(dict.fromkeys(pool.block_tokens for pool in pools.values())) or (_DEFAULT_BLOCK_TOKENS,)
         # A model-selector may send a request for one model to the pool of another.

@@ -37,7 +37,7 @@ class NameRules:
         self._objectives: Final = config.objectives
         self._pools: Final = tuple(config.pools)
         self._pool_of: Final = {
-            name: served.pool for name in config.model_names() if (served := config.served(name)) is not None
+            name: target.pool for name in config.model_names() if (target := config.find_target(name)) is not None
         }
         self._exact: dict[str, _Rule] = {}
         self._whole_pools: dict[str, _Rule] = {}

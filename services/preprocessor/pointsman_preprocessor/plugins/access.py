@@ -47,14 +47,7 @@ class Anonymous(RequestProcessor[AnonymousParams]):
     def _fill(self, groups: ModelGroups) -> None:
         params = self.params
         limits: dict[str, JsonValue] = dict(params.limits)
-        grant = Grant(
-            tenant=params.tenant,
-            subject="",
-            plan=params.plan,
-            scopes=params.scopes,
-            models=params.models,
-            limits=limits,
-        )
+        grant = Grant(tenant=params.tenant, permissions=params, limits=limits)
         self._identity = identity_of(grant, self.name, groups)
 
 

@@ -19,9 +19,9 @@ from pointsman_limits.domain.budgets.scope import MODEL, BudgetScopeName, Budget
 from pointsman_limits.domain.budgets.told import WARNING, refusal, tell
 from pointsman_limits.domain.limits.limiter import Limiter, OwnBook
 from pointsman_limits.domain.limits.output_lengths import answer_length
+from pointsman_limits.domain.limits.question import limit_ask
 from pointsman_plugins.plugin import Params
 from pointsman_plugins.preprocessing import IDENTITY, Incoming, Ports, RequestProcessor, Unavailable
-from pointsman_preprocessor.plugins.limit import GRACE_MS
 
 ANY_MODEL: Final = "*"
 """Key in `fallback` for all other models."""
@@ -163,21 +163,7 @@ class Budget(RequestProcessor[BudgetParams]):
         expected, at_most = (0, 0) if price is None else self._cost(incoming, identity, price)
         scope, shard = self.scopes.values_of(identity, model if MODEL in self.scopes.names else "")
         asked = BudgetAsk(windows=found, expected=expected, at_most=at_most)
-        envelope = incoming.envelope
-        until_ms = envelope.deadline_ms + GRACE_MS
-        open_s = (until_ms - envelope.received_ms) / 1000
-        return LimitAsk(
-            edge=envelope.edge,
-            request_id=envelope.request_id,
-            attempt=envelope.attempt,
-            limit=self.name,
-            shard=shard,
-            scope=scope,
-            windows=(),
-            until_ms=until_ms,
-            open_s=open_s,
-            budget=asked,
-        )
+        return limit_ask(incoming.envelope, self.name, scope, shard, budget=asked)
 
     def _price(self, model: str) -> Price | None:
         price = self._prices.get(model)

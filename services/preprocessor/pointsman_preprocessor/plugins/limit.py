@@ -11,14 +11,13 @@ from typing_extensions import TypeVar
 from pointsman_contracts.limits import LimitAsk, LimitVerdict, LimitWindow
 from pointsman_core.refusal import Refusal
 from pointsman_limits.domain.limits.limiter import Elsewhere, Limiter, OwnBook
+from pointsman_limits.domain.limits.question import limit_ask
 from pointsman_limits.domain.limits.scope import ScopeName, Scopes
 from pointsman_limits.domain.limits.told import tell
 from pointsman_plugins.plugin import Params
 from pointsman_plugins.preprocessing import IDENTITY, Incoming, Ports, RequestProcessor
 from pointsman_preprocessor.domain.chain import Step
 
-GRACE_MS: Final = 5_000
-"""Milliseconds after a request's deadline: by then its end was reported, or its edge is gone."""
 _MOST_KEPT: Final = 4096
 """Most amounts from claims that stay compiled."""
 
@@ -92,9 +91,10 @@ class Limit(RequestProcessor[LimitParamsT_co]):
         """The limit has counted the request: change it where the limit does so."""
         del incoming, ask, verdict
 
-    def until_ms(self, incoming: Incoming) -> int:
-        """When the request can't be open any more."""
-        return incoming.envelope.deadline_ms + GRACE_MS
+    def until_ms(self, incoming: Incoming) -> int | None:
+        """When the request can't be open any more; None: as `limit_ask` says."""
+        del incoming
+        return None
 
     async def _wait(self, incoming: Incoming, verdict: Elsewhere) -> None:
         answered, *others = await verdict.with_later(self._later(incoming))
@@ -113,22 +113,17 @@ class Limit(RequestProcessor[LimitParamsT_co]):
     def _limit_ask(self, incoming: Incoming, windows: tuple[LimitWindow, ...]) -> LimitAsk:
         scope, shard = self.scopes.values_of(incoming)
         cost, risk = self.cost(incoming, windows)
-        until_ms, envelope = self.until_ms(incoming), incoming.envelope
-        open_s = (until_ms - envelope.received_ms) / 1000
-        return LimitAsk(
-            edge=envelope.edge,
-            request_id=envelope.request_id,
-            attempt=envelope.attempt,
-            limit=self.name,
-            shard=shard,
-            scope=scope,
+        return limit_ask(
+            incoming.envelope,
+            self.name,
+            scope,
+            shard,
             windows=windows,
             cost=cost,
             risk=risk,
             reactive=self.reactive,
             kept=self.kept,
-            until_ms=until_ms,
-            open_s=open_s,
+            until_ms=self.until_ms(incoming),
         )
 
     def _amounts(self, incoming: Incoming) -> tuple[LimitWindow, ...]:

@@ -87,11 +87,7 @@ class Routing:
         """For profiles in which no model-selector runs."""
         self._aliases: Final = config.list_aliases()
         self._targets: Final = {
-            name: Target(
-                model=served.name, pool=served.pool, provider=served.provider, lora=served.lora, base=served.base
-            )
-            for name in config.model_names()
-            if (served := config.served(name)) is not None
+            name: target for name in config.model_names() if (target := config.find_target(name)) is not None
         }
         self._groups: Final[Mapping[str, Sequence[str]]] = {name: m.groups for name, m in config.models.items()}
         self._fallbacks: Final[Mapping[str, Sequence[str]]] = {

@@ -81,5 +81,7 @@ class EventGapsTable:
         for series, first, last, from_ms, to_ms, told in self._connection.execute(
             "SELECT series, first, last, from_ms, to_ms, told FROM event_gaps ORDER BY series, first"
         ):
-            gaps.setdefault(series, []).append(Gap(first, last, from_ms, to_ms, bool(told)))
+            gaps.setdefault(series, []).append(
+                Gap(first=first, last=last, from_ms=from_ms, to_ms=to_ms, told=bool(told))
+            )
         return EventNumbers(latest, gaps)

@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
 
+from pointsman_contracts.message import MalformedMessage
 from pointsman_contracts.regret import RequestsJudged
 from pointsman_recorder.adapters.metrics import RecorderMetrics
 from pointsman_recorder.domain.entry import RecordedEvent
@@ -37,8 +38,8 @@ class Judging:
         for start in range(0, len(entries), _PIECE):
             for entry in entries[start : start + _PIECE]:
                 try:
-                    self._judge.judge_event(entry.type, entry.body)
-                except (ValueError, KeyError, TypeError) as error:
+                    self._judge.judge_body(entry.type, entry.body)
+                except MalformedMessage as error:
                     self._skip(entry, error)
             await asyncio.sleep(0)
         if self._judge.due:
@@ -50,7 +51,7 @@ class Judging:
             self._count(verdicts)
             sequence = self._sequences[verdicts.pool] = self._sequences.get(verdicts.pool, 0) + 1
             instance = self._bus.process.instance
-            payload = verdicts.written(instance, sequence, self._name)
+            payload = verdicts.make_message(instance, sequence, self._name).encode()
             try:
                 self._bus.publish_written(RequestsJudged, payload, instance, sequence, verdicts.pool)
             except BusError as error:
@@ -67,9 +68,9 @@ class Judging:
         for why, count in verdicts.unjudged.items():
             metrics.unjudged.labels(pool, why).inc(count)
 
-    def _skip(self, entry: RecordedEvent, error: Exception) -> None:
+    def _skip(self, entry: RecordedEvent, error: MalformedMessage) -> None:
         """An event of another version: its request isn't judged."""
         self._metrics.unjudged.labels("-", "malformed").inc()
         if not self._malformed:
             self._malformed = True
-            _log.warning("event_not_judged", type=entry.type, problem=type(error).__name__)
+            _log.warning("event_not_judged", type=entry.type, problem=str(error))

@@ -2,11 +2,12 @@
 
 import sqlite3
 from collections.abc import Sequence
+from operator import attrgetter
 from typing import Final
 
 from pointsman_contracts.regret import RegretQuery, RegretSum
 from pointsman_recorder.adapters.database import Database
-from pointsman_recorder.domain.regret_sums import RegretAnswer, RegretRow
+from pointsman_recorder.domain.regret_sums import RegretAnswer
 
 KEYS: Final = ("pool", "hour", "profile", "reason")
 _AMOUNTS: Final = ("requests", "judged", "regret_us", "cost_us")
@@ -15,6 +16,7 @@ _ADD: Final = (
     f"VALUES ({', '.join('?' * (1 + len(KEYS) + len(_AMOUNTS)))}) ON CONFLICT DO UPDATE SET "
     + ", ".join(f"{name} = {name} + excluded.{name}" for name in _AMOUNTS)
 )
+_COLUMNS_OF: Final = attrgetter(*KEYS, *_AMOUNTS)
 
 
 class RegretTable:
@@ -23,10 +25,10 @@ class RegretTable:
     def __init__(self, database: Database) -> None:
         self._connection: sqlite3.Connection = database.connection
 
-    def add_rows(self, rows: Sequence[RegretRow]) -> None:
-        """Add what events have to the sums."""
+    def add_rows(self, rows: Sequence[tuple[str, RegretSum]]) -> None:
+        """Add the parts of events to the sums of their judges."""
         if rows:
-            self._connection.executemany(_ADD, rows)
+            self._connection.executemany(_ADD, [(judge, *_COLUMNS_OF(row)) for judge, row in rows])
 
     def delete_before(self, hour: str) -> None:
         """Delete sums of hours before one."""

@@ -75,7 +75,7 @@ class EventStore:
                 new = self._events.add_entries(entries)
                 self._gaps.note_events(new)
                 owed = self._usage.owe_records([entry.owed for entry in new if entry.owed is not None])
-                self._regret.add_rows([row for entry in new if entry.regret for row in entry.regret])
+                self._regret.add_rows([(entry.judge, row) for entry in new if entry.regret for row in entry.regret])
             self.unread = self._usage.unread
             return KeptBatch(len(new), len(entries) - len(new), owed, new)
 

@@ -23,6 +23,7 @@ _ADD: Final = (
     f"VALUES ({', '.join('?' * (len(KEYS) + len(USAGE_COLUMNS)))}) ON CONFLICT DO UPDATE SET "
     + ", ".join(f"{name} = {name} + excluded.{name}" for name in USAGE_COLUMNS)
 )
+_COLUMNS_OF: Final = attrgetter(*USAGE_COLUMNS)
 _NO_ROW: Final = -1
 MOST_NAMES: Final = 20
 """Models without a price that an answer lists at most."""
@@ -98,7 +99,7 @@ class UsageTable:
             identity = record.identity
             row = record.at_ms // DAY_MS, identity.tenant, identity.subject, identity.key, record.model
             parts[row].append(record)
-        sums = [(day_of(day * DAY_MS), *names, *counted(part)) for (day, *names), part in parts.items()]
+        sums = [(day_of(day * DAY_MS), *names, *_COLUMNS_OF(counted(part))) for (day, *names), part in parts.items()]
         cursor = self._connection.cursor()
         cursor.executemany(_ADD, sums)
         done = unread.take_read_rows([record.key for record in records])

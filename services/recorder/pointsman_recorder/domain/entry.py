@@ -6,11 +6,11 @@ from typing import Annotated, Final
 import msgspec
 
 from pointsman_contracts.message import Part, read_part
-from pointsman_contracts.regret import RequestsJudged
+from pointsman_contracts.regret import RegretSum, RequestsJudged
 from pointsman_contracts.response import ResponseCompleted
 from pointsman_recorder.domain.numbers import MOST
 from pointsman_recorder.domain.reading import check_texts
-from pointsman_recorder.domain.regret_sums import RegretRow, regret_rows
+from pointsman_recorder.domain.regret_sums import regret_rows
 from pointsman_recorder.domain.usage_record import Owed, record_of
 
 
@@ -27,8 +27,10 @@ class RecordedEvent(msgspec.Struct, frozen=True, gc=False):
     """As it was published."""
     owed: Owed | None
     """The record due to the ledger, for the end of a request; else None."""
-    regret: tuple[RegretRow, ...] = ()
-    """Of judged requests."""
+    regret: tuple[RegretSum, ...] = ()
+    """Of judged requests: what it adds to rows of the sums."""
+    judge: str = ""
+    """As `RequestsJudged.judge`."""
     trace: str | None = None
     """Id of the trace that it belongs to; None for an event that isn't sampled."""
 
@@ -63,12 +65,21 @@ def entry(
                 regret=(),
                 trace=trace,
             )
-        regret = regret_rows(RequestsJudged.decode(body)) if kind == JUDGED else ()
+        judged = RequestsJudged.decode(body) if kind == JUDGED else None
+        regret = () if judged is None else regret_rows(judged)
         check_texts(body)
         head = read_part(_Head, body)
     except ValueError:
         return None
     at_ms = stored_ms() if head.at_ms is None else head.at_ms
     return RecordedEvent(
-        key=name, request_id=head.request_id, at_ms=at_ms, type=kind, body=body, owed=None, regret=regret, trace=trace
+        key=name,
+        request_id=head.request_id,
+        at_ms=at_ms,
+        type=kind,
+        body=body,
+        owed=None,
+        regret=regret,
+        judge="" if judged is None else judged.judge,
+        trace=trace,
     )

@@ -3,9 +3,9 @@
 from collections.abc import Iterable
 from typing import Final, NamedTuple
 
-import msgspec
+from msgspec.structs import replace
 
-from pointsman_contracts.event_loss import EventsLost
+from pointsman_contracts.event_loss import EventsLost, EventSpan
 from pointsman_recorder.domain.entry import RecordedEvent
 from pointsman_recorder.domain.numbers import MOST
 
@@ -20,14 +20,10 @@ class Latest(NamedTuple):
     at_ms: int
 
 
-class Gap(msgspec.Struct):
-    """Numbers of a series that are missing, both included."""
+class Gap(EventSpan, frozen=True, kw_only=True):
+    """Numbers of a series that are missing. `from_ms` is the time of the event before them where their publisher
+    doesn't report its own."""
 
-    first: int
-    last: int
-    from_ms: int
-    """Time of the event before them, or of the first of them where the publisher reports it."""
-    to_ms: int
     told: bool = False
     """Their publisher reports that it gave them up."""
 
@@ -64,7 +60,7 @@ class EventNumbers:
                 known[series] = Latest(number, event.at_ms)
                 changed.add(series)
             elif number > last.number:
-                self._open(series, Gap(last.number + 1, number - 1, last.at_ms, event.at_ms))
+                self._open(series, Gap(first=last.number + 1, last=number - 1, from_ms=last.at_ms, to_ms=event.at_ms))
                 known[series] = Latest(number, event.at_ms)
                 changed.add(series)
             elif series in self._gaps:
@@ -75,14 +71,15 @@ class EventNumbers:
     def _report(self, body: bytes) -> None:
         for lost in EventsLost.decode(body).lost:
             series = f"{lost.subject}:{lost.source}"
-            for gap in self.find_gaps(series):
+            gaps = self.find_gaps(series)
+            for place, gap in enumerate(gaps):
                 if gap.first <= lost.last and gap.last >= lost.first:
-                    gap.told = True
+                    gaps[place] = replace(gap, told=True)
                     self.changed_gaps.add(series)
             last = self._latest.get(series)
             if last is None or lost.last > last.number:
                 first = lost.first if last is None else max(lost.first, last.number + 1)
-                self._open(series, Gap(first, lost.last, lost.from_ms, lost.to_ms, told=True))
+                self._open(series, Gap(first=first, last=lost.last, from_ms=lost.from_ms, to_ms=lost.to_ms, told=True))
                 self._latest[series] = Latest(lost.last, lost.to_ms)
                 self.changed.add(series)
 
@@ -94,8 +91,8 @@ class EventNumbers:
         gaps = self._gaps[series]
         for place, gap in enumerate(gaps):
             if gap.first <= number <= gap.last:
-                before = msgspec.structs.replace(gap, last=number - 1, to_ms=min(max(at_ms, gap.from_ms), gap.to_ms))
-                after = msgspec.structs.replace(gap, first=number + 1, from_ms=min(max(at_ms, gap.from_ms), gap.to_ms))
+                before = replace(gap, last=number - 1, to_ms=min(max(at_ms, gap.from_ms), gap.to_ms))
+                after = replace(gap, first=number + 1, from_ms=min(max(at_ms, gap.from_ms), gap.to_ms))
                 gaps[place : place + 1] = [each for each in (before, after) if each.first <= each.last]
                 self.changed_gaps.add(series)
                 return

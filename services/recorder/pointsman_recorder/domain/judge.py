@@ -1,13 +1,12 @@
 """Judges decisions once their requests have ended: from events to `RequestsJudged`."""
 
 from collections import Counter
-from collections.abc import Sequence
-from typing import Final, NamedTuple, NotRequired, TypedDict, cast
+from collections.abc import Mapping, Sequence
+from typing import Final, NamedTuple, TypeAlias
 
-import orjson
-
+from pointsman_contracts.regret import JudgedCandidate, JudgedChoice, JudgedRequest, RequestsJudged
 from pointsman_contracts.response import AttemptFailed, ResponseCompleted, ResponseStarted
-from pointsman_contracts.scheduling import RequestScheduled
+from pointsman_contracts.scheduling import ProfileRun, RequestScheduled
 from pointsman_delay.hindsight import Hindsight, JudgedDecision, Scale
 from pointsman_recorder.domain.reasons import BEST, RunColumns, filter_of, reason
 
@@ -19,13 +18,11 @@ _LOST_MS: Final = 3_600_000
 _SHOWN: Final = 8
 """Workers whose costs are published; the chosen ones besides."""
 
-_SCHEDULED: Final = RequestScheduled.address.type_id
-_STARTED: Final = ResponseStarted.address.type_id
-_COMPLETED: Final = ResponseCompleted.address.type_id
-_READ: Final = frozenset((_SCHEDULED, _STARTED, _COMPLETED, AttemptFailed.address.type_id))
-
-Fields = dict[str, object]
-"""Of a model of `pointsman_contracts.regret`: made only to be encoded."""
+JudgedEvent: TypeAlias = RequestScheduled | ResponseStarted | ResponseCompleted | AttemptFailed
+"""The events that a judge reads."""
+_READ: Final[Mapping[str, type[JudgedEvent]]] = {
+    kind.address.type_id: kind for kind in (RequestScheduled, ResponseStarted, ResponseCompleted, AttemptFailed)
+}
 
 
 class Verdicts(NamedTuple):
@@ -34,86 +31,30 @@ class Verdicts(NamedTuple):
     pool: str
     at_ms: int
     scale: Scale
-    requests: list[Fields]
+    requests: list[JudgedRequest]
     choices: list[tuple[str, str, int]]
     """Profile, reason and regret in microseconds of each choice, and of each filter that cost something."""
     unjudged: dict[str, int]
 
-    def written(self, source: str, sequence: int, judge: str) -> bytes:
+    def make_message(self, source: str, sequence: int, judge: str) -> RequestsJudged:
         """The message."""
-        return orjson.dumps(
-            {
-                "source": source,
-                "sequence": sequence,
-                "at_ms": self.at_ms,
-                "judge": judge,
-                "pool": self.pool,
-                "rates": list(self.scale.rates),
-                "others": self.scale.others,
-                "batch_tokens": self.scale.budget,
-                "first_token_weight": self.scale.first_token,
-                "requests": self.requests,
-                "unjudged": self.unjudged,
-            }
+        return RequestsJudged(
+            source=source,
+            sequence=sequence,
+            at_ms=self.at_ms,
+            judge=judge,
+            pool=self.pool,
+            rates=tuple(self.scale.rates),
+            others=self.scale.others,
+            batch_tokens=self.scale.budget,
+            first_token_weight=self.scale.first_token,
+            requests=tuple(self.requests),
+            unjudged=self.unjudged,
         )
 
 
 Key = tuple[str, str]
 """Edge and request id."""
-
-
-class _Columns(TypedDict):
-    workers: list[str]
-    matched_tokens: list[int]
-    scores: dict[str, list[float | None]]
-    totals: list[float | None]
-    filtered: dict[str, str]
-
-
-class _Run(TypedDict):
-    profile: str
-    chosen: list[str]
-    weights: dict[str, float]
-    candidates: _Columns
-
-
-class _Scheduled(TypedDict):
-    """The fields of `RequestScheduled` that are read; the others' likewise. Reading the models would cost three times
-    as much."""
-
-    request_id: str
-    edge: str
-    at_ms: int
-    pool: str
-    primary: str
-    runs: list[_Run]
-    endpoints: list[str]
-    prompt_tokens: int
-    legs: NotRequired[dict[str, str]]
-    stream: NotRequired[bool]
-    bound_because: NotRequired[str]
-
-
-class _Started(TypedDict):
-    request_id: str
-    source: str
-    at_ms: int
-    pool: str
-
-
-class _Failed(_Started):
-    next_worker: NotRequired[str]
-    leg: NotRequired[str]
-
-
-class _Usage(TypedDict):
-    completion_tokens: int
-
-
-class _Completed(_Started):
-    outcome: str
-    usage: NotRequired[_Usage]
-    answers: NotRequired[int]
 
 
 class _Decision(NamedTuple):
@@ -151,20 +92,23 @@ class Judge:
         self._pools: dict[str, _Pool] = {}
         self._at_ms = self._asked_ms = 0
 
-    def judge_event(self, kind: str, body: bytes) -> None:
-        """One event, of any type. Raises ValueError, KeyError or TypeError for one that can't be read."""
-        if kind not in _READ:
-            return
-        event: object = orjson.loads(body)
-        self._at_ms = max(self._at_ms, cast("_Started", event)["at_ms"])
-        if kind == _SCHEDULED:
-            self._scheduled(cast("_Scheduled", event))
-        elif kind == _STARTED:
-            self._started(cast("_Started", event))
-        elif kind == _COMPLETED:
-            self._completed(cast("_Completed", event))
-        else:
-            self._failed(cast("_Failed", event))
+    def judge_body(self, kind: str, body: bytes) -> None:
+        """One event, of any type, as it was published. Raises MalformedMessage for one that can't be read."""
+        if kind in _READ:
+            self.judge_event(_READ[kind].decode(body))
+
+    def judge_event(self, event: JudgedEvent) -> None:
+        """One event."""
+        self._at_ms = max(self._at_ms, event.at_ms)
+        match event:
+            case RequestScheduled():
+                self._scheduled(event)
+            case ResponseStarted():
+                self._started(event)
+            case ResponseCompleted():
+                self._completed(event)
+            case AttemptFailed():
+                self._failed(event)
 
     @property
     def due(self) -> bool:
@@ -201,102 +145,102 @@ class Judge:
                 verdicts.requests.append(_request(decision, each, verdicts.choices))
         return verdicts
 
-    def _scheduled(self, event: _Scheduled) -> None:
-        runs = event["runs"]
-        if not event["endpoints"] or not runs:
+    def _scheduled(self, event: RequestScheduled) -> None:
+        runs = event.runs
+        if not event.endpoints or not runs:
             return
-        pool = self._pools.setdefault(event["pool"], _Pool())
-        key, worker = (event["edge"], event["request_id"]), event["endpoints"][0]
+        pool = self._pools.setdefault(event.pool, _Pool())
+        key, worker = (event.edge, event.request_id), event.endpoints[0]
         known = pool.open.get(key)
         if known is not None and known.worker == worker:  # sent again: it keeps its reservation
             return
-        primary = next((run for run in runs if run["profile"] == event["primary"]), runs[0])
-        columns = primary["candidates"]
-        workers, matched = columns["workers"], columns["matched_tokens"]
-        legs = event.get("legs")
+        primary = next((run for run in runs if run.profile == event.primary), runs[0])
+        columns = primary.candidates
+        workers, matched = columns.workers, columns.matched_tokens
+        legs = event.legs
         if legs:
             # Another engine computes the prompt, so this one computes none of it.
-            matched = [event["prompt_tokens"]] * len(workers)
+            matched = [event.prompt_tokens] * len(workers)
             pool.unjudged["split"] += 1
             told: list[RunColumns] = []
         else:
-            shadows = [run for run in runs if run is not primary and run["chosen"]]
-            told = [_columns(run, worker if run is primary else run["chosen"][0]) for run in (primary, *shadows)]
-        bound = bool(event.get("bound_because"))
+            shadows = [run for run in runs if run is not primary and run.chosen]
+            told = [_columns(run, worker if run is primary else run.chosen[0]) for run in (primary, *shadows)]
+        bound = bool(event.bound_because)
         pool.open[key] = _Decision(
-            request_id=event["request_id"],
-            edge=event["edge"],
-            at_ms=event["at_ms"],
+            request_id=event.request_id,
+            edge=event.edge,
+            at_ms=event.at_ms,
             runs=told,
             bound=bound,
             worker=worker,
         )
         pool.hindsight.add_decision(
             key,
-            event["at_ms"],
-            event["prompt_tokens"],
+            event.at_ms,
+            event.prompt_tokens,
             workers,
             matched=matched,
             chosen=worker,
-            told=event.get("stream", True),
+            told=event.stream,
         )
 
-    def _started(self, event: _Started) -> None:
-        pool = self._pools.get(event["pool"])
+    def _started(self, event: ResponseStarted) -> None:
+        pool = self._pools.get(event.pool)
         if pool is not None:
-            pool.hindsight.started((event["source"], event["request_id"]), event["at_ms"])
+            pool.hindsight.started((event.source, event.request_id), event.at_ms)
 
-    def _failed(self, event: _Failed) -> None:
-        pool, key = self._pools.get(event["pool"]), (event["source"], event["request_id"])
-        if pool is None or event.get("leg"):
+    def _failed(self, event: AttemptFailed) -> None:
+        pool, key = self._pools.get(event.pool), (event.source, event.request_id)
+        if pool is None or event.leg:
             return  # the endpoint that answers stays
         decision = pool.open.get(key)
         if decision is not None and decision.runs:
             pool.unjudged["moved"] += 1
             pool.open[key] = decision._replace(runs=[])
-        worker = event.get("next_worker")
+        worker = event.next_worker
         if worker is None:
-            pool.hindsight.ended(key, event["at_ms"], None)
+            pool.hindsight.ended(key, event.at_ms, None)
         else:
-            pool.hindsight.moved(key, event["at_ms"], worker)
+            pool.hindsight.moved(key, event.at_ms, worker)
 
-    def _completed(self, event: _Completed) -> None:
-        pool, key = self._pools.get(event["pool"]), (event["source"], event["request_id"])
+    def _completed(self, event: ResponseCompleted) -> None:
+        pool, key = self._pools.get(event.pool), (event.source, event.request_id)
         if pool is None:
             return
-        usage = event.get("usage")
+        usage = event.usage
         tokens = None
-        if usage is not None and event["outcome"] == "ok":
-            tokens = usage["completion_tokens"] // event.get("answers", 1)
-        will_be_judged = pool.hindsight.ended(key, event["at_ms"], tokens)
-        pool.at_ms = max(pool.at_ms, event["at_ms"])
+        if usage is not None and event.outcome == "ok":
+            tokens = usage.completion_tokens // event.answers
+        will_be_judged = pool.hindsight.ended(key, event.at_ms, tokens)
+        pool.at_ms = max(pool.at_ms, event.at_ms)
         decision = pool.open.pop(key, None)
         if decision is None:
-            pool.unjudged["unseen"] += event["outcome"] == "ok"
+            pool.unjudged["unseen"] += event.outcome == "ok"
         elif will_be_judged:
             pool.over[key] = decision
         elif decision.runs:
             pool.unjudged["unanswered"] += 1
 
 
-def _columns(run: _Run, chosen: str) -> RunColumns:
-    columns = run["candidates"]
+def _columns(run: ProfileRun, chosen: str) -> RunColumns:
+    columns = run.candidates
     return RunColumns(
-        profile=run["profile"],
+        profile=run.profile,
         chosen=chosen,
-        weights=run["weights"],
-        scores=columns["scores"],
-        totals=columns["totals"],
-        filtered=columns["filtered"],
+        weights=run.weights,
+        scores=columns.scores,
+        totals=columns.totals,
+        filtered=columns.filtered,
     )
 
 
-def _request(decision: _Decision, judged: JudgedDecision[Key], choices: list[tuple[str, str, int]]) -> Fields:
-    """Like `JudgedRequest`; adds its choices to `choices`."""
+def _request(decision: _Decision, judged: JudgedDecision[Key], choices: list[tuple[str, str, int]]) -> JudgedRequest:
+    """Also adds its choices to `choices`."""
     rows = {candidate.worker: row for row, candidate in enumerate(judged.candidates)}
     costs = judged.costs_us
     cheapest = sorted(rows, key=lambda worker: costs[rows[worker]])
-    told: list[Fields] = []
+    judged_choices: list[JudgedChoice] = []
     shown = cheapest[:_SHOWN]
     used: list[int] = []
     for run in decision.runs:
@@ -308,36 +252,43 @@ def _request(decision: _Decision, judged: JudgedDecision[Key], choices: list[tup
         regret = costs[chosen] - costs[best]
         primary = run is decision.runs[0]
         why = reason(run, chosen, best, bound=decision.bound and primary) if regret else BEST
-        choice: Fields = {
-            "profile": run.profile, "worker": run.chosen, "cost_us": costs[chosen], "regret_us": regret, "reason": why
-        }  # fmt: skip
         choices.append((run.profile, why, regret))
         first = cheapest[0]
         gain = costs[best] - costs[rows[first]]
-        if first in run.filtered and gain > 0:
-            choice |= {"filter": filter_of(run.filtered[first]), "filtered_us": gain}
-            choices.append((run.profile, f"filter:{choice['filter']}", gain))
-        told.append(choice)
+        removed_by = filter_of(run.filtered[first]) if first in run.filtered and gain > 0 else ""
+        if removed_by:
+            choices.append((run.profile, f"filter:{removed_by}", gain))
+        judged_choices.append(
+            JudgedChoice(
+                profile=run.profile,
+                worker=run.chosen,
+                cost_us=costs[chosen],
+                regret_us=regret,
+                reason=why,
+                filter=removed_by,
+                filtered_us=gain if removed_by else 0,
+            )
+        )
         if run.chosen not in shown:
             shown.append(run.chosen)
         if primary:
             used = [chosen, *[rows[worker] for worker in passed if rows[worker] != chosen][:1]]
-    return {
-        "request_id": decision.request_id,
-        "edge": decision.edge,
-        "at_ms": decision.at_ms,
-        "prompt_tokens": judged.prompt,
-        "output_tokens": judged.output,
-        "costs_us": {worker: costs[rows[worker]] for worker in shown},
-        "candidates": [
-            {
-                "worker": judged.candidates[row].worker,
-                "cost_us": costs[row],
-                "uncached_tokens": judged.candidates[row].uncached,
-                "came": judged.candidates[row].came,
-                "figures": list(judged.candidates[row].figures),
-            }
+    return JudgedRequest(
+        request_id=decision.request_id,
+        edge=decision.edge,
+        at_ms=decision.at_ms,
+        prompt_tokens=judged.prompt,
+        output_tokens=judged.output,
+        costs_us={worker: costs[rows[worker]] for worker in shown},
+        candidates=tuple(
+            JudgedCandidate(
+                worker=judged.candidates[row].worker,
+                cost_us=costs[row],
+                uncached_tokens=judged.candidates[row].uncached,
+                came=judged.candidates[row].came,
+                figures=tuple(judged.candidates[row].figures),
+            )
             for row in used
-        ],
-        "choices": told,
-    }
+        ),
+        choices=tuple(judged_choices),
+    )

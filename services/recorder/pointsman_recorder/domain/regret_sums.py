@@ -9,20 +9,6 @@ from pointsman_contracts.regret import RegretSum, RequestsJudged
 from pointsman_recorder.domain.numbers import MOST, calendar_ms
 
 
-class RegretRow(NamedTuple):
-    """What one event adds to one row of the sums."""
-
-    judge: str
-    pool: str
-    hour: str
-    profile: str
-    reason: str
-    requests: int
-    judged: int
-    regret_us: int
-    cost_us: int
-
-
 class RegretAnswer(NamedTuple):
     """The content of an answer."""
 
@@ -31,9 +17,9 @@ class RegretAnswer(NamedTuple):
     """Whether there are more rows."""
 
 
-def regret_rows(event: RequestsJudged) -> tuple[RegretRow, ...]:
-    """The rows that an event adds to; one for each hour, profile and reason in it. Raises ValueError for an event with
-    a number that the tables don't hold."""
+def regret_rows(event: RequestsJudged) -> tuple[RegretSum, ...]:
+    """The parts that an event adds to rows of the sums; one for each hour, profile and reason in it. Raises ValueError
+    for an event with a number that the tables don't hold."""
     sums: dict[tuple[str, str, str], list[int]] = {}
 
     def add(hour: str, profile: str, reason: str, judged: int, regret_us: int, cost_us: int) -> None:
@@ -64,8 +50,17 @@ def regret_rows(event: RequestsJudged) -> tuple[RegretRow, ...]:
     if any(abs(amount) > MOST for amounts in sums.values() for amount in amounts):
         raise ValueError(f"an amount is above {MOST}")
     return tuple(
-        RegretRow._make((event.judge, event.pool, hour, profile, reason, *amounts))
-        for (hour, profile, reason), amounts in sums.items()
+        RegretSum(
+            pool=event.pool,
+            hour=hour,
+            profile=profile,
+            reason=reason,
+            requests=requests,
+            judged=judged,
+            regret_us=regret_us,
+            cost_us=cost_us,
+        )
+        for (hour, profile, reason), (requests, judged, regret_us, cost_us) in sums.items()
     )
 
 

@@ -94,21 +94,18 @@ def checked(record: UsageRecord) -> UsageRecord:
     raise ValueError(f"the record {record.key!r} has a number above {MOST}")
 
 
-class Counted(NamedTuple):
-    """The part of records in the sums of their row, in the order of `USAGE_COLUMNS`."""
-
-    requests: int
-    failed: int
-    prompt_tokens: int
-    cached_tokens: int
-    completion_tokens: int
-    reasoning_tokens: int
-    estimated: int
-    cost_nanos: int
-    unpriced: int
-
-
-USAGE_COLUMNS = Counted._fields
+USAGE_COLUMNS: Final = (
+    "requests",
+    "failed",
+    "prompt_tokens",
+    "cached_tokens",
+    "completion_tokens",
+    "reasoning_tokens",
+    "estimated",
+    "cost_nanos",
+    "unpriced",
+)
+"""The fields of `UsageSum` that are added up."""
 
 
 class Sums(NamedTuple):
@@ -120,8 +117,8 @@ class Sums(NamedTuple):
     unpriced_models: list[str]
 
 
-def counted(records: Iterable[UsageRecord]) -> Counted:
-    """The part of records of one row in its sums."""
+def counted(records: Iterable[UsageRecord]) -> UsageSum:
+    """The part of records of one row in its sums; without dimensions and `cost`."""
     requests = failed = prompt = cached = completion = reasoning = estimated = nanos_in_all = unpriced = 0
     for record in records:
         usage = record.usage
@@ -137,7 +134,7 @@ def counted(records: Iterable[UsageRecord]) -> Counted:
             nanos_in_all += cost
         elif usage.prompt_tokens + usage.completion_tokens > 0:
             unpriced += 1
-    return Counted(
+    return UsageSum(
         requests=requests,
         failed=failed,
         prompt_tokens=prompt,

@@ -10,7 +10,6 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
-from pointsman_contracts.message import read_part
 from pointsman_contracts.scheduling import ProfileRun
 from pointsman_core import why
 from pointsman_core.config import SchedulingPolicy
@@ -28,7 +27,7 @@ from pointsman_scheduler.domain.pool import PoolScheduler
 from pointsman_scheduler.domain.prefix_index import PrefixIndex
 from pointsman_scheduler.flight.outcomes import recorded
 from pointsman_scheduler.flight.replay import FlightReplay, request_of
-from pointsman_scheduler.scheduled_event import explain, to_json
+from pointsman_scheduler.scheduled_event import explain
 
 PREFILL: Final = "prefill"
 TIE: Final = "a tie was broken otherwise"
@@ -153,7 +152,7 @@ def why_other(then: RecordedOutcome, outcome: Outcome | Exception) -> OtherChoic
     before = then.endpoints[0]
     if before == now:
         return OtherChoice("another leg or rank", f"{before}: {dict(then.legs)} rank {then.rank} before")
-    run = read_part(ProfileRun, to_json(explain(outcome, len(outcome.sight.workers))[_primary(outcome)]))
+    run = explain(outcome, len(outcome.sight.workers))[_primary(outcome)]
     verdict = next((each for each in why.verdicts(run) if each.worker == before), None)
     words = f"{before} before, now {now}" + (f"; {before}: {verdict.words}" if verdict is not None else "")
     return OtherChoice(_grouped(run, before, now), words)

@@ -6,7 +6,7 @@ from pointsman_core.config.edge import Cors, EdgeSettings
 from pointsman_core.config.engine_tls import EngineTls
 from pointsman_core.config.flow_control import Band, FlowControl
 from pointsman_core.config.guarding import DEFAULT_GUARD, Action, Guard
-from pointsman_core.config.model import AUTO, Config, Profile, Served, load
+from pointsman_core.config.model import AUTO, Config, Profile, load
 from pointsman_core.config.pool import Pool
 from pointsman_core.config.processing import ANSWER_BLOCKS, Processors, ProcessorUse, identifies
 from pointsman_core.config.provider import Provider
@@ -56,7 +56,6 @@ __all__ = [
     "ScorerUse",
     "Section",
     "Selector",
-    "Served",
     "StageUse",
     "StaticEngine",
     "Tokenizer",

@@ -3,12 +3,13 @@
 import hashlib
 import json
 from collections.abc import Iterable, Mapping
-from typing import Annotated, Final, Literal, NamedTuple, Self
+from typing import Annotated, Final, Literal, Self
 
 from pydantic import Field, ValidationError, field_validator, model_validator
 
 from pointsman_contracts.parties import OWN_NAMES
 from pointsman_contracts.services import ITINERARY, OrderRule
+from pointsman_contracts.target import Target
 from pointsman_core.config.caching import Cache, cache_problems
 from pointsman_core.config.edge import EdgeSettings
 from pointsman_core.config.guarding import Guard, guard_problems, response_guard_problems
@@ -64,19 +65,6 @@ class Profile(Section):
     def _may_be_off(cls, value: object) -> object:
         # YAML reads `off` as false.
         return "off" if value is False else value
-
-
-class Served(NamedTuple):
-    """The pool or provider that serves a model."""
-
-    pool: str | None
-    provider: str | None
-    name: str
-    """The model's name there."""
-    lora: str | None
-    """The adapter, when the model is one."""
-    base: str | None = None
-    """The adapter's base model; None when its pool has several."""
 
 
 class Config(Section):
@@ -221,19 +209,20 @@ class Config(Section):
             ]
         return problems
 
-    def served(self, name: str) -> "Served | None":
-        """The pool or provider that serves `name`; None for an unknown name."""
+    def find_target(self, name: str) -> Target | None:
+        """The pool or provider that serves `name`, and the model's name there; None for an unknown name. `base` is None
+        for an adapter whose pool has several base models."""
         model = self.models.get(name)
         if model is not None:
             return self._there(model.pool, model.provider, model.served_as or name)
         pool = next((pool for pool, settings in self.pools.items() if name in settings.models), None)
         return None if pool is None else self._there(pool, None, name)
 
-    def _there(self, pool: str | None, provider: str | None, name: str) -> Served:
+    def _there(self, pool: str | None, provider: str | None, name: str) -> Target:
         if pool is None or name not in self.pools[pool].loras:
-            return Served(pool, provider, name, None)
+            return Target(model=name, pool=pool, provider=provider)
         bases = [model for model in self.pools[pool].models if model not in self.pools[pool].loras]
-        return Served(pool, provider, name, name, bases[0] if len(bases) == 1 else None)
+        return Target(model=name, pool=pool, provider=provider, lora=name, base=bases[0] if len(bases) == 1 else None)
 
     def open_pools(self) -> tuple[str, ...]:
         """Pools that also serve what their engines report beside `models`."""

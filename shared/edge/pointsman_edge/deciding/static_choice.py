@@ -244,9 +244,9 @@ def _target(
     asked: str,
     eligible: Eligible,
 ) -> Target:
-    served = config.served(model)
-    if served is not None:
-        return Target(model=served.name, pool=served.pool, provider=served.provider, lora=served.lora)
+    target = config.find_target(model)
+    if target is not None:
+        return target
     for name in config.open_pools():
         snapshot = pools.get(name)
         if snapshot is not None and model in snapshot.models:
@@ -266,10 +266,9 @@ def _selected(
 ) -> Target:
     """The first selectable model with an engine; ranking them takes the model-selector."""
     for name in policy.selectable:
-        served = config.served(name)
-        if served is None or served.pool is None or (group and group not in config.models[name].groups):
+        target = config.find_target(name)
+        if target is None or target.pool is None or (group and group not in config.models[name].groups):
             continue
-        target = Target(model=served.name, pool=served.pool, lora=served.lora)
         if _workers(config, target, pools, eligible):
             return target
     raise NoEndpoints("No model can be chosen at the moment; name one, or try again shortly.")

@@ -6,10 +6,10 @@ from typing import Final
 
 from pointsman_apis.streams import EventSplitter
 from pointsman_contracts.journey import AnswerUse, StageReport
-from pointsman_contracts.response_stage import AnswerText
+from pointsman_contracts.response_stage import AnswerText, ResponseReview
 from pointsman_edge.reviewing.answer_window import AnswerWindow
 from pointsman_edge.reviewing.reviewers import UNREADABLE, NoVerdict, Reviewers
-from pointsman_edge.reviewing.stage_review import OUTCOMES, Shown, StageReview, StageTrail, in_shadow
+from pointsman_edge.reviewing.stage_review import OUTCOMES, StageReview, StageTrail, in_shadow
 from pointsman_edge.reviewing.whole_answer import WholeAnswer
 from pointsman_edge.telling.request_record import RequestRecord
 
@@ -53,26 +53,25 @@ class AfterAnswer:
             if texts is None:
                 self._failed(review, NoVerdict(UNREADABLE, 502, "answer_unreadable"), 0.0, trail)
                 continue
-            shown = Shown(
+            question = review.question(
+                self._edge,
                 status=record.status,
                 headers=headers,
                 texts=texts,
                 body=kept if review.use.content == "body" else None,
-                last=True,
                 outcome=record.outcome or "",
                 code=record.code,
                 truncated=kept is None and review.use.content != "none",
                 usage=record.usage,
                 stages=(*record.stages, *trail.reports()),
             )
-            await self._ask_stage(review, shown, trail)
+            await self._ask_stage(review, question, trail)
         return tuple(
             in_shadow(report) if review.stage.mode == "shadow" else report
             for review, report in zip(self._reviews, trail.reports(), strict=True)
         )
 
-    async def _ask_stage(self, review: StageReview, shown: Shown, trail: StageTrail) -> None:
-        question = review.question(self._edge, shown)
+    async def _ask_stage(self, review: StageReview, question: ResponseReview, trail: StageTrail) -> None:
         began = time.perf_counter()
         try:
             verdict = await self._reviewers.ask_stage(review.stage, question, self._record.traceparent)

@@ -11,7 +11,7 @@ from pointsman_contracts.response_stage import AnswerText, Verdict
 from pointsman_core.refusal import Refusal
 from pointsman_edge.reviewing.after_answer import AfterAnswer
 from pointsman_edge.reviewing.reviewers import TOO_LARGE, UNREADABLE, NoVerdict, Reviewers
-from pointsman_edge.reviewing.stage_review import OUTCOMES, Shown, StageReview, StageTrail
+from pointsman_edge.reviewing.stage_review import OUTCOMES, StageReview, StageTrail
 from pointsman_edge.reviewing.surrogates import Halves
 from pointsman_edge.reviewing.whole_answer import WholeAnswer
 from pointsman_edge.sending.header_edits import edited_answer_headers
@@ -253,15 +253,13 @@ class AnswerReview:
         outcome = "answered" if code is None else "rejected"
         question = review.question(
             self._edge,
-            Shown(
-                status=self._status,
-                headers=self._headers,
-                texts=texts,
-                body=body,
-                last=last,
-                outcome=outcome,
-                code=code,
-            ),
+            status=self._status,
+            headers=self._headers,
+            texts=texts,
+            body=body,
+            outcome=outcome,
+            code=code,
+            last=last,
         )
         began = time.perf_counter()
         try:

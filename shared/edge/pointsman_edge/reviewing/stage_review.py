@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Iterable
-from typing import Final, NamedTuple
+from typing import Final
 
 from pointsman_apis.streams import StreamEvent
 from pointsman_contracts.journey import AnswerUse, BodyEdit, Stage, StageReport
@@ -18,22 +18,6 @@ OUTCOMES: Final = {"pass": "passed", "replace": "replaced", "block": "blocked"}
 NOTE_LIMIT: Final = 512
 """Characters of a note that are kept."""
 _WEIGHT: Final = {"passed": 0, "replaced": 1, "skipped": 2, "failed": 3, "blocked": 4}
-
-
-class Shown(NamedTuple):
-    """The part of an answer that a stage gets to see, in the terms of `ResponseReview`."""
-
-    status: int
-    headers: list[tuple[bytes, bytes]]
-    texts: tuple[AnswerText, ...]
-    body: bytes | None
-    last: bool
-    outcome: str
-    code: str | None = None
-    """The code of an error of the gateway's own."""
-    truncated: bool = False
-    usage: Usage | None = None
-    stages: tuple[StageReport, ...] = ()
 
 
 class StageReview:
@@ -68,8 +52,23 @@ class StageReview:
             for event in events:
                 event.set(self.fields)
 
-    def question(self, edge: str, shown: Shown) -> ResponseReview:
-        """The next question to the stage. `edge` is the instance that asks."""
+    def question(
+        self,
+        edge: str,
+        *,
+        status: int,
+        headers: list[tuple[bytes, bytes]],
+        texts: tuple[AnswerText, ...],
+        body: bytes | None,
+        outcome: str,
+        code: str | None,
+        last: bool = True,
+        truncated: bool = False,
+        usage: Usage | None = None,
+        stages: tuple[StageReport, ...] = (),
+    ) -> ResponseReview:
+        """The next question to the stage: the part of the answer that it gets to see, in the terms of `ResponseReview`.
+        `edge` is the instance that asks."""
         self._asked += 1
         record, stage = self._record, self.stage
         reply = record.reply
@@ -82,22 +81,22 @@ class StageReview:
             deadline_ms=time.time_ns() // 1_000_000 + round(timeout_of(stage) * 1000),
             mode=self.use.mode,
             number=self._asked,
-            last=shown.last,
+            last=last,
             api=record.api.name,
             stream=record.stream,
-            status=shown.status,
-            outcome=shown.outcome,
-            code=shown.code,
+            status=status,
+            outcome=outcome,
+            code=code,
             profile=(reply.profile or None) if reply is not None else None,
             plan=reply.identity.plan if reply is not None and reply.identity is not None else "",
             model=record.model,
             target=reply.target if reply is not None else None,
-            headers={name.decode("latin-1"): value.decode("latin-1") for name, value in shown.headers},
-            texts=shown.texts,
-            body=None if shown.body is None else Blob(shown.body),
-            truncated=shown.truncated,
-            usage=shown.usage,
-            stages=shown.stages,
+            headers={name.decode("latin-1"): value.decode("latin-1") for name, value in headers},
+            texts=texts,
+            body=None if body is None else Blob(body),
+            truncated=truncated,
+            usage=usage,
+            stages=stages,
             memo=stage.memo,
         )
 

@@ -9,7 +9,6 @@ from math import ceil
 from operator import attrgetter
 from typing import Final
 
-import msgspec
 from msgspec.structs import replace
 
 from pointsman_contracts.limits import (
@@ -22,7 +21,7 @@ from pointsman_contracts.limits import (
     LimitWindow,
 )
 from pointsman_contracts.message import MalformedMessage
-from pointsman_contracts.response import ResponseCompleted, Usage
+from pointsman_contracts.response import ResponseCompleted
 from pointsman_contracts.services import EDGES
 from pointsman_journey.heartbeat import Heartbeat
 from pointsman_limits.domain.limits.book import MOST_COUNTERS, Book
@@ -55,16 +54,6 @@ _charges_of: Final = attrgetter("charges")
 _log = Log("limits")
 
 
-class _Ended(msgspec.Struct, frozen=True, gc=False):
-    """A request that has ended, with the facts that counts need; remembered for a while."""
-
-    at: float
-    edge: str
-    request_id: str
-    usage: Usage | None
-    model: str
-
-
 class SharedLimiter(Limiter):
     """One of a process. `clock` as that of the keeper."""
 
@@ -86,7 +75,8 @@ class SharedLimiter(Limiter):
         self._clock: Final = clock
         self._alone: Final = Book(-1)
         self._questions: Final = KeeperQuestions(bus)
-        self._ended: Final[deque[_Ended]] = deque()
+        self._ended: Final[deque[tuple[float, ResponseCompleted]]] = deque()
+        """The requests that ended lately, with the time of each."""
         self._silent: Final[dict[str, float]] = {}
         self._unpriced: Final = TokenCost()
         self._overflowed: Final[set[str]] = set()
@@ -269,10 +259,8 @@ class SharedLimiter(Limiter):
         """A request has ended: settle its usage."""
         now = self._clock()
         usage = event.usage
-        model = event.served or (event.target.model if event.target is not None else event.model) or ""
-        ended = _Ended(now, event.source, event.request_id, usage, model)
-        self._ended.append(ended)
-        while self._ended[0].at < now - LATELY_S:
+        self._ended.append((now, event))
+        while self._ended[0][0] < now - LATELY_S:
             self._ended.popleft()
         if usage is not None and usage.completion_tokens and not usage.estimated:
             tenant = event.identity.tenant if event.identity is not None else ""
@@ -284,7 +272,7 @@ class SharedLimiter(Limiter):
                     self.lengths.learn_length("", name, tokens)
                     if tenant:
                         self.lengths.learn_length(tenant, name, tokens)
-        self._settle((*self._keeper.kept_books(), self._alone), ended)
+        self._settle((*self._keeper.kept_books(), self._alone), event, now)
 
     def tick(self) -> None:
         """Call about once a second: end requests that can't be open any more."""
@@ -296,29 +284,31 @@ class SharedLimiter(Limiter):
             if count:
                 self._metrics.abandoned.inc(count)
 
-    def _settle(self, books: Iterable[Book], ended: _Ended) -> None:
-        request = ended.edge, ended.request_id
+    def _settle(self, books: Iterable[Book], end: ResponseCompleted, at: float) -> None:
+        request = end.source, end.request_id
         # Few of them have any: shards are many more than the tenants whose requests are open.
         for book in filter(_charges_of, books):
             if request in book.charges:
-                for settled in book.settle(request, partial(self._cost, ended), ended.at):
+                for settled in book.settle(request, partial(self._cost, end), at):
                     if settled.limit in self.prices:
                         self._metrics.count_settled(settled.limit, settled.reserved, settled.actual)
 
-    def _cost(self, ended: _Ended, limit: str) -> float | None:
+    def _cost(self, end: ResponseCompleted, limit: str) -> float | None:
         """The cost of an ended request for one limit; None without usage."""
-        if ended.usage is None:
+        usage = end.usage
+        if usage is None:
             return None
+        model = end.served or (end.target.model if end.target is not None else end.model) or ""
         try:
-            return self.prices.get(limit, self._unpriced)(ended.usage, ended.model)
+            return self.prices.get(limit, self._unpriced)(usage, model)
         except ArithmeticError:
             self._metrics.miscounted.labels(limit).inc()
-            return self._unpriced(ended.usage, ended.model)
+            return self._unpriced(usage, model)
 
     def _taken(self, book: Book, since: float) -> None:
-        for ended in self._ended:
-            if ended.at >= since - SLACK_S:
-                self._settle((book,), ended)
+        for at, end in self._ended:
+            if at >= since - SLACK_S:
+                self._settle((book,), end, at)
 
     def _is_gone(self, edge: str) -> bool:
         """Whether the edge was known, and has been silent for a while."""

@@ -7,17 +7,20 @@ import heapq
 from collections.abc import Callable, Iterable, Iterator
 from typing import Final, NamedTuple
 
+from msgspec.structs import replace
+
 from pointsman_cli.words import CommandError
 from pointsman_contracts.journey import RequestFacts
-from pointsman_contracts.message import Message
-from pointsman_contracts.response import AttemptFailed, ResponseCompleted, ResponseStarted
+from pointsman_contracts.response import ResponseCompleted, ResponseStarted, Usage
 from pointsman_contracts.scheduling import RequestScheduled
+from pointsman_contracts.target import Target
 from pointsman_flight import records
 from pointsman_flight.reader import Flight, LoggedRecord
+from pointsman_recorder.domain.judge import JudgedEvent
 from pointsman_scheduler.domain.outcome import Scheduled
 from pointsman_scheduler.flight.replay import FlightReplay, Replayed
 from pointsman_scheduler.plugins import registries
-from pointsman_scheduler.scheduled_event import explain, legs, to_json
+from pointsman_scheduler.scheduled_event import explain, legs
 
 Key = tuple[str, str]
 """Edge and request id."""
@@ -30,9 +33,8 @@ class LoggedEvent(NamedTuple):
     """Unix milliseconds."""
     pool: str
     key: Key
-    type_id: str
-    body: bytes
-    """JSON, with the fields that a judge reads."""
+    event: JudgedEvent
+    """With the facts that a judge reads; others have no meaning."""
 
 
 def logged_events(flights: Iterable[Flight], seen: Callable[[LoggedRecord], None]) -> Iterator[LoggedEvent]:
@@ -41,11 +43,11 @@ def logged_events(flights: Iterable[Flight], seen: Callable[[LoggedRecord], None
     open_requests: set[tuple[str, Key]] = set()
     for event in heapq.merge(*[_Telling(flight, seen).events() for flight in flights], key=lambda each: each.at_ms):
         request = event.pool, event.key
-        if event.type_id == RequestScheduled.address.type_id:
+        if isinstance(event.event, RequestScheduled):
             open_requests.add(request)
         elif request not in open_requests:
             continue  # over, or decided by a scheduler whose log isn't here
-        elif event.type_id == ResponseCompleted.address.type_id:
+        elif isinstance(event.event, ResponseCompleted):
             open_requests.remove(request)
         yield event
 
@@ -80,20 +82,34 @@ class _Telling:
             case records.Decided() as record:
                 return self._decided(record, step)
             case records.AnswerStarted() as record:
-                return self._of(ResponseStarted, record, self._wall(record.at))
+                return self._logged(
+                    ResponseStarted(
+                        request_id=record.request_id,
+                        source=record.edge,
+                        sequence=0,
+                        at_ms=self._wall(record.at),
+                        pool=self._flight.pool,
+                        worker=record.worker,
+                        ttft_ms=record.ttft_ms,
+                    )
+                )
             case records.AttemptLost() as record:
-                event = record.event
-                moved = {} if event.next_worker is None else {"next_worker": event.next_worker}
-                if event.leg:
-                    moved["leg"] = event.leg
-                return self._of(AttemptFailed, record, self._wall(record.at), **moved)
+                return self._logged(replace(record.event, at_ms=self._wall(record.at), pool=self._flight.pool))
             case records.RequestCompleted() as record:
                 tokens = record.output_tokens
-                usage = {} if tokens is None else {"usage": {"completion_tokens": tokens}}
-                outcome = "ok" if record.ok else "failed"
-                at_ms = record.told_ms or self._wall(record.at)
                 self._facts.pop((record.edge, record.request_id), None)
-                return self._of(ResponseCompleted, record, at_ms, outcome=outcome, **usage)
+                return self._logged(
+                    ResponseCompleted(
+                        request_id=record.request_id,
+                        source=record.edge,
+                        sequence=0,
+                        at_ms=record.told_ms or self._wall(record.at),
+                        pool=self._flight.pool,
+                        status=0,
+                        outcome="ok" if record.ok else "failed",
+                        usage=None if tokens is None else Usage(completion_tokens=tokens),
+                    )
+                )
             case records.WaitEnded(at_ms=None) as record:
                 self._facts.pop((record.edge, record.request_id), None)
                 return None
@@ -109,33 +125,31 @@ class _Telling:
         facts = self._facts.pop(key, None)
         if facts is None:
             return None  # it began to wait before the log began
-        runs = explain(outcome)
-        return self._of(
-            RequestScheduled,
-            record,
-            self._wall(record.at),
-            edge=record.edge,
-            primary=outcome.selection.primary.profile,
-            runs=runs,
-            endpoints=[worker.name for worker in outcome.endpoints],
-            legs=legs(outcome),
-            stream=facts.stream,
-            prompt_tokens=facts.prompt_tokens,
-            bound_because="" if record.bound is None else "bound",
+        return self._logged(
+            RequestScheduled(
+                request_id=record.request_id,
+                source=record.edge,
+                sequence=0,
+                at_ms=self._wall(record.at),
+                pool=self._flight.pool,
+                edge=record.edge,
+                model="",
+                target=Target(model=""),
+                profile="",
+                primary=outcome.selection.primary.profile,
+                runs=explain(outcome),
+                endpoints=tuple(worker.name for worker in outcome.endpoints),
+                reason="",
+                legs=legs(outcome),
+                stream=facts.stream,
+                prompt_tokens=facts.prompt_tokens,
+                bound_because="" if record.bound is None else "bound",
+                revision=0,
+            )
         )
 
-    def _of(
-        self,
-        kind: type[Message],
-        record: records.Decided | records.AnswerStarted | records.AttemptLost | records.RequestCompleted,
-        at_ms: int,
-        **fields: object,
-    ) -> LoggedEvent:
-        whole = {
-            "request_id": record.request_id, "source": record.edge, "at_ms": at_ms, "pool": self._flight.pool, **fields
-        }  # fmt: skip
-        key = record.edge, record.request_id
-        return LoggedEvent(at_ms, self._flight.pool, key, kind.address.type_id, to_json(whole))
+    def _logged(self, event: JudgedEvent) -> LoggedEvent:
+        return LoggedEvent(event.at_ms, self._flight.pool, (event.source, event.request_id), event)
 
     def _wall(self, at: float) -> int:
         return round(self._offset_ms + at * 1000.0)

@@ -13,10 +13,10 @@ from pointsman_cli.flight.logged_events import LoggedEvent, logged_events
 from pointsman_cli.flight.regret import KEYS, show
 from pointsman_cli.words import counted
 from pointsman_contracts.message import read_fields
-from pointsman_contracts.regret import RegretQuery, RegretSum, RegretSums, RequestsJudged
+from pointsman_contracts.regret import RegretQuery, RegretSum, RegretSums
 from pointsman_flight.reader import open_log
 from pointsman_recorder.domain.judge import Judge
-from pointsman_recorder.domain.regret_sums import RegretRow, regret_rows
+from pointsman_recorder.domain.regret_sums import regret_rows
 
 _JUDGE: Final = "log"
 _UNJUDGED: Final = {
@@ -43,7 +43,7 @@ class LogSums:
         judge = Judge()
         for event in events:
             if self._asked.pool in (None, event.pool):
-                judge.judge_event(event.type_id, event.body)
+                judge.judge_event(event.event)
                 if judge.due:
                     self._add(judge)
         self._add(judge)
@@ -63,7 +63,7 @@ class LogSums:
 
     def _add(self, judge: Judge) -> None:
         for verdicts in judge.take_verdicts():
-            event = RequestsJudged.decode(verdicts.written(_JUDGE, 1, _JUDGE))
+            event = verdicts.make_message(_JUDGE, 1, _JUDGE)
             self.unjudged.update(event.unjudged)
             for row in regret_rows(event):
                 if self._wanted(row):
@@ -72,12 +72,12 @@ class LogSums:
                         requests=row.requests, judged=row.judged, regret_us=row.regret_us, cost_us=row.cost_us
                     )
 
-    def _wanted(self, row: RegretRow) -> bool:
-        asked = self._asked
+    def _wanted(self, row: RegretSum) -> bool:
+        asked, hour = self._asked, row.hour or ""
         return (
             asked.profile in (None, row.profile)
-            and (asked.since is None or row.hour >= asked.since)
-            and (asked.until is None or row.hour[: len(asked.until)] <= asked.until)
+            and (asked.since is None or hour >= asked.since)
+            and (asked.until is None or hour[: len(asked.until)] <= asked.until)
         )
 
 

@@ -1,7 +1,10 @@
 """The budgets of one shard: spending, and reservations of requests that haven't ended."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
+from itertools import chain
 from typing import Final, Literal, NamedTuple
+
+from msgspec.structs import replace
 
 from pointsman_contracts.limits import (
     AccountState,
@@ -20,15 +23,6 @@ MOST_ACCOUNTS: Final = 8192
 """Most scopes of a shard. Further scopes share one account for each budget."""
 OVERFLOW: Final = "*"
 """The shared scope of the others."""
-
-
-class _Reservation(NamedTuple):
-    limit: str
-    scope: str
-    amount: int
-    until: float
-    until_ms: int | None = None
-    """As of its question; None for one that another keeper counted before its snapshot."""
 
 
 class Reached(NamedTuple):
@@ -59,7 +53,7 @@ class BudgetLedger:
         self._read = False
         self._saved = False
         self._accounts: Final[dict[tuple[str, str], Account]] = {}
-        self._reservations: Final[dict[tuple[str, str], list[_Reservation]]] = {}
+        self._reservations: Final[dict[tuple[str, str], list[ReservationState]]] = {}
 
     @property
     def open(self) -> int:
@@ -126,7 +120,17 @@ class BudgetLedger:
             return
         until = ask.until_ms / 1000 if ask.open_s is None else at + ask.open_s
         scope = self._scope(ask.limit, ask.scope)
-        self._reserve((ask.edge, ask.request_id), _Reservation(ask.limit, scope, budget.at_most, until, ask.until_ms))
+        self._reserve(
+            ReservationState(
+                edge=ask.edge,
+                request_id=ask.request_id,
+                limit=ask.limit,
+                scope=scope,
+                amount=budget.at_most,
+                until=until,
+                until_ms=ask.until_ms,
+            )
+        )
 
     def spend(self, limit: str, scope: str, amount: int, day: int, now: float) -> None:
         """Add the cost of a request. Each request comes once: see `spent_to`."""
@@ -141,7 +145,7 @@ class BudgetLedger:
         reservations = self._reservations.pop((edge, request_id), None)
         if reservations is None:
             return
-        first: dict[str, _Reservation] = {}
+        first: dict[str, ReservationState] = {}
         later = [each for each in reservations if first.setdefault(each.limit, each) is not each]
         if later:
             self._reservations[edge, request_id] = later
@@ -193,7 +197,7 @@ class BudgetLedger:
             AccountState(limit=limit, scope=scope, days=dict(account.days), told=tuple(sorted(account.told)))
             for (limit, scope), account in self._accounts.items()
         )
-        return accounts, tuple(self._reservation_states())
+        return accounts, tuple(chain.from_iterable(self._reservations.values()))
 
     def take_over(self, state: LimitShard, ahead_s: float = 0.0) -> None:
         """Continue from a snapshot whose clock was `ahead_s` ahead."""
@@ -201,8 +205,7 @@ class BudgetLedger:
         for each in state.accounts:
             self._accounts[each.limit, each.scope] = Account(dict(each.days), each.told)
         for each in state.reservations:
-            reservation = _Reservation(each.limit, each.scope, each.amount, each.until - ahead_s)
-            self._reserve((each.edge, each.request_id), reservation)
+            self._reserve(replace(each, until=each.until - ahead_s))
 
     def _scope(self, limit: str, scope: str) -> str:
         full = len(self._accounts) >= MOST_ACCOUNTS and (limit, scope) not in self._accounts
@@ -214,12 +217,12 @@ class BudgetLedger:
             found = self._accounts[limit, scope] = Account()
         return found
 
-    def _reserve(self, key: tuple[str, str], reservation: _Reservation) -> None:
-        self._reservations.setdefault(key, []).append(reservation)
+    def _reserve(self, reservation: ReservationState) -> None:
+        self._reservations.setdefault((reservation.edge, reservation.request_id), []).append(reservation)
         self._account(reservation.limit, reservation.scope).reserved += reservation.amount
         self.changed = True
 
-    def _free(self, reservation: _Reservation) -> None:
+    def _free(self, reservation: ReservationState) -> None:
         account = self._account(reservation.limit, reservation.scope)
         account.reserved = max(0, account.reserved - reservation.amount)
         self.changed = True
@@ -230,18 +233,6 @@ class BudgetLedger:
             each.limit == ask.limit and (ask.attempt > 1 or each.until_ms == ask.until_ms)
             for each in self._reservations.get((ask.edge, ask.request_id), ())
         )
-
-    def _reservation_states(self) -> Iterator[ReservationState]:
-        for (edge, request_id), reservations in self._reservations.items():
-            for each in reservations:
-                yield ReservationState(
-                    edge=edge,
-                    request_id=request_id,
-                    limit=each.limit,
-                    scope=each.scope,
-                    amount=each.amount,
-                    until=each.until,
-                )
 
     def _watch(self, limit: str, scope: str, account: Account, today: int) -> None:
         """Note new warnings of a window."""

@@ -4,16 +4,17 @@ Reserve, settle, release: the expected cost of a request is counted before it ru
 or taken back (RFC 0021 of Kuadrant). A request that was never settled counts nothing in the end.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
+from itertools import chain
 from math import inf
 from typing import Final
 
 import msgspec
+from msgspec.structs import replace
 
-from pointsman_contracts.limits import ChargeState, LimitAsk, LimitShard, LimitVerdict, LimitWindow
+from pointsman_contracts.limits import ChargeState, LimitAsk, LimitGrant, LimitShard, LimitVerdict, LimitWindow
 from pointsman_limits.domain.budgets.ledger import BudgetLedger
 from pointsman_limits.domain.limits.counter import UseCounter, counter_of, window_name
-from pointsman_limits.domain.limits.journal import Granted
 
 MOST_COUNTERS: Final = 8192
 """Most scopes of a shard. Further scopes share one count for each limit, so that invented header values can't fill the
@@ -22,22 +23,6 @@ OVERFLOW: Final = "*"
 """The shared scope of the others."""
 _CounterKey = tuple[str, str, str]
 """Limit, window, scope."""
-
-
-class _Charge(msgspec.Struct, eq=False, gc=False):
-    """The part of a request that one limit counted."""
-
-    limit: str
-    scope: str
-    windows: tuple[str, ...]
-    """Names of its windows."""
-    cost: float
-    at: float
-    until: float
-    kept: bool
-    risk: float
-    until_ms: int | None = None
-    """As of its question; None for one that another keeper counted before its snapshot."""
 
 
 class _Found(msgspec.Struct, frozen=True, gc=False):
@@ -73,7 +58,7 @@ class Book:
         self._counters: dict[_CounterKey, UseCounter] = {}
         self._found: dict[tuple[str, str], _Found] = {}
         """The last answer of `_find`, by limit and scope: most questions have the very windows of the last."""
-        self.charges: Final[dict[tuple[str, str], list[_Charge]]] = {}
+        self.charges: Final[dict[tuple[str, str], list[ChargeState]]] = {}
         """Charges of the requests that haven't ended, by edge and request."""
 
     @property
@@ -124,7 +109,7 @@ class Book:
             )
         return LimitVerdict(outcome="admitted", standings=standings)
 
-    def replay(self, grant: Granted) -> None:
+    def replay(self, grant: LimitGrant) -> None:
         """Count a request that another keeper admitted."""
         ask = grant.ask
         if ask.budget is not None:
@@ -197,7 +182,7 @@ class Book:
             counters=tuple(
                 counter.state(limit, scope, window) for (limit, window, scope), counter in self._counters.items()
             ),
-            charges=tuple(self._charge_states()),
+            charges=tuple(chain.from_iterable(self.charges.values())),
             accounts=accounts,
             reservations=reservations,
             spent_to=self.budgets.spent_to,
@@ -212,17 +197,7 @@ class Book:
         for each in state.counters:
             self._counter(each.limit, each.window, each.scope).take_over(each, state.at_ms / 1000, unknown_s, ahead_s)
         for each in state.charges:
-            at, until = each.at - ahead_s, each.until - ahead_s
-            charge = _Charge(
-                limit=each.limit,
-                scope=each.scope,
-                windows=each.windows,
-                cost=each.cost,
-                at=at,
-                until=until,
-                kept=each.kept,
-                risk=each.risk,
-            )
+            charge = replace(each, at=each.at - ahead_s, until=each.until - ahead_s)
             self.charges.setdefault((each.edge, each.request_id), []).append(charge)
             for window in each.windows:
                 self._counter(each.limit, window, each.scope).reopen_request(each.cost, each.risk)
@@ -233,7 +208,9 @@ class Book:
         for counter, window in found.counters:
             counter.add(window, cost, at, risk)
         until = ask.until_ms / 1000 if ask.open_s is None else at + ask.open_s
-        charge = _Charge(
+        charge = ChargeState(
+            edge=ask.edge,
+            request_id=ask.request_id,
             limit=ask.limit,
             scope=found.scope,
             windows=found.names,
@@ -246,22 +223,6 @@ class Book:
         )
         self.charges.setdefault((ask.edge, ask.request_id), []).append(charge)
         self._changed = True
-
-    def _charge_states(self) -> Iterator[ChargeState]:
-        for (edge, request_id), charges in self.charges.items():
-            for charge in charges:
-                yield ChargeState(
-                    edge=edge,
-                    request_id=request_id,
-                    limit=charge.limit,
-                    scope=charge.scope,
-                    windows=charge.windows,
-                    cost=charge.cost,
-                    at=charge.at,
-                    until=charge.until,
-                    kept=charge.kept,
-                    risk=charge.risk,
-                )
 
     def _counted(self, ask: LimitAsk) -> bool:
         """Whether this limit has already counted the request. A first attempt of the same name is the same message
@@ -291,21 +252,21 @@ class Book:
             found = self._counters[key] = counter_of(window)
         return found
 
-    def _oldest(self, request: tuple[str, str]) -> list[_Charge]:
+    def _oldest(self, request: tuple[str, str]) -> list[ChargeState]:
         """Take the charges of the oldest request of this name."""
         charges = self.charges.pop(request, None)
         if charges is None:
             return []
         if len(charges) == 1:
             return charges
-        first: dict[str, _Charge] = {}
+        first: dict[str, ChargeState] = {}
         for charge in charges:
             first.setdefault(charge.limit, charge)
         if len(first) < len(charges):
             self.charges[request] = [charge for charge in charges if first[charge.limit] is not charge]
         return list(first.values())
 
-    def _close(self, charge: _Charge, actual: float | None, now: float, *, refused: bool = False) -> None:
+    def _close(self, charge: ChargeState, actual: float | None, now: float, *, refused: bool = False) -> None:
         self._changed = True
         limit, scope, cost = charge.limit, charge.scope, charge.cost
         for name in charge.windows:

@@ -3,9 +3,9 @@
 from collections.abc import Iterable, Iterator
 from typing import Final
 
-import msgspec
+from msgspec.structs import replace
 
-from pointsman_contracts.limits import LimitAsk, LimitGrant, LimitShard
+from pointsman_contracts.limits import LimitGrant, LimitShard
 
 KEPT_S: Final = 10.0
 """How long a grant is remembered after its shard has a newer snapshot, which may have been written earlier."""
@@ -18,20 +18,12 @@ _Key = tuple[int, str, str, str]
 """Number, edge, request and limit."""
 
 
-class Granted(msgspec.Struct, frozen=True, gc=False):
-    """One admitted request, by the clock of this process."""
-
-    number: int
-    ask: LimitAsk
-    at: float
-
-
 class Journal:
-    """Pure. Times are unix seconds by the clock of this process."""
+    """Pure. Times are unix seconds by the clock of this process, those of the grants that it remembers too."""
 
     def __init__(self, me: str) -> None:
         self._me: Final = me
-        self._grants: dict[int, dict[_Key, tuple[Granted, float]]] = {}
+        self._grants: dict[int, dict[_Key, tuple[LimitGrant, float]]] = {}
         """Grants by shard, in order of arrival, each with its time."""
         self._ahead: dict[str, tuple[str, float]] = {}
 
@@ -46,15 +38,15 @@ class Journal:
         known = self._ahead.get(keeper)
         return None if known is None else known[1]
 
-    def note(self, keeper: str, grants: Iterable[LimitGrant | LimitGrant], now: float) -> list[Granted]:
+    def note(self, keeper: str, grants: Iterable[LimitGrant], now: float) -> list[LimitGrant]:
         """Remember the grants of a known keeper. Returns them by the clock of this process."""
         ahead_s = self.ahead_s(keeper) or 0.0
-        noted = [Granted(each.number, each.ask, each.at - ahead_s) for each in grants]
+        noted = [replace(each, at=each.at - ahead_s) for each in grants]
         for granted in noted:
             self.remember(granted, now)
         return noted
 
-    def remember(self, granted: Granted, now: float) -> None:
+    def remember(self, granted: LimitGrant, now: float) -> None:
         """Remember one grant, by the clock of this process."""
         ask = granted.ask
         heard = self._grants.get(ask.shard)
@@ -64,7 +56,7 @@ class Journal:
         if len(heard) > MOST_GRANTS:
             del heard[next(iter(heard))]
 
-    def after(self, shard: int, number: int) -> Iterator[Granted]:
+    def after(self, shard: int, number: int) -> Iterator[LimitGrant]:
         """The grants after the grant of this number."""
         return (granted for granted, _ in self._grants.get(shard, {}).values() if granted.number > number)
 
@@ -77,12 +69,7 @@ class Journal:
 
     def recent_grants(self, now: float) -> list[LimitGrant]:
         """The recent grants, for a preprocessor that has just started."""
-        return [
-            LimitGrant(number=granted.number, at=granted.at, ask=granted.ask)
-            for heard in self._grants.values()
-            for granted, at in heard.values()
-            if at >= now - RETOLD_S
-        ]
+        return [granted for heard in self._grants.values() for granted, at in heard.values() if at >= now - RETOLD_S]
 
     def saved(self, shard: int, now: float) -> None:
         """A shard has a new snapshot."""

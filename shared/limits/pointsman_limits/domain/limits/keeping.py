@@ -5,7 +5,7 @@ from typing import Final
 
 from pointsman_contracts.limits import LimitAsk, LimitGrant, LimitKept, LimitShard, LimitVerdict
 from pointsman_limits.domain.limits.book import Book
-from pointsman_limits.domain.limits.journal import Granted, Journal
+from pointsman_limits.domain.limits.journal import Journal
 from pointsman_limits.domain.limits.lease import Leases
 
 UNKNOWN_S: Final = 1.0
@@ -45,9 +45,10 @@ class Keeping:
         verdict = book.ask(ask, now)
         if book.granted > before:
             # A shard may return to its giver before it is saved, and a preprocessor that starts now needs the grant.
-            self.journal.remember(Granted(book.granted, ask, now), now)
+            grant = LimitGrant(number=book.granted, at=now, ask=ask)
+            self.journal.remember(grant, now)
             if self.leases.has_peers:
-                self._grants.append(LimitGrant(number=book.granted, at=now, ask=ask))
+                self._grants.append(grant)
                 self.on_grant()
         return verdict
 
