@@ -1,5 +1,6 @@
 """A client of the frontend reads one whole answer though the engine that began it dies: over real sockets."""
 
+import gc
 import json
 from typing import Any
 
@@ -10,6 +11,7 @@ from pointsman_apis.chat import CHAT
 from pointsman_contracts.pool import PoolSnapshot, WorkerView
 from pointsman_contracts.response import AttemptFailed, ResponseCompleted, ResponseStarted
 from pointsman_edge.sending.retry_budget import RetryBudget
+from pointsman_testing import eventually
 from pointsman_testing.continuing_engine import Body, ContinuingEngine
 from pointsman_testing.fake_stages import EdgeUnderTest, StartEdge
 from pointsman_testing.raw_http import post, raw_request
@@ -199,3 +201,24 @@ async def test_an_engine_whose_stream_has_an_error_of_its_own_is_continued(start
         await second.stop()
         answer = await raw_request(edge.url, post(CHAT.path, body()))
         assert b"EngineCore encountered an issue" in answer.body
+
+
+async def test_a_stream_that_no_engine_broke_off_leaves_no_circle_for_the_garbage_collector(
+    start_edge: StartEdge,
+) -> None:
+    async with ScriptedEngine(serving(ENGINE)) as first, ScriptedEngine(serving(ENGINE)) as second:
+        edge = await start_edge(first.url, second.url, config=RESUMED)
+        tell_kinds(edge, "vllm", "vllm")
+        gc.collect()
+        gc.set_debug(gc.DEBUG_SAVEALL)
+        try:
+            answer = await raw_request(edge.url, post(CHAT.path, body()))
+            await eventually(lambda: edge.events.of(ResponseCompleted))
+            gc.collect()
+            left = {type(each).__name__ for each in gc.garbage}
+        finally:
+            gc.set_debug(0)
+            gc.garbage.clear()
+        assert answer.body.endswith(b"data: [DONE]\n\n")
+        assert b"return_token_ids" in first.received[0].body
+    assert not left & {"HttpRequest", "Outgoing", "RequestRecord", "Resuming"}

@@ -238,7 +238,10 @@ class HttpRequest(EdgeRequest):
         if self._draining is not None:
             self._draining.cancel()
         self.record.bytes_out = self._turn.bytes_out
-        self.outgoing = None  # it knows this request: a circle would wait for the garbage collector
+        # It knows this request, and its stream knows it: a circle would wait for the garbage collector.
+        outgoing, self.outgoing = self.outgoing, None
+        if outgoing is not None:
+            outgoing.resuming = None
 
     async def _decide_again(self) -> Decision | None:
         """Another decision about the request, whose endpoints have failed; None if there is none."""
