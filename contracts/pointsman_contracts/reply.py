@@ -17,34 +17,33 @@ STAGE_UNAVAILABLE: Final = "stage_unavailable"
 """Code of a rejection because the next stage has no live replica."""
 
 
-class ChosenEndpoint(Part, frozen=True, kw_only=True):
-    """An endpoint to send the request to."""
+class EngineAddress(Part, frozen=True, kw_only=True):
+    """A worker, and how a request reaches it."""
 
     worker: str
     """The provider's name where a provider serves the model."""
     url: str
     """Base URL, e.g. `http://10.0.0.7:8000`; empty for a provider, which the edge resolves by its configuration."""
-    target: Target | None = None
-    """Set on a fallback that serves another model than the decision's target."""
     rank: int | None = None
     """Data-parallel rank that the request asks for at `url`; None: it asks for none."""
     rank_field: str | None = None
     """As `WorkerRegistration.rank_field`."""
 
 
-class PrefillLeg(Part, frozen=True, kw_only=True):
+class ChosenEndpoint(EngineAddress, frozen=True, kw_only=True):
+    """An endpoint to send the request to."""
+
+    target: Target | None = None
+    """Set on a fallback that serves another model than the decision's target."""
+
+
+class PrefillLeg(EngineAddress, frozen=True, kw_only=True):
     """The engine that computes the prompt for the endpoint that answers."""
 
-    worker: str
-    url: str
-    """Base URL, as `ChosenEndpoint.url`."""
     engine: str
     """Kind of both engines, as `WorkerRegistration.engine`: it says how the KV cache gets from one to the other."""
     bootstrap_port: int | None = None
     """Port of the engine at which SGLang's two engines find each other; None: the default."""
-    rank: int | None = None
-    """As `ChosenEndpoint.rank`, likewise `rank_field`."""
-    rank_field: str | None = None
     ranks: int | None = None
     """As `WorkerRegistration.ranks`: SGLang's engines derive the rank from the number of a request."""
 

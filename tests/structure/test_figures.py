@@ -66,3 +66,11 @@ def test_a_class_with_a_part_of_a_protocol_counts_by_itself(structure: Any) -> N
     text = "class Reader(Protocol):\n    def read(self): ...\n    def rest(self): ...\n"
     text += "".join(f"class R{number}:\n    def read(self): ...\n" for number in range(5))
     assert figures(structure, one=text).methods == ["read: 6 classes"]
+
+
+def test_a_reason_for_a_pair_that_is_no_longer_alike_is_named(structure: Any) -> None:
+    pair = sorted(next(iter(structure.ALIKE)))
+    two = {"one": record(pair[0], *"abcde"), "two": record(pair[1], *"abcde")}
+    assert ", ".join(pair) in figures(structure, one=record(pair[0], *"abcde")).stale
+    assert ", ".join(pair) not in figures(structure, **two).stale
+    assert figures(structure, **two).pairs == []

@@ -125,7 +125,12 @@ class PrefillLegs:
         if prefill is None or prefill.worker == endpoint.worker:
             return ()
         shared = share(
-            prefill.engine, record.api.name, _host(prefill.url), prefill.bootstrap_port, prefill.rank, prefill.ranks
+            prefill.engine,
+            record.api.name,
+            _host(prefill.url),
+            prefill.bootstrap_port,
+            rank=prefill.rank,
+            ranks=prefill.ranks,
         )
         if shared is None:
             self._report(request, prefill, LegOutcome.SKIPPED, f"no such leg for {record.api.name}")

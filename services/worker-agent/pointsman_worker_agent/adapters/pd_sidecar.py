@@ -116,7 +116,7 @@ class PdSidecar:
     ) -> web.StreamResponse:
         kind, began = self._kind(), time.monotonic()
         rank, ranks = _prefiller_rank(request)
-        shared = share(kind, api, host, self._bootstrap_port, rank, ranks)
+        shared = share(kind, api, host, self._bootstrap_port, rank=rank, ranks=ranks)
         if shared is None:
             why = f"engines of kind {kind!r} can't share such requests"
             return await self._pass(request, body, self._report(LegOutcome.SKIPPED, began, reason=why))
