@@ -65,6 +65,7 @@ async def ended(ai: openai.AsyncOpenAI, batch: str) -> Batch:
     return found[-1]
 
 
+@pytest.mark.requirement("BATCH-1")
 async def test_a_batch_of_a_hundred_lines_is_answered_once_each(ai: openai.AsyncOpenAI) -> None:
     batch = await create(ai, *(line(number) for number in range(100)))
     over = await ended(ai, batch.id)
@@ -106,6 +107,7 @@ async def test_lines_that_fail_are_in_the_error_file_alone(ai: openai.AsyncOpenA
     assert (over.status, over.output_file_id) == ("completed", None)
 
 
+@pytest.mark.requirement("BATCH-3")
 @pytest.mark.parametrize(
     ("second", "code", "param"),
     [
@@ -156,6 +158,7 @@ async def test_a_cancelled_batch_keeps_its_answers_and_names_the_other_lines(ai:
     assert {each["error"]["code"] for each in documents if each["error"]} <= {"batch_cancelled"}
 
 
+@pytest.mark.requirement("BATCH-1")
 async def test_anthropics_client_runs_a_message_batch(stack: Stack) -> None:
     async with anthropic.AsyncAnthropic(base_url=stack.door, api_key="unused", max_retries=2) as claude:
         requests: list[Request] = [
@@ -191,6 +194,23 @@ async def test_anthropics_client_runs_a_message_batch(stack: Stack) -> None:
         assert (await claude.messages.batches.delete(batch.id)).id == batch.id
         with pytest.raises(anthropic.NotFoundError):
             await claude.messages.batches.retrieve(batch.id)
+
+
+async def test_the_command_runs_a_file_and_shows_its_progress(stack: Stack, tmp_path: Path) -> None:
+    requests = tmp_path / "requests.jsonl"
+    requests.write_text("\n".join(line(number) for number in range(3)))
+    code, output = await stack.command("batch", "run", str(requests), "--gateway", stack.door)
+    assert code == 0, output
+    assert "completed: 3 of 3 lines" in output
+    answers = (tmp_path / "requests.output.jsonl").read_text().splitlines()
+    assert [json.loads(each)["custom_id"] for each in answers] == ["line-0", "line-1", "line-2"]
+    requests.write_text(line(0, url="/v1/embeddings") + "\n" + line(1))
+    code, output = await stack.command("batch", "run", str(requests), "--gateway", stack.door)
+    assert code == 1
+    assert "line 2: url must be /v1/embeddings" in output
+    code, output = await stack.command("batch", "status", "--gateway", stack.door)
+    assert code == 0
+    assert "completed: 3 of 3 lines" in output
 
 
 async def test_the_documented_example_runs(stack: Stack, tmp_path: Path) -> None:

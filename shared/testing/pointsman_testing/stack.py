@@ -189,6 +189,8 @@ class Stack:
         self._door_port = free_port()
         self.batch_url = f"http://127.0.0.1:{free_port()}"
         """Where replicas of `batch` take requests, which share the port."""
+        self._batches = False
+        """Whether there are any."""
 
     @property
     def env(self) -> dict[str, str]:
@@ -215,6 +217,7 @@ class Stack:
             if code != 0:
                 raise AssertionError(output)
         counts = {name: replicas.get(name, 0 if name in OPTIONAL else 1) for name in (*OPTIONAL, *SERVICES)}
+        self._batches = counts.get("batch", 0) > 0
         if self.bundled:
             self._start_bundles(counts)
         else:
@@ -298,7 +301,8 @@ class Stack:
 
     def _own(self, service: str) -> dict[str, str]:
         if service == "frontend":
-            return {"POINTSMAN_PORT": str(self._door_port), "POINTSMAN_BATCH_URL": self.batch_url}
+            batch = {"POINTSMAN_BATCH_URL": self.batch_url} if self._batches else {}
+            return {"POINTSMAN_PORT": str(self._door_port), **batch}
         if service == "batch":
             prefix = "POINTSMAN_BATCH" if self.bundled else "POINTSMAN"
             return {

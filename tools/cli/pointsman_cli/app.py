@@ -9,6 +9,7 @@ from typing import Annotated
 
 import typer
 
+from pointsman_cli.batch.batch_app import batch_app
 from pointsman_cli.command_line import NatsOption, print_error, secret
 from pointsman_cli.command_line import console as _console
 from pointsman_cli.command_line import run as _run
@@ -30,6 +31,7 @@ app = typer.Typer(
     rich_markup_mode="rich",
     context_settings={"help_option_names": ["-h", "--help"]},
 )
+app.add_typer(batch_app, name="batch")
 app.add_typer(config_app, name="config")
 policy_app = typer.Typer(no_args_is_help=True, help="Try what the policy does with a request.")
 app.add_typer(policy_app, name="policy")

@@ -1,7 +1,6 @@
 """Identities that batches lend to the requests of their lines."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
 from typing import Final
 
 from pointsman_contracts.batch import LENT_PREFIX, LentIdentity
@@ -10,7 +9,8 @@ from pointsman_plugins.preprocessing import IDENTITY, Incoming
 from pointsman_preprocessor.domain.credentials import digest
 
 AUTHORIZATION: Final = "authorization"
-_LENT: Final = f"Bearer {LENT_PREFIX}"
+LENT: Final = f"Bearer {LENT_PREFIX}"
+"""Begins the header of a request that comes from a batch, by its own account."""
 _SCHEME: Final = len("Bearer ")
 UNKNOWN: Final = "lent_identity_unknown"
 """Code of the refusal of a token that this replica doesn't know (yet)."""
@@ -24,15 +24,9 @@ class LentIdentities(ABC):
         """The identity of the token with this digest; None while it isn't known here."""
 
 
-def is_lent(headers: Mapping[str, str]) -> bool:
-    """Whether a request comes from a batch, by its own account."""
-    return headers.get(AUTHORIZATION, "").startswith(_LENT)
-
-
-def take_lent(incoming: Incoming, known: LentIdentities) -> None:
+def take_lent(incoming: Incoming, authorization: str, known: LentIdentities) -> None:
     """Give the request the identity and the priority that its batch lends it. Raises Refusal for an unknown token."""
-    token = incoming.envelope.headers[AUTHORIZATION][_SCHEME:]
-    lent = known.find_lent(digest(token))
+    lent = known.find_lent(digest(authorization[_SCHEME:]))
     if lent is None or lent.expires_ms <= incoming.envelope.received_ms:
         raise Refusal(401, "This identity isn't lent to a batch, or not any more.", code=UNKNOWN)
     incoming.hide_header(AUTHORIZATION)

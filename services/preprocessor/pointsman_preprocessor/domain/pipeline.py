@@ -22,7 +22,7 @@ from pointsman_plugins.prompt import BYTES_PER_TOKEN, MOST_BLOCKS, Prompt, chain
 from pointsman_plugins.registry import Registry
 from pointsman_preprocessor.domain.admission import Admission
 from pointsman_preprocessor.domain.chain import Chain, Step, Within
-from pointsman_preprocessor.domain.lent import LentIdentities, is_lent, take_lent
+from pointsman_preprocessor.domain.lent import AUTHORIZATION, LENT, LentIdentities, take_lent
 from pointsman_preprocessor.domain.model_tokenizers import Load, ModelTokenizers, TokenReaders
 from pointsman_preprocessor.domain.order import admission_position, check_order
 from pointsman_preprocessor.domain.pool_rules import NameRules
@@ -90,8 +90,9 @@ class Pipeline:
         """Rewrite the model, then run the processors in order; returns the rest as an awaitable when one of them waits.
         Raises Refusal."""
         headers = incoming.headers
-        if self._lent is not None and is_lent(incoming.envelope.headers):
-            take_lent(incoming, self._lent)
+        authorization = incoming.envelope.headers.get(AUTHORIZATION)
+        if authorization is not None and authorization.startswith(LENT) and self._lent is not None:
+            take_lent(incoming, authorization, self._lent)
         if self.names.rewrite:
             envelope = incoming.envelope
             found = self.names.rewritten(incoming.body.model, envelope.request_id, headers.session, envelope.headers)

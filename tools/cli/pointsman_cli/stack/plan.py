@@ -24,6 +24,7 @@ CACHE: Final = "semantic-cache"
 SCHEDULER: Final = "scheduler"
 CONSOLE: Final = "console"
 FRONTEND: Final = "frontend"
+BATCH: Final = "batch"
 OPTIONAL: Final = tuple(service.name for service in EVERY if service.optional)
 """The services that a stack runs only if its configuration names them in an itinerary."""
 SINGLE: Final = tuple(service.name for service in EVERY if service.single)
@@ -131,6 +132,10 @@ class Ground:
     """Whether clients' keys are forwarded to the engines."""
     envoy: bool = False
     """Whether Envoy takes the requests."""
+    batch_port: int = 0
+    """Port of the replicas of `batch`, which share it; 0: there are none."""
+    separate: bool = False
+    """Whether each service is a process of its own."""
 
 
 def console(env: Mapping[str, str], port: int, token: str) -> Plan:
@@ -205,12 +210,13 @@ def bundles(counts: Mapping[str, int], ground: Ground, uses: Sequence[EngineUse]
         members = (*names, *((AGENT,) if agents_here else ()))
         command = (executable("pointsman-bundle"), *members)
         plans.append(Plan(name, Kind.EDGE, command, env, port=ground.port, services=members))
+    alone = replace(ground, separate=True)
     return plans + [
         Plan(
             f"{service}-{number}",
             Kind.SERVICE,
             (executable(f"pointsman-{service}"),),
-            {**ground.env, **_own(service, f"{service}-{number}", ground)},
+            {**ground.env, **_own(service, f"{service}-{number}", alone)},
             services=(service,),
         )
         for service, more in left.items()
@@ -229,10 +235,18 @@ def _own(service: str, name: str, ground: Ground) -> dict[str, str]:
     if service == SCHEDULER:
         return {"POINTSMAN_FLIGHT_DIR": str(ground.state / "flight")}
     if service == FRONTEND:
+        batch = {"POINTSMAN_BATCH_URL": f"http://127.0.0.1:{ground.batch_port}"} if ground.batch_port else {}
         return {
             "POINTSMAN_PORT": PORT,
             "POINTSMAN_TELL_ENDPOINT": "true",
             "POINTSMAN_FORWARD_CREDENTIALS": str(ground.keyed).lower(),
+            **batch,
+        }
+    if service == BATCH:
+        return {
+            f"POINTSMAN_{'' if ground.separate else 'BATCH_'}PORT": str(ground.batch_port),
+            "POINTSMAN_BATCH_PORT_SHARED" if not ground.separate else "POINTSMAN_PORT_SHARED": "true",
+            "POINTSMAN_GATEWAY_URL": f"http://127.0.0.1:{ground.port}",
         }
     return {}
 

@@ -199,7 +199,17 @@ class LocalStack:
         counts = {**dict.fromkeys(plan.needed(document.config), 1), **self.options.replicas}
         keyed = self.options.engine_key is not None
         port = 0 if self.options.envoy else self.options.port
-        ground = plan.Ground(env, port, self._folder.state, keyed=keyed, envoy=self.options.envoy)
+        batch = bool(counts.get(plan.BATCH)) and not self.options.envoy
+        ground = plan.Ground(
+            env,
+            # Lines go to the frontend, whose port must then be known.
+            port or (free_port() if batch else 0),
+            self._folder.state,
+            keyed=keyed,
+            envoy=self.options.envoy,
+            batch_port=free_port() if batch else 0,
+            separate=self.options.separate,
+        )
         if self.options.separate:
             services = self._measured(plan.services(counts, ground))
             self._begin(services)

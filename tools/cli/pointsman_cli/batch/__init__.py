@@ -1,0 +1,1 @@
+"""`pointsman batch`: runs files of requests, and shows batches."""
