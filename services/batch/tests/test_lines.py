@@ -18,8 +18,7 @@ VALUES = st.recursive(
     max_leaves=5,
 )
 ELEMENTS = st.dictionaries(TEXTS, VALUES, max_size=3)
-LINES = st.binary(max_size=20).map(lambda line: line.replace(b"
-", b" "))
+LINES = st.binary(max_size=20).map(lambda line: line.replace(b"\n", b" "))
 
 
 def pieces(data: bytes, cuts: list[int]) -> list[bytes]:

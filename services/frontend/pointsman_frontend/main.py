@@ -46,9 +46,9 @@ class Frontend:
             "Further attempts that a retry budget had no room for",
             lambda: forwarder.budgets.count_refused,
         )
-        self._batch = None if settings.batch_url is None else BatchDoor(settings.batch_url, headers)
-        http = HttpEdge(edge, forwarder, settings.body_timeout_s)
-        self.app = EdgeApp(http, health, int(time.time()), self._batch)
+        app = EdgeApp(HttpEdge(edge, forwarder, settings.body_timeout_s), health, int(time.time()))
+        self._batch = None if settings.batch_url is None else BatchDoor(settings.batch_url, edge, app)
+        self.app = self._batch or app
         self.protocol = bounded(
             Bounds(
                 settings.max_head_bytes,

@@ -28,7 +28,6 @@ from pointsman_edge.reviewing.response_stages import error_answer
 from pointsman_edge.sending.own_answers import Place, answer_body, answer_headers
 from pointsman_edge.taking_in.bodies import check_length, check_presence
 from pointsman_edge.telling.request_record import CLIENT_GONE
-from pointsman_frontend.adapters.batch_door import BatchDoor
 from pointsman_frontend.adapters.forwarder import Forwarder
 from pointsman_frontend.adapters.http_turn import ClientGone, Headers, Turn, id_headers
 from pointsman_frontend.adapters.outgoing import Outgoing
@@ -294,9 +293,8 @@ class HttpRequest(EdgeRequest):
 class EdgeApp:
     """Everything that clients may ask of the edge."""
 
-    def __init__(self, http: HttpEdge, health: HealthApp, created: int, batch: BatchDoor | None = None) -> None:
-        """`created`: since when each model exists, in unix seconds. `batch`: takes files and batches."""
-        self._batch = batch
+    def __init__(self, http: HttpEdge, health: HealthApp, created: int) -> None:
+        """`created`: since when each model exists, in unix seconds."""
         self._http = http
         self._edge = http.edge
         self._health = health
@@ -323,9 +321,6 @@ class EdgeApp:
             turn.extra = answered(cors, turn.headers)
         path = turn.target.path
         path = path if path == "/" else path.removesuffix("/")
-        if route is None and self._batch is not None and self._batch.takes(path):
-            await self._batch.relay(turn, self._edge.ids.choose_id(turn.headers, ()))
-            return
         refusal = self._refusal_of(turn, path, route)
         if route is not None or refusal is not None:
             await HttpRequest(self._http, route or NOWHERE, turn, refusal).run()

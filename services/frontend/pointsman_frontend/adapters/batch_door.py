@@ -1,14 +1,15 @@
 """Passes the paths of files and batches on to the service `batch`, as streams in both directions."""
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable, Coroutine
 from typing import TYPE_CHECKING, Final
 
 from pointsman_apis.errors import SERVER_ERROR
 from pointsman_apis.messages import MESSAGES
 from pointsman_apis.passthrough import UNKNOWN
 from pointsman_core.refusal import Refusal
+from pointsman_edge.edge import Edge
 from pointsman_edge.reviewing.response_stages import error_answer
-from pointsman_edge.taking_in.request_headers import HOP_BY_HOP, HeaderRules
+from pointsman_edge.taking_in.request_headers import HOP_BY_HOP
 from pointsman_frontend.adapters.http_turn import ClientGone, Turn, id_headers
 from pointsman_runtime.telling.logs import Log
 from pointsman_runtime.telling.missing import Missing
@@ -30,23 +31,29 @@ _log = Log("batch-door")
 
 
 class BatchDoor:
-    """The door of the service. It checks the senders of requests itself, by the headers that it gets from here."""
+    """The door of the service, before the application that serves all other paths. The service checks the senders of
+    requests itself, by the headers that it gets from here."""
 
-    def __init__(self, url: str, headers: HeaderRules) -> None:
+    def __init__(self, url: str, edge: Edge, others: Callable[[Turn], Coroutine[object, object, None]]) -> None:
+        """`others` serves a request to another path."""
         self._url: Final = url.rstrip("/")
-        self._headers: Final = headers
+        self._headers: Final = edge.headers
+        self._ids: Final = edge.ids
+        self._others: Final = others
         self._session: aiohttp.ClientSession | None = None
         self._missing: Final = Missing(_log)
 
-    def takes(self, path: str) -> bool:
-        """Whether the path is one of the service's."""
-        return any(path == each or path.startswith(f"{each}/") for each in _PATHS)
+    def __call__(self, turn: Turn) -> Coroutine[object, object, None]:
+        """Serve one request."""
+        target = turn.target
+        ours = target.route is None and target.path.startswith(_PATHS) and _is_ours(target.path)
+        return self._relay(turn) if ours else self._others(turn)
 
-    async def relay(self, turn: Turn, request_id: str) -> None:
+    async def _relay(self, turn: Turn) -> None:
         """Have the service answer a request."""
         import aiohttp
 
-        turn.ids = id_headers(request_id)
+        turn.ids = id_headers(self._ids.choose_id(turn.headers, ()))
         api = MESSAGES if turn.target.path.startswith(_MESSAGES) else UNKNOWN
         try:
             read = self._headers.read(turn.headers, trusted=turn.wire.trusted)
@@ -99,6 +106,10 @@ class BatchDoor:
                 return
             await turn.write(piece)
         await turn.end()
+
+
+def _is_ours(path: str) -> bool:
+    return any(path == each or path.startswith(f"{each}/") for each in _PATHS)
 
 
 async def _pieces(turn: Turn) -> AsyncIterator[bytes]:

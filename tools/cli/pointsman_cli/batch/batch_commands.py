@@ -22,6 +22,7 @@ _SAID_EVERY_S: Final = 10.0
 _SHOWN: Final = 20
 _PIECE: Final = 65536
 _FIRST_LINE: Final = 8 * 2**20
+_NOTHING: Final[Mapping[str, Any]] = {}
 
 
 class BatchClient:
@@ -73,7 +74,8 @@ async def run_file(
         console.print(f"batch {batch['id']}", soft_wrap=True)
         batch = await _followed(client, batch, console)
         progress = BatchProgress.of(batch, time.time())
-        for problem in (batch.get("errors") or {}).get("data", ()):
+        refused: Mapping[str, Any] = batch.get("errors") or _NOTHING
+        for problem in refused.get("data", ()):
             where = "" if problem["line"] is None else f"line {problem['line']}: "
             console.print(f"{where}{problem['message']}", soft_wrap=True)
         for found, to in ((batch["output_file_id"], answers), (batch["error_file_id"], errors)):
@@ -147,7 +149,7 @@ def _endpoint_of(file: Path) -> str:
 
 def _check(status: int, document: Mapping[str, Any]) -> None:
     if status >= 400:
-        error = document.get("error") or {}
+        error: Mapping[str, Any] = document.get("error") or _NOTHING
         raise CommandError(f"the gateway answered {status}: {error.get('message', 'no reason given')}")
 
 
