@@ -12,6 +12,7 @@ NO_LIST: Final = b'"token_ids":null'
 _PROMPT: Final = b'"prompt_token_ids":['
 _NO_PROMPT: Final = b'"prompt_token_ids":null'
 _ASKED: Final = b',"%b":true}' % FIELD.encode()
+_NAME: Final = b'token_ids"'
 _OTHER_LIST: Final = b'token_ids":['
 _ANY: Final = re.compile(rb'(token_ids"\s*:\s*)\[[\d\s,]*\]')
 
@@ -31,7 +32,8 @@ def without_ids(data: bytes) -> bytes:
 def without_others(cut: bytes, lists: Sequence[bytes]) -> bytes:
     """Like `without_ids`, from the results of `cut_ids`."""
     # Other lists are a prompt's, or are written with spaces.
-    return cut if lists and cut.find(_OTHER_LIST) < 0 else _ANY.sub(rb"\1null", cut)
+    usual = cut.find(_OTHER_LIST) < 0 if lists else cut.find(_NAME) < 0
+    return cut if usual else _ANY.sub(rb"\1null", cut)
 
 
 def cut_ids(data: bytes) -> tuple[bytes, Sequence[bytes]]:
