@@ -103,7 +103,7 @@ def test_only_engines_that_have_the_model_or_adapter_are_asked() -> None:
     pools = snapshot("p", view("a", models=("m",)), view("b", models=("m",), loras=("sql",)))
     choice = pick(config(), pools, "sql")
     assert workers(choice) == ["b"]
-    assert choice.target == Target(model="sql", pool="p", lora="sql")
+    assert choice.target == Target(model="sql", pool="p", lora="sql", base="m")
 
 
 def test_another_name_of_a_model_is_written_into_the_body() -> None:

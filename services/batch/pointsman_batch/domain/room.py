@@ -22,8 +22,8 @@ def has_room(config: Config, pools: Mapping[str, SeenPool], model: str, below: f
 
     A pool whose state is unknown, and a provider, refuse by themselves; `Pace` follows their refusals.
     """
-    served = config.served(model)
-    seen = pools.get(served.pool) if served is not None and served.pool is not None else None
+    target = config.find_target(model)
+    seen = pools.get(target.pool) if target is not None and target.pool is not None else None
     if seen is None or now - seen.at > OLD_S:
         return True
     return seen.snapshot.saturation < below
