@@ -18,7 +18,7 @@ from pointsman_simulator.policy import RoutingPolicy
 from pointsman_simulator.scheduler_policy import SchedulerPolicy
 from pointsman_simulator.session_baselines import GiePreciseBaseline, SessionAffinityBaseline, SessionHashBaseline
 from pointsman_simulator.summary import Summary, summarize
-from pointsman_simulator.trace import TraceRequest
+from pointsman_simulator.trace import TraceRequest, reusable
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,7 +135,10 @@ def compare(
     results: list[Compared] = []
     decided = multiprocessing.Array("q", len(policies) * seeds, lock=False)
     total = len(trace) * len(policies) * seeds
-    with ProcessPoolExecutor(processes, initializer=_take_work, initargs=(trace, setting, decided)) as pool:
+    sessions = any(request.session for request in trace)
+    possible = reusable(trace, setting.engine.block_size) if sessions else 0.0
+    work = (trace, setting, decided, possible)
+    with ProcessPoolExecutor(processes, initializer=_take_work, initargs=work) as pool:
         started = {
             name: [pool.submit(_run, name, seed, number * seeds + seed) for seed in range(seeds)]
             for number, name in enumerate(policies)
@@ -150,19 +153,20 @@ def compare(
     return results
 
 
-_work: tuple[Sequence[TraceRequest], Setting, MutableSequence[int]] | None = None
-"""Set once in each worker process: the trace is big, the tasks are many. The last part counts what each run decided."""
+_work: tuple[Sequence[TraceRequest], Setting, MutableSequence[int], float] | None = None
+"""Set once in each worker process: the trace is big, the tasks are many. The third part counts what each run decided,
+the last is the share of the trace's prompt tokens that can be reused."""
 
 
-def _take_work(trace: Sequence[TraceRequest], setting: Setting, decided: MutableSequence[int]) -> None:
+def _take_work(trace: Sequence[TraceRequest], setting: Setting, decided: MutableSequence[int], possible: float) -> None:
     global _work  # noqa: PLW0603 - a pool's initializer has nowhere else to put it
-    _work = (trace, setting, decided)
+    _work = (trace, setting, decided, possible)
 
 
 def _run(name: str, seed: int, place: int) -> Summary:
     if _work is None:
         raise RuntimeError("the process was not initialised")
-    trace, setting, decided = _work
+    trace, setting, decided, possible = _work
     fleet = SimulatedFleet(setting.engines, setting.lags, setting.disturbances)
 
     def count(requests: int) -> None:
@@ -170,7 +174,7 @@ def _run(name: str, seed: int, place: int) -> Summary:
 
     policy = JudgedPolicy(make_policy(name, setting, seed), setting.workers, setting.engine.block_size)
     outcomes = fleet.replay(trace, policy, count)
-    return summarize(outcomes, setting.workers, policy.regret(), setting.engine, trace)
+    return summarize(outcomes, setting.workers, policy.regret(), setting.engine, trace=trace, possible=possible)
 
 
 def _scheduler(settings: SchedulingPolicy, setting: Setting, seed: int, *, tiers: bool = True) -> RoutingPolicy:

@@ -48,9 +48,10 @@ def summarize(
     regret: Regret | None = None,
     engine: EngineConfig | None = None,
     trace: Sequence[TraceRequest] = (),
+    possible: float | None = None,
 ) -> Summary:
-    """`engine`: by which slowdowns are measured; the default one when None. `trace`: where its requests have
-    sessions."""
+    """`engine`: by which slowdowns are measured; the default one when None. `trace`: where its requests have sessions;
+    `possible`: what `reusable` says of it, where the caller knows it."""
     engine = engine or EngineConfig()
     sessions = [each.session for each in trace]
     requests = outcomes.requests
@@ -65,7 +66,8 @@ def summarize(
     gaps = max(1, int((output - 1).sum()))
     tokens = np.bincount(np.array(outcomes.workers), weights=prompt - cached + output, minlength=workers)
     reuse = float(cached.sum() / prompt.sum())
-    possible = reusable(trace, engine.block_size) if any(sessions) else 0.0
+    if possible is None:
+        possible = reusable(trace, engine.block_size) if any(sessions) else 0.0
     return Summary(
         requests=len(requests),
         reuse=reuse,

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from pointsman_core.config import SchedulingPolicy
 from pointsman_simulator.comparison import POLICIES, SESSION_POLICIES, Compared, Setting, compare, make_policy
 from pointsman_simulator.engine import EngineConfig
 from pointsman_simulator.fleet import Lags, SimulatedFleet
@@ -135,6 +136,19 @@ def test_a_session_stays_at_its_engine_by_the_rules_for_sessions() -> None:
                 engines.setdefault(request.session, set()).add(worker)
         assert all(len(each) == 1 for each in engines.values()), name
         assert {worker for each in engines.values() for worker in each} == {0, 1, 2, 3}
+
+
+def test_requests_that_wait_for_room_compute_far_less_again_where_caches_are_short() -> None:
+    requests = generate_workload("coding-agents", 150, 4.0, seed=3)
+    engine = EngineConfig(num_blocks=6000)
+    at_once = SchedulingPolicy.model_validate({"cache_room": {"enabled": False}})
+    setting = Setting(2, engine=engine, scheduling={"at-once": at_once})
+    computed: dict[str, int] = {}
+    for name in ("pointsman", "at-once"):
+        outcomes = SimulatedFleet(setting.engines, Lags()).replay(requests, make_policy(name, setting, 0))
+        assert all(each.finished_at > 0.0 for each in outcomes.requests)
+        computed[name] = sum(each.prompt_tokens - each.cached_tokens for each in outcomes.requests)
+    assert computed["pointsman"] < 0.7 * computed["at-once"]
 
 
 def test_the_table_of_sessions_fits_80_columns_and_has_their_time() -> None:
