@@ -139,7 +139,7 @@ def test_a_session_stays_at_its_engine_by_the_rules_for_sessions() -> None:
 
 
 def test_requests_that_wait_for_room_compute_far_less_again_where_caches_are_short() -> None:
-    requests = generate_workload("coding-agents", 150, 4.0, seed=3)
+    requests = generate_workload("coding-agents", 100, 4.0, seed=3)
     engine = EngineConfig(num_blocks=6000)
     at_once = SchedulingPolicy.model_validate({"cache_room": {"enabled": False}})
     setting = Setting(2, engine=engine, scheduling={"at-once": at_once})
