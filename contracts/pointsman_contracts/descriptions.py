@@ -1,4 +1,4 @@
-"""What is written below each field of a model, for schemas and references.
+"""The texts below each field of a model, for schemas and references.
 
 pydantic reads it too (`use_attribute_docstrings`), but as each class is made: a tenth of what a process needs to start.
 """

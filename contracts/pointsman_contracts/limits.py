@@ -26,7 +26,7 @@ class LimitWindow(Part, frozen=True, kw_only=True):
     burst: float = always(0.0)
     """For `requests`: how many may come at once."""
     measure: str = always("")
-    """What is counted, if it is neither requests nor tokens: a plural such as `images`. `unit` then only states how:
+    """The counted thing, if it is neither requests nor tokens: a plural such as `images`. `unit` then only states how:
     `requests` by arrivals, `tokens` by what was used in the period, `concurrency` by what is open."""
 
     @property

@@ -34,7 +34,7 @@ class WorkerView(Part, frozen=True, kw_only=True):
     findings: tuple[WorkerFinding, ...] = always(())
     """Faults of the worker that an operator must mend."""
     verdict: str = always("")
-    """What schedulers find by its answers, as `WorkerVerdict.verdict`: `ejected`, `suspect`, `failing`, `lacking`;
+    """The schedulers' finding by its answers, as `WorkerVerdict.verdict`: `ejected`, `suspect`, `failing`, `lacking`;
     empty: it is well."""
     verdict_reason: str = always("")
     """As `WorkerVerdict.reason`."""

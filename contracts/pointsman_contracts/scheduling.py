@@ -48,7 +48,7 @@ class ProfileRun(Part, frozen=True, kw_only=True):
 
 
 class LegsForecast(Part, frozen=True, kw_only=True):
-    """What a request was predicted to cost on one engine and on two: milliseconds times requests that wait."""
+    """The predicted cost of a request on one engine and on two: milliseconds times requests that wait."""
 
     worker: str
     """The worker that would compute the prompt."""
@@ -71,7 +71,7 @@ class LegsForecast(Part, frozen=True, kw_only=True):
 
 
 class PreludeForecast(Part, frozen=True, kw_only=True):
-    """What precedes the prompt at the chosen worker, as predicted."""
+    """The chosen worker's work before the prompt, as predicted."""
 
     fetched: dict[str, int] = field(default_factory=dict[str, int])
     """Prompt tokens that it fetches, by tier: `host`, `disk`, `store` or `store:<name>`."""

@@ -1,4 +1,4 @@
-"""What requests experience at engines, as schedulers judge it: the verdicts, and requests that leave an engine."""
+"""The experience of requests at engines, as schedulers judge it: the verdicts, and requests that leave an engine."""
 
 from typing import ClassVar
 

@@ -1,4 +1,4 @@
-"""What clients may do with files and batches."""
+"""The clients' operations on files and batches."""
 
 import secrets
 from collections.abc import AsyncIterator, Callable, Sequence

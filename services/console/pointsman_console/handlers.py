@@ -1,4 +1,4 @@
-"""What the pages ask for, answered from feeds, buckets and the recorder."""
+"""Answers to the pages' questions, from feeds, buckets and the recorder."""
 
 import re
 import time
@@ -142,7 +142,7 @@ class Recorder:
 
 
 class StoredState:
-    """What buckets hold, and its change."""
+    """The content of buckets, and its change."""
 
     def __init__(self, buckets: Buckets, rollback: Rollback | None) -> None:
         """`rollback`: None where nothing may be written."""

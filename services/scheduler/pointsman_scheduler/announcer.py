@@ -28,7 +28,7 @@ from pointsman_scheduler.scheduled_event import CANDIDATES_SHOWN, ScheduledEvent
 _log = Log("announcer")
 
 _Change: TypeAlias = tuple[str, Sequence[Hold]]
-"""What happened to reservations on a pool's books (`op` as in `ReservationChange`), and these."""
+"""A change of reservations on a pool's books (`op` as in `ReservationChange`), and these."""
 
 
 class DecisionPublisher:

@@ -1,4 +1,4 @@
-"""What this scheduler knows about a pool's engines, for people who look at it: computed when it is asked for."""
+"""This scheduler's knowledge of a pool's engines, for people who look at it: computed when it is asked for."""
 
 import time
 from collections.abc import Callable, Iterable

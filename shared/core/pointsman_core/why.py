@@ -56,7 +56,7 @@ def legs(event: RequestScheduled) -> str:
 
 
 def prelude(event: RequestScheduled) -> str:
-    """What precedes the prompt at the chosen worker; empty where nothing does."""
+    """The chosen worker's work before the prompt; empty where there is none."""
     forecast = event.prelude
     if forecast is None:
         return ""

@@ -72,7 +72,7 @@ class LegPrompt(NamedTuple):
 
 
 class Weights(NamedTuple):
-    """What the comparison needs beside the formula's terms."""
+    """The comparison's inputs beside the formula's terms."""
 
     handover_ms: float
     """Until the prompt's KV cache is at the answering engine."""

@@ -34,7 +34,7 @@ _LOST_MS: Final = 3_600_000.0
 
 
 K = TypeVar("K", bound=Hashable)
-"""What names a request."""
+"""The identity of a request."""
 
 
 class EngineThen(NamedTuple):

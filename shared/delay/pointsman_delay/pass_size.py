@@ -53,7 +53,7 @@ class PassSizeSearch:
         self._errors = [0.0, 0.0]
         """Errors of the best and the rival, summed over the trial."""
         self.handovers: Final = Handovers()
-        """What is known of KV caches that go from one engine to another."""
+        """Learnt times of KV caches that go from one engine to another."""
 
     def lay_out(self, workers: Sequence[tuple[int, float]]) -> None:
         """Set the workers; see `DelayEstimator.lay_out`."""
@@ -105,7 +105,7 @@ class PassSizeSearch:
     def weigh(
         self, rows: tuple[int, int], lives: Pair, prompt: LegPrompt, now: float, *, max_output: int | None, pause: float
     ) -> LegsForecast:
-        """What the request would cost on one engine and on two: see `handover.weigh`, and `DelayEstimator.terms`."""
+        """The request's cost on one engine and on two: see `handover.weigh`, and `DelayEstimator.terms`."""
         best = self.best
         figures, _ = best.engines(now)
         terms = best.terms(prompt.tokens, max_output, now, min(figures[row].queued for row in rows))

@@ -142,7 +142,7 @@ class DelayedRequests:
         heapq.heappush(self.waiting, request)
 
     def take_due(self, now: float) -> list[Delayed]:
-        """Those whose prelude is over, in order."""
+        """The requests with a prelude that is over, in order."""
         due: list[Delayed] = []
         while self.waiting and self.waiting[0].due <= now:
             request = heapq.heappop(self.waiting)

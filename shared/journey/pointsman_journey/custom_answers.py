@@ -112,7 +112,7 @@ def _known(journey: Journey, target: Target) -> Target:
 
 
 def _facts(journey: Journey, answer: Journey) -> RequestFacts:
-    """What the stage says of the request. Who sends it was found out before, and stays. Of a body that it changed there
+    """The stage's facts of the request. Who sends it was found out before, and stays. Of a body that it changed there
     is no fingerprint."""
     before, after = journey.request.attributes, answer.request.attributes
     facts = answer.request

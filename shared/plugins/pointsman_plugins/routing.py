@@ -99,7 +99,7 @@ class RoutedRequest(msgspec.Struct, eq=False):
         self.note = note
 
     def changes(self) -> JourneyChanges:
-        """What the processors have changed."""
+        """The changes that the processors made."""
         changes: JourneyChanges = {}
         facts = self.facts
         if self._attributes is not None:

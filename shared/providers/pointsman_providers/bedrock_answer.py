@@ -228,7 +228,7 @@ def _error(headers: Fields, payload: bytes) -> BrokenAnswer:
 
 
 def _written(tokens: int, usage: Fields) -> SpecialTokens | None:
-    """What the cache keeps from now on; `cacheDetails` tells for how long."""
+    """The tokens that the cache keeps from now on; `cacheDetails` tells for how long."""
     if not tokens:
         return None
     details = usage.get("cacheDetails")

@@ -98,7 +98,7 @@ class AnswerReader(Protocol):
     """Reads the answer to one call."""
 
     usage: Usage | None
-    """What the provider reported, as far as it was read."""
+    """The usage that the provider reported, as far as it was read."""
 
     def translate_whole(self, body: bytes) -> bytes:
         """A successful answer that isn't a stream, for the client. Raises BrokenAnswer."""

@@ -51,7 +51,7 @@ def assembled(programs: Sequence[Program[ServiceSettings]]) -> tuple[BundleSetti
 
 
 def _given(name: str, settings: BundleSettings) -> Iterator[Mapping[str, JsonValue]]:
-    """What each instance of a service is given beside the environment."""
+    """The settings of each instance of a service, beside the environment."""
     if name == AGENT and settings.agents:
         yield from settings.agents
     else:

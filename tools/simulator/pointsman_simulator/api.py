@@ -164,7 +164,7 @@ class Generation:
 
     @property
     def around(self) -> tuple[str, str]:
-        """What stands before and after the tokens, so that a call's arguments are JSON."""
+        """The text before and after the tokens, so that a call's arguments are JSON."""
         return ("", "") if self.call is None or self.document is not None else _ARGUMENTS
 
 

@@ -17,7 +17,7 @@ from pointsman_simulator.workloads import generate_workload
 
 @dataclass(frozen=True, slots=True)
 class ReplayOptions:
-    """What to compare. Either `trace` or `workload` is set."""
+    """The comparison to make. Either `trace` or `workload` is set."""
 
     trace: Path | None = None
     """A file in Mooncake's form."""

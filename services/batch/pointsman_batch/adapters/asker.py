@@ -33,7 +33,7 @@ class Sender(NamedTuple):
 
     @property
     def owner(self) -> str:
-        """What is made by this sender belongs to its tenant, or else to the subject alone."""
+        """The owner of this sender's files and batches: its tenant, or else the subject alone."""
         tenant = str(self.identity.get("tenant") or "")
         return f"tenant:{tenant}" if tenant else f"subject:{self.identity.get('subject') or ''}"
 

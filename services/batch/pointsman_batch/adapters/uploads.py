@@ -22,7 +22,7 @@ class UploadedForm:
 
 
 class _Parts:
-    """What the parser reports, gathered until it can be awaited."""
+    """The parser's reports, gathered until they can be awaited."""
 
     def __init__(self) -> None:
         self.form: Final = UploadedForm()

@@ -28,7 +28,7 @@ class OutputLine(NamedTuple):
 
 
 def kind_of(result: LineResult) -> str:
-    """What a result counts as."""
+    """The count that a result belongs to."""
     if result.error == EXPIRED:
         return "expired"
     if result.error == CANCELLED:

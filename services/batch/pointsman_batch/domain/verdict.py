@@ -1,4 +1,4 @@
-"""What follows from the answer to a line's request: its result, or another attempt."""
+"""The consequence of the answer to a line's request: its result, or another attempt."""
 
 import random
 from typing import Final, Literal, NamedTuple
@@ -34,7 +34,7 @@ class LineAnswer(NamedTuple):
 
 
 class LineTries(NamedTuple):
-    """What a line has met so far."""
+    """The failures of a line so far."""
 
     failures: int = 0
     refusals: int = 0
@@ -56,7 +56,7 @@ class LineTries(NamedTuple):
 
 
 def judge(answer: LineAnswer, tries: LineTries) -> LineVerdict:
-    """What follows from an answer."""
+    """The consequence of an answer."""
     status = answer.status
     if status == 0 and answer.sent:
         return "cut" if tries.cuts + 1 < MOST_CUTS else "final"

@@ -1,4 +1,4 @@
-"""What pages read from buckets: the counts of limits, and every stored configuration."""
+"""The pages' reads from buckets: the counts of limits, and every stored configuration."""
 
 import asyncio
 from typing import Final

@@ -14,7 +14,7 @@ ROUND: Final = 100
 
 
 class Learnt(NamedTuple):
-    """What one scheduler knows about a worker beyond its reports."""
+    """One scheduler's knowledge of a worker beyond its reports."""
 
     open: int
     prefix_blocks: int
@@ -67,7 +67,7 @@ class FleetTable:
         self._snapshots[snapshot.pool] = snapshot
 
     def take_view(self, view: FleetView) -> None:
-        """What a scheduler knows about a pool's workers."""
+        """A scheduler's knowledge of a pool's workers."""
         self._views[view.pool] = view
         speeds: Iterable[float | None] = view.speeds or (None,) * len(view.workers)
         self._learnt[view.pool] = {

@@ -1,4 +1,4 @@
-"""What a key may do here."""
+"""The rights of a key on these pages."""
 
 import hmac
 from collections.abc import Iterable, Mapping

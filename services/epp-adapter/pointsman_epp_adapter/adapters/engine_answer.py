@@ -189,7 +189,7 @@ class EngineAnswer(AwaitedAnswer):
         way.begin(wire.response_head(header_changes(head.headers, headers), None))
 
     def _prepare(self, head: ResponseHead, answer: Answer) -> None:
-        """What the answer is, is known, or taken from its label."""
+        """The answer's kind is known, or taken from its label."""
         record = self._record
         if record.stream is not answer.stream:
             self._further.append(_EVENTS if answer.stream else _JSON)

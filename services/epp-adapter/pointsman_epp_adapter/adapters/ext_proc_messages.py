@@ -30,6 +30,6 @@ def _pool() -> DescriptorPool:
 _POOL: Final = _pool()
 
 ProcessingRequest: Final[Any] = GetMessageClass(_POOL.FindMessageTypeByName(f"{_PACKAGE}.ProcessingRequest"))
-"""What Envoy sends."""
+"""The messages that Envoy sends."""
 ProcessingResponse: Final[Any] = GetMessageClass(_POOL.FindMessageTypeByName(f"{_PACKAGE}.ProcessingResponse"))
-"""What Envoy is answered."""
+"""The answers to Envoy."""

@@ -115,7 +115,7 @@ class Processor:
 
 
 class _Asked(NamedTuple):
-    """What a request's headers ask for."""
+    """The wishes in a request's headers."""
 
     method: str
     raw_path: bytes

@@ -156,7 +156,7 @@ def _headers(data: bytes, at: int, end: int) -> list[Header]:
 
 @lru_cache(maxsize=4096)
 def _context(data: bytes) -> tuple[str, str, str, tuple[BodyMode, BodyMode] | None]:
-    """What follows a head: the client's address, the engine's, Envoy's details and its modes, empty where they aren't
+    """The rest of a head: the client's address, the engine's, Envoy's details and its modes, empty where they aren't
     told. A connection's and an engine's are the same each time."""
     attributes: Mapping[bytes, str] = {}
     modes = None

@@ -1,4 +1,4 @@
-"""What every connection is held to, and the answer to a refused one."""
+"""The bounds of every connection, and the answer to a refused one."""
 
 from collections.abc import Callable
 from dataclasses import dataclass

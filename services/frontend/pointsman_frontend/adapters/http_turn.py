@@ -135,7 +135,7 @@ class Turn:
         self.version = version
         self.keep_alive = keep_alive
         self.body: list[bytes] = []
-        """What has come of the body, and wasn't read."""
+        """The bytes of the body that came and weren't read."""
 
     def disconnect(self) -> None:
         """The client is gone."""

@@ -131,7 +131,7 @@ class DrainChanges:
 
     def __init__(self) -> None:
         self._told: dict[Key, tuple[DrainNotice, float]] = {}
-        """What was published last, and when."""
+        """The last published state, and its time."""
 
     @property
     def has_drains(self) -> bool:

@@ -73,5 +73,5 @@ def _with(view: WorkerView, verdict: WorkerVerdict | None) -> WorkerView:
 
 
 def _told(verdict: WorkerVerdict) -> tuple[str, str]:
-    """What a change of is an event; reasons have figures that change with each failure."""
+    """The part whose change is an event; reasons have figures that change with each failure."""
     return verdict.boot_id, verdict.verdict

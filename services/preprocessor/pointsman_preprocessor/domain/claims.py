@@ -24,7 +24,7 @@ class ClaimNames(Params):
 
 
 def grant_of(claims: Mapping[str, JsonValue], names: ClaimNames, tenant: str) -> Grant:
-    """What the claims say. `tenant`: whose token it is when they don't. Raises ValueError for a claim that can't be
+    """The claims' identity. `tenant`: the token's, when they name none. Raises ValueError for a claim that can't be
     understood, since ignoring it might allow more than intended."""
     limits = _at(claims, names.limits)
     if limits is not None and not isinstance(limits, dict):

@@ -16,7 +16,7 @@ _GROUP: Final = "group:"
 
 
 class SenderPermissions(Params):
-    """What a sender may use."""
+    """The permissions of a sender."""
 
     plan: str = ""
     scopes: tuple[str, ...] = ()

@@ -55,7 +55,7 @@ _VARIABLES: Final[Mapping[str, tuple[cel.Type, Callable[[Journey], object]]]] = 
     "body_bytes": (_T.INT, attrgetter("request.body_bytes")),
 }
 VARIABLES: Final = (*_VARIABLES, "pools")
-"""What an expression may read."""
+"""The names that an expression may read."""
 
 _EQUALITY: Final = re.compile(r"""\s*(model|api|path)\s*==\s*(?:"([^"\\\n\r\0]*)"|'([^'\\\n\r\0]*)')\s*""")
 """CEL reads a NUL in a text as another character, so a text with one is left to CEL."""

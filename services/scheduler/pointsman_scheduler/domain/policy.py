@@ -58,7 +58,7 @@ class Policy:
     hash: str
     """12 hexadecimal digits; equal hashes decide alike."""
     settings: str
-    """What it was compiled from, as JSON."""
+    """The settings that it was compiled from, as JSON."""
     producers: tuple[Producer, ...]
     handler: ProfileHandler
     profiles: Mapping[str, CompiledProfile]

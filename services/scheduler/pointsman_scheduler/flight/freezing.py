@@ -121,7 +121,7 @@ class _Freezer:
         self.promises: Final[list[Promise]] = []
         self._found: dict[int, Ref] = {}
         self._alive: list[object] = []
-        """What is in `_found`: an id is another object's once its own is gone."""
+        """The objects in `_found`: an id is another object's once its own is gone."""
         self._kinds: Final[dict[type, Callable[[object], Node] | None]] = {
             tuple: lambda value: ("t", self._values(cast("tuple[object, ...]", value))),
             list: lambda value: ("l", self._values(cast("list[object]", value))),

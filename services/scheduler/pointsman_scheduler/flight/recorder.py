@@ -22,7 +22,7 @@ from pointsman_scheduler.flight.segments import Beginning, Packed, SegmentLog
 from pointsman_scheduler.flight.tap import Tap
 
 TURN_S: Final = 1.0
-"""What a killed scheduler can miss at the end of its log. A turn takes some 0.5 ms, however little it writes."""
+"""Seconds that a killed scheduler may miss at its log's end. A turn takes some 0.5 ms, however little it writes."""
 RETRY_S: Final = 5.0
 """After the disk refused a write."""
 MOST_BYTES: Final = 16 * 2**20
@@ -38,7 +38,7 @@ _log = Log("flight")
 
 
 class _Turn(NamedTuple):
-    """What is to be written."""
+    """The records to write."""
 
     log: SegmentLog
     encoded: Encoded
@@ -92,7 +92,7 @@ class _Recording:
         self.log.abandon()
 
     def last(self) -> Sequence[_Turn]:
-        """What is to be written at the end."""
+        """The records to write at the end."""
         self.tap.detach()
         drained = self._drained()
         stop = _Turn(self.log, drained.encoded, partial(self._stop, drained.dropped))

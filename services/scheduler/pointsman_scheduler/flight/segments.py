@@ -162,7 +162,7 @@ class SegmentLog:
 
 
 def platform_facts() -> dict[str, str]:
-    """What the last digit of a floating-point number depends on, beside the software's version."""
+    """The hardware and libraries that the last digit of a floating-point number depends on."""
     return {
         "machine": platform.machine(),
         "system": sys.platform,

@@ -28,7 +28,7 @@ Values: TypeAlias = list[object]
 
 
 _BLANK: Final = {"change": ReservationChange(op="", request_id="", worker="")}
-"""What stands in a field until the snapshot's value is there; None for the others."""
+"""The value of a field until the snapshot's value is there; None for the others."""
 
 
 class SnapshotError(Exception):

@@ -44,7 +44,7 @@ class RecordMaker:
         """The policies by number: the latest of those with the same settings."""
         self.headers = headers
         self.hashed: Final[Callable[[str], str] | None] = salt.id if hash_ids else None
-        """What replaces a request id, session or fairness id that is recorded; None where it stays as it is."""
+        """The replacement of a request id, session or fairness id that is recorded; None where it stays as it is."""
         self.numbers: Final[dict[Policy, int]] = {}
         """By compiled policy: the one that has the number now."""
         self._numbers: Final[dict[tuple[str, str], int]] = {}

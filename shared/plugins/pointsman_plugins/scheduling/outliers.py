@@ -1,4 +1,4 @@
-"""What requests experience at one worker, and whether it is an outlier among its peers.
+"""The experience of requests at one worker, and whether it is an outlier among its peers.
 
 As in Envoy's outlier detection (https://www.envoyproxy.io/docs/envoy/latest/intro/arch_overview/upstream/outlier), an
 outlier is ejected after consecutive failures or for its share of failures, and ejections back off. It differs in three

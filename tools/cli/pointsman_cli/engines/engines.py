@@ -86,7 +86,7 @@ def configuration(engines: Sequence[EngineModels], tls: EngineTls | None = None)
 
 
 def _auto(engines: Sequence[EngineModels]) -> dict[str, object]:
-    """What makes `auto` a model: a profile whose stage chooses among all models but adapters."""
+    """The sections that make `auto` a model: a profile whose stage chooses among all models but adapters."""
     models = sorted({name for each in engines for name in each.models})
     among = {"models": models} if any(each.loras for each in engines) else {}
     return {

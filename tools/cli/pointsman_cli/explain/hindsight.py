@@ -63,7 +63,7 @@ def _costs(request: JudgedRequest) -> Table:
 
 
 def ways(event: RequestsJudged, request: JudgedRequest) -> list[str]:
-    """What would have made the more expensive of the two engines cost as little as the other."""
+    """The changes that would have made the more expensive of the two engines cost as little as the other."""
     if len(request.candidates) != 2:
         return []
     cheap, dear = sorted(request.candidates, key=lambda each: each.cost_us)

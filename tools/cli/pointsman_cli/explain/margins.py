@@ -1,4 +1,4 @@
-"""What would have had to differ for another candidate to win. Pure: recomputed from the values in the event.
+"""The differences that would have let another candidate win. Pure: recomputed from the values in the event.
 
 A scorer's formula is applied only where it gives the recorded scores; for any other scorer only the score is shown.
 """

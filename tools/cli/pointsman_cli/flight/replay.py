@@ -60,7 +60,7 @@ class Result:
     first: str = ""
     """The first difference of an exact replay, with its place; empty when there is none."""
     notes: list[str] = field(default_factory=list[str])
-    """What the log lacks: gaps, and tails that were cut."""
+    """The gaps of the log, and tails that were cut."""
 
     @property
     def share(self) -> float:

@@ -21,7 +21,7 @@ from pointsman_simulator.twin.what_if import WhatIf, parse_speed
 
 @dataclass(frozen=True, slots=True)
 class TwinOptions:
-    """What to read, what to change, what to compare."""
+    """The log to read, the changes to make, and the comparison."""
 
     log: tuple[Path, ...]
     pool: str | None

@@ -139,7 +139,7 @@ class Interval:
 
 @dataclass(frozen=True, slots=True)
 class PolicyFigures:
-    """What a policy would have done."""
+    """The outcome under a policy."""
 
     policy: str
     ttft_mean: Interval

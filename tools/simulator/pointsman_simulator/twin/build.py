@@ -52,7 +52,7 @@ class Twin:
     slices: tuple[Slice, ...]
     verdict: TwinVerdict
     seeds: Sequence[Anew]
-    """What the recorded policy does anew with the draws of the log, one for each run; empty when the log doesn't have
+    """The recorded policy's choices anew, with the draws of the log, one for each run; empty when the log doesn't have
     it."""
 
 
@@ -161,7 +161,7 @@ def compare_policies(
     progress: Progress,
     rows: Mask | None = None,
 ) -> list[PolicyFigures]:
-    """What each policy would have done, with intervals; differences are from the first one. With `rows` the figures are
+    """The outcome under each policy, with intervals; differences are from the first one. With `rows` the figures are
     of these requests. ValueError for an unknown policy or a change that can't be."""
     engines = changed_fleet(twin.fit.engines, twin.recording, change)
     requests = changed_traffic(twin.recorded.requests, change)

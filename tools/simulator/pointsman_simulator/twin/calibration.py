@@ -63,7 +63,7 @@ class Comparison:
     """Figures of the same requests, recorded and predicted."""
 
     how: str
-    """What was predicted, in words."""
+    """The prediction, in words."""
     requests: int
     figures: tuple[Figure, ...]
 

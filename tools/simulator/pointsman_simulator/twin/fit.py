@@ -60,7 +60,7 @@ _SPEED_DEVIATION: Final = 0.7
 
 @dataclass(frozen=True, slots=True)
 class Path:
-    """What a request takes beside the engine: to it and back, in the gateway and the network."""
+    """The time of a request beside the engine: to it and back, in the gateway and the network."""
 
     constant_ms: float = 0.0
     kilotoken_ms: float = 0.0

@@ -84,7 +84,7 @@ def traffic(recording: RecordedPool, *, answers: bool = False) -> RecordedTraffi
 
 @dataclass(frozen=True, slots=True)
 class Followed:
-    """What the engines did with the recorded choices; a row for each request. NaN for one that no engine took."""
+    """The engines' work with the recorded choices; a row for each request. NaN for one that no engine took."""
 
     first: Floats
     ended: Floats

@@ -52,7 +52,7 @@ class RecordedRequest:
 
 @dataclass(frozen=True, slots=True)
 class LoadReport:
-    """What an engine reported about itself."""
+    """An engine's reports about itself."""
 
     at_ms: float
     running: int

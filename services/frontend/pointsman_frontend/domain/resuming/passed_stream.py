@@ -1,4 +1,4 @@
-"""What a client has of a stream of choices: tokens, texts and ends.
+"""The part of a stream of choices that a client has: tokens, texts and ends.
 
 It is read when a stream breaks off.
 """

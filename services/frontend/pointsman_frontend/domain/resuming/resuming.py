@@ -92,7 +92,7 @@ class Resuming:
             if one and not keeps_text
             else KeptChoices(one=one, keeps_text=keeps_text, hides=asks_ids)
         )
-        """What has passed."""
+        """The part of the stream that has passed."""
 
     def break_off(self) -> None:
         """The stream broke off. Raises CantContinue."""

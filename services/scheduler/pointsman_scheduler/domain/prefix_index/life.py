@@ -31,7 +31,7 @@ class Dump(NamedTuple):
 
 @dataclass(slots=True)
 class Life:
-    """What the index knows of one life of a worker."""
+    """The index's knowledge of one life of a worker."""
 
     bit: int
     """The worker's place in every mask."""
@@ -146,7 +146,7 @@ class Masks:
             self._known = {}  # existing masks are shared; from now on new ones are made
 
     def forget_answer(self) -> None:
-        """What the lives hold besides has changed: the last answer isn't valid any more."""
+        """The lives' other blocks have changed: the last answer isn't valid any more."""
         self._asked = None
 
     def bits(self) -> tuple[int, list[int]]:

@@ -22,7 +22,7 @@ class LeastAttainedParams(Params):
     half_life: PositiveDuration = 60.0
     """Service this long ago counts half."""
     output_weight: float = Field(default=2.0, ge=0)
-    """What an output token counts, a prompt token being 1."""
+    """The weight of an output token, where a prompt token has 1."""
     weights: dict[str, Annotated[float, Field(gt=0, allow_inf_nan=False)]] = Field(default_factory=dict[str, float])
     """Flow → its share relative to others; 1 where absent."""
 

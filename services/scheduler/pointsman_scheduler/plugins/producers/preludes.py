@@ -1,4 +1,4 @@
-"""What precedes a prompt at an engine: fetches from tiers below its device, and the loading of an adapter."""
+"""The work before a prompt at an engine: fetches from tiers below its device, and the loading of an adapter."""
 
 from collections.abc import Hashable
 from typing import Final, NamedTuple
