@@ -24,11 +24,7 @@ from pointsman_scheduler.domain.sticky import STICKY
 
 CANDIDATES_SHOWN: Final = 256
 """Most candidates of one run in an event; further ones are counted. Fewer when the event would be too large."""
-LISTED: Final = 12
-"""Up to this many workers are written from lists, which cost less than numpy's calls."""
 _DIGITS: Final = 4
-_SCALE: Final = 10.0**_DIGITS
-"""Rounds as numpy does; Python's `round` with digits differs."""
 _SUMS_KEPT: Final = 64
 
 
@@ -99,11 +95,10 @@ def explain(outcome: Scheduled, shown: int = CANDIDATES_SHOWN) -> tuple[ProfileR
     """All runs, with at most `shown` candidates of each; the best are kept."""
     sight = outcome.sight
     names = sight.names
-    few = len(names) <= min(LISTED, shown)
     fetched = None if outcome.fetched is None else _fetched(outcome.fetched, names)
     runs: list[ProfileRun] = []
     for run in outcome.runs:
-        columns = _few(run, sight) if few else _many(run, sight, shown)
+        columns = _columns(run, sight, shown)
         if fetched is not None:
             columns = replace(columns, fetched_tokens=tuple([fetched[worker] for worker in columns.workers]))
         runs.append(
@@ -169,58 +164,7 @@ def _index(run: Run, row: int) -> int:
     return row if rows is None else int(np.searchsorted(rows, row))
 
 
-def _few(run: Run, sight: Sight) -> CandidateColumns:
-    """The columns of a few workers: each of them."""
-    now = sight.now
-    figures: list[list[float]] = sight.figures.tolist()
-    heard, kv_usage, running, waiting, matched = figures
-    columns: Sequence[Sequence[float | None]] = ()
-    totals: Sequence[float | None] = ()
-    rows = run.candidates.rows
-    if run.scores is None:
-        kv_usage = _rounded(kv_usage)
-    elif rows is None:
-        *columns, totals = [_rounded(column) for column in run.scores]
-        kv_usage = _rounded(kv_usage)
-    else:
-        count, places = len(heard), _whole(rows)
-        *columns, totals = [_in_place(_rounded(column), places, count) for column in run.scores]
-        kv_usage = _rounded(kv_usage)
-    if NEVER in heard:
-        ages_ms = [-1.0 if at == NEVER else round((now - at) * 10_000.0) / 10.0 for at in heard]
-    else:
-        ages_ms = [round((now - at) * 10_000.0) / 10.0 for at in heard]
-    return CandidateColumns(
-        workers=sight.names,
-        ages_ms=tuple(ages_ms),
-        running=tuple(map(int, running)),
-        waiting=tuple(map(int, waiting)),
-        kv_usage=tuple(kv_usage),
-        matched_tokens=tuple(map(int, matched)),
-        scores=dict(zip(run.weights, map(tuple, columns), strict=True)) if columns else {},
-        totals=tuple(totals),
-        filtered=_filtered(run, sight, None) if run.removed else {},
-        opaque=_opaque(sight, None) if sight.opaque else (),
-    )
-
-
-def _rounded(column: Sequence[float]) -> list[float]:
-    """To `_DIGITS`."""
-    return [round(value * _SCALE) / _SCALE for value in column]
-
-
-def _in_place(column: Sequence[float], places: Sequence[int], count: int) -> list[float | None]:
-    """A score for each worker; None for one without."""
-    if len(column) == count:
-        return [*column]
-    wide: list[float | None] = [None] * count
-    for place, score in zip(places, column, strict=True):
-        wide[place] = score
-    return wide
-
-
-def _many(run: Run, sight: Sight, shown: int) -> CandidateColumns:
-    """The columns of many workers."""
+def _columns(run: Run, sight: Sight, shown: int) -> CandidateColumns:
     count = len(sight.workers)
     rows: Ints | None = _best_rows(run, count, shown) if count > shown else None
     scores: dict[str, tuple[float | None, ...]] = {}
@@ -243,7 +187,7 @@ def _many(run: Run, sight: Sight, shown: int) -> CandidateColumns:
         matched_tokens=tuple(numbers[MATCHED - RUNNING].tolist()),
         scores=scores,
         totals=totals,
-        filtered=_filtered(run, sight, rows),
+        filtered=_filtered(run, sight, rows) if run.removed else {},
         opaque=_opaque(sight, rows) if sight.opaque else (),
         omitted=0 if rows is None else count - len(rows),
     )
