@@ -45,6 +45,7 @@ REQUIREMENTS: Final[dict[str, str]] = {
     "ENGINE-3": "A streamed answer that is cut off ends with an error event.",
     "ENGINE-5": "Engines join a running gateway within seconds, and leave it without losing a request.",
     "ENGINE-8": "Engines are taken out of service under streams, of which each ends as one engine would have ended it.",
+    "ENGINE-9": "Engines behind Unix sockets are read and asked as any other.",
     "ENGINE-4": "Before its first byte, a request goes on to another engine.",
     "SIGNAL-1": "A page that is late, garbled or gone leaves the load unknown, which is said; the engine serves.",
     "SIGNAL-2": "Only refused or reset connections make an engine unreachable; a health page makes it not ready.",

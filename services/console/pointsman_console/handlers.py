@@ -7,8 +7,9 @@ from typing import Final, TypeVar
 
 from pydantic import JsonValue
 
-from pointsman_console.adapters.app import Failed, LoginAttempt, Opened
+from pointsman_console.adapters.app import Failed, LoginAttempt, Opened, WantedDrain
 from pointsman_console.adapters.buckets import Buckets, BucketsUnreadable
+from pointsman_console.adapters.drain_orders import DrainSender, OrderUnsent
 from pointsman_console.adapters.fleet_feed import FleetFeed
 from pointsman_console.adapters.keys import KeyBook, KeysUnreachable
 from pointsman_console.adapters.results import Results
@@ -20,6 +21,7 @@ from pointsman_console.domain.revision_rows import KeptRevision, listed, shown
 from pointsman_console.domain.rights import LONGEST_KEY, Right, digest, right_of
 from pointsman_console.domain.sessions import Brake, BrowserSession, OneTimeToken, Sessions
 from pointsman_console.domain.standings import standings
+from pointsman_contracts.draining import LONGEST_DRAIN_MS, DrainQuery
 from pointsman_contracts.message import Message
 from pointsman_contracts.regret import RegretQuery, RegretSums
 from pointsman_contracts.story import Story, StoryQuery
@@ -72,9 +74,20 @@ class Entrance:
                     "pointsman keys create --tenant ops --scope console",
                 )
             return Opened(*self._sessions.open_session(Right("the one-time address", self._writes), None, now))
-        wanted = digest(given.key[:LONGEST_KEY])
+        right, wanted = await self._check_key(given.key)
+        return Opened(*self._sessions.open_session(right, wanted, now))
+
+    async def check_program(self, key: str) -> Right:
+        """The right of a program that shows a key with each request. Raises Failed."""
+        if not self._brake.may_try(self._clock()):
+            raise Failed(429, "Too many wrong keys were tried. Try again in a few seconds.")
+        return (await self._check_key(key))[0]
+
+    async def _check_key(self, key: str) -> tuple[Right, str]:
+        """The right of a key, and its digest. Raises Failed."""
+        wanted = digest(key[:LONGEST_KEY])
         try:
-            record = await self._keys.find_key(wanted) if given.key else None
+            record = await self._keys.find_key(wanted) if key else None
         except KeysUnreachable as error:
             raise Failed(503, f"API keys can't be checked now: {error}.") from error
         right = None if record is None else right_of(record, time.time_ns() // 1_000_000)
@@ -82,7 +95,7 @@ class Entrance:
             # Which of the two it is would tell a stranger that a key exists.
             self._brake.count_failure()
             raise Failed(401, "This key is unknown, has expired, or lacks the scope `console`.")
-        return Opened(*self._sessions.open_session(right, wanted, now))
+        return right, wanted
 
     def log_out(self, cookie: str) -> None:
         """End a session."""
@@ -196,6 +209,47 @@ class StoredState:
             return [KeptRevision(*each) for each in await self._buckets.list_revisions()]
         except BucketsUnreadable as error:
             raise Failed(503, str(error)) from error
+
+
+class EngineOrders:
+    """Orders about engines, from programs."""
+
+    def __init__(self, entrance: Entrance, orders: DrainSender | None) -> None:
+        """`orders`: None where nothing may be written."""
+        self._entrance: Final = entrance
+        self._orders: Final = orders
+
+    async def drain(self, key: str, wanted: WantedDrain) -> JsonValue:
+        """Have engines drain, or take requests again. Raises Failed."""
+        right = await self._entrance.check_program(key)
+        if self._orders is None:
+            raise Failed(403, "This console is read-only: POINTSMAN_WRITES isn't set.")
+        if not right.may_write:
+            raise Failed(403, "This key may not drain engines: it lacks the scope `console:write`.")
+        if bool(wanted.engine) == bool(wanted.host):
+            raise Failed(422, "Name an `engine` (its URL or name) or a `host`.")
+        query = DrainQuery(
+            engine=wanted.engine,
+            host=wanted.host,
+            pool=wanted.pool,
+            within_ms=min(round(wanted.within * 1000), LONGEST_DRAIN_MS),
+            undo=wanted.undo,
+            force=wanted.force,
+            why=wanted.why or f"ordered with the key {right.name}",
+        )
+        try:
+            told = await self._orders.send_order(query)
+        except OrderUnsent as error:
+            raise Failed(502, str(error)) from error
+        if not told.engines:
+            raise Failed(404 if told.known or "known" in told.refusal else 409, f"{told.refusal}.")
+        _log.warning("drain_ordered", by=right.name, undo=wanted.undo, engines=[each.url for each in told.engines])
+        return {
+            "engines": [
+                {"pool": each.pool, "worker": each.worker, "url": each.url, "unserved": each.warning}
+                for each in told.engines
+            ]
+        }
 
 
 async def result_of(results: Results, name: str) -> JsonValue:

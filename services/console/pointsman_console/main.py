@@ -8,6 +8,7 @@ from pointsman_console.adapters.app import Answers, application
 from pointsman_console.adapters.buckets import Buckets
 from pointsman_console.adapters.decision_feed import decision_events
 from pointsman_console.adapters.door import Door
+from pointsman_console.adapters.drain_orders import DrainSender
 from pointsman_console.adapters.fleet_feed import FleetFeed
 from pointsman_console.adapters.keys import KeyBook
 from pointsman_console.adapters.results import Results
@@ -54,6 +55,8 @@ def build(service: Service[ConsoleSettings]) -> None:
         sessions, keys, OneTimeToken(None if token is None else token.get_secret_value()), writes=settings.writes
     )
 
+    engines = handlers.EngineOrders(entrance, DrainSender(settings) if settings.writes else None)
+
     async def still(session: BrowserSession) -> bool:
         return await door.is_session_valid(session)
 
@@ -69,6 +72,7 @@ def build(service: Service[ConsoleSettings]) -> None:
         revisions=stored.list_revisions,
         revision=stored.compare_revision,
         rollback=stored.roll_back,
+        drain=engines.drain,
         regret=recorder.ask_regret,
         results=results.list_results,
         result=partial(handlers.result_of, results),

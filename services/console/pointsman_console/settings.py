@@ -28,9 +28,9 @@ class ConsoleSettings(ServiceSettings):
     """How long a session lasts."""
 
     writes: bool = False
-    """Allow sessions with the scope `console:write` to roll the configuration back."""
+    """Allow the scope `console:write` to roll the configuration back, and to drain engines."""
     operator_user: str | None = None
-    """NATS login that stores a rolled-back configuration; the console's own login may not. Needed with `writes` on a
+    """NATS login that makes these changes; the console's own login may not. Needed with `writes` on a
     server with accounts."""
     operator_password: SecretStr | None = None
 

@@ -277,3 +277,4 @@ async def test_many_streams_leave_one_after_the_other(start_edge: StartEdge) -> 
         answers = await asyncio.gather(*answering)
     assert {text_of(answer.body) for answer in answers} == {WHOLE}
     assert moved() == 40
+    assert edge.metric("pointsman_edge_resumed_total") == 40

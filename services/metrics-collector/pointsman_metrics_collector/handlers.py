@@ -15,7 +15,7 @@ from pointsman_engines.pace import ReportPace
 from pointsman_hosting.configuration import Revision
 from pointsman_journey.heartbeat import Heartbeat
 from pointsman_metrics_collector.announcer import MessageNumbers
-from pointsman_metrics_collector.domain.drains import DrainChanges, DrainOrders, DrainRefused
+from pointsman_metrics_collector.domain.drains import DrainChanges, DrainOrders, DrainRefused, engine_key
 from pointsman_metrics_collector.domain.engines import Key, ScrapedEngine, listed_engines
 from pointsman_metrics_collector.domain.finding import EngineSource
 from pointsman_metrics_collector.domain.models import OTHER, ModelNames, ModelWindow
@@ -203,7 +203,11 @@ class Handlers:
         at = self._listening.time(now)
         found = ((key, self._table.find_known_worker(*key, at)) for key in ordered)
         workers = {key: known for key, known in found if known is not None}
-        mine = [key for key in workers if key not in self.engines and self._owns(*key)]
+        mine = [
+            key
+            for key, known in workers.items()
+            if engine_key(known.registration) not in self.engines and self._owns(*key)
+        ]
         for (pool, worker), order in self.drains.find_untold(workers, now, mine):
             self._announcer.publish_drain_order(pool, worker, order)
 

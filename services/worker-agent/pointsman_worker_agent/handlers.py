@@ -43,6 +43,15 @@ class Handlers:
             self._speaker.raise_task_error()
             await asyncio.sleep(_CHECK_S)
 
+    def why_undrained(self) -> str | None:
+        """Why the engine mustn't be ended yet; None when it has nothing left that could be saved."""
+        if self.drained:
+            return None
+        if self._speaker.drain is None:
+            return "the engine takes requests"
+        # After SIGTERM it must have been idle for a moment.
+        return "the engine has requests" if self._ends or not self._idle() else None
+
     def take_order(self, order: DrainOrder) -> None:
         """An operator orders the engine to drain, or to take requests again."""
         speaker, now = self._speaker, asyncio.get_running_loop().time()

@@ -46,6 +46,7 @@ def build(service: Service[WorkerAgentSettings]) -> None:
     service.every(TURN_S, names.decide_speaker)
     handlers = Handlers(speaker, names, settings.drain_timeout_s)
     service.bus.listen(DrainOrder, handlers.take_order, speaker.worker.pool, speaker.worker.worker)
+    service.drained.add_check("engine", handlers.why_undrained)
     service.on_start(handlers.start)
     service.run_in_background("engine", handlers.supervise)
     service.on_stop(handlers.drain)

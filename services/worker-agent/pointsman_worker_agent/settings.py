@@ -5,6 +5,7 @@ from typing import Literal, Self
 from pydantic import Field, SecretStr, field_validator, model_validator
 
 from pointsman_core.config import EngineTls
+from pointsman_core.engine_url import check_metrics_url, unix_address
 from pointsman_core.plugins import unknown
 from pointsman_core.worker_name import worker_name
 from pointsman_engines.dialect import AUTO, ENGINES
@@ -21,7 +22,7 @@ class WorkerAgentSettings(ServiceSettings):
     """An agent's settings: its engine and the pool that it serves are required. The others have defaults."""
 
     engine_url: str
-    """Base URL by which the agent reaches its engine, e.g. `http://127.0.0.1:8000`."""
+    """Base URL by which the agent reaches its engine, e.g. `http://127.0.0.1:8000` or `unix:/run/vllm.sock`."""
     pool: str = Field(min_length=1)
     """Pool that the engine serves."""
     worker: str = Field(default="", max_length=200)
@@ -98,10 +99,12 @@ class WorkerAgentSettings(ServiceSettings):
 
     @field_validator("engine_url", "advertise_url", "metrics_url")
     @classmethod
-    def _is_http(cls, value: str | None) -> str | None:
-        if value is not None and not value.startswith(("http://", "https://")):
-            raise ValueError(f"{value!r}: the URL of an engine must begin with http:// or https://")
-        if value is not None and not has_host(value):
+    def _is_an_engine(cls, value: str | None) -> str | None:
+        if value is None or unix_address(value) is not None:
+            return value
+        if not value.startswith(("http://", "https://")):
+            raise ValueError(f"{value!r}: the URL of an engine must begin with http://, https:// or unix:")
+        if not has_host(value):
             raise ValueError(f"{value!r}: no host; e.g. http://127.0.0.1:8000")
         return value
 
@@ -118,6 +121,11 @@ class WorkerAgentSettings(ServiceSettings):
         if value is not None and not value.rpartition(":")[2].isdecimal():
             raise ValueError(f"{value!r}: an address to listen at is host:port, e.g. 0.0.0.0:8000")
         return value
+
+    @model_validator(mode="after")
+    def _metrics_are_where_the_engine_is(self) -> Self:
+        check_metrics_url(self.engine_url, self.metrics_url)
+        return self
 
     @model_validator(mode="after")
     def _sidecar_is_advertised(self) -> Self:

@@ -155,15 +155,24 @@ async def test_an_agent_that_gets_sigterm_drains_its_engine_and_leaves(
         prompt = {"model": "llama-3.1-8b", "prompt": "x", "max_tokens": 40_000, "ignore_eos": True}
         answer = asyncio.create_task(http.post(f"{engine.url}/v1/completions", json=prompt))
         await eventually(lambda: loads and loads[-1].running == 1)
+        page = f"{engine.agent.http_url}/drained"
+        async with http.get(page) as before:
+            assert (before.status, "the engine takes requests" in await before.text()) == (503, True)
+        hook = asyncio.create_task(http.get(f"{page}?wait_s=60"))
         ended = asyncio.create_task(engine.agent.terminate())
         await eventually(lambda: loads[-1].state == "draining")
         assert not answer.done(), "the engine is still at work when it is said to drain"
         assert await seen.entry(WorkerRegistration, POOL, "engine-1") is not None
         answer.cancel()
         await asyncio.wait([answer])
+        # Kubernetes may end the engine now.
+        async with await hook as after:
+            assert after.status == 200
         assert await ended == 0
         assert await seen.entry(WorkerRegistration, POOL, "engine-1") is None
         assert loads[-1].state == "draining"
+        assert loads[-1].draining is not None
+        assert loads[-1].draining.why == "its agent ends"
 
 
 async def test_after_a_restart_of_nats_the_worker_is_registered_and_heard_again(

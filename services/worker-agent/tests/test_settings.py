@@ -46,9 +46,11 @@ def test_edges_may_reach_the_engine_by_another_address_than_the_agent(monkeypatc
 @pytest.mark.parametrize(
     ("env", "complaint"),
     [
-        ({"ENGINE_URL": "127.0.0.1:8000"}, "must begin with http:// or https://"),
+        ({"ENGINE_URL": "127.0.0.1:8000"}, "must begin with http://, https:// or unix:"),
         ({"ENGINE_URL": "http://:8000"}, "no host; e.g. http://127.0.0.1:8000"),
         ({"ADVERTISE_URL": "http://[::1"}, "no host"),
+        ({"ENGINE_URL": "unix:vllm.sock"}, "absolute path"),
+        ({"ENGINE_URL": "unix:/run/vllm.sock", "METRICS_URL": "http://127.0.0.1:1/metrics"}, "behind the same one"),
         ({"LABELS": "rack=1"}, "in JSON"),
         ({"POOL": ""}, "pool (POINTSMAN_POOL)"),
         ({"ENGINE": "ollama"}, "known: auto, llamacpp, sglang, triton, trtllm, vllm"),

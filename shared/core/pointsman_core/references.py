@@ -13,7 +13,8 @@ def _is_a_reference(value: str) -> str:
     return value
 
 
-def _is_http(value: str) -> str:
+def check_http_url(value: str) -> str:
+    """The URL. Raises ValueError for one that isn't an HTTP server's."""
     parts = urlsplit(value)
     if parts.scheme not in ("http", "https"):
         raise ValueError(f"{value!r}: the URL must begin with http:// or https://")
@@ -29,5 +30,5 @@ def _is_http(value: str) -> str:
 
 SecretReference = Annotated[str, AfterValidator(_is_a_reference)]
 """The place of a secret: `env:NAME` or `file:PATH`."""
-HttpUrl = Annotated[str, AfterValidator(_is_http)]
+HttpUrl = Annotated[str, AfterValidator(check_http_url)]
 """An `http://` or `https://` URL with a host."""

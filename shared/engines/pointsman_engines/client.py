@@ -12,6 +12,7 @@ from pydantic import BaseModel, ValidationError
 from yarl import URL
 
 from pointsman_core.config import EngineTls
+from pointsman_core.engine_url import unix_address
 from pointsman_runtime.configuring.engine_tls import engine_context
 
 METRICS_PATHS: Final = ("/metrics", "/prometheus/metrics")
@@ -89,6 +90,15 @@ def engine_session() -> aiohttp.ClientSession:
     return aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0))
 
 
+def session_to(url: str, session: aiohttp.ClientSession) -> tuple[aiohttp.ClientSession, str]:
+    """The session for an engine, and its base URL for requests on it: for a Unix socket one of its own, which the
+    caller closes, else the given one."""
+    unix = unix_address(url)
+    if unix is None:
+        return session, url
+    return aiohttp.ClientSession(connector=aiohttp.UnixConnector(unix.socket, limit=0)), unix.http_url
+
+
 class _Secured(TypedDict, total=False):
     ssl: SSLContext
     server_hostname: str
@@ -108,12 +118,21 @@ class EngineClient:
     ) -> None:
         """`tls`: for https:// URLs; None: as the system does it."""
         self.url = url.rstrip("/")
+        self._session, base = session_to(self.url, session)
+        self._own_session = None if self._session is session else self._session
+        self._base = base.rstrip("/")
+        if metrics_url is not None and (unix := unix_address(metrics_url)) is not None:
+            metrics_url = unix.http_url
         self._metrics_url = metrics_url
         self._some_url: str | None = None
         """URL for some of the metrics."""
         self._authorization = {"Authorization": f"Bearer {api_key}"} if api_key else {}
-        self._session = session
         self._tls = tls
+
+    async def close(self) -> None:
+        """Close what is this client's own: the connections of a Unix socket."""
+        if self._own_session is not None:
+            await self._own_session.close()
 
     async def metrics(self, names: tuple[bytes, ...] = (), *, timeout: float) -> bytes:  # noqa: ASYNC109 - bounds the call
         """The exposition. `names` asks for these families alone; servers without that feature answer with all families.
@@ -135,26 +154,26 @@ class EngineClient:
             return await self._get(self._metrics_url, "/metrics", timeout, query=_query(names))
         for path in METRICS_PATHS:
             try:
-                body = await self._get(self.url + path, path, timeout, query=_query(names))
+                body = await self._get(self._base + path, path, timeout, query=_query(names))
             except EngineFailed as error:
                 if error.status != 404:
                     raise
                 continue
             if body[:1] not in (b"[", b"{"):
-                self._metrics_url = self.url + path
+                self._metrics_url = self._base + path
                 return body
         raise PageGarbled(f"no Prometheus metrics at {' or '.join(METRICS_PATHS)}")
 
     async def models(self, *, timeout: float) -> bytes:  # noqa: ASYNC109 - bounds the call
         """The body of `/v1/models`."""
-        return await self._get(f"{self.url}/v1/models", "/v1/models", timeout, headers=self._authorization)
+        return await self._get(f"{self._base}/v1/models", "/v1/models", timeout, headers=self._authorization)
 
     async def check_health(self, *, timeout: float) -> bool:  # noqa: ASYNC109 - bounds the call
         """True when the engine answers that it is healthy, False when it has no health path. Raises EngineFailed when
         it says that it isn't."""
         for path in HEALTH_PATHS:
             try:
-                await self._get(f"{self.url}{path}", path, timeout)
+                await self._get(f"{self._base}{path}", path, timeout)
             except EngineFailed as error:
                 if error.status != 404:
                     raise
@@ -164,12 +183,12 @@ class EngineClient:
 
     async def check(self, path: str, *, timeout: float) -> None:  # noqa: ASYNC109 - bounds the call
         """Return when this path answers 200."""
-        await self._get(f"{self.url}{path}", path, timeout)
+        await self._get(f"{self._base}{path}", path, timeout)
 
     async def version(self, *, timeout: float) -> str:  # noqa: ASYNC109 - bounds the call
         """The version from `/version`; empty for an engine without that path."""
         try:
-            body = await self._get(f"{self.url}/version", "/version", timeout)
+            body = await self._get(f"{self._base}/version", "/version", timeout)
             return _Version.model_validate_json(body).version
         except (EngineFailed, ValidationError):
             return ""
@@ -243,7 +262,8 @@ def _target(response: aiohttp.ClientResponse) -> URL | None:
 
 
 def _no_connection(error: OSError) -> PageUnread:
-    if error.errno == errno.ECONNREFUSED:
+    if error.errno in (errno.ECONNREFUSED, errno.ENOENT):
+        # ENOENT: the Unix socket isn't there, e.g. because its process has removed it.
         return EngineRefused("connection refused")
     words = error.strerror or str(error)
     if error.errno in _OWN_LIMITS:

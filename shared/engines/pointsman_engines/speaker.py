@@ -77,7 +77,7 @@ class EngineSpeaker:
         """Voices that fall silent."""
         self._changes: Final[list[Callable[[], None]]] = []
         self.voices = (self._make_voice(worker),)
-        client = EngineClient(
+        self._client = client = EngineClient(
             access.url, metrics_url=access.metrics_url, api_key=access.api_key, session=session, tls=access.tls
         )
         self.watch: EndpointWatch
@@ -169,6 +169,7 @@ class EngineSpeaker:
         """Stop; with `leave` remove the registrations, else leave them to another process."""
         await end_all(self._tasks)
         await asyncio.gather(*self._former, *[voice.stop(leave=leave) for voice in self.voices])
+        await self._client.close()
 
     def _saw(self, status: EngineStatus) -> None:
         if status.facts is not None:

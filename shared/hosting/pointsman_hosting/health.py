@@ -20,6 +20,9 @@ WATCH_S = 0.25
 LONGEST_WAIT_S = 300.0
 """More is cut in a `/ready?wait_s=`."""
 _LOOK_S = 0.1
+DRAINED = "/drained"
+"""Of an agent: 200 once its engine has nothing left, e.g. for the hook that Kubernetes waits for before it ends the
+engine."""
 
 _write_openmetrics, _OPENMETRICS = exposition.choose_encoder("application/openmetrics-text")
 
@@ -34,6 +37,11 @@ class Readiness:
         """Add a check, or put it in the place of the one of this name; it is called at every `/ready`, so it looks and
         doesn't work."""
         self._checks[name] = check
+
+    @property
+    def has_checks(self) -> bool:
+        """Whether there is one."""
+        return bool(self._checks)
 
     def remove_check(self, name: str) -> None:
         """Leave a check out."""
@@ -59,9 +67,11 @@ class HealthApp:
 
     paths = frozenset({"/live", "/ready", "/metrics"})
 
-    def __init__(self, readiness: Readiness, registry: CollectorRegistry) -> None:
+    def __init__(self, readiness: Readiness, registry: CollectorRegistry, drained: Readiness | None = None) -> None:
+        """`drained`: the checks behind `/drained`; None without that path."""
         self._readiness = readiness
         self._registry = registry
+        self._waiting = {"/ready": readiness} if drained is None else {"/ready": readiness, DRAINED: drained}
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request."""
@@ -69,19 +79,13 @@ class HealthApp:
         if scope["type"] != "http":
             return
         accepted = b",".join(value for name, value in scope["headers"] if name == b"accept")
-        if scope["path"] == "/ready":
-            await self._wait(_seconds(scope["query_string"]))
+        checks = self._waiting.get(scope["path"])
+        if checks is not None:
+            await _wait(checks, _seconds(scope["query_string"]))
         status, kind, body = self.answer(scope["path"], accepted)
         headers = [(b"content-type", kind.encode()), (b"content-length", str(len(body)).encode())]
         await send({"type": "http.response.start", "status": status, "headers": headers})
         await send({"type": "http.response.body", "body": b"" if scope["method"] == "HEAD" else body})
-
-    async def _wait(self, seconds: float) -> None:
-        """Return once ready, or after `seconds`. A start-up probe that waits needn't fail every other second."""
-        loop = asyncio.get_running_loop()
-        end = loop.time() + seconds
-        while self._readiness.failed_checks() and loop.time() < end:  # noqa: ASYNC110 - checks tell no one when they change
-            await asyncio.sleep(_LOOK_S)
 
     def answer(self, path: str, accepted: bytes) -> tuple[int, str, bytes]:
         """Status, content type and body; `accepted` is the header `Accept`, empty without one."""
@@ -93,9 +97,21 @@ class HealthApp:
             reasons = self._readiness.failed_checks()
             document = {"ready": not reasons, "reasons": reasons}
             return (503 if reasons else 200), "application/json", json.dumps(document).encode()
+        if path == DRAINED and (checks := self._waiting.get(DRAINED)) is not None:
+            reasons = checks.failed_checks()
+            document = {"drained": not reasons, "reasons": reasons}
+            return (503 if reasons else 200), "application/json", json.dumps(document).encode()
         if path == "/live":
             return 200, "application/json", b'{"live": true}'
         return 404, "application/json", json.dumps({"paths": sorted(self.paths)}).encode()
+
+
+async def _wait(checks: Readiness, seconds: float) -> None:
+    """Return once no check fails, or after `seconds`. A start-up probe that waits needn't fail every other second."""
+    loop = asyncio.get_running_loop()
+    end = loop.time() + seconds
+    while checks.failed_checks() and loop.time() < end:  # noqa: ASYNC110 - checks tell no one when they change
+        await asyncio.sleep(_LOOK_S)
 
 
 def _seconds(query: bytes) -> float:

@@ -108,9 +108,8 @@ class Host:
             loop.add_signal_handler(what, self._stop.set)
         keeping: list[asyncio.Task[None]] = []
         try:
-            self._health = HttpServer(
-                HealthApp(self.readiness(), self.metrics), self.settings.http_host, self.settings.http_port
-            )
+            health = HealthApp(self.readiness(), self.metrics, self._drained())
+            self._health = HttpServer(health, self.settings.http_host, self.settings.http_port)
             await self._health.start()
             _log.info("http_listening", url=self._health.url)
             keeps_events = any(service.keeps_events for service in self.services)
@@ -164,6 +163,14 @@ class Host:
             name = service.name if names[service.name] == 1 else f"{service.name} {service.process.instance}"
             whole.include_checks(name, service.readiness, "bus" if with_edge and service.name not in EDGES else "")
         return whole
+
+    def _drained(self) -> Readiness | None:
+        """The checks that engines have nothing left, of every agent; None without one."""
+        whole = Readiness()
+        for service in self.services:
+            if service.drained.has_checks:
+                whole.include_checks(service.process.instance, service.drained)
+        return whole if whole.has_checks else None
 
     async def _start(self) -> None:
         await self._wait_for_the_bus()

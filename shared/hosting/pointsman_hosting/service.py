@@ -93,6 +93,8 @@ class Service(Generic[T_co]):
         self.readiness.add_check("bus", lambda: self.bus.missing)
         self.readiness.add_check("contracts", lambda: None if self._serving else self.heartbeat.stranger)
         self.readiness.add_check("service", lambda: None if self._serving else "starting or draining")
+        self.drained = Readiness()
+        """Checks that what it takes care of has nothing left; behind `/drained`, if there are any."""
         self.health = HealthApp(self.readiness, host.metrics)
         self.servers: list[Server] = []
         """Those that take requests while the service does."""

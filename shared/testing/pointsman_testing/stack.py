@@ -283,6 +283,11 @@ class Stack:
         env = {**self.env, **self._own(service), **self.logins(service)}
         return self._processes.fork(f"pointsman-{service}", env=env)
 
+    def start_agent_of(self, url: str, **settings: str) -> ServiceProcess:
+        """Start an agent for an engine at this URL; wait with `wait_ready`."""
+        env = {**self.env, "POINTSMAN_ENGINE_URL": url, "POINTSMAN_POOL": self._served.pool, **settings}
+        return self._processes.fork("pointsman-worker-agent", env=env)
+
     def start_bundle(self, *services: str) -> ServiceProcess:
         """Start one more process of several services; wait with `wait_ready`."""
         env = {**self.env, **self.logins("bundle"), "POINTSMAN_PORT_SHARED": "true"}

@@ -68,10 +68,12 @@ class WholeStreams:
         return len(self._running)
 
     async def _send(self) -> None:
-        began = time.monotonic()
+        due = time.monotonic()
         number = 0
         while True:
-            await asyncio.sleep(max(0.0, began + number / self.rate - time.monotonic()))
+            # What a stall of this process left out isn't made up for.
+            due = max(due + 1 / self.rate, time.monotonic())
+            await asyncio.sleep(due - time.monotonic())
             task = asyncio.create_task(self._ask(number))
             self._running.add(task)
             task.add_done_callback(self._running.discard)

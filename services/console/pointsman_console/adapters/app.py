@@ -9,15 +9,16 @@ from fastapi import Body, FastAPI, Query, Request, Response
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import FileResponse, HTMLResponse
 from fastapi.staticfiles import StaticFiles
-from pydantic import BaseModel, JsonValue
+from pydantic import BaseModel, Field, JsonValue
 
-from pointsman_console.adapters.door import COOKIE, cookie_of
+from pointsman_console.adapters.door import COOKIE, DRAIN, cookie_of
 from pointsman_console.adapters.pages import MISSING, STATIC, rendered
 from pointsman_console.adapters.stream import Streams
 from pointsman_console.domain.sampling import DecisionFilter
 from pointsman_console.domain.sessions import BrowserSession
 from pointsman_console.domain.usage_rows import DIMENSIONS
 from pointsman_contracts.usage import UsageQuery
+from pointsman_core.units import PositiveDuration
 
 Events = AsyncGenerator[bytes]
 Text = Annotated[str, Query(max_length=512)]
@@ -45,6 +46,22 @@ class WantedRevision(BaseModel):
     revision: int
 
 
+class WantedDrain(BaseModel):
+    """The body of the webhook by which engines are ordered to drain, e.g. because their machine is taken away."""
+
+    engine: str = Field(default="", max_length=2048)
+    """URL or name of one engine."""
+    host: str = Field(default="", max_length=512)
+    """Instead: every engine of this host, by its address, or by the label `host` or `kubernetes.io/hostname`."""
+    pool: str = Field(default="", max_length=512)
+    within: PositiveDuration = 30.0
+    """When what they have moves: before the machine is gone."""
+    undo: bool = False
+    force: bool = True
+    """Also the last engine that serves a model: a machine that is taken away doesn't wait for another one."""
+    why: str = Field(default="", max_length=200)
+
+
 class Opened(NamedTuple):
     """A session that began."""
 
@@ -67,6 +84,8 @@ class Answers(NamedTuple):
     revisions: Callable[[], Awaitable[JsonValue]]
     revision: Callable[[int, int | None], Awaitable[JsonValue]]
     rollback: Callable[[BrowserSession, int], Awaitable[JsonValue]]
+    drain: Callable[[str, WantedDrain], Awaitable[JsonValue]]
+    """Takes the key of the header `authorization`."""
     regret: Callable[[], Awaitable[JsonValue]]
     results: Callable[[], Awaitable[JsonValue]]
     result: Callable[[str], Awaitable[JsonValue]]
@@ -173,6 +192,11 @@ def application(answers: Answers, streams: Streams, *, https: bool, lasts_s: flo
     @app.post("/api/configuration/rollback")
     async def rollback(request: Request, wanted: Annotated[WantedRevision, Body()]) -> Response:
         return answer(await answers.rollback(session_of(request), wanted.revision))
+
+    @app.post(DRAIN)
+    async def drain(request: Request, wanted: Annotated[WantedDrain, Body()]) -> Response:
+        scheme, _, key = request.headers.get("authorization", "").partition(" ")
+        return answer(await answers.drain(key.strip() if scheme.lower() == "bearer" else "", wanted))
 
     @app.get("/api/regret")
     async def regret() -> Response:

@@ -22,7 +22,9 @@ App = Callable[[Scope, Receive, Send], Awaitable[None]]
 COOKIE: Final = "pointsman_console"
 CSRF: Final = b"x-csrf-token"
 LOGIN: Final = "/login"
-PUBLIC: Final = (LOGIN, "/api/login", "/favicon.ico")
+DRAIN: Final = "/api/engines/drain"
+"""Called by programs, with a key in the header `authorization` and without a session."""
+PUBLIC: Final = (LOGIN, "/api/login", "/favicon.ico", DRAIN)
 STATIC: Final = "/static/"
 CHECKED_EVERY_S: Final = 5.0
 """A session's key is looked up again after this time: a revoked key sees nothing more."""

@@ -2,16 +2,11 @@
 
 from typing import Final
 
-import nats
 from nats.errors import Error as NatsError
 
+from pointsman_console.adapters.operator_login import NO_OPERATOR, LoginRefused, connect_operator
 from pointsman_console.settings import ConsoleSettings
-from pointsman_contracts.subjects import inbox
 from pointsman_runtime.jetstream.stored_configuration import StoredConfiguration
-
-_NO_OPERATOR: Final = (
-    " The console's own login may not write: set POINTSMAN_OPERATOR_USER and POINTSMAN_OPERATOR_PASSWORD."
-)
 
 
 class RollbackRefused(Exception):
@@ -26,32 +21,14 @@ class Rollback:
 
     async def store_revision(self, text: str) -> int:
         """Make it the current configuration; returns its revision. Raises RollbackRefused."""
-        settings = self._settings
-        own = settings.nats_login
-        operator = settings.operator_user is not None
-        user = settings.operator_user if operator else own.user
-        secret = settings.operator_password
-        password = (secret.get_secret_value() if secret is not None else None) if operator else own.password
         try:
-            client = await nats.connect(  # pyright: ignore[reportUnknownMemberType] - untyped in nats-py
-                settings.nats_servers,
-                name="console rollback",
-                user=user,
-                password=password,
-                token=None if operator else own.token,
-                user_credentials=None if operator else own.credentials_file,
-                tls=settings.nats_tls(),
-                inbox_prefix=inbox(user) if user else "_INBOX",
-                allow_reconnect=False,
-                connect_timeout=5,
-            )
-        except (OSError, NatsError, TimeoutError) as error:
-            reason = type(error).__name__
-            raise RollbackRefused(f"NATS refuses the operator's login, or doesn't answer: {reason}.") from error
+            client = await connect_operator(self._settings, "console rollback")
+        except LoginRefused as error:
+            raise RollbackRefused(str(error)) from error
         try:
-            return await StoredConfiguration(client, settings.buckets_replicas).store_text(text)
+            return await StoredConfiguration(client, self._settings.buckets_replicas).store_text(text)
         except (NatsError, TimeoutError) as error:
-            hint = "" if operator else _NO_OPERATOR
+            hint = "" if self._settings.operator_user is not None else NO_OPERATOR
             raise RollbackRefused(f"NATS didn't store the configuration: {type(error).__name__}.{hint}") from error
         finally:
             await client.close()

@@ -137,13 +137,22 @@ def _state(seen: WorkerView, learnt: Learnt) -> str:
     return seen.verdict or ("ignored" if learnt.ignored else seen.state)
 
 
+def _drained(seen: WorkerView) -> str:
+    """Why an engine drains, and until when."""
+    notice = seen.draining
+    if notice is None:
+        return ""
+    left = "" if notice.left_ms is None else f"; what it has moves in {notice.left_ms // 1000} s"
+    return f"{notice.why or 'ordered'}{left}"
+
+
 def _engine(pool: str, seen: WorkerView, learnt: Learnt, block_tokens: int) -> Engine:
     known = learnt is not _UNKNOWN
     return Engine(
         pool=pool,
         worker=seen.worker,
         state=_state(seen, learnt),
-        reason=learnt.ignored or seen.verdict_reason or seen.reason,
+        reason=_drained(seen) or learnt.ignored or seen.verdict_reason or seen.reason,
         running=seen.running,
         waiting=seen.waiting,
         kv=round(ROUND * seen.kv_usage),

@@ -13,7 +13,7 @@ from pointsman_contracts.api_key import ApiKey
 SEE: Final = "console"
 """Scope of a key that may look."""
 WRITE: Final = "console:write"
-"""Scope of a key that may also roll the configuration back."""
+"""Scope of a key that may also roll the configuration back, and drain engines."""
 LONGEST_KEY: Final = 16384
 """Characters."""
 

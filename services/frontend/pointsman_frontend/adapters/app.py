@@ -29,7 +29,7 @@ from pointsman_edge.sending.own_answers import Place, answer_body, answer_header
 from pointsman_edge.taking_in.bodies import check_length, check_presence
 from pointsman_edge.telling.request_record import CLIENT_GONE
 from pointsman_frontend.adapters.forwarder import Forwarder
-from pointsman_frontend.adapters.http_turn import ClientGone, Headers, Turn, id_headers
+from pointsman_frontend.adapters.http_turn import ClientGone, Headers, Turn, id_headers, read_body
 from pointsman_frontend.adapters.outgoing import Outgoing
 from pointsman_frontend.adapters.relay import ResponseWriter
 from pointsman_frontend.adapters.reviewed_writer import ReviewedWriter
@@ -114,7 +114,7 @@ class HttpRequest(EdgeRequest):
         if body is None or headers.content_length is None:
             limit = record.policy.limits.max_body
             if body is None:
-                body = await _read_body(turn, limit, self._http.body_timeout_s)
+                body = await read_body(turn, limit, self._http.body_timeout_s)
             check_length(len(body), limit)
         if self.codings:
             body = await self.decode(body)
@@ -371,23 +371,6 @@ class EdgeApp:
             raise
         else:
             await turn.answer(200, [_JSON], orjson.dumps(document))
-
-
-async def _read_body(turn: Turn, limit: int, within_s: float) -> bytes:
-    """The whole body, or more of it than `limit` bytes. Raises Refusal 408 after `within_s` seconds, and ClientGone."""
-    pieces: list[bytes] = []
-    size = 0
-    try:
-        async with asyncio.timeout(within_s):
-            # The length of a chunked body isn't known before its end: stop reading once it is over the limit.
-            while size <= limit and (piece := await turn.read()):
-                pieces.append(piece)
-                size += len(piece)
-    except TimeoutError:
-        raise Refusal(
-            408, f"The body was not complete within {within_s:g} s; {size} bytes had come.", code="request_timeout"
-        ) from None
-    return b"".join(pieces)
 
 
 async def _briefly(last_words: Coroutine[object, object, None]) -> None:

@@ -43,7 +43,7 @@ class DrainedEngines:
         there: list[tuple[EngineConnection, Outgoing]] = []
         for connection, call in self._engines.find_calls(overdue.worker):
             request = self._find_outgoing(call.request_id)
-            if request is None or request.record.pool != overdue.pool or connection.complete:
+            if request is None or request.record.pool != overdue.pool or connection.is_over:
                 continue
             if self._stays.get(call.request_id, 0.0) <= now:
                 there.append((connection, request))

@@ -11,6 +11,7 @@ from urllib.parse import urlsplit
 import msgspec
 
 from pointsman_core.config import EngineTls
+from pointsman_core.engine_url import unix_address
 from pointsman_edge.deciding.policy import EngineLimits
 from pointsman_edge.sending.own_limits import exhausted
 from pointsman_frontend.adapters.engine_connection import EndpointFailed, EngineConnection
@@ -37,12 +38,17 @@ class Origin(msgspec.Struct, frozen=True):
     host_header: bytes
     path: bytes
     """Put before the request's own path."""
+    socket: str | None = None
+    """Path of the Unix socket that takes the place of host and port."""
 
 
 @lru_cache(maxsize=2048)
 def origin_of(url: str) -> Origin:
     """Take an endpoint's base URL apart. Raises EndpointFailed when nothing can be reached by it."""
     try:
+        unix = unix_address(url)
+        if unix is not None:
+            return Origin("localhost", 0, False, b"localhost", unix.path.encode("ascii"), unix.socket)
         parts = urlsplit(url)
         port = parts.port
         host_header = parts.netloc.rpartition("@")[2].encode("ascii")
@@ -51,7 +57,7 @@ def origin_of(url: str) -> Origin:
     except ValueError:
         raise EndpointFailed("refused", "its URL is invalid") from None
     if parts.scheme not in ("http", "https") or not parts.hostname:
-        raise EndpointFailed("refused", "its URL doesn't begin with http:// or https://")
+        raise EndpointFailed("refused", "its URL doesn't begin with http://, https:// or unix:")
     tls = parts.scheme == "https"
     return Origin(parts.hostname, port or (443 if tls else 80), tls, host_header, path)
 
@@ -178,13 +184,18 @@ class EngineClient:
         due = loop.time() + limit_s
         try:
             async with asyncio.timeout_at(due):
-                _, connection = await loop.create_connection(
-                    lambda: EngineConnection(self._writes),
-                    origin.host,
-                    origin.port,
-                    ssl=engine_context(tls) if origin.tls else None,
-                    server_hostname=tls.server_name if origin.tls and tls is not None else None,
-                )
+                if origin.socket is not None:
+                    _, connection = await loop.create_unix_connection(
+                        lambda: EngineConnection(self._writes), origin.socket
+                    )
+                else:
+                    _, connection = await loop.create_connection(
+                        lambda: EngineConnection(self._writes),
+                        origin.host,
+                        origin.port,
+                        ssl=engine_context(tls) if origin.tls else None,
+                        server_hostname=tls.server_name if origin.tls and tls is not None else None,
+                    )
         except TimeoutError:
             if loop.time() - due > STOOD_STILL_S and not again:
                 return await self._connect(call, limit_s, again=True)

@@ -167,6 +167,11 @@ class EngineConnection(asyncio.Protocol):
         """Whether the first byte of the answer has come, or the kernel has bytes that weren't read yet."""
         return self._answering or _unread(self._transport) > 0
 
+    @property
+    def is_over(self) -> bool:
+        """Whether the answer is whole, or has failed."""
+        return self.complete or self._failure is not None
+
     def silent_s(self, now: float) -> float:
         """Seconds since the engine last sent anything; `now` is monotonic."""
         return 0.0 if self._paused else now - self.heard_at

@@ -7,6 +7,7 @@ from http import HTTPStatus
 from typing import Final, Protocol
 
 from pointsman_contracts.journey import HeaderEdit
+from pointsman_core.refusal import Refusal
 from pointsman_edge.sending.header_edits import edited_answer_headers
 from pointsman_frontend.domain.heads import RequestTarget
 from pointsman_runtime.telling.logs import Log
@@ -352,3 +353,20 @@ def _learned(names: tuple[bytes, ...]) -> _Names:
         _seen.clear()
     _seen[names] = learned
     return learned
+
+
+async def read_body(turn: Turn, limit: int, within_s: float) -> bytes:
+    """The whole body, or more of it than `limit` bytes. Raises Refusal 408 after `within_s` seconds, and ClientGone."""
+    pieces: list[bytes] = []
+    size = 0
+    try:
+        async with asyncio.timeout(within_s):
+            # The length of a chunked body isn't known before its end: stop reading once it is over the limit.
+            while size <= limit and (piece := await turn.read()):
+                pieces.append(piece)
+                size += len(piece)
+    except TimeoutError:
+        raise Refusal(
+            408, f"The body was not complete within {within_s:g} s; {size} bytes had come.", code="request_timeout"
+        ) from None
+    return b"".join(pieces)

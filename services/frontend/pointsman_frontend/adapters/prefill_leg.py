@@ -15,6 +15,7 @@ import msgspec
 from pointsman_contracts.journey import BodyEdit
 from pointsman_contracts.reply import ChosenEndpoint, PrefillLeg
 from pointsman_contracts.response import LegReport
+from pointsman_core.engine_url import SCHEME
 from pointsman_edge.edge import Edge
 from pointsman_edge.sending.moving_on import FAILED, STALLED, failure_of
 from pointsman_edge.sending.rank import place_of
@@ -275,4 +276,4 @@ def _expired(request: Outgoing) -> bool:
 
 
 def _host(url: str) -> str:
-    return urlsplit(url).hostname or ""
+    return "127.0.0.1" if url.startswith(SCHEME) else urlsplit(url).hostname or ""

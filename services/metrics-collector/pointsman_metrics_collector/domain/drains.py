@@ -46,10 +46,13 @@ class DrainRefused(Exception):
 
 @dataclass(slots=True)
 class _Order:
+    engine: Key
+    """The worker, or the engine whose rank it is: its agent listens by that name."""
     boot_id: str
     drain: Drain | None
     """None: it takes requests again."""
     why: str
+    since: float
     seen: float
     """When its worker was here last."""
     told_at: float | None = None
@@ -84,7 +87,15 @@ class DrainOrders:
             )
         for registration, _ in meant:
             drain = None if query.undo else Drain(now + query.within_ms / 1000, query.why)
-            self._orders[registration.pool, registration.worker] = _Order(registration.boot_id, drain, query.why, now)
+            order = _Order(
+                engine=engine_key(registration),
+                boot_id=registration.boot_id,
+                drain=drain,
+                why=query.why,
+                since=now,
+                seen=now,
+            )
+            self._orders[registration.pool, registration.worker] = order
         return tuple(found)
 
     def ordered_workers(self) -> tuple[Key, ...]:
@@ -92,8 +103,8 @@ class DrainOrders:
         return tuple(self._orders)
 
     def find_drain(self, key: Key) -> Drain | None:
-        """The drain that is ordered of a worker."""
-        order = self._orders.get(key)
+        """The drain that is ordered of a worker, or of an engine by its ranks."""
+        order = self._orders.get(key) or next((each for each in self._orders.values() if each.engine == key), None)
         return None if order is None else order.drain
 
     def find_untold(
@@ -113,7 +124,7 @@ class DrainOrders:
             if registration.boot_id != order.boot_id:
                 del self._orders[key]
                 continue
-            if order.drain is None and (view.draining is None or now - (order.told_at or now) > UNDONE_KEPT_S):
+            if order.drain is None and (view.draining is None or now - order.since > UNDONE_KEPT_S):
                 # A worker that its agent ends, or its pod, goes on draining.
                 del self._orders[key]
                 continue
@@ -123,7 +134,15 @@ class DrainOrders:
             if order.told_at is None or now - order.told_at >= TOLD_AGAIN_S:
                 order.told_at = now
                 left_ms = None if wanted is None else wanted.left_ms
-                yield key, DrainOrder(boot_id=order.boot_id, left_ms=left_ms, why=order.why, undo=wanted is None)
+                yield (
+                    order.engine,
+                    DrainOrder(boot_id=order.boot_id, left_ms=left_ms, why=order.why, undo=wanted is None),
+                )
+
+
+def engine_key(registration: WorkerRegistration) -> Key:
+    """The name of a worker's engine: of a rank, the engine that it is a part of."""
+    return registration.pool, registration.server or registration.worker
 
 
 class DrainChanges:

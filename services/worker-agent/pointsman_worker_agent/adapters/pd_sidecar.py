@@ -19,6 +19,7 @@ from pointsman_apis.streams import EventSplitter, lenient_document
 from pointsman_contracts.journey import BodyEdit
 from pointsman_contracts.message import write
 from pointsman_contracts.response import LegReport
+from pointsman_core.engine_url import unix_address
 from pointsman_core.header_names import HOP_BY_HOP
 from pointsman_core.json_members import edit_fields
 from pointsman_engines.transfers import (
@@ -47,6 +48,7 @@ _RETRIED: Final = frozenset({400, 422, 500})
 _MOST_HELD: Final = 65536
 """Bytes of a stream that may come before its first word."""
 GRACE_S: Final = 1.0
+KEPT_ALIVE_S: Final = 4.0
 
 _log = Log("pd_sidecar")
 
@@ -79,17 +81,28 @@ class PdSidecar:
     ) -> None:
         """`engine_url`: of the engine that answers; `kind`: of both, as `WorkerRegistration.engine`; `allowed`: hosts
         of prefillers, empty for any; `bootstrap_port`: of SGLang's prefillers, None for its default."""
-        self._engine_url: Final = engine_url.rstrip("/")
         self._kind: Final = kind
         self._allowed: Final = frozenset(allowed)
         self._bootstrap_port: Final = bootstrap_port
         self._prefill_timeout_s: Final = prefill_timeout_s
         self._pauses: Final = Pauses()
         self.outcomes: Final = Counter[str]()
+        timeout = aiohttp.ClientTimeout(total=None, sock_connect=connect_timeout_s)
         self._session: Final = aiohttp.ClientSession(
             auto_decompress=False,
-            connector=aiohttp.TCPConnector(limit=0, keepalive_timeout=4.0),
-            timeout=aiohttp.ClientTimeout(total=None, sock_connect=connect_timeout_s),
+            connector=aiohttp.TCPConnector(limit=0, keepalive_timeout=KEPT_ALIVE_S),
+            timeout=timeout,
+        )
+        unix = unix_address(engine_url.rstrip("/"))
+        self._engine_url: Final = engine_url.rstrip("/") if unix is None else unix.http_url
+        self._to_engine: Final = (
+            self._session
+            if unix is None
+            else aiohttp.ClientSession(
+                auto_decompress=False,
+                connector=aiohttp.UnixConnector(unix.socket, limit=0, keepalive_timeout=KEPT_ALIVE_S),
+                timeout=timeout,
+            )
         )
         self.app: Final = web.Application(client_max_size=0)
         self.app.router.add_route("*", "/{path:.*}", self._serve)
@@ -97,6 +110,8 @@ class PdSidecar:
     async def close(self) -> None:
         """Close every connection."""
         await self._session.close()
+        if self._to_engine is not self._session:
+            await self._to_engine.close()
 
     async def _serve(self, request: web.Request) -> web.StreamResponse:
         prefiller = request.headers.get(PREFILLER, "").partition(",")[0].strip()
@@ -215,7 +230,7 @@ class PdSidecar:
         return read
 
     async def _ask(self, request: web.Request, body: bytes | aiohttp.StreamReader | None) -> aiohttp.ClientResponse:
-        return await self._session.request(
+        return await self._to_engine.request(
             request.method,
             f"{self._engine_url}{request.rel_url}",
             data=body,

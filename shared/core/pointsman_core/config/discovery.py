@@ -6,7 +6,7 @@ from typing import Annotated, Literal, Self
 from pydantic import BeforeValidator, Field, ValidationError, model_validator
 
 from pointsman_core.config.section import ConfigError, FromTable, Section
-from pointsman_core.references import HttpUrl
+from pointsman_core.engine_url import EngineUrl, check_metrics_url
 from pointsman_core.worker_name import worker_name
 
 Discovery = Literal["agents", "static", "kubernetes", "file"]
@@ -16,14 +16,15 @@ EngineKind = Annotated[str, FromTable("engine kinds")]
 class StaticEngine(Section):
     """An engine that has no agent: the metrics-collector reads it."""
 
-    url: HttpUrl
-    """Base URL, for edges and for the metrics-collector."""
+    url: EngineUrl
+    """Base URL, for edges and for the metrics-collector: `http://`, `https://`, or `unix:/run/vllm.sock` for a socket
+    that both have; a base path comes behind a colon, `unix:/run/vllm.sock:/base`."""
     name: str | None = None
-    """Default: host and port of the URL."""
+    """Default: host and port of the URL, or the path of its socket with hyphens."""
     engine: EngineKind = "auto"
     """`auto` finds the kind from the names of its metrics. `opaque`: anything that serves the API but has no engine's
     metrics, such as the frontend of another system; its load is estimated from the requests that this gateway sent."""
-    metrics_url: HttpUrl | None = None
+    metrics_url: EngineUrl | None = None
     """URL of its metrics if not `/metrics` below `url`; Triton serves them on a port of their own."""
     health: str | None = Field(default=None, pattern=r"^/")
     """Path that answers 200 while an `opaque` endpoint takes requests. Default: `/health`, or `/v1/models` where
@@ -36,6 +37,7 @@ class StaticEngine(Section):
     @model_validator(mode="after")
     def _opaque_has_health_and_others_metrics(self) -> Self:
         _check_kind(self.engine, self.health, self.metrics_url, "metrics_url")
+        check_metrics_url(self.url, self.metrics_url)
         return self
 
     @property

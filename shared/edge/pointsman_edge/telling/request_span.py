@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from typing import Final
 from urllib.parse import urlsplit
 
+from pointsman_core.engine_url import unix_address
 from pointsman_edge.telling.request_record import RequestRecord
 
 Value = str | int | tuple[str, ...] | None
@@ -58,5 +59,8 @@ def finish_reasons(record: RequestRecord) -> tuple[str, ...] | None:
 
 def server(url: str) -> dict[str, str | int | None]:
     """The attributes that name a peer."""
+    unix = unix_address(url)
+    if unix is not None:
+        return {"server__address": unix.socket, "server__port": None}
     parts = urlsplit(url)
     return {"server__address": parts.hostname, "server__port": parts.port}

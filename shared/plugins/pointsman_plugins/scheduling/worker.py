@@ -11,6 +11,7 @@ from msgspec.structs import replace
 from pointsman_contracts.reply import ChosenEndpoint
 from pointsman_contracts.scheduling import ReservationChange
 from pointsman_contracts.worker import WorkerLoad, WorkerRegistration
+from pointsman_core.engine_url import unix_address
 from pointsman_plugins.scheduling.outliers import Standing
 from pointsman_plugins.scheduling.request import RequestKey
 
@@ -191,16 +192,21 @@ class Worker:
 
     def register(self, registration: WorkerRegistration) -> None:
         """Take other facts over. ValueError when the URL isn't one; then nothing has changed."""
-        parts = urlsplit(registration.url)
-        port = parts.port or (443 if parts.scheme == "https" else 80)
-        if parts.scheme not in ("http", "https") or not parts.hostname:
-            raise ValueError(
-                f"worker {registration.worker!r} registered {registration.url!r}, which is no URL of an API"
-            )
+        host = address = ""
+        if unix_address(registration.url) is None:
+            parts = urlsplit(registration.url)
+            port = parts.port or (443 if parts.scheme == "https" else 80)
+            host = parts.hostname or ""
+            if parts.scheme not in ("http", "https") or not host:
+                raise ValueError(
+                    f"worker {registration.worker!r} registered {registration.url!r}, which is no URL of an API"
+                )
+            address = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
         self.registration = registration
         self.url = registration.url
-        self.host = parts.hostname
-        self.address = f"[{self.host}]:{port}" if ":" in self.host else f"{self.host}:{port}"
+        # Nothing names a Unix socket by host and port: a proxy's subset can't, and headers leave it out.
+        self.host = host
+        self.address = address
         self.roles = role_bits(registration.role)
         self._judge_load()
         self.capacity_tokens = max(0, (registration.kv_blocks or 0) * (registration.block_tokens or 0))

@@ -135,7 +135,7 @@ async def _drained(workers: Workers, each: OrderedDrain, query: DrainQuery, bega
         elif reported and now - idle_since >= IDLE_S:
             say(f"has nothing left, {after}. In its next life it takes requests again.")
             return True
-        if now >= ends and not view.opaque:
+        if now >= ends and not view.opaque and not _is_idle(view):
             left = counted(view.running + view.waiting, "request")
             say(f"still has {left}, which no other engine can continue. They may end in their own time.")
             return False

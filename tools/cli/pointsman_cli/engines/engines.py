@@ -5,12 +5,13 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
-from urllib.parse import urlsplit
 
 import aiohttp
 
 from pointsman_cli.words import CommandError
 from pointsman_core.config import AUTO, Config, EngineTls, Pool, SchedulingProfile
+from pointsman_core.engine_url import check_engine_url
+from pointsman_core.worker_name import worker_name
 from pointsman_engines.client import EngineClient, EngineFailed, EngineHung, EngineRefused, PageUnread
 from pointsman_engines.dialect import detect
 from pointsman_engines.exposition import Exposition, UnreadableMetrics
@@ -31,9 +32,8 @@ class EngineModels:
 
     @property
     def name(self) -> str:
-        """Host and port: the worker's name."""
-        parts = urlsplit(self.url)
-        return f"{parts.hostname}:{parts.port}" if parts.port else str(parts.hostname)
+        """The worker's name."""
+        return worker_name(self.url)
 
 
 def engine_tls(ca: str | None, server_name: str | None) -> EngineTls | None:
@@ -51,12 +51,20 @@ async def ask(
 ) -> list[EngineModels]:
     """Ask every engine. CommandError names the first that can't be asked, and why."""
     clients = [EngineClient(base(url), api_key=api_key, session=http, tls=tls) for url in urls]
-    return list(await asyncio.gather(*map(_ask_engine, clients)))
+    try:
+        return list(await asyncio.gather(*map(_ask_engine, clients)))
+    finally:
+        for client in clients:
+            await client.close()
 
 
 async def ask_models(url: str, http: aiohttp.ClientSession, api_key: str | None = None) -> EngineModels:
     """The models listed at the URL. Raises CommandError with the reason when they can't be read."""
-    return await _models(EngineClient(url, api_key=api_key, session=http))
+    client = EngineClient(url, api_key=api_key, session=http)
+    try:
+        return await _models(client)
+    finally:
+        await client.close()
 
 
 def configuration(engines: Sequence[EngineModels], tls: EngineTls | None = None) -> dict[str, object]:
@@ -157,9 +165,11 @@ async def _ask_engine(client: EngineClient) -> EngineModels:
 
 def base(url: str) -> str:
     """The URL without what clients' base URLs end with. CommandError when it is none."""
-    parts = urlsplit(url)
-    if parts.scheme not in ("http", "https") or not parts.hostname:
-        raise CommandError(f"{url!r} isn't the URL of an engine.", "Write it as http://127.0.0.1:8000.")
+    try:
+        check_engine_url(url)
+    except ValueError as error:
+        advice = "Write it as http://127.0.0.1:8000, or unix:/run/vllm.sock."
+        raise CommandError(f"{url!r} isn't the URL of an engine.", advice) from error
     return url.rstrip("/").removesuffix("/v1")
 
 

@@ -26,6 +26,7 @@ from pointsman_cli.stack.run_folder import RunFolder
 from pointsman_cli.stack.supervision import State
 from pointsman_cli.words import CommandError
 from pointsman_core.config import Config, EngineTls, identifies
+from pointsman_core.engine_url import unix_address
 from pointsman_runtime.bus.cancellation import end_all
 from pointsman_runtime.configuring.urls import without_login
 
@@ -300,6 +301,11 @@ class LocalStack:
         places += [(each.url, pool.tls) for pool in config.pools.values() for each in pool.engines]
         addresses: dict[Address, None] = {}
         for url, settings in places:
+            if unix_address(url) is not None:
+                raise CommandError(
+                    f"{url}: Envoy is told an engine by its IP address and port, which a Unix socket doesn't have.",
+                    "Leave --envoy out: the frontend reaches it.",
+                )
             parts = urlsplit(url)
             secured = parts.scheme == "https"
             address = parts.hostname or "", parts.port or (443 if secured else 80)

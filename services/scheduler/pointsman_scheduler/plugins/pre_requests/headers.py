@@ -38,8 +38,8 @@ class DestinationHeader(PreRequest):
         if written is None:
             if len(self._written) >= KEPT:
                 self._written.clear()
-            value = ",".join([fleet.workers[row].address for row in rows])
-            written = self._written[rows] = (HeaderEdit(name=DESTINATION_HEADER, value=value),)
+            value = ",".join([fleet.workers[row].address for row in rows if fleet.workers[row].address])
+            written = self._written[rows] = (HeaderEdit(name=DESTINATION_HEADER, value=value or None),)
         return written
 
 
@@ -98,7 +98,7 @@ def _addresses(selection: Selection, leg: str) -> str | None:
     if run is None:
         return None
     workers = run.candidates.fleet.workers
-    return ",".join([workers[row].address for row in run.chosen])
+    return ",".join([workers[row].address for row in run.chosen if workers[row].address]) or None
 
 
 class RankHeaderParams(Params):
