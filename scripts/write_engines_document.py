@@ -112,7 +112,8 @@ def written() -> str:
         cells += ["documented" if name in each["documented"] else "no" for each in others]
         lines.append(f"| {title} | {' | '.join(cells)} |")
     pages = (SUITE / "pages.md").read_text(encoding="utf-8")
-    parts = [HEAD + "\n".join(lines), pages, PREDICTIONS, PREFILL_AND_DECODE, "## Runs\n"]
+    ranks = (SUITE / "ranks.md").read_text(encoding="utf-8")
+    parts = [HEAD + "\n".join(lines), pages, ranks, PREDICTIONS, PREFILL_AND_DECODE, "## Runs\n"]
     for result in results:
         parts.append(f"### {result['engine']} {result['version']}, {result['date']}\n")
         if result.get("how"):

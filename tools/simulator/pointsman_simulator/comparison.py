@@ -26,6 +26,7 @@ class Setting:
     """The fleet and its settings for a workload."""
 
     workers: int
+    """Engines, or all their data-parallel ranks."""
     engine: EngineConfig = field(default_factory=EngineConfig)
     lags: Lags = field(default_factory=Lags)
     scheduling: Mapping[str, SchedulingPolicy] = field(default_factory=dict[str, SchedulingPolicy])
@@ -38,6 +39,8 @@ class Setting:
     """Whether engines publish what is in their caches."""
     speeds: tuple[float, ...] = ()
     """Of the engines, relative to `engine`; all 1 when empty."""
+    ranks: int = 1
+    """Data-parallel ranks of an engine."""
     schedulers: int = 1
     """That share the requests of our policies."""
     disturbances: tuple[Disturbance, ...] = ()
@@ -190,4 +193,5 @@ def _scheduler(settings: SchedulingPolicy, setting: Setting, seed: int, *, tiers
         peer_lag_ms=setting.lags.peer,
         ties=setting.ties,
         tiers=tiers,
+        ranks=setting.ranks,
     )

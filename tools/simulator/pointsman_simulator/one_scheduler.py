@@ -8,7 +8,7 @@ from msgspec.structs import replace
 
 from pointsman_contracts.kv import HOST
 from pointsman_contracts.scheduling import ReservationChange
-from pointsman_contracts.worker import WorkerLoad, WorkerRegistration
+from pointsman_contracts.worker import WorkerLoad, WorkerRegistration, rank_name
 from pointsman_core.config import SchedulingPolicy
 from pointsman_plugins.scheduling.arrays import Blocks
 from pointsman_plugins.scheduling.request import ScheduleRequest
@@ -41,15 +41,17 @@ class OneScheduler:
         roles: Sequence[str] = (),
         *,
         tiers: bool = True,
+        ranks: int = 1,
     ) -> None:
-        """`kv_blocks`: size of each engine's KV cache. `kv_events`: whether engines publish what is in it, `tiers`:
+        """`kv_blocks`: size of each engine's KV cache, or of each rank's where engines have several data-parallel
+        `ranks`, one engine after the other. `kv_events`: whether engines publish what is in it, `tiers`:
         whether also what is in host memory. `roles`: of each engine, `both` where there are none."""
         self.name = name
         self.policy: Final = compile_policy(_POOL, settings, registries())
         self.pool = PoolScheduler(_POOL, name, PrefixIndex(max_bytes=2**31))
         self.pool.use([self.policy])
         self.pool.measure(engine.block_size)
-        self._names = [f"worker-{index}" for index in range(len(kv_blocks))]
+        self._names = [_name(index, ranks) for index in range(len(kv_blocks))]
         self._row = {name: index for index, name in enumerate(self._names)}
         self._max_loras = engine.max_loras
         self._load: Load | None = None
@@ -62,6 +64,8 @@ class OneScheduler:
             registration = _registration(worker, engine.block_size, blocks, tuple(loras))
             if roles:
                 registration = replace(registration, role=roles[row])
+            if ranks > 1:
+                registration = _rank(registration, row, ranks)
             self.pool.register(registration, 0.0)
         fleet = [worker for each in self._names if (worker := self.pool.fleet.find(each)) is not None]
         self._lives = [worker.life for worker in fleet]
@@ -194,3 +198,12 @@ def _registration(worker: str, block_tokens: int, kv_blocks: int, loras: tuple[s
         version="0",
         registered_ms=0,
     )
+
+
+def _name(row: int, ranks: int) -> str:
+    return f"worker-{row}" if ranks == 1 else rank_name(f"worker-{row // ranks}", row % ranks)
+
+
+def _rank(registration: WorkerRegistration, row: int, ranks: int) -> WorkerRegistration:
+    server = f"worker-{row // ranks}"
+    return replace(registration, url=f"http://{server}", server=server, rank=row % ranks, ranks=ranks)

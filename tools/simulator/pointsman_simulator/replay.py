@@ -34,6 +34,9 @@ class ReplayOptions:
     rate: float = 4.0
     """Requests a second of the synthetic workload."""
     workers: int = 4
+    """Engines."""
+    ranks: int = 1
+    """Data-parallel ranks of an engine: each is an endpoint, with a cache and a batch of its own."""
     speeds: tuple[float, ...] = ()
     """Of the engines, relative to `engine`; all 1 when empty."""
     schedulers: int = 1
@@ -66,6 +69,8 @@ def prepare(options: ReplayOptions) -> Replay:
     trace = _trace(options)
     if not trace:
         raise ValueError("the workload has no request to replay")
+    if options.ranks < 1:
+        raise ValueError("an engine has one rank at least")
     if options.speeds and len(options.speeds) != options.workers:
         raise ValueError(f"{len(options.speeds)} speeds for {options.workers} engines: name one for each")
     engine = options.engine
@@ -76,10 +81,11 @@ def prepare(options: ReplayOptions) -> Replay:
         )
     configured = configured_policies(options.config)
     setting = Setting(
-        workers=options.workers,
+        workers=options.workers * options.ranks,
         engine=engine,
         lags=options.lags,
-        speeds=options.speeds,
+        speeds=tuple([speed for speed in options.speeds for _ in range(options.ranks)]),
+        ranks=options.ranks,
         schedulers=options.schedulers,
         scheduling=configured,
         loras=tuple(sorted({request.lora for request in trace if request.lora is not None})),

@@ -25,7 +25,8 @@ class SchedulerPolicy:
     adapters that every engine can serve, `kv_blocks` the size of each engine's KV cache where they differ. Without
     `kv_events`, engines publish none. `ties` are the seeds of the requests' decisions, in order of arrival, where they
     are known: `seed` is for the others. `roles`: of each engine, as `WorkerRegistration.role`; `both` without them.
-    `tiers`: whether events about host memory are heard, too.
+    `tiers`: whether events about host memory are heard, too. `ranks`: data-parallel ranks of an engine; each of
+    `workers` is one then.
     """
 
     def __init__(
@@ -43,6 +44,7 @@ class SchedulerPolicy:
         ties: Sequence[int] = (),
         roles: Sequence[str] = (),
         tiers: bool = True,
+        ranks: int = 1,
     ) -> None:
         engine = engine or EngineConfig()
         adapters, blocks = tuple(loras), kv_blocks or [engine.num_blocks] * workers
@@ -57,6 +59,7 @@ class SchedulerPolicy:
                 kv_events=kv_events,
                 roles=roles,
                 tiers=tiers,
+                ranks=ranks,
             )
             for number in range(schedulers)
         ]

@@ -19,7 +19,9 @@ def simulate(options: ReplayOptions, console: Console) -> None:
     except (ValueError, OSError) as error:
         raise CommandError(str(error), "The options: pointsman simulate --help") from error
     minutes = max(request.arrival_ms for request in replay.trace) / 60_000
-    requests, engines = counted(len(replay.trace), "request"), counted(replay.setting.workers, "engine")
+    requests, engines = counted(len(replay.trace), "request"), counted(options.workers, "engine")
+    if options.ranks > 1:
+        engines = f"{engines} of {options.ranks} ranks"
     print(f"{requests} over {minutes:.1f} min on {engines}; times in ms")
     sessions = any(request.session is not None for request in replay.trace)
     print(report.heading(sessions=sessions), flush=True)

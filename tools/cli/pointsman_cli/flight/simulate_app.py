@@ -26,6 +26,7 @@ _NOT_WITH_LOG: Final = (
         "requests",
         "rate",
         "workers",
+        "ranks",
         "blocks",
         "block_size",
         "speedup",
@@ -146,6 +147,10 @@ def simulate(
         int, _FOR_POLICIES(metavar="N", min=1, help="Schedulers that share the requests of pointsman.")
     ] = 1,
     workers: Annotated[int, _FOR_ENGINES(metavar="N", min=1, help="Number of engines.")] = 4,
+    ranks: Annotated[
+        int,
+        _FOR_ENGINES(metavar="N", min=1, help="Data-parallel ranks of an engine; each has a cache of its own."),
+    ] = 1,
     speeds: Annotated[
         str | None, _FOR_ENGINES(metavar="X,X,…", help="Speed factor of each engine, e.g. 0.6,1,1,1.4.")
     ] = None,
@@ -226,6 +231,7 @@ def simulate(
             requests=requests,
             rate=rate,
             workers=workers,
+            ranks=ranks,
             policies=tuple(policy or ()),
             config=config,
             seeds=seeds or 1,
