@@ -94,7 +94,8 @@ def test_without_profiles_there_is_one_that_schedules() -> None:
         ({"profiles": {}}, "at least one profile is needed"),
         (
             {"profiles": {"a": {"extends": "b"}}},
-            "profiles.a: unknown key 'extends'; known: processors, request, response, resume, resume_attempts, slo, static",
+            "profiles.a: unknown key 'extends'; known: processors, request, response, resume, resume_attempts, slo, "
+            "static",
         ),
         ({"scheduling": {"default": {"filters": ["a"], "profiles": {}}}}, "write either `profiles` or `filters`"),
         ({"edge": {"max_body": "4 XB"}}, "edge.max_body: '4 XB' is not a size"),
