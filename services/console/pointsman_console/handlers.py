@@ -243,7 +243,9 @@ class EngineOrders:
             raise Failed(502, str(error)) from error
         if not told.engines:
             raise Failed(404 if told.known or "known" in told.refusal else 409, f"{told.refusal}.")
-        _log.warning("drain_ordered", by=right.name, undo=wanted.undo, engines=[each.url for each in told.engines])
+        _log.warning(
+            "drain_ordered", by=right.name, undo=wanted.undo, engines=", ".join(each.url for each in told.engines)
+        )
         return {
             "engines": [
                 {"pool": each.pool, "worker": each.worker, "url": each.url, "unserved": each.warning}

@@ -61,7 +61,7 @@ class UnixEngine:
             for word in ("Hel", "lo"):
                 choice = {"index": 0, "delta": {"content": word}, "finish_reason": None}
                 await _more(send, b"data: %b\n\n" % json.dumps({"id": "1", "choices": [choice]}).encode())
-            end = {"index": 0, "delta": {}, "finish_reason": "stop"}
+            end: Message = {"index": 0, "delta": {}, "finish_reason": "stop"}
             await _more(send, b"data: %b\n\ndata: [DONE]\n\n" % json.dumps({"id": "1", "choices": [end]}).encode())
             await _more(send, b"", last=True)
             return
