@@ -4,6 +4,7 @@ import orjson
 import pytest
 from msgspec.structs import replace
 
+from pointsman_contracts.batch import make_batch_id
 from pointsman_contracts.identity import Identity
 from pointsman_contracts.journey import Target
 from pointsman_contracts.regret import JudgedChoice, JudgedRequest, RequestsJudged
@@ -40,6 +41,23 @@ def test_an_event_is_kept_with_what_the_ledger_is_owed_for_it() -> None:
     assert kept == RecordedEvent("subject:edge-1:7", "r-1", COMPLETED.at_ms, KIND, COMPLETED.encode(), kept.owed)
     assert (kept.owed.key, kept.owed.tenant) == ("r-1@edge-1/llama-8b/7/1767225599999", "acme")
     assert UsageRecord.decode(kept.owed.message) == record(COMPLETED)
+
+
+def test_an_attempt_of_a_batchs_line_that_is_repeated_has_one_record() -> None:
+    """Another replica repeats an attempt whose answer was lost, at another edge and at another time."""
+    batch = make_batch_id("batch_", 1_767_225_000_000, "ab12")
+    identity = Identity(tenant="acme", batch=batch)
+    first = replace(COMPLETED, request_id=f"{batch}-7-1", identity=identity)
+    again = replace(first, request_id=f"{batch}-7-1.c0ffee1", source="edge-2", sequence=1, at_ms=COMPLETED.at_ms + 9)
+    assert (record(first).key, record(first).at_ms) == (record(again).key, record(again).at_ms)
+    assert record(first).at_ms == 1_767_225_000_000
+    others = [
+        replace(first, request_id=f"{batch}-7-2"),
+        replace(first, request_id=f"{batch}-8-1"),
+        replace(first, outcome="client_gone"),
+        replace(first, identity=Identity(tenant="acme"), sequence=8),
+    ]
+    assert len({record(each).key for each in (first, *others)}) == len(others) + 1
 
 
 def test_an_event_of_an_unknown_type_is_kept_by_the_time_that_the_stream_got_it() -> None:
