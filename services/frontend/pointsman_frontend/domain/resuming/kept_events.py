@@ -30,6 +30,8 @@ _LARGE: Final = 65536
 _USUAL_END: Final = b"}]}\n\n"
 """Of an event, behind its token ids."""
 _EVENT: Final = b"data: {"
+_LIST_BEFORE: Final = b"],"
+"""Before the ids of a choice: usually those of its prompt, which an event may tell again."""
 
 
 class StreamKeeper(Protocol):
@@ -71,7 +73,13 @@ class KeptTokens:
         before, _, after = data.rpartition(LIST)
         ids, _, end = after.partition(b"]")
         # Nearly always it is a single event, which says the text of one token.
-        if self._begun and (end == _USUAL_END or end.count(b"\n") == 2) and is_flat(ids) and before.find(b"\n") < 0:
+        if (
+            self._begun
+            and (end == _USUAL_END or end.count(b"\n") == 2)
+            and is_flat(ids)
+            and before.find(b"\n") < 0
+            and not before.endswith(_LIST_BEFORE)
+        ):
             self._recent.append(data)
             lists = self._ids
             lists.append(ids)
@@ -95,6 +103,7 @@ class KeptTokens:
             stream.take_earlier(None, whole=False)
         stream.read_events(b"".join(self._recent))
         self._prompt = self._earlier = None
+        self._begun = False
         self._ids.clear()
         self._recent.clear()
         return stream
