@@ -309,6 +309,7 @@ def test_an_engine_that_used_an_adapter_lately_has_it_and_how_long_a_load_takes_
     bench = trusted(3)
     rates = delay_of(bench).estimator.best.model.rates
     pass_ms = rates.prefill + rates.linear * 200
+    assert delay_of(bench).preludes.adapters.predict_load("sql") == 0.0, "unknown, so it decides nothing"
     first, answer = adapter_request(bench, "sql")
     answer(400.0 + pass_ms)
     for _ in range(5):

@@ -16,7 +16,7 @@ _FETCH_MS: Final = {"host": 0.0026, "disk": 0.026, "store": 0.087}
 host memory (vLLM, "Inside vLLM's New KV Offloading Connector", 2026-01-08: one direction, H100), 5 GB/s from an NVMe
 disk and 1.5 GB/s from a store in the network (vLLM 0.32, `v1/kv_offload/tiering/backpressure.py`)."""
 _LOAD_MS: Final = 30.0
-"""Prior of an adapter that isn't loaded. SGLang #13349 and vLLM #31317 have tens of milliseconds to some seconds."""
+"""Before the first observation. SGLang #13349 and vLLM #31317 have tens of milliseconds to some seconds."""
 _WIDEST: Final = 64.0
 """A learnt time stays within this factor of its prior."""
 _FORGET: Final = 0.998
@@ -83,9 +83,11 @@ class AdapterLoads:
         """Life of an engine → its adapters, the last used at the end."""
 
     def predict_load(self, adapter: str) -> float:
-        """Milliseconds to load it."""
+        """Milliseconds to load it; 0 until a load was observed."""
         learnt = self._times.get(adapter)
-        return self._mean.value if learnt is None else learnt.value
+        if learnt is not None:
+            return learnt.value
+        return self._mean.value if self._mean.observations else 0.0
 
     def is_loaded(self, life: int, adapter: str) -> bool:
         """Whether the engine has used it lately."""

@@ -34,12 +34,9 @@ class Preludes:
         self.adapters: Final = AdapterLoads()
         self._estimator: Final = estimator
         self._delayed: Final = DelayedRequests()
+        self.waiting: Final = self._delayed.waiting
+        """Requests in a prelude, and some that left early."""
         self._awaited: dict[Hashable, _Awaited] = {}
-
-    @property
-    def waiting(self) -> list[Delayed]:
-        """Requests in a prelude."""
-        return self._delayed.waiting
 
     def send_due(self, now: float) -> None:
         """Put requests whose prelude is over into the shadows. Times are milliseconds."""
@@ -78,7 +75,7 @@ class Preludes:
         loads = change.lora is not None and change.uncached_tokens > 0 and not self._has_loaded(hold, change.lora)
         fetch_ms = self.fetches.predict_fetch(change.fetched) if change.fetched else 0.0
         load_ms = self.adapters.predict_load(change.lora or "") if loads else 0.0
-        if not fetch_ms and not load_ms:
+        if not fetch_ms and not loads:
             return False
         hold.fetch_ms, hold.load_ms = fetch_ms, load_ms
         at = best.read_figures(worker.life, float(worker.capacity_tokens or "inf"))
@@ -88,6 +85,8 @@ class Preludes:
             # Half a step until its fetch begins, half a one until that is seen to have ended, and one beside its pass.
             pass_ms = (1.5 if loads else 2.0) * step_ms + rates.passes_ms(prompt - hit, float(best.batch_tokens))
             self._awaited[hold.key] = _Awaited(pass_ms * at.speed, loads)
+        if not fetch_ms and not load_ms:
+            return False
         due = now + fetch_ms + load_ms
         self._delayed.put_request(worker.life, hold.key, due, prompt, hit, told=change.streamed)
         return True
