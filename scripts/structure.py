@@ -32,7 +32,7 @@ CLASSES: Final = 6
 VARIADIC: Final = frozenset({"add_row", "attrgetter", "create_subprocess_exec"})
 """Functions of libraries that take any number of arguments of one meaning; the product's own are found."""
 
-CEILINGS: Final = {"pairs": 1, "calls": 0, "words": 58, "methods": 37}
+CEILINGS: Final = {"pairs": 1, "calls": 0, "words": 40, "methods": 35}
 """Of today. The aims are 25 pairs, 0 calls, 45 percent of one word and 40 methods."""
 
 _TYPED_COPY: Final = "pyright can't type the arguments of `msgspec.structs.replace`"
@@ -45,6 +45,7 @@ ALIKE: Final[dict[frozenset[str], str]] = {
     for pair, why in (
         (("KeyOwner", "ClaimNames"), "the names of claims, not their values"),
         (("BatchRecord", "WantedBatch"), "a client's wish, before it is known to be possible"),
+        (("DrainQuery", "WantedDrain"), "the body of a webhook, with durations as people write them"),
         (("RequestFacts", "FactsChanges"), _TYPED_COPY),
         (("Journey", "JourneyChanges"), _TYPED_COPY),
         (("AnswerUse", "StageUse"), _SETTINGS),

@@ -50,7 +50,7 @@ class Gateway:
         assert self._pipeline.run(incoming) is None
         tokenizer = self._pipeline.tokenizers.find_tokenizer(model)
         assert tokenizer is not None
-        prompt = tokenizer.prompt(incoming)
+        prompt = tokenizer.build_prompt(incoming)
         facts = describe(incoming, (BLOCK,), prompt)
         blocks = salted(facts.blocks, model, "sql" if model == "sql" else "")
         return _numbers(blocks), list(array("I", prompt.stream)), incoming.field("cache_salt"), facts.blocks_precise
@@ -62,8 +62,8 @@ def told(tokens: list[int], model: str, salt: JsonValue) -> list[int]:
     packed = np.array(tokens, dtype="<u4")
     names = name_blocks(f"{lora}{salt}", packed, ENGINE_BLOCK)
     book = BlockBook(ENGINE_BLOCK)
-    book.opened(names, packed, lora, salt if isinstance(salt, str) else None)
-    batch = msgspec.msgpack.encode([0.0, book.events(names, []), 0])
+    book.open_sequence(names, packed, lora, salt if isinstance(salt, str) else None)
+    batch = msgspec.msgpack.encode([0.0, book.build_events(names, []), 0])
     blocks = EngineBlocks(BLOCK)
     for event in Decoder().decode(batch):
         blocks.apply_event(0, event, "m")

@@ -60,7 +60,7 @@ def main() -> None:
     decoding = (time.process_time() - started) / len(encoded) * 1e6
     started = time.process_time()
     for completed in decoded:
-        pool, model = names.served(completed)
+        pool, model = names.find_served(completed)
         metrics.count_completion(completed, pool, model)
         windows[model].add_completion(completed, started)
     counting = (time.process_time() - started) / len(encoded) * 1e6

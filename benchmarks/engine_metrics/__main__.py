@@ -34,7 +34,7 @@ def per_call(action: Callable[[], object], seconds: float) -> float:
 def compare_parsing(seconds: float) -> None:
     text = generate_latest(vllm_registry())
     dialect = DIALECTS[0][1]
-    wanted = tuple(name + b"{" for name in dialect.moving)
+    wanted = tuple(name + b"{" for name in dialect.moving_families)
     some = b"".join(line for line in text.splitlines(keepends=True) if line.startswith(wanted))
     whole = per_call(lambda: list(text_string_to_metric_families(text.decode())), seconds)
     ours = per_call(lambda: read(dialect, Exposition(text)), seconds)
@@ -69,7 +69,7 @@ def compare_readings(readings: int) -> None:
         return float(ours.recv())
 
     print("one reading over HTTP, CPU; at 20 readings a second")
-    for label, names in (("everything", ()), ("by name", DIALECTS[0][1].moving)):
+    for label, names in (("everything", ()), ("by name", DIALECTS[0][1].moving_families)):
         before = engine_cpu()
         agent = asyncio.run(read_for(url, names, readings))
         spent = (engine_cpu() - before) / (readings + 20) * 1e6

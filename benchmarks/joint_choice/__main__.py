@@ -47,7 +47,7 @@ def run(setting: str, selector: object, requests: int, workers: tuple[int, int],
     engine = EngineConfig()
     trace = scale_arrivals(read_mooncake(TRACE, engine.block_size, limit=requests), scale)
     policy = TwoPools(configuration({"s": selector}), "s", engine, workers)
-    outcomes = SimulatedFleet([engine] * sum(workers)).replay(trace, policy)
+    outcomes = SimulatedFleet([engine] * sum(workers)).replay_trace(trace, policy)
     arrived = np.array(outcomes.arrived)
     first = np.array([each.first_token_at for each in outcomes.requests], dtype=np.float64) - arrived
     answer = np.array([each.finished_at for each in outcomes.requests], dtype=np.float64) - arrived

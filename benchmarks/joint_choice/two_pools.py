@@ -111,7 +111,7 @@ class TwoPools:
 
     def _row(self, pool: int, outcome: Scheduled, request: int) -> int:
         self._sent[request] = self._now
-        return self._first_row[pool] + self._pools[pool].row(outcome)
+        return self._first_row[pool] + self._pools[pool].chosen_row(outcome)
 
     def _hear(self, load: Load, now: float) -> None:
         for pool, scheduler in enumerate(self._pools):
@@ -169,7 +169,7 @@ class TwoPools:
         self._told_at = arrival.at
         self._sequence += 1
         for pool, name in enumerate(MODELS):
-            statistics = self._windows[name].statistics(
+            statistics = self._windows[name].build_statistics(
                 name, arrival.at / 1000.0, source="c", sequence=self._sequence, at_ms=self._sequence
             )
             self._states.model_changed(statistics)

@@ -63,7 +63,7 @@ def stage(tokenizer: ModelTokenizer, raw: bytes) -> Journey:
     """The whole stage without the bus."""
     request = preprocess_request(path=PATH, headers=HEADERS)
     incoming = Incoming(request, parse(PATH, raw), read_headers(request.headers))
-    facts = describe(incoming, (64,), tokenizer.prompt(incoming))
+    facts = describe(incoming, (64,), tokenizer.build_prompt(incoming))
     return depart(incoming, facts, StageReport(stage="preprocessor", instance="host-1"))
 
 

@@ -63,7 +63,7 @@ def measure(case: Case, policies: tuple[str, ...], seeds: int) -> bool:
         ("TTFT p99", "ttft_p99", case.p99_bar_ms),
         ("E2E mean", "e2e_mean", case.e2e_bar_ms),
     ):
-        worst = ours.spread(figure)[1]
+        worst = ours.spread_of(figure)[1]
         kept &= worst <= bar
         print(f"bar: {title} {worst:.1f} of {bar:g}: {'kept' if worst <= bar else 'MISSED'}")
     return kept

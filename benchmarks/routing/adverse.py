@@ -55,7 +55,7 @@ def means(case: str, requests: int, seeds: int = 1) -> dict[str, tuple[float, fl
     results = compare(
         workload(case, requests), (DEFAULT_POLICY, AT_ONCE), setting, seeds, os.cpu_count() or 1, lambda _: None
     )
-    return {each.policy: (each.mean("ttft_mean"), each.mean("e2e_mean")) for each in results}
+    return {each.policy: (each.mean_of("ttft_mean"), each.mean_of("e2e_mean")) for each in results}
 
 
 def measure(cases: Sequence[str] = tuple(CASES), requests: int = 1200) -> bool:

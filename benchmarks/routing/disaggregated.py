@@ -81,7 +81,7 @@ def run(choice: str, rate: float, seed: int) -> Figures:
     fleet = SimulatedFleet([engine] * len(ROLES))
     fleet.count_gaps(after_ms=WARM / rate * 1000.0)
     router = SchedulerPolicy(len(ROLES), policy(choice), engine, seed, roles=ROLES)
-    outcomes = fleet.replay(trace(rate, seed, engine.block_size), router)
+    outcomes = fleet.replay_trace(trace(rate, seed, engine.block_size), router)
     requests = outcomes.requests[WARM:]
     waits = np.array([one.first_token_at for one in requests]) - np.array(outcomes.arrived[WARM:])
     gaps = fleet.gaps()

@@ -150,7 +150,9 @@ def virtual_ttft(policy: str, requests: Sequence[TraceRequest], length: Length) 
     """The mean time to the first token in virtual time after the warm-up, ms."""
     engine = EngineConfig(timing=Timing(speedup=length.speed))
     setting = Setting(ENGINES, engine, kv_events=False)
-    outcomes = SimulatedFleet(setting.engines, setting.lags).replay(requests, make_policy(policy, setting, 0))
+    outcomes = SimulatedFleet(setting.list_engines, setting.lags).replay_trace(
+        requests, make_policy(policy, setting, 0)
+    )
     return fmean(
         sequence.first_token_at - request.arrival_ms
         for sequence, request in zip(outcomes.requests, requests, strict=True)

@@ -33,9 +33,9 @@ def run(trace: Sequence[TraceRequest], workers: int, seed: int = 0) -> Compared:
         for compiled in scheduler.pool.policies:
             if compiled.late_binding is not None:
                 teach(compiled.late_binding.delays.best.model, setting.engine)
-    fleet = SimulatedFleet(setting.engines, setting.lags)
+    fleet = SimulatedFleet(setting.list_engines, setting.lags)
     judged = JudgedPolicy(policy, workers, setting.engine.block_size)
-    return Compared(NAME, (summarize(fleet.replay(trace, judged), workers, judged.regret()),))
+    return Compared(NAME, (summarize(fleet.replay_trace(trace, judged), workers, judged.sum_regret()),))
 
 
 def teach(model: PassModel, engine: EngineConfig) -> None:
@@ -51,4 +51,4 @@ def teach(model: PassModel, engine: EngineConfig) -> None:
         kilo = prompt * 1e-3
         features = np.zeros(FEATURES)
         features[:] = (prompt > 0, kilo, kilo**2, 0.0, batch > 0, batch, context * 1e-6)
-        model.learn(features, took, 0.1)
+        model.learn_pass(features, took, 0.1)

@@ -22,7 +22,7 @@ def means(trace: Sequence[TraceRequest], schedulers: int, seeds: int) -> tuple[f
     setting = Setting(WORKERS, schedulers=schedulers)
     (found,) = compare(trace, (DEFAULT_POLICY,), setting, seeds, os.cpu_count() or 1, lambda _: None)
     print(f"{report.row(found)}   {schedulers} scheduler(s)", flush=True)
-    return found.mean("ttft_mean"), found.mean("e2e_mean")
+    return found.mean_of("ttft_mean"), found.mean_of("e2e_mean")
 
 
 def measure(trace: Sequence[TraceRequest], seeds: int) -> bool:

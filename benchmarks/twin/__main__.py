@@ -85,7 +85,7 @@ def predicted_well(name: str, made: Twin) -> list[bool]:
                     f"two runs differ by ±{figure.chance_ms / figure.recorded:.1%})"
                 )
                 met.append(judge(abs(figure.error) <= bar, what))
-    met.append(judge(made.verdict.trusted, f"{name}: the verdict is trust"))
+    met.append(judge(made.verdict.is_trusted, f"{name}: the verdict is trust"))
     return met
 
 
@@ -184,7 +184,7 @@ def conclude(folder: Path) -> bool:
     named = [change for change in slowed.changes if change.engine == "engine-2" and change.factor > 1]
     found = ", ".join(f"{change} from {change.at_ms / 1000:.0f} s on" for change in slowed.changes) or "no change"
     met.append(
-        judge(not slowed.verdict.trusted and bool(named), f"slowed: not trusted, and engine-2 is named: {found}")
+        judge(not slowed.verdict.is_trusted and bool(named), f"slowed: not trusted, and engine-2 is named: {found}")
     )
     return all(met)
 

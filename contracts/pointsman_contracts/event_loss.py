@@ -27,7 +27,7 @@ class LostEvents(EventSpan, frozen=True, kw_only=True):
     """Instance that published them."""
     count: int
 
-    def joined(self, other: "LostEvents") -> "LostEvents":
+    def merge_with(self, other: "LostEvents") -> "LostEvents":
         """Both together, of one subject and source."""
         return LostEvents(
             subject=self.subject,

@@ -16,7 +16,7 @@ class Generations(NamedTuple):
     oldest: int
     newest: int
 
-    def understands(self, other: "Generations") -> bool:
+    def is_compatible_with(self, other: "Generations") -> bool:
         """Whether there is one that both speak."""
         return self.oldest <= other.newest and other.oldest <= self.newest
 

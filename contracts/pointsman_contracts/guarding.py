@@ -28,7 +28,7 @@ class Guarded(Part, frozen=True, kw_only=True):
     """On the way back the originals are put in again."""
 
     @classmethod
-    def of(cls, attributes: Mapping[str, JsonValue]) -> Self | None:
+    def from_attributes(cls, attributes: Mapping[str, JsonValue]) -> Self | None:
         """From `RequestFacts.attributes`; None when no guard has seen the request."""
         value = attributes.get(GUARDED)
         try:

@@ -29,7 +29,7 @@ class Identity(Part, frozen=True, kw_only=True):
     """Id of the batch that the request is a line of; empty for any other request."""
 
     @classmethod
-    def of(cls, attributes: Mapping[str, JsonValue]) -> Self | None:
+    def from_attributes(cls, attributes: Mapping[str, JsonValue]) -> Self | None:
         """From `RequestFacts.attributes`; None without an authenticator."""
         facts = attributes.get(IDENTITY)
         if not isinstance(facts, dict):

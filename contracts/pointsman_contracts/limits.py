@@ -30,7 +30,7 @@ class LimitWindow(Part, frozen=True, kw_only=True):
     `requests` by arrivals, `tokens` by what was used in the period, `concurrency` by what is open."""
 
     @property
-    def counted(self) -> str:
+    def counted_unit(self) -> str:
         """The counted unit, as clients call it."""
         return self.measure or ("requests" if self.unit == "concurrency" else self.unit)
 

@@ -75,7 +75,7 @@ class MalformedMessage(ValueError):
         """Path of the faulty value, e.g. `request.blocks`; empty for the document itself."""
 
     @classmethod
-    def of(cls, name: str, error: Exception) -> Self:
+    def from_error(cls, name: str, error: Exception) -> Self:
         """From an error of msgspec or `unpack`."""
         problem, _, path = str(error).partition(" - at `")
         if problem.startswith("Invalid "):
@@ -111,7 +111,7 @@ class Message(Part, frozen=True):
         try:
             return _decoder(cls)(data)
         except (ValueError, RecursionError) as error:  # the latter for a value that nests too deep
-            raise MalformedMessage.of(cls.__name__, error) from None
+            raise MalformedMessage.from_error(cls.__name__, error) from None
 
 
 def read_part(kind: type[P], document: bytes | str) -> P:
@@ -119,7 +119,7 @@ def read_part(kind: type[P], document: bytes | str) -> P:
     try:
         return _decoder(kind)(document)
     except (ValueError, RecursionError) as error:
-        raise MalformedMessage.of(kind.__name__, error) from None
+        raise MalformedMessage.from_error(kind.__name__, error) from None
 
 
 def read_fields(kind: type[P], fields: Mapping[str, object]) -> P:
@@ -127,7 +127,7 @@ def read_fields(kind: type[P], fields: Mapping[str, object]) -> P:
     try:
         return msgspec.convert(fields, kind, strict=False, dec_hook=to_blob)
     except (ValueError, RecursionError) as error:
-        raise MalformedMessage.of(kind.__name__, error) from None
+        raise MalformedMessage.from_error(kind.__name__, error) from None
 
 
 def fields_of(part: Part) -> dict[str, JsonValue]:

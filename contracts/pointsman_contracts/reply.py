@@ -223,5 +223,5 @@ def read_reply(payload: bytes) -> Reply:
             # Others than an answer are one document, which may have line breaks.
             return _read_document(payload)
     except (ValueError, RecursionError) as error:
-        raise MalformedMessage.of("Reply", error) from None
+        raise MalformedMessage.from_error("Reply", error) from None
     return replace(reply, body=payload[end + 1 :]) if isinstance(reply, Answer) else reply

@@ -13,8 +13,8 @@ from pointsman_contracts.presence import ServicePresence
 def test_two_understand_each_other_when_they_have_a_generation_in_common(
     one: tuple[int, int], other: tuple[int, int], understood: bool
 ) -> None:
-    assert Generations(*one).understands(Generations(*other)) == understood
-    assert Generations(*other).understands(Generations(*one)) == understood
+    assert Generations(*one).is_compatible_with(Generations(*other)) == understood
+    assert Generations(*other).is_compatible_with(Generations(*one)) == understood
 
 
 def test_a_process_that_says_nothing_is_of_the_first_generation() -> None:

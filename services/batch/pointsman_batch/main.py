@@ -52,7 +52,7 @@ def build(service: Service[BatchSettings]) -> None:
     files = Files(service.open_bucket(FILES_BUCKET), chunks)
     slots = Slots(
         Pace(settings.lines_at_once),
-        lambda model: has_room(rollout.compiled().config, pools, model, settings.room_below, time.monotonic()),
+        lambda model: has_room(rollout.compile_current().config, pools, model, settings.room_below, time.monotonic()),
     )
     gateway = Gateway(settings.gateway_url, settings.line_timeout_s)
     batches = Batches(service.open_bucket(BATCHES_BUCKET), lambda seen: changed(seen))
@@ -78,7 +78,7 @@ def build(service: Service[BatchSettings]) -> None:
     asker = Asker(
         service.process.instance,
         JourneyClient(service.journeys),
-        rollout.compiled,
+        rollout.compile_current,
         HeaderRules(settings.identity_headers),
         TrustedProxies(settings.trusted_proxies),
     )

@@ -169,7 +169,7 @@ class StoredState:
         except BucketsUnreadable as error:
             raise Failed(503, str(error)) from error
         found, count = standings(shards, config, time.time())
-        rows: list[JsonValue] = [each.document() for each in found]
+        rows: list[JsonValue] = [each.to_document() for each in found]
         return {"rows": rows, "count": count}
 
     async def list_revisions(self) -> JsonValue:
@@ -272,7 +272,7 @@ async def fleet_events(feed: FleetFeed) -> AsyncGenerator[bytes]:
         while True:
             ticked = feed.ticked
             await ticked.wait()
-            changes = feed.table.changes(max(sent, 0))
+            changes = feed.table.changes_since(max(sent, 0))
             if sent < 0:
                 changes["columns"] = columns
             if changes["version"] != sent or sent < 0:

@@ -34,7 +34,7 @@ def test_tokens_of_the_window_count_and_older_ones_dont() -> None:
     [row], count = standings([shard(counters=[state])], CONFIG, NOW)
     assert (row.limit, row.unit, row.period) == ("token-limit", "tokens", "min")
     assert dict(row.scope) == {"tenant": "acme", "model": "m"}
-    assert (row.used, row.amount, row.share, count) == (495.0, 1000.0, 0.495, 1)
+    assert (row.used, row.amount, row.used_share, count) == (495.0, 1000.0, 0.495, 1)
 
 
 def test_requests_are_counted_by_what_is_ahead_of_the_rate() -> None:
@@ -67,5 +67,5 @@ def test_the_fullest_come_first_and_a_limit_that_has_gone_has_no_amount() -> Non
     gone = CounterState(window="tokens/60", limit="earlier", scope="", first_slot=int(NOW), slots=(7.0,))
     full = CounterState(window="tokens/60", limit="token-limit", scope="1:a1:m", first_slot=int(NOW), slots=(1500.0,))
     found, _ = standings([shard(counters=[gone, full])], CONFIG, NOW)
-    assert [(row.limit, row.share) for row in found] == [("token-limit", 1.5), ("earlier", 0.0)]
+    assert [(row.limit, row.used_share) for row in found] == [("token-limit", 1.5), ("earlier", 0.0)]
     assert found[1].amount is None

@@ -21,13 +21,13 @@ class FakePeer:
         self.sent.append(data)
         return not self.full
 
-    def taken(self, stream_id: int, size: int) -> None:
+    def return_credit(self, stream_id: int, size: int) -> None:
         self.taken_bytes += size
 
     def backed_up(self, stream_id: int) -> bool:
         return self.full
 
-    async def progress(self) -> None:
+    async def wait_for_progress(self) -> None:
         await asyncio.sleep(0)
 
 
@@ -43,8 +43,8 @@ def test_messages_are_read_as_they_were_sent_however_they_are_cut(messages: list
         call = Call(1, peer, {})
         data = b"".join(map(framed, messages))
         for start in range(0, len(data), size):
-            call.received(data[start : start + size], end=False)
-        call.received(b"", end=True)
+            call.receive_body(data[start : start + size], end=False)
+        call.receive_body(b"", end=True)
         read: list[bytes] = []
         while (message := await call.read()) is not None:
             read.append(message)
@@ -59,10 +59,10 @@ def test_messages_are_read_as_they_were_sent_however_they_are_cut(messages: list
 async def test_unread_messages_arent_taken_until_the_call_ends() -> None:
     peer = FakePeer()
     call = Call(1, peer, {})
-    call.received(framed(b"one"), end=False)
-    call.received(framed(b"two"), end=False)
+    call.receive_body(framed(b"one"), end=False)
+    call.receive_body(framed(b"two"), end=False)
     assert (len(call.unread), peer.taken_bytes) == (2, 0)
-    call.release()
+    call.stop_reading()
     assert peer.taken_bytes == 2 * len(framed(b"one"))
 
 
@@ -73,7 +73,7 @@ async def test_unread_messages_arent_taken_until_the_call_ends() -> None:
 )
 async def test_an_unreadable_message_fails_the_call_after_the_readable_ones(data: bytes, status: Status) -> None:
     call = Call(1, FakePeer(), {})
-    call.received(framed(b"one") + data, end=False)
+    call.receive_body(framed(b"one") + data, end=False)
     assert await call.read() == b"one"
     with pytest.raises(CallFailed) as failed:
         await call.read()
@@ -90,6 +90,6 @@ async def test_a_write_waits_while_the_client_takes_nothing() -> None:
     assert (peer.sent, writing.done()) == ([framed(b"one")], False)
     peer.full = False
     await writing
-    call.lost()
+    call.lose_client()
     await call.write(b"two")
     assert len(peer.sent) == 1

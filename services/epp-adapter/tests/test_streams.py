@@ -19,13 +19,13 @@ class FakePeer:
     def send(self, call: Call, data: bytes) -> bool:
         return True
 
-    def taken(self, stream_id: int, size: int) -> None:
+    def return_credit(self, stream_id: int, size: int) -> None:
         pass
 
     def backed_up(self, stream_id: int) -> bool:
         return False
 
-    async def progress(self) -> None:
+    async def wait_for_progress(self) -> None:
         pass
 
 
@@ -43,13 +43,13 @@ async def test_a_message_of_envoys_before_work_that_takes_no_time_ends_it_and_no
     said: bytes, expected: type[Exception]
 ) -> None:
     call = Call(1, FakePeer(), {})
-    call.received(said, end=True)
+    call.receive_body(said, end=True)
     begun: list[str] = []
 
     async def work() -> None:
         begun.append("work")  # as an edge does that decides alone
 
     with pytest.raises(expected):
-        await Stream(call).listening(work())
+        await Stream(call).listen_while(work())
     await asyncio.sleep(0)
     assert begun == []

@@ -55,7 +55,7 @@ class Frontend:
                 settings.head_timeout_s,
                 edge.ids.make_id,
                 lambda reason: edge.metrics.refused_connections.update((reason,)),
-                edge.trusted.include,
+                edge.trusted.is_trusted,
             ),
             self.writes,
         )

@@ -212,7 +212,7 @@ PROXIES = TrustedProxies([ipaddress.ip_network("10.0.0.0/8"), ipaddress.ip_netwo
     [("10.1.2.3", True), ("11.1.2.3", False), ("fd00::7", True), ("::ffff:10.1.1.1", True), ("", False), ("x", False)],
 )
 def test_a_peer_is_trusted_by_its_network(host: str, trusted: bool) -> None:
-    assert PROXIES.include(host) is trusted
+    assert PROXIES.is_trusted(host) is trusted
 
 
 @pytest.mark.parametrize(

@@ -275,7 +275,7 @@ async def test_an_edge_is_not_missing_what_its_requests_are_held_for(buses: Buse
     table, now = edge.heartbeat.table, asyncio.get_running_loop().time
     table.mark_unreachable("preprocessor", None)
     assert stages(edge).find_unusable_stages(POLICY) is None
-    await eventually(lambda: table.hope("preprocessor", None, 1.0, 1.0, now()) <= 0)
+    await eventually(lambda: table.hold_time_left("preprocessor", None, 1.0, 1.0, now()) <= 0)
     assert stages(edge).find_unusable_stages(POLICY) is None
     brief = compile_policy(load({"edge": {"decision_timeout": "1s"}}), 1)
     assert stages(edge).find_unusable_stages(brief) == UnusableStages("no live preprocessor", alone=False)

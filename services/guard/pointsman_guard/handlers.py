@@ -119,14 +119,14 @@ class Handlers:
         self._missing.note_recovery("the prompt")
         # The engine's version of the prompt: earlier stages may have changed it.
         prompt = GuardedPrompt.from_body(body, journey.body, journey.request.api)
-        checked = Checked("request", policy.name, journey.request_id, prompt.texts)
+        checked = Checked("request", policy.name, journey.request_id, prompt.list_texts)
         apart = self._aside.check_aside(checked)
         began = time.perf_counter()
         judgement = policy.judge_soon(checked, prompt.unreadable, apart=apart)
         asked = _Asked(body=body, prompt=prompt, journey=journey, hop=hop, policy=policy, began=began)
         if isinstance(judgement, Judgement):
             return self._ruled(asked, judgement)
-        return self._judged_slowly(asked, judgement, parks=policy.waits or apart is not None)
+        return self._judged_slowly(asked, judgement, parks=policy.may_wait or apart is not None)
 
     async def _judged_slowly(self, asked: "_Asked", waiting: Awaitable[Judgement], *, parks: bool) -> Outcome:
         loop = asyncio.get_running_loop()
@@ -170,7 +170,7 @@ class Handlers:
         if restores and any(edit.field in SPOKEN for edit in journey.body):
             # The replica that restores sees only the client's prompt.
             before = await self._originals_in(body, policy, journey.request_id, journey.request.api)
-        edits = prompt.edits_for(redacted(prompt.texts, judgement.redact, before))
+        edits = prompt.edits_for(redacted(prompt.list_texts, judgement.redact, before))
         await self._content.edit_body(journey.edge, journey.request_id, STAGE, edits)
         replaced = {edit.field for edit in edits}
         changes: JourneyChanges = {"body": tuple(edit for edit in journey.body if edit.field not in replaced)}
@@ -266,9 +266,9 @@ class Handlers:
     async def _originals_in(self, body: bytes, policy: GuardPolicy, request_id: str, api: str) -> Mapping[str, str]:
         """The originals by placeholder, of a client's prompt."""
         prompt = GuardedPrompt.from_body(body, api=api)
-        checked = Checked("request", policy.name, request_id, prompt.texts)
+        checked = Checked("request", policy.name, request_id, prompt.list_texts)
         judgement = await policy.judge_texts(checked, prompt.unreadable, apart=self._aside.check_aside(checked))
-        return redacted(prompt.texts, judgement.redact).originals
+        return redacted(prompt.list_texts, judgement.redact).originals
 
     def _policy(self, revision: int, name: str | None) -> GuardPolicy | None:
         return self._configuration.revisions[revision].compiled.get(name or DEFAULT_GUARD)
@@ -279,7 +279,7 @@ class Handlers:
     def _count_judgement(self, policy: GuardPolicy, judgement: Judgement) -> None:
         for failure in judgement.failures:
             self._missing.note_missing(f"{policy.name}/{failure.detector}", failure.problem)
-        if not self._missing.nothing and judgement.blocked is None:
+        if not self._missing.is_complete and judgement.blocked is None:
             # For a blocked request, it is unknown which detectors ran.
             failed = {failure.detector for failure in judgement.failures}
             names = (detector.name for detector in policy.detectors if detector.name not in failed)
@@ -338,9 +338,9 @@ def _noted(entry: Stage, policy: str | None, memo: str) -> Stage:
 def _told(journey: Journey, policy: GuardPolicy, judgement: Judgement, *, restores: bool) -> dict[str, JsonValue]:
     """The attributes of the request, with this guard's judgement."""
     attributes = journey.request.attributes
-    before = Guarded.of(attributes)
+    before = Guarded.from_attributes(attributes)
     if before is None and judgement is NOTHING:
-        return {**attributes, GUARDED: policy.passed}
+        return {**attributes, GUARDED: policy.passed_attribute}
     said = Guarded(
         policy=policy.name,
         epoch=policy.epoch,

@@ -42,7 +42,7 @@ def stopped(patterns: Patterns, texts: list[str], direction: Direction = "reques
     found = patterns.detect(
         Checked(direction, "default", "request-1", [CheckedText(f"{n}", "user", t) for n, t in enumerate(texts)])
     )
-    actions = {finding.category: Guard().action(finding.category, direction) for finding in found}
+    actions = {finding.category: Guard().action_for(finding.category, direction) for finding in found}
     return {category for category, action in actions.items() if action in ("block", "redact")}
 
 

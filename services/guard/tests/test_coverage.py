@@ -137,5 +137,5 @@ def test_the_description_of_a_tool_can_attack(api: str) -> None:
         "functions": {"functions": [described]},
     }
     prompt = GuardedPrompt.from_body(orjson.dumps(tools[api]))
-    findings = PATTERNS.detect(Checked("request", "default", "r", prompt.texts))
+    findings = PATTERNS.detect(Checked("request", "default", "r", prompt.list_texts))
     assert any(finding.category.startswith("injection.") for finding in findings)

@@ -213,10 +213,10 @@ EVERYTHING: Final[dict[str, tuple[object, set[tuple[str, str]]]]] = {
 def test_every_text_of_every_api_is_read_with_its_role(api: str) -> None:
     body, expected = EVERYTHING[api]
     prompt = GuardedPrompt.from_body(orjson.dumps(body))
-    assert {(text.role, text.text) for text in prompt.texts} == expected
+    assert {(text.role, text.text) for text in prompt.list_texts} == expected
     for slot in prompt.slots:
         slot.replace_text("new")
-    assert {text.text for text in GuardedPrompt.from_body(orjson.dumps(prompt.document)).texts} == {"new"}
+    assert {text.text for text in GuardedPrompt.from_body(orjson.dumps(prompt.document)).list_texts} == {"new"}
 
 
 def user(*parts: object) -> dict[str, object]:

@@ -208,7 +208,7 @@ async def test_a_harmless_prompt_goes_on_with_the_verdict_and_the_epoch_of_the_p
     world.send("How do I sort a list in Python?")
     journey = await world.passed()
     assert journey.trail[-1].note == "default: passed"
-    said = Guarded.of(journey.request.attributes)
+    said = Guarded.from_attributes(journey.request.attributes)
     assert said is not None
     assert (said.policy, said.verdict, len(said.epoch), said.restores) == ("default", "passed", 12, False)
     assert not world.edited
@@ -254,7 +254,7 @@ async def test_personal_data_is_replaced_at_the_edge_before_the_journey_goes_on(
     assert (edits.request_id, edits.edits[0].field) == (request_id, "messages")
     assert messages[0]["content"] == "My card is [CARD_1], again [CARD_1], mail [EMAIL_1]."
     assert (journey.response[0].memo or "").startswith(RESTORE)
-    said = Guarded.of(journey.request.attributes)
+    said = Guarded.from_attributes(journey.request.attributes)
     assert said is not None
     assert (said.verdict, said.restores, said.categories) == ("redacted", True, ("pii.card", "pii.email"))
     assert CARD not in journey.encode().decode()
@@ -425,11 +425,11 @@ async def test_an_attack_in_what_passes_and_tokens_in_place_of_texts_are_refused
 
 async def test_a_request_without_a_body_passes_and_a_file_is_flagged_as_unread(world: World) -> None:
     world.send_body(b"", api="responses.retrieve")
-    told = Guarded.of((await world.passed()).request.attributes)
+    told = Guarded.from_attributes((await world.passed()).request.attributes)
     assert told is not None
     assert told.verdict == "passed"
     world.send_body(FORM % b"hello", api="audio.transcriptions")
-    told = Guarded.of((await world.passed()).request.attributes)
+    told = Guarded.from_attributes((await world.passed()).request.attributes)
     assert told is not None
     assert (told.verdict, told.categories) == ("flagged", ("unreadable.media",))
 

@@ -57,7 +57,9 @@ class MessageNumbers:
     def publish_model(self, model: str, window: ModelWindow, now: float) -> None:
         """Publish a model's statistics."""
         sequence = self._next("statistics", model)
-        self._publish(window.statistics(model, now, source=self._source, sequence=sequence, at_ms=_unix_ms()), model)
+        self._publish(
+            window.build_statistics(model, now, source=self._source, sequence=sequence, at_ms=_unix_ms()), model
+        )
 
     def publish_worker_change(self, change: Change) -> None:
         """Publish and log that a worker joined, fell silent, or left."""

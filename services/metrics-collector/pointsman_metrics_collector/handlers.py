@@ -104,7 +104,7 @@ class Handlers:
 
     def pools(self) -> Iterator[tuple[str, tuple[WorkerView, ...]]]:
         """Every pool that is configured or has a worker, with its workers."""
-        at = self._listening.time(self._clock())
+        at = self._listening.listened_seconds(self._clock())
         for pool in self._pool_names():
             yield pool, self._verdicts.add_verdicts(pool, self._table.view_pool(pool, at))
 
@@ -113,7 +113,7 @@ class Handlers:
         config = revision.config
         self._configured = tuple(config.pools)
         self._found = tuple(name for name, pool in config.pools.items() if pool.discovery in _FOUND)
-        self._names = ModelNames(config, self._table.serves)
+        self._names = ModelNames(config, self._table.has_model)
         self._table.set_block_tokens({name: pool.block_tokens for name, pool in config.pools.items()})
         self._listed_engines = listed_engines(config)
         self.findings = {
@@ -147,7 +147,7 @@ class Handlers:
 
     def registered(self, registration: WorkerRegistration) -> None:
         """A worker is registered, or still is."""
-        joined = self._table.add_registration(registration, self._listening.time(self._clock()))
+        joined = self._table.add_registration(registration, self._listening.listened_seconds(self._clock()))
         # Workers in the first listing were present before this process.
         if joined is not None and self._listed:
             self._changed(joined)
@@ -160,7 +160,7 @@ class Handlers:
     def left(self, pool: str, worker: str) -> None:
         """A worker announced that it leaves, or has been silent for too long."""
         self._drain_changes.forget_worker((pool, worker))
-        left = self._table.remove_registration(pool, worker, self._listening.time(self._clock()))
+        left = self._table.remove_registration(pool, worker, self._listening.listened_seconds(self._clock()))
         if left is not None:
             self._changed(left)
 
@@ -170,7 +170,7 @@ class Handlers:
 
     def load(self, load: WorkerLoad) -> None:
         """A worker reported its load."""
-        joined = self._table.receive_load(load, self._listening.time(self._clock()))
+        joined = self._table.receive_load(load, self._listening.listened_seconds(self._clock()))
         if joined is not None:
             self._changed(joined)
         if load.draining is not None or self._drain_changes.has_drains:
@@ -179,7 +179,7 @@ class Handlers:
     def order_drain(self, query: DrainQuery) -> DrainAnswer:
         """An operator orders an engine to drain, or to take requests again."""
         now = self._clock()
-        known = tuple(self._table.known_workers(self._listening.time(now)))
+        known = tuple(self._table.known_workers(self._listening.listened_seconds(now)))
         instance = self._bus.process.instance
         if not self._listed:
             return DrainAnswer(instance=instance, refusal="the registered workers aren't known yet; try again")
@@ -200,7 +200,7 @@ class Handlers:
         ordered = self.drains.ordered_workers()
         if not ordered:
             return
-        at = self._listening.time(now)
+        at = self._listening.listened_seconds(now)
         found = ((key, self._table.find_known_worker(*key, at)) for key in ordered)
         workers = {key: known for key, known in found if known is not None}
         mine = [
@@ -218,7 +218,7 @@ class Handlers:
 
     def judged(self, verdicts: WorkerVerdicts) -> None:
         """A scheduler's verdicts on the workers of a pool."""
-        self._note(self._verdicts.receive_verdicts(verdicts, self._listening.time(self._clock())))
+        self._note(self._verdicts.receive_verdicts(verdicts, self._listening.listened_seconds(self._clock())))
 
     def _note(self, changes: list[JudgedWorkers]) -> None:
         for judged in changes:
@@ -233,7 +233,7 @@ class Handlers:
         names = self._names
         if names is None:
             return
-        pool, model = names.served(completed)
+        pool, model = names.find_served(completed)
         self._count(completed, pool, model)
         now = self._clock()
         for attempt in completed.attempts:
@@ -266,10 +266,10 @@ class Handlers:
     def tick(self) -> None:
         """Find silent workers and publish what is due; called every `TICK_S`."""
         now = self._clock()
-        self._listening.tick(now, listening=self._bus.connected)
-        at = self._listening.time(now)
+        self._listening.note_time(now, listening=self._bus.connected)
+        at = self._listening.listened_seconds(now)
         self._note(self._verdicts.expire_verdicts(at))
-        for silent in self._table.tick(at):
+        for silent in self._table.find_silent(at):
             if self._complete:
                 self._changed(silent)
         if not self._complete:
@@ -295,7 +295,7 @@ class Handlers:
             finding = self.findings.get(pool)
             views = self._verdicts.add_verdicts(pool, self._table.view_pool(pool, at))
             unreached = self._table.find_unreached(pool, at)
-            self._announcer.publish_pool(pool, views, unreached, None if finding is None else finding.told)
+            self._announcer.publish_pool(pool, views, unreached, None if finding is None else finding.discovery_state)
         for gone in self._paces.keys() - set(names):
             del self._paces[gone]
 
@@ -318,4 +318,4 @@ class Handlers:
         return owner(pool, worker, self.collectors_of(pool)) == self._bus.process.instance
 
     def _pool_names(self) -> list[str]:
-        return list(dict.fromkeys((*self._configured, *self._table.pools())))
+        return list(dict.fromkeys((*self._configured, *self._table.list_pools())))

@@ -58,7 +58,7 @@ def build(service: Service[MetricsCollectorSettings]) -> None:
         handlers.load(report)
 
     def tick() -> None:
-        workers.tick()
+        workers.find_departed()
         handlers.tick()
 
     service.bus.listen(WorkerLoad, load, ANY, ANY, keep="latest")
@@ -90,7 +90,7 @@ def build(service: Service[MetricsCollectorSettings]) -> None:
     service.registry.register(DiscoveryMetrics(lambda: handlers.findings))
     pools = service.open_bucket(POOLS_BUCKET)
     rules = RulesBucket(
-        pools, lambda: handlers.findings, cluster.pools, service.bus.process.instance, handlers.collectors_of
+        pools, lambda: handlers.findings, cluster.list_pools, service.bus.process.instance, handlers.collectors_of
     )
 
     async def list_workers() -> None:

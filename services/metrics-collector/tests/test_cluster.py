@@ -125,10 +125,10 @@ async def test_objectives_and_rewrites_of_the_inference_pool_are_found(api: Kube
         await eventually(lambda: (rules := found.by_pool["p"].rules) is not None and len(rules.rewrites) == 1)
         api.delete(OBJECTIVES, "vip")
         await eventually(lambda: (rules := found.by_pool["p"].rules) is not None and not rules.objectives)
-        assert cluster.pools() == {"p"}
+        assert cluster.list_pools() == {"p"}
         configure(cluster, p={"selector": {"app": "vllm"}, "ports": [9000]})
         await eventually(lambda: found.by_pool["p"].rules is None)
-        assert cluster.pools() == set(), "rules that were written go"
+        assert cluster.list_pools() == set(), "rules that were written go"
 
 
 async def test_engines_stay_while_the_api_server_is_away_and_the_reason_is_said(

@@ -57,11 +57,11 @@ def completed(**changes: object) -> ResponseCompleted:
 )
 def test_a_completion_counts_under_configured_names(changes: dict[str, object], pool: str, model: str) -> None:
     message = completed(**changes)
-    assert NAMES.served(message) == (pool, model)
+    assert NAMES.find_served(message) == (pool, model)
 
 
 def statistics(window: ModelWindow, now: float) -> ModelStatistics:
-    return window.statistics("llama-3", now, source="c-1", sequence=1, at_ms=0)
+    return window.build_statistics("llama-3", now, source="c-1", sequence=1, at_ms=0)
 
 
 def test_statistics_are_means_over_what_ended_well_and_counts_over_everything() -> None:
@@ -110,9 +110,9 @@ def test_a_provider_that_asks_for_a_pause_or_has_little_quota_left_is_known_for_
         Attempt(worker="o", outcome="limited", status=429, limited_until_ms=9_000, remaining=0.0), 100.0
     )
     window.record_limit(Attempt(worker="o", outcome="answered", status=200, remaining=0.25), 110.0)
-    told = window.statistics("gpt", 111.0, source="c", sequence=1, at_ms=8_000)
+    told = window.build_statistics("gpt", 111.0, source="c", sequence=1, at_ms=8_000)
     assert (told.limited_until_ms, told.remaining) == (9_000, 0.25)
-    later = window.statistics("gpt", 171.0, source="c", sequence=2, at_ms=9_000)
+    later = window.build_statistics("gpt", 171.0, source="c", sequence=2, at_ms=9_000)
     assert (later.limited_until_ms, later.remaining) == (None, None)
 
 
@@ -120,12 +120,12 @@ def test_a_shorter_pause_that_comes_later_does_not_end_a_longer_one() -> None:
     window = ModelWindow()
     for until_ms in (9_000, 5_000):
         window.record_limit(Attempt(worker="o", outcome="limited", status=429, limited_until_ms=until_ms), 100.0)
-    assert window.statistics("gpt", 100.0, source="c", sequence=1, at_ms=6_000).limited_until_ms == 9_000
+    assert window.build_statistics("gpt", 100.0, source="c", sequence=1, at_ms=6_000).limited_until_ms == 9_000
 
 
 def test_a_model_that_hands_a_request_on_has_failed_it_unless_it_only_asked_for_a_pause() -> None:
     window = ModelWindow()
     for outcome in ("failed", "refused", "limited", "unsupported"):
         window.count_failed(Attempt(worker="o", outcome=outcome), 100.0)
-    told = window.statistics("gpt", 101.0, source="c", sequence=1, at_ms=0)
+    told = window.build_statistics("gpt", 101.0, source="c", sequence=1, at_ms=0)
     assert (told.requests, told.errors) == (4, 2)

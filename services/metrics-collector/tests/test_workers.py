@@ -63,10 +63,10 @@ def test_a_worker_is_seen_with_its_registration_and_its_last_report() -> None:
             engine="vllm",
         ),
     )
-    assert table.pools() == ["p"]
-    assert table.serves("p", "sql")
-    assert not table.serves("p", "other")
-    assert not table.serves("q", "m")
+    assert table.list_pools() == ["p"]
+    assert table.has_model("p", "sql")
+    assert not table.has_model("p", "other")
+    assert not table.has_model("q", "m")
 
 
 def test_a_worker_that_was_never_heard_is_silent_and_has_no_age() -> None:
@@ -80,10 +80,10 @@ def test_silence_is_reported_once_and_its_end_too() -> None:
     table = WorkerTable()
     table.add_registration(registration(), 0.0)
     table.receive_load(load(), 0.2)
-    assert table.tick(0.2 + TIMES.worker_silent_s) == []
-    assert table.tick(1.5) == [Silent(registration(), 1.3)]
+    assert table.find_silent(0.2 + TIMES.worker_silent_s) == []
+    assert table.find_silent(1.5) == [Silent(registration(), 1.3)]
     assert states(table, 1.5) == {"w1": "silent"}
-    assert table.tick(2.0) == []
+    assert table.find_silent(2.0) == []
     assert table.receive_load(load(), 2.1) == Joined(registration(), "heard")
     assert table.receive_load(load(), 2.2) is None
     assert states(table, 2.2) == {"w1": "serving"}
@@ -105,7 +105,7 @@ def test_a_worker_that_leaves_is_gone_and_its_last_state_is_reported() -> None:
     assert table.remove_registration("p", "w1", 0.3) is None
     assert table.remove_registration("q", "w1", 0.3) is None
     assert table.view_pool("p", 0.3) == ()
-    assert table.pools() == []
+    assert table.list_pools() == []
 
 
 def test_a_report_that_comes_before_the_registration_counts_with_it() -> None:
@@ -177,7 +177,7 @@ def test_kv_blocks_of_another_size_than_the_pools_are_a_finding(reported: int | 
 def test_reports_of_strangers_are_not_kept_for_ever() -> None:
     table = WorkerTable()
     table.receive_load(load(), 0.0)
-    table.tick(STRANGER_KEPT_S + 0.1)
+    table.find_silent(STRANGER_KEPT_S + 0.1)
     table.add_registration(registration(), STRANGER_KEPT_S + 0.2)
     assert states(table, STRANGER_KEPT_S + 0.2) == {"w1": "silent"}
 
@@ -187,9 +187,9 @@ def test_a_pool_without_workers_is_published_once_more_and_forgotten() -> None:
     table.add_registration(registration(), 0.0)
     table.take_change("p")
     table.remove_registration("p", "w1", 0.1)
-    table.tick(0.2)
+    table.find_silent(0.2)
     assert table.take_change("p") == (True, True)
-    table.tick(0.3)
+    table.find_silent(0.3)
     assert table.take_change("p") == (False, False)
     assert table.add_registration(registration(), 0.4) == Joined(registration(), "registered")
 
@@ -206,7 +206,7 @@ def test_changes_of_numbers_and_of_state_are_distinguished() -> None:
     assert table.take_change("p") == (True, False)
     table.receive_load(load(waiting=1, state="unreachable"), 0.4)
     assert table.take_change("p") == (True, True)
-    table.tick(2.0)
+    table.find_silent(2.0)
     assert table.take_change("p") == (True, True)
     assert table.take_change("q") == (False, False)
 
@@ -215,7 +215,7 @@ def test_a_return_and_a_new_life_are_more_than_numbers_and_stay_so_until_they_ar
     table = WorkerTable()
     table.add_registration(registration(), 0.0)
     table.receive_load(load(), 0.1)
-    table.tick(2.0)
+    table.find_silent(2.0)
     table.take_change("p")
     table.receive_load(load(), 2.1)
     assert table.take_change("p") == (True, True), "it was silent"
@@ -251,7 +251,7 @@ def test_between_joining_and_leaving_silence_and_return_alternate(acts: list[tup
     told: dict[str, list[str]] = {"w1": [], "w2": []}
     for act, worker, wait in acts:
         at += wait
-        changes: list[Joined | Silent | Left | None] = [*table.tick(at)]
+        changes: list[Joined | Silent | Left | None] = [*table.find_silent(at)]
         if act == "register":
             changes.append(table.add_registration(registration(worker), at))
         elif act == "deregister":

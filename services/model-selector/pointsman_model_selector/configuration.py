@@ -20,7 +20,7 @@ def compile_all(config: Config, revision: int = 0) -> Selectors:
     try:
         return compile_selectors(config, plugins())
     except PluginError as error:
-        raise ConfigError.at("selectors", error) from error
+        raise ConfigError.from_section("selectors", error) from error
 
 
 def check(config: Config) -> None:

@@ -31,7 +31,7 @@ def compile_pipeline(
     try:
         return Pipeline(config, processors(), load, ports, bound)
     except PluginError as error:
-        raise ConfigError.at("preprocessing", error) from error
+        raise ConfigError.from_section("preprocessing", error) from error
 
 
 def check(config: Config) -> None:

@@ -201,7 +201,7 @@ class Handlers:
             if incoming.verdicts:
                 self._verdicts.count_verdicts(incoming)
             report = hop.report() if incoming.rule is None else self._report(incoming, hop)
-            return depart(incoming, pipeline.facts(incoming), report)
+            return depart(incoming, pipeline.build_facts(incoming), report)
         journey = self._reduce(incoming, hop, pipeline)
         self._tell_tokens(incoming)
         return journey
@@ -226,11 +226,11 @@ class Handlers:
         tokenizer = pipeline.tokenizers.find_tokenizer(model)
         # A prompt of token ids needs none.
         if tokenizer is None or _is_token_ids(incoming):
-            facts = pipeline.facts(incoming)
+            facts = pipeline.build_facts(incoming)
             incoming.end = pipeline.end_for_edge(incoming, facts)
             return depart(incoming, facts, self._report(incoming, hop))
         try:
-            prompt = tokenizer.prompt(incoming)
+            prompt = tokenizer.build_prompt(incoming)
         except NotTokenized as error:
             self._tokenized.labels(error.reason).inc()
             note = f"not tokenized: {error.detail}"
@@ -243,11 +243,11 @@ class Handlers:
                     model=model,
                     problem=error.detail,
                 )
-            facts = pipeline.facts(incoming)
+            facts = pipeline.build_facts(incoming)
             return depart(incoming, facts, self._report(incoming, hop, note), note if error.failed else "")
         self._tokenized.labels("tokenized").inc()
         incoming.tokens = pipeline.token_readers.tokens_for_edge(incoming, prompt)
-        facts = pipeline.facts(incoming, prompt)
+        facts = pipeline.build_facts(incoming, prompt)
         incoming.end = pipeline.end_for_edge(incoming, facts, prompt)
         return depart(incoming, facts, self._report(incoming, hop, "tokenized"))
 
@@ -275,7 +275,7 @@ class Handlers:
         rejection = hop.refuse(
             refusal,
             tuple(incoming.answer_headers.values()),
-            Identity.of(incoming.attributes),
+            Identity.from_attributes(incoming.attributes),
             incoming.body.model or None,
         )
         own = rejection.trail[-1]

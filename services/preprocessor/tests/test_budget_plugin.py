@@ -49,7 +49,7 @@ class Scene:
 
     def spend(self, dollars: str, scope: str = "4:acme", limit: str = "budget") -> None:
         amount = int(Decimal(dollars) * NANOS)
-        self.limiter.book.budgets.spend(limit, scope, amount, day_of(NOW_MS / 1000), NOW_MS / 1000)
+        self.limiter.book.budgets.spend_cost(limit, scope, amount, day_of(NOW_MS / 1000), NOW_MS / 1000)
 
     def send(self, model: str = "large", tenant: str = "acme", **body: JsonValue) -> tuple[Incoming, Refusal | None]:
         document = {"model": model, "messages": [{"role": "user", "content": "x" * 388}], **body}
@@ -197,7 +197,7 @@ def test_a_scope_is_the_same_before_a_request_and_after_it(values: list[str]) ->
     identity: dict[str, JsonValue] = {"tenant": values[0], "key": values[1], "subject": "s", "limits": {}}
     text, shard = scopes.values_of(identity, values[2])
     assert scopes.values_of({"tenant": values[0], "subject": "s", "key": values[1]}, values[2]) == (text, shard)
-    assert scopes.named(text)["model"] == values[2].lstrip("\0")
+    assert scopes.parse_scope(text)["model"] == values[2].lstrip("\0")
 
 
 def test_an_end_of_an_earlier_version_is_spent_by_its_dollars() -> None:

@@ -22,7 +22,7 @@ def incoming(**body: JsonValue) -> Incoming:
 
 
 def said_of(request: Incoming) -> bytes:
-    return compile_pipeline(load(CACHED)).facts(request).fingerprint
+    return compile_pipeline(load(CACHED)).build_facts(request).fingerprint
 
 
 def test_it_is_that_of_the_body_with_what_processors_changed_for_the_client() -> None:
@@ -37,4 +37,4 @@ def test_it_is_that_of_the_body_with_what_processors_changed_for_the_client() ->
 @pytest.mark.parametrize("request_stages", [["scheduler"], [{"stage": "semantic-cache", "mode": "off"}, "scheduler"]])
 def test_where_no_cache_is_in_force_nothing_is_computed(request_stages: list[object]) -> None:
     config = load(CACHED | {"profiles": {"s": {"request": request_stages}}})
-    assert compile_pipeline(config).facts(incoming()).fingerprint == b""
+    assert compile_pipeline(config).build_facts(incoming()).fingerprint == b""

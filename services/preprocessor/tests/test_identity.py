@@ -184,7 +184,7 @@ class Stored(KeyStore):
         self.followed = 0
         self.away: str | None = None
 
-    def follow(self) -> None:
+    def follow_keys(self) -> None:
         self.followed += 1
 
     def explain_missing(self) -> str | None:

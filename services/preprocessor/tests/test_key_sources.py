@@ -71,7 +71,7 @@ async def sets() -> AsyncIterator[PublishedKeys]:
 
 
 async def read(sets: PublishedKeys, url: str) -> None:
-    waiting = sets.refresh(url)
+    waiting = sets.refresh_set(url)
     assert waiting is not None
     await waiting
 
@@ -79,19 +79,19 @@ async def read(sets: PublishedKeys, url: str) -> None:
 async def test_a_set_is_read_before_anybody_needs_it_and_again_when_a_key_is_missing(
     issuer: Issuer, sets: PublishedKeys
 ) -> None:
-    sets.follow(issuer.url, private=False)
+    sets.follow_set(issuer.url, private=False)
     sets.read_due_sets()
     keys = await eventually(lambda: sets.get(issuer.url))
     assert keys.find_key("one", "ES256") is not None
     sets.read_due_sets()
     issuer.body = published("one", "two")
-    first, second = sets.refresh(issuer.url), sets.refresh(issuer.url)
+    first, second = sets.refresh_set(issuer.url), sets.refresh_set(issuer.url)
     assert first is not None
     assert second is not None
     await asyncio.gather(first, second)
     after = sets.get(issuer.url)
     assert after is not None
-    assert after.names("two")
+    assert after.has_key("two")
     assert issuer.asked == 2
 
 
@@ -119,7 +119,7 @@ async def test_a_set_whose_name_leads_to_a_refused_address_is_not_asked_for(
 
 
 async def test_a_key_missed_in_a_set_just_read_is_looked_for_at_once(issuer: Issuer, sets: PublishedKeys) -> None:
-    first = sets.refresh(issuer.url)
+    first = sets.refresh_set(issuer.url)
     assert first is not None
     async with asyncio.timeout(30):
         while sets.get(issuer.url) is None:  # noqa: ASYNC110 - the very next turn of the loop is meant
@@ -128,14 +128,14 @@ async def test_a_key_missed_in_a_set_just_read_is_looked_for_at_once(issuer: Iss
     await read(sets, issuer.url)
     after = sets.get(issuer.url)
     assert after is not None
-    assert after.names("two")
+    assert after.has_key("two")
     await first
 
 
 async def test_made_up_key_ids_make_no_storm_of_readings(issuer: Issuer) -> None:
     sets = PublishedKeys()
     await read(sets, issuer.url)
-    assert [sets.refresh(issuer.url) for _ in range(100)] == [None] * 100
+    assert [sets.refresh_set(issuer.url) for _ in range(100)] == [None] * 100
     assert issuer.asked == 1
     await sets.close()
 
@@ -163,8 +163,8 @@ def test_stored_keys_are_followed_and_what_is_no_key_is_left_out(caplog: pytest.
         return cast("Bucket", bucket)
 
     keys = FollowedKeys(opening)
-    keys.follow()
-    keys.follow()
+    keys.follow_keys()
+    keys.follow_keys()
     assert opened == ["pm-keys"]
     assert keys.explain_missing() is not None
     bucket.put(Entry("AB" * 32, b'{"tenant": "acme", "id": "k", "expires_ms": 1000, "later": 1}', 1))
@@ -173,7 +173,11 @@ def test_stored_keys_are_followed_and_what_is_no_key_is_left_out(caplog: pytest.
     assert keys.explain_missing() is None
     found = keys.find_key("ab" * 32)
     assert found is not None
-    assert (found.tenant, found.problem(999), found.problem(1000)) == ("acme", None, "The API key has expired.")
+    assert (found.tenant, found.find_problem(999), found.find_problem(1000)) == (
+        "acme",
+        None,
+        "The API key has expired.",
+    )
     assert keys.find_key("cd" * 32) is None
     assert "canary" not in "".join(str(record.__dict__) for record in caplog.records)
     bucket.gone("AB" * 32)

@@ -16,8 +16,8 @@ def test_a_measure_has_counts_of_its_own() -> None:
 
 def test_a_measure_is_counted_as_its_unit_says() -> None:
     counter = counter_of("tokens/60/images")
-    counter.add(IMAGES, 3, now=0.0)
-    assert counter.wait(IMAGES, 1, 0.0, reactive=False) == pytest.approx(60.0, abs=1.5)
+    counter.add_cost(IMAGES, 3, now=0.0)
+    assert counter.seconds_until_room(IMAGES, 1, 0.0, reactive=False) == pytest.approx(60.0, abs=1.5)
 
 
 @pytest.mark.parametrize(

@@ -363,7 +363,7 @@ def test_a_quota_of_no_tokens_lets_nothing_through_wherever_it_is_set_and_howeve
 class Stored(KeyStore):
     """One key."""
 
-    def follow(self) -> None:
+    def follow_keys(self) -> None:
         pass
 
     def explain_missing(self) -> str | None:

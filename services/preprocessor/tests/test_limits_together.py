@@ -60,7 +60,7 @@ class Node:
         """Questions that it counts, and doesn't answer."""
         bus.answer(LimitAsks, self._answer, self.keeper.me)
         bus.listen(LimitReleases, self.limiter.receive_release, self.keeper.me)
-        self.keeper.begin()
+        self.keeper.begin_keeping()
         self.ticking = asyncio.get_running_loop().create_task(self._tick())
 
     def _answer(self, asks: LimitAsks | LimitAsks) -> bytes:
@@ -83,7 +83,7 @@ class Node:
 
     def open(self) -> list[str]:
         """The limits with a charge of the tenant's requests, one for each."""
-        book = self.keeper.held(SHARD)
+        book = self.keeper.find_book(SHARD)
         return [] if book is None else sorted(each.limit for charges in book.charges.values() for each in charges)
 
 
@@ -125,7 +125,7 @@ async def pair(buses: Buses, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[P
     nodes = {node.keeper.me: node for node in [Node(buses, name, store) for name in "ab"]}
     await buses.meet()
     await eventually(lambda: all(list(each.keeper.ranks.members) == sorted(nodes) for each in nodes.values()))
-    await eventually(lambda: all(each.keeper.settled for each in nodes.values()))
+    await eventually(lambda: all(each.keeper.is_settled for each in nodes.values()))
     keeper = nodes.pop(keeper_of(SHARD, nodes) or "")
     [asking] = nodes.values()
     yield Pair(keeper, asking)

@@ -31,7 +31,7 @@ def rules(pool: str, *rewrites: PoolRewrite, **objectives: int) -> dict[str, Poo
 
 
 def model(of: NameRules, name: str, request_id: str = "r1", session: str | None = None) -> str | None:
-    found = of.rewritten(name, request_id, session, {})
+    found = of.rewrite_model(name, request_id, session, {})
     return None if found is None else found.model
 
 

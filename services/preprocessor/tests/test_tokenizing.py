@@ -64,13 +64,13 @@ def test_a_chat_is_hashed_by_the_tokens_of_its_template_and_counted_exactly(fold
     request = incoming(messages=MESSAGES)
     found = tokenizers(configured(folder)).find_tokenizer("m")
     assert found is not None
-    prompt = found.prompt(request)
+    prompt = found.build_prompt(request)
     tokens = PromptTokenizer(read_folder(folder)).tokenize_chat(request.field)
     facts = describe(request, (16,), prompt)
     assert facts.blocks == chain(tokens, 64, salt("", "", "ids"))
     assert (facts.prompt_tokens, facts.tokens_exact, facts.blocks_precise) == (len(tokens) // 4, True, True)
     with_tools: JsonValue = [{"type": "function", "function": {"name": "points"}}]
-    other = describe(request, (16,), found.prompt(incoming(messages=MESSAGES, tools=with_tools)))
+    other = describe(request, (16,), found.build_prompt(incoming(messages=MESSAGES, tools=with_tools)))
     assert not set(_hashes(facts.blocks)) & set(_hashes(other.blocks))
 
 
@@ -80,9 +80,9 @@ def test_the_next_turn_of_a_chat_has_the_blocks_of_the_turn_before(folder: Path)
     assert found is not None
     turns: list[JsonValue] = [{"role": ("user", "assistant")[n % 2], "content": f"turn {n} " * 20} for n in range(6)]
     shorter = incoming(messages=turns[:3], add_generation_prompt=False)
-    first = describe(shorter, (16,), found.prompt(shorter)).blocks
+    first = describe(shorter, (16,), found.build_prompt(shorter)).blocks
     longer = incoming(messages=turns)
-    assert describe(longer, (16,), found.prompt(longer)).blocks.startswith(first)
+    assert describe(longer, (16,), found.build_prompt(longer)).blocks.startswith(first)
     assert len(first) > 8
 
 
@@ -90,13 +90,14 @@ def test_token_ids_and_a_text_of_the_same_tokens_are_one_prompt(folder: Path) ->
     found = tokenizers(configured(folder)).find_tokenizer("m")
     assert found is not None
     text = incoming("/v1/completions", prompt="The train took the left track " * 9)
-    known = found.prompt(text)
+    known = found.build_prompt(text)
     ids = incoming("/v1/completions", prompt=list(array("I", known.stream)))
     facts = describe(ids, (16,))
     assert facts == replace(describe(text, (16,), known), body_bytes=facts.body_bytes)
     several = incoming("/v1/completions", prompt=["The train", "took the left track"])
-    assert found.prompt(several).tokens == sum(
-        found.prompt(incoming("/v1/completions", prompt=each)).tokens for each in ("The train", "took the left track")
+    assert found.build_prompt(several).tokens == sum(
+        found.build_prompt(incoming("/v1/completions", prompt=each)).tokens
+        for each in ("The train", "took the left track")
     )
 
 
@@ -105,14 +106,14 @@ def test_the_body_is_tokenized_as_processors_changed_it(folder: Path) -> None:
     assert found is not None
     request = incoming(messages=MESSAGES)
     request.set_field("messages", [{"role": "user", "content": "Hi"}])
-    assert found.prompt(request) == found.prompt(incoming(messages=[{"role": "user", "content": "Hi"}]))
+    assert found.build_prompt(request) == found.build_prompt(incoming(messages=[{"role": "user", "content": "Hi"}]))
 
 
 def test_a_salt_that_the_engine_has_too_leaves_the_blocks_precise(folder: Path) -> None:
     found = tokenizers(configured(folder)).find_tokenizer("m")
     assert found is not None
     request = incoming(messages=MESSAGES, cache_salt="pepper")
-    prompt = found.prompt(request)
+    prompt = found.build_prompt(request)
     salted = describe(request, (16,), prompt)
     assert (salted.blocks, salted.blocks_precise) == (chain(prompt.stream, 64, salt("", "pepper", "ids")), True)
 
@@ -179,7 +180,7 @@ def test_a_request_that_is_not_tokenized_here_says_why(
     found = tokenizers(configured(folder, max_bytes="4KiB")).find_tokenizer("m")
     assert found is not None
     with pytest.raises(NotTokenized) as refused:
-        found.prompt(request_of())
+        found.build_prompt(request_of())
     assert (refused.value.reason, refused.value.failed) == (reason, False)
 
 

@@ -22,7 +22,7 @@ def compile_routing(config: Config, revision: int = 0) -> Routing:
     try:
         return Routing(config, pickers())
     except PluginError as error:
-        raise ConfigError.at("profile-picker", error) from error
+        raise ConfigError.from_section("profile-picker", error) from error
 
 
 def check(config: Config) -> None:

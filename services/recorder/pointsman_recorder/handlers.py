@@ -45,7 +45,7 @@ class Handlers:
         self._name = name
         self._judging = judging
 
-    async def story(self, query: StoryQuery) -> Story:
+    async def find_story(self, query: StoryQuery) -> Story:
         """The stored events of a request."""
         if query.trace is not None and not query.request_id:
             events, more = await self._kept.story_of_trace(query.trace)
@@ -53,7 +53,7 @@ class Handlers:
             events, more = await self._kept.read_story(query.request_id)
         return Story(recorder=self._instance, events=tuple(events), more=more, behind=self._behind())
 
-    async def sums(self, query: UsageQuery) -> UsageSums:
+    async def sum_usage(self, query: UsageQuery) -> UsageSums:
         """The sums of usage."""
         found = await self._kept.sum_usage(query)
         return UsageSums(
@@ -65,7 +65,7 @@ class Handlers:
             lost=tuple(await self._kept.sum_lost(query)),
         )
 
-    async def regret(self, query: RegretQuery) -> RegretSums:
+    async def sum_regret(self, query: RegretQuery) -> RegretSums:
         """The sums of regret."""
         found = await self._kept.sum_regret(query, self._name)
         return RegretSums(

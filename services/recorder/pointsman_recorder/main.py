@@ -32,9 +32,9 @@ def build(service: Service[RecorderSettings]) -> None:
     name = settings.recorder_name
     handlers = Handlers(service.process.instance, store, lambda: recording.behind, name, judging=settings.judge)
     service.readiness.add_check("ledger", lambda: recording.missing)
-    service.events.handle(StoryQuery, handlers.story)
-    service.events.handle(UsageQuery, handlers.sums)
-    service.events.handle(RegretQuery, handlers.regret)
+    service.events.handle(StoryQuery, handlers.find_story)
+    service.events.handle(UsageQuery, handlers.sum_usage)
+    service.events.handle(RegretQuery, handlers.sum_regret)
     service.run_in_background("ledger", recording.follow_ledger)
     service.run_in_background("events", recording.run_recording)
     service.run_in_background("retention", recording.run_deletion)

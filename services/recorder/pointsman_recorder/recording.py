@@ -164,7 +164,7 @@ class Recording:
     async def _read_those_written(self) -> None:
         """Read the owed records that are in the ledger, or come to it late: the server recognizes them only for some
         seconds. Raises NotWritten when the reading doesn't get to the ledger's end: none may be written then."""
-        last = await self._ledger.last()
+        last = await self._ledger.read_last_sequence()
         if not await self._reads(lambda: self._read_to >= last):
             raise NotWritten("the ledger isn't read to its end")
         # A server that stood still takes what was sent to it after it has answered others.

@@ -146,7 +146,7 @@ async def test_a_request_that_ended_or_was_forgotten_is_made_again(server_and_pu
         reading = asyncio.ensure_future(pull.next_messages())
         await eventually(lambda: len(server.asked) == number + 1)  # noqa: B023 - awaited in the same turn
         if number:
-            pull.renew()
+            pull.renew_request()
         else:
             server.say("408 Request Timeout")
         assert await reading == []

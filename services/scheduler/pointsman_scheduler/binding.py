@@ -121,7 +121,7 @@ class Chooser:
             reasons=(*journey.reasons, *outcome.reasons) if degraded else journey.reasons,
             scheduler=self._announcer.instance,
             queued_ms=round(queued_s * 1000, 1) if queued_s else 0.0,
-            identity=Identity.of(request.attributes) if request.attributes else None,
+            identity=Identity.from_attributes(request.attributes) if request.attributes else None,
             prompt_tokens=request.prompt_tokens,
             answers=request.answers,
             token_ids=token_ids_of(request),

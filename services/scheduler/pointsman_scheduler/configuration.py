@@ -14,7 +14,7 @@ def compile_policies(book: PolicyBook, config: Config) -> Mapping[str, Policy]:
     try:
         return book.compile(config)
     except PluginError as error:
-        raise ConfigError.at("scheduling", error) from error
+        raise ConfigError.from_section("scheduling", error) from error
 
 
 def check(config: Config) -> None:

@@ -62,7 +62,7 @@ class FleetViews:
             if isinstance(producer, DelayPrediction):
                 estimator, rates = producer.estimator.best, producer.estimator.best.model.rates
                 speeds = tuple(estimator.speeds) if producer.laid_out(pool.fleet.epoch) else ()
-                if not estimator.model.trusted:
+                if not estimator.model.is_trusted:
                     return speeds, None, None
                 tokens = estimator.batch_tokens
                 pass_ms = rates.prefill + tokens * (rates.linear + rates.square * tokens)

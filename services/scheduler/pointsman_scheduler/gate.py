@@ -168,7 +168,7 @@ class Gate:
         if books.ended_before(key, journey.received_ms):
             # A reservation for it would take a place until its edge is asked about it.
             self._metrics.of(queue.pool.pool).count_drop(Drop.CANCELLED.name.lower())
-            return hop.refuse(Drop.CANCELLED.refusal(retry_after_s=1.0))
+            return hop.refuse(Drop.CANCELLED.build_refusal(retry_after_s=1.0))
         if not flow.policy.settings.enabled or books.find_reservation(key) is not None:
             return self._binding.decide(journey, hop, 0.0)
         now = time.monotonic()
@@ -219,7 +219,7 @@ class Gate:
     def figures(self) -> Iterator[tuple[str, Figures]]:
         """Waiting requests, by pool."""
         for name, queue in self._queues.items():
-            yield name, queue.flow.figures()
+            yield name, queue.flow.measure_queues()
 
     async def close(self) -> None:
         """Forward the waiting requests to another scheduler, or drop them."""

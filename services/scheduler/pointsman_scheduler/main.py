@@ -50,7 +50,7 @@ def build(service: Service[SchedulerSettings]) -> None:
         lambda: pools,
         FlightMetrics(service.registry),
     )
-    pools = Pools(service.process.instance, settings.prefix_index, flight.created)
+    pools = Pools(service.process.instance, settings.prefix_index, flight.record_pool)
     metrics = SchedulerMetrics(service.registry, lambda: pools)
     announcer = DecisionPublisher(service.bus, service.heartbeat, pools, metrics)
     replica = Replica(service.bus, service.heartbeat, pools, metrics)
@@ -85,7 +85,7 @@ def build(service: Service[SchedulerSettings]) -> None:
     kv = KvListener(service.bus, pools, pools.block_tokens, service.registry)
     metrics.watch_queues(gate.figures)
     configuration.on_change(
-        lambda revision: flight.configured({name: pool.flight for name, pool in revision.config.pools.items()})
+        lambda revision: flight.apply_settings({name: pool.flight for name, pool in revision.config.pools.items()})
     )
     configuration.on_change(handlers.configured)
 
@@ -109,7 +109,7 @@ def build(service: Service[SchedulerSettings]) -> None:
     bus.listen(ResponseStarted, handlers.started, ANY)
     bus.listen(AttemptFailed, handlers.failed, ANY)
     bus.listen(ResponseCompleted, handlers.completed, ANY)
-    service.every(TICK_S, workers.tick)
+    service.every(TICK_S, workers.find_departed)
     service.readiness.add_check(
         "workers", lambda: None if workers.complete else "the registered workers aren't known yet"
     )

@@ -79,7 +79,7 @@ class Counter:
         for _ in range(200):
             tokens = float(dice.integers(100, 8000)) * 1e-3
             features = np.array([1.0, tokens, tokens**2, 0.0, 0.0, 0.0, 0.0])
-            producer.estimator.best.model.learn(features, 10_000.0 + 1000.0 * tokens, 1.0)
+            producer.estimator.best.model.learn_pass(features, 10_000.0 + 1000.0 * tokens, 1.0)
 
     async def end(self) -> None:
         for service in (self.service, self.listener):

@@ -193,8 +193,8 @@ def trusted(names: int = 3, policy: Mapping[str, object] | None = None) -> Bench
     for _ in range(200):
         tokens, batch = rng.uniform(0.0, 8.0), float(rng.integers(1, 50))
         passed = np.array([1.0, tokens, tokens**2, 0.0, 1.0, batch, 0.01 * batch])
-        model.learn(passed, 22.0 + 15.0 * tokens + 0.4 * tokens**2 + 0.5 * batch, 5.0)
-    assert model.trusted
+        model.learn_pass(passed, 22.0 + 15.0 * tokens + 0.4 * tokens**2 + 0.5 * batch, 5.0)
+    assert model.is_trusted
     return bench
 
 

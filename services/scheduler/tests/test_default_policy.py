@@ -42,8 +42,8 @@ class Pool:
             for _ in range(200):
                 tokens, batch = rng.uniform(0.0, 8.0), float(rng.integers(1, 50))
                 passed = np.array([1.0, tokens, tokens**2, 0.0, 1.0, batch, 0.01 * batch])
-                delay.estimator.best.model.learn(passed, 22.0 + 15.0 * tokens + 0.4 * tokens**2 + 0.5 * batch, 5.0)
-            assert delay.estimator.best.model.trusted
+                delay.estimator.best.model.learn_pass(passed, 22.0 + 15.0 * tokens + 0.4 * tokens**2 + 0.5 * batch, 5.0)
+            assert delay.estimator.best.model.is_trusted
 
     def send(self, count: int, tokens: int, blocks: list[int]) -> Counter[str]:
         chosen: Counter[str] = Counter()

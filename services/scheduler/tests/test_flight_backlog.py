@@ -37,7 +37,7 @@ def as_read(*records: Record) -> list[object]:
 def test_records_that_were_left_to_the_next_decision_are_kept_however_many_they_are() -> None:
     backlog = waiting()
     backlog.inputs.extend([GOOD] * 2**16)
-    assert recorded_in(backlog.drain()) == 2**16 * as_read(GOOD)
+    assert recorded_in(backlog.take_records()) == 2**16 * as_read(GOOD)
 
 
 @pytest.mark.parametrize("number", [1, 15, 16, AT_ONCE, 10 * AT_ONCE + 3])
@@ -45,7 +45,7 @@ def test_any_number_of_records_is_kept(number: int) -> None:
     backlog = waiting()
     for _ in range(number):
         backlog.put(GOOD)
-    drained = backlog.drain()
+    drained = backlog.take_records()
     assert (drained.encoded.inputs, drained.dropped) == (number, 0)
     assert recorded_in(drained) == number * as_read(GOOD)
 
@@ -58,7 +58,7 @@ def test_a_record_with_many_block_hashes_waits_for_no_others() -> None:
     backlog.hashes.extend(bytes(8))
     backlog.put(GOOD)
     assert not backlog.inputs
-    assert kept(backlog.drain()) == (2, bytes(MANY_BYTES))
+    assert kept(backlog.take_records()) == (2, bytes(MANY_BYTES))
 
 
 @pytest.mark.parametrize("before", [0, 1, AT_ONCE - 1])
@@ -66,7 +66,7 @@ def test_records_before_one_that_cannot_be_encoded_are_kept_and_those_after_it_c
     backlog = waiting()
     for record in [*[GOOD] * before, BAD, *[GOOD] * 50]:
         backlog.put(record)
-    drained = backlog.drain()
+    drained = backlog.take_records()
     assert kept(drained)[0] == drained.encoded.inputs == before
     assert drained.dropped == 51
     assert drained.problem.startswith("an input can't be recorded: ")
@@ -75,11 +75,11 @@ def test_records_before_one_that_cannot_be_encoded_are_kept_and_those_after_it_c
 def test_the_next_log_has_no_block_hashes_of_an_input_that_was_refused() -> None:
     backlog = waiting()
     backlog.hashes.extend(bytes(16))
-    backlog.refuse(ValueError("no scores"))
+    backlog.refuse_input(ValueError("no scores"))
     backlog.open()
     backlog.hashes.extend(bytes(8))
     backlog.put(GOOD)
-    assert kept(backlog.drain()) == (1, bytes(8))
+    assert kept(backlog.take_records()) == (1, bytes(8))
 
 
 def test_nothing_is_kept_beyond_the_limit_nor_after_it() -> None:
@@ -87,8 +87,8 @@ def test_nothing_is_kept_beyond_the_limit_nor_after_it() -> None:
     for _ in range(3 * AT_ONCE):
         backlog.hashes.extend(bytes(8))
         backlog.put(GOOD)
-    backlog.insert(PolicyDefined(1, "default", "hash", "{}"))
-    drained = backlog.drain()
+    backlog.insert_record(PolicyDefined(1, "default", "hash", "{}"))
+    drained = backlog.take_records()
     assert (*kept(drained), drained.dropped, drained.problem) == (AT_ONCE, AT_ONCE * bytes(8), 2 * AT_ONCE, TOO_SLOW)
 
 
@@ -96,9 +96,9 @@ def test_a_definition_is_no_input_and_stands_before_what_comes_later() -> None:
     backlog = waiting()
     records: list[Record] = [GOOD, PolicyDefined(1, "default", "hash", "{}"), BAD]
     backlog.put(records[0])
-    backlog.insert(records[1])
+    backlog.insert_record(records[1])
     backlog.put(records[2])
-    drained = backlog.drain()
+    drained = backlog.take_records()
     assert recorded_in(drained) == as_read(*records[:2])
     assert (drained.encoded.inputs, drained.dropped) == (1, 1)
 

@@ -57,15 +57,15 @@ class Rig:
         self.recorder = FlightRecorder(
             directory, "salt", "1", lambda: self.pools, metrics, most_bytes, lambda: self.now
         )
-        self.recorder.configured({"llama": flight})
+        self.recorder.apply_settings({"llama": flight})
         self.traffic = RandomTraffic(self.bench, 1, revisions=False)
 
     async def fly(self, steps: int) -> None:
         for _ in range(2):  # the second takes over after a gap
-            await self.recorder.turn()
+            await self.recorder.write_turn()
         self.traffic.run(steps)
         self.now += 1.0
-        await self.recorder.turn()
+        await self.recorder.write_turn()
 
     def count(self, name: str) -> float:
         return self.registry.get_sample_value(f"pointsman_scheduler_flight_{name}_total", {"pool": "llama"}) or 0.0
@@ -97,7 +97,7 @@ async def test_a_snapshot_is_of_one_moment_although_traffic_goes_on_while_it_is_
     rig = Rig(tmp_path, FlightSettings(segment=0.5))
     for _ in range(4):
         await rig.fly(100)
-        turn = asyncio.create_task(rig.recorder.turn())
+        turn = asyncio.create_task(rig.recorder.write_turn())
         while not turn.done():
             rig.traffic.run(5)
             await asyncio.sleep(0)
@@ -117,14 +117,14 @@ async def test_a_turn_that_has_begun_ends_when_the_recorder_is_stopped(
     await rig.fly(20)
     rig.traffic.run(500)
     running = asyncio.create_task(rig.recorder.run())
-    pack, packed = SegmentLog.pack, list[int]()
+    pack, packed = SegmentLog.pack_records, list[int]()
 
     def stop(log: SegmentLog, part: EncodedPart) -> bytes:
         packed.append(part.size)
         running.cancel()
         return pack(log, part)
 
-    monkeypatch.setattr(SegmentLog, "pack", stop)
+    monkeypatch.setattr(SegmentLog, "pack_records", stop)
     with pytest.raises(asyncio.CancelledError):
         await running
     rig.traffic.run(20)
@@ -200,7 +200,7 @@ async def test_a_disk_that_is_really_full_stops_no_decision_and_the_log_names_th
     await rig.fly(200)
     await rig.recorder.close()
     first, second = open_log([small_disk])[0].segments
-    assert len(list(first.entries())) > 200
+    assert len(list(first.read_entries())) > 200
     assert first.ended is None
     assert second.header.gap == "no space left on device"
     assert second.header.missed > 0
@@ -220,7 +220,7 @@ async def test_a_log_that_begins_with_a_snapshot_lacks_nothing_although_inputs_c
 def after_a_gap(directory: Path) -> Header:
     """The header of the second segment, after a first one that ended with a gap."""
     first, second = open_log([directory])[0].segments[:2]
-    list(first.entries())
+    list(first.read_entries())
     assert first.ended is not None
     assert first.ended.reason == "gap"
     assert second.header.missed == first.ended.dropped
@@ -247,11 +247,11 @@ async def test_messages_of_peers_are_recorded_in_the_types_in_which_they_come(tm
     )
     bench.pool.books.apply(change, "scheduler-2", bench.now)
     rig.now += 1.0
-    await rig.recorder.turn()
+    await rig.recorder.write_turn()
     await rig.fly(50)
     await rig.recorder.close()
     segments = open_log([tmp_path])[0].segments
-    entries = [each.record for segment in segments for each in segment.entries()]
+    entries = [each.record for segment in segments for each in segment.read_entries()]
     (told,) = [each for each in entries if isinstance(each, PeerChanged) and each.change.request_id == "request"]
     assert len(told.blocks) == len(blocks)
     assert any(isinstance(each, PeerWaiting) and each.requests and each.requests[0][6] == "waits" for each in entries)
@@ -263,7 +263,7 @@ async def test_the_configured_headers_are_recorded_and_no_others(tmp_path: Path)
     rig = Rig(tmp_path, FlightSettings(headers=("epp-profile",)))
     await rig.fly(100)
     await rig.recorder.close()
-    decided = [each.record for each in open_log([tmp_path])[0].entries() if isinstance(each.record, Decided)]
+    decided = [each.record for each in open_log([tmp_path])[0].read_entries() if isinstance(each.record, Decided)]
     headers = [each.request.facts.headers for each in decided if each.request is not None]
     assert headers
     assert all(each == {"epp-profile": "default"} for each in headers)
@@ -341,12 +341,12 @@ async def test_a_folder_that_cannot_be_made_stops_no_decision(tmp_path: Path) ->
 async def test_turning_it_off_ends_the_log_and_gives_the_pool_its_methods_back(tmp_path: Path) -> None:
     rig = Rig(tmp_path, FlightSettings())
     await rig.fly(100)
-    rig.recorder.configured({"llama": None})
+    rig.recorder.apply_settings({"llama": None})
     rig.traffic.run(50)
-    await rig.recorder.turn()
+    await rig.recorder.write_turn()
     (path,) = written(tmp_path)
     segment = open_segment(path)
-    list(segment.entries())
+    list(segment.read_entries())
     assert segment.ended is not None
     assert not shadowed(rig.bench.pool)
     assert not replayed(tmp_path)[1]
@@ -362,9 +362,9 @@ def test_a_pool_without_flight_log_runs_its_own_methods(tmp_path: Path) -> None:
 async def test_a_pool_is_recorded_from_its_first_moment(tmp_path: Path) -> None:
     made: list[PoolScheduler] = []
     recorder = FlightRecorder(tmp_path, None, "1", lambda: made, FlightMetrics(CollectorRegistry()))
-    recorder.configured({"llama": FlightSettings()})
-    Pools("scheduler-1", 2**26, recorder.created).of("llama")
-    await recorder.turn()
+    recorder.apply_settings({"llama": FlightSettings()})
+    Pools("scheduler-1", 2**26, recorder.record_pool).of("llama")
+    await recorder.write_turn()
     await recorder.close()
     (flight,) = open_log([tmp_path])
     assert flight.segments[0].header.empty

@@ -122,7 +122,7 @@ def test_a_look_at_no_waiting_request_is_not_recorded(tmp_path: Path) -> None:
     assert not bench.pool.bind(bench.now)
     bench.end()
     [flight] = open_log([tmp_path])
-    assert not [each for each in flight.entries() if isinstance(each.record, LookedAtWaiting)]
+    assert not [each for each in flight.read_entries() if isinstance(each.record, LookedAtWaiting)]
 
 
 @settings(max_examples=25, deadline=None)
@@ -178,7 +178,7 @@ def test_a_changed_byte_is_named_by_the_replay(tmp_path: Path) -> None:
 
 def plain(paths: list[Path]) -> str:
     """Every text in the log."""
-    return "".join(repr(entry.record) for path in paths for entry in open_segment(path).entries())
+    return "".join(repr(entry.record) for path in paths for entry in open_segment(path).read_entries())
 
 
 @pytest.mark.requirement("FLIGHT-1")
@@ -211,7 +211,10 @@ def test_prompts_that_wait_at_peers_are_renamed_like_all_others(tmp_path: Path) 
         assert not [step.difference for step in replay.run() if step.difference]
         peers = replay.pool.binder._peers  # pyright: ignore[reportPrivateUsage] - what a plan is made from
         [waits] = peers.waiting(("engine-1",), at)
-        assert (waits.request.blocks.tobytes(), waits.request.request_id) == (salt.packed(blocks), salt.id("theirs"))
+        assert (waits.request.blocks.tobytes(), waits.request.request_id) == (
+            salt.rename_packed(blocks),
+            salt.hash_id("theirs"),
+        )
 
 
 def test_verdicts_on_engines_replay_from_the_log_and_from_a_snapshot(tmp_path: Path) -> None:

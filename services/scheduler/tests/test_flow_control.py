@@ -223,7 +223,7 @@ def test_a_client_that_hangs_up_leaves_at_once_and_only_once() -> None:
     flow.offer_request(item("a", size=10), 0.0, FULL)
     assert flow.cancel_request("a", 1.0) is not None
     assert flow.cancel_request("a", 1.0) is None
-    assert (len(flow.waiting), flow.figures().bytes, going(flow, 2.0)) == (0, 0, [])
+    assert (len(flow.waiting), flow.measure_queues().bytes, going(flow, 2.0)) == (0, 0, [])
 
 
 def test_requests_wait_for_the_first_endpoint_as_long_as_its_own_budget_says() -> None:
@@ -290,7 +290,7 @@ def test_priorities_invented_by_clients_do_not_make_bands_without_end() -> None:
     for priority in range(1000):
         flow.offer_request(item(f"r{priority}", priority=priority), 0.0, FULL)
     assert len(flow.waiting) == 1000
-    assert len(flow.figures().by_band) <= 64
+    assert len(flow.measure_queues().by_band) <= 64
 
 
 def test_retry_after_is_what_the_measured_drain_rate_says() -> None:

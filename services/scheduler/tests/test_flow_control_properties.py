@@ -169,14 +169,14 @@ class FlowMachine(RuleBasedStateMachine):
             | {"ttl": self.policy.settings.ttl, "no_endpoint_ttl": self.policy.no_endpoint_ttl}
         )
         self.policy = compile_flow_control(kept, REGISTRIES)
-        self.before = self.flow.figures()
+        self.before = self.flow.measure_queues()
         self.flow.adopt_policy(self.policy, self.now)
-        assert self.flow.figures()[:2] == self.before[:2]
+        assert self.flow.measure_queues()[:2] == self.before[:2]
         self.limits_may_be_passed = True
 
     @invariant()
     def books_are_right(self) -> None:
-        figures = self.flow.figures()
+        figures = self.flow.measure_queues()
         told = set(self.flow._displaced)  # pyright: ignore[reportPrivateUsage]
         waiting = {name: item for name, item in self.parked.items() if name not in told}
         assert figures.requests == len(waiting) == len(self.flow.waiting)

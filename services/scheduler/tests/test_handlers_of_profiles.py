@@ -124,8 +124,8 @@ def test_the_delay_model_decides_where_a_prompt_is_computed_and_the_decision_say
     for _ in range(200):
         tokens, batch = chance.uniform(0.0, 8.0), float(chance.integers(1, 50))
         passed = np.array([1.0, tokens, tokens**2, 0.0, 1.0, batch, batch * 0.01])
-        passes.learn(passed, float(np.array([16.5, 15.2, 0.42, 0.0, 5.7, 0.1, 50.0]) @ passed), 5.0)
-    assert passes.trusted
+        passes.learn_pass(passed, float(np.array([16.5, 15.2, 0.42, 0.0, 5.7, 0.1, 50.0]) @ passed), 5.0)
+    assert passes.is_trusted
     alone = bench.decide(bench.request(prompt_tokens=8000))
     forecast = alone.selection.forecast
     assert forecast is not None

@@ -28,7 +28,7 @@ class Room(Bench):
         for _ in range(200):
             tokens = float(dice.integers(100, 8000)) * 1e-3
             features = np.array([1.0, tokens, tokens**2, 0.0, 0.0, 0.0, 0.0])
-            self.model.learn(features, PREFILL_MS + TOKEN_MS * 1e3 * tokens, 1.0)
+            self.model.learn_pass(features, PREFILL_MS + TOKEN_MS * 1e3 * tokens, 1.0)
         self.now += 10.0
         for name in names:
             self.hear(name)

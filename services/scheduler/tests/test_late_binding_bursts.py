@@ -25,7 +25,7 @@ def test_the_pause_comes_down_to_the_time_in_which_the_others_part_is_heard() ->
     bursts = Bursts()
     for burst in range(100):
         come(bursts, burst * 3000.0)
-        bursts.heard(burst * 3000.0 + 1.0)
+        bursts.note_peer_burst(burst * 3000.0 + 1.0)
     assert 1.0 < over_after(bursts, 300_000.0) < 2.0
 
 
@@ -33,14 +33,14 @@ def test_the_pause_leaves_room_for_the_spread_of_that_time() -> None:
     bursts = Bursts()
     for burst in range(200):
         come(bursts, burst * 3000.0)
-        bursts.heard(burst * 3000.0 + (0.6 if burst % 2 else 1.4))
+        bursts.note_peer_burst(burst * 3000.0 + (0.6 if burst % 2 else 1.4))
     assert 1.4 < over_after(bursts, 600_000.0) < 4.0
 
 
 def test_others_requests_that_are_heard_long_after_a_burst_are_no_part_of_it() -> None:
     bursts = Bursts()
     bursts.note_arrival(0.0)
-    bursts.heard(1000.0)
+    bursts.note_peer_burst(1000.0)
     assert over_after(bursts, 3000.0) == GAP_MS
 
 
@@ -49,5 +49,5 @@ def test_one_scheduler_alone_waits_for_nothing_of_others() -> None:
     for burst in range(100):
         for bursts in (alone, with_peers):
             come(bursts, burst * 3000.0)
-        with_peers.heard(burst * 3000.0 + 4.0)
+        with_peers.note_peer_burst(burst * 3000.0 + 4.0)
     assert alone.over_at() == with_peers.over_at() == pytest.approx(297_000.5)

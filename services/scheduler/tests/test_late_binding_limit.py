@@ -40,7 +40,7 @@ class Engine:
         for _ in range(200):
             tokens = float(dice.integers(100, 8000)) * 1e-3
             features = np.array([1.0, tokens, tokens**2, 0.0, 0.0, 0.0, 0.0])
-            model.learn(features, PREFILL_MS + TOKEN_MS * 1e3 * tokens, 1.0)
+            model.learn_pass(features, PREFILL_MS + TOKEN_MS * 1e3 * tokens, 1.0)
         self.bench.now += 10.0
         self.sent: list[ScheduleRequest] = []
         self.computed: list[ScheduleRequest] = []

@@ -22,24 +22,24 @@ def failing(count: int, *, answers: int = 0, peers: Peers = GOOD_PEERS, apart: f
     """A standing after answers, and then failures in a row."""
     standing = Standing()
     for number in range(answers):
-        standing.tally.count(0.0, good=1)
-        standing.answer(0.0, -1.0 + number * 0.001, whole=True)
+        standing.tally.add_results(0.0, good=1)
+        standing.record_answer(0.0, -1.0 + number * 0.001, whole=True)
     for number in range(count):
         now = number * apart
-        standing.fail("failed 500", now, now)
-        if standing.doubtful:
-            standing.judge("failed 500", peers, now)
+        standing.record_failure("failed 500", now, now)
+        if standing.may_be_outlier:
+            standing.eject_if_outlier("failed 500", peers, now)
     return standing
 
 
 def trial(standing: Standing, *, good: bool) -> float:
     """Send the trial when it is due, and have it answered or failed at once; returns when."""
     now = standing.retry_at
-    standing.tried(now)
+    standing.note_trial(now)
     if good:
-        standing.answer(now, now, whole=True)
+        standing.record_answer(now, now, whole=True)
     else:
-        standing.fail("failed 500", now, now)
+        standing.record_failure("failed 500", now, now)
     return now
 
 
@@ -56,32 +56,32 @@ def test_failures_far_apart_are_not_in_a_row() -> None:
 def test_a_share_of_failures_that_peers_do_not_have_ejects_a_worker() -> None:
     standing = Standing()
     for number in range(1, LEAST_FAILURES + 1):
-        standing.tally.count(0.0, good=1)
-        standing.answer(0.0, 0.0, whole=True)
-        standing.fail("failed 500", 0.0, 0.0)
-        if standing.doubtful:
-            standing.judge("failed 500", GOOD_PEERS, 0.0)
+        standing.tally.add_results(0.0, good=1)
+        standing.record_answer(0.0, 0.0, whole=True)
+        standing.record_failure("failed 500", 0.0, 0.0)
+        if standing.may_be_outlier:
+            standing.eject_if_outlier("failed 500", GOOD_PEERS, 0.0)
         assert standing.ejected == (number == LEAST_FAILURES), number
 
 
 @given(st.integers(1, 99), st.integers(5, 50))
 def test_a_worker_that_fails_in_part_stays_in_while_its_peers_fail_as_often(bad: int, failures: int) -> None:
     standing = Standing()
-    standing.tally.count(0.0, good=round(failures * (100 - bad) / bad), bad=failures)
-    assert not standing.judge("failed 500", Peers([bad / 100]), 0.0)
+    standing.tally.add_results(0.0, good=round(failures * (100 - bad) / bad), bad=failures)
+    assert not standing.eject_if_outlier("failed 500", Peers([bad / 100]), 0.0)
 
 
 def test_a_worker_that_fails_in_part_stays_in_while_half_of_the_pool_is_out() -> None:
     standing = Standing()
-    standing.tally.count(0.0, good=5, bad=5)
-    assert not standing.judge("failed 500", Peers([0.0], ejected=0.5), 0.0)
-    assert standing.judge("failed 500", Peers([0.0], ejected=0.4), 0.0)
+    standing.tally.add_results(0.0, good=5, bad=5)
+    assert not standing.eject_if_outlier("failed 500", Peers([0.0], ejected=0.5), 0.0)
+    assert standing.eject_if_outlier("failed 500", Peers([0.0], ejected=0.4), 0.0)
 
 
 @pytest.mark.parametrize("hung", [False, True])
 def test_one_answer_to_a_trial_ends_the_ejection_of_a_worker_that_was_away(hung: bool) -> None:
     standing = Standing()
-    standing.eject("away", 0.0, hung=hung, trials=1)
+    standing.eject_worker("away", 0.0, hung=hung, trials=1)
     trial(standing, good=True)
     assert not standing.ejected
     assert standing.reason == ""
@@ -106,11 +106,11 @@ def test_a_worker_that_has_just_returned_is_ejected_sooner() -> None:
     for _ in range(TRIALS):
         now = trial(standing, good=True)
     for number in range(1, 3):
-        standing.tally.count(now, good=1)
-        standing.answer(now, now, whole=True)
-        standing.fail("failed 500", now, now)
-        if standing.doubtful:
-            standing.judge("failed 500", GOOD_PEERS, now)
+        standing.tally.add_results(now, good=1)
+        standing.record_answer(now, now, whole=True)
+        standing.record_failure("failed 500", now, now)
+        if standing.may_be_outlier:
+            standing.eject_if_outlier("failed 500", GOOD_PEERS, now)
         assert standing.ejected == (number == 2)
 
 
@@ -137,29 +137,29 @@ def test_requests_that_were_on_their_way_at_the_ejection_are_no_trials() -> None
     standing = failing(3)
     due = standing.retry_at
     for _ in range(50):
-        standing.fail("failed 500", 0.5, 0.1)
+        standing.record_failure("failed 500", 0.5, 0.1)
     assert standing.retry_at == due
-    assert not standing.answer(0.6, 0.1, whole=True)
+    assert not standing.record_answer(0.6, 0.1, whole=True)
     assert standing.ejected
 
 
 def test_an_answer_that_begins_is_no_cure_for_answers_that_break_off() -> None:
     standing = Standing()
     for now in (0.0, 0.1, 0.2):
-        standing.tally.count(now, good=1)
-        standing.answer(now, now, whole=False)
-        standing.fail("cut_off", now, now, cut=True, begun=True)
-        if standing.doubtful:
-            standing.judge("cut_off", GOOD_PEERS, now)
+        standing.tally.add_results(now, good=1)
+        standing.record_answer(now, now, whole=False)
+        standing.record_failure("cut_off", now, now, cut=True, begun=True)
+        if standing.may_be_outlier:
+            standing.eject_if_outlier("cut_off", GOOD_PEERS, now)
     assert standing.ejected
-    assert standing.tally.results(0.2) == (0, 3)
+    assert standing.tally.count_results(0.2) == (0, 3)
     now = standing.retry_at
-    standing.tried(now)
+    standing.note_trial(now)
     for _ in range(TRIALS):
-        standing.answer(now, now, whole=False)
+        standing.record_answer(now, now, whole=False)
     assert standing.ejected
     for _ in range(TRIALS):
-        standing.answer(now, now, whole=True)
+        standing.record_answer(now, now, whole=True)
     assert not standing.ejected
 
 
@@ -170,10 +170,10 @@ def test_a_tally_has_what_was_counted_in_the_last_five_seconds_and_nothing_older
     tally, now, counted = Tally(), 100.0, list[tuple[float, bool]]()
     for gap, good in steps:
         now += gap
-        tally.count(now, good=int(good), bad=int(not good))
+        tally.add_results(now, good=int(good), bad=int(not good))
         counted.append((now, good))
     for place, kind in enumerate((True, False)):
-        found = tally.results(now)[place]
+        found = tally.count_results(now)[place]
         least = sum(good is kind and now - at < 5.0 for at, good in counted)
         most = sum(good is kind and now - at <= 10.0 for at, good in counted)
         assert least <= found <= most

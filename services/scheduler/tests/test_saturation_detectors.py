@@ -114,7 +114,7 @@ def test_an_ejected_engine_is_no_room(pool: Pool, detector: str) -> None:
     assert pool.saturation(detector) < 1.0
     idle = pool.fleet.find("a")
     assert idle is not None
-    idle.standing.eject("it fails", 100.0)
+    idle.standing.eject_worker("it fails", 100.0)
     pool.fleet.judge(idle)
     assert pool.saturation(detector) >= 1.0
     assert pool.saturation(detector, at=101.0) >= 1.0, "a trial of it is due"

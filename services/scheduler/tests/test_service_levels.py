@@ -84,8 +84,8 @@ class World:
         for _ in range(200):
             tokens = float(dice.integers(100, 8000)) * 1e-3
             features = np.array([1.0, tokens, tokens**2, 0.0, 1.0, 1.0, 0.0])
-            forecast.best.model.learn(features, pass_ms + 1000.0 * token_ms * tokens, 1.0)
-        assert forecast.best.model.trusted
+            forecast.best.model.learn_pass(features, pass_ms + 1000.0 * token_ms * tokens, 1.0)
+        assert forecast.best.model.is_trusted
 
     def ask(
         self,

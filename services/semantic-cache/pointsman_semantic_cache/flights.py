@@ -30,7 +30,7 @@ class Flights:
         self._flights: Final[dict[Key, _Flight]] = {}
         self._waiting = 0
 
-    def lead(self, key: Key, request_id: str, wait_s: float) -> bool:
+    def may_lead(self, key: Key, request_id: str, wait_s: float) -> bool:
         """Whether this request asks a model itself: nothing like it is under way, or it is itself sent again. For
         `wait_s` others wait for its answer."""
         now = asyncio.get_running_loop().time()

@@ -48,7 +48,7 @@ class Lookup:
         self._hop = hop
         self._name = journey.itinerary[0].policy or DEFAULT_CACHE
         self._wished = wishes(journey.request.headers)
-        self._guarded = Guarded.of(journey.request.attributes)
+        self._guarded = Guarded.from_attributes(journey.request.attributes)
         self._now_ms = time.time_ns() // 1_000_000
         self._flight: Key | None = None
         """Where others wait for the answer to this request."""
@@ -135,7 +135,7 @@ class Lookup:
             return False
         wait_s = min(cache.wait, around.configuration.revisions[journey.revision].compiled.longest_wait_s)
         flight = (memo.partition, memo.key)
-        if around.flights.lead(flight, journey.request_id, wait_s):
+        if around.flights.may_lead(flight, journey.request_id, wait_s):
             self._flight = flight
             return False
         return not self._waited

@@ -234,7 +234,7 @@ async def test_tenants_and_subjects_whose_names_begin_alike_share_no_answers_how
         await world.keep(asked)
     assert [told(await world.look_up(tenant=tenant, subject=subject)) for tenant, subject in people] == ["hit"] * 5
     # A tenant whose name equals another's place has a place of its own.
-    places = {partition.tenant for partition, _ in world.stores.memory.entries()}
+    places = {partition.tenant for partition, _ in world.stores.memory.list_entries()}
     for place in places - {tenant for tenant, _ in people}:
         assert told(await world.look_up(tenant=place)) == "miss"
     assert (await world.handlers.purge(CachePurge(tenant=alike + "1"))).entries == 1

@@ -117,7 +117,7 @@ async def test_the_text_of_a_question_leaves_the_process_in_no_message_and_no_lo
     gate.problem = None
     meant = await world.look_up("Did Mallory take zanthomyl?")
     assert told(meant) == "semantic"
-    [(_, entry)] = world.stores.memory.entries()
+    [(_, entry)] = world.stores.memory.list_entries()
     assert entry.question == "Has Mallory taken zanthomyl?"
     messages = [each.encode().decode() for each in (journey, failed, meant)]
     said = " ".join([*messages, *(str(vars(record)) for record in caplog.records), repr(entry)])
@@ -146,7 +146,7 @@ async def test_no_text_waits_for_an_answer_that_does_not_come_by_here_or_that_no
     await words.keep(await words.look_up())
     await words.look_up(TURNED)
     assert (len(world.questions), len(words.questions)) == (0, 0)
-    [(_, entry)] = words.stores.memory.entries()
+    [(_, entry)] = words.stores.memory.list_entries()
     assert entry.question is None
 
 

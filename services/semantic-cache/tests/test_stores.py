@@ -106,12 +106,12 @@ def test_a_cache_never_holds_more_than_its_bytes_and_finds_what_it_holds(
         meant = meaning(1, number) if means else None
         one = entry(b"%d" % number, b"x" * min(size, bound - OVERHEAD - 100), meant)
         store.store_answer(HERE._replace(cache=cache), one, bound)
-        held = [(partition.cache, kept) for partition, kept in store.entries()]
+        held = [(partition.cache, kept) for partition, kept in store.list_entries()]
         for name in "ab":
             total = sum(kept.size for of, kept in held if of == name)
-            assert store.held(name) == total <= bound
+            assert store.bytes_of(name) == total <= bound
         assert (cache, one) in held
-        for partition, kept in store.entries():
+        for partition, kept in store.list_entries():
             if kept.meaning is not None:
                 found = list(store.near_now(partition, kept.meaning, 0.999, 0))
                 assert kept in [each.entry for each in found]

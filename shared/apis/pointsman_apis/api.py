@@ -33,11 +33,11 @@ class View(msgspec.Struct, frozen=True, gc=False):
 class StreamEnd(Protocol):
     """Follows a stream, to end it before its time."""
 
-    def saw(self, event: StreamEvent) -> None:
+    def note_event(self, event: StreamEvent) -> None:
         """An event has left for the client."""
         ...
 
-    def filtered(self) -> bytes:
+    def end_as_filtered(self) -> bytes:
         """The events that end a stream early because its content was filtered, in the API's form."""
         ...
 

@@ -44,7 +44,7 @@ class ChoicesEnd:
         self._head: Answer = {}
         self._open: dict[object, None] = {}
 
-    def saw(self, event: StreamEvent) -> None:
+    def note_event(self, event: StreamEvent) -> None:
         """An event has left for the client."""
         document = event.document
         if document is None:
@@ -56,7 +56,7 @@ class ChoicesEnd:
             else:
                 self._open.pop(choice.get("index", 0), None)
 
-    def filtered(self) -> bytes:
+    def end_as_filtered(self) -> bytes:
         """The events that end a stream early because its content was filtered, in the API's form."""
         ended = {"logprobs": None, "finish_reason": FILTERED}
         choices = [{"index": index} | self._empty | ended for index in self._open]

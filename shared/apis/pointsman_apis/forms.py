@@ -28,7 +28,7 @@ class Form(NamedTuple):
     fields: list[FormField]
     files: int
 
-    def value(self, name: str) -> str | None:
+    def read_member(self, name: str) -> str | None:
         """The value of a member; None where it is absent. Raises Refusal 400 for a member that occurs twice."""
         values = [field.value for field in self.fields if field.name == name]
         if len(values) > 1:

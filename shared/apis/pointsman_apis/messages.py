@@ -73,7 +73,7 @@ class MessagesEnd:
     def __init__(self) -> None:
         self._open: dict[object, None] = {}
 
-    def saw(self, event: StreamEvent) -> None:
+    def note_event(self, event: StreamEvent) -> None:
         """An event has left for the client."""
         document = event.document
         if document is None:
@@ -83,7 +83,7 @@ class MessagesEnd:
         elif document.get("type") == "content_block_stop":
             self._open.pop(document.get("index", 0), None)
 
-    def filtered(self) -> bytes:
+    def end_as_filtered(self) -> bytes:
         """The events that end a stream early because its content was filtered, in the API's form."""
         stops = [named_event({"type": "content_block_stop", "index": index}) for index in self._open]
         delta: Answer = {"stop_reason": "refusal", "stop_sequence": None}

@@ -45,7 +45,7 @@ class Route(NamedTuple):
     """The model that the path names."""
 
     @property
-    def asked(self) -> str:
+    def asked_path(self) -> str:
         """The path that a client asks for, in its shortest spelling."""
         return self.path if self.pool is None else f"{POOLS}{self.pool}{self.path}"
 

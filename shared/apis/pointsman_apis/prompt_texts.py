@@ -120,7 +120,7 @@ class PromptSlot(NamedTuple):
             self.holder[cast("str", self.key)] = text
 
     @property
-    def field(self) -> str:
+    def top_level_field(self) -> str:
         """The member of the body's top level that it stands in."""
         return self.part.partition("[")[0].partition(".")[0]
 

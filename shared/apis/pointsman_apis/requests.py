@@ -240,8 +240,8 @@ def _passed(route: Route, raw: bytes | memoryview, max_values: int, content_type
     elif api.body == "form":
         form = read_form(bytes(raw), content_type)
         document = {field.name: field.value for field in form.fields}
-        document["model"] = form.value("model")
-        if (stream := form.value("stream")) is not None:
+        document["model"] = form.read_member("model")
+        if (stream := form.read_member("stream")) is not None:
             document["stream"] = stream.lower() in ("true", "1")
         readable, _ = _FORMS.read(document)
     if api.streams:

@@ -128,7 +128,7 @@ class ResponsesEnd:
         self._response: Answer = {}
         self._number = -1
 
-    def saw(self, event: StreamEvent) -> None:
+    def note_event(self, event: StreamEvent) -> None:
         """An event has left for the client."""
         document = event.document
         if document is None:
@@ -139,7 +139,7 @@ class ResponsesEnd:
         if isinstance(response, dict):
             self._response = cast("Answer", response)
 
-    def filtered(self) -> bytes:
+    def end_as_filtered(self) -> bytes:
         """The events that end a stream early because its content was filtered, in the API's form."""
         response = self._response | {"status": "incomplete", "incomplete_details": {"reason": FILTERED}}
         event = {"type": "response.incomplete", "sequence_number": self._number + 1, "response": response}

@@ -65,5 +65,5 @@ def test_a_form_that_readers_could_read_differently_is_refused(body: bytes, kind
 
 def test_a_member_that_occurs_twice_has_no_value() -> None:
     with pytest.raises(Refusal) as refused:
-        read_form(form(("model", b"a"), ("model", b"b")), KIND).value("model")
+        read_form(form(("model", b"a"), ("model", b"b")), KIND).read_member("model")
     assert refused.value.code == "duplicate_member"

@@ -13,8 +13,8 @@ def ended(api: str, *seen: Document) -> list[Document]:
     """The events after those that the client has seen."""
     end = named(api).end()
     for event in split(b"".join(b"data: " + json.dumps(each).encode() + b"\n\n" for each in seen)):
-        end.saw(event)
-    return [event.document for event in split(end.filtered()) if event.document is not None]
+        end.note_event(event)
+    return [event.document for event in split(end.end_as_filtered()) if event.document is not None]
 
 
 def split(data: bytes) -> list[StreamEvent]:

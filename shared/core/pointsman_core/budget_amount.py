@@ -24,7 +24,7 @@ class Amount(NamedTuple):
     """Number of days, today included; None: the calendar month."""
 
     @property
-    def period(self) -> str:
+    def period_name(self) -> str:
         """`d`, `7d`, `month`."""
         return period(self.days)
 

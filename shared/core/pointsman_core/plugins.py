@@ -24,9 +24,9 @@ class PluginError(ValueError):
         """The error with its path extended by the enclosing section."""
         return PluginError(str(self), (*above, *self.path), [other.within(*above) for other in self.further])
 
-    def each(self) -> "list[PluginError]":
+    def list_errors(self) -> "list[PluginError]":
         """This error and those beside it, one by one."""
-        return [PluginError(str(self), self.path), *(one for other in self.further for one in other.each())]
+        return [PluginError(str(self), self.path), *(one for other in self.further for one in other.list_errors())]
 
 
 @contextmanager
@@ -45,7 +45,7 @@ class Gathering:
         self._found: Final[list[PluginError]] = []
 
     @contextmanager
-    def within(self, *above: str | int) -> Generator[None]:
+    def collect_errors_below(self, *above: str | int) -> Generator[None]:
         """Keep the PluginError of this block, placed below the keys `above`, and go on behind it."""
         try:
             yield

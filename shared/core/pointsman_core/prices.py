@@ -73,7 +73,7 @@ class Price(NamedTuple):
         tiers = {name: Fraction(factor) for name, factor in cost.tiers.items()}
         return cls(_nanos(cost.input), _nanos(cost.output), _nanos(cost.cached, cost.input), special, tiers)
 
-    def cost(self, prompt_tokens: int, completion_tokens: int) -> int:
+    def cost_of_texts(self, prompt_tokens: int, completion_tokens: int) -> int:
         """Nano-dollars of tokens of texts, rounded half up."""
         return _rounded(prompt_tokens * self.input + completion_tokens * self.output)
 

@@ -50,7 +50,7 @@ class Rewrites:
         ]
 
     @property
-    def any(self) -> bool:
+    def has_rules(self) -> bool:
         """Whether there is a rule."""
         return bool(self._exact or self._patterns)
 

@@ -260,7 +260,7 @@ def test_profiles_do_not_extend_each_other() -> None:
 
 
 def test_a_plugins_mistake_is_placed_in_its_section() -> None:
-    error = ConfigError.at("preprocessing", PluginError("unknown", ("use",)).within(2))
+    error = ConfigError.from_section("preprocessing", PluginError("unknown", ("use",)).within(2))
     assert error.problems == [("preprocessing.2.use", "unknown")]
 
 

@@ -37,11 +37,11 @@ def test_the_longest_name_and_the_nearest_section_decide_the_action() -> None:
     guard = Guard.model_validate(
         {"actions": {"pii": "block", "pii.email": "flag"}, "response": {"pii.email": "ignore"}, "otherwise": "flag"}
     )
-    assert guard.action("pii.card", "request") == "block"
-    assert guard.action("pii.email", "request") == "flag"
-    assert guard.action("pii.email.work", "response") == "ignore"
-    assert guard.action("secret.aws", "request") == "block"
-    assert guard.action("injection.override", "response") == "flag"
-    assert guard.action("moderation.hate", "request") == "flag"
+    assert guard.action_for("pii.card", "request") == "block"
+    assert guard.action_for("pii.email", "request") == "flag"
+    assert guard.action_for("pii.email.work", "response") == "ignore"
+    assert guard.action_for("secret.aws", "request") == "block"
+    assert guard.action_for("injection.override", "response") == "flag"
+    assert guard.action_for("moderation.hate", "request") == "flag"
     assert not guard.redacts("request")
     assert Guard().redacts("response")

@@ -194,7 +194,7 @@ class DelayEstimator:
         worker carries.
         """
         self._catch_up(now)
-        columns, trusted = self._columns, self.model.trusted
+        columns, trusted = self._columns, self.model.is_trusted
         most = prompt - 1.0
         if columns is None:
             held: list[float] = matched.tolist()

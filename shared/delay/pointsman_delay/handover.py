@@ -33,11 +33,11 @@ class Handovers:
         self._rate = _TOKEN_MS
         self._factors: OrderedDict[Pair, float] = OrderedDict()
 
-    def predict(self, pair: Pair, tokens: float) -> float:
+    def predict_ms(self, pair: Pair, tokens: float) -> float:
         """Milliseconds for `tokens` prompt tokens."""
         return (self._base + self._rate * tokens) * self._factors.get(pair, 1.0)
 
-    def learn(self, pair: Pair, tokens: float, took_ms: float) -> None:
+    def learn_handover(self, pair: Pair, tokens: float, took_ms: float) -> None:
         """One handover. A time that can't be is ignored: an edge's clock may have been set."""
         if not 0.0 <= took_ms <= _LONGEST_MS or tokens <= 0.0:
             return

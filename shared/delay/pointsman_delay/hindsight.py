@@ -152,7 +152,7 @@ class Hindsight(Generic[K]):
     @property
     def trusted(self) -> bool:
         """Whether the pass model predicts well enough to judge by."""
-        return self._search.best.model.trusted
+        return self._search.best.model.is_trusted
 
     @property
     def scale(self) -> Scale:

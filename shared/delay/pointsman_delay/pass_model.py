@@ -115,7 +115,7 @@ class PassModel:
         """Another object whenever anything was learnt."""
 
     @property
-    def trusted(self) -> bool:
+    def is_trusted(self) -> bool:
         """Whether predictions are good enough to decide by; with hysteresis."""
         if self._trusted:
             self._trusted = self.relative_error < _DISTRUST_ABOVE
@@ -128,18 +128,18 @@ class PassModel:
         """`trusted` as it was when it was last read. Reading this changes nothing."""
         return self._trusted
 
-    def predict(self, features: Floats) -> float:
+    def predict_ms(self, features: Floats) -> float:
         """Milliseconds, at least 1."""
         return max(1.0, float(np.add.reduce(self.weights * features)))
 
-    def wants(self, now: float) -> bool:
+    def wants_observation(self, now: float) -> bool:
         """Whether an observation at this time, in milliseconds, should be learnt from; asking counts as learning."""
         if self.observations >= _SETTLED and now - self._learnt_at < _PAUSE_MS:
             return False
         self._learnt_at = now
         return True
 
-    def learn(self, features: Floats, observed_ms: float, deviation_ms: float) -> None:
+    def learn_pass(self, features: Floats, observed_ms: float, deviation_ms: float) -> None:
         """One observation whose noise has this standard deviation."""
         residual = observed_ms - float((self._coefficients * features).sum())
         self.observations += 1

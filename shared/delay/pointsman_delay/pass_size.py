@@ -98,7 +98,7 @@ class PassSizeSearch:
         if first is not None and second is not None and request is not None:
             shadow = second[1]
             step_ms = best.model.decode_ms(shadow.decoding + 1, shadow.context + request.prompt) * shadow.speed
-            self.handovers.learn((first[0], second[0]), request.prompt, max(0.0, now - at - step_ms))
+            self.handovers.learn_handover((first[0], second[0]), request.prompt, max(0.0, now - at - step_ms))
         for each in self._told:
             each.handed_over(leg, at)
 
@@ -109,7 +109,7 @@ class PassSizeSearch:
         best = self.best
         figures, _ = best.engines(now)
         terms = best.terms(prompt.tokens, max_output, now, min(figures[row].queued for row in rows))
-        weights = Weights(self.handovers.predict(lives, prompt.tokens), pause)
+        weights = Weights(self.handovers.predict_ms(lives, prompt.tokens), pause)
         return weigh(best, rows, prompt, terms, weights)
 
     def step_ms(self, row: int, now: float) -> float:

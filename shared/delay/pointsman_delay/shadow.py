@@ -177,7 +177,7 @@ class EngineShadow:
         reported = self._reported
         if reported is not None and now - reported.at <= _TOGETHER_MS:
             alone = self._since_step + self._features
-            if now - reported.at < 0.5 * self._model.predict(alone) * self.speed:
+            if now - reported.at < 0.5 * self._model.predict_ms(alone) * self.speed:
                 parts = reported.parts + self._parts
                 both = self._computed(parts, np.maximum(reported.features, self._features))
                 self._reported = reported._replace(parts=parts, features=both)
@@ -201,7 +201,7 @@ class EngineShadow:
         self._overdue = []
         self._in_step_at = now
         if self.busy:
-            self.pass_end = now + self._model.predict(self._features) * self.speed
+            self.pass_end = now + self._model.predict_ms(self._features) * self.speed
 
     def _learn_reported(self) -> None:
         """No more first tokens come of the pass that was last reported."""
@@ -222,7 +222,7 @@ class EngineShadow:
             if last and request.passed is not None:
                 request.passed = request.passed + computed
         seen = computed if reported.before is _NOTHING else reported.before + computed
-        if seen[PREFILL] > 0 and self._model.wants(reported.at):
+        if seen[PREFILL] > 0 and self._model.wants_observation(reported.at):
             took = reported.at - reported.since
             self._learn(seen, took, 5.0 + 0.05 * took)
 
@@ -267,7 +267,7 @@ class EngineShadow:
         if not request.told or output_tokens is None:
             return
         took = now - started
-        if output_tokens > _LEAST_OUTPUT and took > 0 and self._model.wants(now):
+        if output_tokens > _LEAST_OUTPUT and took > 0 and self._model.wants_observation(now):
             passes = output_tokens - 1
             seen = self._passed - request.passed
             seen[DECODE] = passes
@@ -386,11 +386,11 @@ class EngineShadow:
             [1.0, thousands, thousands**2, pairs * 1e-6, self.decoding > 0, self.decoding, self.context * 1e-6]
         )
         self.busy = True
-        self.pass_end = at + self._model.predict(self._features) * self.speed
+        self.pass_end = at + self._model.predict_ms(self._features) * self.speed
 
     def _learn(self, features: Floats, took_ms: float, deviation_ms: float) -> None:
-        predicted = self._model.predict(features) * self.speed
-        self._model.learn(features, took_ms / self.speed, deviation_ms)
+        predicted = self._model.predict_ms(features) * self.speed
+        self._model.learn_pass(features, took_ms / self.speed, deviation_ms)
         if self._model.observations > _SPEED_AFTER:
             miss = max(-0.5, min(0.5, math.log(max(took_ms, 1.0) / predicted)))
             # The pool's model learns the error that all engines share: speeds and coefficients that follow it together

@@ -22,7 +22,7 @@ def taught(seed: int = 0, engine: np.ndarray[tuple[int], np.dtype[np.float64]] =
         tokens, batch = rng.uniform(0.0, 8.0), float(rng.integers(1, 50))
         passed = np.array([1.0, tokens, tokens**2, 0.0, 1.0, batch, batch * rng.uniform(0.0, 0.02)])
         took = float(engine @ passed)
-        model.learn(passed, took * rng.normal(1.0, 0.03), 5.0)
+        model.learn_pass(passed, took * rng.normal(1.0, 0.03), 5.0)
     return model
 
 
@@ -37,23 +37,23 @@ def estimator(workers: int, model: PassModel | None = None) -> DelayEstimator:
 @pytest.mark.parametrize("scale", [0.3, 1.0, 3.0])
 def test_an_engine_of_any_speed_is_learnt_from_what_passed_the_edge(scale: float) -> None:
     model = taught(engine=ENGINE * scale)
-    assert model.trusted
+    assert model.is_trusted
     for tokens, batch, context in ((1.0, 5.0, 0.05), (8.0, 30.0, 0.3), (0.1, 1.0, 0.01)):
         passed = np.array([1.0, tokens, tokens**2, 0.0, 1.0, batch, context])
-        assert model.predict(passed) == pytest.approx(scale * float(ENGINE @ passed), rel=0.15)
+        assert model.predict_ms(passed) == pytest.approx(scale * float(ENGINE @ passed), rel=0.15)
 
 
 def test_a_model_that_no_longer_predicts_loses_its_trust_and_learns_anew() -> None:
     model, rng = taught(), np.random.default_rng(1)
-    assert model.trusted
+    assert model.is_trusted
     lost = False
     for _ in range(3000):
         tokens = rng.uniform(0.0, 8.0)
         passed = np.array([1.0, tokens, tokens**2, 0.0, 0.0, 0.0, 0.0])
-        model.learn(passed, 6.0 * float(ENGINE @ passed), 5.0)
-        lost |= not model.trusted
+        model.learn_pass(passed, 6.0 * float(ENGINE @ passed), 5.0)
+        lost |= not model.is_trusted
     assert lost
-    assert model.trusted
+    assert model.is_trusted
 
 
 @pytest.mark.parametrize("model", [None, taught()], ids=["before it is trusted", "once it is trusted"])
@@ -195,4 +195,4 @@ def test_the_books_close_when_events_come_twice_late_or_never(events: list[tuple
 
 def test_features_have_names_for_all() -> None:
     assert len(ENGINE) == FEATURES
-    assert math.isfinite(PassModel().predict(ENGINE))
+    assert math.isfinite(PassModel().predict_ms(ENGINE))

@@ -18,7 +18,7 @@ def taught() -> DelayEstimator:
         tokens = float(dice.integers(100, 8000)) * 1e-3
         batch = float(dice.integers(1, 50))
         features = np.array([1.0, tokens, tokens**2, 0.0, 1.0, batch, 0.0])
-        estimator.model.learn(features, 20.0 + 20.0 * tokens + 10.0 + 0.1 * batch, 1.0)
+        estimator.model.learn_pass(features, 20.0 + 20.0 * tokens + 10.0 + 0.1 * batch, 1.0)
     estimator.lay_out([(1, 1e6), (2, 1e6)])
     return estimator
 
@@ -30,7 +30,7 @@ def test_nothing_is_foreseen_before_the_pool_is_known() -> None:
 
 def test_a_prompt_takes_its_pass_and_its_tokens_then_a_step_for_each_token_of_the_answer() -> None:
     estimator = taught()
-    assert estimator.model.trusted
+    assert estimator.model.is_trusted
     found = foresee(estimator, ENGINES, 1000, 100.0, 0.0)
     assert found is not None
     _, times = found
@@ -41,7 +41,7 @@ def test_a_prompt_takes_its_pass_and_its_tokens_then_a_step_for_each_token_of_th
 
 def test_the_engine_with_the_prompt_or_without_a_queue_is_foreseen() -> None:
     estimator = taught()
-    assert estimator.model.trusted
+    assert estimator.model.is_trusted
     held = (ENGINES[0], ENGINES[1]._replace(held=4000.0))
     found = foresee(estimator, held, 4000, 10.0, 0.0)
     assert found is not None
@@ -55,7 +55,7 @@ def test_the_engine_with_the_prompt_or_without_a_queue_is_foreseen() -> None:
 
 def test_a_request_that_joins_others_makes_them_wait() -> None:
     estimator = taught()
-    assert estimator.model.trusted
+    assert estimator.model.is_trusted
     for number in range(8):
         estimator.sent(1, number, 0.0, 1000, 0)
     found = foresee(estimator, ENGINES[:1], 4000, 10.0, 1.0)
@@ -72,8 +72,8 @@ def test_costs_are_the_same_to_the_last_bit_whether_or_not_anything_was_asked(
     steps: list[tuple[str, int, int]], asked: set[int]
 ) -> None:
     quiet, curious = taught(), taught()
-    assert quiet.model.trusted
-    assert curious.model.trusted
+    assert quiet.model.is_trusted
+    assert curious.model.is_trusted
     now = 0.0
     for number, (what, key, gap) in enumerate(steps):
         now += gap

@@ -24,7 +24,7 @@ def pair() -> PassSizeSearch:
     for _ in range(400):
         tokens, batch = rng.uniform(0.0, 8.0), float(rng.integers(1, 50))
         passed = np.array([1.0, tokens, tokens**2, 0.0, 1.0, batch, batch * rng.uniform(0.0, 0.02)])
-        model.learn(passed, float(ENGINE @ passed), 5.0)
+        model.learn_pass(passed, float(ENGINE @ passed), 5.0)
     vars(search.best.model).update(vars(model))
     search.lay_out([(FIRST, 1e6), (SECOND, 1e6)])
     return search
@@ -103,7 +103,7 @@ def test_a_request_that_waits_for_its_prompt_teaches_nothing_of_a_pass() -> None
     # Prompts and answers were learnt from; a first token that came 225 ms after one token was sent would be an outlier.
     assert search.best.model.observations > before
     assert search.best.model.relative_error < 0.2
-    handover_ms = search.handovers.predict((FIRST, SECOND), LONG)
+    handover_ms = search.handovers.predict_ms((FIRST, SECOND), LONG)
     assert handover_ms == pytest.approx(54.0, rel=0.1)
     assert weighed(search, 60_000.0).handover_ms == pytest.approx(handover_ms, abs=0.001)
 
@@ -113,20 +113,20 @@ def test_the_pools_links_are_learnt_within_a_factor_of_two(base: float, rate: fl
     handovers, rng = Handovers(), np.random.default_rng(seed)
     for number in range(400):
         tokens = int(rng.integers(2000, 16_000))
-        handovers.learn((number % 3, 9), tokens, (base + rate * tokens) * rng.normal(1.0, 0.05))
-    assert 0.5 < handovers.predict((0, 9), 8000) / (base + rate * 8000) < 2.0
+        handovers.learn_handover((number % 3, 9), tokens, (base + rate * tokens) * rng.normal(1.0, 0.05))
+    assert 0.5 < handovers.predict_ms((0, 9), 8000) / (base + rate * 8000) < 2.0
 
 
 def test_a_slow_link_between_two_engines_is_told_from_the_others() -> None:
     handovers = Handovers()
     for number in range(200):
-        handovers.learn((number % 4, 9), 8000, 400.0 if number % 4 == 3 else 40.0)
-    assert handovers.predict((3, 9), 8000) > 3 * handovers.predict((0, 9), 8000)
+        handovers.learn_handover((number % 4, 9), 8000, 400.0 if number % 4 == 3 else 40.0)
+    assert handovers.predict_ms((3, 9), 8000) > 3 * handovers.predict_ms((0, 9), 8000)
 
 
 @given(st.lists(st.floats(allow_nan=True, allow_infinity=True)))
 def test_times_that_cannot_be_are_not_learnt(times: list[float]) -> None:
     handovers = Handovers()
     for took_ms in times:
-        handovers.learn((0, 1), 8000, took_ms)
-        assert 0.0 < handovers.predict((0, 1), 8000) < 1e6
+        handovers.learn_handover((0, 1), 8000, took_ms)
+        assert 0.0 < handovers.predict_ms((0, 1), 8000) < 1e6

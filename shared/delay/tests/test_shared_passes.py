@@ -61,11 +61,11 @@ def test_a_burst_of_short_prompts_is_learnt_from_in_the_passes_that_the_engine_m
     passes: int, jitter_ms: float
 ) -> None:
     model = taught(bursts(passes, 4, seed=1), jitter_ms, seed=2).model
-    assert model.trusted
+    assert model.is_trusted
     assert model.relative_error < 0.1
     for tokens in (500, 2000, 6000):
         seen = np.array([1.0, tokens * 1e-3, tokens**2 * 1e-6, 0.0, 0.0, 0.0, 0.0])
-        assert model.predict(seen) == pytest.approx(pass_ms(tokens), rel=0.15)
+        assert model.predict_ms(seen) == pytest.approx(pass_ms(tokens), rel=0.15)
 
 
 def test_first_tokens_that_come_together_are_one_observation() -> None:
@@ -118,4 +118,4 @@ def test_passes_are_learnt_from_when_the_engine_got_long_prompts_in_another_orde
     assert model.relative_error < 0.1
     for tokens in (500, 2000, 6000):
         seen = np.array([1.0, tokens * 1e-3, tokens**2 * 1e-6, 0.0, 0.0, 0.0, 0.0])
-        assert model.predict(seen) == pytest.approx(pass_ms(tokens), rel=0.1)
+        assert model.predict_ms(seen) == pytest.approx(pass_ms(tokens), rel=0.1)

@@ -260,7 +260,7 @@ def surroundings(service: Service[ServiceSettings]) -> Wiring:
     stages = BusStages(journeys, client)
     around = Surroundings(
         instance=service.process.instance,
-        policy=rollout.compiled,
+        policy=rollout.compile_current,
         stages=stages,
         reviewers=StageReviewers(journeys),
         bus=service.bus,

@@ -181,7 +181,7 @@ class EdgeRequest(ABC):
             deadline_ms=received_ms + round(left_s * 1000),
             revision=policy.revision,
             method=self.method,
-            path=requested.path if requested.pool is None else requested.asked,
+            path=requested.path if requested.pool is None else requested.asked_path,
             model=model,
             headers=stages,
             client=peer if forwarded_for is None else edge.trusted.client_of(peer, forwarded_for),
@@ -261,7 +261,7 @@ class EdgeRequest(ABC):
         if record.api is RESPONSES:
             edge.responses.remember_response(record)
         exported: str | None = None
-        if self.span is not None and self.span.recording:
+        if self.span is not None and self.span.is_recording:
             exported = self.span.traceparent
             self.span.end_with(request_attributes(record), None if record.outcome == "ok" else record.outcome)
         edge.metrics.count_request(record, exported)

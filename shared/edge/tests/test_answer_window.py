@@ -30,14 +30,14 @@ def through(api: str, use: AnswerUse, documents: list[Document], redact: bool = 
     out: list[bytes] = []
 
     def ask(last: bool) -> None:
-        texts = {text.part: text.text for text in window.texts()}
+        texts = {text.part: text.text for text in window.held_texts()}
         if redact:
             window.replace_texts({part: text.replace(CARD, "*") for part, text in texts.items() if CARD in text})
         out.append(b"".join(left.encode() for left in window.release_events(last=last)))
 
     for document in documents:
         window.add_event(event(document))
-        if window.due:
+        if window.is_due:
             ask(last=False)
     ask(last=True)
     return out

@@ -53,7 +53,7 @@ async def test_a_stage_reads_the_body_of_an_edge_in_its_process_without_a_messag
 
 async def test_a_body_larger_than_a_message_comes_in_parts(buses: Buses) -> None:
     bodies, client = holding(buses)
-    body = os.urandom(2 * client.room + 7)
+    body = os.urandom(2 * client.body_room + 7)
     bodies.hold_body("request-1", body)
     await buses.meet()
     assert await client.fetch_body("edge-1", "request-1") == body

@@ -6,7 +6,7 @@ from pointsman_edge.sending.provider_pauses import FAILURES, OPEN_S, ProviderPau
 
 
 def _told(pauses: ProviderPauses, now: float) -> tuple[int, float | None] | None:
-    refusal = pauses.refusal("p", "m", now)
+    refusal = pauses.refusal_for("p", "m", now)
     return None if refusal is None else (refusal.status, refusal.retry_after_s)
 
 
@@ -15,7 +15,7 @@ def test_a_pause_that_a_provider_asks_for_lasts_until_it_is_over(status: int) ->
     pauses = ProviderPauses()
     pauses.record_answer("p", "m", status, 30.0, 100.0)
     assert _told(pauses, 110.0) == (status, 20.0)
-    assert pauses.refusal("p", "other", 110.0) is None
+    assert pauses.refusal_for("p", "other", 110.0) is None
     assert _told(pauses, 130.0) is None
 
 

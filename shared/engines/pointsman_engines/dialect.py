@@ -22,7 +22,7 @@ class Metric(NamedTuple):
 
     def all_samples(self, exposition: Exposition) -> list[Sample]:
         """Its samples."""
-        samples = exposition.samples(self.name)
+        samples = exposition.find_samples(self.name)
         if not self.label:
             return samples
         return [sample for sample in samples if sample.labels().get(self.label) == self.value]
@@ -69,7 +69,7 @@ class Dialect:
     readings stands for one execution under way."""
 
     @cached_property
-    def moving(self) -> tuple[bytes, ...]:
+    def moving_families(self) -> tuple[bytes, ...]:
         """Names of all families that a reading looks for, so that an engine can be asked for these alone."""
         lone = [metric for metric in (self.loras, self.awake) if metric is not None]
         metrics = [*self.running, *self.waiting, *self.kv_usage, *lone]

@@ -152,7 +152,7 @@ class EndpointWatch(ABC):
     def _heard(self, page: LoadPage, asked: float) -> None:
         self._answered_at = _now()
         self._resets = 0
-        page.time.took(self._answered_at - asked)
+        page.time.record_answer(self._answered_at - asked)
         if self._silent:
             self._silent = ""
             self._tell(self.status)

@@ -47,7 +47,7 @@ class Exposition:
         """Whether any sample's name begins with `prefix`."""
         return b"\n" + prefix in self._text
 
-    def samples(self, name: bytes) -> list[Sample]:
+    def find_samples(self, name: bytes) -> list[Sample]:
         """Every sample whose name is exactly `name`, in order. Raises UnreadableMetrics on a malformed one."""
         text = self._text
         start = b"\n" + name
@@ -63,7 +63,7 @@ class Exposition:
             at = text.find(start, after)
         return found
 
-    def kind(self, name: bytes) -> str | None:
+    def kind_of(self, name: bytes) -> str | None:
         """The type of a family, by the name of its samples: `gauge`, `counter`, …; None when the text has no type. A
         counter's type is listed under the name with `_total`; in OpenMetrics, under the name without."""
         for family in (name, name.removesuffix(b"_total")):

@@ -17,7 +17,7 @@ class Company:
         self.engines = 1
 
     @property
-    def rest(self) -> float:
+    def rest_factor(self) -> float:
         """Factor by which an engine at rest is read less often than if it were alone."""
         return min(LONGEST_REST, max(1.0, self.engines / ASKED_FREELY))
 
@@ -33,7 +33,7 @@ class ReadingPace:
     def next_gap(self, gap: float, *, changed: bool, resting: bool = False) -> float:
         """Seconds from the start of a reading to the start of the next; `gap` is the one before. `resting`: the engine
         has nothing to do."""
-        longest = self.idle_s * (self.company.rest if resting else 1.0)
+        longest = self.idle_s * (self.company.rest_factor if resting else 1.0)
         return self.busy_s if changed else min(longest, max(self.busy_s, gap * 2))
 
 

@@ -22,7 +22,7 @@ class PageTime:
         self._usual = 0.0
         self._spread = 0.0
 
-    def took(self, seconds: float) -> None:
+    def record_answer(self, seconds: float) -> None:
         """An answer came, late or not."""
         if not self._usual:
             self._usual, self._spread = seconds, seconds / 2

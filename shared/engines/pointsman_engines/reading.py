@@ -290,7 +290,7 @@ def _built(dialect: Dialect, alternatives: tuple[Metric | Label, ...], expositio
             found = [round(value) for value in _by_rank(dialect, source.finite_samples(exposition))]
         else:
             # A label can't be summed by the engine: several samples are several ranks.
-            texts = (sample.labels().get(source.label, "") for sample in exposition.samples(source.name))
+            texts = (sample.labels().get(source.label, "") for sample in exposition.find_samples(source.name))
             found = [number for text in texts if (number := _whole(text)) is not None]
         found = [number for number in found if 0 < number < MOST_WORK]
         if found:

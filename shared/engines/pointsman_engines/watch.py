@@ -126,7 +126,7 @@ class EngineWatch(EndpointWatch):
         """The process that answered, and its load or why that can't be read. Raises UnreadableMetrics when not even the
         kind of the engine is known."""
         dialect = self._dialect
-        names = dialect.moving if dialect is not None and self._asks_for_some else ()
+        names = dialect.moving_families if dialect is not None and self._asks_for_some else ()
         exposition = Exposition(await self._client.metrics(names, timeout=LONGEST_ANSWER_S))
         if dialect is None:
             dialect = self._recognise(exposition)
@@ -192,7 +192,7 @@ class EngineWatch(EndpointWatch):
                     await self._health_wanted.wait()
             except TimeoutError:
                 passed += 1
-                if self.status.resting and passed < self._pace.company.rest:
+                if self.status.resting and passed < self._pace.company.rest_factor:
                     continue
             passed = 0
             await self._check_health()
@@ -227,7 +227,7 @@ class EngineWatch(EndpointWatch):
 
     async def _keep_learning_facts(self) -> None:
         while True:
-            rest = self._pace.company.rest if self.status.resting else 1.0
+            rest = self._pace.company.rest_factor if self.status.resting else 1.0
             patience = FACTS_INTERVAL_S * rest if self.status.facts is not None else FACTS_RETRY_S
             try:
                 async with asyncio.timeout(patience):
@@ -270,8 +270,10 @@ class EngineWatch(EndpointWatch):
         try:
             whole = Exposition(await self._client.metrics(timeout=LONGEST_ANSWER_S))
             if self._asks_for_some:
-                some = Exposition(await self._client.metrics(dialect.moving, timeout=LONGEST_ANSWER_S))
-                self._asks_for_some = all(some.samples(name) for name in dialect.moving if whole.samples(name))
+                some = Exposition(await self._client.metrics(dialect.moving_families, timeout=LONGEST_ANSWER_S))
+                self._asks_for_some = all(
+                    some.find_samples(name) for name in dialect.moving_families if whole.find_samples(name)
+                )
             self._cache = read_cache(dialect, whole)
             self._version = await self._client.version(timeout=LONGEST_ANSWER_S)
         except (PageUnread, UnreadableMetrics):

@@ -61,7 +61,7 @@ def test_every_family_is_read_as_the_whole_parser_reads_it(made: list[Metric]) -
     reader = Exposition(text)
     for name in NAMES:
         expected = [(sample.labels, sample.value) for sample in parsed if sample.name == name]
-        found = [(sample.labels(), sample.value) for sample in reader.samples(name.encode())]
+        found = [(sample.labels(), sample.value) for sample in reader.find_samples(name.encode())]
         assert [labels for labels, _ in found] == [labels for labels, _ in expected]
         assert all(same(a[1], b[1]) for a, b in zip(found, expected, strict=True))
 
@@ -71,8 +71,8 @@ def test_a_histogram_between_them_does_not_hide_a_family() -> None:
     histogram.add_metric([], [("1", 3), ("+Inf", 4)], 2.5)
     gauge = GaugeMetricFamily("e:running", "x", 7)
     reader = Exposition(exposed([histogram, gauge]))
-    assert reader.samples(b"e:running") == [Sample(7.0, b"")]
-    assert [sample.value for sample in reader.samples(b"e:run_bucket")] == [3.0, 4.0]
+    assert reader.find_samples(b"e:running") == [Sample(7.0, b"")]
+    assert [sample.value for sample in reader.find_samples(b"e:run_bucket")] == [3.0, 4.0]
 
 
 @pytest.mark.parametrize(
@@ -89,26 +89,26 @@ def test_a_histogram_between_them_does_not_hide_a_family() -> None:
 )
 def test_every_line_that_the_format_allows_is_read(line: bytes, value: float, labels: dict[str, str]) -> None:
     for text in (line, b"# HELP x x 9\n# TYPE x gauge\n" + line + b"\ny 1\n"):
-        (sample,) = Exposition(text).samples(b"x")
+        (sample,) = Exposition(text).find_samples(b"x")
         assert (sample.value, sample.labels()) == (value, labels)
 
 
 @pytest.mark.parametrize("line", [b"x ", b'x{secret="b"}', b'x{secret="b 1', b"x{} secret", b'x{secret="b"} 1e'])
 def test_a_malformed_sample_is_an_error_that_names_the_family_and_quotes_nothing(line: bytes) -> None:
     with pytest.raises(UnreadableMetrics, match=r"^malformed sample of x$"):
-        Exposition(line).samples(b"x")
+        Exposition(line).find_samples(b"x")
 
 
 def test_a_family_that_is_not_there_has_no_samples() -> None:
     for text in (b"", b"x", b"# HELP x x 9", b"xy 1\n", b"# x 1\n"):
-        assert Exposition(text).samples(b"x") == []
+        assert Exposition(text).find_samples(b"x") == []
 
 
 @given(st.binary(max_size=200))
 def test_any_bytes_are_read_or_refused(noise: bytes) -> None:
     reader = Exposition(b"x " + noise + b'\nx{a="b"} ' + noise)
     try:
-        for sample in reader.samples(b"x"):
+        for sample in reader.find_samples(b"x"):
             sample.labels()
     except UnreadableMetrics:
         pass

@@ -12,23 +12,23 @@ def test_no_answer_is_late_before_the_shortest_time_or_in_time_after_the_latest(
 ) -> None:
     time = PageTime(shortest)
     for seconds in took:
-        time.took(seconds)
+        time.record_answer(seconds)
     assert shortest <= time.late_after_s <= max(shortest, LATEST_S)
 
 
 @given(usual=st.floats(0.8, 5.0), jitter=st.lists(st.floats(0.9, 1.1), min_size=1, max_size=30))
 def test_a_page_that_takes_its_usual_time_is_not_late(usual: float, jitter: list[float]) -> None:
     time = PageTime(0.7)
-    time.took(usual)
+    time.record_answer(usual)
     for each in jitter:
         assert usual * each <= time.late_after_s or each > 1.0
-        time.took(usual * each)
+        time.record_answer(usual * each)
 
 
 def test_a_page_that_became_fast_again_is_soon_late_early_again() -> None:
     time = PageTime(0.7)
     for _ in range(10):
-        time.took(5.0)
+        time.record_answer(5.0)
     for _ in range(60):
-        time.took(0.01)
+        time.record_answer(0.01)
     assert time.late_after_s == 0.7

@@ -48,4 +48,4 @@ async def test_a_path_that_is_not_there_is_missing_and_an_answer_of_another_kind
 def test_the_type_of_a_counter_is_read_with_its_ending_or_without() -> None:
     text = b"# TYPE a_total counter\na_total 1\n# HELP b B.\n# TYPE b counter\nb_total 2\nc 3\n"
     exposition = Exposition(text)
-    assert [exposition.kind(name) for name in (b"a_total", b"b_total", b"c")] == ["counter", "counter", None]
+    assert [exposition.kind_of(name) for name in (b"a_total", b"b_total", b"c")] == ["counter", "counter", None]

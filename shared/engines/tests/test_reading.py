@@ -92,7 +92,7 @@ def test_one_info_sample_speaks_for_each_of_several_ranks() -> None:
 def test_the_names_that_are_asked_for_hold_the_whole_reading() -> None:
     for text in (VLLM, VLLM_TWO_RANKS, VLLM_OLD, SGLANG, TRTLLM, TRITON_TRT, TRITON, LLAMACPP):
         dialect, exposition = looked_at(text)
-        wanted = tuple(name + end for name in dialect.moving for end in (b"{", b" "))
+        wanted = tuple(name + end for name in dialect.moving_families for end in (b"{", b" "))
         filtered = b"\n".join(line for line in text.splitlines() if line.startswith(wanted))
         assert read(dialect, Exposition(filtered)) == read(dialect, exposition)
 

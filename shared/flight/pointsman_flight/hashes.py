@@ -21,11 +21,11 @@ class HashesTaken:
         self._hashes = b""
         self._taken = 0
 
-    def follow(self, hashes: bytes) -> None:
+    def take_hashes(self, hashes: bytes) -> None:
         """Take the hashes of the next frame of records."""
         self._hashes, self._taken = hashes, 0
 
-    def decoded(self, kind: type, value: object) -> object:
+    def decode_record(self, kind: type, value: object) -> object:
         """The block hashes of a record. In format 1, they stand in the record. ValueError when there are too few."""
         if not isinstance(value, int):
             return kind(value)

@@ -88,7 +88,7 @@ class Segment:
     torn: Torn | None = None
     """After reading: bytes that were cut at the end."""
 
-    def entries(self) -> Iterator[LoggedRecord]:
+    def read_entries(self) -> Iterator[LoggedRecord]:
         """All records in order. Raises LogDamagedError at the first byte that isn't right, or LogError."""
         hashes = HashesTaken()
         decode = _decoder(self.header, hashes)
@@ -101,7 +101,7 @@ class Segment:
                     break
                 self.chain = frame.chain
                 if frame.hashes:
-                    hashes.follow(frame.payload)
+                    hashes.take_hashes(frame.payload)
                     continue
                 for record in decode(frame.payload):
                     if isinstance(record, records.SegmentEnded):
@@ -125,14 +125,14 @@ class Flight:
     scheduler: str
     segments: list[Segment] = field(default_factory=list[Segment])
 
-    def entries(self) -> Iterator[LoggedRecord]:
+    def read_entries(self) -> Iterator[LoggedRecord]:
         """All records of all segments. Raises LogDamagedError where a segment was changed, is missing, or lost its end
         although another one follows it."""
         before: Segment | None = None
         for segment in self.segments:
             if before is not None:
                 _check_sequence(before, segment)
-            yield from segment.entries()
+            yield from segment.read_entries()
             before = segment
 
 
@@ -142,7 +142,7 @@ def _decoder(header: Header, hashes: HashesTaken) -> Callable[[bytes], Iterable[
     for kind in EARLIER:
         one = one | kind
     nested = header.format >= NESTED
-    decoder = msgspec.msgpack.Decoder(list[list[one]] if nested else list[one], dec_hook=hashes.decoded)
+    decoder = msgspec.msgpack.Decoder(list[list[one]] if nested else list[one], dec_hook=hashes.decode_record)
 
     def decode(payload: bytes) -> Iterator[AnyRecord]:
         found: list[Any] = decoder.decode(payload)

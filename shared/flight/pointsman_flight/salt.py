@@ -47,7 +47,7 @@ class Salt:
         self._encrypted = bytearray()
         self._encryptor: Final = Cipher(AES(self._key), ECB()).encryptor()  # noqa: S305 - of single numbers
 
-    def rename(self, hashes: Hashes) -> Hashes:
+    def rename_hashes(self, hashes: Hashes) -> Hashes:
         """The renamed hashes, in a new array. Not for two threads at once."""
         if not len(hashes):
             return hashes
@@ -70,11 +70,15 @@ class Salt:
                 np.copyto(taken, piece, where=kept < LEAST_HASH)
         return renamed
 
-    def packed(self, hashes: bytes | bytearray) -> bytes:
+    def rename_packed(self, hashes: bytes | bytearray) -> bytes:
         """Like `rename`, for hashes of 8 bytes each."""
-        return self.rename(np.frombuffer(hashes, dtype="<u8")).astype("<u8", copy=False).tobytes() if hashes else b""
+        return (
+            self.rename_hashes(np.frombuffer(hashes, dtype="<u8")).astype("<u8", copy=False).tobytes()
+            if hashes
+            else b""
+        )
 
-    def id(self, text: str) -> str:
+    def hash_id(self, text: str) -> str:
         """An id hashed: 16 hexadecimal digits. The empty one stays empty."""
         if not text:
             return text

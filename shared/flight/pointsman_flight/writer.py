@@ -53,12 +53,12 @@ class SegmentWriter:
             arrays.append(self._encoder.encode((record,)))
             size += len(arrays[-1])
             if size > FRAME_BYTES:
-                frames.append(self.framed(arrays))
+                frames.append(self.frame_records(arrays))
                 arrays, size = [], 0
-        frames.append(self.framed(arrays))
+        frames.append(self.frame_records(arrays))
         self.put(b"".join(frames))
 
-    def framed(self, arrays: Sequence[bytes], hashes: bytes = b"") -> bytes:
+    def frame_records(self, arrays: Sequence[bytes], hashes: bytes = b"") -> bytes:
         """Arrays of records in msgpack, and the block hashes of these records in their order, as frames. They continue
         the frames made before: put them into the file in this order."""
         frames: list[bytes] = []
@@ -77,19 +77,19 @@ class SegmentWriter:
             view = view[self._file.write(view) :]
         self.size += len(frames)
 
-    def sync(self) -> None:
+    def sync_file(self) -> None:
         """Have the operating system write the file to disk."""
         os.fsync(self._file.fileno())
 
-    def end(self, reason: str, dropped: int = 0) -> None:
+    def end_file(self, reason: str, dropped: int = 0) -> None:
         """Write the last record, and close the file on disk."""
         try:
             self.write([SegmentEnded(reason, dropped)])
-            self.sync()
+            self.sync_file()
         finally:
             self._file.close()
 
-    def abandon(self) -> None:
+    def abandon_file(self) -> None:
         """Close the file after an error, at its last whole frame if that is possible."""
         try:
             os.ftruncate(self._file.fileno(), self.size)

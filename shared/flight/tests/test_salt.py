@@ -15,26 +15,26 @@ HASHES = st.lists(st.integers(0, 2**64 - 1), unique=True, max_size=50)
 
 @given(HASHES)
 def test_different_hashes_stay_different(hashes: list[int]) -> None:
-    renamed: list[int] = SALT.rename(np.array(hashes, dtype=np.uint64)).tolist()
+    renamed: list[int] = SALT.rename_hashes(np.array(hashes, dtype=np.uint64)).tolist()
     assert len(set(renamed)) == len(hashes)
 
 
 @given(HASHES)
 def test_a_hash_gets_the_same_name_wherever_it_stands(hashes: list[int]) -> None:
-    together: list[int] = SALT.rename(np.array(hashes, dtype=np.uint64)).tolist()
-    assert together == [int(SALT.rename(np.array([one], dtype=np.uint64))[0]) for one in hashes]
-    assert SALT.packed(np.array(hashes, dtype="<u8").tobytes()) == np.array(together, dtype="<u8").tobytes()
+    together: list[int] = SALT.rename_hashes(np.array(hashes, dtype=np.uint64)).tolist()
+    assert together == [int(SALT.rename_hashes(np.array([one], dtype=np.uint64))[0]) for one in hashes]
+    assert SALT.rename_packed(np.array(hashes, dtype="<u8").tobytes()) == np.array(together, dtype="<u8").tobytes()
 
 
 def test_numbers_that_are_no_hashes_keep_their_value() -> None:
     numbers = np.array([0, 1, LEAST_HASH - 1, 1_790_000_000_000, 2**48, 2**63], dtype=np.uint64)
-    assert SALT.rename(numbers).tolist() == numbers.tolist()
+    assert SALT.rename_hashes(numbers).tolist() == numbers.tolist()
 
 
 def test_another_key_gives_other_names() -> None:
     hashes = np.random.default_rng(1).integers(LEAST_HASH, 2**63, size=1000, dtype=np.uint64)
-    assert not np.isin(SALT.rename(hashes), hashes).any()
-    assert not np.isin(SALT.rename(hashes), Salt(b"another").rename(hashes)).any()
+    assert not np.isin(SALT.rename_hashes(hashes), hashes).any()
+    assert not np.isin(SALT.rename_hashes(hashes), Salt(b"another").rename_hashes(hashes)).any()
 
 
 def test_a_directory_keeps_its_key_and_only_its_owner_reads_it(tmp_path: Path) -> None:
@@ -46,13 +46,13 @@ def test_a_directory_keeps_its_key_and_only_its_owner_reads_it(tmp_path: Path) -
 
 
 def test_ids_are_hashed_and_an_empty_one_stays_empty() -> None:
-    assert SALT.id("request-1") == SALT.id("request-1") != SALT.id("request-2")
-    assert SALT.id("") == ""
+    assert SALT.hash_id("request-1") == SALT.hash_id("request-1") != SALT.hash_id("request-2")
+    assert SALT.hash_id("") == ""
 
 
 def test_many_hashes_are_renamed_as_few_are() -> None:
     hashes = np.random.default_rng(1).integers(1, 2**63, size=10_000, dtype=np.uint64)
     hashes[5_000:5_010] = 7
-    halves = np.concatenate((SALT.rename(hashes[:777]), SALT.rename(hashes[777:])))
-    assert SALT.rename(hashes).tolist() == halves.tolist()
+    halves = np.concatenate((SALT.rename_hashes(hashes[:777]), SALT.rename_hashes(hashes[777:])))
+    assert SALT.rename_hashes(hashes).tolist() == halves.tolist()
     assert halves[5_000:5_010].tolist() == [7] * 10

@@ -46,15 +46,15 @@ def write(directory: Path, batches: Sequence[Sequence[Record]], *, end: bool = T
     for batch in batches:
         writer.write(batch)
     if end:
-        writer.end("closed")
+        writer.end_file("closed")
     else:
-        writer.abandon()
+        writer.abandon_file()
     return writer.path
 
 
 def read(path: Path) -> tuple[Segment, list[Record]]:
     segment = open_segment(path)
-    return segment, [entry.record for entry in segment.entries()]
+    return segment, [entry.record for entry in segment.read_entries()]
 
 
 @pytest.mark.parametrize(("words", "most"), [(b"a phrase that repeats", 0.1), (None, 1.01)], ids=["text", "hashes"])
@@ -76,13 +76,13 @@ def test_records_come_back_as_they_were_written(tmp_path: Path) -> None:
 
 def test_inputs_are_numbered_from_the_header_on(tmp_path: Path) -> None:
     segment = open_segment(write(tmp_path, [RECORDS], first_input=40))
-    assert [entry.number for entry in segment.entries()] == [40, 41, 42, 43, 43]
+    assert [entry.number for entry in segment.read_entries()] == [40, 41, 42, 43, 43]
 
 
 def test_every_changed_byte_is_an_error_that_names_its_frame(tmp_path: Path) -> None:
     path = write(tmp_path, [RECORDS[:2], RECORDS[2:]])
     good = path.read_bytes()
-    offsets = sorted({entry.offset for entry in open_segment(path).entries()})
+    offsets = sorted({entry.offset for entry in open_segment(path).read_entries()})
     for place in range(len(good)):
         path.write_bytes(good[:place] + bytes((good[place] ^ 0x10,)) + good[place + 1 :])
         with pytest.raises(LogDamagedError) as caught:
@@ -108,7 +108,7 @@ def test_any_other_value_of_a_byte_is_an_error(
 def test_a_torn_tail_is_cut_and_nothing_before_it_is_lost(tmp_path: Path) -> None:
     path = write(tmp_path, [RECORDS[:2], RECORDS[2:]], end=False)
     good = path.read_bytes()
-    last = max(entry.offset for entry in open_segment(path).entries())
+    last = max(entry.offset for entry in open_segment(path).read_entries())
     for length in range(last + 1, len(good)):
         path.write_bytes(good[:length])
         segment, records = read(path)
@@ -128,7 +128,7 @@ def test_a_tail_of_zeros_counts_as_torn(tmp_path: Path) -> None:
 def test_frames_that_changed_places_are_an_error(tmp_path: Path) -> None:
     path = write(tmp_path, [RECORDS[:1], RECORDS[1:2], RECORDS[2:]], end=False)
     good = path.read_bytes()
-    first, second, third = sorted({entry.offset for entry in open_segment(path).entries()})
+    first, second, third = sorted({entry.offset for entry in open_segment(path).read_entries()})
     path.write_bytes(good[:first] + good[second:third] + good[first:second] + good[third:])
     with pytest.raises(LogDamagedError):
         read(path)
@@ -137,7 +137,7 @@ def test_frames_that_changed_places_are_an_error(tmp_path: Path) -> None:
 def test_a_removed_frame_is_an_error(tmp_path: Path) -> None:
     path = write(tmp_path, [RECORDS[:1], RECORDS[1:2], RECORDS[2:]])
     good = path.read_bytes()
-    first, second, *_ = sorted({entry.offset for entry in open_segment(path).entries()})
+    first, second, *_ = sorted({entry.offset for entry in open_segment(path).read_entries()})
     path.write_bytes(good[:first] + good[second:])
     with pytest.raises(LogDamagedError):
         read(path)
@@ -149,7 +149,7 @@ def chained(directory: Path, count: int) -> list[Path]:
     for index in range(1, count + 1):
         writer = SegmentWriter(directory, header(index, follows=index > 1, previous=previous, first_input=first_input))
         writer.write(RECORDS)
-        writer.end("rotated")
+        writer.end_file("rotated")
         previous, first_input = writer.chain, first_input + len(RECORDS)
         paths.append(writer.path)
     return paths
@@ -157,7 +157,10 @@ def chained(directory: Path, count: int) -> list[Path]:
 
 def inputs(flights: Sequence[Flight]) -> list[int]:
     return [
-        entry.number for flight in flights for entry in flight.entries() if not isinstance(entry.record, SegmentEnded)
+        entry.number
+        for flight in flights
+        for entry in flight.read_entries()
+        if not isinstance(entry.record, SegmentEnded)
     ]
 
 
@@ -175,7 +178,7 @@ def test_a_missing_segment_is_an_error(tmp_path: Path) -> None:
 
 def test_the_missing_end_of_an_earlier_segment_is_an_error(tmp_path: Path) -> None:
     paths = chained(tmp_path, 2)
-    last = max(entry.offset for entry in open_segment(paths[0]).entries())
+    last = max(entry.offset for entry in open_segment(paths[0]).read_entries())
     paths[0].write_bytes(paths[0].read_bytes()[:last])
     with pytest.raises(LogDamagedError, match="the end of the segment is missing"):
         inputs(open_log([tmp_path]))
@@ -211,7 +214,7 @@ def test_large_batches_are_written_in_several_frames(tmp_path: Path) -> None:
     records: list[Record] = [KvTold(1.0, "engine-1", "life", bytes(2**20), (), complete=True) for _ in range(12)]
     segment, found = read(write(tmp_path, [records]))
     assert found[:-1] == records
-    assert len({entry.offset for entry in segment.entries()}) > 2
+    assert len({entry.offset for entry in segment.read_entries()}) > 2
 
 
 def test_a_frame_that_inflates_beyond_the_limit_is_an_error(tmp_path: Path) -> None:
@@ -220,7 +223,7 @@ def test_a_frame_that_inflates_beyond_the_limit_is_an_error(tmp_path: Path) -> N
     frame, _ = framed(bytes(65 * 2**20), segment.begins)
     path.write_bytes(path.read_bytes() + frame)
     with pytest.raises(LogDamagedError, match="larger than"):
-        list(segment.entries())
+        list(segment.read_entries())
 
 
 @given(st.lists(st.lists(st.builds(Swept, st.floats(allow_nan=False), st.booleans()), max_size=5), max_size=5))
@@ -241,9 +244,9 @@ def hashes(numbers: Iterable[int]) -> bytes:
 
 def test_records_get_their_block_hashes_from_the_frame_before(tmp_path: Path) -> None:
     writer = SegmentWriter(tmp_path, header())
-    first = writer.framed(counted(2, 0, 3), hashes((1, 2, 3, 4, 5)))
-    writer.put(first + writer.framed(counted(1), hashes((1,))))
-    writer.end("closed")
+    first = writer.frame_records(counted(2, 0, 3), hashes((1, 2, 3, 4, 5)))
+    writer.put(first + writer.frame_records(counted(1), hashes((1,))))
+    writer.end_file("closed")
     _, records = read(writer.path)
     found = [record.everything for record in records if isinstance(record, KvTold)]
     assert found == [hashes((1, 2)), b"", hashes((3, 4, 5)), hashes((1,))]
@@ -251,16 +254,16 @@ def test_records_get_their_block_hashes_from_the_frame_before(tmp_path: Path) ->
 
 def test_records_with_more_block_hashes_than_there_are_cannot_be_read(tmp_path: Path) -> None:
     writer = SegmentWriter(tmp_path, header())
-    writer.put(writer.framed(counted(2), hashes((1,))))
-    writer.end("closed")
+    writer.put(writer.frame_records(counted(2), hashes((1,))))
+    writer.end_file("closed")
     with pytest.raises(LogError, match="16 bytes of block hashes are needed, but only 8 are stored"):
         read(writer.path)
 
 
 def test_a_changed_block_hash_is_an_error(tmp_path: Path) -> None:
     writer = SegmentWriter(tmp_path, header())
-    writer.put(writer.framed(counted(2), hashes((1, 2))))
-    writer.end("closed")
+    writer.put(writer.frame_records(counted(2), hashes((1, 2))))
+    writer.end_file("closed")
     good = writer.path.read_bytes()
     writer.path.write_bytes(good.replace(hashes((1, 2)), hashes((1, 3))))
     with pytest.raises(LogDamagedError):

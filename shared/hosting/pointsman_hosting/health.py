@@ -82,12 +82,12 @@ class HealthApp:
         checks = self._waiting.get(scope["path"])
         if checks is not None:
             await _wait(checks, _seconds(scope["query_string"]))
-        status, kind, body = self.answer(scope["path"], accepted)
+        status, kind, body = self.answer_path(scope["path"], accepted)
         headers = [(b"content-type", kind.encode()), (b"content-length", str(len(body)).encode())]
         await send({"type": "http.response.start", "status": status, "headers": headers})
         await send({"type": "http.response.body", "body": b"" if scope["method"] == "HEAD" else body})
 
-    def answer(self, path: str, accepted: bytes) -> tuple[int, str, bytes]:
+    def answer_path(self, path: str, accepted: bytes) -> tuple[int, str, bytes]:
         """Status, content type and body; `accepted` is the header `Accept`, empty without one."""
         if path == "/metrics":
             if _takes_openmetrics(accepted):

@@ -81,7 +81,7 @@ class Host:
         self._health: HttpServer | None = None
         self._listening: list[Server] = []
 
-    def add(self, member: Member) -> None:
+    def add_service(self, member: Member) -> None:
         """Compose one more service."""
         alike = sum(_role(each.name) == _role(member.name) for each in self.services)
         service = member.compose(self, self.process.instance + (f"-{alike + 1}" if alike else ""))
@@ -108,7 +108,7 @@ class Host:
             loop.add_signal_handler(what, self._stop.set)
         keeping: list[asyncio.Task[None]] = []
         try:
-            health = HealthApp(self.readiness(), self.metrics, self._drained())
+            health = HealthApp(self.check_readiness(), self.metrics, self._drained())
             self._health = HttpServer(health, self.settings.http_host, self.settings.http_port)
             await self._health.start()
             _log.info("http_listening", url=self._health.url)
@@ -116,7 +116,7 @@ class Host:
             if keeps_events:
                 keeper = EventKeeper(self.held, f"{self.process.inbox}.kept")
                 self._link.keep_events(keeper)
-                self.events.on_event_stream = keeper.allow
+                self.events.on_event_stream = keeper.set_confirming
             for service in self.services:
                 service.journeys.open()
             self._link.allow_haste(decides_elsewhere({service.name for service in self.services}))
@@ -148,7 +148,7 @@ class Host:
         own.register(BusCollector(self.hub.tallies, self.hub.replies, self.held))
         return LoopWatch(own)
 
-    def readiness(self) -> Readiness:
+    def check_readiness(self) -> Readiness:
         """The checks of the health server: of several services each reason is under the name of its service.
 
         Beside an edge the others may be without the bus: the edge says itself whether it can serve then.
@@ -180,7 +180,7 @@ class Host:
         gc.freeze()
         # One beat of every peer, so that the first forward doesn't find an empty table of who lives.
         await asyncio.sleep(1.5 * TIMES.beat_s)
-        while any(service.heartbeat.stranger for service in self.services):  # noqa: ASYNC110 - beats set no event
+        while any(service.heartbeat.find_conflicting_peer for service in self.services):  # noqa: ASYNC110 - beats set no event
             await asyncio.sleep(TIMES.beat_s)
         loop = asyncio.get_running_loop()
         others = [loop.create_task(self._bring_up(each, ())) for each in self.services if not each.servers]
@@ -198,7 +198,7 @@ class Host:
         _log.info("ready", version=self.services[0].process.version)
 
     async def _bring_up(self, service: Service[ServiceSettings], others: Sequence["asyncio.Task[None]"]) -> None:
-        await service.prepare()
+        await service.run_start_steps()
         if others:
             await asyncio.wait(others, timeout=OTHERS_AWAITED_S)
         for server in service.servers:
@@ -239,7 +239,7 @@ class Host:
 
     async def _settle_events(self) -> None:
         if not await self._link.settle(EVENTS_AWAITED_S):
-            _log_lost(self.held.left(), "the stream took none while this process ended")
+            _log_lost(self.held.lost_at_end(), "the stream took none while this process ended")
 
     async def _end(self, keeping: Sequence["asyncio.Task[None]"]) -> None:
         _log.info("stopping")
@@ -249,8 +249,8 @@ class Host:
             await asyncio.sleep(self.settings.linger_s)
         # The edges' connections end first, all at once, while the stages that they need still answer.
         await asyncio.gather(*(server.stop() for server in self._listening))
-        await asyncio.gather(*(service.end() for service in self.services if service.name in EDGES))
-        await asyncio.gather(*(service.end() for service in self.services if service.name not in EDGES))
+        await asyncio.gather(*(service.finish_work() for service in self.services if service.name in EDGES))
+        await asyncio.gather(*(service.finish_work() for service in self.services if service.name not in EDGES))
         await self._settle_events()
         await end_all(keeping)
         await self.configurations.close()
@@ -284,7 +284,7 @@ def run(program: Program[T]) -> int:
     except SettingsError as error:
         sys.stderr.write(f"pointsman {program.name}: {error}\n")
         return EXIT_SETTINGS
-    return run_all(program.name, settings, [program.member(settings)])
+    return run_all(program.name, settings, [program.build_member(settings)])
 
 
 def run_all(name: str, settings: ServiceSettings, members: Sequence[Member]) -> int:
@@ -298,7 +298,7 @@ def run_all(name: str, settings: ServiceSettings, members: Sequence[Member]) -> 
     async def live() -> int:
         host = Host(Process(name, settings.instance, members[0].version, settings.nats_user or ""), settings)
         for member in members:
-            host.add(member)
+            host.add_service(member)
         return await host.run()
 
     try:

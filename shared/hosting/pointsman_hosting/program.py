@@ -31,7 +31,7 @@ class Program(Generic[T_co]):
     distribution: str = ""
     """The installed distribution whose version is reported; by default `pointsman-<name>`."""
 
-    def member(self, settings: T_co) -> Member:  # pyright: ignore[reportGeneralTypeIssues] - a method's own T would do
+    def build_member(self, settings: T_co) -> Member:  # pyright: ignore[reportGeneralTypeIssues] - a method's own T would do
         """The service with the settings that it runs with."""
         version = importlib.metadata.version(self.distribution or f"pointsman-{self.name}")
 

@@ -34,7 +34,7 @@ class Rollout(Generic[C]):
         """The revision of requests that begin now. Raises LookupError before the first one is loaded."""
         return self._current or self._configuration.current
 
-    def compiled(self) -> C:
+    def compile_current(self) -> C:
         """The compiled form of `current`."""
         return (self._current or self._configuration.current).compiled
 

@@ -76,7 +76,7 @@ class Service(Generic[T_co]):
         self.name = process.service
         self.settings = settings
         self.process = process
-        self.tracing = Tracing.to(settings.otlp_endpoint, settings.trace_ratio, process)
+        self.tracing = Tracing.export_to(settings.otlp_endpoint, settings.trace_ratio, process)
         self.bus = Bus(host.hub, process)
         self.journeys = Journeys(self.bus, host.stages, self.tracing)
         """The stages of the service, and requests on their way."""
@@ -91,7 +91,7 @@ class Service(Generic[T_co]):
         self.readiness = Readiness()
         # Edges, which may serve without it, put a check of their own in this one's place.
         self.readiness.add_check("bus", lambda: self.bus.missing)
-        self.readiness.add_check("contracts", lambda: None if self._serving else self.heartbeat.stranger)
+        self.readiness.add_check("contracts", lambda: None if self._serving else self.heartbeat.find_conflicting_peer)
         self.readiness.add_check("service", lambda: None if self._serving else "starting or draining")
         self.drained = Readiness()
         """Checks that what it takes care of has nothing left; behind `/drained`, if there are any."""
@@ -185,7 +185,7 @@ class Service(Generic[T_co]):
         """End the process as SIGTERM does."""
         self._host.stop()
 
-    async def prepare(self) -> None:
+    async def run_start_steps(self) -> None:
         """Run what `on_start` was given, in order; the bus is connected."""
         for step in self._starting:
             await step()
@@ -199,7 +199,7 @@ class Service(Generic[T_co]):
         """Stop being ready; current work continues."""
         self._serving = False
 
-    async def end(self) -> None:
+    async def finish_work(self) -> None:
         """Finish the current work and close everything that the service opened."""
         await self.journeys.drain(self.settings.drain_timeout_s, before_close=self._after_drain)
 

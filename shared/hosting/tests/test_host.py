@@ -59,7 +59,7 @@ async def test_the_edges_of_a_process_end_at_the_same_time(nats_server: NatsServ
         def build(service: Service[ServiceSettings], door: Door = door) -> None:
             service.serve(door)
 
-        host.add(Program(name, ServiceSettings, build, "pointsman-runtime").member(settings))
+        host.add_service(Program(name, ServiceSettings, build, "pointsman-runtime").build_member(settings))
     running = asyncio.ensure_future(host.run())
     await first.open.wait()
     await second.open.wait()
@@ -76,11 +76,11 @@ async def test_a_client_that_a_balancer_still_sends_to_an_ending_process_finds_i
     def build(service: Service[ServiceSettings]) -> None:
         service.serve(door)
 
-    host.add(Program("frontend", ServiceSettings, build, "pointsman-hosting").member(settings))
+    host.add_service(Program("frontend", ServiceSettings, build, "pointsman-hosting").build_member(settings))
     running = asyncio.ensure_future(host.run())
     await door.open.wait()
     host.stop()
-    await eventually(lambda: bool(host.readiness().failed_checks()))
+    await eventually(lambda: bool(host.check_readiness().failed_checks()))
     assert not door.stopping.is_set()
     assert await running == 0
     assert door.stopping.is_set()
@@ -94,8 +94,8 @@ async def test_of_several_agents_in_a_process_each_has_its_say_whether_it_is_rea
         def build(service: Service[ServiceSettings], problem: str | None = problem) -> None:
             service.readiness.add_check("engine", lambda: problem)
 
-        host.add(Program("worker-agent", ServiceSettings, build, "pointsman-runtime").member(settings))
-    reasons = host.readiness().failed_checks()
+        host.add_service(Program("worker-agent", ServiceSettings, build, "pointsman-runtime").build_member(settings))
+    reasons = host.check_readiness().failed_checks()
     assert len(reasons) == 2
     assert "engine: no answer" in reasons["worker-agent gateway"]
     assert "engine" not in reasons["worker-agent gateway-2"]
@@ -110,7 +110,7 @@ async def test_a_process_ends_while_the_server_of_its_bus_does_not_answer(nats_s
     def build(service: Service[ServiceSettings]) -> None:
         service.serve(door)
 
-    host.add(Program("frontend", ServiceSettings, build, "pointsman-hosting").member(settings))
+    host.add_service(Program("frontend", ServiceSettings, build, "pointsman-hosting").build_member(settings))
     running = asyncio.ensure_future(host.run())
     await door.open.wait()
     nats_server.pause()

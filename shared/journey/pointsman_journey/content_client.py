@@ -39,7 +39,7 @@ class ContentClient:
         self._journeys = journeys
 
     @property
-    def room(self) -> int:
+    def body_room(self) -> int:
         """Bytes of a body that one message may have."""
         return self._bus.link.max_payload - ENVELOPE
 
@@ -74,7 +74,7 @@ class ContentClient:
             whole = content.size
 
     async def _part(self, edge: str, request_id: str, offset: int, *, original: bool) -> tuple[Content, bytes]:
-        query = ContentQuery(request_id=request_id, original=original, offset=offset, at_most=self.room)
+        query = ContentQuery(request_id=request_id, original=original, offset=offset, at_most=self.body_room)
         answer = await self._bus.ask(query, edge, timeout=self._patience_s())
         document, _, part = answer.partition(b"\n")
         try:

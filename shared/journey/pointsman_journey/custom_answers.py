@@ -150,7 +150,7 @@ def answered(journey: Journey, answer: Answer, took_ms: float) -> Answer:
     return replace(
         answer,
         **_end(journey, answer, took_ms, "answered"),
-        identity=Identity.of(journey.request.attributes),
+        identity=Identity.from_attributes(journey.request.attributes),
         response=journey.response,
         level=journey.level if answer.level == "full" else answer.level,
         reasons=(*journey.reasons, *answer.reasons),

@@ -44,7 +44,7 @@ def decision(journey: Journey) -> Decision:
         level=journey.level,
         reasons=journey.reasons,
         scheduler="",
-        identity=Identity.of(journey.request.attributes),
+        identity=Identity.from_attributes(journey.request.attributes),
         prompt_tokens=journey.request.prompt_tokens,
         answers=journey.request.answers,
     )

@@ -44,20 +44,20 @@ class Heartbeat:
         self._sequence = 0
 
     @property
-    def stranger(self) -> str | None:
+    def find_conflicting_peer(self) -> str | None:
         """The peer that this instance must not get ready beside, in words; None when it may."""
         process = self.process
-        return self._roster.stranger(f"{process.service} (version {process.version})")
+        return self._roster.find_conflicting_peer(f"{process.service} (version {process.version})")
 
     def start(self) -> None:
         """Begin to beat and to listen."""
         self.beating = True
-        self._roster.join(self.publish_state)
+        self._roster.add_beat(self.publish_state)
 
     def stop(self) -> None:
         """Fall silent."""
         self.beating = False
-        self._roster.leave(self.publish_state)
+        self._roster.remove_beat(self.publish_state)
 
     def publish_state(self) -> None:
         """Publish this instance's state; also between two beats, when it changes. Not before `start`."""

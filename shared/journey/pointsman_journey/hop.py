@@ -148,7 +148,7 @@ class Hop(Generic[M]):
             model=journey.model if journey else model,
             target=journey.target if journey else None,
             answer_headers=answer_headers or (journey.answer_headers if journey else ()),
-            identity=Identity.of(journey.request.attributes) if journey else identity,
+            identity=Identity.from_attributes(journey.request.attributes) if journey else identity,
             trail=(*(journey.trail if journey else ()), self.report(outcome="rejected")),
         )
 
@@ -209,7 +209,7 @@ class Hop(Generic[M]):
             model=journey.model,
             profile=journey.profile,
             target=journey.target,
-            identity=Identity.of(journey.request.attributes),
+            identity=Identity.from_attributes(journey.request.attributes),
             level=journey.level,
             reasons=journey.reasons,
             trail=(*journey.trail, self.report(outcome="answered", note=note)),
@@ -245,7 +245,7 @@ class Hop(Generic[M]):
         elif isinstance(outcome, Rejection):
             outcome = self._elsewhere(outcome) or outcome
         if self.span is not None and not isinstance(outcome, Parked):
-            self.span.end(
+            self.span.end_span(
                 outcome.message if isinstance(outcome, Rejection) else None,
                 outcome=type(outcome).__name__.lower(),
             )

@@ -89,15 +89,15 @@ class JourneyClient:
             if isinstance(called, Decision):
                 self.tally.handled += 1
                 return called
-            reply = pending.begin(called)
+            reply = pending.begin_waiting(called)
             return await reply if isinstance(reply, asyncio.Future) else reply
         finally:
             if pending.token:
                 pending.close()
 
-    def hope(self, place: MissingStage, silent_s: float, timeout_s: float, now: float) -> float:
+    def hold_time_left(self, place: MissingStage, silent_s: float, timeout_s: float, now: float) -> float:
         """Seconds for which a request is held while this stage has no live replica; at most 0: it isn't."""
-        return self.journeys.heartbeat.table.hope(place.service, place.route, silent_s, timeout_s, now)
+        return self.journeys.heartbeat.table.hold_time_left(place.service, place.route, silent_s, timeout_s, now)
 
     def _is_back(self, place: MissingStage, now: float) -> bool:
         where = self.journeys.heartbeat.table.find_route(place.service, place.route, now)
@@ -187,7 +187,7 @@ class _PendingRequest(Waiter):
         """Bytes of its body."""
         return len(self._body)
 
-    def begin(self, called: bool) -> "Settled | asyncio.Future[Settled]":
+    def begin_waiting(self, called: bool) -> "Settled | asyncio.Future[Settled]":
         """Begin to wait, after a stage of this process was called; without one, send the request to another process.
         The reply where it came within the call, else the future that will have it. Raises what prevents sending."""
         self.inbox()
@@ -202,7 +202,7 @@ class _PendingRequest(Waiter):
         outcome = self._outcome
         if outcome is None:
             if not self.tick:
-                self._bus.replies.extend(self, min(self._started + self._budget(), self._deadline))
+                self._bus.replies.extend_deadline(self, min(self._started + self._budget(), self._deadline))
             outcome = self.future = asyncio.get_running_loop().create_future()
         elif isinstance(outcome, BusError):
             raise outcome
@@ -224,7 +224,7 @@ class _PendingRequest(Waiter):
         try:
             reply = read_reply(payload)
         except MalformedMessage as error:
-            self._bus.tallies.malformed(self._client.tally, self.token, payload, error)
+            self._bus.tallies.count_malformed(self._client.tally, self.token, payload, error)
             return
         self.told(reply)
 
@@ -238,7 +238,7 @@ class _PendingRequest(Waiter):
             held_s = math.inf if message.held_ms is None else message.held_ms / 1000
             self._held_until = now + held_s + self._hop_budget_s
             if self._missed is None:
-                self._bus.replies.extend(self, min(now + PARKED_LOOK_S, self._deadline))
+                self._bus.replies.extend_deadline(self, min(now + PARKED_LOOK_S, self._deadline))
             return
         if not (isinstance(message, Rejection) and self._waits(message)):
             self._settle(message)
@@ -249,13 +249,13 @@ class _PendingRequest(Waiter):
         elif self._missed is not None:
             left_s = self._hope(self._place, now)
             if left_s > 0:
-                self._bus.replies.extend(self, min(now + left_s, self._deadline))
+                self._bus.replies.extend_deadline(self, min(now + left_s, self._deadline))
             else:
                 self._end(now)
         elif self._holder is None:
             self._try_again(now)
         elif now < self._held_until and self._table.is_alive(*self._holder, now):
-            self._bus.replies.extend(self, min(now + PARKED_LOOK_S, self._deadline))
+            self._bus.replies.extend_deadline(self, min(now + PARKED_LOOK_S, self._deadline))
         else:
             self._holder = None
             self._client.abandoned += 1
@@ -286,25 +286,25 @@ class _PendingRequest(Waiter):
         self._missed = missed
         self._place = place
         self._holder = None
-        self._bus.replies.extend(self, min(now + left_s, self._deadline))
+        self._bus.replies.extend_deadline(self, min(now + left_s, self._deadline))
         return True
 
     def _hope(self, place: MissingStage, now: float) -> float:
-        return self._client.hope(place, self._silent_s, self._timeout_s, now)
+        return self._client.hold_time_left(place, self._silent_s, self._timeout_s, now)
 
     def _try_again(self, now: float) -> None:
         self._unanswered += 1
         if self._unanswered > 1 and self._gives_up is not None and self._gives_up(FIRST_STAGE):
             self._end(now)
         elif self._unanswered >= TRIES:
-            self._bus.replies.extend(self, self._deadline)
+            self._bus.replies.extend_deadline(self, self._deadline)
         else:
             self._client.resent += 1
             self._resend(now)
 
     def _resend(self, now: float) -> None:
         self._attempt += 1
-        self._bus.replies.extend(self, min(now + self._budget(), self._deadline))
+        self._bus.replies.extend_deadline(self, min(now + self._budget(), self._deadline))
         try:
             request = self._request.changed(attempt=self._attempt)
             if not self._journeys.local.call(FIRST_STAGE, request, self, self._traceparent, self._body, resent=True):

@@ -151,7 +151,7 @@ class PresenceTable:
         entry = self._services.get(service, {}).get(instance)
         return entry is not None and entry.heard >= self._time(now) - self._silent_after_s - self.slack_s
 
-    def hope(self, service: str, route: str | None, silent_s: float, leaving_s: float, now: float) -> float:
+    def hold_time_left(self, service: str, route: str | None, silent_s: float, leaving_s: float, now: float) -> float:
         """Seconds for which a request may still wait for this stage while it has no live instance; at most 0: none.
 
         An instance whose last word was that it leaves, or isn't ready yet, is being started again: `leaving_s` seconds

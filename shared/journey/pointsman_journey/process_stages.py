@@ -81,7 +81,7 @@ class StageRunner:
             try:
                 message = self._message.decode(document)
             except MalformedMessage as error:
-                self._tallies.malformed(self._tally, delivery.subject, delivery.payload, error)
+                self._tallies.count_malformed(self._tally, delivery.subject, delivery.payload, error)
                 return
             traceparent = message_headers.find(headers, message_headers.TRACEPARENT_NAME)
         self.run(message, body, delivery.reply, traceparent)

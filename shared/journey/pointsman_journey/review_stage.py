@@ -38,7 +38,7 @@ class ReviewStage:
             try:
                 review = ResponseReview.decode(delivery.payload)
             except MalformedMessage as error:
-                self._bus.tallies.malformed(self._tally, delivery.subject, delivery.payload, error)
+                self._bus.tallies.count_malformed(self._tally, delivery.subject, delivery.payload, error)
                 return None
         try:
             verdict = self._reviewer(review)

@@ -31,7 +31,7 @@ class Roster:
         self._timer: asyncio.TimerHandle | None = None
         self._sid: int | None = None
 
-    def join(self, beat: Callable[[], None]) -> None:
+    def add_beat(self, beat: Callable[[], None]) -> None:
         """Call `beat` at every beat, from now on."""
         self._beats.append(beat)
         if self._timer is None:
@@ -40,7 +40,7 @@ class Roster:
         else:
             beat()
 
-    def leave(self, beat: Callable[[], None]) -> None:
+    def remove_beat(self, beat: Callable[[], None]) -> None:
         """Call `beat` no more."""
         if beat in self._beats:
             self._beats.remove(beat)
@@ -55,7 +55,7 @@ class Roster:
         for beat in self._beats:
             beat()
 
-    def stranger(self, who: str) -> str | None:
+    def find_conflicting_peer(self, who: str) -> str | None:
         """The peer that `who` must not get ready beside, in words; None when it may.
 
         A peer that is ready stays. Of two that start, the older generation goes first: it belongs to what runs.
@@ -86,7 +86,7 @@ class Roster:
             try:
                 beat = ServicePresence.decode(delivery.payload)
             except MalformedMessage as error:
-                self._tallies.malformed(self._tally, delivery.subject, delivery.payload, error)
+                self._tallies.count_malformed(self._tally, delivery.subject, delivery.payload, error)
                 return
         self._tally.handled += 1
         self.table.receive_heartbeat(
@@ -100,7 +100,7 @@ class Roster:
 
     def _understands(self, beat: ServicePresence) -> bool:
         who = beat.service, beat.instance
-        if beat.contracts == SPOKEN or SPOKEN.understands(Generations(*beat.contracts)):
+        if beat.contracts == SPOKEN or SPOKEN.is_compatible_with(Generations(*beat.contracts)):
             self._strangers.pop(who, None)
             return True
         if who not in self._strangers:

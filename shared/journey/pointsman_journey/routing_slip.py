@@ -102,6 +102,6 @@ def _rejection(
         model=journey.model,
         target=journey.target,
         answer_headers=journey.answer_headers,
-        identity=Identity.of(journey.request.attributes),
+        identity=Identity.from_attributes(journey.request.attributes),
         trail=journey.trail,
     )

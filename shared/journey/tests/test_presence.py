@@ -165,7 +165,7 @@ def test_one_that_the_server_does_not_know_is_not_addressed_until_it_beats(world
 
 def test_a_silent_replica_is_waited_for_briefly_and_one_that_said_goodbye_for_longer(world: World) -> None:
     def hope(route: str | None = None, service: str = "scheduler") -> float:
-        return round(world.table.hope(service, route, 3.0, 30.0, world.now), 6)
+        return round(world.table.hold_time_left(service, route, 3.0, 30.0, world.now), 6)
 
     world.lives("a", routes=("small",))
     world.stops("a")
@@ -187,7 +187,7 @@ def test_a_replica_that_the_server_does_not_know_any_more_is_waited_for_as_one_t
     world.table.mark_unreachable("scheduler", None)
     world.stops("a")
     world.passes(2)
-    assert round(world.table.hope("scheduler", None, 3.0, 30.0, world.now), 6) == 28
+    assert round(world.table.hold_time_left("scheduler", None, 3.0, 30.0, world.now), 6) == 28
 
 
 def test_a_silent_one_is_remembered_as_long_as_the_server_may_deal_to_it(world: World) -> None:

@@ -39,7 +39,7 @@ def ask(
 
 def end(book: Book, request_id: str, cost: int, now: float = NOW) -> None:
     book.budgets.close("edge-1", request_id)
-    book.budgets.spend("monthly", "t", cost, day_of(now), now)
+    book.budgets.spend_cost("monthly", "t", cost, day_of(now), now)
 
 
 def left(verdict: LimitVerdict) -> tuple[str, int, int]:
@@ -49,23 +49,25 @@ def left(verdict: LimitVerdict) -> tuple[str, int, int]:
 
 def test_a_request_is_reserved_by_what_it_may_cost_and_spent_by_what_it_cost() -> None:
     book = Book(0)
-    assert left(book.ask(ask("a", 100, 400), NOW)) == ("admitted", 0, 0), "before the request"
+    assert left(book.ask_limit(ask("a", 100, 400), NOW)) == ("admitted", 0, 0), "before the request"
     end(book, "a", 150)
-    assert left(book.ask(ask("b", 100), NOW)) == ("admitted", 150, 0)
-    assert book.budgets.release("edge-1", "b", "monthly")
-    assert book.budgets.spent("monthly", "t", None, NOW) == (150, 0)
+    assert left(book.ask_limit(ask("b", 100), NOW)) == ("admitted", 150, 0)
+    assert book.budgets.release_reservation("edge-1", "b", "monthly")
+    assert book.budgets.spent_and_reserved("monthly", "t", None, NOW) == (150, 0)
 
 
 def test_others_are_held_at_their_most_and_the_request_itself_at_what_is_expected() -> None:
     book = Book(0)
     window = BudgetWindow(amount=1000, days=1)
-    assert book.ask(ask("a", 100, 600, window), NOW).outcome == "admitted"
-    assert book.ask(ask("b", 400, 900, window), NOW).outcome == "admitted", "600 + 400"
-    refused = book.ask(ask("c", 1, 1, window), NOW)
+    assert book.ask_limit(ask("a", 100, 600, window), NOW).outcome == "admitted"
+    assert book.ask_limit(ask("b", 400, 900, window), NOW).outcome == "admitted", "600 + 400"
+    refused = book.ask_limit(ask("c", 1, 1, window), NOW)
     assert left(refused) == ("refused", 0, 1500)
     end(book, "a", 600)
     end(book, "b", 900)
-    assert book.budgets.spent("monthly", "t", 1, NOW) == (1500, 0), "more by what b was expected to cost less"
+    assert book.budgets.spent_and_reserved("monthly", "t", 1, NOW) == (1500, 0), (
+        "more by what b was expected to cost less"
+    )
 
 
 @pytest.mark.parametrize(
@@ -83,21 +85,21 @@ def test_the_reset_is_the_midnight_at_which_the_same_request_would_be_admitted(
 ) -> None:
     book = Book(0)
     for day, amount in spent_on.items():
-        book.budgets.spend("monthly", "t", amount, _day(day), NOW)
+        book.budgets.spend_cost("monthly", "t", amount, _day(day), NOW)
     window = BudgetWindow(amount=100, days=days)
-    refused = book.ask(ask("a", 10, None, window), NOW)
+    refused = book.ask_limit(ask("a", 10, None, window), NOW)
     assert refused.budget is not None
     assert refused.budget.reset_ms == _day(reset) * DAY_S * 1000
     then = refused.budget.reset_ms / 1000
-    assert book.ask(ask("a", 10, None, window), then - 1).outcome == "refused"
-    assert book.ask(ask("a", 10, None, window), then).outcome == "admitted"
+    assert book.ask_limit(ask("a", 10, None, window), then - 1).outcome == "refused"
+    assert book.ask_limit(ask("a", 10, None, window), then).outcome == "admitted"
 
 
 def test_a_period_may_change_without_what_was_spent_being_forgotten() -> None:
     book = Book(0)
-    book.budgets.spend("monthly", "t", 70, TODAY - 3, NOW)
-    book.budgets.spend("monthly", "t", 40, TODAY, NOW)
-    assert [book.budgets.spent("monthly", "t", days, NOW)[0] for days in (1, 7, 30, None)] == [
+    book.budgets.spend_cost("monthly", "t", 70, TODAY - 3, NOW)
+    book.budgets.spend_cost("monthly", "t", 40, TODAY, NOW)
+    assert [book.budgets.spent_and_reserved("monthly", "t", days, NOW)[0] for days in (1, 7, 30, None)] == [
         40,
         110,
         110,
@@ -108,53 +110,53 @@ def test_a_period_may_change_without_what_was_spent_being_forgotten() -> None:
 def test_a_request_that_costs_nothing_passes_a_spent_budget_and_a_request_that_is_sent_again_is_held_once() -> None:
     book = Book(0)
     window = BudgetWindow(amount=100, days=1)
-    assert book.ask(ask("a", 80, None, window), NOW).outcome == "admitted"
-    assert left(book.ask(ask("a", 80, None, window, attempt=2), NOW)) == ("admitted", 0, 80)
-    assert book.budgets.spent("monthly", "t", 1, NOW) == (0, 80)
-    assert book.ask(ask("b", 80, None, window), NOW).outcome == "refused"
-    assert book.ask(ask("c", 0, None, window), NOW).outcome == "admitted"
+    assert book.ask_limit(ask("a", 80, None, window), NOW).outcome == "admitted"
+    assert left(book.ask_limit(ask("a", 80, None, window, attempt=2), NOW)) == ("admitted", 0, 80)
+    assert book.budgets.spent_and_reserved("monthly", "t", 1, NOW) == (0, 80)
+    assert book.ask_limit(ask("b", 80, None, window), NOW).outcome == "refused"
+    assert book.ask_limit(ask("c", 0, None, window), NOW).outcome == "admitted"
 
 
 def test_a_question_that_arrives_twice_is_reserved_once() -> None:
     book = Book(0)
     for _ in range(2):
-        assert book.ask(ask("a", 80, None, BudgetWindow(amount=100, days=1)), NOW).outcome == "admitted"
-    assert book.budgets.spent("monthly", "t", 1, NOW) == (0, 80)
+        assert book.ask_limit(ask("a", 80, None, BudgetWindow(amount=100, days=1)), NOW).outcome == "admitted"
+    assert book.budgets.spent_and_reserved("monthly", "t", 1, NOW) == (0, 80)
 
 
 def test_a_budget_that_only_warns_refuses_nothing_and_each_level_is_published_once_a_period() -> None:
     book = Book(0)
     window = BudgetWindow(amount=100, days=None, soft=80, hard=False)
     for number, cost in enumerate((70, 20, 20, 20)):
-        assert book.ask(ask(str(number), 50, None, window), NOW).outcome == "admitted"
+        assert book.ask_limit(ask(str(number), 50, None, window), NOW).outcome == "admitted"
         end(book, str(number), cost)
     assert [(each.level, each.spent) for each in book.budgets.reached] == [("soft", 90), ("hard", 110)]
     again = Book(0)
-    again.take_over(LimitShard.decode(book.snapshot("me", NOW).encode()))
-    again.ask(ask("x", 1, None, window), NOW)
+    again.take_over(LimitShard.decode(book.build_snapshot("me", NOW).encode()))
+    again.ask_limit(ask("x", 1, None, window), NOW)
     assert again.budgets.reached == [], "another keeper knows what was told"
     december = NOW + 10 * DAY_S
-    again.budgets.spend("monthly", "t", 90, day_of(december), december)
+    again.budgets.spend_cost("monthly", "t", 90, day_of(december), december)
     assert [each.level for each in again.budgets.reached] == ["soft"]
 
 
 def test_scopes_without_room_share_one_account_for_each_budget() -> None:
     book = Book(0)
     for number in range(MOST_ACCOUNTS + 5):
-        assert book.ask(ask(str(number), 10, None, scope=f"s{number}"), NOW).outcome == "admitted"
-    assert book.budgets.spent("monthly", OVERFLOW, None, NOW) == (0, 50)
+        assert book.ask_limit(ask(str(number), 10, None, scope=f"s{number}"), NOW).outcome == "admitted"
+    assert book.budgets.spent_and_reserved("monthly", OVERFLOW, None, NOW) == (0, 50)
     for number in range(MOST_ACCOUNTS, MOST_ACCOUNTS + 5):
         book.budgets.close("edge-1", str(number))
-    assert book.budgets.spent("monthly", OVERFLOW, None, NOW) == (0, 0)
+    assert book.budgets.spent_and_reserved("monthly", OVERFLOW, None, NOW) == (0, 0)
 
 
 def test_a_reservation_that_no_request_can_hold_any_more_is_free() -> None:
     book = Book(0)
-    book.ask(ask("a", 10), NOW)
-    book.ask(ask("b", 10, edge="edge-2"), NOW)
-    assert book.budgets.abandon(lambda edge: edge == "edge-2", NOW) == 1
-    assert book.budgets.abandon(lambda _: False, NOW + 601) == 1
-    assert book.budgets.spent("monthly", "t", None, NOW) == (0, 0)
+    book.ask_limit(ask("a", 10), NOW)
+    book.ask_limit(ask("b", 10, edge="edge-2"), NOW)
+    assert book.budgets.release_abandoned(lambda edge: edge == "edge-2", NOW) == 1
+    assert book.budgets.release_abandoned(lambda _: False, NOW + 601) == 1
+    assert book.budgets.spent_and_reserved("monthly", "t", None, NOW) == (0, 0)
 
 
 @given(st.integers(0, 40_000))
@@ -169,9 +171,9 @@ def test_a_month_begins_on_its_first_and_ends_before_the_next(day: int) -> None:
 def test_an_account_forgets_nothing_that_a_window_looks_at(days: dict[int, int], length: int) -> None:
     account = Account(days)
     account.windows = (BudgetWindow(amount=1, days=length),)
-    before = [account.spent(each, TODAY) for each in (length, None)]
-    account.forget(TODAY)
-    assert [Account(account.days).spent(each, TODAY) for each in (length, None)] == before
+    before = [account.spent_in_window(each, TODAY) for each in (length, None)]
+    account.drop_old_days(TODAY)
+    assert [Account(account.days).spent_in_window(each, TODAY) for each in (length, None)] == before
 
 
 @dataclass
@@ -190,7 +192,7 @@ class Ledger(RuleBasedStateMachine):
         super().__init__()
         self.book = Book(0)
         self.book.budgets.spent_to = 0
-        self.saved = self.book.snapshot("me", NOW)
+        self.saved = self.book.build_snapshot("me", NOW)
         self.stream: list[tuple[str, int]] = []
         self.read = 0
         self.running: dict[str, Sent] = {}
@@ -203,7 +205,7 @@ class Ledger(RuleBasedStateMachine):
     def come(self, expected: int, more: int) -> None:
         self.sent += 1
         name = str(self.sent)
-        verdict = self.book.ask(ask(name, expected, expected + more, self.window), NOW)
+        verdict = self.book.ask_limit(ask(name, expected, expected + more, self.window), NOW)
         if verdict.outcome == "admitted":
             self.running[name] = Sent(expected, expected + more)
             self.allowed = max(self.allowed, more)
@@ -220,7 +222,7 @@ class Ledger(RuleBasedStateMachine):
         if self.running:
             name, _ = self.running.popitem()
             # A keeper that died may have forgotten the reservation.
-            self.book.budgets.release("edge-1", name, "monthly")
+            self.book.budgets.release_reservation("edge-1", name, "monthly")
 
     @rule(count=st.integers(1, 5))
     def catch_up(self, count: int) -> None:
@@ -231,7 +233,7 @@ class Ledger(RuleBasedStateMachine):
 
     @rule()
     def save(self) -> None:
-        self.saved = self.book.snapshot("me", NOW)
+        self.saved = self.book.build_snapshot("me", NOW)
 
     @rule()
     def die(self) -> None:
@@ -245,13 +247,13 @@ class Ledger(RuleBasedStateMachine):
 
     @rule()
     def hand_over(self) -> None:
-        state = LimitShard.decode(self.book.snapshot("other", NOW).encode())
+        state = LimitShard.decode(self.book.build_snapshot("other", NOW).encode())
         self.book = Book(0)
         self.book.take_over(state)
 
     @invariant()
     def each_end_is_spent_once(self) -> None:
-        spent, _ = self.book.budgets.spent("monthly", "t", None, NOW)
+        spent, _ = self.book.budgets.spent_and_reserved("monthly", "t", None, NOW)
         assert spent == sum(cost for _, cost in self.stream[: self.book.budgets.spent_to])
 
     @invariant()

@@ -39,13 +39,13 @@ class Stream:
     broken: bool = False
     batch: int = 7
 
-    async def stream(self) -> tuple[str, int]:
+    async def find_stream(self) -> tuple[str, int]:
         await asyncio.sleep(0)
         if self.broken:
             raise TimeoutError
         return self.made, len(self.bodies)
 
-    async def after(self, sequence: int) -> tuple[list[End], int]:
+    async def read_after(self, sequence: int) -> tuple[list[End], int]:
         await asyncio.sleep(0)
         if self.broken:
             raise TimeoutError
@@ -88,10 +88,10 @@ class Node:
 
     async def start(self) -> None:
         await self.buses.meet()
-        self.keeper.begin()
+        self.keeper.begin_keeping()
         self.turning = asyncio.create_task(self._turn())
-        await self.keeper.ready()
-        await eventually(lambda: self.keeper.settled)
+        await self.keeper.wait_until_ready()
+        await eventually(lambda: self.keeper.is_settled)
 
     async def kill(self) -> None:
         assert self.turning is not None
@@ -123,8 +123,8 @@ class Node:
 
     def spent(self, tenant: str = "acme") -> tuple[int, int]:
         scope, shard = SCOPES.values_of({"tenant": tenant}, "")
-        book = self.keeper.held(shard)
-        return (0, 0) if book is None else book.budgets.spent(BUDGET, scope, None, time.time())
+        book = self.keeper.find_book(shard)
+        return (0, 0) if book is None else book.budgets.spent_and_reserved(BUDGET, scope, None, time.time())
 
     async def _turn(self) -> None:
         while True:
@@ -144,7 +144,7 @@ async def test_a_killed_keeper_takes_no_spending_along_and_none_is_spent_twice(b
         stream.end(str(number), 50)
     await first.budgets.read()
     assert first.spent() == (500, 1000)
-    await eventually(lambda: not any(book.changed for book in first.keeper.kept_books()))
+    await eventually(lambda: not any(book.has_changed for book in first.keeper.kept_books()))
     # What ends from here on isn't in a snapshot, nor is what comes.
     for number in range(10, 15):
         stream.end(str(number), 50)
@@ -169,7 +169,7 @@ async def test_the_spending_of_a_keeper_killed_before_its_first_snapshot_is_read
     if saved == "without a budget":
         # As by a keeper of limits alone, which reads no ends: its snapshot names no place in the stream.
         for shard in range(SHARDS):
-            assert await store.replace(str(shard), Book(shard).snapshot("", time.time()).encode(), 0)
+            assert await store.replace(str(shard), Book(shard).build_snapshot("", time.time()).encode(), 0)
     first = Node(buses, "p-1", store, stream)
     await first.start()
     await first.budgets.read()

@@ -118,7 +118,7 @@ class Preprocessors(RuleBasedStateMachine):
         for node in list(self.nodes.values()):
             if node.stopped:
                 continue
-            holder = node.keeping.leases.holder(shard, self.now + node.clock)
+            holder = node.keeping.leases.other_holder(shard, self.now + node.clock)
             for _ in range(count):
                 self.numbers += 1
                 if holder:
@@ -245,7 +245,7 @@ class Preprocessors(RuleBasedStateMachine):
         for shard in range(SHARDS):
             if node.keeping.leases.holds_shard(shard, clock):
                 self._book(node, shard)
-            if node.keeping.leases.epoch(shard) == 0 and not node.keeping.leases.holder(shard, clock):
+            if node.keeping.leases.epoch_of(shard) == 0 and not node.keeping.leases.other_holder(shard, clock):
                 self._seek(node, shard)
 
     def _read(self, node: _Node, words: _Words, clock: float) -> None:
@@ -259,7 +259,7 @@ class Preprocessors(RuleBasedStateMachine):
             if state is not None:
                 self._write(node, words.sender, _Given(state, node.name, words.sender))
         elif isinstance(words, _Given):
-            keeping.given(words.state, words.giver, clock)
+            keeping.accept_handover(words.state, words.giver, clock)
         elif isinstance(words, _Ask):
             self._admit(node, words.ask, words)
         elif self.now - words.asked_at <= ASKED_S:
@@ -286,7 +286,7 @@ class Preprocessors(RuleBasedStateMachine):
 
     def _seek(self, node: _Node, shard: int) -> None:
         clock = self.now + node.clock
-        holder = node.keeping.leases.holder(shard, clock)
+        holder = node.keeping.leases.other_holder(shard, clock)
         if holder:
             self._write(node, holder, _Wish(shard, node.name))
             return
@@ -295,9 +295,9 @@ class Preprocessors(RuleBasedStateMachine):
 
     def _save(self, node: _Node, shard: int) -> None:
         book, saved = node.keeping.books.get(shard), self.saved.get(shard)
-        if book is None or (saved and saved.epoch > node.keeping.leases.epoch(shard)):
+        if book is None or (saved and saved.epoch > node.keeping.leases.epoch_of(shard)):
             return
-        state = book.snapshot(node.name, self.now + node.clock, node.keeping.leases.epoch(shard))
+        state = book.build_snapshot(node.name, self.now + node.clock, node.keeping.leases.epoch_of(shard))
         self.saved[shard] = LimitShard.decode(state.encode())
         for each in self.nodes.values():
             each.inbound.append(self.saved[shard])

@@ -43,16 +43,16 @@ def ask(
 
 
 def spent(book: Book, request_id: str, tokens: float | None, now: float = NOW) -> float:
-    return sum(each.actual for each in book.settle(("edge-1", request_id), lambda _: tokens, now))
+    return sum(each.actual for each in book.settle_request(("edge-1", request_id), lambda _: tokens, now))
 
 
 def test_a_request_is_counted_by_every_window_or_by_none() -> None:
     book = Book(0)
     tight = LimitWindow(unit="tokens", amount=100, period_s=1)
-    assert book.ask(ask("a", 80, MINUTE, tight), NOW).outcome == "admitted"
-    refused = book.ask(ask("b", 80, MINUTE, tight), NOW)
+    assert book.ask_limit(ask("a", 80, MINUTE, tight), NOW).outcome == "admitted"
+    refused = book.ask_limit(ask("b", 80, MINUTE, tight), NOW)
     assert (refused.outcome, refused.window) == ("refused", 1)
-    assert book.used("limit", MINUTE, "t", NOW) == 80
+    assert book.used_amount("limit", MINUTE, "t", NOW) == 80
     assert [round(each.remaining) for each in refused.standings] == [920, 20]
 
 
@@ -60,20 +60,20 @@ def test_a_request_is_counted_by_every_window_or_by_none() -> None:
 def test_a_reactive_limit_lets_the_request_through_that_exceeds_it_and_refuses_the_next() -> None:
     book = Book(0)
     for name in ("a", "b"):
-        assert book.ask(ask(name, 0, reactive=True), NOW).outcome == "admitted"
+        assert book.ask_limit(ask(name, 0, reactive=True), NOW).outcome == "admitted"
         spent(book, name, 700)
-    refused = book.ask(ask("c", 0, reactive=True), NOW)
+    refused = book.ask_limit(ask("c", 0, reactive=True), NOW)
     assert refused.outcome == "refused"
-    assert book.used("limit", MINUTE, "t", NOW) == 1400
+    assert book.used_amount("limit", MINUTE, "t", NOW) == 1400
     assert refused.retry_s is not None
     assert 59 <= refused.retry_s <= 61, "all was used at one moment, a minute ago by then"
 
 
 def test_debt_is_paid_before_anything_is_admitted_again() -> None:
     book = Book(0)
-    book.ask(ask("a", 10), NOW)
+    book.ask_limit(ask("a", 10), NOW)
     spent(book, "a", 3000)
-    refused = book.ask(ask("b", 10), NOW + 1)
+    refused = book.ask_limit(ask("b", 10), NOW + 1)
     assert (refused.outcome, refused.standings[0].remaining) == ("refused", 0)
 
 
@@ -82,20 +82,20 @@ def test_debt_is_paid_before_anything_is_admitted_again() -> None:
 def test_a_wait_is_true_and_no_longer_than_needed(window: LimitWindow) -> None:
     book, now = Book(0), NOW
     cost = 400 if window is MINUTE else 1
-    while (verdict := book.ask(ask("a", cost, window), now)).outcome == "admitted":
+    while (verdict := book.ask_limit(ask("a", cost, window), now)).outcome == "admitted":
         now += 0.001
     assert verdict.retry_s is not None
-    assert book.ask(ask("b", cost, window), now + verdict.retry_s * 0.98).outcome == "refused"
-    assert book.ask(ask("b", cost, window), now + verdict.retry_s + 1e-6).outcome == "admitted"
+    assert book.ask_limit(ask("b", cost, window), now + verdict.retry_s * 0.98).outcome == "refused"
+    assert book.ask_limit(ask("b", cost, window), now + verdict.retry_s + 1e-6).outcome == "admitted"
 
 
 def test_a_request_that_can_never_be_admitted_promises_nothing() -> None:
     for unit in ("tokens", "requests", "concurrency"):
         window = LimitWindow(unit=unit, amount=0, period_s=60)
         for cost in (1, 0):
-            verdict = Book(0).ask(ask("a", cost, window), NOW)
+            verdict = Book(0).ask_limit(ask("a", cost, window), NOW)
             assert (verdict.outcome, verdict.retry_s) == ("refused", None)
-        assert Book(0).ask(ask("a", 1, window, reactive=True), NOW).outcome == "refused"
+        assert Book(0).ask_limit(ask("a", 1, window, reactive=True), NOW).outcome == "refused"
 
 
 @given(st.lists(st.floats(0, 0.3), min_size=1, max_size=200))
@@ -103,7 +103,7 @@ def test_no_gap_between_arrivals_gets_more_than_the_rate_and_a_burst(gaps: list[
     book, now, admitted = Book(0), NOW, 0
     for number, gap in enumerate(gaps):
         now += gap
-        admitted += book.ask(ask(str(number), 1, RATE), now).outcome == "admitted"
+        admitted += book.ask_limit(ask(str(number), 1, RATE), now).outcome == "admitted"
     assert admitted <= RATE.burst + (now - NOW) * 10 + 1e-6
 
 
@@ -111,17 +111,17 @@ def test_no_gap_between_arrivals_gets_more_than_the_rate_and_a_burst(gaps: list[
 def test_a_limit_of_requests_is_not_reached_anew_because_its_keeper_died() -> None:
     book = Book(0)
     for number in range(3):
-        book.ask(ask(str(number), 1, RATE), NOW)
-        book.ask(ask(str(number), 1, RATE, limit="idle"), NOW - 10)
-    state = book.snapshot("k", NOW)
+        book.ask_limit(ask(str(number), 1, RATE), NOW)
+        book.ask_limit(ask(str(number), 1, RATE, limit="idle"), NOW - 10)
+    state = book.build_snapshot("k", NOW)
     heir = Book(0)
     heir.take_over(state, unknown_s=0.2)
-    assert heir.ask(ask("x", 1, RATE), NOW + 0.2).outcome == "refused", "others may have come since"
-    assert heir.ask(ask("y", 1, RATE), NOW + 0.31).outcome == "admitted"
-    assert heir.ask(ask("z", 1, RATE, limit="idle"), NOW + 0.2).outcome == "admitted"
+    assert heir.ask_limit(ask("x", 1, RATE), NOW + 0.2).outcome == "refused", "others may have come since"
+    assert heir.ask_limit(ask("y", 1, RATE), NOW + 0.31).outcome == "admitted"
+    assert heir.ask_limit(ask("z", 1, RATE, limit="idle"), NOW + 0.2).outcome == "admitted"
     exact = Book(0)
     exact.take_over(state)
-    assert exact.ask(ask("x", 1, RATE), NOW + 0.2).outcome == "admitted"
+    assert exact.ask_limit(ask("x", 1, RATE), NOW + 0.2).outcome == "admitted"
 
 
 @pytest.mark.parametrize("handed_over", [False, True])
@@ -132,122 +132,122 @@ def test_after_a_limit_is_raised_a_client_over_it_does_not_wait_as_long_as_the_o
     few = LimitWindow(unit="requests", amount=10, period_s=3600, burst=10)
     many = LimitWindow(unit="requests", amount=1000, period_s=3600, burst=100)
     for number in range(10):
-        assert book.ask(ask(f"few-{number}", 1, few), NOW).outcome == "admitted"
-    assert book.ask(ask("few", 1, few), NOW).retry_s == pytest.approx(360)
+        assert book.ask_limit(ask(f"few-{number}", 1, few), NOW).outcome == "admitted"
+    assert book.ask_limit(ask("few", 1, few), NOW).retry_s == pytest.approx(360)
     if handed_over:
-        state = book.snapshot("a", NOW)
+        state = book.build_snapshot("a", NOW)
         book = Book(0)
         book.take_over(LimitShard.decode(state.encode()))
-    admitted = [book.ask(ask(f"many-{number}", 1, many), NOW).outcome for number in range(100)]
+    admitted = [book.ask_limit(ask(f"many-{number}", 1, many), NOW).outcome for number in range(100)]
     assert admitted.count("admitted") == 90, "those before it still count"
     # And back: what came at the higher rate fills the lower one.
-    assert book.ask(ask("few", 1, few), NOW).outcome == "refused"
-    assert book.release("edge-1", "many-89", "limit", NOW)
-    assert book.ask(ask("many", 1, many), NOW).outcome == "admitted"
+    assert book.ask_limit(ask("few", 1, few), NOW).outcome == "refused"
+    assert book.release_charge("edge-1", "many-89", "limit", NOW)
+    assert book.ask_limit(ask("many", 1, many), NOW).outcome == "admitted"
 
 
 def test_a_question_that_arrives_twice_is_counted_once() -> None:
     book = Book(0)
     question = ask("a", 100)
     for _ in range(2):
-        assert book.ask(question, NOW).outcome == "admitted"
-    assert book.used("limit", MINUTE, "t", NOW) == 100
+        assert book.ask_limit(question, NOW).outcome == "admitted"
+    assert book.used_amount("limit", MINUTE, "t", NOW) == 100
     assert spent(book, "a", 60) == 60
-    assert book.used("limit", MINUTE, "t", NOW) == 60
+    assert book.used_amount("limit", MINUTE, "t", NOW) == 60
 
 
 def test_a_request_that_is_sent_again_is_counted_once() -> None:
     book = Book(0)
     for attempt in (1, 2, 2):
-        assert book.ask(ask("a", 100, attempt=attempt), NOW).outcome == "admitted"
-    assert book.used("limit", MINUTE, "t", NOW) == 100
+        assert book.ask_limit(ask("a", 100, attempt=attempt), NOW).outcome == "admitted"
+    assert book.used_amount("limit", MINUTE, "t", NOW) == 100
     assert spent(book, "a", 60) == 60
     assert spent(book, "a", 60) == 0, "it is settled"
 
 
 def test_a_client_that_uses_one_id_for_all_its_requests_pays_for_each() -> None:
     book = Book(0)
-    book.ask(ask("same", 100), NOW)
-    book.ask(ask("same", 100), NOW)
+    book.ask_limit(ask("same", 100), NOW)
+    book.ask_limit(ask("same", 100), NOW)
     assert (spent(book, "same", 30), spent(book, "same", 50)) == (30, 50)
-    assert book.used("limit", MINUTE, "t", NOW) == 80
+    assert book.used_amount("limit", MINUTE, "t", NOW) == 80
 
 
 def test_an_open_reservation_is_returned_by_every_end() -> None:
     book = Book(0)
     for name in ("a", "b"):
-        assert book.ask(ask(name, 1, OPEN), NOW).outcome == "admitted"
-    assert book.ask(ask("c", 1, OPEN), NOW).outcome == "refused"
+        assert book.ask_limit(ask(name, 1, OPEN), NOW).outcome == "admitted"
+    assert book.ask_limit(ask("c", 1, OPEN), NOW).outcome == "refused"
     spent(book, "a", None)
-    assert book.ask(ask("c", 1, OPEN), NOW).outcome == "admitted"
-    assert book.abandon(lambda edge: edge == "edge-1", NOW) == 2
-    assert book.ask(ask("d", 1, OPEN), NOW).outcome == "admitted"
-    assert book.abandon(lambda _: False, NOW + 601) == 1
+    assert book.ask_limit(ask("c", 1, OPEN), NOW).outcome == "admitted"
+    assert book.release_abandoned(lambda edge: edge == "edge-1", NOW) == 2
+    assert book.ask_limit(ask("d", 1, OPEN), NOW).outcome == "admitted"
+    assert book.release_abandoned(lambda _: False, NOW + 601) == 1
 
 
 def test_a_request_that_another_limit_refuses_was_never_here_unless_the_limit_keeps_it() -> None:
     book = Book(0)
-    book.ask(ask("a", 1, RATE, limit="tenant"), NOW)
-    book.ask(ask("a", 1, RATE, limit="infra", kept=True), NOW)
-    assert book.release("edge-1", "a", "tenant", NOW)
-    assert not book.release("edge-1", "a", "infra", NOW)
-    assert (book.used("tenant", RATE, "t", NOW), round(book.used("infra", RATE, "t", NOW), 3)) == (0, 0.1)
+    book.ask_limit(ask("a", 1, RATE, limit="tenant"), NOW)
+    book.ask_limit(ask("a", 1, RATE, limit="infra", kept=True), NOW)
+    assert book.release_charge("edge-1", "a", "tenant", NOW)
+    assert not book.release_charge("edge-1", "a", "infra", NOW)
+    assert (book.used_amount("tenant", RATE, "t", NOW), round(book.used_amount("infra", RATE, "t", NOW), 3)) == (0, 0.1)
 
 
 def test_taking_back_undoes_the_refused_requests_last_count_and_nothing_of_another_limit() -> None:
     book = Book(0)
     for cost in (100, 30):
-        book.ask(ask("same", cost, limit="tenant"), NOW)
-    book.ask(ask("same", 7, limit="other"), NOW)
-    assert book.release("edge-1", "same", "tenant", NOW)
-    assert (book.used("tenant", MINUTE, "t", NOW), book.used("other", MINUTE, "t", NOW)) == (100, 7)
-    assert not book.release("edge-1", "same", "unknown", NOW)
+        book.ask_limit(ask("same", cost, limit="tenant"), NOW)
+    book.ask_limit(ask("same", 7, limit="other"), NOW)
+    assert book.release_charge("edge-1", "same", "tenant", NOW)
+    assert (book.used_amount("tenant", MINUTE, "t", NOW), book.used_amount("other", MINUTE, "t", NOW)) == (100, 7)
+    assert not book.release_charge("edge-1", "same", "unknown", NOW)
     assert (book.open_charges, book.edges()) == (2, {"edge-1"})
-    assert book.release("edge-1", "same", "tenant", NOW)
-    assert book.release("edge-1", "same", "other", NOW)
+    assert book.release_charge("edge-1", "same", "tenant", NOW)
+    assert book.release_charge("edge-1", "same", "other", NOW)
     assert (book.open_charges, book.edges()) == (0, set())
 
 
 def test_the_counts_of_a_limit_stay_when_another_one_takes_the_ledger_over() -> None:
     book, heir = Book(0), Book(0)
-    book.ask(ask("a", 40, limit="infra", kept=True), NOW)
-    heir.take_over(LimitShard.decode(book.snapshot("k", NOW).encode()))
-    assert not heir.release("edge-1", "a", "infra", NOW)
-    assert heir.used("infra", MINUTE, "t", NOW) == 40
+    book.ask_limit(ask("a", 40, limit="infra", kept=True), NOW)
+    heir.take_over(LimitShard.decode(book.build_snapshot("k", NOW).encode()))
+    assert not heir.release_charge("edge-1", "a", "infra", NOW)
+    assert heir.used_amount("infra", MINUTE, "t", NOW) == 40
 
 
 def test_counts_that_are_at_nothing_are_forgotten_and_the_others_stay() -> None:
     book = Book(0)
     for scope, at in (("a", NOW), ("b", NOW + 100)):
-        book.ask(ask(scope, 1, scope=scope), at)
-    assert [each.scope for each in book.snapshot("k", NOW + 120).counters] == ["b"]
+        book.ask_limit(ask(scope, 1, scope=scope), at)
+    assert [each.scope for each in book.build_snapshot("k", NOW + 120).counters] == ["b"]
 
 
 def test_a_limit_whose_idle_count_was_forgotten_counts_its_next_request_anew() -> None:
     book, windows = Book(0), (MINUTE,)
     first, second = (replace(ask(name, 80), windows=windows) for name in ("a", "b"))
-    book.ask(first, NOW)
+    book.ask_limit(first, NOW)
     spent(book, "a", 80)
     later = NOW + 3600
-    assert book.snapshot("me", later).counters == ()
-    book.ask(second, later)
-    assert book.used("limit", MINUTE, "t", later) == 80
-    assert len(book.snapshot("me", later).counters) == 1
+    assert book.build_snapshot("me", later).counters == ()
+    book.ask_limit(second, later)
+    assert book.used_amount("limit", MINUTE, "t", later) == 80
+    assert len(book.build_snapshot("me", later).counters) == 1
 
 
 def test_a_limit_with_other_windows_than_before_is_held_against_the_new_ones() -> None:
     book, before, after = Book(0), (MINUTE,), (MINUTE, DAY)
-    book.ask(replace(ask("a", 80), windows=before), NOW)
-    verdict = book.ask(replace(ask("b", 80), windows=after), NOW)
+    book.ask_limit(replace(ask("a", 80), windows=before), NOW)
+    verdict = book.ask_limit(replace(ask("b", 80), windows=after), NOW)
     assert [round(each.remaining) for each in verdict.standings] == [840, 4920]
 
 
 def test_invented_scopes_share_one_count_once_there_are_too_many() -> None:
     book = Book(0)
     for number in range(MOST_COUNTERS + 5):
-        book.ask(ask(str(number), 1, scope=str(number)), NOW)
-    assert book.used("limit", MINUTE, OVERFLOW, NOW) == book.overflowed == 5
-    assert book.ask(ask("x", 1000, scope="7"), NOW).outcome == "refused", "those that were there go on"
+        book.ask_limit(ask(str(number), 1, scope=str(number)), NOW)
+    assert book.used_amount("limit", MINUTE, OVERFLOW, NOW) == book.overflowed == 5
+    assert book.ask_limit(ask("x", 1000, scope="7"), NOW).outcome == "refused", "those that were there go on"
 
 
 @given(
@@ -269,19 +269,19 @@ def test_the_window_holds_what_it_would_had_the_real_usage_been_known(
     began: dict[int, float] = {}
     for number, (time, reserved, used) in sorted(enumerate(events), key=lambda each: (each[1][0], each[0])):
         if used is None:
-            window.add(reserved, time)
+            window.add_usage(reserved, time)
             began[number + 1] = time
         elif used < reserved:
             window.subtract_usage(reserved - used, began[number], time)
         else:
-            window.add(used - reserved, time)
+            window.add_usage(used - reserved, time)
     end = max([at, *(time for time, _, _ in events)]) + later
     place = end / width
     inside = 0.0
     for time, tokens in truth:
         age = int(place) - int(time / width)
         inside += tokens * (1 if age < SLOTS else 1 - (place - int(place)) if age == SLOTS else 0)
-    assert window.used(end) == pytest.approx(inside, abs=1e-6)
+    assert window.used_now(end) == pytest.approx(inside, abs=1e-6)
 
 
 @dataclass
@@ -304,11 +304,11 @@ class Ledger(RuleBasedStateMachine):
         self.open: dict[str, Request] = {}
         self.charged = 0
         self.admitted = 0
-        self.saved: tuple[LimitShard, dict[str, Request], int] = (self.book.snapshot("k", NOW), {}, 0)
+        self.saved: tuple[LimitShard, dict[str, Request], int] = (self.book.build_snapshot("k", NOW), {}, 0)
 
     def _ask(self, name: str, tokens: int, attempt: int = 1) -> LimitVerdict:
         request = ask(name, tokens, DAY, OPEN_WIDE, attempt=attempt, reactive=self.reactive)
-        return self.book.ask(request, self.now)
+        return self.book.ask_limit(request, self.now)
 
     @rule(reserved=st.integers(0, 800), used=st.integers(0, 1500))
     def reserve(self, reserved: int, used: int) -> None:
@@ -332,7 +332,7 @@ class Ledger(RuleBasedStateMachine):
         name = data.draw(st.sampled_from(sorted(self.open)))
         request = self.open.pop(name)
         for _ in range(1 + twice):
-            self.book.settle(("edge-1", name), lambda _: request.used, self.now)
+            self.book.settle_request(("edge-1", name), lambda _: request.used, self.now)
         self.charged += request.used
 
     @precondition(lambda self: self.open)
@@ -341,18 +341,18 @@ class Ledger(RuleBasedStateMachine):
         name = data.draw(st.sampled_from(sorted(self.open)))
         del self.open[name]
         if how == "rejected":
-            self.book.settle(("edge-1", name), lambda _: None, self.now)
+            self.book.settle_request(("edge-1", name), lambda _: None, self.now)
         else:
-            assert self.book.release("edge-1", name, "limit", self.now)
+            assert self.book.release_charge("edge-1", name, "limit", self.now)
 
     @rule()
     def edge_dies(self) -> None:
-        assert self.book.abandon(lambda _: True, self.now) == len(self.open)
+        assert self.book.release_abandoned(lambda _: True, self.now) == len(self.open)
         self.open.clear()
 
     @rule()
     def stranger(self) -> None:
-        assert self.book.settle(("edge-2", "r0"), lambda _: 99, self.now) == []
+        assert self.book.settle_request(("edge-2", "r0"), lambda _: 99, self.now) == []
 
     @rule(seconds=st.floats(0, 20))
     def time_passes(self, seconds: float) -> None:
@@ -360,12 +360,12 @@ class Ledger(RuleBasedStateMachine):
 
     @rule()
     def save(self) -> None:
-        state = LimitShard.decode(self.book.snapshot("k", self.now).encode())
+        state = LimitShard.decode(self.book.build_snapshot("k", self.now).encode())
         self.saved = (state, dict(self.open), self.charged)
 
     @rule()
     def hand_over(self) -> None:
-        state = LimitShard.decode(self.book.snapshot("k", self.now).encode())
+        state = LimitShard.decode(self.book.build_snapshot("k", self.now).encode())
         self.book = Book(0)
         self.book.take_over(state)
 
@@ -378,8 +378,8 @@ class Ledger(RuleBasedStateMachine):
 
     @invariant()
     def adds_up(self) -> None:
-        assert self.book.used("limit", DAY, "t", self.now) == pytest.approx(self._expected())
-        assert self.book.used("limit", OPEN_WIDE, "t", self.now) == sum(
+        assert self.book.used_amount("limit", DAY, "t", self.now) == pytest.approx(self._expected())
+        assert self.book.used_amount("limit", OPEN_WIDE, "t", self.now) == sum(
             0 if self.reactive else each.reserved for each in self.open.values()
         )
         assert self.book.open_charges == len(self.open)

@@ -97,7 +97,7 @@ class Node:
         return self.keeper.hand_over(query)
 
     def start(self) -> None:
-        self.keeper.begin()
+        self.keeper.begin_keeping()
         self.ticking = asyncio.get_running_loop().create_task(self._tick())
 
     def stop(self) -> None:
@@ -154,7 +154,7 @@ class World:
             self.nodes[node.keeper.me] = node
         living = sorted(self.nodes)
         await eventually(lambda: all(list(each.keeper.ranks.members) == living for each in self.nodes.values()))
-        await eventually(lambda: all(each.keeper.settled for each in self.nodes.values()))
+        await eventually(lambda: all(each.keeper.is_settled for each in self.nodes.values()))
         return nodes
 
     async def kill(self, node: Node) -> None:
@@ -194,12 +194,12 @@ class World:
 
     def used(self, shard: int = 0, limit: str = "limit") -> float:
         """Summed over all, so that what is counted twice is seen."""
-        books = [node.keeper.held(shard) for node in self.nodes.values()]
-        return sum(book.used(limit, TOKENS, "", time.time()) for book in books if book is not None)
+        books = [node.keeper.find_book(shard) for node in self.nodes.values()]
+        return sum(book.used_amount(limit, TOKENS, "", time.time()) for book in books if book is not None)
 
     async def saved(self) -> None:
         def all_saved() -> bool:
-            return not any(book.changed for node in self.nodes.values() for book in node.keeper.kept_books())
+            return not any(book.has_changed for node in self.nodes.values() for book in node.keeper.kept_books())
 
         await eventually(all_saved)
 
@@ -317,15 +317,15 @@ async def test_counts_of_a_keeper_whose_clock_was_ahead_hold_no_longer_than_othe
     else:
         await world.add("c")
     right = world.keeper(shard)
-    await eventually(lambda: right.keeper.held(shard))
+    await eventually(lambda: right.keeper.find_book(shard))
     refused = await right.ask("r3", 1, shard, limit="few", windows=(few,))
     assert refused.retry_s is not None
     assert 200 < refused.retry_s <= 301
     world.complete("r1", 50)
     await eventually(lambda: world.used(shard) == 350)
-    book = right.keeper.held(shard)
+    book = right.keeper.find_book(shard)
     assert book is not None
-    assert book.used("limit", TOKENS, "", time.time() + TOKENS.period_s + TOKENS.period_s / 60) == 0
+    assert book.used_amount("limit", TOKENS, "", time.time() + TOKENS.period_s + TOKENS.period_s / 60) == 0
 
 
 async def test_a_replica_that_joins_gets_its_shards_as_they_are_and_nothing_is_counted_twice(world: World) -> None:
@@ -338,7 +338,7 @@ async def test_a_replica_that_joins_gets_its_shards_as_they_are_and_nothing_is_c
         world.complete(f"r{shard}", 70)
         assert (await first.ask(f"s{shard}", shard=shard)).outcome == "admitted"
     await eventually(lambda: all(world.used(shard) == 170 for shard in range(SHARDS)))
-    await eventually(lambda: all(world.keeper(shard).keeper.held(shard) for shard in range(SHARDS)))
+    await eventually(lambda: all(world.keeper(shard).keeper.find_book(shard) for shard in range(SHARDS)))
     assert sum(len(node.keeper.kept_books()) for node in world.nodes.values()) == SHARDS
 
 
@@ -373,7 +373,7 @@ async def test_a_keeper_that_learns_of_a_later_epoch_has_lost_the_shard(world: W
         stolen = Book(0)
         entry = world.store.entries["0"]
         stolen.take_over(LimitShard.decode(entry.value))
-        state = stolen.snapshot(other.keeper.me, time.time(), 99).encode()
+        state = stolen.build_snapshot(other.keeper.me, time.time(), 99).encode()
         assert await world.store.replace("0", state, entry.revision) is not None
         await keeper.ask("s", 100)
     await eventually(lambda: keeper.metric("pointsman_limit_shard_moves_total", how="lost") == 1)
@@ -386,7 +386,7 @@ async def test_a_keeper_that_was_stopped_admits_nothing_when_it_goes_on(world: W
     stopped.ahead_s += 0.5
     assert isinstance(stopped.keeper.book_or_keeper(0, stopped.clock()), str), "its lease has run out"
     stopped.stop()
-    await eventually(lambda: other.keeper.held(0) is not None)
+    await eventually(lambda: other.keeper.find_book(0) is not None)
     assert (await other.ask("s", 100)).outcome == "admitted", "nothing had been saved"
     assert (await other.ask("t", 100)).outcome == "refused"
     stopped.go_on()
@@ -420,7 +420,7 @@ async def test_without_the_bus_only_a_preprocessor_that_was_alone_counts_on(
     book = node.keeper.book_or_keeper(0, node.clock())
     assert isinstance(book, Book) == alone
     if isinstance(book, Book):
-        assert book.used("limit", TOKENS, "", time.time()) == 900
+        assert book.used_amount("limit", TOKENS, "", time.time()) == 900
 
 
 async def test_requests_wait_for_a_keeper_that_is_stopped_until_its_shards_are_taken_from_it(world: World) -> None:
@@ -507,7 +507,7 @@ async def test_stored_counts_that_couldnt_be_read_in_time_are_not_overwritten(
     # Of the others it learns when they are listed, before a request needs them.
     world.store.list_now()
     assert all(book.granted for book in second.keeper.kept_books())
-    await eventually(lambda: second.keeper.settled)
+    await eventually(lambda: second.keeper.is_settled)
     assert (await second.ask("t", 200)).outcome == "refused"
     assert (await second.ask("u", 100)).outcome == "admitted"
 

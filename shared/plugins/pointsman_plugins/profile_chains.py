@@ -99,5 +99,5 @@ def _built(config: Config, path: str, uses: Sequence[PluginUse]) -> tuple[Profil
         for each in made:
             each.check_config(config)
     except PluginError as error:
-        raise ConfigError.at(path, error) from error
+        raise ConfigError.from_section(path, error) from error
     return tuple(each for each in made if not each.called_by_another)

@@ -86,7 +86,7 @@ class Registry(Generic[P]):
         places: dict[str, int] = {}
         wrong = Gathering()
         for position, spec in enumerate(specs):
-            with wrong.within(position):
+            with wrong.collect_errors_below(position):
                 resolved[spec.name] = (spec, *self.resolve(spec))
             places[spec.name] = position
         wrong.raise_gathered()

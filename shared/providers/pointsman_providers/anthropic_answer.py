@@ -67,11 +67,11 @@ class Messages:
                     calls.append(AnswerCall(_text(call.get("id")), told, arguments_text(call.get("input"))))
                 case _:
                     continue  # kinds that only a request in Anthropic's own words can ask for
-        self.count(message.get("usage"))
+        self.record_usage(message.get("usage"))
         finish = FINISH.get(str(message.get("stop_reason")), "stop")
         heading = self.make_heading(message)
         said = Said("".join(texts), "".join(thoughts), calls, details)
-        return chat_answer.document(heading, said, finish, self.reported)
+        return chat_answer.document(heading, said, finish, self.usage_for_client)
 
     def make_stream_reader(self) -> StreamReader:
         """Whether the client gets a stream of server-sent events."""
@@ -92,7 +92,7 @@ class Messages:
         name = identity if isinstance(identity, str) else f"chatcmpl-{question.request_id}"
         return Heading(name, question.now_s, question.asked)
 
-    def count(self, usage: JsonValue) -> None:
+    def record_usage(self, usage: JsonValue) -> None:
         """Record usage: a stream reports prompt tokens at its beginning, and the output so far until its end."""
         if not isinstance(usage, dict):
             return
@@ -119,7 +119,7 @@ class Messages:
         self.output_known = output is not None
 
     @property
-    def reported(self) -> Usage | None:
+    def usage_for_client(self) -> Usage | None:
         """The usage for the client; None where a part of it isn't known."""
         return self.usage if self.output_known and self.usage is not None and self.usage.prompt_tokens else None
 
@@ -152,7 +152,7 @@ class _MessageStream(Translator[StreamEvent]):
         """OpenAI's reason, once the provider has given one."""
 
     @property
-    def begun(self) -> bool:
+    def has_begun(self) -> bool:
         """Whether the events so far say something; before that another endpoint can take the request."""
         return self._chunks.begun
 
@@ -162,12 +162,12 @@ class _MessageStream(Translator[StreamEvent]):
         return self._finish is not None
 
     def translate_bytes(self, data: bytes) -> bytes:
-        return self.translate(self._events.split_bytes(data))
+        return self.translate_events(self._events.split_bytes(data))
 
     def translate_end(self) -> bytes:
         rest = b""
         try:
-            rest = self.translate(self._events.split_end())
+            rest = self.translate_events(self._events.split_end())
         except BrokenAnswer:
             if self._finish is None:
                 raise
@@ -179,7 +179,7 @@ class _MessageStream(Translator[StreamEvent]):
 
     def _end(self) -> bytes:
         self.ended = True
-        return self._chunks.write_finish(self._finish or "stop") + self._chunks.write_end(self._answer.reported)
+        return self._chunks.write_finish(self._finish or "stop") + self._chunks.write_end(self._answer.usage_for_client)
 
     def _translate(self, each: StreamEvent) -> bytes:
         if self.ended:
@@ -195,13 +195,13 @@ class _MessageStream(Translator[StreamEvent]):
         match message:
             case {"type": "message_start", "message": dict(began)}:
                 chunks.heading = self._answer.make_heading(began)
-                self._answer.count(began.get("usage"))
+                self._answer.record_usage(began.get("usage"))
             case {"type": "content_block_start", "content_block": dict(begins)}:
                 return self._begin(block, begins)
             case {"type": "content_block_delta", "delta": dict(delta)}:
                 return self._go_on(block, delta)
             case {"type": "content_block_stop"}:
-                thought = self._thoughts.end()
+                thought = self._thoughts.end_block()
                 signed = (
                     b"" if thought is None else chunks.write_detail(self._answer.detail(thought, self._thoughts.count))
                 )
@@ -210,7 +210,7 @@ class _MessageStream(Translator[StreamEvent]):
                 reason = delta.get("stop_reason")
                 if reason is not None:
                     self._finish = FINISH.get(str(reason), "stop")
-                self._answer.count(message.get("usage"))
+                self._answer.record_usage(message.get("usage"))
             case {"type": "message_stop"}:
                 return self._end()
             case {"type": "ping"}:
@@ -227,10 +227,10 @@ class _MessageStream(Translator[StreamEvent]):
             case {"type": "text", "text": str(text)}:
                 return self._chunks.write_text(text)
             case {"type": "thinking", "thinking": str(text), **rest}:
-                self._thoughts.add(text, _text(rest.get("signature")))
+                self._thoughts.add_text(text, _text(rest.get("signature")))
                 return self._chunks.write_reasoning(text)
             case {"type": "redacted_thinking", "data": str(data)}:
-                self._thoughts.redacted(data)
+                self._thoughts.add_redacted(data)
                 return b""
             case _:
                 return b""
@@ -240,10 +240,10 @@ class _MessageStream(Translator[StreamEvent]):
             case {"type": "text_delta", "text": str(text)}:
                 return self._chunks.write_text(text)
             case {"type": "thinking_delta", "thinking": str(text)}:
-                self._thoughts.add(text, "")
+                self._thoughts.add_text(text, "")
                 return self._chunks.write_reasoning(text)
             case {"type": "signature_delta", "signature": str(signature)}:
-                self._thoughts.add("", signature)
+                self._thoughts.add_text("", signature)
                 return b""
             case {"type": "input_json_delta", "partial_json": str(text)}:
                 return self._chunks.write_arguments(block, text)

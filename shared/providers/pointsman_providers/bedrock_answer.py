@@ -75,7 +75,7 @@ class Converse:
                     calls.append(AnswerCall(_text(call.get("toolUseId")), told, arguments_text(call.get("input"))))
                 case _:
                     continue  # kinds that only a request in Bedrock's own words can ask for
-        self.count(answer.get("usage"))
+        self.record_usage(answer.get("usage"))
         finish = _finish_reason(answer)
         said = Said("".join(texts), "".join(thoughts), calls, details)
         return chat_answer.document(self._heading, said, finish, self.reported)
@@ -92,7 +92,7 @@ class Converse:
         """Whether the client gets a stream of server-sent events."""
         return _ConverseStream(self, Chunks(self._heading, include_usage=self._include_usage))
 
-    def count(self, usage: JsonValue) -> None:
+    def record_usage(self, usage: JsonValue) -> None:
         """Record usage."""
         if not isinstance(usage, dict):
             return
@@ -137,7 +137,7 @@ class _ConverseStream(Translator["EventStreamMessage"]):
         self._stopped = False
 
     @property
-    def begun(self) -> bool:
+    def has_begun(self) -> bool:
         """Whether the events so far say something; before that another endpoint can take the request."""
         return self._chunks.begun
 
@@ -151,7 +151,7 @@ class _ConverseStream(Translator["EventStreamMessage"]):
 
         self._buffer.add_data(data)  # pyright: ignore[reportUnknownMemberType] - botocore has no types
         try:
-            return self.translate(self._buffer)
+            return self.translate_events(self._buffer)
         except ParserError as error:
             raise BrokenAnswer(f"not an event stream: {type(error).__name__}") from None
 
@@ -192,7 +192,7 @@ class _ConverseStream(Translator["EventStreamMessage"]):
                 self._stopped = True
                 return self._signed() + chunks.write_finish(_finish_reason(fields))
             case "metadata", fields:
-                self._answer.count(fields.get("usage"))
+                self._answer.record_usage(fields.get("usage"))
                 # It may come before the end of the message.
                 return self._end() if self._stopped else b""
             case _:
@@ -200,7 +200,7 @@ class _ConverseStream(Translator["EventStreamMessage"]):
 
     def _signed(self) -> bytes:
         """The block of reasoning that has ended; its own end may not be told (earendil-works/pi #8314)."""
-        thought = self._thoughts.end()
+        thought = self._thoughts.end_block()
         return b"" if thought is None else self._chunks.write_detail(self._answer.detail(thought, self._thoughts.count))
 
     def _reason(self, block: JsonValue, delta: Fields) -> bytes:
@@ -208,9 +208,9 @@ class _ConverseStream(Translator["EventStreamMessage"]):
         self._reasons = block
         text, redacted = _text(delta.get("text")), _text(delta.get("redactedContent"))
         if redacted:
-            self._thoughts.redacted(redacted)
+            self._thoughts.add_redacted(redacted)
         else:
-            self._thoughts.add(text, _text(delta.get("signature")))
+            self._thoughts.add_text(text, _text(delta.get("signature")))
         return signed + self._chunks.write_reasoning(text)
 
 

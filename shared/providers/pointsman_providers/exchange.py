@@ -62,7 +62,7 @@ class StreamReader(Protocol):
     """Reads a streamed answer."""
 
     @property
-    def begun(self) -> bool:
+    def has_begun(self) -> bool:
         """Whether the events so far say something; before that another endpoint can take the request."""
         ...
 

@@ -89,12 +89,12 @@ class _PassedStream(Translator[StreamEvent]):
         """The choices that haven't ended."""
 
     def translate_bytes(self, data: bytes) -> bytes:
-        return self.translate(self._events.split_bytes(data))
+        return self.translate_events(self._events.split_bytes(data))
 
     def translate_end(self) -> bytes:
         rest = b""
         try:
-            rest = self.translate(self._events.split_end())
+            rest = self.translate_events(self._events.split_end())
         except BrokenAnswer:
             if not self.finished:
                 raise
@@ -130,7 +130,7 @@ class _PassedStream(Translator[StreamEvent]):
 
     def _read(self, each: StreamEvent, data: bytes) -> AnswerDocument:
         try:
-            read = document(data, begun=self.begun)
+            read = document(data, begun=self.has_begun)
         except BrokenAnswer as broken:
             if broken.error is not None or each.name != "error":
                 raise
@@ -140,7 +140,7 @@ class _PassedStream(Translator[StreamEvent]):
         return read
 
     @property
-    def begun(self) -> bool:
+    def has_begun(self) -> bool:
         """Whether the events so far say something; before that another endpoint can take the request."""
         return self._begun
 

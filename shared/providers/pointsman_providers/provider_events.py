@@ -43,18 +43,18 @@ class Translator(Generic[E], ABC):
 
     @property
     @abstractmethod
-    def begun(self) -> bool:
+    def has_begun(self) -> bool:
         """Whether the events so far say something; before that another endpoint can take the request."""
 
     @abstractmethod
     def _translate(self, each: E) -> bytes:
         """One event for the client. Raises BrokenAnswer."""
 
-    def translate(self, events: Iterable[E]) -> bytes:
+    def translate_events(self, events: Iterable[E]) -> bytes:
         """The events for the client. Raises BrokenAnswer."""
         if self.broken is not None:
             raise self.broken
-        begun = self.begun
+        begun = self.has_begun
         out: list[bytes] = []
         try:
             out.extend(map(self._translate, events))

@@ -39,16 +39,16 @@ class ThoughtStream:
         self.count = -1
         """The number of the block that ended last, from 0."""
 
-    def add(self, text: str, signature: str) -> None:
+    def add_text(self, text: str, signature: str) -> None:
         """A piece of a block's text or of its signature."""
         before = self._thought
         self._thought = before._replace(text=before.text + text, signature=before.signature + signature)
 
-    def redacted(self, data: str) -> None:
+    def add_redacted(self, data: str) -> None:
         """A block whose text isn't shown."""
         self._thought = Thought("", data, redacted=True)
 
-    def end(self) -> Thought | None:
+    def end_block(self) -> Thought | None:
         """A block has ended; returns it if it is signed."""
         thought, self._thought = self._thought, Thought("", "")
         if not thought.signature:

@@ -325,7 +325,7 @@ def test_the_client_gets_nothing_before_there_is_content_so_that_another_model_m
     stream = FORMAT.translate_request(ask(stream=True)).answer.make_stream_reader()
     begun = STREAM[: STREAM.index(b"event: content_block_delta")]
     assert stream.translate_bytes(begun) == KEEP_ALIVE
-    assert not stream.begun
+    assert not stream.has_begun
     error = events({"type": "error", "error": {"type": "overloaded_error", "message": "Overloaded"}})
     with pytest.raises(BrokenAnswer):
         stream.translate_bytes(error)

@@ -68,7 +68,7 @@ class World:
         self.again(answers=answers)
 
     def again(self, *, answers: bool = True) -> None:
-        while due := self.held.due(self.now, WAIT_S):
+        while due := self.held.due_again(self.now, WAIT_S):
             numbers = [(token, self.stream.offer(message)) for token, message in due]
             given = [(token, number) for token, number in numbers if number is not None and answers]
             for token, number in given:
@@ -193,12 +193,12 @@ def test_an_event_that_the_stream_refuses_for_good_is_lost_and_holds_up_no_other
     held = HeldEvents(100)
     held.note_sent([event(1), event(2)], 0.0)
     held.note_interruption(0.0)
-    [(token, _)] = held.due(1.0, WAIT_S)
+    [(token, _)] = held.due_again(1.0, WAIT_S)
     held.note_refused(token, 1.0, for_good=True)
-    [(token, again)] = held.due(2.0, WAIT_S)
+    [(token, again)] = held.due_again(2.0, WAIT_S)
     assert again == event(2)
     held.note_refused(token, 2.0, for_good=False)
-    [(token, again)] = held.due(3.0, WAIT_S)
+    [(token, again)] = held.due_again(3.0, WAIT_S)
     assert again == event(2)
     held.confirm_event(token, 7, 3.0)
     assert len(held) == 0
@@ -210,9 +210,9 @@ def test_an_event_that_the_stream_refuses_for_good_is_lost_and_holds_up_no_other
 def test_what_waits_for_a_connection_comes_in_order_and_within_the_bound() -> None:
     held = HeldEvents(3)
     held.keep_unsent([event(number) for number in range(1, 6)], 0.0)
-    assert held.unsent == 3
-    assert held.take(2, 10**6, 1.0) == [event(3), event(4)]
-    assert held.take(2, 10, 1.0) == []  # larger than this server takes
+    assert held.unsent_count == 3
+    assert held.take_unsent(2, 10**6, 1.0) == [event(3), event(4)]
+    assert held.take_unsent(2, 10, 1.0) == []  # larger than this server takes
     assert held.lost == {"too_many": 2, "refused": 0, "too_large": 1}
 
 
@@ -225,7 +225,7 @@ def test_a_lost_report_of_losses_keeps_them_told() -> None:
     report = EventsLost(source="edge-1", sequence=1, at_ms=5, lost=told)
     subject = "pm.evt.event.lost.v1.frontend"
     headers = message_headers.build("event.lost.v1", message_id=f"{subject}:edge-1:1").decode()
-    held.take(5, 10**6, 1.0)
+    held.take_unsent(5, 10**6, 1.0)
     held.keep_unsent([(subject, headers, report.encode()), event(4)], 2.0)
     held.note_sent([event(5)], 3.0)
     held.confirm_event("1", 2, 3.0)
@@ -246,7 +246,7 @@ def test_a_process_that_ends_tells_what_it_still_held() -> None:
     held = HeldEvents(100)
     held.keep_unsent([event(3)], 0.0)
     held.note_sent([event(1), event(2)], 0.0)
-    [told] = held.left()
+    [told] = held.lost_at_end()
     assert (told.count, told.first, told.last) == (3, 1, 3)
 
 

@@ -52,11 +52,11 @@ def test_pressure_is_the_share_of_time_in_which_processes_waited(tmp_path: Path)
         file.write_text(f"some avg10=1.00 avg60=1.00 avg300=1.00 total={total_us}\nfull avg10=0.00 total=0\n")
 
     waited(5_000_000)
-    assert pressure.share(10.0) == 0.0
+    assert pressure.waiting_share(10.0) == 0.0
     waited(5_000_000 + round(0.75e6 * READ_EVERY_S))
-    assert pressure.share(10.0 + READ_EVERY_S) == pytest.approx(0.75)
-    assert pressure.share(10.0 + 1.5 * READ_EVERY_S) == pytest.approx(0.75)
-    assert pressure.share(10.0 + 3 * READ_EVERY_S) == 0.0
+    assert pressure.waiting_share(10.0 + READ_EVERY_S) == pytest.approx(0.75)
+    assert pressure.waiting_share(10.0 + 1.5 * READ_EVERY_S) == pytest.approx(0.75)
+    assert pressure.waiting_share(10.0 + 3 * READ_EVERY_S) == 0.0
 
 
 @pytest.mark.parametrize("text", [None, "", "some avg10=1.00", "none total=5"])
@@ -65,7 +65,7 @@ def test_where_the_kernel_tells_nothing_there_is_no_pressure(tmp_path: Path, tex
     if text is not None:
         file.write_text(text)
     pressure = Pressure(file)
-    assert [pressure.share(at) for at in (1.0, 3.0, 5.0)] == [0.0, 0.0, 0.0]
+    assert [pressure.waiting_share(at) for at in (1.0, 3.0, 5.0)] == [0.0, 0.0, 0.0]
 
 
 def test_each_further_try_may_take_longer() -> None:

@@ -21,5 +21,5 @@ def test_time_passes_only_while_this_process_listens(
 ) -> None:
     clock = ListeningClock()
     for now, listening in ticks:
-        clock.tick(now, listening=listening)
-    assert clock.time(asked) == pytest.approx(listened)
+        clock.note_time(now, listening=listening)
+    assert clock.listened_seconds(asked) == pytest.approx(listened)

@@ -96,10 +96,10 @@ def test_a_missing_dependency_is_logged_once_until_it_is_back() -> None:
     missing = Missing(Log("cache"))
     for problem in ("no route", "no route", TimeoutError()):
         assert missing.note_missing("store", problem, request_id="r-1") == "store unavailable"
-    assert not missing.nothing
+    assert not missing.is_complete
     for _ in range(2):
         missing.note_recovery("store", "embeddings")
-    assert missing.nothing
+    assert missing.is_complete
     missing.note_missing("store", "no route")
     assert [(line["event"], line["missing"]) for line in lines(to) if "missing" in line] == [("degraded", "store")] * 3
     assert [line["what"] for line in lines(to) if line["event"] == "available_again"] == ["store"]

@@ -48,7 +48,7 @@ def test_a_worker_stays_while_its_load_comes_although_the_bucket_lost_its_entry(
     for tenth in range(1, 200):
         told.table.receive_load(load(), tenth / 10)
         told.table.note_entry_gone("p", "w1", tenth / 10)
-        told.table.tick(tenth / 10)
+        told.table.find_departed(tenth / 10)
     assert told.lives == {"w1": "b1"}
 
 
@@ -63,9 +63,9 @@ def test_a_worker_that_announces_itself_needs_no_bucket() -> None:
 def test_a_worker_of_which_nothing_is_heard_is_gone() -> None:
     told = Told()
     told.table.receive_announcement(announcement(), 0.0)
-    told.table.tick(TIMES.worker_gone_s)
+    told.table.find_departed(TIMES.worker_gone_s)
     assert told.lives
-    told.table.tick(LATER)
+    told.table.find_departed(LATER)
     assert not told.lives
 
 
@@ -98,7 +98,7 @@ def test_the_bucket_is_believed_again_when_an_agent_announces_no_more() -> None:
     told.table.receive_announcement(announcement("b2"), 0.0)
     for second in range(1, 8):
         told.table.receive_load(load(), float(second))
-        told.table.tick(float(second))
+        told.table.find_departed(float(second))
     told.table.note_entry(registration("b3"), LATER + 1)
     assert told.lives == {"w1": "b3"}
 
@@ -117,13 +117,13 @@ def test_an_entry_without_renewal_in_the_bucket_leaves_with_its_silent_worker() 
 def test_a_worker_that_reports_before_it_is_registered_is_known_to_be_missing() -> None:
     told = Told()
     told.table.receive_load(load(), 0.0)
-    assert told.table.strange
-    told.table.tick(TIMES.worker_silent_s + 0.1)
-    assert not told.table.strange
+    assert told.table.has_strangers
+    told.table.find_departed(TIMES.worker_silent_s + 0.1)
+    assert not told.table.has_strangers
     told.table.receive_load(load(), 2.0)
     told.table.receive_announcement(announcement(), 2.1)
-    assert not told.table.strange
-    assert not told.table.empty
+    assert not told.table.has_strangers
+    assert not told.table.is_empty
 
 
 def test_a_registration_that_is_refused_is_not_remembered() -> None:
@@ -136,8 +136,8 @@ def test_a_registration_that_is_refused_is_not_remembered() -> None:
     table = Registrations(refuse, never)
     with pytest.raises(ValueError, match="http://w1"):
         table.receive_announcement(announcement(), 0.0)
-    assert table.empty
-    table.tick(LATER)
+    assert table.is_empty
+    table.find_departed(LATER)
 
 
 @given(st.lists(st.tuples(st.sampled_from(["stored", "unstored", "reported", "tick"]), st.floats(0.0, 1.9))))
@@ -157,6 +157,6 @@ def test_whatever_the_bucket_does_an_announced_worker_stays(steps: list[tuple[st
             case "reported":
                 told.table.receive_load(load(), at)
             case _:
-                told.table.tick(at)
+                told.table.find_departed(at)
     assert told.lives == {"w1": "b2"}
     assert told.left == 0

@@ -27,7 +27,7 @@ class Counting(Waiter):
     def overdue(self, now: float) -> None:
         self.overdue_at.append(now)
         if self.extend_by and len(self.overdue_at) == 1:
-            self.table.extend(self, now + self.extend_by)
+            self.table.extend_deadline(self, now + self.extend_by)
         else:
             self.table.close(self)
 
@@ -93,7 +93,7 @@ async def test_a_waiter_whose_deadline_moves_to_and_fro_times_out_once(timers: T
     started = loop_time()
     table.enter_waiter(waiter, started + 0.05)
     for due in (0.02, 0.09, 0.03, 0.06, 0.04):
-        table.extend(waiter, started + due)
+        table.extend_deadline(waiter, started + due)
     await eventually(lambda: waiter.overdue_at)
     assert waiter.overdue_at[0] >= started + 0.04
     await eventually(lambda: not timers.waiting)

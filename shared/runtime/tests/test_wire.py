@@ -57,7 +57,7 @@ def test_messages_come_out_as_they_went_in_however_they_are_cut(sent: list[Messa
     cuts = sorted(data.draw(st.lists(st.integers(0, len(stream)), max_size=12)))
     under_test, got, operations = parser()
     for start, end in zip([0, *cuts], [*cuts, len(stream)], strict=True):
-        under_test.feed(stream[start:end])
+        under_test.parse_bytes(stream[start:end])
     assert got == sent
     assert operations.seen == ["ping"] * len(sent)
 
@@ -76,7 +76,7 @@ def test_a_gathering_has_the_same_messages(sent: list[Message], data: st.DataObj
     intake = Intake(gathered, lambda: told.append(len(gathered)), other)
     under_test = Parser({}, Operations(), {b"7": intake})
     for start, end in zip([0, *cuts], [*cuts, len(stream)], strict=True):
-        under_test.feed(stream[start:end])
+        under_test.parse_bytes(stream[start:end])
     assert [(s.decode(), r.decode(), h, p) for s, r, h, p in gathered] == [each for each in sent if each[1]]
     assert others == [each for each in sent if not each[1]]
     assert told[-1:] == ([len(gathered)] if gathered else [])
@@ -86,14 +86,16 @@ def test_a_gathering_has_the_same_messages(sent: list[Message], data: st.DataObj
 def test_any_bytes_are_parsed_or_refused_and_never_crash(data: bytes) -> None:
     under_test, _, _ = parser()
     try:
-        under_test.feed(data)
+        under_test.parse_bytes(data)
     except ProtocolViolation:
         return
 
 
 def test_operations_are_distinguished() -> None:
     under_test, _, operations = parser()
-    under_test.feed(b"INFO {}\r\nPING\r\nPONG\r\n+OK\r\n-ERR 'Permissions Violation for Subscription to \"a\"'\r\n")
+    under_test.parse_bytes(
+        b"INFO {}\r\nPING\r\nPONG\r\n+OK\r\n-ERR 'Permissions Violation for Subscription to \"a\"'\r\n"
+    )
     assert operations.seen == ["info {}", "ping", "pong", 'error Permissions Violation for Subscription to "a"']
 
 
@@ -103,19 +105,19 @@ def test_operations_are_distinguished() -> None:
 def test_bytes_outside_the_protocol_are_refused(line: bytes) -> None:
     under_test, _, _ = parser()
     with pytest.raises(ProtocolViolation):
-        under_test.feed(line)
+        under_test.parse_bytes(line)
 
 
 def test_a_control_line_without_an_end_is_refused() -> None:
     under_test, _, _ = parser()
-    under_test.feed(b"x" * CONTROL_LINE_LIMIT)
+    under_test.parse_bytes(b"x" * CONTROL_LINE_LIMIT)
     with pytest.raises(ProtocolViolation):
-        under_test.feed(b"x")
+        under_test.parse_bytes(b"x")
 
 
 def test_a_message_for_an_ended_subscription_is_dropped() -> None:
     under_test, got, _ = parser()
-    under_test.feed(b"MSG a 8 3\r\nabc\r\nMSG b 7 0\r\n\r\n")
+    under_test.parse_bytes(b"MSG a 8 3\r\nabc\r\nMSG b 7 0\r\n\r\n")
     assert got == [("b", "", b"", b"")]
 
 
@@ -151,7 +153,7 @@ def test_a_deadline_with_too_many_digits_is_none() -> None:
 @pytest.mark.parametrize("odd", [b"a.\xff", b"a.\x0b", b"a.\x0cb", b"\xc3\xa9"])
 def test_subjects_that_a_server_passes_on_though_they_are_no_names_end_nothing(odd: bytes) -> None:
     under_test, got, _ = parser()
-    under_test.feed(b"MSG %b 7 %b 1\r\nx\r\nMSG a 7 %b 1\r\ny\r\nMSG b 7 0\r\n\r\n" % (odd, odd, odd))
+    under_test.parse_bytes(b"MSG %b 7 %b 1\r\nx\r\nMSG a 7 %b 1\r\ny\r\nMSG b 7 0\r\n\r\n" % (odd, odd, odd))
     text = odd.decode("utf-8", "replace")
     assert got == [(text, text, b"", b"x"), ("a", text, b"", b"y"), ("b", "", b"", b"")]
 

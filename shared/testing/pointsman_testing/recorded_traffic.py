@@ -81,7 +81,7 @@ class RecordedBench(Bench):
         self.tap: Final = Tap(self.pool, self.log.maker)
         self.tap.attach()
         self.tap.backlog.open()
-        self.log.begin(Beginning(1, self.now, None, ()))
+        self.log.begin_segment(Beginning(1, self.now, None, ()))
         self.pool.use([self.policy])
 
     def use(self, settings: Mapping[str, object]) -> Policy:
@@ -94,20 +94,20 @@ class RecordedBench(Bench):
     def write(self) -> None:
         """Write what was noted."""
         self.tap.backlog.check(figures(self.pool))
-        encoded = self.tap.backlog.drain().encoded
-        self.log.write(Packed(b"".join([self.log.pack(part) for part in encoded.parts]), encoded.inputs))
+        encoded = self.tap.backlog.take_records().encoded
+        self.log.write(Packed(b"".join([self.log.pack_records(part) for part in encoded.parts]), encoded.inputs))
 
     def rotate(self) -> None:
         """Begin another segment, with a snapshot."""
         self.write()
-        self.log.end("rotated")
+        self.log.end_segment("rotated")
         used = tuple([self.log.maker.number_of(policy) for policy in self.pool.policies])
-        self.log.begin(Beginning(2, self.now, freeze(self.pool, self.log.maker.policies), used))
+        self.log.begin_segment(Beginning(2, self.now, freeze(self.pool, self.log.maker.policies), used))
 
     def end(self) -> None:
         """Close the log."""
         self.write()
-        self.log.end("closed")
+        self.log.end_segment("closed")
 
 
 def replayed(*paths: Path) -> tuple[int, list[str]]:

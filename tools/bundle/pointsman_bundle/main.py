@@ -46,7 +46,7 @@ def assembled(programs: Sequence[Program[ServiceSettings]]) -> tuple[BundleSetti
     for program in programs:
         for given in _given(program.name, settings):
             own = load(program.settings, program.name, known, instance=settings.instance, **given)
-            members.append(program.member(own))
+            members.append(program.build_member(own))
     return settings, members
 
 

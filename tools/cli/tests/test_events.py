@@ -66,9 +66,9 @@ def facts(event: RequestScheduled) -> str:
 
 def test_watch_shows_them_when_there_is_something_to_see() -> None:
     everything = EventSelection()
-    assert not everything.wants(reviewed(KEPT))
-    assert everything.wants(reviewed(SHADOW, KEPT))
-    assert not EventSelection(outcome="ok").wants(reviewed(SHADOW))
+    assert not everything.matches_event(reviewed(KEPT))
+    assert everything.matches_event(reviewed(SHADOW, KEPT))
+    assert not EventSelection(outcome="ok").matches_event(reviewed(SHADOW))
 
 
 @pytest.mark.parametrize(

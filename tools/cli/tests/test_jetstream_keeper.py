@@ -56,12 +56,12 @@ async def test_jetstream_starts_again_and_connections_and_streams_stay(tmp_path:
         await js.add_stream(name="S", subjects=["s"])  # pyright: ignore[reportUnknownMemberType]
         await js.publish("s", b"before")
         config = nats_server.config_file(folder).read_text()
-        await jetstream.restart()
+        await jetstream.restart_server()
         assert (await js.publish("s", b"after")).seq == 2
         assert not lost
         await client.close()
         assert nats_server.config_file(folder).read_text() == config
-        assert folder.log("nats").read_text().count("Restarting JetStream") == 1
+        assert folder.log_path("nats").read_text().count("Restarting JetStream") == 1
 
 
 @dataclass

@@ -110,7 +110,7 @@ async def test_a_process_that_ignores_sigterm_is_killed_when_patience_ends(
     with RunFolder(tmp_path / "run") as folder:
         keeper = Keeper(Plan("deaf", Kind.SERVICE, (sys.executable, "-c", deaf)), folder, http, Told())
         keeper.start_process()
-        await eventually(lambda: folder.log("deaf").exists() and "deaf" in folder.log("deaf").read_text())
+        await eventually(lambda: folder.log_path("deaf").exists() and "deaf" in folder.log_path("deaf").read_text())
         pid = keeper.pid
         assert pid is not None
         await keeper.end_process(patience_s=0.2)

@@ -55,7 +55,7 @@ class Run:
 
     def take(self, kind: type[Message], body: bytes) -> None:
         self.judge.judge_body(kind.address.type_id, body)
-        if self.judge.due:
+        if self.judge.is_due:
             self.ask()
 
     def ask(self) -> None:

@@ -19,10 +19,10 @@ def test_a_folder_has_one_stack_at_a_time(tmp_path: Path) -> None:
 
 def test_logs_of_an_earlier_stack_are_gone_and_the_servers_store_stays(tmp_path: Path) -> None:
     with RunFolder(tmp_path / "run") as folder:
-        folder.log("frontend").write_text("old")
+        folder.log_path("frontend").write_text("old")
         (folder.nats / "stored").write_text("events")
     with RunFolder(tmp_path / "run") as folder:
-        assert not folder.log("frontend").exists()
+        assert not folder.log_path("frontend").exists()
         assert (folder.nats / "stored").read_text() == "events"
 
 

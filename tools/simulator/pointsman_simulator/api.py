@@ -163,7 +163,7 @@ class Generation:
     """Number of the likeliest tokens reported for each token; None without log probabilities."""
 
     @property
-    def around(self) -> tuple[str, str]:
+    def surrounding_text(self) -> tuple[str, str]:
         """The text before and after the tokens, so that a call's arguments are JSON."""
         return ("", "") if self.call is None or self.document is not None else _ARGUMENTS
 

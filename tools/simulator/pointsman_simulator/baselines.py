@@ -65,17 +65,17 @@ class GieDefault:
     def choose(self, arrival: Arrival) -> int:
         load = arrival.load
         least, most = min(load.waiting), max(load.waiting)
-        matched = self.matched(arrival.blocks)
+        matched = self.match_blocks(arrival.blocks)
         scores: list[float] = []
         for worker, waiting in enumerate(load.waiting):
             queue = (most - waiting) / (most - least) if most > least else 1.0
             prefix = matched[worker] / len(arrival.blocks) if arrival.blocks else 0.0
             scores.append(-(2 * queue + 2 * (1 - load.kv_usage[worker]) + 3 * prefix))
         worker = _least(scores, self._random)
-        self.chosen(worker, arrival.blocks)
+        self.expect_blocks(worker, arrival.blocks)
         return worker
 
-    def matched(self, blocks: Sequence[int]) -> Sequence[int]:
+    def match_blocks(self, blocks: Sequence[int]) -> Sequence[int]:
         """How many leading blocks it expects at each worker."""
         found: list[int] = []
         for prefixes in self._prefixes:
@@ -87,7 +87,7 @@ class GieDefault:
             found.append(count)
         return found
 
-    def chosen(self, worker: int, blocks: Sequence[int]) -> None:
+    def expect_blocks(self, worker: int, blocks: Sequence[int]) -> None:
         """Expect these blocks at the worker from now on."""
         prefixes = self._prefixes[worker]
         for block in blocks:
@@ -142,7 +142,7 @@ class DynamoCostBaseline:
 
     def choose(self, arrival: Arrival) -> int:
         blocks = arrival.blocks
-        overlaps = self._index.match(blocks)
+        overlaps = self._index.match_blocks(blocks)
         costs: list[float] = []
         for worker, active in enumerate(self._active):
             shared = 0

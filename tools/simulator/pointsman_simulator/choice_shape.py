@@ -21,7 +21,7 @@ class ChoiceShape:
         self._model = request.model
         self._call = request.call
         self._named = request.call_named
-        self._before, self._after = request.around
+        self._before, self._after = request.surrounding_text
         self._escaped = request.document is not None
         self._logprobs = request.logprobs
         self._include_usage = request.include_usage
@@ -57,13 +57,13 @@ class ChoiceShape:
         last: Json = {"delta": {}} if self._surface == "chat" and self._call is None else self._piece(self._after)
         return self._event([choice | last])
 
-    def ending(self, usage: AnswerUsage) -> bytes:
+    def end_stream(self, usage: AnswerUsage) -> bytes:
         """Usage where it was asked for, and the mark."""
         return (
             self._event([], usage.body(chat=self._surface == "chat"), last=True) if self._include_usage else b""
         ) + DONE
 
-    def whole(self, answers: list[tuple[str, str]], usage: AnswerUsage) -> bytes:
+    def build_body(self, answers: list[tuple[str, str]], usage: AnswerUsage) -> bytes:
         """The body."""
         choices = [self._choice(index, text, reason) for index, (text, reason) in enumerate(answers)]
         kind = "chat.completion" if self._surface == "chat" else "text_completion"

@@ -27,7 +27,7 @@ class ClosedLoop:
         heapq.heapify(self._heap)
 
     @property
-    def unknown(self) -> bool:
+    def has_unknown(self) -> bool:
         """Whether some requests wait for the ends of others."""
         return bool(self._awaited)
 
@@ -40,7 +40,7 @@ class ClosedLoop:
         """The first arrival and the request's place in the trace."""
         return heapq.heappop(self._heap)
 
-    def ended(self, place: int, at: float) -> None:
+    def end_request(self, place: int, at: float) -> None:
         """The request's answer is complete."""
         for follower in self._followers.pop(place, ()):
             last = self._last_end[follower] = max(at, self._last_end.get(follower, at))

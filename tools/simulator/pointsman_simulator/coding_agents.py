@@ -75,18 +75,18 @@ class _Session:
     def run(self, at: float) -> None:
         """All steps of the session, which begins at `at`."""
         shop, agent = self._shop, self._agent
-        own = shop.text()
-        context = agent.system_tokens + shop.length(agent.first_tokens, 0.6)
+        own = shop.new_text()
+        context = agent.system_tokens + shop.draw_length(agent.first_tokens, 0.6)
         before: tuple[_Step, ...] = ()
         gap_ms = 0.0
         for turn in range(1 + int(shop.random.expovariate(1 / (_USER_REQUESTS - 1)))):
             if turn:
                 gap_ms = self._seconds(*_PERSON_S) * 1000
-            for _ in range(shop.length(*_STEPS)):
+            for _ in range(shop.draw_length(*_STEPS)):
                 if context + 4_000 > agent.window:
-                    own, context = shop.text(), agent.system_tokens + _SUMMARY_TOKENS
+                    own, context = shop.new_text(), agent.system_tokens + _SUMMARY_TOKENS
                 step = self._step((self._system, agent.system_tokens), own, context, after=before, gap_ms=gap_ms, at=at)
-                context += step.output_tokens + shop.length(*_FRESH, 60_000)
+                context += step.output_tokens + shop.draw_length(*_FRESH, 60_000)
                 before = (step,)
                 at = step.ends
                 gap_ms = (_CLIENT_S + self._seconds(*_TOOL_S)) * 1000
@@ -101,23 +101,23 @@ class _Session:
 
     def _sub_agent(self, parent: _Step) -> _Step:
         shop = self._shop
-        own, context = shop.text(), _SUB_AGENT_TOKENS + shop.length(400, 0.8)
+        own, context = shop.new_text(), _SUB_AGENT_TOKENS + shop.draw_length(400, 0.8)
         last = parent
-        for _ in range(min(shop.length(*_STEPS_OF_SUB_AGENT), 200)):
+        for _ in range(min(shop.draw_length(*_STEPS_OF_SUB_AGENT), 200)):
             gap_ms = (_CLIENT_S + self._seconds(*_TOOL_S)) * 1000 if last is not parent else _CLIENT_S * 1000
             last = self._step(
                 (self._sub_system, _SUB_AGENT_TOKENS), own, context, after=(last,), gap_ms=gap_ms, at=last.ends
             )
-            context += last.output_tokens + shop.length(*_FRESH, 20_000)
+            context += last.output_tokens + shop.draw_length(*_FRESH, 20_000)
         return last
 
     def _step(
         self, shared: tuple[int, int], own: int, context: int, after: tuple[_Step, ...], gap_ms: float, at: float
     ) -> _Step:
         shop = self._shop
-        step = _Step(at + gap_ms, shop.length(*_ANSWER, 32_000), after, None)
-        if shop.inside(step.at):
-            request = shop.request(step.at, shared, own, context, step.output_tokens)
+        step = _Step(at + gap_ms, shop.draw_length(*_ANSWER, 32_000), after, None)
+        if shop.is_inside(step.at):
+            request = shop.make_request(step.at, shared, own, context, step.output_tokens)
             step.request = replace(request, session=self._name, gap_ms=gap_ms)
             self.steps.append(step)
         return step
@@ -130,12 +130,12 @@ def coding_agents(shop: Workshop) -> list[TraceRequest]:
     """Sessions of two agents that begin at any time of the span, and before it, so that it begins in the middle of
     things: what falls outside is left out."""
     agents = (_CLAUDE, _CODEX)
-    systems = {agent: [shop.text() for _ in range(_VERSIONS)] for agent in agents}
-    sub_systems = [shop.text() for _ in range(_VERSIONS)]
+    systems = {agent: [shop.new_text() for _ in range(_VERSIONS)] for agent in agents}
+    sub_systems = [shop.new_text() for _ in range(_VERSIONS)]
     steps: list[_Step] = []
     number = 0
     while len(steps) < shop.count:
-        agent, version = shop.random.choice(agents), shop.zipf(_VERSIONS)
+        agent, version = shop.random.choice(agents), shop.draw_zipf(_VERSIONS)
         session = _Session(shop, f"session-{number}", agent, systems[agent][version], sub_systems[version])
         session.run(shop.any_time(before=_BEFORE_MS))
         steps += session.steps

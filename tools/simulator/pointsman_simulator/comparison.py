@@ -49,7 +49,7 @@ class Setting:
     Empty where runs have seeds of their own."""
 
     @property
-    def engines(self) -> list[EngineConfig]:
+    def list_engines(self) -> list[EngineConfig]:
         """The engines, each with its speed."""
         timing = self.engine.timing
         return [
@@ -66,14 +66,14 @@ class Compared:
     runs: tuple[Summary, ...]
 
     @property
-    def sessions(self) -> bool:
+    def has_sessions(self) -> bool:
         """Whether the requests have sessions."""
         return any(run.session_p95 for run in self.runs)
 
-    def mean(self, figure: str) -> float:
+    def mean_of(self, figure: str) -> float:
         return sum(getattr(run, figure) for run in self.runs) / len(self.runs)
 
-    def spread(self, figure: str) -> tuple[float, float]:
+    def spread_of(self, figure: str) -> tuple[float, float]:
         """Least and greatest."""
         values = [getattr(run, figure) for run in self.runs]
         return min(values), max(values)
@@ -170,14 +170,14 @@ def _run(name: str, seed: int, place: int) -> Summary:
     if _work is None:
         raise RuntimeError("the process was not initialised")
     trace, setting, decided, possible = _work
-    fleet = SimulatedFleet(setting.engines, setting.lags, setting.disturbances)
+    fleet = SimulatedFleet(setting.list_engines, setting.lags, setting.disturbances)
 
     def count(requests: int) -> None:
         decided[place] = requests
 
     policy = JudgedPolicy(make_policy(name, setting, seed), setting.workers, setting.engine.block_size)
-    outcomes = fleet.replay(trace, policy, count)
-    return summarize(outcomes, setting.workers, policy.regret(), setting.engine, trace=trace, possible=possible)
+    outcomes = fleet.replay_trace(trace, policy, count)
+    return summarize(outcomes, setting.workers, policy.sum_regret(), setting.engine, trace=trace, possible=possible)
 
 
 def _scheduler(settings: SchedulingPolicy, setting: Setting, seed: int, *, tiers: bool = True) -> RoutingPolicy:

@@ -86,7 +86,7 @@ class EngineModel:
         """Share of the blocks some sequence holds, 0 to 1."""
         return self.cache.used_blocks / self.config.num_blocks
 
-    def submit(self, sequence: Sequence, now: float) -> None:
+    def submit_sequence(self, sequence: Sequence, now: float) -> None:
         if sequence.prompt_tokens < 1 or sequence.output_tokens < 1:
             raise ValueError("a sequence has at least one prompt token and one output token")
         if sequence.prompt_tokens + sequence.output_tokens > self._capacity:
@@ -96,7 +96,7 @@ class EngineModel:
         sequence.arrived_at = now
         self.waiting.append(sequence)
 
-    def abort(self, sequence: Sequence) -> bool:
+    def drop_sequence(self, sequence: Sequence) -> bool:
         """Drop a sequence and free its blocks at once. False when it is not here (any more)."""
         if sequence in self.running:
             self.running.remove(sequence)
@@ -112,7 +112,7 @@ class EngineModel:
         self.counters.aborted += 1
         return True
 
-    def change(self, config: EngineConfig) -> None:
+    def change_config(self, config: EngineConfig) -> None:
         """Work by another configuration from the next pass on. The cache keeps its size."""
         if (config.num_blocks, config.block_size) != (self.config.num_blocks, self.config.block_size):
             raise ValueError("the cache of an engine can't change its size")

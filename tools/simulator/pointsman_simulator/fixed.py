@@ -60,12 +60,12 @@ class _Answers:
             )
             shape = shape_of(generation, "0" * 32)
             usage = AnswerUsage(256, config.tokens, 0)
-            body = shape.whole([("".join(words), "length")], usage)
+            body = shape.build_body([("".join(words), "length")], usage)
             self.whole[path] = _response(200, "application/json", body)
             events = [
                 shape.write_opening(0) + shape.write_tokens(0, words[:1]),
                 *(shape.write_tokens(0, [word]) for word in words[1:]),
-                shape.write_closing(0, "length") + shape.ending(usage),
+                shape.write_closing(0, "length") + shape.end_stream(usage),
             ]
             self.events[path] = [_chunk(event) for event in events]
             self.events[path][-1] += b"0\r\n\r\n"

@@ -80,13 +80,13 @@ class _SimulatedWorker:
         """Those that were computed since the fleet looked: request, and when."""
 
     @property
-    def begins(self) -> bool:
+    def can_begin(self) -> bool:
         """Whether it has work and no pass in flight: when something happens there isn't known yet."""
         return self.engine.pass_ends_at is None and bool(self.engine.waiting)
 
-    def submit(self, sequence: EngineSequence, now: float) -> None:
+    def submit_sequence(self, sequence: EngineSequence, now: float) -> None:
         self._plain = self._plain and sequence.lora is None
-        self.engine.submit(sequence, now)
+        self.engine.submit_sequence(sequence, now)
         self._report(now)
 
     def disturb(self, disturbance: Disturbance) -> None:
@@ -95,16 +95,16 @@ class _SimulatedWorker:
         match disturbance.kind:
             case "slower":
                 timing = replace(config.timing, speedup=config.timing.speedup / factor)
-                self.engine.change(replace(config, timing=timing))
+                self.engine.change_config(replace(config, timing=timing))
             case "smaller-passes":
                 tokens = max(1, round(config.max_num_batched_tokens / factor))
-                self.engine.change(replace(config, max_num_batched_tokens=tokens))
+                self.engine.change_config(replace(config, max_num_batched_tokens=tokens))
             case "wiped":
                 self.engine.cache.drop_idle_blocks()
             case "lies":
                 self._lies = True
 
-    def advance(self, until: float, seen: list[Observation]) -> None:
+    def run_passes(self, until: float, seen: list[Observation]) -> None:
         """Run every pass that ends by `until` and append its observable results."""
         engine = self.engine
         while True:
@@ -225,7 +225,7 @@ class SimulatedFleet:
         """How often they were so far apart, in tenths of a millisecond."""
         return sum([worker.engine.gaps or Counter[int]() for worker in self._workers], Counter[int]())
 
-    def replay(
+    def replay_trace(
         self,
         trace: Sequence[TraceRequest],
         policy: RoutingPolicy,
@@ -250,11 +250,11 @@ class SimulatedFleet:
         arrivals = ClosedLoop(trace)
         count = waiting = 0
         now = 0.0
-        while arrivals.next_at < math.inf or waiting or arrivals.unknown:
+        while arrivals.next_at < math.inf or waiting or arrivals.has_unknown:
             until = min(arrivals.next_at, late.look_at()) if late is not None and waiting else arrivals.next_at
-            if arrivals.unknown and any(worker.begins for worker in self._workers):
+            if arrivals.has_unknown and any(worker.can_begin for worker in self._workers):
                 until = now
-            now = self._next_moment(now, until) if waiting or arrivals.unknown else until
+            now = self._next_moment(now, until) if waiting or arrivals.has_unknown else until
             load = self._advance(now, policy, arrivals)
             while arrivals.next_at <= now:
                 at, index = arrivals.pop()
@@ -300,7 +300,7 @@ class SimulatedFleet:
         if way:
             heapq.heappush(self._due, (now + way, next(self._order), worker, sequence))
         else:
-            self._workers[worker].submit(sequence, now)
+            self._workers[worker].submit_sequence(sequence, now)
 
     def _next_moment(self, now: float, until: float) -> float:
         """When the policy can next observe something, `until` at the latest; every engine has run to `now`."""
@@ -329,7 +329,7 @@ class SimulatedFleet:
         lags = self._lags
         for observation in seen:
             if isinstance(observation, Completed):
-                arrivals.ended(observation.request, observation.at)
+                arrivals.end_request(observation.request, observation.at)
             if isinstance(observation, Started) and observation.request in self._handed:
                 handed_ms = observation.at - self._handed.pop(observation.request)
                 observation = replace(observation, handed_ms=handed_ms)  # noqa: PLW2901 - the same one, with more
@@ -356,13 +356,13 @@ class SimulatedFleet:
         """Run all engines to `now`, and send on the prompts that were computed for other engines."""
         while self._due and self._due[0][0] <= now:
             at, _, row, what = heapq.heappop(self._due)
-            self._workers[row].advance(at, seen)
+            self._workers[row].run_passes(at, seen)
             if isinstance(what, Disturbance):
                 self._workers[row].disturb(what)
             else:
-                self._workers[row].submit(what, at)
+                self._workers[row].submit_sequence(what, at)
         for worker in self._workers:
-            worker.advance(now, seen)
+            worker.run_passes(now, seen)
         for worker in self._workers:
             for request, at in worker.ended_legs:
                 self._hand_over(request, at)

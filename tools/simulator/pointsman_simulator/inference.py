@@ -147,7 +147,7 @@ class Inference:
             for choice in choices:
                 await self._collect(request, choice, strikes)
             answers = [("".join(choice.words), choice.reason) for choice in choices]
-            return self._json(shape.whole(answers, self._usage(generation, choices)))
+            return self._json(shape.build_body(answers, self._usage(generation, choices)))
 
     async def _collect(self, request: web.Request, choice: _Choice, strikes: dict[FaultKind, float]) -> None:
         done = False
@@ -192,7 +192,7 @@ class Inference:
             async with asyncio.TaskGroup() as group:
                 for choice in choices:
                     group.create_task(send(choice))
-        await response.write(shape.ending(self._usage(generation, choices)))
+        await response.write(shape.end_stream(self._usage(generation, choices)))
         await response.write_eof()
         return response
 
@@ -217,10 +217,10 @@ class Inference:
 
     def _answer(self, generation: Generation, seed: int, length: int) -> tuple[list[str], Tokens]:
         if generation.document is None:
-            return self._vocabulary.answer(seed, length)
+            return self._vocabulary.make_answer(seed, length)
         text = generation.document
         # A piece for each token; neither knows the other's bounds.
-        _, tokens = self._vocabulary.answer(seed, -(-len(text) // BYTES_PER_TOKEN))
+        _, tokens = self._vocabulary.make_answer(seed, -(-len(text) // BYTES_PER_TOKEN))
         return [text[at : at + BYTES_PER_TOKEN] for at in range(0, len(text), BYTES_PER_TOKEN)], tokens
 
     def _submit(self, tokens: Tokens, prompt_tokens: int, weights: _Weights, salt: str | None) -> TokenStream:
@@ -238,17 +238,17 @@ class Inference:
             model=weights.model,
         )
         try:
-            stream = self._driver.submit(sequence)
+            stream = self._driver.submit_sequence(sequence)
         except ValueError as error:
             raise ApiError(400, str(error), "BadRequestError") from None
         if self._book is not None:
-            self._book.opened(blocks, tokens, lora, salt)
+            self._book.open_sequence(blocks, tokens, lora, salt)
         return stream
 
     def _close(self, stream: TokenStream) -> None:
         self._driver.close(stream)
         if self._book is not None:
-            self._book.closed(stream.sequence.blocks)
+            self._book.close_sequence(stream.sequence.blocks)
 
     def _weights(self, name: str) -> _Weights:
         """The weights that compute the requests for this name."""

@@ -84,7 +84,7 @@ class JudgedPolicy:
     def look_at(self) -> float:
         return self._policy.look_at() if isinstance(self._policy, LatePolicy) else float("inf")
 
-    def regret(self) -> Regret:
+    def sum_regret(self) -> Regret:
         """Of the requests that have ended."""
         self._judge()
         return self._sums
@@ -100,7 +100,7 @@ class JudgedPolicy:
 
     def _decided(self, arrival: Arrival, worker: int, at: float) -> None:
         self._chosen[arrival.request] = worker
-        matched = [blocks * self._block_size for blocks in self._index.match(arrival.blocks)]
+        matched = [blocks * self._block_size for blocks in self._index.match_blocks(arrival.blocks)]
         self._hindsight.add_decision(
             arrival.request, at, arrival.prompt_tokens, self._names, matched=matched, chosen=self._names[worker]
         )

@@ -31,7 +31,7 @@ class BlockBook:
     def __len__(self) -> int:
         return len(self._blocks)
 
-    def opened(self, names: Sequence[int], tokens: Tokens, lora: str | None, salt: str | None) -> None:
+    def open_sequence(self, names: Sequence[int], tokens: Tokens, lora: str | None, salt: str | None) -> None:
         """A sequence with these blocks begins."""
         size = self._block_size
         parent: int | None = None
@@ -43,7 +43,7 @@ class BlockBook:
             block.users += 1
             parent = name
 
-    def closed(self, names: Sequence[int]) -> None:
+    def close_sequence(self, names: Sequence[int]) -> None:
         """It ended."""
         for name in names:
             block = self._blocks.get(name)
@@ -51,7 +51,7 @@ class BlockBook:
                 block.users -= 1
                 self._left.append(name)
 
-    def events(self, stored: Sequence[int], removed: Sequence[int]) -> list[list[object]]:
+    def build_events(self, stored: Sequence[int], removed: Sequence[int]) -> list[list[object]]:
         """The cache's changes as events; consecutive blocks share one."""
         events: list[list[object]] = []
         gone = [name for name in removed if name in self._blocks]

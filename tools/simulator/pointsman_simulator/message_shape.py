@@ -17,7 +17,7 @@ class MessageShape:
         self._id = f"chatcmpl-{answer_id}"
         self._model = request.model
         self._call = request.call
-        self._before, self._after = request.around
+        self._before, self._after = request.surrounding_text
         self._prompt_tokens = sum(len(prompt) for prompt in request.prompts)
         self._stop_reason = ""
 
@@ -41,13 +41,13 @@ class MessageShape:
         last = b"" if self._call is None else self._delta(self._after)
         return last + self._event({"type": "content_block_stop", "index": 0})
 
-    def ending(self, usage: AnswerUsage) -> bytes:
+    def end_stream(self, usage: AnswerUsage) -> bytes:
         """Usage and why it ended, then the end of the message."""
         delta = {"stop_reason": self._stop_reason, "stop_sequence": None}
         last = self._event({"type": "message_delta", "delta": delta, "usage": _usage(usage)})
         return last + self._event({"type": "message_stop"})
 
-    def whole(self, answers: list[tuple[str, str]], usage: AnswerUsage) -> bytes:
+    def build_body(self, answers: list[tuple[str, str]], usage: AnswerUsage) -> bytes:
         """The body."""
         [(text, reason)] = answers
         message = self._message(

@@ -135,7 +135,7 @@ class OneScheduler:
             raise outcome.refusal
         return outcome
 
-    def row(self, outcome: Scheduled) -> int:
+    def chosen_row(self, outcome: Scheduled) -> int:
         """The engine that was chosen."""
         return self._row[outcome.endpoints[0].name]
 
@@ -144,7 +144,7 @@ class OneScheduler:
         run = outcome.selection.legs.get(PREFILL)
         return None if run is None else self._row[outcome.sight.names[run.chosen[0]]]
 
-    def apply(self, changes: Sequence[ReservationChange], scheduler: str, now: float) -> None:
+    def apply_changes(self, changes: Sequence[ReservationChange], scheduler: str, now: float) -> None:
         """Take another scheduler's decision."""
         for change in changes:
             self.pool.books.apply(change, scheduler, now / 1000.0)
@@ -174,7 +174,7 @@ class OneScheduler:
             for each in binder.waiting
         ]
 
-    def peer(self, scheduler: str, requests: Sequence[PeerRequest], now: float) -> None:
+    def take_peer_report(self, scheduler: str, requests: Sequence[PeerRequest], now: float) -> None:
         """Take another scheduler's waiting requests."""
         self.pool.binder.peer(scheduler, requests, now)
 

@@ -61,8 +61,8 @@ def plot(results: Sequence[Compared], path: Path) -> bool:
 
 
 def _bars(axes: "Axes", results: Sequence[Compared], panel: _Panel, color: str, *, named: bool) -> None:
-    means = [compared.mean(panel.figure) for compared in results]
-    spreads = [compared.spread(panel.figure) for compared in results]
+    means = [compared.mean_of(panel.figure) for compared in results]
+    spreads = [compared.spread_of(panel.figure) for compared in results]
     # The mean of equal numbers may miss them by the last bit, and no bar has a negative length.
     below = [max(0.0, mean - least) for mean, (least, _) in zip(means, spreads, strict=True)]
     above = [max(0.0, greatest - mean) for mean, (_, greatest) in zip(means, spreads, strict=True)]

@@ -24,7 +24,7 @@ class BaselinePrefixIndex:
             else:
                 holders.pop(block, None)
 
-    def match(self, blocks: Sequence[int]) -> list[int]:
+    def match_blocks(self, blocks: Sequence[int]) -> list[int]:
         """Leading blocks that each worker holds; matching stops at the first miss."""
         depths = [0] * self._workers
         holders = self._holders

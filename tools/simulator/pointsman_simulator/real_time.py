@@ -57,9 +57,9 @@ class RealTimeEngine:
         self._engine_origin, self._wall_origin = self.now(), time.perf_counter()
         self._slowness = factor
 
-    def submit(self, sequence: Sequence) -> TokenStream:
+    def submit_sequence(self, sequence: Sequence) -> TokenStream:
         """Queue a sequence. ValueError when it can never fit."""
-        self.engine.submit(sequence, self.now())
+        self.engine.submit_sequence(sequence, self.now())
         stream = self._streams[sequence] = TokenStream(sequence)
         self._work.set()
         return stream
@@ -67,7 +67,7 @@ class RealTimeEngine:
     def close(self, stream: TokenStream) -> None:
         """The reader is gone: abort the sequence if it is unfinished."""
         if self._streams.pop(stream.sequence, None) is not None:
-            self.engine.abort(stream.sequence)
+            self.engine.drop_sequence(stream.sequence)
 
     async def run(self) -> None:
         """Run passes for ever."""

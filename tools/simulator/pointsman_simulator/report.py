@@ -58,8 +58,8 @@ def heading(*, sessions: bool = False) -> str:
 
 def row(compared: Compared) -> str:
     """Means over the seeds."""
-    columns = _columns(sessions=compared.sessions)
-    cells = (_cell(column, compared.mean(column.figure)).rjust(column.width) for column in columns)
+    columns = _columns(sessions=compared.has_sessions)
+    cells = (_cell(column, compared.mean_of(column.figure)).rjust(column.width) for column in columns)
     return f"{compared.policy:<{_NAME_WIDTH - 1}} {''.join(cells)}"
 
 
@@ -73,19 +73,19 @@ def ranges(compared: Compared) -> str:
     """Least and greatest of the two figures that policies are judged by, over the seeds."""
     parts: list[str] = []
     for figure, title in (("ttft_mean", "TTFT"), ("e2e_mean", "E2E")):
-        least, greatest = compared.spread(figure)
+        least, greatest = compared.spread_of(figure)
         parts.append(f"{title} {least:.1f} to {greatest:.1f}")
     return f"{compared.policy}: {', '.join(parts)} over {len(compared.runs)} seeds"
 
 
 def as_markdown(results: Sequence[Compared]) -> str:
-    columns = _columns(sessions=any(compared.sessions for compared in results))
+    columns = _columns(sessions=any(compared.has_sessions for compared in results))
     lines = [
         "| policy | " + " | ".join(f"{column.group} {column.title}".strip() for column in columns) + " |",
         "|---" * (len(columns) + 1) + "|",
     ]
     for compared in results:
-        cells = [column.form.format(compared.mean(column.figure)) for column in columns]
+        cells = [column.form.format(compared.mean_of(column.figure)) for column in columns]
         lines.append(f"| {compared.policy} | " + " | ".join(cells) + " |")
     return "\n".join(lines) + "\n"
 

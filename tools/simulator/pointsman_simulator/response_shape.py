@@ -16,7 +16,7 @@ class ResponseShape:
         self._item_id = f"msg_{answer_id}" if request.call is None else f"fc_{answer_id}"
         self._request = request
         self._call = request.call
-        self._before, self._after = request.around
+        self._before, self._after = request.surrounding_text
         self._created = int(time.time())
         self._sequence = 0
         self._text: list[str] = []
@@ -70,13 +70,13 @@ class ResponseShape:
         item = self._item(text, "completed")
         return b"".join((*ended, self._event("response.output_item.done", {"output_index": 0, "item": item})))
 
-    def ending(self, usage: AnswerUsage) -> bytes:
+    def end_stream(self, usage: AnswerUsage) -> bytes:
         """The whole response once more, with its usage."""
         item = self._item("".join(self._text), "completed")
         # vLLM names the event so for an incomplete response too (its pull request 45386).
         return self._event("response.completed", {"response": self._response(self._status, [item], usage)})
 
-    def whole(self, answers: list[tuple[str, str]], usage: AnswerUsage) -> bytes:
+    def build_body(self, answers: list[tuple[str, str]], usage: AnswerUsage) -> bytes:
         """The body."""
         [(text, reason)] = answers
         status = _status(reason)

@@ -146,12 +146,12 @@ class SchedulerPolicy:
             self._prefillers[request] = prefiller
         if len(self.schedulers) > 1:
             changes = [hold.change for hold in outcome.holds]
-            self._tell_peers(scheduler, lambda peer, at: peer.apply(changes, scheduler.name, at))
-        return scheduler.row(outcome)
+            self._tell_peers(scheduler, lambda peer, at: peer.apply_changes(changes, scheduler.name, at))
+        return scheduler.chosen_row(outcome)
 
     def _tell_waiting(self, scheduler: OneScheduler) -> None:
         if len(self.schedulers) > 1 and (waiting := scheduler.waiting(self._now)) is not None:
-            self._tell_peers(scheduler, lambda peer, at: peer.peer(scheduler.name, waiting, at))
+            self._tell_peers(scheduler, lambda peer, at: peer.take_peer_report(scheduler.name, waiting, at))
 
     def _tell_peers(self, sender: OneScheduler, message: Callable[[OneScheduler, float], None]) -> None:
         for peer in self.schedulers:

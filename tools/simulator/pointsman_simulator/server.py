@@ -116,7 +116,7 @@ class SimulatedEngine:
             # A block is in host memory before it leaves the device, so that names alone say which one it is.
             self.kv.publish_batch(
                 self._book.host_events(result.host_stored, [])
-                + self._book.events(result.stored, result.removed)
+                + self._book.build_events(result.stored, result.removed)
                 + self._book.host_events([], result.host_removed)
             )
 

@@ -42,10 +42,10 @@ class GiePreciseBaseline(GieDefault):
             self._index.remove_blocks(observation.worker, observation.removed)
             self._index.store_blocks(observation.worker, observation.stored)
 
-    def matched(self, blocks: Sequence[int]) -> Sequence[int]:
-        return self._index.match(blocks)
+    def match_blocks(self, blocks: Sequence[int]) -> Sequence[int]:
+        return self._index.match_blocks(blocks)
 
-    def chosen(self, worker: int, blocks: Sequence[int]) -> None:
+    def expect_blocks(self, worker: int, blocks: Sequence[int]) -> None:
         """Only the engines say what they hold."""
 
 

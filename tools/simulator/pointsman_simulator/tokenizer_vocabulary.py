@@ -37,7 +37,7 @@ class TokenizerVocabulary(Vocabulary):
         except NotTokenized as error:
             raise ValueError(str(error)) from None
 
-    def answer(self, seed: int, count: int) -> tuple[list[str], Tokens]:
+    def make_answer(self, seed: int, count: int) -> tuple[list[str], Tokens]:
         words = generate(seed, count, tuple(self._ids))
         return words, np.array([self._ids[word] for word in words], dtype="<u4")
 

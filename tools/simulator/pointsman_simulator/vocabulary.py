@@ -24,7 +24,7 @@ class Vocabulary:
         del field
         return tokenize(text)
 
-    def answer(self, seed: int, count: int) -> tuple[list[str], Tokens]:
+    def make_answer(self, seed: int, count: int) -> tuple[list[str], Tokens]:
         """An answer's words and their tokens, one each."""
         words = generate(seed, count)
         return words, np.frombuffer("".join(words).encode(), dtype="<u4")

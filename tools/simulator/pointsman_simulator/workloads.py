@@ -17,17 +17,17 @@ from pointsman_simulator.workshop import TOKENS_PER_SECOND, Workshop
 
 def chat(shop: Workshop) -> list[TraceRequest]:
     """Multi-turn chat: each turn repeats the conversation so far; people think half a minute."""
-    systems = [(shop.text(), shop.length(600, 0.8)) for _ in range(12)]
+    systems = [(shop.new_text(), shop.draw_length(600, 0.8)) for _ in range(12)]
     requests: list[TraceRequest] = []
     while len(requests) < shop.count:
         at = shop.any_time(before=200_000.0)
-        system, session = systems[shop.zipf(len(systems))], shop.text()
+        system, session = systems[shop.draw_zipf(len(systems))], shop.new_text()
         context = system[1]
         for _ in range(1 + int(shop.random.expovariate(1 / 3.5))):
-            context += shop.length(120, 1.2, 20_000)
-            answer = shop.length(250, 0.7, 4_000)
-            if shop.inside(at):
-                requests.append(shop.request(at, system, session, context, answer))
+            context += shop.draw_length(120, 1.2, 20_000)
+            answer = shop.draw_length(250, 0.7, 4_000)
+            if shop.is_inside(at):
+                requests.append(shop.make_request(at, system, session, context, answer))
             context += answer
             at += answer / TOKENS_PER_SECOND * 1000 + shop.random.expovariate(1 / 30_000.0)
     return requests
@@ -35,60 +35,60 @@ def chat(shop: Workshop) -> list[TraceRequest]:
 
 def system_prompts(shop: Workshop) -> list[TraceRequest]:
     """Single questions behind a few long system prompts."""
-    systems = [(shop.text(), shop.length(3000, 0.5)) for _ in range(24)]
+    systems = [(shop.new_text(), shop.draw_length(3000, 0.5)) for _ in range(24)]
     requests: list[TraceRequest] = []
     for _ in range(shop.count):
-        system = systems[shop.zipf(len(systems))]
-        prompt = system[1] + shop.length(150, 1.0, 8_000)
+        system = systems[shop.draw_zipf(len(systems))]
+        prompt = system[1] + shop.draw_length(150, 1.0, 8_000)
         at = shop.any_time()
-        requests.append(shop.request(at, system, shop.text(), prompt, shop.length(180, 0.8, 2_000)))
+        requests.append(shop.make_request(at, system, shop.new_text(), prompt, shop.draw_length(180, 0.8, 2_000)))
     return requests
 
 
 def rag(shop: Workshop) -> list[TraceRequest]:
     """Questions about documents; popular documents are asked about again and again."""
-    documents = [(shop.text(), shop.length(12_000, 0.7, 60_000)) for _ in range(400)]
+    documents = [(shop.new_text(), shop.draw_length(12_000, 0.7, 60_000)) for _ in range(400)]
     requests: list[TraceRequest] = []
     for _ in range(shop.count):
-        document = documents[shop.zipf(len(documents), 0.9)]
-        prompt = document[1] + shop.length(80, 0.6, 1_000)
+        document = documents[shop.draw_zipf(len(documents), 0.9)]
+        prompt = document[1] + shop.draw_length(80, 0.6, 1_000)
         at = shop.any_time()
-        requests.append(shop.request(at, document, shop.text(), prompt, shop.length(200, 0.6, 2_000)))
+        requests.append(shop.make_request(at, document, shop.new_text(), prompt, shop.draw_length(200, 0.6, 2_000)))
     return requests
 
 
 def agents(shop: Workshop) -> list[TraceRequest]:
     """Agents with tools: a long tool description, many short steps that each add a tool's result."""
-    tools = [(shop.text(), shop.length(5000, 0.4)) for _ in range(6)]
+    tools = [(shop.new_text(), shop.draw_length(5000, 0.4)) for _ in range(6)]
     requests: list[TraceRequest] = []
     while len(requests) < shop.count:
         at = shop.any_time(before=60_000.0)
-        tool, task = tools[shop.zipf(len(tools))], shop.text()
-        context = tool[1] + shop.length(300, 0.8)
+        tool, task = tools[shop.draw_zipf(len(tools))], shop.new_text()
+        context = tool[1] + shop.draw_length(300, 0.8)
         for _ in range(2 + int(shop.random.expovariate(1 / 8.0))):
-            answer = shop.length(70, 0.6, 1_000)
-            if shop.inside(at):
-                requests.append(shop.request(at, tool, task, context, answer))
-            context += answer + shop.length(700, 1.0, 12_000)
+            answer = shop.draw_length(70, 0.6, 1_000)
+            if shop.is_inside(at):
+                requests.append(shop.make_request(at, tool, task, context, answer))
+            context += answer + shop.draw_length(700, 1.0, 12_000)
             at += answer / TOKENS_PER_SECOND * 1000 + shop.random.expovariate(1 / 3000.0)
     return requests
 
 
 def adapters(shop: Workshop) -> list[TraceRequest]:
     """Many LoRA adapters by Zipf's law, each with a prompt of its own."""
-    systems = [(shop.text(), shop.length(400, 0.6)) for _ in range(40)]
+    systems = [(shop.new_text(), shop.draw_length(400, 0.6)) for _ in range(40)]
     requests: list[TraceRequest] = []
     for _ in range(shop.count):
-        adapter = shop.zipf(len(systems), 0.8)
+        adapter = shop.draw_zipf(len(systems), 0.8)
         system = systems[adapter]
-        prompt = system[1] + shop.length(300, 1.0, 8_000)
+        prompt = system[1] + shop.draw_length(300, 1.0, 8_000)
         at = shop.any_time()
-        answer = shop.length(150, 0.7, 2_000)
+        answer = shop.draw_length(150, 0.7, 2_000)
         requests.append(
-            shop.request(
+            shop.make_request(
                 at=at,
                 shared=system,
-                own=shop.text(),
+                own=shop.new_text(),
                 prompt_tokens=prompt,
                 output_tokens=answer,
                 lora=f"adapter-{adapter}",
@@ -108,10 +108,10 @@ def bursts(shop: Workshop) -> list[TraceRequest]:
             if sessions and shop.random.random() < 0.35:
                 text, context = sessions.pop(max(0, len(sessions) - 1 - int(shop.random.expovariate(1 / 120.0))))
             else:
-                text, context = shop.text(), 0
-            prompt = context + shop.length(2500, 1.5)
-            answer = shop.length(200, 0.9, 3_000)
-            requests.append(shop.request(at, (0, 0), text, min(prompt, 120_000), answer))
+                text, context = shop.new_text(), 0
+            prompt = context + shop.draw_length(2500, 1.5)
+            answer = shop.draw_length(200, 0.9, 3_000)
+            requests.append(shop.make_request(at, (0, 0), text, min(prompt, 120_000), answer))
             if prompt + answer < 100_000:
                 sessions.append((text, prompt + answer))
     return requests

@@ -20,12 +20,12 @@ class Workshop:
     span_ms: float
     texts: int = 0
 
-    def text(self) -> int:
+    def new_text(self) -> int:
         """A name for content that nothing else shares; its blocks are `name + index`."""
         self.texts += 1
         return self.texts << 24
 
-    def length(self, median: float, spread: float, longest: int = 120_000) -> int:
+    def draw_length(self, median: float, spread: float, longest: int = 120_000) -> int:
         """Log-normal; `spread` is the standard deviation of the logarithm."""
         return max(1, min(longest, round(self.random.lognormvariate(0.0, spread) * median)))
 
@@ -33,14 +33,14 @@ class Workshop:
         """A time in the span, or up to `before` ms ahead of it."""
         return self.random.uniform(-before, self.span_ms)
 
-    def inside(self, at: float) -> bool:
+    def is_inside(self, at: float) -> bool:
         return 0.0 <= at < self.span_ms
 
-    def zipf(self, count: int, skew: float = 1.0) -> int:
+    def draw_zipf(self, count: int, skew: float = 1.0) -> int:
         """An index below `count`; the first is the most popular."""
         return self.random.choices(range(count), [1 / (rank + 1) ** skew for rank in range(count)])[0]
 
-    def request(
+    def make_request(
         self,
         at: float,
         shared: tuple[int, int],

@@ -62,7 +62,7 @@ def test_each_request_arrives_its_gap_after_the_last_end_that_it_waits_for(
     requests: Sequence[TraceRequest], name: str
 ) -> None:
     fleet = SimulatedFleet([EngineConfig()] * 2, Lags())
-    outcomes = fleet.replay(requests, make_policy(name, Setting(2), 0))
+    outcomes = fleet.replay_trace(requests, make_policy(name, Setting(2), 0))
     for request, arrived, done in zip(requests, outcomes.arrived, outcomes.requests, strict=True):
         ends = [outcomes.requests[place].finished_at for place in request.after]
         expected = max(ends) + request.gap_ms if ends else request.arrival_ms
@@ -129,7 +129,7 @@ def test_most_of_the_prompts_of_coding_agents_can_be_reused() -> None:
 def test_a_session_stays_at_its_engine_by_the_rules_for_sessions() -> None:
     requests = generate_workload("coding-agents", 200, 4.0)
     for name in ("session-hash", "llm-d-session"):
-        outcomes = SimulatedFleet([EngineConfig()] * 4, Lags()).replay(requests, make_policy(name, Setting(4), 0))
+        outcomes = SimulatedFleet([EngineConfig()] * 4, Lags()).replay_trace(requests, make_policy(name, Setting(4), 0))
         engines: dict[str | None, set[int]] = {}
         for request, worker, arrived in zip(requests, outcomes.workers, outcomes.arrived, strict=True):
             if arrived < 300_000:
@@ -145,7 +145,7 @@ def test_requests_that_wait_for_room_compute_far_less_again_where_caches_are_sho
     setting = Setting(2, engine=engine, scheduling={"at-once": at_once})
     computed: dict[str, int] = {}
     for name in ("pointsman", "at-once"):
-        outcomes = SimulatedFleet(setting.engines, Lags()).replay(requests, make_policy(name, setting, 0))
+        outcomes = SimulatedFleet(setting.list_engines, Lags()).replay_trace(requests, make_policy(name, setting, 0))
         assert all(each.finished_at > 0.0 for each in outcomes.requests)
         computed[name] = sum(each.prompt_tokens - each.cached_tokens for each in outcomes.requests)
     assert computed["pointsman"] < 0.7 * computed["at-once"]
@@ -154,18 +154,20 @@ def test_requests_that_wait_for_room_compute_far_less_again_where_caches_are_sho
 def test_the_table_of_sessions_fits_80_columns_and_has_their_time() -> None:
     requests = generate_workload("coding-agents", 60, 4.0)
     (compared,) = compare(requests, ("pointsman",), Setting(2), seeds=1, processes=1, done=lambda _: None)
-    assert compared.sessions
+    assert compared.has_sessions
     for line in (*heading(sessions=True).splitlines(), row(compared)):
         assert len(line) <= 80
     figures = row(compared).split()
     assert len(figures) == len(heading(sessions=True).splitlines()[1].split())
-    assert 0.0 < compared.mean("reuse_possible") <= 1.0 + 1e-9
-    assert compared.mean("session_p95") > 0.0
+    assert 0.0 < compared.mean_of("reuse_possible") <= 1.0 + 1e-9
+    assert compared.mean_of("session_p95") > 0.0
 
 
 def test_sessions_dont_change_the_figures_of_a_trace_without_them() -> None:
     requests = generate_workload("chat", 50, 4.0)
-    outcomes = SimulatedFleet([EngineConfig()] * 2, Lags()).replay(requests, make_policy("pointsman", Setting(2), 0))
+    outcomes = SimulatedFleet([EngineConfig()] * 2, Lags()).replay_trace(
+        requests, make_policy("pointsman", Setting(2), 0)
+    )
     summary = summarize(outcomes, 2, trace=requests)
     assert (summary.session_p95, summary.reuse_possible) == (0.0, 0.0)
-    assert not Compared("pointsman", (summary,)).sessions
+    assert not Compared("pointsman", (summary,)).has_sessions

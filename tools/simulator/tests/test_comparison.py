@@ -81,7 +81,7 @@ def test_no_two_columns_of_the_table_run_together(times: list[float], policy: st
 def test_the_same_seed_decides_alike() -> None:
     trace = generate_workload("bursts", 200, 4.0)
     chosen = [
-        SimulatedFleet([EngineConfig()] * 3).replay(trace, make_policy("pointsman", Setting(3), seed)).workers
+        SimulatedFleet([EngineConfig()] * 3).replay_trace(trace, make_policy("pointsman", Setting(3), seed)).workers
         for seed in (1, 1, 2)
     ]
     assert chosen[0] == chosen[1]
@@ -92,7 +92,7 @@ def test_the_default_policy_beats_dynamos_best_on_the_conversation_trace() -> No
     """The whole trace takes too long for a test; on it the distance is greater."""
     trace = read_mooncake(CONVERSATION, limit=2000)
     ours, theirs = (
-        summarize(SimulatedFleet([EngineConfig()] * 4, Lags()).replay(trace, make_policy(name, Setting(4), 0)), 4)
+        summarize(SimulatedFleet([EngineConfig()] * 4, Lags()).replay_trace(trace, make_policy(name, Setting(4), 0)), 4)
         for name in ("pointsman", "dynamo-scale-2")
     )
     assert ours.ttft_mean < 0.95 * theirs.ttft_mean
@@ -104,7 +104,7 @@ def test_the_scheduler_knows_adapters_and_serves_them() -> None:
     trace = generate_workload("adapters", 200, 8.0)
     loras = sorted({request.lora for request in trace if request.lora})
     policy = SchedulerPolicy(2, SchedulingPolicy(), loras=loras)
-    outcomes = SimulatedFleet([EngineConfig()] * 2).replay(trace, policy)
+    outcomes = SimulatedFleet([EngineConfig()] * 2).replay_trace(trace, policy)
     assert all(request.finished_at > request.arrived_at for request in outcomes.requests)
 
 
@@ -113,21 +113,21 @@ def test_the_default_policy_has_the_least_regret() -> None:
     trace = read_mooncake(CONVERSATION, limit=700)
     shown: list[Compared] = []
     compare(trace, ("pointsman", "round-robin", "gie", "dynamo"), Setting(4), 1, 2, shown.append)
-    regrets = {compared.policy: compared.mean("regret_mean") for compared in shown}
+    regrets = {compared.policy: compared.mean_of("regret_mean") for compared in shown}
     assert min(regrets, key=lambda policy: regrets[policy]) == "pointsman"
     assert 2 * regrets["pointsman"] < min(regrets[other] for other in regrets if other != "pointsman")
-    assert all(compared.mean("judged") > 600 for compared in shown)
+    assert all(compared.mean_of("judged") > 600 for compared in shown)
 
 
 @pytest.mark.parametrize("policy", ["pointsman", "gie"])
 def test_a_judge_changes_nothing_of_what_it_judges(policy: str) -> None:
     trace = read_mooncake(CONVERSATION, limit=150)
-    alone = SimulatedFleet([EngineConfig()] * 4, Lags()).replay(trace, make_policy(policy, Setting(4), 0))
+    alone = SimulatedFleet([EngineConfig()] * 4, Lags()).replay_trace(trace, make_policy(policy, Setting(4), 0))
     judged = JudgedPolicy(make_policy(policy, Setting(4), 0), 4, 64)
-    beside = SimulatedFleet([EngineConfig()] * 4, Lags()).replay(trace, judged)
+    beside = SimulatedFleet([EngineConfig()] * 4, Lags()).replay_trace(trace, judged)
     assert alone.workers == beside.workers
     assert alone.waited_ms == beside.waited_ms
-    assert 0 <= judged.regret().regret_us <= judged.regret().cost_us
+    assert 0 <= judged.sum_regret().regret_us <= judged.sum_regret().cost_us
 
 
 def test_schedulers_that_hear_of_each_other_choose_better_than_schedulers_that_do_not() -> None:
@@ -136,7 +136,7 @@ def test_schedulers_that_hear_of_each_other_choose_better_than_schedulers_that_d
     def ttft(peer_ms: float) -> float:
         setting = Setting(4, lags=Lags(peer=peer_ms), schedulers=3)
         (result,) = compare(trace, ["pointsman"], setting, 1, 1, lambda _: None)
-        return result.mean("ttft_mean")
+        return result.mean_of("ttft_mean")
 
     assert ttft(1.0) < 0.9 * ttft(10_000.0)
 
@@ -146,7 +146,7 @@ def test_three_schedulers_choose_nearly_as_well_as_one() -> None:
 
     def means(schedulers: int) -> tuple[float, float]:
         (result,) = compare(trace, ["pointsman"], Setting(4, schedulers=schedulers), 1, 1, lambda _: None)
-        return result.mean("ttft_mean"), result.mean("e2e_mean")
+        return result.mean_of("ttft_mean"), result.mean_of("e2e_mean")
 
     one, three = means(1), means(3)
     assert three[0] < 1.03 * one[0]

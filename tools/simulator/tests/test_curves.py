@@ -17,7 +17,7 @@ def replayed(*prompts: int, apart_ms: float = 10_000.0) -> Outcomes:
         TraceRequest(number * apart_ms, tokens, 2, list(range(1000 * number, 1000 * number + tokens // 64)))
         for number, tokens in enumerate(prompts)
     ]
-    return SimulatedFleet([ENGINE], Lags()).replay(trace, RoundRobinBaseline(1))
+    return SimulatedFleet([ENGINE], Lags()).replay_trace(trace, RoundRobinBaseline(1))
 
 
 @pytest.mark.parametrize("tokens", [640, 8192, 20_480])

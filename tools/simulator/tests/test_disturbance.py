@@ -32,7 +32,7 @@ def alone(arrivals_ms: list[float], *disturbances: Disturbance, lags: Lags | Non
     """Requests with one prompt of 2,048 tokens, on one engine."""
     trace = [TraceRequest(at, 2048, 40, list(range(32))) for at in arrivals_ms]
     policy = First()
-    return SimulatedFleet([EngineConfig()], lags, disturbances).replay(trace, policy), policy
+    return SimulatedFleet([EngineConfig()], lags, disturbances).replay_trace(trace, policy), policy
 
 
 def ttfts(outcomes: Outcomes) -> list[float]:
@@ -78,4 +78,4 @@ def test_late_binding_loses_little_against_binding_at_once_when_an_engine_change
         generate_workload("bursts", 300, 6.0), (DEFAULT_POLICY, "at once"), setting, 1, 1, lambda _: None
     )
     for figure in ("ttft_mean", "e2e_mean"):
-        assert late.mean(figure) <= 1.05 * early.mean(figure), figure
+        assert late.mean_of(figure) <= 1.05 * early.mean_of(figure), figure

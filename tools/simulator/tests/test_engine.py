@@ -79,12 +79,12 @@ def test_blocks_references_and_tokens_are_conserved_whatever_happens(
             sequence = Sequence(
                 len(sequences), prompt_tokens, output_tokens, prompt(prompt_tokens, family, shared), lora
             )
-            engine.submit(sequence, now)
+            engine.submit_sequence(sequence, now)
             sequences.append(sequence)
             if engine.pass_ends_at is None:
                 engine.begin_pass(now)
         elif isinstance(step, int) and sequences:
-            engine.abort(sequences[step % len(sequences)])
+            engine.drop_sequence(sequences[step % len(sequences)])
         check_books(engine)
     for _ in range(100_000):
         if not one_pass():
@@ -123,7 +123,7 @@ def test_skipping_decodes_changes_no_outcome(arrivals: list[tuple[int, int, int,
                     now = at
                     break
             sequences.append(Sequence(at, prompt_tokens, output_tokens, prompt(prompt_tokens, family, 9)))
-            engine.submit(sequences[-1], at)
+            engine.submit_sequence(sequences[-1], at)
         return [(s.first_token_at, s.finished_at, s.cached_tokens) for s in sequences[:-1]]
 
     assert simulate(skip=True) == simulate(skip=False)
@@ -141,7 +141,7 @@ def test_a_pass_costs_what_the_reference_formula_says() -> None:
 def test_an_eight_token_answer_alone_takes_the_measured_59_ms() -> None:
     engine = EngineModel()
     sequence = Sequence("a", 8, 8, [])
-    engine.submit(sequence, 0.0)
+    engine.submit_sequence(sequence, 0.0)
     run_to_end(engine, 0.0)
     assert sequence.finished_at == pytest.approx(17.65 + 7 * 5.74, rel=0.02)
 
@@ -149,11 +149,11 @@ def test_an_eight_token_answer_alone_takes_the_measured_59_ms() -> None:
 def test_a_long_prompt_is_computed_in_chunks_while_others_keep_decoding() -> None:
     engine = EngineModel(EngineConfig(max_num_batched_tokens=100))
     talker, reader = Sequence("talker", 10, 50, []), Sequence("reader", 350, 1, [])
-    engine.submit(talker, 0.0)
+    engine.submit_sequence(talker, 0.0)
     now = engine.begin_pass(0.0)
     assert now is not None
     engine.finish_pass()
-    engine.submit(reader, now)
+    engine.submit_sequence(reader, now)
     for _ in range(4):
         now = engine.begin_pass(now)
         assert now is not None
@@ -166,7 +166,7 @@ def test_a_prompt_seen_before_is_not_computed_again_but_for_its_last_token() -> 
     engine = EngineModel(EngineConfig(block_size=4))
     blocks = prompt(16, 1, 4)
     for name in ("first", "second"):
-        engine.submit(Sequence(name, 16, 1, list(blocks)), 0.0)
+        engine.submit_sequence(Sequence(name, 16, 1, list(blocks)), 0.0)
         run_to_end(engine, 0.0)
     assert engine.counters.prompt_tokens == 32
     assert engine.counters.cached_tokens == 12
@@ -175,8 +175,8 @@ def test_a_prompt_seen_before_is_not_computed_again_but_for_its_last_token() -> 
 def test_two_equal_prompts_in_one_pass_share_their_blocks() -> None:
     engine = EngineModel(EngineConfig(block_size=4))
     first, second = (Sequence(name, 17, 1, prompt(17, 1, 4)) for name in ("first", "second"))
-    engine.submit(first, 0.0)
-    engine.submit(second, 0.0)
+    engine.submit_sequence(first, 0.0)
+    engine.submit_sequence(second, 0.0)
     engine.begin_pass(0.0)
     assert (first.cached_tokens, second.cached_tokens) == (0, 16)
     assert engine.cache.used_blocks == 4 + 2
@@ -186,7 +186,7 @@ def test_a_full_cache_forgets_the_end_of_the_oldest_prompt_first() -> None:
     engine = EngineModel(EngineConfig(num_blocks=8, block_size=4))
     old, new = prompt(20, 1, 5), prompt(16, 2, 4)
     for blocks in (old, new):
-        engine.submit(Sequence(len(blocks), len(blocks) * 4, 1, list(blocks)), 0.0)
+        engine.submit_sequence(Sequence(len(blocks), len(blocks) * 4, 1, list(blocks)), 0.0)
         run_to_end(engine, 0.0)
     assert engine.cache.count_cached(old, 5) == 4
     assert engine.cache.count_cached(new, 4) == 4
@@ -195,8 +195,8 @@ def test_a_full_cache_forgets_the_end_of_the_oldest_prompt_first() -> None:
 def test_when_memory_runs_out_the_newest_is_preempted_and_still_finishes() -> None:
     engine = EngineModel(EngineConfig(num_blocks=8, block_size=4))
     old, new = Sequence("old", 8, 16, prompt(8, 1, 2)), Sequence("new", 8, 16, prompt(8, 2, 2))
-    engine.submit(old, 0.0)
-    engine.submit(new, 0.0)
+    engine.submit_sequence(old, 0.0)
+    engine.submit_sequence(new, 0.0)
     run_to_end(engine, 0.0)
     assert engine.counters.preemptions > 0
     assert old.finished_at < new.finished_at
@@ -206,19 +206,19 @@ def test_when_memory_runs_out_the_newest_is_preempted_and_still_finishes() -> No
 def test_an_aborted_sequence_leaves_at_once_and_its_blocks_are_free() -> None:
     engine = EngineModel()
     sequence = Sequence("a", 1000, 10, [])
-    engine.submit(sequence, 0.0)
+    engine.submit_sequence(sequence, 0.0)
     engine.begin_pass(0.0)
-    assert engine.abort(sequence)
+    assert engine.drop_sequence(sequence)
     assert engine.cache.used_blocks == 0
     assert engine.finish_pass().emitted == []
-    assert not engine.abort(sequence)
+    assert not engine.drop_sequence(sequence)
 
 
 def test_an_adapter_beyond_the_slots_waits_and_does_not_block_the_queue() -> None:
     engine = EngineModel(EngineConfig(max_loras=1, lora_load_ms=100.0))
     a, b, base = Sequence("a", 8, 2, [], "a"), Sequence("b", 8, 2, [], "b"), Sequence("base", 8, 2, [])
     for sequence in (a, b, base):
-        engine.submit(sequence, 0.0)
+        engine.submit_sequence(sequence, 0.0)
     first = engine.begin_pass(0.0)
     assert first is not None
     assert first > 100.0
@@ -231,7 +231,7 @@ def test_an_adapter_beyond_the_slots_waits_and_does_not_block_the_queue() -> Non
 def test_a_sequence_that_can_never_fit_is_refused() -> None:
     engine = EngineModel(EngineConfig(num_blocks=4, block_size=4))
     with pytest.raises(ValueError, match="17 tokens never fit in a cache of 16"):
-        engine.submit(Sequence("a", 10, 7, []), 0.0)
+        engine.submit_sequence(Sequence("a", 10, 7, []), 0.0)
 
 
 def test_evicted_blocks_come_back_from_host_memory_while_the_engine_goes_on() -> None:
@@ -239,7 +239,7 @@ def test_evicted_blocks_come_back_from_host_memory_while_the_engine_goes_on() ->
     engine = EngineModel(config)
 
     def run(sequence: Sequence, now: float) -> float:
-        engine.submit(sequence, now)
+        engine.submit_sequence(sequence, now)
         while math.isnan(sequence.finished_at):
             ends = engine.begin_pass(now)
             now = engine.link.next_at if ends is None else engine.finish_pass().ended_at
@@ -260,12 +260,12 @@ def test_evicted_blocks_come_back_from_host_memory_while_the_engine_goes_on() ->
 def test_a_fetch_that_is_aborted_gives_its_blocks_back() -> None:
     engine = EngineModel(EngineConfig(num_blocks=8, block_size=4, host_blocks=16, fetch_token_ms=10.0))
     for number, first in enumerate((0, 100)):
-        engine.submit(Sequence(number, 24, 1, list(range(first, first + 6))), 0.0)
+        engine.submit_sequence(Sequence(number, 24, 1, list(range(first, first + 6))), 0.0)
         assert engine.begin_pass(float(number)) is not None
         engine.finish_pass()
     waits = Sequence(9, 24, 1, list(range(6)))
-    engine.submit(waits, 5.0)
+    engine.submit_sequence(waits, 5.0)
     assert engine.begin_pass(5.0) is None
     assert len(engine.link) == 1
-    assert engine.abort(waits)
+    assert engine.drop_sequence(waits)
     assert (len(engine.link), engine.cache.used_blocks) == (0, 0)

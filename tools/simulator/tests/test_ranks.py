@@ -21,7 +21,9 @@ def shares(workload: str, rate: float, policy: str = "pointsman") -> tuple[np.nd
     )
     replay = prepare(options)
     setting = replay.setting
-    outcomes = SimulatedFleet(setting.engines, setting.lags).replay(replay.trace, make_policy(policy, setting, 1))
+    outcomes = SimulatedFleet(setting.list_engines, setting.lags).replay_trace(
+        replay.trace, make_policy(policy, setting, 1)
+    )
     begin = round(SETTLED * len(replay.trace))
     rows = np.array(outcomes.workers[begin:])
     work = [each.prompt_tokens - each.cached_tokens + each.generated for each in outcomes.requests[begin:]]

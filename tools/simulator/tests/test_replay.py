@@ -34,7 +34,7 @@ def conversation() -> list[TraceRequest]:
 
 
 def replay(trace: list[TraceRequest], workers: int, policy: RoutingPolicy) -> Summary:
-    return summarize(SimulatedFleet([EngineConfig()] * workers, IMMEDIATE).replay(trace, policy), workers)
+    return summarize(SimulatedFleet([EngineConfig()] * workers, IMMEDIATE).replay_trace(trace, policy), workers)
 
 
 def test_round_robin_gives_the_reference_results_to_a_tenth_of_a_percent(
@@ -105,7 +105,9 @@ class Recorder:
 def test_a_policy_learns_of_everything_once_and_not_before_its_lag(conversation: list[TraceRequest]) -> None:
     trace = conversation[:300]
     recorder = Recorder(3)
-    outcomes = SimulatedFleet([EngineConfig()] * 3, Lags(response=7.0, kv=11.0, load=50.0)).replay(trace, recorder)
+    outcomes = SimulatedFleet([EngineConfig()] * 3, Lags(response=7.0, kv=11.0, load=50.0)).replay_trace(
+        trace, recorder
+    )
     counts = Counter(type(observation) for _, observation in recorder.seen)
     assert counts[Started] == counts[Completed] == len(trace)
     started = {o.request: o.at for _, o in recorder.seen if isinstance(o, Started)}
@@ -124,7 +126,7 @@ def test_load_reports_are_as_old_as_asked_for() -> None:
     watcher = Watcher(1)
     watcher.loads = []
     trace = [TraceRequest(at, 640, 100, list(range(10))) for at in (0.0, 40.0, 60.0)]
-    SimulatedFleet([EngineConfig()], Lags(load=50.0)).replay(trace, watcher)
+    SimulatedFleet([EngineConfig()], Lags(load=50.0)).replay_trace(trace, watcher)
     assert [(load.running, load.waiting) for load in watcher.loads] == [([0], [0]), ([0], [0]), ([0], [1])]
 
 
@@ -144,12 +146,12 @@ def test_the_index_of_kv_events_is_what_the_engines_hold(conversation: list[Trac
 
         def choose(self, arrival: Arrival) -> int:
             worker = super().choose(arrival)
-            self.matched.append(self.index.match(arrival.blocks)[worker])
+            self.matched.append(self.index.match_blocks(arrival.blocks)[worker])
             return worker
 
     engine, policy = EngineConfig(num_blocks=2000), Indexed()
     alone = [replace(request, arrival_ms=number * 600_000.0) for number, request in enumerate(conversation[:200])]
-    outcomes = SimulatedFleet([engine] * 2, IMMEDIATE).replay(alone, policy)
+    outcomes = SimulatedFleet([engine] * 2, IMMEDIATE).replay_trace(alone, policy)
     # An engine computes the last token of a prompt whatever it holds.
     most = [(request.prompt_tokens - 1) // engine.block_size for request in alone]
     assert [each.cached_tokens for each in outcomes.requests] == [
@@ -163,7 +165,7 @@ def test_the_index_of_kv_events_is_what_the_engines_hold(conversation: list[Trac
 def test_every_baseline_serves_every_request(conversation: list[TraceRequest], policy: RoutingPolicy) -> None:
     trace = scale_arrivals(conversation[:300], 2.0)
     assert trace[-1].arrival_ms == conversation[299].arrival_ms / 2
-    outcomes = SimulatedFleet([EngineConfig()] * 3).replay(trace, policy)
+    outcomes = SimulatedFleet([EngineConfig()] * 3).replay_trace(trace, policy)
     assert all(request.finished_at >= request.first_token_at for request in outcomes.requests)
     assert set(outcomes.workers) == {0, 1, 2}
 
@@ -211,6 +213,6 @@ def test_reports_with_moments_of_their_own_are_observed_once_when_they_come_in()
 
     watcher = Watcher()
     trace = [TraceRequest(at, 640, 100, list(range(10))) for at in (0.0, 40.0, 130.0)]
-    SimulatedFleet([EngineConfig()], Lags(load=5.0), reports=[count(-10.0, 60.0)]).replay(trace, watcher)
+    SimulatedFleet([EngineConfig()], Lags(load=5.0), reports=[count(-10.0, 60.0)]).replay_trace(trace, watcher)
     assert watcher.heard == [(-10.0, 0), (50.0, 2), (110.0, 2)]
     assert watcher.loads == [(0, True), (0, True), (2, True)]

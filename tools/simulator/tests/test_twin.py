@@ -44,7 +44,7 @@ def recorded(
     """The record of a virtual run, with a way to the engine and noise. A log knows no blocks of answers."""
     names = [f"engine-{number}" for number in range(len(engines))]
     setting = Setting(len(engines), engines[0], scheduling={RECORDED: SchedulingPolicy()}, kv_events=False)
-    outcomes = SimulatedFleet(engines, Lags()).replay(trace, make_policy(policy, setting, 1))
+    outcomes = SimulatedFleet(engines, Lags()).replay_trace(trace, make_policy(policy, setting, 1))
     noise = np.abs(np.random.default_rng(0).normal(WAY_MS, noise_ms, (len(trace), 2)))
     requests: list[RecordedRequest] = []
     for row, (request, done, worker) in enumerate(zip(trace, outcomes.requests, outcomes.workers, strict=True)):
@@ -148,7 +148,7 @@ def test_an_engine_that_slows_down_midway_is_named_with_the_moment(chat: Recorde
         return replace(request, first_ms=first, ended_ms=first + 2 * rest)
 
     found = build(replace(chat, requests=[slowed(request) for request in chat.requests]), 1, 1, quiet)
-    assert not found.verdict.trusted
+    assert not found.verdict.is_trusted
     [change] = found.changes
     assert change.engine == "engine-1"
     assert change.factor == pytest.approx(2.0, rel=0.2)
@@ -184,9 +184,9 @@ def test_a_missed_bar_is_a_reason_with_both_figures(twin: Twin) -> None:
     [reason] = verdict(twin.recording, [missed], (), Clock(0)).reasons
     assert reason == "the engines: TTFT mean 106 ms, recorded 100 (+6.0%; the bar is 5%)"
     kept = Comparison("the engines", 500, (Figure("TTFT", "p99", 100.0, 114.0), Figure("TTFT", "mean", 20.0, 22.0)))
-    assert verdict(twin.recording, [kept], (), Clock(0)).trusted
+    assert verdict(twin.recording, [kept], (), Clock(0)).is_trusted
     few = Comparison("the engines", 99, kept.figures)
-    assert not verdict(twin.recording, [few], (), Clock(0)).trusted
+    assert not verdict(twin.recording, [few], (), Clock(0)).is_trusted
 
 
 def test_a_log_without_enough_answers_is_refused(chat: RecordedPool) -> None:
@@ -211,7 +211,7 @@ def test_policies_are_compared_with_intervals_and_against_the_first(twin: Twin) 
 def test_times_decided_anew_count_from_the_arrival_and_not_from_the_end_of_a_wait() -> None:
     trace = generate_workload("bursts", 200, 4.0)
     setting = Setting(2, TRUE, scheduling={RECORDED: SchedulingPolicy()}, kv_events=False)
-    outcomes = SimulatedFleet([TRUE] * 2, setting.lags).replay(trace, make_policy(RECORDED, setting, 0))
+    outcomes = SimulatedFleet([TRUE] * 2, setting.lags).replay_trace(trace, make_policy(RECORDED, setting, 0))
     assert sum(waited > 0 for waited in outcomes.waited_ms) > 20
     world = World(trace, {"engine-0": TRUE, "engine-1": TRUE}, Path(), setting)
     [anew] = decide_anew(world, [RECORDED], 1, 1)[RECORDED]
@@ -231,7 +231,7 @@ def test_a_policy_that_draws_gets_the_draws_of_the_log_in_every_run() -> None:
     def choices(setting: Setting) -> set[tuple[int, ...]]:
         fleets = [SimulatedFleet([TRUE] * 2) for _ in range(3)]
         return {
-            tuple(fleet.replay(trace, make_policy(RECORDED, setting, seed)).workers)
+            tuple(fleet.replay_trace(trace, make_policy(RECORDED, setting, seed)).workers)
             for seed, fleet in enumerate(fleets)
         }
 
@@ -242,7 +242,7 @@ def test_a_policy_that_draws_gets_the_draws_of_the_log_in_every_run() -> None:
 def test_random_choices_are_predicted_from_their_seeds() -> None:
     trace = generate_workload("chat", 200, 10.0)
     setting = Setting(2, TRUE, scheduling={RECORDED: BY_CHANCE}, kv_events=False, ties=tuple(range(9, 209)))
-    done = SimulatedFleet([TRUE] * 2).replay(trace, make_policy(RECORDED, setting, 0))
+    done = SimulatedFleet([TRUE] * 2).replay_trace(trace, make_policy(RECORDED, setting, 0))
     world = World(trace, {"engine-0": TRUE, "engine-1": TRUE}, Path(WAY_MS, 0.0, (-2.0, 0.0, 2.0)), setting)
     observed = np.array([each.first_token_at for each in done.requests]) - np.array(done.arrived)
     for anew in decide_anew(world, [RECORDED], 2, 1)[RECORDED]:
@@ -276,9 +276,9 @@ def test_two_policies_whose_difference_may_be_none_are_a_tie() -> None:
 
 
 def test_an_error_that_two_runs_may_have_counts_as_none() -> None:
-    assert not Figure("TTFT", "p99", 1000.0, 1200.0).kept
-    assert not Figure("TTFT", "p99", 1000.0, 1200.0, chance_ms=90.0).kept
-    assert Figure("TTFT", "p99", 1000.0, 1200.0, chance_ms=110.0).kept
+    assert not Figure("TTFT", "p99", 1000.0, 1200.0).is_within
+    assert not Figure("TTFT", "p99", 1000.0, 1200.0, chance_ms=90.0).is_within
+    assert Figure("TTFT", "p99", 1000.0, 1200.0, chance_ms=110.0).is_within
 
 
 def test_each_what_if_changes_its_own_setting(twin: Twin) -> None:

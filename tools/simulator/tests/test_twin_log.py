@@ -37,7 +37,7 @@ def write(
     )  # fmt: skip
     writer = SegmentWriter(folder, header)
     writer.write(entries)
-    writer.end("closed")
+    writer.end_file("closed")
 
 
 def registered(at: float, name: str, boot: str = "1", blocks: int | None = 1000) -> records.WorkerRegistered:
@@ -115,7 +115,7 @@ def test_a_request_has_its_arrival_its_engine_and_its_times(tmp_path: Path) -> N
     assert (first.arrived_ms, first.sent_ms) == (pytest.approx(1500.0), pytest.approx(2000.0))
     assert (first.first_ms, first.ended_ms) == (pytest.approx(2300.0), pytest.approx(4000.0))
     assert (first.engine, first.prompt_tokens, first.output_tokens, first.seed) == ("engine-1", 200, 50, 1)
-    assert (first.blocks, first.max_tokens, first.streamed, first.judged) == ([7, 8, 9], 64, True, True)
+    assert (first.blocks, first.max_tokens, first.streamed, first.is_judged) == ([7, 8, 9], 64, True, True)
     assert (second.arrived_ms, second.sent_ms) == (pytest.approx(2400.0), pytest.approx(2900.0))
 
 
@@ -138,7 +138,7 @@ def test_requests_that_say_nothing_about_an_engine_are_kept_and_not_judged(tmp_p
     ]
     write(tmp_path, entries)
     found = read_recording([tmp_path])
-    assert [request.judged for request in found.requests] == [False, False, False, True]
+    assert [request.is_judged for request in found.requests] == [False, False, False, True]
     assert found.requests[3].first_ms is None
     assert found.elsewhere == 1
 

@@ -61,7 +61,7 @@ class Asker:
         policy = self._policy()
         if not any(identifies(use) for use in policy.config.preprocessing):
             return Sender({})
-        read = self._headers.read(headers, trusted=self._trusted.include(peer))
+        read = self._headers.read(headers, trusted=self._trusted.is_trusted(peer))
         now_ms = time.time_ns() // 1_000_000
         request = PreprocessRequest(
             request_id=f"{self._instance}-{next(self._numbers)}",

@@ -101,7 +101,7 @@ class FleetFeed:
     async def _ask_schedulers(self, bus: Bus, schedulers: dict[str, ServicePresence]) -> None:
         """One scheduler of each pool; the same one while it lives."""
         asked: list[tuple[str, str]] = []
-        for pool in self.table.pools():
+        for pool in self.table.list_pools():
             ready = sorted(
                 name for name, beat in schedulers.items() if beat.ready and (not beat.routes or pool in beat.routes)
             )

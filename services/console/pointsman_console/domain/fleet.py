@@ -75,7 +75,7 @@ class FleetTable:
             for worker, held, blocks, speed in zip(view.workers, view.open, view.prefix_blocks, speeds, strict=True)
         }
 
-    def pools(self) -> list[str]:
+    def list_pools(self) -> list[str]:
         """Names of the pools that were heard of."""
         return sorted(self._snapshots)
 
@@ -102,13 +102,13 @@ class FleetTable:
         if changed:
             self.version = version
 
-    def changes(self, since: int) -> dict[str, JsonValue]:
+    def changes_since(self, since: int) -> dict[str, JsonValue]:
         """Rows and names that changed after this version; 0 for everything."""
         rows: list[JsonValue] = [list(row) for version, row in self._rows.values() if version > since]
         gone: list[JsonValue] = [
             list(key) for key, version in self._gone.items() if version > since > 0 and key not in self._rows
         ]
-        pools: list[JsonValue] = [self._pool(name) for name in self.pools()]
+        pools: list[JsonValue] = [self._pool(name) for name in self.list_pools()]
         return {"version": self.version, "rows": rows, "gone": gone, "pools": pools}
 
     def _pool(self, name: str) -> JsonValue:

@@ -35,13 +35,13 @@ class Standing(NamedTuple):
     """None when it isn't known: the limit's configuration has gone, or an identity has its own."""
 
     @property
-    def share(self) -> float:
+    def used_share(self) -> float:
         """Used part; above 1 where more was used than allowed."""
         return self.used / self.amount if self.amount else 0.0
 
-    def document(self) -> dict[str, JsonValue]:
+    def to_document(self) -> dict[str, JsonValue]:
         """As the page takes it."""
-        return {**self._asdict(), "scope": dict(self.scope), "share": round(self.share, 4)}
+        return {**self._asdict(), "scope": dict(self.scope), "share": round(self.used_share, 4)}
 
 
 def standings(shards: Iterable[LimitShard], config: Config, now: float) -> tuple[list[Standing], int]:
@@ -57,7 +57,7 @@ def standings(shards: Iterable[LimitShard], config: Config, now: float) -> tuple
         found += _open(shard, uses)
         for account in shard.accounts:
             found += _spent(account.limit, account.scope, account.days, uses.get(account.limit), now)
-    found.sort(key=lambda each: (-each.share, -each.used, each.limit, *each.scope.values()))
+    found.sort(key=lambda each: (-each.used_share, -each.used, each.limit, *each.scope.values()))
     return found[:MOST], len(found)
 
 
@@ -108,7 +108,7 @@ def _spent(limit: str, text: str, days: Mapping[int, int], use: ProcessorUse | N
             limit=limit,
             unit="dollars",
             scope=_scope(text, use),
-            period=each.period,
+            period=each.period_name,
             used=float(dollars(spent)),
             amount=float(dollars(each.nanos)),
         )

@@ -18,7 +18,7 @@ class CertificateFiles:
         self._stamp: tuple[int, ...] = ()
         self._current: ssl.SSLContext | None = None
 
-    def context(self) -> ssl.SSLContext:
+    def build_context(self) -> ssl.SSLContext:
         """For the server. Raises OSError when a file can't be read."""
         self._stamp = self._stamps()
         first = self._read()

@@ -22,7 +22,7 @@ class DuplexAnswer:
         self.writes = 0
         """Times that something left."""
 
-    def begin(self, head: bytes) -> None:
+    def begin_answer(self, head: bytes) -> None:
         """`head`, the message that lets the headers pass, leaves with the next bytes."""
         self._head = head
 

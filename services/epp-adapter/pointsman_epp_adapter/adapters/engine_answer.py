@@ -126,7 +126,7 @@ class EngineAnswer(AwaitedAnswer):
         self._attempts.begin_answer(answer, head.headers)
         if self._prefiller and self._attempts.take_leg(self._prefiller, head):
             record.level, self._level = "degraded", b"degraded"
-        self._attempts.judge(answer.status)
+        self._attempts.judge_status(answer.status)
         if self._envoy.settings.conformance_headers:
             self._further = [served(head)]
         if head.end or self._mode is not BodyMode.FULL_DUPLEX_STREAMED:
@@ -159,7 +159,7 @@ class EngineAnswer(AwaitedAnswer):
             self._reviewed = ReviewedAnswer(
                 review=review, record=self._record, stream=stream, mode=self._told, ended=self._ended, way=None
             )
-            await self._reviewed.begin(answer.status, head.headers, headers)
+            await self._reviewed.begin_answer(answer.status, head.headers, headers)
             return
         review.begin(answer.status, headers)
         if review.blocks:
@@ -175,18 +175,18 @@ class EngineAnswer(AwaitedAnswer):
         review = self._review
         if review is None:
             edits = self._record.answer_headers
-            way.begin(passing(head.headers, self._own_headers(), edits, None, self._gone(answer)))
+            way.begin_answer(passing(head.headers, self._own_headers(), edits, None, self._gone(answer)))
             return
         headers = self._for_review(head, answer, review)
         if review.blocks:
             self._reviewed = ReviewedAnswer(
                 review=review, record=self._record, stream=way.stream, mode=self._mode, ended=self._ended, way=way
             )
-            self._reviewed.expect(answer.status, head.headers, headers)
+            self._reviewed.expect_answer(answer.status, head.headers, headers)
             return
         review.begin(answer.status, headers)
         headers = edited_answer_headers(headers, self._record.answer_headers)
-        way.begin(wire.response_head(header_changes(head.headers, headers), None))
+        way.begin_answer(wire.response_head(header_changes(head.headers, headers), None))
 
     def _prepare(self, head: ResponseHead, answer: Answer) -> None:
         """The answer's kind is known, or taken from its label."""
@@ -213,7 +213,7 @@ class EngineAnswer(AwaitedAnswer):
 
     def _gone(self, answer: Answer) -> tuple[str, ...]:
         """Headers that don't hold for the body that the client gets."""
-        if answer.encoded:
+        if answer.is_encoded:
             return ("content-length", "content-encoding")
         changes = answer.rewriting is not None or answer.shortened or (answer.stream and self._seen)
         return ("content-length",) if changes else ()
@@ -286,7 +286,7 @@ class EngineAnswer(AwaitedAnswer):
         answer.rewriting = without_unasked_usage(self._edits, self._name) if answer.stream else self._name
         self._relabelled.append(label)
         if self._reviewed is not None:
-            self._reviewed.relabel(label[1])
+            self._reviewed.change_content_type(label[1])
 
     def _may_begin(self) -> bool:
         """Have the head leave before its answer says something, unless it has left."""
@@ -299,7 +299,7 @@ class EngineAnswer(AwaitedAnswer):
 
     def _decoded(self, answer: Answer, data: bytes) -> bytes:
         try:
-            return answer.decoded(data)
+            return answer.decode_next(data)
         except BadEncoding as bad:
             refusal = self._incomplete()
             self._record.end("cut_off", refusal.status, str(bad), CUT_OFF)
@@ -314,7 +314,7 @@ class EngineAnswer(AwaitedAnswer):
         if reviewed is not None:
             if way is not None and data:
                 await reviewed.write_piece(data, last=False, end=False)
-            if not await reviewed.fail(event, last=end):
+            if not await reviewed.fail_stream(event, last=end):
                 raise refusal
         elif way is not None:
             await way.write(data + event, end=end)
@@ -365,7 +365,7 @@ class EngineAnswer(AwaitedAnswer):
         elif (
             answer.stream
             and answer.rewriting is None
-            and not (self._counted or answer.encoded)
+            and not (self._counted or answer.is_encoded)
             and not (review is not None and review.keeps)
         ):
             wanted = BodyMode.NONE

@@ -81,7 +81,7 @@ class EngineAttempts:
         record.end("timeout" if refusal.status == 504 else "engine_error", refusal.status, refusal.message)
         return refusal
 
-    def judge(self, status: int) -> None:
+    def judge_status(self, status: int) -> None:
         """An error that no other endpoint did better than reaches the client, and counts against its engine. Whether a
         404 is about a model isn't known before its body."""
         outcome = failure_of(status)

@@ -104,7 +104,7 @@ def messages(
 ) -> Iterable[bytes]:
     """The messages that tell Envoy where to send the request, and how to change its headers. `body` is for the engine:
     the client's own object if nothing in it changes. `mode`: how Envoy is to send the answer, as `answer_mode`."""
-    names, kept = head.names, tuple(map(_NAME, headers.engine))
+    names, kept = head.header_names, tuple(map(_NAME, headers.engine))
     own, removed = _own(
         envoy=envoy, record=record, decision=decision, found=found, head=head, requested=requested, body=whole.data
     )
@@ -152,7 +152,7 @@ def _own(
     removed: list[str] = []
     edits = [edit for edit in decision.headers if edit.name not in (DESTINATION, SCORES)]
     if edits:
-        changes = edited(edits, frozenset(head.names), envoy.edge.metrics.drop_header_edit)
+        changes = edited(edits, frozenset(head.header_names), envoy.edge.metrics.drop_header_edit)
         own += [header for header in changes.set if header[0] != _DESTINATION]
         removed = changes.remove
     if first.rank is not None:

@@ -65,11 +65,11 @@ class ExtProcRequest(EdgeRequest):
         if self._refusal is not None:
             raise self._refusal
         head, edge, record = self._head, self.edge, self.record
-        headers = self.take_in(head.sent, trusted=self.edge.trusted.include(head.peer))
+        headers = self.take_in(head.sent_headers, trusted=self.edge.trusted.is_trusted(head.peer))
         whole = await self._stream.read_body(head, record.policy.limits.max_body)
         body, asked = whole.data, ""
         if self.codings:
-            body = await self._stream.listening(self.decode(body))
+            body = await self._stream.listen_while(self.decode(body))
         check_presence(body, record.api.body)
         stages, rewrite = told(headers.stages, head.subset)
         if rewrite is not None:
@@ -77,7 +77,7 @@ class ExtProcRequest(EdgeRequest):
             body = edited_body(body, (BodyEdit(field="model", value=rewrite),), None)
         question = self.complete_body(body, stages, headers, head.peer, None if body else rewrite)
         deciding = edge.decider.decide(question, body, record.policy, record.traceparent)
-        reply = await self._stream.listening(deciding)
+        reply = await self._stream.listen_while(deciding)
         if isinstance(reply, Decision) and not self._sees_answer:
             reply = without_response_stages(reply, record.policy.postprocessing)
         reply = self.record_reply(reply)
@@ -172,8 +172,8 @@ class ExtProcRequest(EdgeRequest):
     ) -> ProviderAnswer:
         """Have Envoy send the request to a provider. `asked` is the model's name for the client."""
         record, mode, providers = self.record, self._head.response_mode, self._envoy.providers
-        sent = providers.request(record, decision, asked, self._head, headers.engine)
-        await self._tell(whole, await providers.messages(record, sent, self._head, whole))
+        sent = providers.build_request(record, decision, asked, self._head, headers.engine)
+        await self._tell(whole, await providers.build_messages(record, sent, self._head, whole))
         return ProviderAnswer(self._envoy, record, mode, sent, self.edge.response_stages.begin_any(self, decision))
 
     async def _tell_route(self, decision: Decision) -> None:

@@ -42,7 +42,7 @@ class Peer(Protocol):
         """Send bytes of a call's body, after its headers. Whether the client takes what it is sent."""
         ...
 
-    def taken(self, stream_id: int, size: int) -> None:
+    def return_credit(self, stream_id: int, size: int) -> None:
         """So many of the received bytes are done with: the client may send as many more."""
         ...
 
@@ -50,7 +50,7 @@ class Peer(Protocol):
         """Whether the client doesn't take what it is sent."""
         ...
 
-    async def progress(self) -> None:
+    async def wait_for_progress(self) -> None:
         """Wait until the client has read some bytes, or is gone."""
         ...
 
@@ -111,7 +111,7 @@ class Call:
             await self._reader
         message = unread.popleft()
         if not unread and self._untaken:
-            self._peer.taken(self.stream_id, self._untaken)
+            self._peer.return_credit(self.stream_id, self._untaken)
             self._untaken = 0
         return message
 
@@ -125,7 +125,7 @@ class Call:
             pieces += (len(message).to_bytes(_PREFIX, "big"), message)
         if not self._peer.send(self, b"".join(pieces)):
             while not self.closed and self._peer.backed_up(self.stream_id):
-                await self._peer.progress()
+                await self._peer.wait_for_progress()
 
     def send_if_taken(self, *messages: bytes) -> bool:
         """Send messages unless the client is gone, or takes none at the moment. Whether they were sent."""
@@ -135,7 +135,7 @@ class Call:
         self._peer.send(self, b"".join(pieces))
         return True
 
-    def received(self, data: bytes, *, end: bool) -> None:
+    def receive_body(self, data: bytes, *, end: bool) -> None:
         """Bytes of the call's body have come."""
         if data:
             size = len(data)
@@ -162,14 +162,14 @@ class Call:
         if self.heard is not None:
             self.heard()
 
-    def lost(self) -> None:
+    def lose_client(self) -> None:
         """The client is gone, or has reset the call: its method is cancelled."""
         self.closed = True
-        self.release()
+        self.stop_reading()
         if self.task is not None:
             self.task.cancel()
 
-    def release(self) -> None:
+    def stop_reading(self) -> None:
         """Nothing more is read."""
         self.unread.clear()
         self._take()
@@ -202,5 +202,5 @@ class Call:
 
     def _take(self) -> None:
         if self._untaken:
-            self._peer.taken(self.stream_id, self._untaken)
+            self._peer.return_credit(self.stream_id, self._untaken)
             self._untaken = 0

@@ -146,7 +146,7 @@ class GrpcConnection(asyncio.Protocol):
             self._flush_soon()
         return not self._paused and http.queued_body_size(stream_id) <= _QUEUED
 
-    def taken(self, stream_id: int, size: int) -> None:
+    def return_credit(self, stream_id: int, size: int) -> None:
         """So many of the received bytes are done with: the client may send as many more."""
         if self._transport is not None:
             self._http.acknowledge_received_data(size, stream_id)
@@ -157,7 +157,7 @@ class GrpcConnection(asyncio.Protocol):
         """Whether the client doesn't take what it is sent."""
         return self._paused or self._http.queued_body_size(stream_id) > _QUEUED
 
-    async def progress(self) -> None:
+    async def wait_for_progress(self) -> None:
         """Wait until the client has read some bytes, or is gone."""
         if self._progress is None:
             self._progress = self._loop.create_future()
@@ -168,7 +168,7 @@ class GrpcConnection(asyncio.Protocol):
             if isinstance(event, DataReceived):
                 call = self._calls.get(event.stream_id)
                 if call is not None:
-                    call.received(event.data, end=event.end_stream)
+                    call.receive_body(event.data, end=event.end_stream)
                 elif event.data:
                     # The call has ended; unacknowledged bytes would be missing in the connection's window for ever.
                     self._http.acknowledge_received_data(len(event.data), event.stream_id)
@@ -177,11 +177,11 @@ class GrpcConnection(asyncio.Protocol):
             elif isinstance(event, StreamClosed):
                 call = self._calls.pop(event.stream_id, None)
                 if call is not None:
-                    call.lost()
+                    call.lose_client()
             elif isinstance(event, TrailersReceived):
                 call = self._calls.get(event.stream_id)
                 if call is not None:
-                    call.received(b"", end=True)
+                    call.receive_body(b"", end=True)
             elif isinstance(event, PingAcknowledged):
                 self._http.send_goaway()
                 self._heard()
@@ -208,7 +208,7 @@ class GrpcConnection(asyncio.Protocol):
             self._all.open.add(task)
             task.add_done_callback(self._all.open.discard)
             if request.end_stream:
-                call.received(b"", end=True)
+                call.receive_body(b"", end=True)
 
     async def _serve(self, method: Method, call: Call) -> None:
         status, words = Status.CANCELLED, ""
@@ -228,7 +228,7 @@ class GrpcConnection(asyncio.Protocol):
             return
         del self._calls[call.stream_id]
         call.closed = True
-        call.release()
+        call.stop_reading()
         trailers = [(b"grpc-status", b"%d" % status)]
         if words:
             trailers.append((b"grpc-message", quote(words, safe=_READABLE).encode("ascii")))
@@ -275,5 +275,5 @@ class GrpcConnection(asyncio.Protocol):
             transport.close()
         calls, self._calls = self._calls, {}
         for call in calls.values():
-            call.lost()
+            call.lose_client()
         self._progressed()

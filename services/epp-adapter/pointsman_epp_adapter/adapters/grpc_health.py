@@ -42,7 +42,7 @@ class GrpcHealth:
             self._serving = serving
             self._notify_watchers()
 
-    def end(self) -> None:
+    def end_watches(self) -> None:
         """Report NOT_SERVING from now on, and end every watch."""
         self._serving, self._ended = False, True
         self._notify_watchers()

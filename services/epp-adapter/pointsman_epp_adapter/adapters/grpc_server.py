@@ -44,7 +44,7 @@ class GrpcServer:
         settings = self._settings
         tls = None
         if settings.tls_cert is not None and settings.tls_key is not None:
-            tls = CertificateFiles(settings.tls_cert, settings.tls_key, settings.tls_client_ca).context()
+            tls = CertificateFiles(settings.tls_cert, settings.tls_key, settings.tls_client_ca).build_context()
         self._server = await asyncio.get_running_loop().create_server(
             lambda: GrpcConnection(self._calls), settings.host, settings.port, ssl=tls, backlog=1024
         )
@@ -70,7 +70,7 @@ class GrpcServer:
     async def stop(self) -> None:
         """Take no new stream, let the open ones end within the grace."""
         self._stopping.set()
-        self._health.end()
+        self._health.end_watches()
         if self._server is not None:
             self._server.close()
         connections = tuple(self._calls.connections)

@@ -41,7 +41,7 @@ class OtherPaths:
             return unknown_path(path)
         return None
 
-    async def serve(self, stream: Stream, head: RequestHead, path: str) -> None:
+    async def serve_path(self, stream: Stream, head: RequestHead, path: str) -> None:
         """Serve a request that isn't for an API. Raises Refusal."""
         if _is_models(path.removesuffix("/")):
             await self._list(stream, head, path.removesuffix("/"))
@@ -52,7 +52,7 @@ class OtherPaths:
         """A request goes to an engine with a body that isn't read: one of the model that a trusted proxy names in the
         rewrite header, else any. Raises Refusal."""
         edge, load = self._edge, self._edge.load
-        headers = edge.headers.read(head.sent, trusted=edge.trusted.include(head.peer))
+        headers = edge.headers.read(head.sent_headers, trusted=edge.trusted.is_trusted(head.peer))
         stages, model = told(headers.stages, head.subset)
         eligible = Eligible.from_headers(stages)
         state = EngineState(load.open_on, edge.is_avoided)
@@ -88,7 +88,7 @@ class OtherPaths:
         """The models, or one of them. Raises Refusal."""
         request_id = self._edge.ids.choose_id(head.headers, ())
         created = self._envoy.created
-        names = await stream.listening(self._edge.models.names(head.sent, head.peer, request_id))
+        names = await stream.listen_while(self._edge.models.names(head.sent_headers, head.peer, request_id))
         name = path.removeprefix(MODELS).lstrip("/")
         document = model_entry(name, names, created) if name else model_list(names, created)
         await stream.write(wire.answer(200, _JSON, orjson.dumps(document), request_id))

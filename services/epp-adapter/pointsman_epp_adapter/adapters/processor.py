@@ -89,7 +89,7 @@ class Processor:
             elif self._unread(asked):
                 await self._others.send_unread(stream, head)
             else:
-                await self._others.serve(stream, head, asked.path)
+                await self._others.serve_path(stream, head, asked.path)
         except Refusal as refused:
             edits = refused.answer_headers if isinstance(refused, NotListed) else ()
             api = UNKNOWN if asked.route is None else asked.route.api

@@ -119,7 +119,7 @@ class ProviderAnswer(AwaitedAnswer):
         self._reviewed = ReviewedAnswer(
             review=self._review, record=self._record, stream=stream, mode=mode, ended=self._ended, way=self._way
         )
-        await self._reviewed.begin(self._status, head.headers, [(b"content-type", kind), *self._own()])
+        await self._reviewed.begin_answer(self._status, head.headers, [(b"content-type", kind), *self._own()])
 
     async def _body(self, piece: Body, stream: Stream) -> None:
         await self._piece(piece.data, stream, last=piece.end, end=piece.end)
@@ -141,7 +141,7 @@ class ProviderAnswer(AwaitedAnswer):
             data = self._translated(self._decoded(data), last=last)
         except BrokenAnswer as broken:
             refusal = self._broken(str(broken), broken.error)
-            if not await reviewed.fail(self._record.api.error_event(refusal), last=last):
+            if not await reviewed.fail_stream(self._record.api.error_event(refusal), last=last):
                 raise refusal from None
             return
         if not (data or last):
@@ -184,14 +184,14 @@ class ProviderAnswer(AwaitedAnswer):
             if not is_stream(self._kind, held):
                 if self._duplex and reviewed is not None and self._record.stream:
                     self._record.stream = False
-                    reviewed.relabel(_JSON)
+                    reviewed.change_content_type(_JSON)
                 return self._call.answer.translate_whole(held) if last else b""
             if not self._record.stream and not last:
                 return b""  # a stream that is labelled as something else passes as a whole
             self._events = self._call.answer.make_stream_reader()
             if reviewed is not None and not self._record.stream:
                 self._record.stream = True
-                reviewed.relabel(_EVENTS)
+                reviewed.change_content_type(_EVENTS)
             self._pieces, data = [], held
         events = self._events
         data = events.translate_bytes(data) + (events.translate_end() if last else b"")
@@ -199,7 +199,7 @@ class ProviderAnswer(AwaitedAnswer):
             return data
         # The head can wait until the answer says something: an error before that is an error with a status.
         self._pieces.append(data)
-        if not (events.begun or last):
+        if not (events.has_begun or last):
             return b""
         held, self._pieces = b"".join(self._pieces), []
         return held
@@ -228,7 +228,7 @@ class ProviderAnswer(AwaitedAnswer):
 
     @property
     def _begun(self) -> bool:
-        return self._events is not None and self._events.begun
+        return self._events is not None and self._events.has_begun
 
     def _refused(self, outcome: str, refusal: Refusal) -> Refusal:
         self._failed = outcome

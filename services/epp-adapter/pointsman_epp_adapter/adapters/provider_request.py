@@ -55,7 +55,7 @@ class ProviderRequests:
         if self._routed:
             self._book.log_missing(policy)
 
-    def request(
+    def build_request(
         self, record: RequestRecord, decision: Decision, asked: str, head: RequestHead, headers: Sequence[Header]
     ) -> ProviderRequest:
         """The request as the provider gets it. `asked`: the model's name for the client; `headers`: the client's, of
@@ -87,8 +87,8 @@ class ProviderRequests:
             traceparent=record.traceparent,
         )
         # A request that must change is refused for that also during a pause.
-        call = provider.format.translate_request(self._book.question(provider, asking))
-        refusal = self._book.pauses.refusal(provider.name, target.model, time.monotonic())
+        call = provider.format.translate_request(self._book.build_question(provider, asking))
+        refusal = self._book.pauses.refusal_for(provider.name, target.model, time.monotonic())
         if refusal is not None:
             raise refusal
         return ProviderRequest(provider, target.model, call, decision.body)
@@ -114,7 +114,7 @@ class ProviderRequests:
             self._book.added.record_acceptance(sent.provider, sent.model, sent.edits)
         self._book.pauses.record_answer(sent.provider.name, sent.model, status, pause_s, time.monotonic())
 
-    async def messages(
+    async def build_messages(
         self, record: RequestRecord, sent: ProviderRequest, head: RequestHead, whole: WholeBody
     ) -> list[bytes]:
         """The messages that send it on. Raises Refusal when the credential is missing."""

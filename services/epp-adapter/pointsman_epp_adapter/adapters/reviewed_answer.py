@@ -42,16 +42,16 @@ class ReviewedAnswer:
         self.withholds = False
         """The stream has been ended for the client while the engine still sends: those bytes must not pass."""
 
-    async def begin(self, status: int, sent: list[Header], headers: list[Header]) -> None:
+    async def begin_answer(self, status: int, sent: list[Header], headers: list[Header]) -> None:
         """The head: `sent` by the engine, `headers` for the client. In full duplex its answer waits for the stages."""
-        self.expect(status, sent, headers)
+        self.expect_answer(status, sent, headers)
         if self._way is None:
             changes = header_changes(sent, self._headers())
             self._told = self._headers()
             await self._stream.write(wire.response_head(changes, self._mode))
             self._review.headers_left = self._mode is not BodyMode.BUFFERED
 
-    def expect(self, status: int, sent: list[Header], headers: list[Header]) -> None:
+    def expect_answer(self, status: int, sent: list[Header], headers: list[Header]) -> None:
         """Like `begin`, of an answer in full duplex."""
         self._status, self._told = status, sent
         self._review.begin(status, headers)
@@ -63,7 +63,7 @@ class ReviewedAnswer:
         self._begin_way(self._way)
         return True
 
-    def relabel(self, content_type: bytes) -> None:
+    def change_content_type(self, content_type: bytes) -> None:
         """The answer has another content type than its head said; the headers haven't left."""
         self._review.relabel(content_type)
 
@@ -77,7 +77,7 @@ class ReviewedAnswer:
         else:
             await self._events(self._review.finish(data) if last else self._review.push(data), last=last, end=end)
 
-    async def fail(self, event: bytes, *, last: bool) -> bool:
+    async def fail_stream(self, event: bytes, *, last: bool) -> bool:
         """The rest won't come: end a stream with `event`. False if none of it has left, so that the client can get an
         error instead. `last`: Envoy has nothing more either."""
         if not self._record.stream or self._head_waits or (self._mode is BodyMode.BUFFERED and not self.bytes_out):
@@ -134,7 +134,7 @@ class ReviewedAnswer:
         if self._head_waits:
             self._head_waits = False
             self._review.headers_left = True
-            way.begin(wire.response_head(header_changes(self._told, self._headers()), None))
+            way.begin_answer(wire.response_head(header_changes(self._told, self._headers()), None))
 
     def _headers(self) -> list[Header]:
         return edited_answer_headers(self._review.headers, self._record.answer_headers)

@@ -79,7 +79,7 @@ class Stream:
             return self._call.write(piece(data, of_request, end))
         return self.write_all(streamed(data, of_request=of_request, end=end))
 
-    async def listening(self, work: Coroutine[object, object, T]) -> T:
+    async def listen_while(self, work: Coroutine[object, object, T]) -> T:
         """Do `work`, unless Envoy goes or answers meanwhile: then it is cancelled, and EnvoyGone or AnsweredByEnvoy
         raised."""
         if self._call.unread or self._call.ended:

@@ -50,11 +50,11 @@ class Answer:
         self._held: list[bytes] = []
 
     @property
-    def encoded(self) -> bool:
+    def is_encoded(self) -> bool:
         """Whether the engine encoded the body; the client gets it decoded."""
         return self._decoder is not None
 
-    def decoded(self, data: bytes) -> bytes:
+    def decode_next(self, data: bytes) -> bytes:
         """The next bytes without the engine's encoding. Raises BadEncoding."""
         return data if self._decoder is None else self._decoder.decode_bytes(data)
 

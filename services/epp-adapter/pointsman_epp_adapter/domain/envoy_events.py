@@ -38,12 +38,12 @@ class RequestHead(NamedTuple):
     response_mode: BodyMode
 
     @property
-    def sent(self) -> list[Header]:
+    def sent_headers(self) -> list[Header]:
         """The client's own headers, without what HTTP/2 has among them."""
-        return list(compress(self.headers, _clients_own(self.names)))
+        return list(compress(self.headers, _clients_own(self.header_names)))
 
     @property
-    def names(self) -> tuple[bytes, ...]:
+    def header_names(self) -> tuple[bytes, ...]:
         """The headers' names, in their order."""
         return tuple(map(_NAME, self.headers))
 

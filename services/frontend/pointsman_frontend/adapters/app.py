@@ -329,7 +329,7 @@ class EdgeApp:
         turn.ids = id_headers(request_id)
         if path in HealthApp.paths or path == _HEALTH:
             accepted = b",".join(value for name, value in turn.headers if name == b"accept")
-            status, kind, body = self._health.answer("/ready" if path == _HEALTH else path, accepted)
+            status, kind, body = self._health.answer_path("/ready" if path == _HEALTH else path, accepted)
             await turn.answer(status, [(b"content-type", kind.encode())], body)
         elif path == _VERSION:
             await turn.answer(200, [_JSON], self._version)

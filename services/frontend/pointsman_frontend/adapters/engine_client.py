@@ -48,7 +48,7 @@ def origin_of(url: str) -> Origin:
     try:
         unix = unix_address(url)
         if unix is not None:
-            return Origin("localhost", 0, False, b"localhost", unix.path.encode("ascii"), unix.socket)
+            return Origin("localhost", 0, False, b"localhost", unix.path.encode("ascii"), socket=unix.socket)
         parts = urlsplit(url)
         port = parts.port
         host_header = parts.netloc.rpartition("@")[2].encode("ascii")

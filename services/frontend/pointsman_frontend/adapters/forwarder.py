@@ -213,8 +213,8 @@ class Forwarder:
             problem = None
         finally:
             self._load.end_attempt(worker)
-            if span is not NO_SPAN and span.recording:
-                span.end(problem, error__type=problem)
+            if span is not NO_SPAN and span.is_recording:
+                span.end_span(problem, error__type=problem)
         return None
 
     def _asks_for_ids(self, request: Outgoing, endpoint: ChosenEndpoint) -> Sequence[BodyEdit]:
@@ -260,8 +260,8 @@ class Forwarder:
                 record.limited(*told(answer))
             problem = None
         finally:
-            if span.recording:
-                span.end(problem, error__type=problem)
+            if span.is_recording:
+                span.end_span(problem, error__type=problem)
         return None
 
     async def _relay(

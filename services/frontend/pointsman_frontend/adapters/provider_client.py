@@ -121,7 +121,7 @@ class ProviderAnswer:
         self.headers = [(b"content-type", b"text/event-stream; charset=utf-8")]
         stream = self._stream = self._answer.make_stream_reader()
         held = [stream.translate_bytes(first)]
-        while not stream.begun and not self._complete:
+        while not stream.has_begun and not self._complete:
             thinking()
             held.append(await self._next(stream))
         self._waiting = b"".join(held)

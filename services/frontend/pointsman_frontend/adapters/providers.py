@@ -37,14 +37,14 @@ class Providers:
         provider = self._book.find_provider(record.policy, target.provider)
         if provider is None:
             raise EndpointFailed("refused", "this revision of the configuration doesn't have the provider")
-        question = self._book.question(provider, asking)
+        question = self._book.build_question(provider, asking)
         try:
             call = provider.format.translate_request(question)
         except Refusal as refused:
             # Also during a pause: the request must change, not wait.
             raise ProviderFailed(UNSUPPORTED, refused.message, refused) from None
         pauses = self._book.pauses
-        refusal = pauses.refusal(provider.name, target.model, time.monotonic())
+        refusal = pauses.refusal_for(provider.name, target.model, time.monotonic())
         if refusal is not None:
             outcome = "limited" if refusal.status == 429 else "refused"
             raise ProviderFailed(outcome, "skipped: it asked for a pause, or failed recently", refusal)

@@ -237,8 +237,8 @@ class ResumedStreams:
         finally:
             connections.give_back()
             self._edge.load.end_attempt(endpoint.worker)
-            if span is not NO_SPAN and span.recording:
-                span.end(problem, error__type=problem)
+            if span is not NO_SPAN and span.is_recording:
+                span.end_span(problem, error__type=problem)
 
     async def _longest_of(self, connections: "_Connections", url: str) -> int:
         """The longest sequence of an engine in tokens. Raises EndpointFailed where it doesn't say."""

@@ -30,7 +30,7 @@ def changed_texts(
         findings = [finding for finding in judgement.redact if finding.at == index]
         text = removed(shown.text, findings, in_json=shown.kind == "arguments") if findings else shown.text
         if review.number > 1 and "[" in text:
-            text = without_leftovers(text, policy.removable)
+            text = without_leftovers(text, policy.removable_categories)
         if originals:
             text = restored(text, originals, in_json=shown.kind == "arguments")
         if text != shown.text:

@@ -64,20 +64,20 @@ class Guardian(Detector[GuardianParamsT_co]):
             raise DetectorFailed("isn't bound")
         answer = await self._outside.post(
             asks.url,
-            self.question(checked, shown),
+            self.build_question(checked, shown),
             credential=asks.credential,
             headers=asks.headers,
             timeout_s=asks.timeout,
             private=asks.private,
         )
-        return self.findings(answer, checked, shown)
+        return self.read_findings(answer, checked, shown)
 
     @abstractmethod
-    def question(self, checked: Checked, shown: Sequence[int]) -> Object:
+    def build_question(self, checked: Checked, shown: Sequence[int]) -> Object:
         """The question about the texts of these numbers."""
 
     @abstractmethod
-    def findings(self, answer: JsonValue, checked: Checked, shown: Sequence[int]) -> Sequence[Finding]:
+    def read_findings(self, answer: JsonValue, checked: Checked, shown: Sequence[int]) -> Sequence[Finding]:
         """The findings in the answer. Raises DetectorFailed for an invalid answer."""
 
 

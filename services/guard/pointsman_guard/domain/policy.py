@@ -73,20 +73,20 @@ class GuardPolicy:
     """12 hexadecimal digits; another value when any text may be judged differently."""
 
     @cached_property
-    def passed(self) -> JsonValue:
+    def passed_attribute(self) -> JsonValue:
         """The attribute for later stages about a prompt without findings."""
         return fields_of(Guarded(policy=self.name, epoch=self.epoch))
 
     @property
-    def waits(self) -> bool:
+    def may_wait(self) -> bool:
         """Whether a detector may take longer than an edge waits for a sign of life."""
         return any(detector.waits for detector in self.detectors)
 
     @property
-    def removable(self) -> list[str]:
+    def removable_categories(self) -> list[str]:
         """Categories that are redacted in answers."""
         known = (category for detector in self.detectors for category in detector.categories)
-        return [category for category in known if self.guard.action(category, "response") == "redact"]
+        return [category for category in known if self.guard.action_for(category, "response") == "redact"]
 
     async def judge_texts(
         self, checked: Checked, found: Sequence[Finding] = (), *, apart: Apart | None = None
@@ -110,7 +110,7 @@ class GuardPolicy:
             checked = Checked(checked.direction, checked.policy, checked.request_id, readings.texts)
         judging = _Judging(self.guard, checked, but, apart, readings)
         if found:
-            judging.sort(found)
+            judging.sort_findings(found)
         return judging.run(iter(self.detectors))
 
 
@@ -172,12 +172,12 @@ class _Judging:
         but = self._but
         if self._readings is not None:
             found = self._readings.place_findings(found)
-        self.sort(found if but is None else [finding for finding in found if not but(finding)])
+        self.sort_findings(found if but is None else [finding for finding in found if not but(finding)])
 
-    def sort(self, found: Sequence[Finding]) -> None:
+    def sort_findings(self, found: Sequence[Finding]) -> None:
         """Sort these findings by action."""
         for finding in found:
-            action = self._guard.action(finding.category, self._checked.direction)
+            action = self._guard.action_for(finding.category, self._checked.direction)
             # A finding without a place can't be removed.
             if action == "block" or (action == "redact" and not finding.located):
                 self._blocked = finding
@@ -196,7 +196,7 @@ def compile_policies(config: Config, registry: Registry[Detector], outside: Outs
     policies: dict[str, GuardPolicy] = {}
     wrong = Gathering()
     for name, guard in guards.items():
-        with wrong.within(name, "detectors"):
+        with wrong.collect_errors_below(name, "detectors"):
             detectors = registry.build([use.spec for use in guard.detectors])
             if outside is not None:
                 for position, detector in enumerate(detectors):
@@ -206,7 +206,7 @@ def compile_policies(config: Config, registry: Registry[Detector], outside: Outs
     try:
         wrong.raise_gathered()
     except PluginError as error:
-        raise ConfigError.at("guards", error) from error
+        raise ConfigError.from_section("guards", error) from error
     return policies
 
 

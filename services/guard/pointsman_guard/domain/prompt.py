@@ -36,7 +36,7 @@ class GuardedPrompt(NamedTuple):
         return cls(members, slots, [Finding(f"unreadable.{kind}", DETECTOR) for kind in unread])
 
     @property
-    def texts(self) -> list[CheckedText]:
+    def list_texts(self) -> list[CheckedText]:
         """In the order of the body."""
         return [CheckedText(slot.part, slot.role, slot.text) for slot in self.slots]
 
@@ -48,7 +48,7 @@ class GuardedPrompt(NamedTuple):
         """The changes of the body's top level. Changes this prompt into the redacted one."""
         for index, text in redaction.texts.items():
             self.slots[index].replace_text(text)
-        changed = dict.fromkeys(self.slots[index].field for index in redaction.texts)
+        changed = dict.fromkeys(self.slots[index].top_level_field for index in redaction.texts)
         return tuple(BodyEdit(field=field, value=cast("JsonValue", self.document[field])) for field in changed)
 
     def _widest(self) -> str:

@@ -24,15 +24,15 @@ class Moderation(Guardian[ModerationParams]):
 
     type_name = "openai-moderation"
 
-    def question(self, checked: Checked, shown: Sequence[int]) -> Object:
-        """The question; see `Guardian.question`."""
+    def build_question(self, checked: Checked, shown: Sequence[int]) -> Object:
+        """The question; see `Guardian.build_question`."""
         document: Object = {"input": [checked.texts[at].text for at in shown]}
         if self.params.model is not None:
             document["model"] = self.params.model
         return document
 
-    def findings(self, answer: JsonValue, checked: Checked, shown: Sequence[int]) -> Sequence[Finding]:
-        """The findings; see `Guardian.findings`."""
+    def read_findings(self, answer: JsonValue, checked: Checked, shown: Sequence[int]) -> Sequence[Finding]:
+        """The findings; see `Guardian.read_findings`."""
         results = member(answer, "results")
         if not isinstance(results, list) or len(results) != len(shown):
             raise DetectorFailed("gave an answer without a result for each text")

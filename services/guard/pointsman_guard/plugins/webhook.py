@@ -35,8 +35,8 @@ class Webhook(Guardian[GuardianParams]):
 
     type_name: ClassVar[str] = "webhook"
 
-    def question(self, checked: Checked, shown: Sequence[int]) -> Object:
-        """The question; see `Guardian.question`."""
+    def build_question(self, checked: Checked, shown: Sequence[int]) -> Object:
+        """The question; see `Guardian.build_question`."""
         return {
             "direction": checked.direction,
             "policy": checked.policy,
@@ -44,8 +44,8 @@ class Webhook(Guardian[GuardianParams]):
             "texts": [dict(checked.texts[at]._asdict()) for at in shown],
         }
 
-    def findings(self, answer: JsonValue, checked: Checked, shown: Sequence[int]) -> Sequence[Finding]:
-        """The findings; see `Guardian.findings`."""
+    def read_findings(self, answer: JsonValue, checked: Checked, shown: Sequence[int]) -> Sequence[Finding]:
+        """The findings; see `Guardian.read_findings`."""
         try:
             said = WebhookAnswer.model_validate(answer)
         except ValidationError:

@@ -58,10 +58,10 @@ def listed_engines(config: Config) -> dict[Key, ScrapedEngine]:
 def engines_of(pool_name: str, pool: Pool, engines: Iterable[StaticEngine]) -> dict[Key, ScrapedEngine]:
     """Engines of one pool, by their entries in the configuration or in an endpoint file."""
     return {
-        (pool_name, entry.worker): ScrapedEngine(
+        (pool_name, entry.worker_name): ScrapedEngine(
             worker=ReportedWorker(
                 pool=pool_name,
-                worker=entry.worker,
+                worker=entry.worker_name,
                 url=entry.url.rstrip("/"),
                 role=entry.role,
                 labels=entry.labels,

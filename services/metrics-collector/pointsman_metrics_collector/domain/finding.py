@@ -22,6 +22,6 @@ class EngineSource:
     """Whether any answer ever came; without one, `engines` is empty because nothing is known."""
 
     @property
-    def told(self) -> PoolDiscovery:
+    def discovery_state(self) -> PoolDiscovery:
         """The discovery state for the pool's snapshot."""
         return PoolDiscovery(kind=self.kind, problem=self.problem, endpoints=len(self.engines))

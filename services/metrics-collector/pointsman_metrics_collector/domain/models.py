@@ -38,7 +38,7 @@ class ModelNames:
         }
         self._serves = serves
 
-    def served(self, completed: ResponseCompleted) -> tuple[str, str]:
+    def find_served(self, completed: ResponseCompleted) -> tuple[str, str]:
         """The pool, `-` without one, and the name by which requests and the configuration know the model that served,
         or was asked for."""
         pool = completed.pool if completed.pool in self._pools or completed.pool == NO_POOL else OTHER
@@ -120,7 +120,7 @@ class ModelWindow:
         if attempt.remaining is not None:
             self._remaining, self._remaining_at = attempt.remaining, now
 
-    def statistics(self, model: str, now: float, *, source: str, sequence: int, at_ms: int) -> ModelStatistics:
+    def build_statistics(self, model: str, now: float, *, source: str, sequence: int, at_ms: int) -> ModelStatistics:
         """The message of this model."""
         self._forget(int(now // SLOT_S))
         slots = self._slots

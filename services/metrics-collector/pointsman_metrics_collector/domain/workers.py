@@ -139,7 +139,7 @@ class WorkerTable:
             self._touch(pool, urgent=changed_state)
         return Joined(worker.registration, "heard") if was_silent else None
 
-    def tick(self, at: float) -> list[Silent]:
+    def find_silent(self, at: float) -> list[Silent]:
         """Find those that fell silent since the last tick."""
         found: list[Silent] = []
         for name, pool in list(self._pools.items()):
@@ -157,7 +157,7 @@ class WorkerTable:
                 }
         return found
 
-    def pools(self) -> list[str]:
+    def list_pools(self) -> list[str]:
         """Pools that have a registered worker."""
         return [name for name, pool in self._pools.items() if pool.workers]
 
@@ -209,7 +209,7 @@ class WorkerTable:
             if not load.boot_id and at - heard <= TIMES.worker_silent_s
         }
 
-    def serves(self, pool_name: str, model: str) -> bool:
+    def has_model(self, pool_name: str, model: str) -> bool:
         """Whether a registered worker of the pool has this model or adapter."""
         pool = self._pools.get(pool_name)
         return pool is not None and any(

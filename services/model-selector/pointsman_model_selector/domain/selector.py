@@ -343,7 +343,7 @@ def compile_selectors(config: Config, plugins: SelectorRegistries) -> Selectors:
     compiled = Selectors(build_chains(config, "after_model"))
     wrong = Gathering()
     for name, settings in config.selectors.items():
-        with wrong.within(name):
+        with wrong.collect_errors_below(name):
             compiled[name] = CompiledSelector(name, settings, config, plugins)
     wrong.raise_gathered()
     return compiled

@@ -49,7 +49,7 @@ class SharedLimits:
         self._budgets: Final = Budgets(service.bus, reader, self._keeper, metrics, steady_clock)
         self.limiter.spending_missing = lambda: self._budgets.missing
         self.limiter.read_spending = self._budgets.read_soon
-        self.limiter.ends_known = lambda: self._budgets.current
+        self.limiter.ends_known = lambda: self._budgets.is_current
         # So that a request seldom finds a shard whose spending isn't known.
         self._keeper.on_kept = self._budgets.read_soon
         self._listens = False
@@ -60,9 +60,9 @@ class SharedLimits:
         service.every(TICK_S, self._keeper.tick)
         service.every(SWEEP_S, self.limiter.tick)
         service.every(SWEEP_S, self._budgets.tick)
-        service.run_in_background("budgets", self._budgets.follow)
-        service.on_start(self._keeper.ready)
-        service.on_start(self._budgets.ready)
+        service.run_in_background("budgets", self._budgets.follow_ends)
+        service.on_start(self._keeper.wait_until_ready)
+        service.on_start(self._budgets.wait_until_ready)
         service.on_stop(self._keeper.close)
 
     def apply_limits(self, revision: Revision[Pipeline]) -> None:
@@ -73,7 +73,7 @@ class SharedLimits:
         budgets = [processor for processor in revision.compiled.processors if isinstance(processor, Budget)]
         self._budgets.set_budgets({budget.name: budget.scopes for budget in budgets})
         if limits or budgets:
-            self._keeper.begin()
+            self._keeper.begin_keeping()
         # Budgets also use the learnt lengths of answers.
         if not self._listens and (budgets or any(limit.windows[0].unit != "requests" for limit in limits)):
             self._listens = True

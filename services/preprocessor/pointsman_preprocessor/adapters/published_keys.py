@@ -49,8 +49,8 @@ class PublishedKeys(KeySets):
         self._published: Final[dict[str, _Published]] = {}
         self._sessions: Final[dict[bool, aiohttp.ClientSession]] = {}
 
-    def follow(self, url: str, *, private: bool) -> None:
-        """Keep a set fresh; see `KeySets.follow`."""
+    def follow_set(self, url: str, *, private: bool) -> None:
+        """Keep a set fresh; see `KeySets.follow_set`."""
         prepare()
         self._published.setdefault(url, _Published()).private = private
 
@@ -59,8 +59,8 @@ class PublishedKeys(KeySets):
         published = self._published.get(url)
         return None if published is None else published.keys
 
-    def refresh(self, url: str) -> Awaitable[None] | None:
-        """Read a set now; see `KeySets.refresh`. Concurrent callers share one read."""
+    def refresh_set(self, url: str) -> Awaitable[None] | None:
+        """Read a set now; see `KeySets.refresh_set`. Concurrent callers share one read."""
         published = self._published.setdefault(url, _Published())
         if published.reading is None:
             if time.monotonic() - published.tried_s < self._floor_s:

@@ -21,8 +21,8 @@ class FollowedKeys(KeyStore):
         self._followed = False
         self._listed = False
 
-    def follow(self) -> None:
-        """Start to watch; see `KeyStore.follow`."""
+    def follow_keys(self) -> None:
+        """Start to watch; see `KeyStore.follow_keys`."""
         if not self._followed:
             self._followed = True
             self._open(KEYS_BUCKET).watch(self._put, lambda key: self._table.remove(key.lower()), self._all_listed)

@@ -44,7 +44,7 @@ class KeyFacts(SenderPermissions):
             key=self.id,
         )
 
-    def problem(self, now_ms: int) -> str | None:
+    def find_problem(self, now_ms: int) -> str | None:
         """Why the key isn't valid now, for the client; None when it is."""
         if self.disabled:
             return "The API key is disabled."
@@ -71,7 +71,7 @@ class KeyStore(ABC):
     """Keys that are stored beside the configuration."""
 
     @abstractmethod
-    def follow(self) -> None:
+    def follow_keys(self) -> None:
         """Keep the keys at hand from now on."""
 
     @abstractmethod

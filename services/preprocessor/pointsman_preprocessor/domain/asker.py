@@ -39,7 +39,7 @@ def allowed_models_answer(incoming: Incoming, stage: str) -> Answer:
         attempt=incoming.envelope.attempt,
         stage=stage,
         answer_headers=tuple(incoming.answer_headers.values()),
-        identity=Identity.of(incoming.attributes),
+        identity=Identity.from_attributes(incoming.attributes),
         body=orjson.dumps(
             {
                 "models": None if allowed is None else list(allowed),

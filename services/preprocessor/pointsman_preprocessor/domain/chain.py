@@ -61,7 +61,7 @@ class _Before:
         incoming.body_edits = dict(incoming.body_edits)
         incoming.answer_headers = dict(incoming.answer_headers)
 
-    def restore(self, incoming: Incoming) -> dict[str, JsonValue]:
+    def restore_incoming(self, incoming: Incoming) -> dict[str, JsonValue]:
         """Undo the changes since; returns the attributes that were written."""
         written = {
             name: value
@@ -169,7 +169,7 @@ class Chain:
         if isinstance(error, Refusal):
             note = f"{error.status} {error.code or error.type}" + (f": {note}" if note else "")
         if step.shadow and before is not None:
-            incoming.shadow = incoming.shadow | before.restore(incoming)
+            incoming.shadow = incoming.shadow | before.restore_incoming(incoming)
             if error is None:
                 told("shadow_passed", note)
             elif isinstance(error, Refusal):
@@ -187,7 +187,7 @@ class Chain:
             told("rejected", _problem(error))
             raise _denied(name, error)
         else:
-            before.restore(incoming)
+            before.restore_incoming(incoming)
             incoming.failures.append(ProcessorFailure(name, error))
             incoming.degraded.append(f"{name} {_problem(error)}")
             try:

@@ -44,7 +44,7 @@ class ModelGroups:
             for group in model.groups:
                 self._groups.setdefault(group, []).append(name)
 
-    def names(self, models: Sequence[str]) -> list[JsonValue]:
+    def expand_groups(self, models: Sequence[str]) -> list[JsonValue]:
         """The list with groups written out; a group that doesn't exist has no models."""
         found: dict[str, None] = {}
         for entry in models:
@@ -68,7 +68,7 @@ def identity_of(grant: Grant, source: str, groups: ModelGroups) -> dict[str, Jso
     if grant.key:
         identity["key"] = grant.key
     if permissions.models is not None:
-        identity["models"] = groups.names(permissions.models)
+        identity["models"] = groups.expand_groups(permissions.models)
     if grant.limits:
         identity["limits"] = dict(grant.limits)
     try:

@@ -48,7 +48,7 @@ class KeySet:
         fitting = [key for key in found if key.algorithm_name == algorithm]
         return fitting[0] if len(fitting) == 1 else None
 
-    def names(self, kid: str | None) -> bool:
+    def has_key(self, kid: str | None) -> bool:
         """Whether the set has a key of this id; for a token that names none, whether it has any key."""
         return kid in self._named if kid is not None else len(self) > 0
 
@@ -78,7 +78,7 @@ class KeySets(ABC):
     """Key sets that issuers publish."""
 
     @abstractmethod
-    def follow(self, url: str, *, private: bool) -> None:
+    def follow_set(self, url: str, *, private: bool) -> None:
         """Keep the set at this address at hand and fresh. `private`: it may lead to a private address."""
 
     @abstractmethod
@@ -86,7 +86,7 @@ class KeySets(ABC):
         """The set as it was last read; None before it was."""
 
     @abstractmethod
-    def refresh(self, url: str) -> Awaitable[None] | None:
+    def refresh_set(self, url: str) -> Awaitable[None] | None:
         """Read the set now, for a key that isn't in it; None when that was done recently. Failures are logged, and the
         last set stays."""
 

@@ -24,7 +24,7 @@ class ModelTokenizer(NamedTuple):
     max_bytes: int
     """Options for a body whose prompt is tokenized."""
 
-    def prompt(self, incoming: Incoming) -> Prompt:
+    def build_prompt(self, incoming: Incoming) -> Prompt:
         """The prompt as the engine will see it, after the processors' edits. Raises NotTokenized."""
         if len(incoming.body.raw) > self.max_bytes:
             raise NotTokenized("too_long", "the body is larger than the tokenizer's max_bytes")
@@ -67,7 +67,7 @@ class ModelTokenizers:
                 self._otherwise = load(section, path)
 
     @property
-    def any(self) -> bool:
+    def has_tokenizers(self) -> bool:
         """Whether any model has one."""
         return self._otherwise is not None or any(self._of_model.values())
 

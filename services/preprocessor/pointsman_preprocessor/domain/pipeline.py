@@ -79,7 +79,7 @@ class Pipeline:
         self._fingerprints: Final = any(use.service == _CACHE for each in profiles for use in active(each.request))
         self.names: Final = NameRules(config)
         self.tokenizers: Final = ModelTokenizers(config, load)
-        self.tokenizes: Final = self.tokenizers.any
+        self.tokenizes: Final = self.tokenizers.has_tokenizers
         """Whether any prompt is tokenized."""
         self.token_readers: Final = TokenReaders(config)
         self._names_answers: Final = config.runs_response_processor(ANSWER_BLOCKS)
@@ -95,7 +95,9 @@ class Pipeline:
             take_lent(incoming, authorization, self._lent)
         if self.names.rewrite:
             envelope = incoming.envelope
-            found = self.names.rewritten(incoming.body.model, envelope.request_id, headers.session, envelope.headers)
+            found = self.names.rewrite_model(
+                incoming.body.model, envelope.request_id, headers.session, envelope.headers
+            )
             if found is not None:
                 incoming.rule = found.rule
                 incoming.set_field("model", found.model)
@@ -112,7 +114,7 @@ class Pipeline:
         """Tokens in a block of the pools that may serve `model`, the likeliest first."""
         return self._block_sizes.get(model, self._all_block_sizes)
 
-    def facts(self, incoming: Incoming, prompt: Prompt | None = None) -> RequestFacts:
+    def build_facts(self, incoming: Incoming, prompt: Prompt | None = None) -> RequestFacts:
         """Like `describe`, for the configured pools and stages."""
         sizes = self._only_block_size or self._block_sizes.get(incoming.model, self._all_block_sizes)
         return describe(incoming, sizes, prompt, fingerprinted=self._fingerprints)

@@ -69,7 +69,7 @@ class NameRules:
                 if self._objectives.get(name, priority) != priority
             ]
         self._exact, self._whole_pools = exact, whole_pools
-        self.rewrite = self._configured.any or bool(exact or whole_pools)
+        self.rewrite = self._configured.has_rules or bool(exact or whole_pools)
         self._priorities = {pool: said.objectives for pool, said in rules.items()}
         self.conflicts = tuple(conflicts)
 
@@ -87,7 +87,7 @@ class NameRules:
             return None
         return "" if earlier.label.startswith(f"{pool}/") else f"{earlier.label} rewrites it"
 
-    def rewritten(
+    def rewrite_model(
         self, model: str, request_id: str, session: str | None, headers: Mapping[str, str]
     ) -> Rewritten | None:
         """The model that serves a request for `model`; None without a rule for it. Header names are in lower case."""

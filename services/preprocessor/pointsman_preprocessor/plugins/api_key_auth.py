@@ -73,7 +73,7 @@ class ApiKeyAuth(RequestProcessor[ApiKeyAuthParams]):
         if self.params.stored:
             self._store = ports.find(KeyStore)
             if self._store is not None:
-                self._store.follow()
+                self._store.follow_keys()
 
     def process(self, incoming: Incoming) -> None:
         if incoming.read(IDENTITY) is not None:
@@ -87,7 +87,7 @@ class ApiKeyAuth(RequestProcessor[ApiKeyAuthParams]):
                 incoming.hide_header(header)
             if facts is None:
                 continue
-            problem = facts.problem(incoming.envelope.received_ms)
+            problem = facts.find_problem(incoming.envelope.received_ms)
             if problem is not None:
                 incoming.say(f"key {facts.id}")
                 raise unauthorized(incoming, problem)

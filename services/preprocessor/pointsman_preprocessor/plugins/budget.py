@@ -184,10 +184,10 @@ class Budget(RequestProcessor[BudgetParams]):
         tenant = str(identity.get("tenant") or "")[:LONGEST_NAME]
         expected, most = answer_length(incoming, self._limiter.lengths, tenant, self.params.expected_output)
         prompt, count = incoming.prompt.tokens, incoming.body.view.answers
-        probable = price.cost(prompt, expected * count)
+        probable = price.cost_of_texts(prompt, expected * count)
         highest = _with_special(price, incoming)
         same = most == expected and highest is price
-        return probable, probable if same else max(probable, highest.cost(prompt, most * count))
+        return probable, probable if same else max(probable, highest.cost_of_texts(prompt, most * count))
 
     def _windows_of(self, incoming: Incoming, identity: Mapping[str, JsonValue]) -> tuple[BudgetWindow, ...]:
         claim = self.params.claim

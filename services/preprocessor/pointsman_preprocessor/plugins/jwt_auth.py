@@ -101,7 +101,7 @@ class JwtAuth(RequestProcessor[JwtAuthParams]):
         if self.params.jwks is not None:
             self._sets = ports.find(KeySets)
             if self._sets is not None:
-                self._sets.follow(self.params.jwks, private=self.params.private)
+                self._sets.follow_set(self.params.jwks, private=self.params.private)
 
     def process(self, incoming: Incoming) -> Awaitable[None] | None:
         if incoming.read(IDENTITY) is not None:
@@ -119,8 +119,8 @@ class JwtAuth(RequestProcessor[JwtAuthParams]):
         head = head_of(token)
         if head is None or head.issuer != self.params.issuer:
             return None
-        if keys is None or not keys.names(head.kid):
-            waiting = None if self._sets is None else self._sets.refresh(self.params.jwks or "")
+        if keys is None or not keys.has_key(head.kid):
+            waiting = None if self._sets is None else self._sets.refresh_set(self.params.jwks or "")
             if waiting is not None:
                 return self._check_anew(waiting, incoming, token, head, digest)
         self._check(incoming, token, head, digest)

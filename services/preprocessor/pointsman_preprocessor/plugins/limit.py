@@ -82,7 +82,7 @@ class Limit(RequestProcessor[LimitParamsT_co]):
         self._ruled(incoming, ask, self._limiter.count_locally(ask, incoming.envelope.received_ms / 1000))
         return True
 
-    def cost(self, incoming: Incoming, windows: tuple[LimitWindow, ...]) -> tuple[float, float]:
+    def estimate_cost(self, incoming: Incoming, windows: tuple[LimitWindow, ...]) -> tuple[float, float]:
         """The cost to count in advance, and the most that it may grow by."""
         del incoming, windows
         return 1.0, 0.0
@@ -112,7 +112,7 @@ class Limit(RequestProcessor[LimitParamsT_co]):
 
     def _limit_ask(self, incoming: Incoming, windows: tuple[LimitWindow, ...]) -> LimitAsk:
         scope, shard = self.scopes.values_of(incoming)
-        cost, risk = self.cost(incoming, windows)
+        cost, risk = self.estimate_cost(incoming, windows)
         return limit_ask(
             incoming.envelope,
             self.name,
@@ -177,7 +177,7 @@ class Limit(RequestProcessor[LimitParamsT_co]):
         return Refusal(
             429,
             f"Rate limit reached: {what}. Please try again in {wait_s} s.",
-            type=window.counted,
+            type=window.counted_unit,
             code="rate_limit_exceeded",
             retry_after_s=float(wait_s),
             dropped_reason=f"limit {self.name}",
@@ -204,5 +204,5 @@ def ask_together(steps: Iterable[Step]) -> None:
 def describe(window: LimitWindow) -> str:
     """In words, e.g. `50 requests in 1 s`."""
     if window.unit == "concurrency":
-        return f"{window.amount:g} {window.counted} at the same time"
-    return f"{window.amount:.15g} {window.counted} in {window.period_s:g} s"
+        return f"{window.amount:g} {window.counted_unit} at the same time"
+    return f"{window.amount:.15g} {window.counted_unit} in {window.period_s:g} s"

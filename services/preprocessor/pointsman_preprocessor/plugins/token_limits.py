@@ -68,7 +68,7 @@ class TokenLimit(Limit[TokenLimitParams]):
     def claimed(self, value: JsonValue) -> tuple[LimitWindow, ...]:
         return tuple(_window(each) for each in amounts(value, self.params.amount))
 
-    def cost(self, incoming: Incoming, windows: tuple[LimitWindow, ...]) -> tuple[float, float]:
+    def estimate_cost(self, incoming: Incoming, windows: tuple[LimitWindow, ...]) -> tuple[float, float]:
         if self.reactive:
             return 0.0, 0.0
         expected, most = self._output(incoming)

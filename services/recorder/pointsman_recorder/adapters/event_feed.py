@@ -85,7 +85,7 @@ class EventFeed:
         self._link = bus.outside
         self._durable = durable
         self._pull = Pull(bus.outside, f"{bus.process.inbox}.feed")
-        events.on_connected(self._pull.renew)
+        events.on_connected(self._pull.renew_request)
 
     async def open_feed(self, *, from_the_beginning: bool) -> float:
         """Begin to read where the last process stopped; returns how many days the stream keeps an event.

@@ -30,7 +30,7 @@ class EventGapsTable:
             numbers = self._numbers = self._read()
         numbers.note_events(events)
         if numbers.changed:
-            rows = [(series, *numbers.latest(series)) for series in numbers.changed]
+            rows = [(series, *numbers.latest_of(series)) for series in numbers.changed]
             self._connection.executemany("INSERT OR REPLACE INTO event_series VALUES (?, ?, ?)", rows)
             numbers.changed.clear()
         for series in numbers.changed_gaps:

@@ -42,7 +42,7 @@ class Judging:
                 except MalformedMessage as error:
                     self._skip(entry, error)
             await asyncio.sleep(0)
-        if self._judge.due:
+        if self._judge.is_due:
             self.publish_verdicts()
 
     def publish_verdicts(self) -> None:

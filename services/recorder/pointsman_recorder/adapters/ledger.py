@@ -74,7 +74,7 @@ class UsageLedger:
         self._confirmations = Confirmations(bus.outside, f"{bus.process.inbox}.written", _PUBLISH_S)
         self._written: Final[dict[bytes, UsageRecord]] = {}
         """Records that this process wrote and hasn't read back, by their messages."""
-        events.on_connected(self._pull.renew)
+        events.on_connected(self._pull.renew_request)
 
     def send_records(self, records: Sequence[Owed]) -> None:
         """Add records, of which there is at least one. No word comes back about them: they are in the ledger once they
@@ -105,7 +105,7 @@ class UsageLedger:
         while len(self._written) > _MOST_WRITTEN:
             del self._written[next(iter(self._written))]
 
-    async def last(self) -> int:
+    async def read_last_sequence(self) -> int:
         """Sequence of the last record. Raises nats-py's errors."""
         js = await self._events.jetstream()
         return (await js.stream_info(STREAM)).state.last_seq

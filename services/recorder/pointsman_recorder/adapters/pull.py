@@ -80,7 +80,7 @@ class Pull:
         self._failure = ""
         self._taken.clear()
         self._sid = self._link.gather(self._deliver_to, Intake(self._taken, self._arrived, self._told))
-        self.renew()
+        self.renew_request()
 
     def close(self) -> None:
         """Read no more."""
@@ -88,7 +88,7 @@ class Pull:
             self._link.unsubscribe(self._sid)
             self._sid = None
 
-    def renew(self) -> None:
+    def renew_request(self) -> None:
         """Ask again: a server that was away has forgotten the request."""
         self._asked = len(self._taken)
         self._some.set()

@@ -58,7 +58,7 @@ class EventStore:
         self.fresh: Final = database.empty
         """The database was made just now."""
         self.unread = 0
-        """See `UsageTable.unread`; as of the last `keep` or `count`."""
+        """See `UsageTable.unread_count`; as of the last `keep` or `count`."""
         self._database = database
         self._bounds = bounds
         self._events = EventTable(database)
@@ -76,7 +76,7 @@ class EventStore:
                 self._gaps.note_events(new)
                 owed = self._usage.owe_records([entry.owed for entry in new if entry.owed is not None])
                 self._regret.add_rows([(entry.judge, row) for entry in new if entry.regret for row in entry.regret])
-            self.unread = self._usage.unread
+            self.unread = self._usage.unread_count
             return KeptBatch(len(new), len(entries) - len(new), owed, new)
 
         return await self._run(keep)
@@ -86,8 +86,8 @@ class EventStore:
         return await self._run(lambda: self._usage.list_owed(after, at_most))
 
     async def read_progress(self) -> tuple[str, int]:
-        """See `UsageTable.progress`."""
-        return await self._run(lambda: self._usage.progress)
+        """See `UsageTable.read_progress`."""
+        return await self._run(lambda: self._usage.read_progress)
 
     async def count_records(self, ledger: str, records: Sequence[UsageRecord], sequence: int) -> int:
         """Add records of the ledger to the sums, which was read to `sequence` with them; how many were new."""
@@ -96,7 +96,7 @@ class EventStore:
             with self._transaction():
                 new = self._usage.count_records(records)
                 self._usage.read_to(ledger, sequence)
-            self.unread = self._usage.unread
+            self.unread = self._usage.unread_count
             return new
 
         return await self._run(count)

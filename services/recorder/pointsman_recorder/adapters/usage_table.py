@@ -57,7 +57,7 @@ class UsageTable:
         return [*given.values()]
 
     @property
-    def unread(self) -> int:
+    def unread_count(self) -> int:
         """How many records the ledger is to get, or got, that weren't read in it yet."""
         return len(self._those_unread().rows)
 
@@ -77,7 +77,7 @@ class UsageTable:
         self._counted_until_ms = None
 
     @property
-    def progress(self) -> tuple[str, int]:
+    def read_progress(self) -> tuple[str, int]:
         """Which ledger was read, and to which sequence."""
         rows: dict[str, str] = dict(self._connection.execute("SELECT name, value FROM progress").fetchall())
         return rows.get("ledger", ""), int(rows.get("sequence", "0"))

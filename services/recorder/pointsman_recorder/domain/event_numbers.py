@@ -39,7 +39,7 @@ class EventNumbers:
         self.changed_gaps: Final[set[str]] = set()
         """Series with other gaps."""
 
-    def latest(self, series: str) -> Latest:
+    def latest_of(self, series: str) -> Latest:
         """The greatest number of a series that was seen."""
         return self._latest[series]
 

@@ -77,7 +77,7 @@ class _Pool:
         self.unjudged: Counter[str] = Counter()
         self.at_ms = 0
 
-    def forget(self, before_ms: int) -> None:
+    def forget_before(self, before_ms: int) -> None:
         """Forget decisions from before a time; they stand in their order."""
         for key, decision in list(self.open.items()):
             if decision.at_ms >= before_ms:
@@ -111,7 +111,7 @@ class Judge:
                 self._failed(event)
 
     @property
-    def due(self) -> bool:
+    def is_due(self) -> bool:
         """Whether a second of events has passed since the last verdicts."""
         return self._at_ms - self._asked_ms >= EVERY_MS
 
@@ -127,7 +127,7 @@ class Judge:
             pieces = [judged[start : start + AT_ONCE] for start in range(0, len(judged), AT_ONCE)]
             found += [self._verdicts(name, pool, piece, scale) for piece in pieces]
             pool.over.clear()
-            pool.forget(self._at_ms - _LOST_MS)
+            pool.forget_before(self._at_ms - _LOST_MS)
             if pool.unjudged:
                 if not judged:
                     found.append(

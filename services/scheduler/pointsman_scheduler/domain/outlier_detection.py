@@ -71,22 +71,22 @@ class OutlierDetection:
         worker = hold.worker
         worker.sent_at = now
         if not hold.change.leg:
-            self.patience.predict(hold)
+            self.patience.predict_wait(hold)
         elif hold.change.uncached_tokens and others:
             # The endpoint that answers can't begin before this worker has computed the prompt.
-            self.patience.predict(hold)
+            self.patience.predict_wait(hold)
             for answering in others:
                 if not answering.change.leg:
                     answering.predicted_ms += hold.predicted_ms
             hold.predicted_ms = 0.0
         if worker.standing.ejected:
-            worker.standing.tried(now)
+            worker.standing.note_trial(now)
             self._fleet.judge(worker)
 
     def started(self, hold: Hold, now: float) -> None:
         """The first byte of its answer came."""
         self._answered(hold, now, whole=False)
-        self.patience.learn(hold, now)
+        self.patience.learn_wait(hold, now)
 
     def ended(self, hold: Hold, now: float, *, begun: bool) -> None:
         """Its answer came as a whole, and was no error. `begun`: `started` was called."""
@@ -94,11 +94,11 @@ class OutlierDetection:
             hold.worker.ended_at = now
             self._answered(hold, now, whole=True)
             if not hold.change.streamed:
-                self.patience.learn(hold, now)
+                self.patience.learn_wait(hold, now)
             return
         hold.worker.answered_at = hold.worker.ended_at = now
         standing = hold.worker.standing
-        if standing.cuts and standing.answer(now, hold.at, whole=True):
+        if standing.cuts and standing.record_answer(now, hold.at, whole=True):
             self._fleet.judge(hold.worker)
 
     def _answered(self, hold: Hold, now: float, *, whole: bool) -> None:
@@ -107,10 +107,10 @@ class OutlierDetection:
         if hold.at > worker.answered_sent:
             worker.answered_sent = hold.at
         standing = worker.standing
-        standing.tally.count(now, good=1)
+        standing.tally.add_results(now, good=1)
         # An answer after the time at which its request was overdue doesn't show that the worker answers in time.
         if (standing.failures or standing.ejected) and not hold.stalled:
-            standing.answer(now, hold.at, whole=whole)
+            standing.record_answer(now, hold.at, whole=whole)
             self._fleet.judge(worker)
 
     def failed(self, worker: Worker, outcome: str, status: int | None, hold: Hold | None, now: float) -> None:
@@ -125,7 +125,7 @@ class OutlierDetection:
         self._fail(worker, what, hold, now, cut=outcome == "cut_off")
         standing = worker.standing
         if outcome == "refused" and not standing.ejected:
-            standing.eject("it refused a connection", now, trials=1)
+            standing.eject_worker("it refused a connection", now, trials=1)
             self._fleet.judge(worker)
             if worker.registration.server is not None:
                 self._eject_ranks(worker, now)
@@ -136,7 +136,9 @@ class OutlierDetection:
         for worker in self._fleet.present:
             own = worker.registration
             if own.server == gone.server and own.url == gone.url and not worker.standing.ejected:
-                worker.standing.eject(f"{refused.name}, at the same address, refused a connection", now, trials=1)
+                worker.standing.eject_worker(
+                    f"{refused.name}, at the same address, refused a connection", now, trials=1
+                )
                 self._fleet.judge(worker)
 
     def record_unknown_end(self, hold: Hold, now: float) -> None:
@@ -156,9 +158,9 @@ class OutlierDetection:
     ) -> None:
         standing = worker.standing
         begun = hold is not None and hold.confirmed
-        standing.fail(what, now, None if hold is None else hold.at, cut=cut, unsure=unsure, begun=begun)
-        if standing.doubtful:
-            standing.judge(what, self._peers_of(worker, now), now)
+        standing.record_failure(what, now, None if hold is None else hold.at, cut=cut, unsure=unsure, begun=begun)
+        if standing.may_be_outlier:
+            standing.eject_if_outlier(what, self._peers_of(worker, now), now)
         if standing.ejected:
             self._fleet.judge(worker)
 
@@ -169,7 +171,7 @@ class OutlierDetection:
         self._fail(worker, waited, hold, now)
         # Requests that were sent later were answered: it is slow or refuses some, and failures count as usual.
         if not worker.standing.ejected and worker.answered_sent < hold.at:
-            worker.standing.eject(f"it doesn't answer: {waited}", now, hung=True, trials=1)
+            worker.standing.eject_worker(f"it doesn't answer: {waited}", now, hung=True, trials=1)
             self._fleet.judge(worker)
 
     def overdue(self, holds: Iterable[Hold], now: float, slack_s: float) -> list[Overdue]:
@@ -178,7 +180,7 @@ class OutlierDetection:
         if now - self._looked_at < LOOK_S:
             return []
         self._looked_at = now
-        self.patience.look()
+        self.patience.update_limits()
         self._unanswered = {}
         found: dict[Worker, list[Hold]] = {}
         stuck: dict[Worker, list[Hold]] = {}
@@ -241,7 +243,7 @@ class OutlierDetection:
         if not worker.standing.ejected:
             oldest = min(late, key=attrgetter("at"))
             self._unanswered[worker] = _waited(oldest, now)
-        unwell = [each for each in self._fleet.present if each.standing.ejected or each.standing.failing]
+        unwell = [each for each in self._fleet.present if each.standing.ejected or each.standing.is_failing]
         well = len(self._fleet.present) - len(unwell) - (worker not in unwell)
         leaving = [hold for hold in due if not hold.moved and hold.asked_to_move < ASKED_TO_MOVE]
         if not well or not leaving:
@@ -299,7 +301,7 @@ class OutlierDetection:
             if each.standing.ejected:
                 ejected += 1
             elif each is not worker:
-                good, bad = each.standing.tally.results(now)
+                good, bad = each.standing.tally.count_results(now)
                 if good + bad:
                     peers.shares.append(bad / (good + bad))
         peers.ejected = ejected / max(1, len(workers))
@@ -327,7 +329,7 @@ class OutlierDetection:
                     WorkerJudgement(worker, "failing", f"{self._unanswered[worker]}; its peers don't answer either")
                 )
             else:
-                good, bad = standing.tally.results(now)
+                good, bad = standing.tally.count_results(now)
                 in_part = bad >= LEAST_FAILURES and bad >= FAILING_SHARE * (good + bad)
                 if in_part or (bad and standing.cuts >= CONSECUTIVE):
                     why = f"{bad} of its last {good + bad} requests failed, the last with: {standing.last}"

@@ -69,7 +69,7 @@ class Excess:
         self.square = _PRIOR_DEVIATION**2
         """Mean of the squares."""
 
-    def learn(self, observed_ms: float, predicted_ms: float) -> None:
+    def learn_excess(self, observed_ms: float, predicted_ms: float) -> None:
         """One more observation."""
         excess = max(_LEAST_EXCESS, math.log(max(1.0, observed_ms) / predicted_ms))
         self.count += 1.0
@@ -97,7 +97,7 @@ class Patience:
         self.limits = self._current()
         """As of the last `look`."""
 
-    def predict(self, hold: Hold) -> None:
+    def predict_wait(self, hold: Hold) -> None:
         """Note how long the request will take to its first token, and for each further one. Its worker's books have it
         already."""
         worker, forecast = hold.worker, self.forecast
@@ -117,7 +117,7 @@ class Patience:
         hold.predicted_ms = max(1.0, took)
         hold.step_ms = step * speed
 
-    def learn(self, hold: Hold, now: float) -> None:
+    def learn_wait(self, hold: Hold, now: float) -> None:
         """Its first byte came, or its end where no first byte is reported."""
         if not hold.predicted_ms or hold.change.media:
             return
@@ -136,9 +136,9 @@ class Patience:
                 return
             excess.late_at, took_ms = now, longest_ms
         excess.learnt_at = now
-        excess.learn(took_ms, predicted_ms)
+        excess.learn_excess(took_ms, predicted_ms)
 
-    def look(self) -> Limits:
+    def update_limits(self) -> Limits:
         """Bring `limits` up to date."""
         self.limits = self._current()
         return self.limits

@@ -19,7 +19,7 @@ class PolicyBook:
         """The policy of each pool. Raises PluginError that names the faulty plugins; then nothing has changed."""
         wrong = Gathering()
         for name, settings in config.scheduling.items():  # policies that no pool uses must be valid as well
-            with wrong.within():
+            with wrong.collect_errors_below():
                 compile_policy(name, settings, self._registries)
         wrong.raise_gathered()
         return {

@@ -78,48 +78,48 @@ class Backlog:
 
     def open(self) -> None:
         """Keep records from now on."""
-        self.drain()
+        self.take_records()
         self._open = True
 
     def close(self) -> None:
         """Keep none until `open`; count those that come."""
-        self.encode()
+        self.encode_inputs()
         self._open = False
 
     def put(self, record: Record | Fields) -> None:
         """Append an input."""
         self.inputs.append(record)
         if len(self.inputs) >= AT_ONCE or len(self.hashes) >= MANY_BYTES:
-            self.encode()
+            self.encode_inputs()
 
-    def insert(self, record: Record) -> None:
+    def insert_record(self, record: Record) -> None:
         """Append a record that is no input and has no block hashes."""
-        self.encode()
+        self.encode_inputs()
         if self._open:
             self._append((record,))
 
-    def refuse(self, error: Exception) -> None:
+    def refuse_input(self, error: Exception) -> None:
         """An input can't be recorded."""
-        self.encode()
+        self.encode_inputs()
         self.hashes.clear()
         self._drop(_unrecordable(error), 1)
 
     def check(self, figures: tuple[float, ...]) -> None:
         """Append the state's figures, where inputs wait. Where some are missing, the state is further than they."""
-        self.encode()
+        self.encode_inputs()
         if self._inputs and not self._dropped:
             self._append((StateChecked(figures),))
 
-    def drain(self) -> Drained:
+    def take_records(self) -> Drained:
         """The records since the last call."""
-        self.encode()
+        self.encode_inputs()
         parts = [*self._full, self._part] if self._part.arrays else self._full
         drained = Drained(Encoded(parts, self._inputs), self._dropped, self._problem)
         self._full, self._full_bytes, self._part = [], 0, EncodedPart()
         self._inputs, self._dropped, self._problem = 0, 0, ""
         return drained
 
-    def encode(self) -> None:
+    def encode_inputs(self) -> None:
         """Encode `inputs`."""
         inputs, part = self.inputs, self._part
         if not inputs:

@@ -31,7 +31,7 @@ class FlightMetrics:
         )
         self._by_pool: Final[dict[str, PoolFlightMetrics]] = {}
 
-    def of(self, pool: str) -> PoolFlightMetrics:
+    def for_pool(self, pool: str) -> PoolFlightMetrics:
         """The children of a pool."""
         found = self._by_pool.get(pool)
         if found is None:

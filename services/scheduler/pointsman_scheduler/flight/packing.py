@@ -44,7 +44,7 @@ class Packer:
         self._headers: Final = headers
         self._encoder: Final = msgspec.msgpack.Encoder(enc_hook=_reference)
 
-    def parts(self, frozen: Frozen) -> Iterator[bytes]:
+    def pack_parts(self, frozen: Frozen) -> Iterator[bytes]:
         """The nodes, as msgpack arrays of some nodes each."""
         self._keys = set(self._key_tuples(frozen.nodes)) if self._hash_ids else set[int]()
         self._sessions = set(self._session_tables(frozen.nodes)) if self._hash_ids else set[int]()
@@ -71,7 +71,7 @@ class Packer:
         if kind == "t":
             values = cast("Values", node[1])
             if index in self._keys and not isinstance(values, Rows):
-                values = [values[0], self._salt.id(cast("str", values[1])), *values[2:]]
+                values = [values[0], self._salt.hash_id(cast("str", values[1])), *values[2:]]
             return kind, self._column(values)
         if kind == "q":
             return kind, node[1], self._column(cast("Values", node[2]))
@@ -98,10 +98,10 @@ class Packer:
     def _logged(self, part: Part) -> Part:
         """The message as it may be kept: block hashes renamed, ids hashed, and no facts that only rules read."""
         if isinstance(part, RequestFacts):
-            return logged_facts(part, self._headers, self._salt.id if self._hash_ids else None)
-        rename = self._salt.id if self._hash_ids else str
+            return logged_facts(part, self._headers, self._salt.hash_id if self._hash_ids else None)
+        rename = self._salt.hash_id if self._hash_ids else str
         if isinstance(part, ReservationChange):
-            session, blocks = part.session and rename(part.session), self._salt.packed(part.blocks)
+            session, blocks = part.session and rename(part.session), self._salt.rename_packed(part.blocks)
             own = {"request_id": rename(part.request_id), "blocks": Blob(blocks) if blocks else NO_BYTES}
             return replace(part, **own, session=session)
         return part
@@ -110,14 +110,14 @@ class Packer:
         """The keys of a table, hashed if they are sessions."""
         if index not in self._sessions or isinstance(keys, Rows):
             return keys
-        return [self._salt.id(cast("str", key)) for key in keys]
+        return [self._salt.hash_id(cast("str", key)) for key in keys]
 
     def _object(self, node: Node) -> object:
         kind, name = node[0], cast("str", node[1])
         names, values = cast("list[str]", node[2]), list(cast("list[object]", node[3]))
         if name == _REQUEST and self._hash_ids:
             place = names.index("request_id")
-            values[place] = self._salt.id(cast("str", values[place]))
+            values[place] = self._salt.hash_id(cast("str", values[place]))
         return kind, name, names, self._column(values)
 
     def _column(self, values: Values, *, keys: bool = False) -> object:
@@ -127,7 +127,9 @@ class Packer:
         if values.kind == _PEER_REQUEST:
             rows = [self._peer_request(row) for row in rows]
         if keys and self._hash_ids and all(isinstance(text, str) for text in chain.from_iterable(rows)):
-            rows = [(row[0], self._salt.id(cast("str", row[1])), *row[2:]) if len(row) > 1 else row for row in rows]
+            rows = [
+                (row[0], self._salt.hash_id(cast("str", row[1])), *row[2:]) if len(row) > 1 else row for row in rows
+            ]
         if any(type(number) is int and number >= LEAST_HASH for number in chain.from_iterable(rows)):
             rows = [tuple(self._numbers(list(row))) for row in rows]
         return {values.kind: rows}
@@ -135,8 +137,8 @@ class Packer:
     def _peer_request(self, row: Sequence[object]) -> tuple[object, ...]:
         values = list(row)
         if self._hash_ids:
-            values[_PEER_ID] = self._salt.id(cast("str", values[_PEER_ID]))
-        values[_PEER_BLOCKS] = self._salt.packed(cast("bytes", values[_PEER_BLOCKS]))
+            values[_PEER_ID] = self._salt.hash_id(cast("str", values[_PEER_ID]))
+        values[_PEER_BLOCKS] = self._salt.rename_packed(cast("bytes", values[_PEER_BLOCKS]))
         return tuple(values)
 
     def _numbers(self, values: list[object]) -> list[object]:
@@ -149,22 +151,24 @@ class Packer:
         for place in large:
             values[place] = ["i", str(values[place])]
         places = [place for place in places if type(values[place]) is int]
-        renamed: list[int] = self._salt.rename(np.array([values[place] for place in places], dtype=np.uint64)).tolist()
+        renamed: list[int] = self._salt.rename_hashes(
+            np.array([values[place] for place in places], dtype=np.uint64)
+        ).tolist()
         for place, number in zip(places, renamed, strict=True):
             values[place] = number
         return values
 
     def _array(self, numbers: Array) -> Array:
-        return self._salt.rename(cast("Hashes", numbers)) if numbers.dtype == np.uint64 else numbers
+        return self._salt.rename_hashes(cast("Hashes", numbers)) if numbers.dtype == np.uint64 else numbers
 
     def _recency(self, frozen: FrozenRecency) -> object:
         keys, stamps = _columns(frozen.held)
         return (
-            self._salt.rename(keys).tobytes(),
+            self._salt.rename_hashes(keys).tobytes(),
             stamps.tobytes(),
             frozen.newest,
             frozen.logged,
-            self._salt.rename(np.array(frozen.oldest, dtype=np.uint64)).tobytes(),
+            self._salt.rename_hashes(np.array(frozen.oldest, dtype=np.uint64)).tobytes(),
             frozen.oldest_run,
             self._runs(frozen.cleaned),
             self._runs(frozen.rest),
@@ -176,7 +180,7 @@ class Packer:
         times = np.array([at for _, at, _ in runs], dtype="<f8")
         lengths = np.array([len(blocks) for _, _, blocks in runs], dtype="<i8")
         blocks = b"".join([blocks.tobytes() for _, _, blocks in runs])
-        return stamps.tobytes(), times.tobytes(), lengths.tobytes(), self._salt.packed(blocks)
+        return stamps.tobytes(), times.tobytes(), lengths.tobytes(), self._salt.rename_packed(blocks)
 
     def _key_tuples(self, nodes: Sequence[Node]) -> Iterator[int]:
         """Request keys: tuples of two or three texts that are keys of a table, or name a reservation."""

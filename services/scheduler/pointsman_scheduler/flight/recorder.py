@@ -85,11 +85,11 @@ class _Recording:
 
     def failed(self, reason: str, now: float) -> None:
         """The thread's work failed."""
-        lost = self.tap.backlog.drain()
+        lost = self.tap.backlog.take_records()
         self._gap, self._missed = reason, self._missed + self._in_hand + lost.encoded.inputs + lost.dropped
         self._retry_at = now + RETRY_S
         self.tap.backlog.close()
-        self.log.abandon()
+        self.log.abandon_segment()
 
     def last(self) -> Sequence[_Turn]:
         """The records to write at the end."""
@@ -103,8 +103,8 @@ class _Recording:
         used = tuple([maker.number_of(policy) for policy in pool.policies])
         frozen = freeze(pool, maker.policies)
         if not self.log.is_open:
-            maker.know(pool)
-            unheard = self.tap.backlog.drain().dropped
+            maker.note_workers(pool)
+            unheard = self.tap.backlog.take_records().dropped
             # What came before the log's first snapshot is in it; after a gap, a replay can't know how it was decided.
             self._missed += unheard if self._gap else 0
             self.tap.backlog.open()
@@ -115,19 +115,19 @@ class _Recording:
 
     def _drained(self) -> Drained:
         self.tap.backlog.check(figures(self.tap.pool))
-        return self.tap.backlog.drain()
+        return self.tap.backlog.take_records()
 
     def _begin(self, start: Beginning, _packed: Packed) -> None:
-        self.log.begin(start)
+        self.log.begin_segment(start)
 
     def _rotate(self, start: Beginning, packed: Packed) -> None:
         self.log.write(packed)
-        self.log.end("rotated")
-        self.log.begin(start)
+        self.log.end_segment("rotated")
+        self.log.begin_segment(start)
 
     def _stop(self, dropped: int, packed: Packed) -> None:
         self.log.write(packed)
-        self.log.end("gap" if dropped else "closed", dropped)
+        self.log.end_segment("gap" if dropped else "closed", dropped)
 
 
 def _promises(start: Beginning) -> Sequence[Promise]:
@@ -173,7 +173,7 @@ class FlightRecorder:
         self._thread: ThreadPoolExecutor | None = None
         self._begun: asyncio.Task[None] | None = None
 
-    def configured(self, settings: Mapping[str, FlightSettings | None]) -> None:
+    def apply_settings(self, settings: Mapping[str, FlightSettings | None]) -> None:
         """A revision came into force. Call it before the pools get to know the revision."""
         self._settings = {pool: flight for pool, flight in settings.items() if flight is not None}
         for pool, recording in list(self._recordings.items()):
@@ -184,7 +184,7 @@ class FlightRecorder:
             if pool.pool in self._settings and pool.pool not in self._recordings:
                 self._record(pool, empty=False)
 
-    def created(self, pool: PoolScheduler) -> None:
+    def record_pool(self, pool: PoolScheduler) -> None:
         """A pool was made; it knows nothing yet."""
         if pool.pool in self._settings:
             self._record(pool, empty=True)
@@ -194,10 +194,10 @@ class FlightRecorder:
         while True:
             await asyncio.sleep(TURN_S)
             # A turn ends once it has begun: what it took from the backlog is nowhere else.
-            self._begun = asyncio.create_task(self.turn())
+            self._begun = asyncio.create_task(self.write_turn())
             await asyncio.shield(self._begun)
 
-    async def turn(self) -> None:
+    async def write_turn(self) -> None:
         """Write what was noted since the last turn."""
         ending, self._ending = self._ending, []
         for last in ending:
@@ -216,7 +216,7 @@ class FlightRecorder:
                 self._failed(name, recording, error)
             else:
                 self._tell(name, recording)
-            metrics = self._metrics.of(name)
+            metrics = self._metrics.for_pool(name)
             metrics.inputs(recording.log.inputs - before_inputs)
             metrics.bytes(recording.log.bytes - before_bytes)
 
@@ -227,7 +227,7 @@ class FlightRecorder:
         for name, recording in list(self._recordings.items()):
             del self._recordings[name]
             self._ending += recording.last()
-        await self.turn()
+        await self.write_turn()
         if self._thread is not None:
             self._thread.shutdown()
 
@@ -260,7 +260,7 @@ class FlightRecorder:
             await asyncio.sleep(0)
         frames: list[bytes] = []
         for part in turn.encoded.parts:
-            frames.append(turn.log.pack(part))
+            frames.append(turn.log.pack_records(part))
             await asyncio.sleep(0)
         packed = Packed(b"".join(frames), turn.encoded.inputs)
         if self._thread is None:
@@ -272,7 +272,7 @@ class FlightRecorder:
         recording.failed(reason, self._clock())
         if pool not in self._stopped:
             self._stopped.add(pool)
-            self._metrics.of(pool).gaps()
+            self._metrics.for_pool(pool).gaps()
             _log.error("flight_stopped", error, pool=pool, directory=str(self._directory))
 
     def _tell(self, pool: str, recording: _Recording) -> None:

@@ -97,7 +97,7 @@ class FlightReplay:
     def run(self) -> Iterator[Replayed]:
         """All records in order. Raises LogError for a log that can't be read, and SnapshotError."""
         segment: Segment | None = None
-        for logged in self.flight.entries():
+        for logged in self.flight.read_entries():
             if logged.segment is not segment:
                 segment = self._enter(logged.segment, segment)
             record = logged.record

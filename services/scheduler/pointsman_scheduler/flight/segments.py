@@ -87,7 +87,7 @@ class SegmentLog:
         size = self._open.size if self._open is not None else 0
         return now - self._began >= self.settings.segment or size >= self.settings.keep // 4
 
-    def begin(self, start: Beginning) -> None:
+    def begin_segment(self, start: Beginning) -> None:
         """Begin a segment, and remove the oldest ones."""
         continued, self._before = self._before, None
         self._index += 1
@@ -115,18 +115,18 @@ class SegmentLog:
         self._open = SegmentWriter(self._directory, header)
         self.bytes += self._open.size
         if start.frozen is not None:
-            self._write([*self.maker.definitions(), PoliciesUsed(start.used)])
+            self._write([*self.maker.list_policies(), PoliciesUsed(start.used)])
             packer = Packer(self._salt, self.settings.hash_ids, self.maker.headers)
-            for part in packer.parts(start.frozen):
+            for part in packer.pack_parts(start.frozen):
                 self._write([SnapshotPart(part, last=False)])
             self._write([SnapshotPart(b"", last=True)])
         remove_oldest(self._directory, self.settings.keep, self._open.path)
 
-    def pack(self, part: EncodedPart) -> bytes:
+    def pack_records(self, part: EncodedPart) -> bytes:
         """The records as frames for `write`, which continue those packed before. Nothing without an open segment."""
         if self._open is None:
             return b""
-        return self._open.framed(part.arrays, self._salt.packed(b"".join(part.hashes)))
+        return self._open.frame_records(part.arrays, self._salt.rename_packed(b"".join(part.hashes)))
 
     def write(self, packed: Packed) -> None:
         """Append these records."""
@@ -139,20 +139,20 @@ class SegmentLog:
         now = time.monotonic()
         if segment is not None and now - self._synced >= SYNC_S:
             self._synced = now
-            segment.sync()
+            segment.sync_file()
 
-    def end(self, reason: str, dropped: int = 0) -> None:
+    def end_segment(self, reason: str, dropped: int = 0) -> None:
         """End the segment. The next one continues it, unless inputs were dropped."""
         ended, self._open = self._open, None
         if ended is not None:
-            ended.end(reason, dropped)
+            ended.end_file(reason, dropped)
             self._before = None if dropped else ended
 
-    def abandon(self) -> None:
+    def abandon_segment(self) -> None:
         """Give the segment up after an error."""
         lost, self._open, self._before = self._open, None, None
         if lost is not None:
-            lost.abandon()
+            lost.abandon_file()
 
     def _write(self, made: list[Record]) -> None:
         if self._open is not None:

@@ -46,13 +46,13 @@ class Tap:
             (
                 pool,
                 {
-                    "use": _using(before(pool.use, maker.used)),
+                    "use": _using(before(pool.use, maker.record_policies)),
                     "measure": before(pool.measure, BlocksMeasured),
-                    "register": before(pool.register, maker.registered),
-                    "remove": before(pool.remove, maker.removed),
-                    "hear": after(pool.hear, maker.heard),
+                    "register": before(pool.register, maker.record_registered),
+                    "remove": before(pool.remove, maker.record_removed),
+                    "hear": after(pool.hear, maker.record_load),
                     "hear_kv": before(pool.hear_kv, maker.heard_kv),
-                    "sweep": after(pool.sweep, maker.swept),
+                    "sweep": after(pool.sweep, maker.record_sweep),
                     "decide": _deciding(pool.decide, maker),
                     "bind": _binding(pool, maker),
                 },
@@ -61,22 +61,22 @@ class Tap:
                 books,
                 {
                     "started": _starting(books.started, maker),
-                    "failed": before(books.failed, maker.failed),
+                    "failed": before(books.failed, maker.record_failed),
                     "add_answer": before(books.add_answer, maker.answer_added),
                     "completed": _completing(books, maker),
-                    "apply": after(books.apply, maker.changed),
+                    "apply": after(books.apply, maker.record_changed),
                 },
             ),
             (
                 binder,
                 {
-                    "peer": before(binder.peer, maker.peer),
+                    "peer": before(binder.peer, maker.record_peer),
                     "heard": before(binder.heard, maker.peer_heard),
-                    "cancel": before(binder.cancel, maker.cancelled),
-                    "leave_now": before(binder.leave_now, maker.left),
+                    "cancel": before(binder.cancel, maker.record_cancelled),
+                    "leave_now": before(binder.leave_now, maker.record_left),
                 },
             ),
-            (index, {"dump": before(index.dump, maker.dumped), "load": before(index.load, maker.loaded)}),
+            (index, {"dump": before(index.dump, maker.record_dump), "load": before(index.load, maker.record_loaded)}),
         ]
         for place, methods in shadows:
             for name, method in methods.items():
@@ -98,7 +98,7 @@ class Tap:
             try:
                 backlog.put(make(*args, **named))
             except Exception as error:  # noqa: BLE001 - no request may fail for it
-                backlog.refuse(error)
+                backlog.refuse_input(error)
             return inner(*args, **named)
 
         return method
@@ -112,7 +112,7 @@ class Tap:
             try:
                 backlog.put(make(result, *args, **named))
             except Exception as error:  # noqa: BLE001 - no request may fail for it
-                backlog.refuse(error)
+                backlog.refuse_input(error)
             return result
 
         return method

@@ -43,7 +43,7 @@ class RecordMaker:
         self.policies: Final[dict[int, Policy]] = {}
         """The policies by number: the latest of those with the same settings."""
         self.headers = headers
-        self.hashed: Final[Callable[[str], str] | None] = salt.id if hash_ids else None
+        self.hashed: Final[Callable[[str], str] | None] = salt.hash_id if hash_ids else None
         """The replacement of a request id, session or fairness id that is recorded; None where it stays as it is."""
         self.numbers: Final[dict[Policy, int]] = {}
         """By compiled policy: the one that has the number now."""
@@ -58,7 +58,7 @@ class RecordMaker:
         if number is None:
             number = self._numbers.setdefault((policy.name, policy.settings), len(self._numbers) + 1)
             if number not in self.policies:
-                self.backlog.insert(records.PolicyDefined(number, policy.name, policy.hash, policy.settings))
+                self.backlog.insert_record(records.PolicyDefined(number, policy.name, policy.hash, policy.settings))
                 self.headers |= headers_read(policy)
             former = self.policies.get(number)
             if former is not None:
@@ -66,28 +66,28 @@ class RecordMaker:
             self.policies[number], self.numbers[policy] = policy, number
         return number
 
-    def know(self, pool: PoolScheduler) -> None:
+    def note_workers(self, pool: PoolScheduler) -> None:
         """Take note of the workers that registered before the log began."""
         self._ranks = math.lcm(self._ranks, ranks_of(pool.fleet))
 
-    def definitions(self) -> list[Record]:
+    def list_policies(self) -> list[Record]:
         """Every policy so far: for the beginning of a segment."""
         return [
             records.PolicyDefined(number, policy.name, policy.hash, policy.settings)
             for number, policy in list(self.policies.items())  # the event loop may add one meanwhile
         ]
 
-    def used(self, policies: Iterable[Policy]) -> Record:
+    def record_policies(self, policies: Iterable[Policy]) -> Record:
         return records.PoliciesUsed(tuple([self.number_of(policy) for policy in policies]))
 
-    def registered(self, registration: WorkerRegistration, now: float) -> Record:
+    def record_registered(self, registration: WorkerRegistration, now: float) -> Record:
         self._ranks = math.lcm(self._ranks, max(1, registration.data_parallel_size))
         return records.WorkerRegistered(now, registration.encode())
 
-    def removed(self, worker: str, now: float) -> Record:
+    def record_removed(self, worker: str, now: float) -> Record:
         return records.WorkerRemoved(now, worker)
 
-    def heard(self, counted: bool, load: WorkerLoad, now: float) -> Record:
+    def record_load(self, counted: bool, load: WorkerLoad, now: float) -> Record:
         return records.LoadReported(now, load, counted)
 
     def heard_kv(self, worker: str, boot_id: str, told: Told, complete: bool, now: float) -> Record:
@@ -97,7 +97,7 @@ class RecordMaker:
             at=now, worker=worker, boot_id=boot_id, everything=everything, changes=changes, complete=complete
         )
 
-    def swept(self, more: bool, now: float, slack_s: float = 0.0) -> Record:
+    def record_sweep(self, more: bool, now: float, slack_s: float = 0.0) -> Record:
         return records.Swept(now, more, slack_s)
 
     def note_decision(
@@ -118,14 +118,14 @@ class RecordMaker:
                 seed=seed,
                 policy=self.number_of(policy),
                 edge=request.edge,
-                request_id=self.id(request.request_id),
+                request_id=self.hash_id(request.request_id),
                 request=self._logged(request) if bound is None else None,
                 bound=bound,
                 queued_s=request.queued_s,
                 outcome=recorded(outcome),
             )
         except Exception as error:  # noqa: BLE001 - no request may fail for it
-            backlog.refuse(error)
+            backlog.refuse_input(error)
             return
         backlog.put(record)
 
@@ -140,47 +140,48 @@ class RecordMaker:
             facts=logged_facts(request.facts, self.headers, self.hashed),
         )
 
-    def failed(self, event: AttemptFailed, now: float) -> Record:
-        return records.AttemptLost(now, replace(event, request_id=self.id(event.request_id)))
+    def record_failed(self, event: AttemptFailed, now: float) -> Record:
+        return records.AttemptLost(now, replace(event, request_id=self.hash_id(event.request_id)))
 
     def answer_added(self, request: RequestKey, worker: str, blocks: bytes, now: float) -> Record:
         edge, request_id = self._key(request)
         return records.AnswerAdded(at=now, edge=edge, request_id=request_id, worker=worker, blocks=self._hashes(blocks))
 
-    def changed(self, counted: bool, change: ReservationChange, scheduler: str, now: float) -> Record:
+    def record_changed(self, counted: bool, change: ReservationChange, scheduler: str, now: float) -> Record:
         blocks = self._hashes(change.blocks)
-        session, flow = change.session and self.id(change.session), change.flow and self.id(change.flow)
-        told = replace(change, request_id=self.id(change.request_id), session=session, flow=flow, blocks=NO_BYTES)
+        session, flow = change.session and self.hash_id(change.session), change.flow and self.hash_id(change.flow)
+        told = replace(change, request_id=self.hash_id(change.request_id), session=session, flow=flow, blocks=NO_BYTES)
         return records.PeerChanged(now, scheduler, told, blocks, counted)
 
-    def peer(self, scheduler: str, requests: Sequence[PeerRequest], now: float) -> Record:
+    def record_peer(self, scheduler: str, requests: Sequence[PeerRequest], now: float) -> Record:
         renamed = [
-            each._replace(request_id=self.id(each.request_id), blocks=self._hashes(each.blocks)) for each in requests
+            each._replace(request_id=self.hash_id(each.request_id), blocks=self._hashes(each.blocks))
+            for each in requests
         ]
         return records.PeerWaiting(now, scheduler, tuple(renamed))
 
     def peer_heard(self, scheduler: str, now: float) -> Record:
         return records.PeerWaiting(now, scheduler, None)
 
-    def cancelled(self, request: RequestKey) -> Record:
+    def record_cancelled(self, request: RequestKey) -> Record:
         return records.WaitEnded(*self._key(request), None)
 
-    def left(self, request: RequestKey, now: float) -> Record:
+    def record_left(self, request: RequestKey, now: float) -> Record:
         return records.WaitEnded(*self._key(request), now)
 
-    def dumped(self, life: int, now: float) -> Record:
+    def record_dump(self, life: int, now: float) -> Record:
         return records.IndexDumped(now, life)
 
-    def loaded(self, life: int, dump: Dump, now: float) -> Record:
+    def record_loaded(self, life: int, dump: Dump, now: float) -> Record:
         ages, stored = dump.ages.astype("<f8").tobytes(), dump.stored.astype(np.uint8).tobytes()
         return records.IndexLoaded(now, life, self._hashes(dump.hashes.tobytes()), ages, stored)
 
-    def id(self, text: str) -> str:
+    def hash_id(self, text: str) -> str:
         """A request id, session or fairness id as it is recorded."""
         return text if self.hashed is None else self.hashed(text)
 
     def _key(self, request: RequestKey) -> RequestKey:
-        return request[0], self.id(request[1])
+        return request[0], self.hash_id(request[1])
 
     def _hashes(self, blocks: bytes) -> BlockHashes:
         """Block hashes as they are written: their number. ValueError for a part of one."""

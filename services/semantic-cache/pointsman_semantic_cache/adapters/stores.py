@@ -103,7 +103,7 @@ class Stores:
 
     async def _write(self, file: Path) -> None:
         changes = self.memory.changes
-        entries: list[tuple[Partition, CacheEntry]] = list(self.memory.entries())
+        entries: list[tuple[Partition, CacheEntry]] = list(self.memory.list_entries())
         try:
             file.parent.mkdir(parents=True, exist_ok=True)
             await asyncio.to_thread(snapshot.write, file, entries)

@@ -78,7 +78,7 @@ class MemoryStore:
     def __len__(self) -> int:
         return len(self._entries)
 
-    def held(self, cache: str) -> int:
+    def bytes_of(self, cache: str) -> int:
         """Bytes of all answers of a cache."""
         return self._bytes.get(cache, 0)
 
@@ -87,7 +87,7 @@ class MemoryStore:
         """Bytes of all answers."""
         return sum(self._bytes.values())
 
-    def entries(self) -> Iterator[tuple[Partition, CacheEntry]]:
+    def list_entries(self) -> Iterator[tuple[Partition, CacheEntry]]:
         """Every answer, the least recently used first."""
         return ((place.partition, entry) for place, entry in self._entries.items())
 

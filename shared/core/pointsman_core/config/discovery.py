@@ -41,7 +41,7 @@ class StaticEngine(Section):
         return self
 
     @property
-    def worker(self) -> str:
+    def worker_name(self) -> str:
         """Its name in the pool."""
         return self.name or worker_name(self.url)
 
@@ -113,9 +113,9 @@ def check_names(engines: Iterable[StaticEngine]) -> None:
     """Raise ValueError when two engines have the same name."""
     seen: set[str] = set()
     for engine in engines:
-        if engine.worker in seen:
-            raise ValueError(f"two engines are called {engine.worker!r}; give each a `name` of its own")
-        seen.add(engine.worker)
+        if engine.worker_name in seen:
+            raise ValueError(f"two engines are called {engine.worker_name!r}; give each a `name` of its own")
+        seen.add(engine.worker_name)
 
 
 def _check_kind(engine: EngineKind, health: str | None, metrics: object, metrics_key: str) -> None:

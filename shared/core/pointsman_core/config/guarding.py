@@ -53,7 +53,7 @@ class Guard(Section):
     """The client gets the original back where an answer has a placeholder that stands for something of its prompt.
     The profile needs this guard on the way back too."""
 
-    def action(self, category: str, direction: Direction) -> Action:
+    def action_for(self, category: str, direction: Direction) -> Action:
         """The action for a finding of this category."""
         for actions in self._actions(direction):
             name = category
@@ -66,7 +66,7 @@ class Guard(Section):
     def redacts(self, direction: Direction) -> bool:
         """Whether any category may be redacted."""
         named = dict.fromkeys(category for actions in self._actions(direction) for category in actions)
-        return self.otherwise == "redact" or any(self.action(category, direction) == "redact" for category in named)
+        return self.otherwise == "redact" or any(self.action_for(category, direction) == "redact" for category in named)
 
     def _actions(self, direction: Direction) -> tuple[Mapping[str, Action], ...]:
         own = self.request if direction == "request" else self.response

@@ -98,6 +98,6 @@ class ConfigError(ValueError):
         return cls(problems)
 
     @classmethod
-    def at(cls, section: str, error: PluginError) -> "ConfigError":
+    def from_section(cls, section: str, error: PluginError) -> "ConfigError":
         """The problems of the plugins of this section."""
-        return cls([(".".join((section, *(str(step) for step in one.path))), str(one)) for one in error.each()])
+        return cls([(".".join((section, *(str(step) for step in one.path))), str(one)) for one in error.list_errors()])

@@ -31,7 +31,7 @@ def build_response_processors(config: Config) -> dict[str, tuple[ResponseProcess
             for each in made:
                 each.check_config(config)
         except PluginError as error:
-            raise ConfigError.at(path, error) from error
+            raise ConfigError.from_section(path, error) from error
         built[path] = tuple(each for each in made if not each.called_by_another)
     shared = built["processors.response"]
     own = {name: built[f"profiles.{name}.processors.response"] for name in config.profiles}

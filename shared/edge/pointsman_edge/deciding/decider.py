@@ -146,7 +146,7 @@ class BusStages:
 
     def _held_for(self, stage: str, policy: EdgePolicy, now: float) -> bool:
         limits = policy.limits
-        return self._client.hope(MissingStage(stage), limits.silent_wait, limits.decision_timeout, now) > 0
+        return self._client.hold_time_left(MissingStage(stage), limits.silent_wait, limits.decision_timeout, now) > 0
 
     def _decided_alone(self, stage: str) -> bool:
         """Whether an edge that may decide alone does so while this stage is missing."""

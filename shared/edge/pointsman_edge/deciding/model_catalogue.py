@@ -66,7 +66,7 @@ class ModelCatalogue:
         known = model_names(config, self._pools)
         if not any(identifies(use) for use in config.preprocessing):
             return known
-        read = self._headers.read(headers, trusted=self._trusted.include(peer))
+        read = self._headers.read(headers, trusted=self._trusted.is_trusted(peer))
         now_ms = time.time_ns() // 1_000_000
         request = PreprocessRequest(
             request_id=request_id,

@@ -280,7 +280,7 @@ def _workers(config: Config, target: Target, pools: Mapping[str, PoolSnapshot], 
     snapshot = pools.get(pool)
     if snapshot is None or not snapshot.workers:
         return eligible.keep_eligible(
-            WorkerView(worker=engine.worker, url=engine.url) for engine in config.pools[pool].engines
+            WorkerView(worker=engine.worker_name, url=engine.url) for engine in config.pools[pool].engines
         )
     able = [
         view

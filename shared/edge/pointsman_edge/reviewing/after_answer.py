@@ -63,12 +63,12 @@ class AfterAnswer:
                 code=record.code,
                 truncated=kept is None and review.use.content != "none",
                 usage=record.usage,
-                stages=(*record.stages, *trail.reports()),
+                stages=(*record.stages, *trail.list_reports()),
             )
             await self._ask_stage(review, question, trail)
         return tuple(
             in_shadow(report) if review.stage.mode == "shadow" else report
-            for review, report in zip(self._reviews, trail.reports(), strict=True)
+            for review, report in zip(self._reviews, trail.list_reports(), strict=True)
         )
 
     async def _ask_stage(self, review: StageReview, question: ResponseReview, trail: StageTrail) -> None:
@@ -79,17 +79,19 @@ class AfterAnswer:
             self._failed(review, failure, time.perf_counter() - began, trail)
             return
         self._reviewers.count_success(review.stage)
-        trail.add(review, OUTCOMES[verdict.action], time.perf_counter() - began, verdict.instance, verdict.note)
+        trail.add_report(review, OUTCOMES[verdict.action], time.perf_counter() - began, verdict.instance, verdict.note)
 
     def _failed(self, review: StageReview, failure: NoVerdict, took_s: float, trail: StageTrail) -> None:
         self._reviewers.count_failure(review.stage, failure, self._record.request_id)
-        trail.add(review, "failed", took_s, "", failure.what)
+        trail.add_report(review, "failed", took_s, "", failure.what)
 
     def _texts(self, body: bytes) -> tuple[AnswerText, ...] | None:
         """The texts of the answer as it left; None if some part of it can't be read."""
         api = self._record.api
         if not self._record.stream:
-            answer = self.answer if self.answer is not None and self.answer.body == body else WholeAnswer(api, body)
+            answer = (
+                self.answer if self.answer is not None and self.answer.edited_body == body else WholeAnswer(api, body)
+            )
             reading = answer.reading
             if reading is None:
                 return None
@@ -97,4 +99,4 @@ class AfterAnswer:
         splitter = EventSplitter()
         window = AnswerWindow(api, AnswerUse(mode="buffer", content="text"))
         whole = [window.add_event(event) for event in (*splitter.split_bytes(body), *splitter.rest())]
-        return window.texts() if all(whole) else None
+        return window.held_texts() if all(whole) else None

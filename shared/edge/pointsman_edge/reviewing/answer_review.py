@@ -122,9 +122,9 @@ class AnswerReview:
                 if fields:
                     answer.set_fields(fields)
 
-            shown = answer.body if review.use.content == "body" else None
+            shown = answer.edited_body if review.use.content == "body" else None
             await self._ask_stage(review, texts, shown, put, code=code)
-        return self._headers, answer.body
+        return self._headers, answer.edited_body
 
     def begin(self, status: int, headers: Headers) -> None:
         """A stream begins."""
@@ -143,7 +143,7 @@ class AnswerReview:
     async def push(self, data: bytes) -> AsyncIterator[bytes]:
         """Take the next bytes of the stream; yields bytes as soon as they may leave. Raises Withheld."""
         events = self._splitter.split_bytes(data)
-        self._halves.join(events)
+        self._halves.mend_events(events)
         async for left in self._past(0, events):
             yield left
         for position, review in enumerate(self._blocking):
@@ -157,7 +157,7 @@ class AnswerReview:
     async def finish(self, data: bytes) -> AsyncIterator[bytes]:
         """Like `push`, for the last bytes of the stream."""
         events = [*self._splitter.split_bytes(data), *self._splitter.rest()]
-        self._halves.join(events)
+        self._halves.mend_events(events)
         async for left in self._past(0, events):
             yield left
         for position, review in enumerate(self._blocking):
@@ -176,7 +176,7 @@ class AnswerReview:
 
     def filtered(self) -> bytes:
         """The end of a stream whose rest is withheld."""
-        return self._end.filtered()
+        return self._end.end_as_filtered()
 
     def note_sent_bytes(self, data: bytes) -> None:
         """These bytes are on their way to the client."""
@@ -190,7 +190,7 @@ class AnswerReview:
         """Show the next stage the events that the stages before it let pass; yields the bytes that leave."""
         if position == len(self._blocking):
             for event in events:
-                self._end.saw(event)
+                self._end.note_event(event)
             yield b"".join(event.encode() for event in events)
             return
         review = self._blocking[position]
@@ -205,7 +205,7 @@ class AnswerReview:
         for event in events:
             if not review.window.add_event(event):
                 self._unread(review)
-            if review.window.due:
+            if review.window.is_due:
                 async for left in self._past(position + 1, await self._decide(review, last=False)):
                     yield left
 
@@ -227,7 +227,7 @@ class AnswerReview:
 
     async def _decide(self, review: StageReview, *, last: bool) -> list[StreamEvent]:
         window = review.window
-        texts = window.texts() if review.use.content == "text" else ()
+        texts = window.held_texts() if review.use.content == "text" else ()
         body = window.encode_events() if review.use.content == "body" else None
 
         def put(edits: dict[str, str], fields: Fields) -> None:
@@ -304,8 +304,8 @@ class AnswerReview:
             self._failed(review, NoVerdict(UNREADABLE, 502, "answer_unreadable"), 0.0)
 
     def _report(self, review: StageReview, outcome: str, took_s: float, instance: str, note: str | None) -> None:
-        self._trail.add(review, outcome, took_s, instance, note)
-        self._record.stages = self._trail.reports()
+        self._trail.add_report(review, outcome, took_s, instance, note)
+        self._record.stages = self._trail.list_reports()
 
     def _edit_headers(self, edits: tuple[HeaderEdit, ...]) -> None:
         if edits and not self.headers_left:

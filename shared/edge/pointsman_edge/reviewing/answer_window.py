@@ -55,7 +55,7 @@ class AnswerWindow:
         self._others: dict[str, int] = {}
 
     @property
-    def due(self) -> bool:
+    def is_due(self) -> bool:
         """Enough text is here for the stage to be asked."""
         if self._size is None:
             return False
@@ -108,7 +108,7 @@ class AnswerWindow:
             for part in over:
                 del self._others[part]
 
-    def texts(self) -> tuple[AnswerText, ...]:
+    def held_texts(self) -> tuple[AnswerText, ...]:
         """The texts that are held, in the order in which they began."""
         found: dict[str, tuple[str, list[str]]] = {}
         for slot in self._fresh():

@@ -107,7 +107,7 @@ class StageTrail:
     def __init__(self) -> None:
         self._reports: dict[int, StageReport] = {}
 
-    def add(self, review: StageReview, outcome: str, took_s: float, instance: str, note: str | None) -> None:
+    def add_report(self, review: StageReview, outcome: str, took_s: float, instance: str, note: str | None) -> None:
         """A stage was asked. The gravest outcome is kept, with its note; times add up."""
         took_ms = round(took_s * 1000, 3)
         note = None if note is None else note[:NOTE_LIMIT]
@@ -118,7 +118,7 @@ class StageTrail:
             report = graver.changed(took_ms=round(before.took_ms + took_ms, 3))
         self._reports[review.position] = report
 
-    def reports(self) -> tuple[StageReport, ...]:
+    def list_reports(self) -> tuple[StageReport, ...]:
         """The reports, in the order of the itinerary."""
         return tuple(self._reports[position] for position in sorted(self._reports))
 

@@ -45,7 +45,7 @@ class Halves:
         self._waiting: dict[str, str] = {}
         """First halves, by the text that they are part of."""
 
-    def join(self, events: Iterable[StreamEvent]) -> None:
+    def mend_events(self, events: Iterable[StreamEvent]) -> None:
         """Mend the events, in order."""
         for event in events:
             document = event.document

@@ -31,7 +31,7 @@ class WholeAnswer:
         """The document isn't the bytes any more."""
 
     @property
-    def body(self) -> bytes:
+    def edited_body(self) -> bytes:
         """The body for the client: the engine's own bytes, unless a stage changed something."""
         if self._changed:
             self._body = write(self._document, strict=self._strict)
@@ -71,4 +71,4 @@ class WholeAnswer:
         if self.document is None:
             raise ValueError("the answer is not a JSON object")
         edits = {edit.field: None if edit.remove else orjson.dumps(edit.value) for edit in fields}
-        self._body, self._document, self._reading = edit_fields(self.body, edits), None, None
+        self._body, self._document, self._reading = edit_fields(self.edited_body, edits), None, None

@@ -72,7 +72,7 @@ class ProviderBook:
         """The provider of this name; None: the revision has none."""
         return self._of(policy).get(name or "")
 
-    def question(self, provider: Resolved, asking: ProviderRequestParts) -> ProviderQuestion:
+    def build_question(self, provider: Resolved, asking: ProviderRequestParts) -> ProviderQuestion:
         """The request for this provider."""
         target = asking.target
         body = edited_body(asking.body, outward(self._kept(provider, asking)), target.model)
@@ -98,7 +98,7 @@ class ProviderBook:
         other: ProviderQuestion | None = None
         if fields:
             edits = [edit for edit in edits if not (edit.unasked and edit.field in fields)]
-            other = self.question(provider, asking._replace(edits=edits))
+            other = self.build_question(provider, asking._replace(edits=edits))
         if not any(field.encode() in error for field in fields):
             repaired = provider.format.repair_question(other or question, error)
             fields = fields if repaired is None else []

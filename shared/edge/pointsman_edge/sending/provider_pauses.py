@@ -36,7 +36,7 @@ class ProviderPauses:
     def __init__(self) -> None:
         self._known: Final[dict[tuple[str, str], _Known]] = {}
 
-    def refusal(self, provider: str, model: str, now: float) -> Refusal | None:
+    def refusal_for(self, provider: str, model: str, now: float) -> Refusal | None:
         """The error for the client if the provider isn't asked now; None if it is."""
         known = self._known.get((provider, model))
         if known is None:

@@ -16,7 +16,7 @@ class TrustedProxies:
         self._unnamed = unnamed
         self._known: dict[str, bool] = {}
 
-    def include(self, host: str) -> bool:
+    def is_trusted(self, host: str) -> bool:
         """Whether `host` (an IP address as text, or nothing when it isn't known) is one of them."""
         if not host:
             return self._unnamed
@@ -34,12 +34,12 @@ class TrustedProxies:
 
         Entries before it were written by the client itself and prove nothing.
         """
-        if forwarded_for is None or not self.include(peer):
+        if forwarded_for is None or not self.is_trusted(peer):
             return peer
         client = peer
         for entry in reversed(forwarded_for.split(",")):
             client = _address(entry)
-            if not self.include(client):
+            if not self.is_trusted(client):
                 break
         return client
 

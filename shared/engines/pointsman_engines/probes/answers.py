@@ -32,7 +32,7 @@ _ONE: Final[list[JsonValue]] = [{"role": "user", "content": "Which track?"}]
 
 async def chat(engine: ProbedEngine) -> str:
     """An answer with usage."""
-    answer = (await engine.post(CHAT, {"messages": _ONE, "max_tokens": _FEW})).json()
+    answer = (await engine.post_request(CHAT, {"messages": _ONE, "max_tokens": _FEW})).read_json()
     expect(answer, str, "choices", 0, "message", "content")
     expect(answer, str, "choices", 0, "finish_reason")
     return _usage(answer, "usage", "prompt_tokens", "completion_tokens")
@@ -41,7 +41,7 @@ async def chat(engine: ProbedEngine) -> str:
 async def chat_stream(engine: ProbedEngine) -> str:
     """Pieces, and usage in the last event."""
     body: dict[str, JsonValue] = {"messages": _ONE, "max_tokens": _FEW, "stream": True}
-    events = (await engine.post(CHAT, body | {"stream_options": _USAGE})).events()
+    events = (await engine.post_request(CHAT, body | {"stream_options": _USAGE})).read_events()
     if not any(isinstance(member(event, "choices", 0, "delta", "content"), str) for event in events):
         raise Different("no piece of text in any event")
     return _usage(events[-1], "usage", "prompt_tokens", "completion_tokens")
@@ -49,7 +49,9 @@ async def chat_stream(engine: ProbedEngine) -> str:
 
 async def chat_choices(engine: ProbedEngine) -> str:
     """As many choices as were asked for."""
-    answer = (await engine.post(CHAT, {"messages": _ONE, "max_tokens": 4, "n": 2, "temperature": 1.0})).json()
+    answer = (
+        await engine.post_request(CHAT, {"messages": _ONE, "max_tokens": 4, "n": 2, "temperature": 1.0})
+    ).read_json()
     choices = expect(answer, list, "choices")
     if not isinstance(choices, list) or len(choices) != 2:
         raise FeatureMissing("one choice where two were asked for")
@@ -59,7 +61,7 @@ async def chat_choices(engine: ProbedEngine) -> str:
 async def chat_logprobs(engine: ProbedEngine) -> str:
     """A log probability for each token."""
     body: dict[str, JsonValue] = {"messages": _ONE, "max_tokens": 4, "logprobs": True, "top_logprobs": 2}
-    answer = (await engine.post(CHAT, body)).json()
+    answer = (await engine.post_request(CHAT, body)).read_json()
     if member(answer, "choices", 0, "logprobs") is None:
         raise FeatureMissing("none in the answer")
     expect(answer, float, "choices", 0, "logprobs", "content", 0, "logprob")
@@ -69,7 +71,9 @@ async def chat_logprobs(engine: ProbedEngine) -> str:
 async def chat_json(engine: ProbedEngine) -> str:
     """An answer that follows a schema."""
     form: JsonValue = {"type": "json_schema", "json_schema": {"name": "answer", "schema": _SCHEMA, "strict": True}}
-    answer = (await engine.post(CHAT, {"messages": _ONE, "max_tokens": 200, "response_format": form})).json()
+    answer = (
+        await engine.post_request(CHAT, {"messages": _ONE, "max_tokens": 200, "response_format": form})
+    ).read_json()
     if _parsed(expect(answer, str, "choices", 0, "message", "content")) not in ("late", "early"):
         raise Different("the answer doesn't follow the schema")
     return ""
@@ -78,7 +82,7 @@ async def chat_json(engine: ProbedEngine) -> str:
 async def chat_tools(engine: ProbedEngine) -> str:
     """A call of the function that was named, with arguments that are JSON."""
     body: dict[str, JsonValue] = {"messages": _ONE, "max_tokens": 200, "tools": [_TOOL], "tool_choice": _NAMED}
-    answer = (await engine.post(CHAT, body)).json()
+    answer = (await engine.post_request(CHAT, body)).read_json()
     if not member(answer, "choices", 0, "message", "tool_calls"):
         raise FeatureMissing("no call in the answer")
     call = ("choices", 0, "message", "tool_calls", 0, "function")
@@ -94,7 +98,7 @@ async def chat_tools(engine: ProbedEngine) -> str:
 async def chat_tools_stream(engine: ProbedEngine) -> str:
     """A tool call, streamed."""
     body: dict[str, JsonValue] = {"messages": _ONE, "max_tokens": 200, "tools": [_TOOL], "tool_choice": _NAMED}
-    events = (await engine.post(CHAT, body | {"stream": True})).events()
+    events = (await engine.post_request(CHAT, body | {"stream": True})).read_events()
     pieces = [member(event, "choices", 0, "delta", "tool_calls", 0, "function", "arguments") for event in events]
     arguments = "".join(piece for piece in pieces if isinstance(piece, str))
     if not arguments:
@@ -109,8 +113,8 @@ async def chat_cached(engine: ProbedEngine) -> str:
     text = f"Train {time.time_ns()} stands at the signal. " + "Which track does it take at the points? " * 20
     body: dict[str, JsonValue] = {"messages": [{"role": "user", "content": text}], "max_tokens": 1}
     where = ("usage", "prompt_tokens_details", "cached_tokens")
-    await engine.post(CHAT, body)
-    second = (await engine.post(CHAT, body)).json()
+    await engine.post_request(CHAT, body)
+    second = (await engine.post_request(CHAT, body)).read_json()
     cached = member(second, *where)
     if not isinstance(cached, int):
         raise FeatureMissing("no prompt_tokens_details.cached_tokens")
@@ -121,7 +125,7 @@ async def chat_cached(engine: ProbedEngine) -> str:
 
 async def completions(engine: ProbedEngine) -> str:
     """An answer with usage."""
-    answer = (await engine.post("/v1/completions", {"prompt": "Which track?", "max_tokens": _FEW})).json()
+    answer = (await engine.post_request("/v1/completions", {"prompt": "Which track?", "max_tokens": _FEW})).read_json()
     expect(answer, str, "choices", 0, "text")
     return _usage(answer, "usage", "prompt_tokens", "completion_tokens")
 
@@ -129,7 +133,7 @@ async def completions(engine: ProbedEngine) -> str:
 async def completions_stream(engine: ProbedEngine) -> str:
     """Pieces, and usage in the last event."""
     body: dict[str, JsonValue] = {"prompt": "Which track?", "max_tokens": _FEW, "stream": True}
-    events = (await engine.post("/v1/completions", body | {"stream_options": _USAGE})).events()
+    events = (await engine.post_request("/v1/completions", body | {"stream_options": _USAGE})).read_events()
     if not any(isinstance(member(event, "choices", 0, "text"), str) for event in events):
         raise Different("no piece of text in any event")
     return _usage(events[-1], "usage", "prompt_tokens", "completion_tokens")
@@ -138,7 +142,7 @@ async def completions_stream(engine: ProbedEngine) -> str:
 async def completions_ids(engine: ProbedEngine) -> str:
     """A prompt that is token ids already."""
     ids: list[JsonValue] = [20, 21, 22, 23]
-    answer = (await engine.post("/v1/completions", {"prompt": ids, "max_tokens": 2})).json()
+    answer = (await engine.post_request("/v1/completions", {"prompt": ids, "max_tokens": 2})).read_json()
     counted = expect(answer, int, "usage", "prompt_tokens")
     if counted != len(ids):
         raise Different(f"{counted} prompt tokens for {len(ids)} ids")
@@ -147,7 +151,9 @@ async def completions_ids(engine: ProbedEngine) -> str:
 
 async def responses(engine: ProbedEngine) -> str:
     """An answer with usage."""
-    answer = (await engine.post("/v1/responses", {"input": "Which track?", "max_output_tokens": _FEW})).json()
+    answer = (
+        await engine.post_request("/v1/responses", {"input": "Which track?", "max_output_tokens": _FEW})
+    ).read_json()
     expect(answer, list, "output")
     expect(answer, str, "status")
     return _usage(answer, "usage", "input_tokens", "output_tokens")
@@ -156,14 +162,14 @@ async def responses(engine: ProbedEngine) -> str:
 async def responses_stream(engine: ProbedEngine) -> str:
     """Events that end with the whole response."""
     body: dict[str, JsonValue] = {"input": "Which track?", "max_output_tokens": _FEW, "stream": True}
-    events = (await engine.post("/v1/responses", body)).events()
+    events = (await engine.post_request("/v1/responses", body)).read_events()
     _types(events, ("response.created", "response.output_text.delta", "response.completed"))
     return _usage(member(events[-1], "response"), "usage", "input_tokens", "output_tokens")
 
 
 async def messages(engine: ProbedEngine) -> str:
     """An answer with usage."""
-    answer = (await engine.post("/v1/messages", {"messages": _ONE, "max_tokens": _FEW})).json()
+    answer = (await engine.post_request("/v1/messages", {"messages": _ONE, "max_tokens": _FEW})).read_json()
     expect(answer, str, "content", 0, "text")
     expect(answer, str, "stop_reason")
     return _usage(answer, "usage", "input_tokens", "output_tokens")
@@ -172,7 +178,7 @@ async def messages(engine: ProbedEngine) -> str:
 async def messages_stream(engine: ProbedEngine) -> str:
     """Events that end with usage."""
     body: dict[str, JsonValue] = {"messages": _ONE, "max_tokens": _FEW, "stream": True}
-    events = (await engine.post("/v1/messages", body)).events()
+    events = (await engine.post_request("/v1/messages", body)).read_events()
     _types(events, ("message_start", "content_block_delta", "message_delta", "message_stop"))
     last = next(event for event in reversed(events) if member(event, "type") == "message_delta")
     expect(last, int, "usage", "output_tokens")
@@ -181,13 +187,13 @@ async def messages_stream(engine: ProbedEngine) -> str:
 
 async def messages_count(engine: ProbedEngine) -> str:
     """The number of tokens of a prompt."""
-    answer = (await engine.post("/v1/messages/count_tokens", {"messages": _ONE})).json()
+    answer = (await engine.post_request("/v1/messages/count_tokens", {"messages": _ONE})).read_json()
     return f"{expect(answer, int, 'input_tokens')} tokens"
 
 
 async def embeddings(engine: ProbedEngine) -> str:
     """A vector of numbers."""
-    answer = (await engine.post("/v1/embeddings", {"input": "Which track?"})).json()
+    answer = (await engine.post_request("/v1/embeddings", {"input": "Which track?"})).read_json()
     if member(answer, "error") is not None:
         raise FeatureMissing(f"HTTP 200 with an error: {member(answer, 'error', 'message')}")
     vector = expect(answer, list, "data", 0, "embedding")
@@ -200,14 +206,14 @@ async def error_request(engine: ProbedEngine) -> str:
     answer = await engine.post_refused(CHAT, {"messages": _ONE, "max_tokens": 4, "temperature": -3})
     if answer.status not in (400, 422):
         raise Different(f"HTTP {answer.status}")
-    expect(answer.json(), str, "error", "message")
+    expect(answer.read_json(), str, "error", "message")
     return f"HTTP {answer.status}"
 
 
 async def error_model(engine: ProbedEngine) -> str:
     """A model that isn't served gets 404 and a reason."""
     answer = await engine.post_refused(CHAT, {"model": "no-such-model", "messages": _ONE, "max_tokens": 4})
-    expect(answer.json(), str, "error", "message")
+    expect(answer.read_json(), str, "error", "message")
     if answer.status != 404:
         raise Different(f"HTTP {answer.status}")
     return ""

@@ -40,14 +40,14 @@ class ProbeAnswer:
     content_type: str
     body: bytes
 
-    def json(self) -> JsonValue:
+    def read_json(self) -> JsonValue:
         """The body. Raises Different when it isn't JSON."""
         try:
             return _JSON.validate_json(self.body)
         except ValidationError:
             raise Different(f"HTTP {self.status} without JSON") from None
 
-    def events(self) -> list[JsonValue]:
+    def read_events(self) -> list[JsonValue]:
         """The data of each event of a stream but the mark that ends it. Raises Different."""
         if "text/event-stream" not in self.content_type:
             raise Different(f"the stream is of type {self.content_type or 'none'}")
@@ -82,7 +82,7 @@ class ProbedEngine:
         """GET. Raises FeatureMissing for a path that the engine doesn't have."""
         return await self._ask("GET", path, None)
 
-    async def post(self, path: str, body: Mapping[str, JsonValue]) -> ProbeAnswer:
+    async def post_request(self, path: str, body: Mapping[str, JsonValue]) -> ProbeAnswer:
         """POST, for the engine's model. Raises FeatureMissing when the engine doesn't have the path or refuses the
         request."""
         answer = await self._ask("POST", path, {"model": self.model, **body})
@@ -97,20 +97,20 @@ class ProbedEngine:
             raise Different(f"HTTP {answer.status} where a refusal was due")
         return answer
 
-    async def exposition(self) -> Exposition:
+    async def read_exposition(self) -> Exposition:
         """Its metrics. Raises FeatureMissing."""
         try:
             return Exposition(await self.client.metrics(timeout=ANSWER_S))
         except PageUnread as error:
             raise FeatureMissing(str(error)) from None
 
-    async def value(self, metric: Metric) -> float | None:
+    async def read_metric(self, metric: Metric) -> float | None:
         """The sum of a metric's samples; None where it has none."""
-        samples = metric.finite_samples(await self.exposition())
+        samples = metric.finite_samples(await self.read_exposition())
         return sum(sample.value for sample in samples) if samples else None
 
     @asynccontextmanager
-    async def busy(self, tokens: int = 2000) -> AsyncGenerator[None]:
+    async def keep_busy(self, tokens: int = 2000) -> AsyncGenerator[None]:
         """The engine generates a long answer inside; the client hangs up at the end."""
         body: dict[str, JsonValue] = {
             "model": self.model,
@@ -129,11 +129,11 @@ class ProbedEngine:
             yield
             answer.close()
 
-    async def until(self, metric: Metric, wanted: "Wanted", patience_s: float) -> float | None:
+    async def wait_until_metric(self, metric: Metric, wanted: "Wanted", patience_s: float) -> float | None:
         """Seconds until the metric's value is wanted; None when it wasn't within `patience_s`."""
         began = time.monotonic()
         while (took := time.monotonic() - began) < patience_s:
-            value = await self.value(metric)
+            value = await self.read_metric(metric)
             if value is not None and wanted(value):
                 return took
             await asyncio.sleep(0.01)

@@ -60,11 +60,11 @@ async def running(engine: ProbedEngine) -> str:
     dialect, metric = await _metric(engine, _dialect(engine).running, "gauge")
     if dialect.running_is_progress:
         return "a counter of executions stands for it"
-    before = await engine.value(metric) or 0.0
-    async with engine.busy():
-        if await engine.until(metric, Wanted(above=before), MOVES_S) is None:
+    before = await engine.read_metric(metric) or 0.0
+    async with engine.keep_busy():
+        if await engine.wait_until_metric(metric, Wanted(above=before), MOVES_S) is None:
             raise Different(f"{metric.name.decode()} doesn't rise with a request")
-    if await engine.until(metric, Wanted(at_most=before), MOVES_S) is None:
+    if await engine.wait_until_metric(metric, Wanted(at_most=before), MOVES_S) is None:
         raise Different(f"{metric.name.decode()} doesn't fall when a request is over")
     return metric.name.decode()
 
@@ -78,18 +78,18 @@ async def waiting(engine: ProbedEngine) -> str:
 async def kv_usage(engine: ProbedEngine) -> str:
     """A gauge in [0,1] that rises while a request is served."""
     _, metric = await _metric(engine, _dialect(engine).kv_usage, "gauge")
-    before = await engine.value(metric) or 0.0
-    async with engine.busy():
-        if await engine.until(metric, Wanted(above=before), MOVES_S) is None:
+    before = await engine.read_metric(metric) or 0.0
+    async with engine.keep_busy():
+        if await engine.wait_until_metric(metric, Wanted(above=before), MOVES_S) is None:
             raise Different(f"{metric.name.decode()} doesn't rise with a request")
-        if (await engine.value(metric) or 0.0) > 1:
+        if (await engine.read_metric(metric) or 0.0) > 1:
             raise Different(f"{metric.name.decode()} is above 1")
     return metric.name.decode()
 
 
 async def kv_size(engine: ProbedEngine) -> str:
     """Block size and number of blocks."""
-    facts = read_cache(_dialect(engine), await engine.exposition())
+    facts = read_cache(_dialect(engine), await engine.read_exposition())
     if facts.block_tokens is None or facts.kv_blocks is None:
         raise FeatureMissing("no block size or no number of blocks")
     return f"{facts.kv_blocks} blocks of {facts.block_tokens} tokens"
@@ -100,9 +100,11 @@ async def progress(engine: ProbedEngine) -> str:
     dialect = _dialect(engine)
     found = (Metric(dialect.progress + b"_total"), Metric(dialect.progress))
     _, metric = await _metric(engine, found, "counter")
-    before = await engine.value(metric) or 0.0
-    await engine.post(CHAT, {"messages": [{"role": "user", "content": f"Train {time.time_ns()}?"}], "max_tokens": 2})
-    if await engine.until(metric, Wanted(above=before), MOVES_S) is None:
+    before = await engine.read_metric(metric) or 0.0
+    await engine.post_request(
+        CHAT, {"messages": [{"role": "user", "content": f"Train {time.time_ns()}?"}], "max_tokens": 2}
+    )
+    if await engine.wait_until_metric(metric, Wanted(above=before), MOVES_S) is None:
         raise Different(f"{metric.name.decode()} doesn't rise with a request")
     return metric.name.decode()
 
@@ -110,7 +112,7 @@ async def progress(engine: ProbedEngine) -> str:
 async def started(engine: ProbedEngine) -> str:
     """When the process started, in the past."""
     _dialect(engine)
-    at = await engine.value(Metric(START_TIME))
+    at = await engine.read_metric(Metric(START_TIME))
     if at is None:
         raise FeatureMissing("a new life is known by a refused connection or a counter that went back")
     if not 0 < at <= time.time() + 1:
@@ -120,7 +122,7 @@ async def started(engine: ProbedEngine) -> str:
 
 async def loras(engine: ProbedEngine) -> str:
     """Which adapters are in use."""
-    reading = read(_dialect(engine), await engine.exposition())
+    reading = read(_dialect(engine), await engine.read_exposition())
     if not reading.max_loras:
         raise FeatureMissing("no adapters, or none used yet")
     return f"{reading.max_loras} at once"
@@ -129,7 +131,7 @@ async def loras(engine: ProbedEngine) -> str:
 async def sleep(engine: ProbedEngine) -> str:
     """Whether the engine reports that it sleeps."""
     metric = _dialect(engine).awake
-    if metric is None or await engine.value(metric) is None:
+    if metric is None or await engine.read_metric(metric) is None:
         raise FeatureMissing("an engine that sleeps seems idle")
     return metric.name.decode()
 
@@ -138,7 +140,7 @@ async def selected(engine: ProbedEngine) -> str:
     """Some metrics without the others."""
     dialect = _dialect(engine)
     whole = await engine.client.metrics(timeout=10)
-    some = await engine.client.metrics(dialect.moving, timeout=10)
+    some = await engine.client.metrics(dialect.moving_families, timeout=10)
     if len(some) * 2 > len(whole):
         raise FeatureMissing(f"each reading has all {len(whole)} bytes")
     try:
@@ -151,11 +153,11 @@ async def selected(engine: ProbedEngine) -> str:
 async def hang_up(engine: ProbedEngine) -> str:
     """A client that hangs up leaves nothing running."""
     _, metric = await _metric(engine, _dialect(engine).running, "gauge")
-    before = await engine.value(metric) or 0.0
-    async with engine.busy():
-        if await engine.until(metric, Wanted(above=before), MOVES_S) is None:
+    before = await engine.read_metric(metric) or 0.0
+    async with engine.keep_busy():
+        if await engine.wait_until_metric(metric, Wanted(above=before), MOVES_S) is None:
             raise Different("nothing seems to run")
-    took = await engine.until(metric, Wanted(at_most=before), MOVES_S)
+    took = await engine.wait_until_metric(metric, Wanted(at_most=before), MOVES_S)
     if took is None:
         raise Different(f"still running {MOVES_S:g} s later")
     if took > FREED_S:
@@ -180,10 +182,10 @@ def _dialect(engine: ProbedEngine) -> Dialect:
 
 async def _metric(engine: ProbedEngine, names: tuple[Metric, ...], kind: str) -> tuple[Dialect, Metric]:
     """The first of these metrics that the engine has; its type must match where the text has one."""
-    exposition = await engine.exposition()
+    exposition = await engine.read_exposition()
     for metric in names:
         if metric.finite_samples(exposition):
-            told = exposition.kind(metric.name)
+            told = exposition.kind_of(metric.name)
             if told not in (None, kind):
                 raise Different(f"{metric.name.decode()} is a {told}")
             return _dialect(engine), metric

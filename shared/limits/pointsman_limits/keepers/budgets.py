@@ -38,8 +38,8 @@ _log = Log("budgets")
 class Ends(Protocol):
     """The stream of ends, as `EndsReader`."""
 
-    async def stream(self) -> tuple[str, int]: ...
-    async def after(self, sequence: int) -> tuple[list[End], int]: ...
+    async def find_stream(self) -> tuple[str, int]: ...
+    async def read_after(self, sequence: int) -> tuple[list[End], int]: ...
 
 
 class Budgets:
@@ -81,11 +81,11 @@ class Budgets:
         return None if self._known.is_set() else "the stream of events, which tells what was spent, can't be read yet"
 
     @property
-    def current(self) -> bool:
+    def is_current(self) -> bool:
         """Whether every event of the stream was read."""
         return self._current
 
-    async def ready(self) -> None:
+    async def wait_until_ready(self) -> None:
         """Wait a little until spending is known, if a budget is configured."""
         if self._wanted.is_set():
             try:
@@ -98,7 +98,7 @@ class Budgets:
         """Read at once: a request waits for a shard that was just taken over."""
         self._asked.set()
 
-    async def follow(self) -> None:
+    async def follow_ends(self) -> None:
         """Read events for ever, once a budget is configured."""
         await self._wanted.wait()
         failures, said = 0, ""
@@ -138,7 +138,7 @@ class Budgets:
         following = 1
         while following:
             before = self._position
-            ends, following = await self._ends.after(before)
+            ends, following = await self._ends.read_after(before)
             self._seek()
             if self._position < before:
                 # A shard with an earlier place was taken over in the meantime: read again from there.
@@ -154,7 +154,7 @@ class Budgets:
         now = time.monotonic()
         if self._current and now - self._looked_at < LOOK_S:
             return
-        stream, last = await self._ends.stream()
+        stream, last = await self._ends.find_stream()
         self._looked_at = now
         if stream != self._stream:
             self._position = 0 if self._stream else last
@@ -167,7 +167,7 @@ class Budgets:
         for book in self._keeper.kept_books():
             ledger = book.budgets
             if ledger.spent_to is None:
-                ledger.begin(self._position, self._stream)
+                ledger.begin_counting(self._position, self._stream)
                 began = True
             elif ledger.spent_in != self._stream:
                 ledger.spent_to, ledger.spent_in = 0, self._stream
@@ -215,9 +215,9 @@ class Budgets:
         now = self._clock()
         for name, scopes in self.scopes.items():
             scope, shard = scopes.values_of(spent.identity, spent.model)
-            book = self._keeper.held(shard)
+            book = self._keeper.find_book(shard)
             if book is not None and (book.budgets.spent_to or 0) < sequence:
-                book.budgets.spend(name, scope, amount, spent.day, now)
+                book.budgets.spend_cost(name, scope, amount, spent.day, now)
                 self._metrics.spent.labels(name).inc(amount / NANOS)
 
     def tick(self) -> None:
@@ -230,7 +230,7 @@ class Budgets:
             self._saved_at = now
             for book in self._keeper.kept_books():
                 if book.budgets.has_accounts:
-                    book.changed = True
+                    book.has_changed = True
 
     def publish_warnings(self) -> None:
         """Publish warnings."""
@@ -241,7 +241,7 @@ class Budgets:
         reached, ledger.reached = ledger.reached, []
         for each in reached:
             scopes = self.scopes.get(each.limit)
-            whose = {} if scopes is None else scopes.named(each.scope)
+            whose = {} if scopes is None else scopes.parse_scope(each.scope)
             amount = each.window.soft if each.level == "soft" else each.window.amount
             self._metrics.reached.labels(each.limit, each.level).inc()
             _log.warning(

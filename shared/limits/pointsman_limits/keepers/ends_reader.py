@@ -51,12 +51,12 @@ class EndsReader:
         self._subject: Final = subject(ResponseCompleted, ANY)
         self._asked = 0
 
-    async def stream(self) -> tuple[str, int]:
+    async def find_stream(self) -> tuple[str, int]:
         """When the stream was created, and its last sequence. Raises one of `UNREADABLE`."""
         info = await self._events.make_event_stream()
         return str(info.created or ""), info.state.last_seq
 
-    async def after(self, sequence: int) -> tuple[list[End], int]:
+    async def read_after(self, sequence: int) -> tuple[list[End], int]:
         """The ends after a sequence, at most `BATCH`, and the number of further ones. Raises one of `UNREADABLE`."""
         done: asyncio.Future[int] = asyncio.get_running_loop().create_future()
         ends: list[End] = []

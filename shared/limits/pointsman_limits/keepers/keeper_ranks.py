@@ -30,7 +30,7 @@ class KeeperRanks:
         self._looked_after: Final[dict[str, asyncio.Task[None]]] = {}
 
     @property
-    def known(self) -> int:
+    def known_preprocessors(self) -> int:
         """Number of preprocessors, including those that were silent for minutes."""
         now = asyncio.get_running_loop().time()
         return max(len(self.members), len(self._heartbeat.table.list_instances(self._bus.process.service, now)))

@@ -87,7 +87,7 @@ class LimitMetrics:
             "pointsman_limit_open", "Charges of requests that haven't ended, kept here.", registry=registry
         )
 
-    def watch(self, shards: Callable[[], float], charges: Callable[[], float]) -> None:
+    def set_sources(self, shards: Callable[[], float], charges: Callable[[], float]) -> None:
         """Set the sources of the gauges."""
         self._shards.set_function(shards)
         self._open.set_function(charges)

@@ -66,26 +66,26 @@ class ShardKeeper:
         self._listening: Final = asyncio.Event()
         self._said_at = 0.0
         self._telling = False
-        metrics.watch(lambda: len(self._books), lambda: sum(book.open_charges for book in self._books.values()))
+        metrics.set_sources(lambda: len(self._books), lambda: sum(book.open_charges for book in self._books.values()))
 
     @property
-    def settled(self) -> bool:
+    def is_settled(self) -> bool:
         """Whether all shards that should be kept here are."""
         now = self._clock()
         mine = [shard for shard in range(SHARDS) if self.ranks.keeper_of(shard) == self.me]
-        return self._leases.listens(now) and all(self._leases.holds_shard(shard, now) for shard in mine)
+        return self._leases.hears_everyone(now) and all(self._leases.holds_shard(shard, now) for shard in mine)
 
-    def begin(self) -> None:
+    def begin_keeping(self) -> None:
         """Start, once limits are configured. Needs a running loop; the second call does nothing."""
         if not self._snapshots.began:
             self._bus.listen(LimitKept, self.receive_report, ANY)
-            self._snapshots.begin()
+            self._snapshots.begin_following()
 
-    async def ready(self) -> None:
+    async def wait_until_ready(self) -> None:
         """Wait until earlier counts are known, if they are needed, and which instance has them."""
         if not self._snapshots.began:
             return
-        await self._snapshots.ready()
+        await self._snapshots.wait_until_ready()
         try:
             async with asyncio.timeout(LISTENED_S):
                 await self._listening.wait()
@@ -119,17 +119,17 @@ class ShardKeeper:
         this one while its proof is pending."""
         if self._leases.holds_shard(shard, now):
             return self._books.get(shard) or self._take(shard, now)
-        if not self._bus.connected and not self._leases.has_peers and self._snapshots.known:
+        if not self._bus.connected and not self._leases.has_peers and self._snapshots.is_known:
             # A bundle decides without the bus, and it has no peer that could keep the shard.
             return self._books.get(shard) or self._take(shard, now)
-        if self._leases.epoch(shard):
+        if self._leases.epoch_of(shard):
             if now - self._said_at >= SAID_S:
                 self._say(now)
             return self.me
         keeper = self.ranks.keeper_of(shard)
         return keeper if keeper != self.me else self._seek(shard, now) or self.me
 
-    def held(self, shard: int) -> Book | None:
+    def find_book(self, shard: int) -> Book | None:
         """The counts of a shard that is kept here, or was before its lease ran out."""
         return self._books.get(shard)
 
@@ -147,7 +147,7 @@ class ShardKeeper:
         for shard in self._keeping.receive_report(kept, now):
             self._metrics.count_shard_move("lost")
             _log.warning("limit_shard_lost", shard=shard, keeper=kept.keeper)
-        if not self._leases.said(kept.run):
+        if not self._leases.is_own_report(kept.run):
             if self._keeping.has_unpublished:
                 self._publish_report()
             return
@@ -158,7 +158,7 @@ class ShardKeeper:
             # Requests that end in the meantime have to be counted, whether or not a request asks.
             if shard not in self._books and self._leases.holds_shard(shard, now):
                 self._take(shard, now)
-        if self._leases.listens(now):
+        if self._leases.hears_everyone(now):
             self._listening.set()
         if self._leases.may_prove_claim:
             self._say(now)
@@ -175,16 +175,16 @@ class ShardKeeper:
         handed = self._handed.get(query.shard)
         if handed is not None and handed[0] == query.to and now - handed[2] < REMEMBERED_S:
             return handed[1]
-        keeper = self.me if self._leases.epoch(query.shard) else self._holder(query.shard, now)
+        keeper = self.me if self._leases.epoch_of(query.shard) else self._holder(query.shard, now)
         return LimitShard(shard=query.shard, keeper=keeper, at_ms=round(now * 1000)).encode()
 
     def _seek(self, shard: int, now: float) -> str:
         """Get a shard that should be kept here, but isn't. Returns the preprocessor that still keeps it."""
-        if self._leases.epoch(shard):
+        if self._leases.epoch_of(shard):
             return ""
         holder = self._holder(shard, now)
         if not holder:
-            if not self._snapshots.known:
+            if not self._snapshots.is_known:
                 # Its counts would begin at nothing.
                 return ""
             state = self._snapshots.newest_of(shard)
@@ -196,7 +196,7 @@ class ShardKeeper:
 
     def _holder(self, shard: int, now: float) -> str:
         """Another preprocessor that keeps a shard, if known."""
-        holder = self._leases.holder(shard, now)
+        holder = self._leases.other_holder(shard, now)
         if holder:
             return holder
         handed = self._handed.get(shard)
@@ -233,7 +233,7 @@ class ShardKeeper:
             return
         now = self._clock()
         if state.keeper == self.me:
-            self._keeping.given(state, holder, now)
+            self._keeping.accept_handover(state, holder, now)
             self._say(now)
         else:
             self._refused[shard, holder] = now + REFUSED_S

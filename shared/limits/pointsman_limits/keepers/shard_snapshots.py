@@ -68,7 +68,7 @@ class ShardSnapshots:
         self._last_save = 0.0
         self._unsaved = False
 
-    def begin(self) -> None:
+    def begin_following(self) -> None:
         """Read the snapshots, and follow them. Needs a running loop; the second call does nothing."""
         if not self.began:
             self.began = True
@@ -76,11 +76,11 @@ class ShardSnapshots:
             self._waiting = asyncio.get_running_loop().call_later(LISTED_S, self._go_without)
 
     @property
-    def known(self) -> bool:
+    def is_known(self) -> bool:
         """Whether the snapshots are read, or couldn't be in time. Before that no shard may be taken."""
         return self._known.is_set()
 
-    async def ready(self) -> None:
+    async def wait_until_ready(self) -> None:
         """Wait until the snapshots are read or couldn't be in time, if they are needed."""
         if self.began:
             await self._known.wait()
@@ -103,7 +103,7 @@ class ShardSnapshots:
         if entry is None and not given and not self._listed:
             self._blind.add(shard)
         if before is not None and before.spent_to is not None:
-            self._books[shard].budgets.saved()
+            self._books[shard].budgets.note_saved()
         self.save_soon()
 
     def tick(self) -> None:
@@ -142,15 +142,15 @@ class ShardSnapshots:
     def _recorded(self, entry: Entry) -> None:
         if entry.key.isdecimal() and int(entry.key) < SHARDS:
             self._records[int(entry.key)] = entry
-            self._keeping.journal.saved(int(entry.key), self._clock())
+            self._keeping.journal.note_saved(int(entry.key), self._clock())
 
     async def _save_all(self) -> None:
         # Shards that are taken over during a save are claimed in the same round.
-        while changed := [shard for shard, book in self._books.items() if book.changed]:
+        while changed := [shard for shard, book in self._books.items() if book.has_changed]:
             for shard in changed:
                 if not await self._save(shard, self._me):
                     return
-            if all(self._books[shard].changed for shard in changed if shard in self._books):
+            if all(self._books[shard].has_changed for shard in changed if shard in self._books):
                 return
 
     async def _save(self, shard: int, keeper: str) -> bool:
@@ -160,14 +160,14 @@ class ShardSnapshots:
             return True
         key = kv_key(LimitShard, str(shard))
         revision, before = self._claims[shard]
-        state = book.snapshot(keeper, self._clock(), self._keeping.leases.epoch(shard))
+        state = book.build_snapshot(keeper, self._clock(), self._keeping.leases.epoch_of(shard))
         try:
             written = await self._store.replace(key, state.encode(), revision)
             if written is None:
                 await self._overwritten(shard, key, before)
                 return True
         except (JetStreamError, NatsError, OSError, TimeoutError) as error:
-            book.changed = True
+            book.has_changed = True
             self._metrics.unsaved.inc()
             if not self._unsaved:
                 self._unsaved = True
@@ -176,7 +176,7 @@ class ShardSnapshots:
         self._claims[shard] = (written, keeper)
         self._blind.discard(shard)
         if state.spent_to is not None:
-            book.budgets.saved()
+            book.budgets.note_saved()
         if self._unsaved:
             self._unsaved = False
             _log.info("limits_saved_again")
@@ -190,15 +190,15 @@ class ShardSnapshots:
             return
         if entry is None:
             self._claims[shard] = (0, before)
-            book.changed = True
+            book.has_changed = True
             return
         self._records[shard] = entry
         state = self.newest_of(shard)
-        epoch = self._keeping.leases.epoch(shard)
+        epoch = self._keeping.leases.epoch_of(shard)
         late = state is None or state.keeper in ("", self._me, before) or state.epoch < epoch
         if late and shard not in self._blind:
             self._claims[shard] = (entry.revision, before)
-            book.changed = True
+            book.has_changed = True
             return
         self._lose(shard)
 

@@ -94,10 +94,10 @@ class SharedLimiter(Limiter):
 
     def count_locally(self, ask: LimitAsk, at: float) -> LimitVerdict:
         del at
-        share = 1 / self._keeper.ranks.known
+        share = 1 / self._keeper.ranks.known_preprocessors
         windows = tuple(_part(window, share) for window in ask.windows)
         before = self._alone.overflowed
-        verdict = self._alone.ask(replace(ask, windows=windows), self._clock())
+        verdict = self._alone.ask_limit(replace(ask, windows=windows), self._clock())
         if self._alone.overflowed > before:
             self._overflow(self._alone, ask.limit)
         self._metrics.count_decision(ask.limit, f"alone_{verdict.outcome}")
@@ -110,11 +110,11 @@ class SharedLimiter(Limiter):
         for ask in asks:
             if ask.kept:
                 continue
-            book = self._keeper.held(ask.shard)
-            if self._alone.release(ask.edge, ask.request_id, ask.limit, now):
+            book = self._keeper.find_book(ask.shard)
+            if self._alone.release_charge(ask.edge, ask.request_id, ask.limit, now):
                 continue
             if book is not None:
-                book.release(ask.edge, ask.request_id, ask.limit, now)
+                book.release_charge(ask.edge, ask.request_id, ask.limit, now)
                 continue
             each = LimitRelease(edge=ask.edge, request_id=ask.request_id, limit=ask.limit, shard=ask.shard)
             elsewhere.setdefault(self._keeper.ranks.keeper_of(ask.shard), []).append(each)
@@ -129,7 +129,7 @@ class SharedLimiter(Limiter):
             return LimitVerdict(outcome="elsewhere", keeper=book)
         if ask.budget is not None and not book.budgets.current:
             # Its spending before the takeover is still being read, or its first place in the stream saved.
-            if book.budgets.unread:
+            if book.budgets.is_unread:
                 self.read_spending()
             return LimitVerdict(outcome="elsewhere", keeper=self._keeper.me)
         before = book.overflowed
@@ -231,7 +231,7 @@ class SharedLimiter(Limiter):
         book = self._keeper.book_or_keeper(ask.shard, self._clock())
         if isinstance(book, str) or ask.budget is None:
             return "no preprocessor can prove that it keeps its count"
-        if book.budgets.unread:
+        if book.budgets.is_unread:
             return "what was spent can't be read yet"
         return "the place in the stream of events from which it counts can't be saved yet"
 
@@ -251,9 +251,9 @@ class SharedLimiter(Limiter):
         """Release peers' requests that were rejected later."""
         now = self._clock()
         for each in message.releases:
-            book = self._keeper.held(each.shard)
+            book = self._keeper.find_book(each.shard)
             if book is not None:
-                book.release(each.edge, each.request_id, each.limit, now)
+                book.release_charge(each.edge, each.request_id, each.limit, now)
 
     def settle_request(self, event: ResponseCompleted) -> None:
         """A request has ended: settle its usage."""
@@ -278,9 +278,9 @@ class SharedLimiter(Limiter):
         """Call about once a second: end requests that can't be open any more."""
         now = self._clock()
         for book in (*self._keeper.kept_books(), self._alone):
-            count = book.abandon(self._is_gone, now)
+            count = book.release_abandoned(self._is_gone, now)
             if self.ends_known():
-                count += book.budgets.abandon(self._is_gone, now)
+                count += book.budgets.release_abandoned(self._is_gone, now)
             if count:
                 self._metrics.abandoned.inc(count)
 
@@ -289,7 +289,7 @@ class SharedLimiter(Limiter):
         # Few of them have any: shards are many more than the tenants whose requests are open.
         for book in filter(_charges_of, books):
             if request in book.charges:
-                for settled in book.settle(request, partial(self._cost, end), at):
+                for settled in book.settle_request(request, partial(self._cost, end), at):
                     if settled.limit in self.prices:
                         self._metrics.count_settled(settled.limit, settled.reserved, settled.actual)
 

@@ -58,7 +58,7 @@ class ModelFolder:
         with self._file.open("rb") as file:
             return f"onnx:{hashlib.file_digest(file, 'sha256').hexdigest()[:16]}"
 
-    def described(self, file: str) -> Mapping[str, object]:
+    def read_document(self, file: str) -> Mapping[str, object]:
         """A JSON object beside the model; empty when the file is missing. Raises ModelUnusable."""
         path = self._folder / file
         if not path.is_file():

@@ -28,7 +28,7 @@ class OnnxModel:
     def __init__(self, folder: Path) -> None:
         """Reads the model, which takes long. Raises ModelUnusable."""
         self._model = ModelFolder(folder)
-        longest = self._model.described("sentence_bert_config.json").get("max_seq_length")
+        longest = self._model.read_document("sentence_bert_config.json").get("max_seq_length")
         self._longest = longest if isinstance(longest, int) else LONGEST
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="embedder")
 

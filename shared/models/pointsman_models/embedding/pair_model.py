@@ -31,10 +31,10 @@ class PairModel:
         """Reads the model, which takes long. `label`: the one for texts that mean the same, in a model with several.
         Raises ModelUnusable."""
         self._model = ModelFolder(folder)
-        longest = self._model.described("tokenizer_config.json").get("model_max_length")
+        longest = self._model.read_document("tokenizer_config.json").get("model_max_length")
         self._longest = longest if isinstance(longest, int) and longest < _MOST else LONGEST
         self._model.tokenizer.no_truncation()
-        labels = _labels(self._model.described("config.json"))
+        labels = _labels(self._model.read_document("config.json"))
         self._place = None if len(labels) == 1 and label is None else _place(labels, label or ENTAILMENT, folder)
         self._count = len(labels)
         try:

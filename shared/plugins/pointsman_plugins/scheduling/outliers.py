@@ -50,14 +50,14 @@ class Tally:
     good_before: int = 0
     bad_before: int = 0
 
-    def count(self, now: float, *, good: int = 0, bad: int = 0) -> None:
+    def add_results(self, now: float, *, good: int = 0, bad: int = 0) -> None:
         """Add results. A negative number takes back what was counted before."""
         if now // HALF_S != self.half:
             self._roll(now)
         self.good += good
         self.bad += bad
 
-    def results(self, now: float) -> tuple[int, int]:
+    def count_results(self, now: float) -> tuple[int, int]:
         """Answers and failures."""
         self._roll(now)
         return max(0, self.good + self.good_before), self.bad + self.bad_before
@@ -115,7 +115,7 @@ class Standing:
     retry_at: float = 0.0
     """When the next trial may be sent; meaningful while ejected."""
 
-    def fail(
+    def record_failure(
         self,
         what: str,
         now: float,
@@ -128,7 +128,7 @@ class Standing:
         """A request failed. `what`: how, in words; `sent_at`: when it was sent there, None where that is unknown;
         `cut`: its answer broke off; `unsure`: or its client left, so only its peers' share of failures can tell;
         `begun`: `answer` was called for it."""
-        self.tally.count(now, bad=1, good=-1 if begun else 0)
+        self.tally.add_results(now, bad=1, good=-1 if begun else 0)
         recent = now - self.failed_at <= FAILURE_WINDOW_S
         self.failed_at, self.last = now, what
         if not recent:
@@ -147,21 +147,21 @@ class Standing:
                 self.reason = f"its last trial failed: {what}"
 
     @property
-    def failing(self) -> bool:
+    def is_failing(self) -> bool:
         """Whether its last request failed."""
         return self.failures > 0 or self.cuts > 0
 
     @property
-    def doubtful(self) -> bool:
+    def may_be_outlier(self) -> bool:
         """Whether the last failure may make it an outlier: only then peers have to be looked at."""
         if self.ejected:
             return False
         least = PROBATION_FAILURES if self.failed_at - self.returned_at < FORGIVEN_AFTER_S else LEAST_FAILURES
         return max(self.failures, self.cuts) >= CONSECUTIVE or self.tally.bad + self.tally.bad_before >= least
 
-    def judge(self, what: str, peers: Peers, now: float) -> bool:
+    def eject_if_outlier(self, what: str, peers: Peers, now: float) -> bool:
         """Eject the worker if it is an outlier; `what`: the last failure, in words. Returns whether it was ejected."""
-        good, bad = self.tally.results(now)
+        good, bad = self.tally.count_results(now)
         share, others = bad / max(1, good + bad), peers.share
         if max(self.failures, self.cuts) >= CONSECUTIVE:
             if share < DEAD_FROM and others is not None and others >= share:
@@ -169,10 +169,10 @@ class Standing:
         elif others is None or peers.ejected >= MOST_EJECTED or share <= others + WORSE_BY:
             return False
         told = "" if others is None else f"; of its peers' requests {others:.0%} failed"
-        self.eject(f"{bad} of its last {good + bad} requests failed, the last with: {what}{told}", now)
+        self.eject_worker(f"{bad} of its last {good + bad} requests failed, the last with: {what}{told}", now)
         return True
 
-    def eject(self, reason: str, now: float, *, hung: bool = False, trials: int = TRIALS) -> None:
+    def eject_worker(self, reason: str, now: float, *, hung: bool = False, trials: int = TRIALS) -> None:
         """Send trials only, until so many were answered in a row."""
         if not self.ejected:
             calm = now - self.returned_at
@@ -183,11 +183,11 @@ class Standing:
         self.hung, self.trials = hung, trials
         self.reason = reason
 
-    def tried(self, now: float) -> None:
+    def note_trial(self, now: float) -> None:
         """A trial was sent: no other one until an interval has passed."""
         self.retry_at = now + self._interval()
 
-    def answer(self, now: float, sent_at: float, *, whole: bool) -> bool:
+    def record_answer(self, now: float, sent_at: float, *, whole: bool) -> bool:
         """An answer began, or came as a whole. Returns whether the worker gets its share again."""
         self.failures = 0
         if whole:

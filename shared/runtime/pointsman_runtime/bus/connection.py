@@ -105,7 +105,7 @@ class Connection(LastingClient):
     def keep_events(self, keeper: EventKeeper) -> None:
         """Hold relaxed messages until the stream has them. Called before `open`."""
         self._outbox.keeper = keeper
-        self.subscribe(f"{keeper.inbox}.*", keeper.receive)
+        self.subscribe(f"{keeper.inbox}.*", keeper.receive_answer)
 
     def open(self) -> None:
         self._loop = asyncio.get_running_loop()
@@ -172,7 +172,7 @@ class Connection(LastingClient):
         if (keeper := self._outbox.keeper) is None:
             return True
         self._outbox.write_all()
-        return await keeper.settled(within_s)
+        return await keeper.wait_until_settled(within_s)
 
     async def close(self) -> None:
         if self._opening is not None and not self._opening.done():
@@ -182,7 +182,7 @@ class Connection(LastingClient):
                 await self.flush(1.0)
         if (keeper := self._outbox.keeper) is not None:
             keeper.close()
-        self._outbox.detach("closed")
+        self._outbox.detach_transport("closed")
         await super().close()
         self._outbox.reason = "closed"
 
@@ -237,7 +237,7 @@ class Connection(LastingClient):
         transport = cast("HandoverTransport", self._transport)
         self._protocol = SocketProtocol(Parser(self._receivers, self, self._intakes), self.receive)
         rest = transport.hand_over(self._protocol)
-        self._outbox.attach(transport.socket, self._max_payload)
+        self._outbox.attach_transport(transport.socket, self._max_payload)
         for sid, (subject, queue) in self._interests.items():
             self._outbox.put(f"SUB {subject} {queue} {sid}\r\n".encode())
         self._outbox.write()
@@ -258,7 +258,7 @@ class Connection(LastingClient):
 
     async def _process_op_err(self, e: Exception) -> None:
         self._protocol = None
-        self._outbox.detach(_words(e))
+        self._outbox.detach_transport(_words(e))
         await super()._process_op_err(e)
 
     async def _note_failure(self, error: Exception) -> None:
@@ -278,7 +278,7 @@ class Connection(LastingClient):
         self._pings_outstanding = 0
         self._outbox.held = True
         try:
-            parser.feed(data)
+            parser.parse_bytes(data)
             while self._work:
                 work, self._work = self._work, []
                 for one in work:

@@ -46,19 +46,19 @@ class EventKeeper:
         self._timer: asyncio.TimerHandle | None = None
         self._confirming = True
 
-    def allow(self, confirming: bool) -> None:
+    def set_confirming(self, confirming: bool) -> None:
         """Whether the stream takes events that are sent again. Without that, each event is sent once, and none is
         known to be stored."""
         self._confirming = confirming
         if not confirming:
-            self.held.forget()
+            self.held.forget_sent()
 
-    def attach(self, publish: Publish) -> None:
+    def attach_connection(self, publish: Publish) -> None:
         """There is a connection."""
         self._publish = publish
         self._watch()
 
-    def detach(self) -> None:
+    def detach_connection(self) -> None:
         """The connection is lost, and with it every answer that is due."""
         self._publish = None
         self.held.note_interruption(asyncio.get_running_loop().time())
@@ -73,7 +73,7 @@ class EventKeeper:
             self._watch()
         return [(position, f"{self._reply_to}{first + position}") for position in asking]
 
-    def receive(self, subject: str, reply: str, headers: bytes, payload: bytes) -> None:
+    def receive_answer(self, subject: str, reply: str, headers: bytes, payload: bytes) -> None:
         """An answer of the stream; one without a payload says that no stream listens."""
         del reply, headers
         now = asyncio.get_running_loop().time()
@@ -88,7 +88,7 @@ class EventKeeper:
             self.held.note_refused(token, now, for_good=answer.error.err_code in _FOR_GOOD)
         self._send_again(now)
 
-    async def settled(self, within_s: float) -> bool:
+    async def wait_until_settled(self, within_s: float) -> bool:
         """Wait until no event is held, at most so long; whether none is."""
         loop = asyncio.get_running_loop()
         until = loop.time() + within_s
@@ -115,7 +115,7 @@ class EventKeeper:
         publish = self._publish
         if publish is None:
             return
-        for token, (subject, headers, payload) in self.held.due(now, ANSWER_S + LAG.slack_s(now)):
+        for token, (subject, headers, payload) in self.held.due_again(now, ANSWER_S + LAG.slack_s(now)):
             try:
                 publish(owed_subject(subject), payload, f"{self._reply_to}{token}", headers.encode())
             except BusError:

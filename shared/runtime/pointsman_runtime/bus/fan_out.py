@@ -252,7 +252,7 @@ class Listener(Generic[M]):
             try:
                 delivery.message = decoded = self._kind.decode(delivery.payload)
             except MalformedMessage as error:
-                self._tallies.malformed(self._tally, delivery.subject, delivery.payload, error)
+                self._tallies.count_malformed(self._tally, delivery.subject, delivery.payload, error)
                 return
         try:
             answer = self._handler(decoded)

@@ -104,7 +104,7 @@ class HeldEvents:
         return len(self._unsent) + len(self._sent) + len(self._owed) + len(self._again)
 
     @property
-    def unsent(self) -> int:
+    def unsent_count(self) -> int:
         """Messages that wait for a connection."""
         return len(self._unsent)
 
@@ -114,7 +114,7 @@ class HeldEvents:
         self._bytes += sum(map(_size, messages))
         self._shrink(now)
 
-    def take(self, at_most: int, max_payload: int, now: float) -> list[Message]:
+    def take_unsent(self, at_most: int, max_payload: int, now: float) -> list[Message]:
         """The oldest messages that wait for a connection; those that the server doesn't take are lost."""
         taken: list[Message] = []
         while self._unsent and len(taken) < at_most:
@@ -190,7 +190,7 @@ class HeldEvents:
         self._take_back(now)
         self._doubt(now)
 
-    def forget(self) -> None:
+    def forget_sent(self) -> None:
         """Nothing will be known about any of those that were sent."""
         self._bytes -= sum(map(_size, self._owed))
         for each in (self._sent, self._asked, self._owed):
@@ -198,7 +198,7 @@ class HeldEvents:
         self._again.clear()
         self._stored = None
 
-    def due(self, now: float, wait_s: float) -> list[Again]:
+    def due_again(self, now: float, wait_s: float) -> list[Again]:
         """The messages to send again now, where an answer takes `wait_s` seconds at most."""
         if self._asked and now - self._asked[0].at > wait_s:
             self._doubt(now)
@@ -228,7 +228,7 @@ class HeldEvents:
         told = [*self._losses][:MOST_TOLD]
         return (*map(self._losses.pop, told),)
 
-    def left(self) -> tuple[LostEvents, ...]:
+    def lost_at_end(self) -> tuple[LostEvents, ...]:
         """Everything that is held or untold, as losses: the process ends."""
         for message in (*self._again.values(), *self._owed, *self._sent, *self._unsent):
             self._note(message)
@@ -285,7 +285,7 @@ class HeldEvents:
     def _add(self, lost: LostEvents) -> None:
         key = lost.subject, lost.source
         known = self._losses.get(key)
-        self._losses[key] = lost if known is None else known.joined(lost)
+        self._losses[key] = lost if known is None else known.merge_with(lost)
 
 
 def _size(message: Message) -> int:

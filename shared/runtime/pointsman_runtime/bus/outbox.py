@@ -47,7 +47,7 @@ class Outbox:
         self._later: asyncio.TimerHandle | None = None
         self._hastened = False
 
-    def attach(self, transport: asyncio.WriteTransport, max_payload: int) -> None:
+    def attach_transport(self, transport: asyncio.WriteTransport, max_payload: int) -> None:
         """Write to this transport from now on; bytes that waited for another one are dropped."""
         self._commands.clear()
         self._size = 0
@@ -56,14 +56,14 @@ class Outbox:
         if self.keeper is None:
             self._relaxed.clear()
             return
-        self.keeper.attach(self.publish)
+        self.keeper.attach_connection(self.publish)
         if self._later is None:
             self._later = asyncio.get_running_loop().call_later(RELAXED_S, self.write_all)
 
-    def detach(self, reason: str) -> None:
+    def detach_transport(self, reason: str) -> None:
         """The transport is closed."""
         if self._transport is not None and self.keeper is not None:
-            self.keeper.detach()
+            self.keeper.detach_connection()
         self._transport = None
         self.reason = reason
 
@@ -123,7 +123,7 @@ class Outbox:
             return
         if transport.is_closing():
             # asyncio reports the loss in a later turn of the loop, and raises until then.
-            self.detach("the connection is closed")
+            self.detach_transport("the connection is closed")
             return
         transport.write(b"".join(commands))
         self._commands = []
@@ -156,14 +156,14 @@ class Outbox:
         if transport is None or transport.is_closing() or (self._size > UNSENT_LIMIT and not self._has_room()):
             if messages:
                 held.keep_unsent(messages, asyncio.get_running_loop().time())
-            if transport is not None and held.unsent:
+            if transport is not None and held.unsent_count:
                 self._later = asyncio.get_running_loop().call_later(RELAXED_S, self.write_all)
             return []
-        if held.unsent:
+        if held.unsent_count:
             now = asyncio.get_running_loop().time()
             held.keep_unsent(messages, now)
-            messages = held.take(MOST_KEPT, self.max_payload, now)
-            if held.unsent:
+            messages = held.take_unsent(MOST_KEPT, self.max_payload, now)
+            if held.unsent_count:
                 self._later = asyncio.get_running_loop().call_later(RELAXED_S, self.write_all)
         if not messages:
             return []

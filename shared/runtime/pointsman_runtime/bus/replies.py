@@ -67,7 +67,7 @@ class ReplyTable:
     def enter_waiter(self, waiter: Waiter, due: float) -> str:
         """Enter a waiter until loop time `due`; returns the reply subject to send along."""
         reply_to = self.enter_quick_waiter(waiter)
-        self.extend(waiter, due)
+        self.extend_deadline(waiter, due)
         return reply_to
 
     def enter_quick_waiter(self, waiter: Waiter) -> str:
@@ -79,7 +79,7 @@ class ReplyTable:
         self._waiting[token] = waiter
         return token
 
-    def extend(self, waiter: Waiter, due: float) -> None:
+    def extend_deadline(self, waiter: Waiter, due: float) -> None:
         """Move a waiter's deadline."""
         waiter.due = due
         # Under way to an earlier tick it goes on from there by itself.

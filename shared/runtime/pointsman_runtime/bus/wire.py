@@ -57,7 +57,7 @@ class Parser:
         self._held = 0
         self._needed = 0
 
-    def feed(self, data: bytes) -> None:
+    def parse_bytes(self, data: bytes) -> None:
         """Parse what arrived. Raises ProtocolViolation; the parser is unusable afterwards."""
         if self._chunks:
             self._chunks.append(data)

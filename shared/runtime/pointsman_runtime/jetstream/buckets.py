@@ -197,7 +197,7 @@ class Bucket:
             now = time.monotonic()
             if now >= look_at and self._events.reason is None:
                 look_at = now + LOOK_S
-                if watch.overdue(now):
+                if watch.overdue_keys(now):
                     return
             if now >= ask_at and self._events.reason is None:
                 sent = (await subscription.consumer_info()).delivered

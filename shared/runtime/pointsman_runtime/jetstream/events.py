@@ -297,7 +297,7 @@ class _Guard(BaseMiddleware[Any, Any]):
         except _Unhandled as unhandled:
             error = unhandled.__cause__
             if isinstance(error, MalformedMessage):
-                self._tallies.malformed(unhandled.tally, msg.raw_message.subject, msg.body, error)
+                self._tallies.count_malformed(unhandled.tally, msg.raw_message.subject, msg.body, error)
             else:
                 unhandled.tally.failed += 1
                 _log.error("handler_failed", error, subscription=unhandled.tally.name)

@@ -17,13 +17,13 @@ class ListeningClock:
         self._ticked: float | None = None
         self._listening = False
 
-    def tick(self, now: float, *, listening: bool) -> None:
+    def note_time(self, now: float, *, listening: bool) -> None:
         """Note the time; called every few dozen milliseconds."""
-        self._listened = self.time(now)
+        self._listened = self.listened_seconds(now)
         self._ticked = now
         self._listening = listening
 
-    def time(self, now: float) -> float:
+    def listened_seconds(self, now: float) -> float:
         """Seconds of listening until `now`."""
         if self._ticked is None or not self._listening:
             return self._listened

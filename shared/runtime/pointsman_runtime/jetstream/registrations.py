@@ -40,12 +40,12 @@ class Registrations:
         """Workers that report load and aren't registered, with the time of the last report."""
 
     @property
-    def empty(self) -> bool:
+    def is_empty(self) -> bool:
         """Whether no worker is registered."""
         return not self._known
 
     @property
-    def strange(self) -> bool:
+    def has_strangers(self) -> bool:
         """Whether a worker reports load whose registration didn't come yet."""
         return bool(self._strangers)
 
@@ -87,7 +87,7 @@ class Registrations:
         elif load.boot_id:
             self._strangers[load.pool, load.worker] = at
 
-    def tick(self, at: float) -> None:
+    def find_departed(self, at: float) -> None:
         """Find the workers that have left."""
         for key in [key for key, known in self._known.items() if at - known.heard > TIMES.worker_gone_s]:
             self._left(key)

@@ -53,7 +53,7 @@ class WatchedKeys:
             # again.
             self._renewed = dict.fromkeys(self._renewed, now)
             self.interrupted = False
-        self._unseen = self.overdue(now)
+        self._unseen = self.overdue_keys(now)
 
     def end_listing(self) -> None:
         """The listing is complete: keys that it lacks, and overdue keys, are gone."""
@@ -81,7 +81,7 @@ class WatchedKeys:
         told = Entry(key, entry.value or b"", revision)
         self._notify_watcher(lambda: self._on_put(told), key)
 
-    def overdue(self, now: float) -> set[str]:
+    def overdue_keys(self, now: float) -> set[str]:
         """Keys that were not renewed in time."""
         if self._ttl_s is None:
             return set()

@@ -58,10 +58,10 @@ class WorkerRegistry:
         try:
             async with asyncio.timeout(TIMES.announced_within_s):
                 await self._listed.wait()
-                if self._table.empty:
+                if self._table.is_empty:
                     # It is new, or one that takes no writes.
                     await asyncio.sleep(TIMES.loads_within_s)
-                while self._table.strange:  # noqa: ASYNC110 - reports that stop coming set no event
+                while self._table.has_strangers:  # noqa: ASYNC110 - reports that stop coming set no event
                     await asyncio.sleep(_LOOK_S)
         except TimeoutError:
             _log.warning(
@@ -75,11 +75,11 @@ class WorkerRegistry:
         """A worker's load came."""
         self._table.receive_load(load, self._now())
 
-    def tick(self) -> None:
+    def find_departed(self) -> None:
         """Find the workers that have left."""
         now = asyncio.get_running_loop().time()
-        self._clock.tick(now, listening=self._bus.connected)
-        self._table.tick(self._clock.time(now))
+        self._clock.note_time(now, listening=self._bus.connected)
+        self._table.find_departed(self._clock.listened_seconds(now))
 
     def _announced(self, announcement: WorkerAnnouncement) -> None:
         try:
@@ -108,4 +108,4 @@ class WorkerRegistry:
         self._table.note_entry_gone(plain(pool), plain(worker), self._now())
 
     def _now(self) -> float:
-        return self._clock.time(asyncio.get_running_loop().time())
+        return self._clock.listened_seconds(asyncio.get_running_loop().time())

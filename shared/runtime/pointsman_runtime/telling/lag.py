@@ -51,7 +51,7 @@ class Pressure:
         self._read_at = -READ_EVERY_S
         self._share = 0.0
 
-    def share(self, now: float) -> float:
+    def waiting_share(self, now: float) -> float:
         """From 0 to 1, over the last `READ_EVERY_S`; 0 if the kernel doesn't report it."""
         since = now - self._read_at
         if since >= READ_EVERY_S:
@@ -78,7 +78,7 @@ _PRESSURE: Final = Pressure()
 def measured_slack(due: float, now: float) -> float:
     """The slack of this process's peers; called by a timer that was due at `due`."""
     LAG.note_lag(now - due, now)
-    share = _PRESSURE.share(now)
+    share = _PRESSURE.waiting_share(now)
     if share >= PRESSING:
         LAG.note_lag(PRESSED_S * share, now)
     return LAG.slack_s(now)

@@ -13,7 +13,7 @@ class Missing:
         self._told: Final[dict[str, str]] = {}
 
     @property
-    def nothing(self) -> bool:
+    def is_complete(self) -> bool:
         """Everything is there, as far as anybody knows."""
         return not self._told
 

@@ -40,7 +40,7 @@ class Tallies:
         self._tallies.append(tally)
         return tally
 
-    def malformed(self, tally: Tally, subject: str, payload: bytes, error: MalformedMessage) -> None:
+    def count_malformed(self, tally: Tally, subject: str, payload: bytes, error: MalformedMessage) -> None:
         """Count a message that couldn't be decoded, and log it in one line without its content."""
         tally.malformed += 1
         _log.warning(

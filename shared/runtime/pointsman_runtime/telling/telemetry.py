@@ -43,11 +43,11 @@ class Span:
         self._recording = recording
 
     @property
-    def recording(self) -> bool:
+    def is_recording(self) -> bool:
         """Whether attributes are kept: they needn't be collected otherwise."""
         return self._recording is not None
 
-    def end(self, problem: str | None = None, **attributes: Attribute) -> None:
+    def end_span(self, problem: str | None = None, **attributes: Attribute) -> None:
         """The step is over; `problem` marks it as failed. In the names of attributes `__` stands for a dot."""
         self.end_with({name.replace("__", "."): value for name, value in attributes.items()}, problem)
 
@@ -93,7 +93,7 @@ class Tracing:
         self._considered = TraceIdRatioBased.TRACE_ID_LIMIT
 
     @classmethod
-    def to(cls, endpoint: str | None, ratio: float, process: "Process") -> "Tracing":
+    def export_to(cls, endpoint: str | None, ratio: float, process: "Process") -> "Tracing":
         """Export to the OTLP/HTTP collector at base URL `endpoint`; None makes no spans. Headers for the collector come
         from `OTEL_EXPORTER_OTLP_HEADERS`, as for every program that uses OpenTelemetry's SDK."""
         if endpoint is None:
@@ -120,7 +120,7 @@ class Tracing:
         return f"00-{trace_id:032x}-{self._ids.generate_span_id():016x}-01"
 
     def begin_span(self, name: str, traceparent: str | None, kind: Kind = "internal", **attributes: Attribute) -> Span:
-        """Begin a step below `traceparent`, named e.g. `scheduler`. Attributes as of `Span.end`."""
+        """Begin a step below `traceparent`, named e.g. `scheduler`. Attributes as of `Span.end_span`."""
         if traceparent is None:
             return NO_SPAN
         if self._provider is None or not sampled(traceparent):

@@ -13,11 +13,11 @@ from pointsman_runtime.jetstream.stored_configuration import StoredConfiguration
 class ConfigurationStore(StoredConfiguration):
     """The bucket of configurations. Use `opened`."""
 
-    async def current(self) -> StoredRevision:
+    async def read_current(self) -> StoredRevision:
         """The newest revision. Raises CommandError when the bucket is empty."""
-        return (await self.existing())[-1]
+        return (await self.list_revisions())[-1]
 
-    async def existing(self) -> list[StoredRevision]:
+    async def list_revisions(self) -> list[StoredRevision]:
         """See `revisions`. Raises CommandError when the bucket is empty."""
         found = await self.list_revisions()
         if not found:

@@ -46,7 +46,7 @@ async def demo(options: StackOptions, console: Console, *, clients: int, seconds
         _what_next(console)
 
     finished = await session.run(options, console, work)
-    return finished and bool(measures.answers) and not measures.failed
+    return finished and bool(measures.answers) and not measures.failed_answers
 
 
 async def _traffic(stack: LocalStack, measures: Measures, console: Console, clients: int, seconds: float) -> None:
@@ -64,7 +64,7 @@ async def _traffic(stack: LocalStack, measures: Measures, console: Console, clie
         async with bus.connected(bus.settings(stack.nats_url), "pointsman demo") as client:
             await client.subscribe(events.ALL_EVENTS, cb=receive)  # pyright: ignore[reportUnknownMemberType] - nats-py
             await client.flush()
-            await _drive(stack.door, users, seconds, measures)
+            await _drive(stack.base_url, users, seconds, measures)
             await asyncio.sleep(SETTLE_S)
 
 

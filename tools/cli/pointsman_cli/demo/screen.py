@@ -59,7 +59,7 @@ class Screen:
 
     def _head(self) -> Text:
         passed = min(time.monotonic() - self._began, self._seconds)
-        failed = len(self._measures.failed)
+        failed = len(self._measures.failed_answers)
         return Text.assemble(
             (f"{self._clients} clients", "bold"),
             f" · {passed:.0f} of {self._seconds:.0f} s · {len(self._measures.answers)} answers · ",

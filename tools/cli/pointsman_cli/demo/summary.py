@@ -40,7 +40,7 @@ class Measures:
             self.cached[event.worker] += event.usage.cached_tokens
 
     @property
-    def failed(self) -> list[ClientAnswer]:
+    def failed_answers(self) -> list[ClientAnswer]:
         """Answers with a problem."""
         return [answer for answer in self.answers if answer.problem]
 
@@ -57,7 +57,7 @@ def summary(measures: Measures, seconds: float) -> RenderableType:
     """The end of the demo."""
     answers = measures.answers
     good = [answer for answer in answers if not answer.problem]
-    failed = measures.failed
+    failed = measures.failed_answers
     head = Text.assemble(
         (f"{len(answers)} requests in {seconds:.0f} s", "bold"),
         ", ",

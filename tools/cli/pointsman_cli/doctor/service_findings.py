@@ -51,7 +51,7 @@ def contracts(services: Sequence[Heard]) -> Iterator[DiagnosisLine]:
     for heard in services:
         speakers.setdefault(Generations(*heard.presence.contracts), []).append(heard.presence)
     for one, other in combinations(sorted(speakers), 2):
-        if not one.understands(other):
+        if not one.is_compatible_with(other):
             sides = [
                 f"{', '.join(sorted({f'{presence.service} {presence.version}' for presence in speakers[side]}))} "
                 f"(generation {side})"

@@ -33,7 +33,9 @@ async def add(url: str | None, engine: str, pool: str | None, key: str | None, c
     async with stored_configuration.opened(url) as store, following(store.client) as workers:
         current, config = await _current(store)
         if any(
-            view.url.rstrip("/") == served.url for name in workers.pools() for view in workers.workers_of(name).values()
+            view.url.rstrip("/") == served.url
+            for name in workers.list_pools()
+            for view in workers.workers_of(name).values()
         ):
             raise CommandError(f"{served.url} is served already.", "`pointsman engines list` shows its pool.")
         change = listed_engines.added(current.text, config, served, pool)
@@ -63,9 +65,9 @@ async def remove(url: str | None, engine: str, console: Console) -> bool:
     async with stored_configuration.opened(url) as store, following(store.client) as workers:
         current, config = await _current(store)
         change = listed_engines.removed(current.text, config, engine.rstrip("/").removesuffix("/v1"))
-        gone = {entry.worker for entry in config.pools[change.pool].engines}
+        gone = {entry.worker_name for entry in config.pools[change.pool].engines}
         after = parse(change.text).pools.get(change.pool)
-        [worker] = gone - {entry.worker for entry in (after.engines if after is not None else ())}
+        [worker] = gone - {entry.worker_name for entry in (after.engines if after is not None else ())}
         if not await _put(store, change, current, console):
             return False
         if change.new:
@@ -90,7 +92,7 @@ async def table(url: str | None, console: Console) -> None:
         for name in ("running", "waiting"):
             columns.add_column(name, justify="right")
         number = 0
-        for pool in workers.pools():
+        for pool in workers.list_pools():
             for view in workers.workers_of(pool).values():
                 number += 1
                 state = _state_of(view)
@@ -101,7 +103,7 @@ async def table(url: str | None, console: Console) -> None:
                 columns.add_row(pool, worker, f"unreachable: {why}", "", "-", "-")
         if number:
             console.print(columns)
-        console.print(f"{counted(number, 'engine')} in {counted(len(workers.pools()), 'pool')}.")
+        console.print(f"{counted(number, 'engine')} in {counted(len(workers.list_pools()), 'pool')}.")
 
 
 def _state_of(view: WorkerView) -> str:
@@ -113,7 +115,7 @@ def _state_of(view: WorkerView) -> str:
 
 
 async def _current(store: stored_configuration.ConfigurationStore) -> tuple[StoredRevision, Config]:
-    current = await store.current()
+    current = await store.read_current()
     return current, parse(current.text)
 
 

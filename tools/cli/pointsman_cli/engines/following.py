@@ -31,7 +31,7 @@ class Workers:
         """Engines of the pool that never answered, with the reason."""
         return {name: why for each in self._pools.values() if each.pool == pool for name, why in each.unreached.items()}
 
-    def pools(self) -> list[str]:
+    def list_pools(self) -> list[str]:
         """Their names, sorted."""
         return sorted({pool for pool, _ in self._pools})
 

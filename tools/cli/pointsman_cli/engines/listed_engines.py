@@ -63,7 +63,7 @@ def removed(text: str, config: Config, url: str) -> Change:
     lists."""
     for name, pool in config.pools.items():
         for position, entry in enumerate(pool.engines):
-            if url in (entry.url.rstrip("/"), entry.worker):
+            if url in (entry.url.rstrip("/"), entry.worker_name):
                 return _without(text, name, position, last=len(pool.engines) == 1 and pool.discovery == "static")
     known = [entry.url for pool in config.pools.values() for entry in pool.engines]
     likely = did_you_mean(url, known)

@@ -39,7 +39,7 @@ class EventSelection(NamedTuple):
     model: str | None = None
     outcome: str | None = None
 
-    def wants(self, event: Event) -> bool:
+    def matches_event(self, event: Event) -> bool:
         """Whether the event matches. With an outcome, only events that end a request do."""
         if isinstance(event, ResponseStarted):
             return False

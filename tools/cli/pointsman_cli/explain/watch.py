@@ -33,7 +33,7 @@ async def watch(url: str | None, selection: EventSelection, console: Console, *,
             console.print(f"[dim]Following {bus.shown(login)}. Ctrl-C ends.[/]")
         while True:
             event = events.decode(await queue.get())
-            if event is not None and selection.wants(event):
+            if event is not None and selection.matches_event(event):
                 if as_json:
                     sys.stdout.write(events.as_json(event) + "\n")
                     sys.stdout.flush()

@@ -44,11 +44,11 @@ class LogSums:
         for event in events:
             if self._asked.pool in (None, event.pool):
                 judge.judge_event(event.event)
-                if judge.due:
+                if judge.is_due:
                     self._add(judge)
         self._add(judge)
 
-    def sums(self) -> RegretSums:
+    def read_sums(self) -> RegretSums:
         """The answer, as a recorder would give it."""
         by = self._by
         rows = [
@@ -93,4 +93,4 @@ def regret_of(logs: Sequence[Path], asked: RegretQuery, console: Console, form: 
         for why, count in found.unjudged.most_common()
     ]
     notes += [gap for flight in flights for gap in gaps(flight)]
-    show(found.sums(), asked.by, console, form, notes)
+    show(found.read_sums(), asked.by, console, form, notes)

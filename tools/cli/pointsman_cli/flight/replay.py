@@ -63,7 +63,7 @@ class Result:
     """The gaps of the log, and tails that were cut."""
 
     @property
-    def share(self) -> float:
+    def differing_share(self) -> float:
         """Of the compared decisions, how many differ."""
         return self.different / self.compared if self.compared else 0.0
 
@@ -75,7 +75,9 @@ def replay(wanted: ReplayArguments, console: Console) -> bool:
         for flight in open_log(wanted.logs):
             settings = _settings(wanted, flight.pool)
             results.append(_compared(flight, wanted, *settings) if settings else _exact(flight, wanted))
-    allowed = all(result.share <= wanted.allow and (not result.first or wanted.allow > 0) for result in results)
+    allowed = all(
+        result.differing_share <= wanted.allow and (not result.first or wanted.allow > 0) for result in results
+    )
     if wanted.junit is not None:
         wanted.junit.write_bytes(_junit(results, wanted.allow))
     if wanted.as_json:
@@ -184,8 +186,8 @@ def _lines(result: Result, wanted: ReplayArguments) -> Iterator[str]:
         yield "  every decision is the same, bit for bit"
     else:
         yield (
-            f"  {counted(result.different, 'decision')} of {result.compared:,} would differ ({result.share:.2%}), each "
-            "judged on the state that really was"
+            f"  {counted(result.different, 'decision')} of {result.compared:,} would differ "
+            f"({result.differing_share:.2%}), each judged on the state that really was"
         )
     for reason, count in result.reasons.most_common():
         yield f"    {count:>8,}  {reason}"
@@ -202,7 +204,7 @@ def _document(result: Result) -> dict[str, object]:
         "decisions": result.decisions,
         "compared": result.compared,
         "different": result.different,
-        "share": result.share,
+        "share": result.differing_share,
         "first_difference": result.first or None,
         "reasons": dict(result.reasons.most_common()),
         "examples": result.examples,
@@ -216,11 +218,10 @@ def _junit(results: Sequence[Result], allow: float) -> bytes:
     for result in results:
         case = ElementTree.SubElement(suite, "testcase", classname=f"replay.{result.pool}", name=result.scheduler)
         reasons = "\n".join(f"{count} {reason}" for reason, count in result.reasons.most_common())
-        if result.share > allow or (result.first and allow == 0):
+        if result.differing_share > allow or (result.first and allow == 0):
             failures += 1
-            words = (
-                f"{result.different} of {result.compared} decisions differ ({result.share:.2%}, allowed {allow:.2%})"
-            )
+            share = f"{result.differing_share:.2%}, allowed {allow:.2%}"
+            words = f"{result.different} of {result.compared} decisions differ ({share})"
             failure = ElementTree.SubElement(case, "failure", message=words)
             failure.text = "\n".join([result.first, reasons, *result.examples])
         output = ElementTree.SubElement(case, "system-out")

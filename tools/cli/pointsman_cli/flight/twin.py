@@ -53,7 +53,7 @@ def twin(options: TwinOptions, console: Console) -> bool:
         console.print(report.about(made), highlight=False, markup=False, soft_wrap=True)
         for check in made.checks:
             console.print(f"\n{report.check(check)}", highlight=False, markup=False, soft_wrap=True)
-        style = "bold green" if made.verdict.trusted else "bold red"
+        style = "bold green" if made.verdict.is_trusted else "bold red"
         console.print(f"\n{report.verdict(made)}\n", style=style, highlight=False, markup=False, soft_wrap=True)
         policies = options.policies or _all(made, tuple(configured))
         with _reported() as told:
@@ -69,14 +69,14 @@ def twin(options: TwinOptions, console: Console) -> bool:
     except (ValueError, LogError, OSError) as error:
         raise CommandError(str(error), "The options: pointsman simulate --help") from error
     console.print(report.comparison(figures, change), highlight=False, markup=False, soft_wrap=True)
-    if not made.verdict.trusted:
+    if not made.verdict.is_trusted:
         console.print("These figures aren't to be trusted: see the verdict.", style="red")
     if options.out is not None:
         written = report.save(made, figures, change, options.out)
         console.print("saved " + ", ".join(str(path) for path in written), soft_wrap=True)
         if len(written) < 3:
             console.print("no picture: matplotlib isn't installed (uv pip install matplotlib)")
-    return made.verdict.trusted
+    return made.verdict.is_trusted
 
 
 def _all(made: Twin, configured: tuple[str, ...]) -> tuple[str, ...]:

@@ -26,7 +26,7 @@ class Imported:
         self.document: Final[Document] = {}
         self.notes: Final[list[Note]] = []
 
-    def note(self, where: str, what: str) -> None:
+    def note_ignored(self, where: str, what: str) -> None:
         """Remember a setting that has no equivalent, or isn't needed."""
         self.notes.append(Note(where, what))
 

@@ -135,7 +135,7 @@ class _Reader:
         for section in sorted(
             document.keys() - {"model_list", "router_settings", "litellm_settings", "general_settings"}
         ):
-            self.made.note(section, "has no equivalent")
+            self.made.note_ignored(section, "has no equivalent")
         sections: Mapping[str, object] = {
             "pools": self._pools,
             "providers": self._providers,
@@ -154,15 +154,17 @@ class _Reader:
         known = prefix in (*_KINDS, *_URLS, *_ENGINES)
         prefix, served_as = (prefix, rest) if slash and known else ("openai", model)
         if not name or not model or "*" in name or "*" in model:
-            self.made.note(
+            self.made.note_ignored(
                 where, f"{name or model or 'a model without a name'}: wildcards have no equivalent; list the models"
             )
             return None
         if slash and not known and "api_base" not in params:
-            self.made.note(where, f"{model}: its provider has no equivalent; set base_url to its OpenAI-compatible API")
+            self.made.note_ignored(
+                where, f"{model}: its provider has no equivalent; set base_url to its OpenAI-compatible API"
+            )
             return None
         for key in sorted(params.keys() - _READ):
-            self.made.note(f"{where}.litellm_params.{key}", _NO_EQUAL.get(key, "has no equivalent"))
+            self.made.note_ignored(f"{where}.litellm_params.{key}", _NO_EQUAL.get(key, "has no equivalent"))
         cost = self._cost({**info, **params}, where)
         weight = params.get("weight", 1)
         embeds = info.get("mode") == "embedding"
@@ -194,7 +196,7 @@ class _Reader:
 
     def _pool(self, name: str, served_as: str, url: str, where: str) -> str | None:
         if not url:
-            self.made.note(where, f"{name}: an engine needs its api_base")
+            self.made.note_ignored(where, f"{name}: an engine needs its api_base")
             return None
         pool = self._pools.setdefault(name, {"discovery": "static", "models": [served_as], "engines": []})
         engines = listed(pool["engines"], where)
@@ -212,7 +214,7 @@ class _Reader:
         elif key is not None:
             variable = f"{re.sub('[^A-Z0-9]', '_', prefix.upper())}_API_KEY"
             made["credential"] = f"env:{variable}"
-            self.made.note(
+            self.made.note_ignored(
                 f"{where}.litellm_params.api_key", f"a secret isn't copied; put it into the variable {variable}"
             )
         for theirs, ours in (("aws_region_name", "region"), ("vertex_project", "project"),
@@ -239,7 +241,7 @@ class _Reader:
             try:
                 amount = Decimal(str(values[theirs])) * 1_000_000
             except InvalidOperation:
-                self.made.note(f"{where}.{theirs}", "no number")
+                self.made.note_ignored(f"{where}.{theirs}", "no number")
                 continue
             found[ours] = float(amount)
         return found
@@ -282,7 +284,7 @@ class _Reader:
                 model = self._models.get(name)
                 known = [str(other) for other in listed(others, name) if str(other) in self._models]
                 if model is None or not known:
-                    self.made.note(f"fallbacks.{name}", "one model of each name is needed on both sides")
+                    self.made.note_ignored(f"fallbacks.{name}", "one model of each name is needed on both sides")
                     continue
                 before = listed(model.get("fallbacks"), name)
                 model["fallbacks"] = [*before, *(other for other in known if other not in before)]
@@ -293,14 +295,16 @@ class _Reader:
             return None
         found = _DURATION.fullmatch(str(duration or "30d"))
         if found is None or (found[2] == "mo" and found[1] != "1"):
-            self.made.note("litellm_settings.budget_duration", f"{duration}: budgets count days or a calendar month")
+            self.made.note_ignored(
+                "litellm_settings.budget_duration", f"{duration}: budgets count days or a calendar month"
+            )
             return None
         return f"{amount}/{'month' if found[2] == 'mo' else found[0]}"
 
     def _rest(self, section: str, left: Document, words: Mapping[str, str], redis: str = "") -> None:
         for key in sorted(left):
             default = redis if redis and key.startswith("redis_") else "has no equivalent"
-            self.made.note(f"{section}.{key}", words.get(key, default))
+            self.made.note_ignored(f"{section}.{key}", words.get(key, default))
 
 
 def read(text: str, source: str) -> Imported:

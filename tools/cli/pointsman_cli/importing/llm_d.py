@@ -116,14 +116,14 @@ class _Reader:
             "engines": {"discovery": "kubernetes", "kubernetes": {"inference_pool": "CHANGE-ME"}}
         }
         self.made.document["scheduling"] = {"default": policy}
-        self.made.note("pools", "write the name of your InferencePool in the place of CHANGE-ME")
+        self.made.note_ignored("pools", "write the name of your InferencePool in the place of CHANGE-ME")
         for name, plugin in self._plugins.items():
             if name not in self._used:
                 kind = str(plugin.get("type"))
-                self.made.note(f"plugins.{name}", _NOT_NEEDED.get(kind, f"{kind} has no equivalent"))
+                self.made.note_ignored(f"plugins.{name}", _NOT_NEEDED.get(kind, f"{kind} has no equivalent"))
         known = {"apiVersion", "kind", "plugins", "schedulingProfiles", "flowControl", "featureGates"}
         for section in sorted(self._document.keys() - known):
-            self.made.note(section, "not needed: the facts about engines and requests are read automatically")
+            self.made.note_ignored(section, "not needed: the facts about engines and requests are read automatically")
 
     def _profile(self, profile: Document) -> Document:
         filters: list[object] = ["healthy", "subset"]
@@ -141,7 +141,7 @@ class _Reader:
             elif kind in _PICKERS:
                 made["picker"] = self._translated(name, _PICKERS[kind])
             else:
-                self.made.note(f"schedulingProfiles.{name}", f"{kind} has no equivalent")
+                self.made.note_ignored(f"schedulingProfiles.{name}", f"{kind} has no equivalent")
         return made
 
     def _handler(self) -> Document | None:
@@ -151,7 +151,7 @@ class _Reader:
                 continue
             self._used.add(name)
             if ours == "disaggregated":
-                self.made.note(
+                self.made.note_ignored(
                     f"plugins.{name}", "set the deciders of the handler `disaggregated` (docs/configuration.md)"
                 )
                 return {"use": ours}
@@ -161,7 +161,7 @@ class _Reader:
     def _flow_control(self) -> Document:
         gates = [str(gate) for gate in listed(self._document.get("featureGates"), "featureGates")]
         if "flowControl" not in gates and "flowControl=true" not in gates:
-            self.made.note(
+            self.made.note_ignored(
                 "featureGates", "without flowControl, requests never wait in the picker; flow control is off here too"
             )
             return {"enabled": False}
@@ -187,7 +187,7 @@ class _Reader:
         if bands:
             made["bands"] = bands
         for key in sorted(theirs):
-            self.made.note(f"flowControl.{key}", "has no equivalent")
+            self.made.note_ignored(f"flowControl.{key}", "has no equivalent")
         return made
 
     def _band(self, band: Document) -> Document:
@@ -219,7 +219,7 @@ class _Reader:
         for key, value in mapping(plugin.get("parameters"), f"plugins.{name}.parameters").items():
             known = _PARAMETERS.get((ours, key))
             if known is None:
-                self.made.note(f"plugins.{name}.parameters.{key}", f"{ours} has no such parameter")
+                self.made.note_ignored(f"plugins.{name}.parameters.{key}", f"{ours} has no such parameter")
             else:
                 made[known] = value.lower() if key == "headerName" and isinstance(value, str) else value
         if ours == "role":

@@ -81,13 +81,13 @@ def read(arguments: Sequence[str]) -> Imported:
     made.document["pools"] = pools
     scheduling = _SCORERS.get(policy)
     if scheduling is None:
-        made.note("--policy", f"{policy} has no equivalent; the default policy decides")
+        made.note_ignored("--policy", f"{policy} has no equivalent; the default policy decides")
     elif roles:
         made.document["scheduling"] = {"default": _disaggregated()}
     elif scheduling:
         made.document["scheduling"] = {"default": scheduling}
     for flag in sorted(flags):
-        made.note(flag, _WORDS.get(flag, "has no equivalent"))
+        made.note_ignored(flag, _WORDS.get(flag, "has no equivalent"))
     return made
 
 

@@ -223,7 +223,7 @@ async def _stage(
         policy = compiled.guards[use.policy or DEFAULT_GUARD]
         prompt = GuardedPrompt.from_body(sample.body, journey.body)
         judgement = await policy.judge_texts(
-            Checked("request", policy.name, journey.request_id, prompt.texts), prompt.unreadable
+            Checked("request", policy.name, journey.request_id, prompt.list_texts), prompt.unreadable
         )
         if judgement.blocked is not None:
             raise Refusal(403, words.prompt_blocked(policy.name, judgement.blocked.category), code="content_filter")

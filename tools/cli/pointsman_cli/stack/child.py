@@ -42,7 +42,7 @@ class Child:
         return self._process.pid
 
     @property
-    def running(self) -> bool:
+    def is_running(self) -> bool:
         """False once its end has been seen."""
         return self._process.returncode is None
 
@@ -52,7 +52,7 @@ class Child:
 
     async def end_process(self, patience_s: float) -> None:
         """Ask it to end, wait up to `patience_s` seconds, then kill its whole session."""
-        if self.running:
+        if self.is_running:
             self._send(signal.SIGTERM)
             # A stopped process acts on SIGTERM only once it continues.
             self._send(signal.SIGCONT)
@@ -64,12 +64,12 @@ class Child:
 
     async def kill(self) -> None:
         """End its whole session at once."""
-        if self.running:
+        if self.is_running:
             os.killpg(self._process.pid, signal.SIGKILL)
             await self._process.wait()
 
     def _send(self, what: signal.Signals) -> None:
-        if self.running:
+        if self.is_running:
             self._process.send_signal(what)
 
 
@@ -91,7 +91,7 @@ class LogTail:
         self._offset += len(complete)
         yield from complete.decode(errors="replace").splitlines()
 
-    def events(self) -> Iterator[dict[str, object]]:
+    def read_events(self) -> Iterator[dict[str, object]]:
         """New lines that are JSON objects, which is what services log."""
         for line in self.read_lines():
             if line.startswith("{"):

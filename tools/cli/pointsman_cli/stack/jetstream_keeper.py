@@ -55,10 +55,10 @@ class JetStreamKeeper:
         while True:
             await asyncio.sleep(LOOK_S)
             if stuck(self._server.problem) and shutil.disk_usage(self._config.parent).free >= ROOM_BYTES:
-                await self.restart()
+                await self.restart_server()
                 await asyncio.sleep(REST_S)
 
-    async def restart(self) -> None:
+    async def restart_server(self) -> None:
         """End JetStream and start it again. Does nothing while the server doesn't run."""
         folder, pid = self._config.parent, self._server.pid
         if pid is None:

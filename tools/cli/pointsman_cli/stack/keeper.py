@@ -38,7 +38,7 @@ class Keeper:
         """URL at which an edge takes requests; empty until known."""
         self._port = plan.port
         self._folder = folder
-        self._log = folder.log(plan.name)
+        self._log = folder.log_path(plan.name)
         self._http = http
         self._tell = tell
         self._child: Child | None = None
@@ -53,7 +53,7 @@ class Keeper:
     @property
     def pid(self) -> int | None:
         """Process id while it runs."""
-        return self._child.pid if self._child is not None and self._child.running else None
+        return self._child.pid if self._child is not None and self._child.is_running else None
 
     @property
     def problem(self) -> str:
@@ -128,7 +128,7 @@ class Keeper:
             self._read_log(tail)
 
     def _read_log(self, tail: LogTail) -> None:
-        for event in tail.events():
+        for event in tail.read_events():
             if event.get("event") == "http_listening":
                 self.url = str(event["url"])
             elif event.get("event") == "serving" and self.plan.kind is Kind.EDGE:

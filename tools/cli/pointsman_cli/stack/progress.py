@@ -41,7 +41,7 @@ class Progress:
             self._live = Live(self, console=self._console, refresh_per_second=8, transient=True)
             self._live.start()
 
-    def end(self) -> float:
+    def end_progress(self) -> float:
         """The bring-up is over. Returns how long it took, in seconds."""
         if self._live is not None:
             self._live.stop()

@@ -57,7 +57,7 @@ class RunFolder:
         os.ftruncate(self._descriptor, 0)
         os.close(self._descriptor)
 
-    def log(self, name: str) -> Path:
+    def log_path(self, name: str) -> Path:
         """Log file of one process."""
         return self.logs / f"{name}.log"
 

@@ -34,11 +34,11 @@ async def run(options: StackOptions, console: Console, work: Work) -> bool:
             try:
                 return await signals.unless_told_to_end(_bring_up_and(work, stack, progress))
             finally:
-                progress.end()
+                progress.end_progress()
                 progress.close()
                 with console.status("Stopping", spinner_style="dim"):
-                    if not await signals.unless_told_to_end(stack.down()):
-                        await stack.kill()
+                    if not await signals.unless_told_to_end(stack.stop_all()):
+                        await stack.kill_all()
                 if stack.keepers:
                     console.print(f"[dim]All {len(stack.keepers)} processes have ended.[/]")
                 signals.close()
@@ -47,9 +47,9 @@ async def run(options: StackOptions, console: Console, work: Work) -> bool:
 async def _bring_up_and(work: Work, stack: LocalStack, progress: Progress) -> None:
     progress.show_stack(stack)
     try:
-        await stack.up()
+        await stack.start_all()
     finally:
-        took = progress.end()
+        took = progress.end_progress()
     await work(stack, took)
 
 

@@ -105,7 +105,7 @@ class LocalStack:
         self._tell = tell
 
     @property
-    def door(self) -> str:
+    def base_url(self) -> str:
         """Base URL of Envoy, or of the first frontend."""
         kind = Kind.PROXY if self.options.envoy else Kind.EDGE
         return next((keeper.door for keeper in self.keepers if keeper.plan.kind is kind), "")
@@ -116,11 +116,11 @@ class LocalStack:
         return without_login(self.nats_url)
 
     @property
-    def logs(self) -> Path:
+    def log_folder(self) -> Path:
         """Folder of the processes' logs."""
         return self._folder.logs
 
-    def first(self, service: str) -> Keeper:
+    def first_keeper(self, service: str) -> Keeper:
         """The first process that runs a service."""
         return next(keeper for keeper in self.keepers if service in keeper.plan.services)
 
@@ -133,7 +133,7 @@ class LocalStack:
         await keeper.wait_until(lambda it: it.life.state in (State.READY, State.GIVEN_UP))
         return f"{keeper.door}/login#token={self._token}" if keeper.life.state is State.READY else ""
 
-    async def up(self) -> None:
+    async def start_all(self) -> None:
         """Start all processes and return once they are ready. Raises CommandError with the process that isn't, and the
         reason."""
         try:
@@ -145,7 +145,7 @@ class LocalStack:
             self._start_console()
         self._write_state()
 
-    async def down(self) -> None:
+    async def stop_all(self) -> None:
         """End everything: edges first, while all they need still answers, the bus last."""
         await self._leave_jetstream()
         for kinds in (
@@ -158,7 +158,7 @@ class LocalStack:
             members = [keeper for keeper in self.keepers if keeper.plan.kind in kinds]
             await asyncio.gather(*(keeper.end_process(END_PATIENCE_S) for keeper in members))
 
-    async def kill(self) -> None:
+    async def kill_all(self) -> None:
         """End everything at once."""
         await self._leave_jetstream()
         await asyncio.gather(*(keeper.end_process(0) for keeper in self.keepers))
@@ -231,7 +231,7 @@ class LocalStack:
         self.config = document.config
         if any(identifies(use) for use in self.config.preprocessing):
             # The door lists models only to clients that it has authenticated.
-            self.served = EngineModels(self.door, tuple(self.config.model_names()), ())
+            self.served = EngineModels(self.base_url, tuple(self.config.model_names()), ())
         else:
             self.served = await self._listed({name for pool in self.config.pools.values() for name in pool.models})
 
@@ -358,7 +358,7 @@ class LocalStack:
         """The door's model list, once it has every expected model."""
         while True:
             try:
-                served = await engines.ask_models(self.door, self._http)
+                served = await engines.ask_models(self.base_url, self._http)
             except CommandError as error:
                 self.step = f"asking the gateway for its models: {error.problem}"
             else:
@@ -383,7 +383,7 @@ class LocalStack:
         self._folder.write_state(
             {
                 "started_at": time.time(),
-                "door": self.door,
+                "door": self.base_url,
                 "nats": self.shown_nats,
                 "processes": [
                     {"name": keeper.plan.name, "kind": keeper.plan.kind.value, "pid": keeper.pid, "url": keeper.url}

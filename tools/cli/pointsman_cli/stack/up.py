@@ -37,14 +37,14 @@ def where(stack: LocalStack) -> list[Table | Text]:
     """The addresses of the stack, and the first commands to try."""
     table = Table.grid(padding=(0, 2))
     table.add_column(style="bold")
-    table.add_row("  Gateway", f"{stack.door}/v1")
+    table.add_row("  Gateway", f"{stack.base_url}/v1")
     table.add_row("  Models", ", ".join((*stack.served.models, *stack.served.loras)))
     table.add_row("  NATS", stack.shown_nats)
     table.add_row("  Metrics", _metrics(stack))
-    table.add_row("  Logs", str(stack.logs))
+    table.add_row("  Logs", str(stack.log_folder))
     body = json.dumps({"model": stack.served.models[0], "messages": [{"role": "user", "content": "Hello!"}]})
     key = "" if stack.options.engine_key is None else " -H 'authorization: Bearer <the engines' key>'"
-    curl = f"curl {stack.door}/v1/chat/completions -H 'content-type: application/json'{key} \\\n       -d '{body}'"
+    curl = f"curl {stack.base_url}/v1/chat/completions -H 'content-type: application/json'{key} \\\n       -d '{body}'"
     nats = "" if stack.shown_nats.endswith(":4222") else f" --nats {stack.shown_nats}"
     command = _command()
     engines = [keeper for keeper in stack.keepers if keeper.plan.kind is Kind.ENGINE]

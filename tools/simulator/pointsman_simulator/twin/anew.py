@@ -102,7 +102,7 @@ def _run(name: str, seed: int, place: int) -> Anew:
     way, way_back = world.path.draw_times(prompts, 2 * seed) / 2, world.path.draw_times(prompts, 2 * seed + 1) / 2
     # A choice that would have been another one a few milliseconds later changes all that follow: each seed has such
     # chances of its own, as each real run has.
-    outcomes = fleet.replay(world.requests, make_policy(name, world.setting, seed), count, way.tolist())
+    outcomes = fleet.replay_trace(world.requests, make_policy(name, world.setting, seed), count, way.tolist())
     done = outcomes.requests
     arrived = np.array(outcomes.arrived)  # an engine gets a request that waited for it later
     cached = float(sum(each.cached_tokens for each in done))

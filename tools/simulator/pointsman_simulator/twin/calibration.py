@@ -51,7 +51,7 @@ class Figure:
         return self.predicted / self.recorded - 1.0 if self.recorded else 0.0
 
     @property
-    def kept(self) -> bool:
+    def is_within(self) -> bool:
         """Whether the error is within its bar. A median's error is ignored below `scatter_ms`, and any below twice
         `chance_ms`."""
         least = max(NEGLIGIBLE_MS, self.scatter_ms if self.name in _BY_THE_WAY else 0.0, _SURE * self.chance_ms)
@@ -68,8 +68,8 @@ class Comparison:
     figures: tuple[Figure, ...]
 
     @property
-    def missed(self) -> list[Figure]:
-        return [figure for figure in self.figures if not figure.kept]
+    def missed_figures(self) -> list[Figure]:
+        return [figure for figure in self.figures if not figure.is_within]
 
 
 def compared(
@@ -126,7 +126,7 @@ class TwinVerdict:
     reasons: tuple[str, ...] = field(default=())
 
     @property
-    def trusted(self) -> bool:
+    def is_trusted(self) -> bool:
         return not self.reasons
 
 
@@ -141,7 +141,7 @@ def verdict(
     reasons += [f"{change.what} at {clock(change.at_ms)}: the twin's fleet is constant" for change in recording.changes]
     if recording.lost:
         reasons.append(f"the log lacks {recording.lost} inputs")
-    unused = sum(not request.judged for request in recording.requests)
+    unused = sum(not request.is_judged for request in recording.requests)
     if unused > MOST_UNUSED * len(recording.requests):
         share = unused / len(recording.requests)
         reasons.append(
@@ -153,7 +153,7 @@ def verdict(
         reasons += [
             f"{each.how}: {figure.of} {figure.name} {figure.predicted:,.0f} ms, recorded {figure.recorded:,.0f} "
             f"({figure.error:+.1%}; the bar is {BARS[figure.name]:.0%})"
-            for figure in each.missed
+            for figure in each.missed_figures
         ]
     if recording.policy is None:
         reasons.append("the log doesn't say which policy decided, so that only its engines could be judged")

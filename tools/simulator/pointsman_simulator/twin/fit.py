@@ -128,7 +128,7 @@ def fit(
 
         begun = start.states[number] if start else _sized(group, own[:_SEARCHED_REQUESTS], within)
         states.append(group.refined(begun, own, _RUNS, lambda share: within(0.5 + share / 2)))
-        found |= group.fleet(states[-1])
+        found |= group.build_fleet(states[-1])
         counts.append(len(own))
     weights = np.array(counts) / max(1, sum(counts))
     path = Path(*(weights @ np.array([state.values[_PATH] for state in states])).tolist())
@@ -172,7 +172,7 @@ def _sized(group: "_Group", rows: Sequence[int], progressed: Callable[[float], N
     """Coefficients with the size of a pass that explains the times best. A prompt that no size cuts tells none of them
     apart."""
     longest = max((group.recorded.prompt_tokens[row] for row in rows), default=0.0)
-    best = group.refined(group.started(rows, _SIZES[0]), rows, _RUNS)
+    best = group.refined(group.scaled_state(rows, _SIZES[0]), rows, _RUNS)
     for tried, size in enumerate(_SIZES[1:], 1):
         progressed(tried / len(_SIZES) / 2)
         if size < 2 * longest and best.error > _GOOD:
@@ -207,7 +207,7 @@ class _Group:
         self._shapes = shapes
         self._number = {name: number for number, name in enumerate(shapes)}
 
-    def fleet(self, state: _State) -> dict[str, EngineConfig]:
+    def build_fleet(self, state: _State) -> dict[str, EngineConfig]:
         """The engines with these parameters."""
         base, speeds = state.values[:FEATURES], np.exp(state.values[_SPEEDS])
         return {
@@ -215,7 +215,7 @@ class _Group:
             for (name, shape), speed in zip(self._shapes.items(), speeds.tolist(), strict=True)
         }
 
-    def started(self, rows: Sequence[int], pass_tokens: int) -> _State:
+    def scaled_state(self, rows: Sequence[int], pass_tokens: int) -> _State:
         """The default pass times, scaled until the answers of each engine take as long as recorded. Begins with fast
         engines: queues of engines that are too slow would say nothing."""
         usual, slowness = coefficients(Timing()), np.full(len(self._shapes), 0.1)
@@ -271,7 +271,7 @@ class _Group:
         of the noise. The times are those to the first token, then those from it to the end; an answer that wasn't
         streamed has only the second."""
         recorded, at = self.recorded, np.array(rows)
-        run = follow(recorded, self.fleet(state), rows)
+        run = follow(recorded, self.build_fleet(state), rows)
         owners = self._owners(rows)
         speeds = np.exp(state.values[_SPEEDS])[owners.astype(int)][:, None]
         streamed = np.isfinite(recorded.first[at])[:, None]

@@ -62,7 +62,7 @@ def read_recording(paths: Iterable[Path], pool: str | None = None) -> RecordedPo
     for flight in flights:
         if flight.pool == reading.pool:
             reading.read(flight)
-    return reading.recording()
+    return reading.build_recording()
 
 
 class _Reading:
@@ -89,7 +89,7 @@ class _Reading:
         def wall(at: float) -> float:
             return began + (at - header.monotonic) * 1000.0
 
-        for entry in flight.entries():
+        for entry in flight.read_entries():
             record = entry.record
             match record:
                 case records.PolicyDefined():
@@ -171,7 +171,7 @@ class _Reading:
             request.output_tokens = record.output_tokens or 0
             request.ok = request.ok and record.ok and record.worker in (None, request.engine)
 
-    def recording(self) -> RecordedPool:
+    def build_recording(self) -> RecordedPool:
         began = self._began
         sent = [request for request in self._requests.values() if request.sent is not None]
         sizes = {request.logged.facts.block_tokens for request in sent} or {self._block_tokens or _USUAL_BLOCK}

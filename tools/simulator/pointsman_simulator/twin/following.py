@@ -55,7 +55,7 @@ def traffic(recording: RecordedPool, *, answers: bool = False) -> RecordedTraffi
     prompts = [list(request.blocks) for request in requests]
     blocks = with_answers(requests, recording.block_tokens) if answers else prompts
     arrived = np.array([request.arrived_ms for request in requests])
-    judged = np.array([request.judged for request in requests], dtype=bool)
+    judged = np.array([request.is_judged for request in requests], dtype=bool)
     if recording.warm:
         judged &= arrived >= arrived[0] + _WARM_UP * recording.span_ms
     first = np.array([np.nan if each.first_ms is None else each.first_ms for each in requests])

@@ -56,7 +56,7 @@ class MeasuredEngine(EngineModel):
     def submit_at(self, sequence: EngineSequence, now: float) -> None:
         """Run to `now` and queue a sequence. ValueError when it can never fit."""
         self._advance(now)
-        self.submit(sequence, now)
+        self.submit_sequence(sequence, now)
 
     def run_to_end(self) -> None:
         """Run everything to its end."""

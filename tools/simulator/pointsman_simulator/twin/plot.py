@@ -32,7 +32,7 @@ def plot(twin: Twin, figures: Sequence[PolicyFigures], change: WhatIf, path: Pat
     if figures:
         _policies(figure.add_subplot(grid[1, 0]), figures, "ttft_mean", f"Mean TTFT of each policy, {change}")
         _policies(figure.add_subplot(grid[1, 1]), figures, "e2e_mean", f"Mean E2E of each policy, {change}")
-    word = "trust" if twin.verdict.trusted else "don't trust"
+    word = "trust" if twin.verdict.is_trusted else "don't trust"
     figure.suptitle(f"Twin of pool {twin.recording.pool}: {len(twin.recording.requests):,} requests; verdict: {word}")
     figure.savefig(path, dpi=110)
     return True

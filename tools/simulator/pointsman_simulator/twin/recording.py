@@ -45,7 +45,7 @@ class RecordedRequest:
         return math.nan if self.ended_ms is None else self.ended_ms - self.arrived_ms
 
     @property
-    def judged(self) -> bool:
+    def is_judged(self) -> bool:
         """Whether its times say anything about the engine."""
         return self.ok and self.ended_ms is not None and self.output_tokens > 0
 
@@ -113,7 +113,7 @@ class RecordedPool:
         """From the first arrival to the last."""
         return self.requests[-1].arrived_ms - self.requests[0].arrived_ms if self.requests else 0.0
 
-    def engine(self, name: str) -> RecordedEngine:
+    def find_engine(self, name: str) -> RecordedEngine:
         """KeyError for an engine that isn't in the log."""
         for engine in self.engines:
             if engine.name == name:

@@ -53,7 +53,7 @@ def check(comparison: Comparison) -> str:
         f"{'':<12}{'recorded':>12}{'predicted':>12}{'error':>9}{'bar':>8}{'chance':>9}",
     ]
     for figure in comparison.figures:
-        mark = "" if figure.kept else "  missed"
+        mark = "" if figure.is_within else "  missed"
         lines.append(
             f"{f'{figure.of} {figure.name}':<12}{figure.recorded:>9,.0f} ms{figure.predicted:>9,.0f} ms"
             f"{figure.error:>+9.1%}{BARS[figure.name]:>8.0%}{_share(figure):>9}{mark}"
@@ -67,7 +67,7 @@ def _share(figure: Figure) -> str:
 
 def verdict(twin: Twin) -> str:
     """Trust or don't, and why not."""
-    if twin.verdict.trusted:
+    if twin.verdict.is_trusted:
         return "Verdict: trust"
     lines = ["Verdict: don't trust"]
     for reason in twin.verdict.reasons:
@@ -113,7 +113,7 @@ def save(twin: Twin, figures: Sequence[PolicyFigures], change: WhatIf, folder: P
         "began_unix_ms": twin.recording.began_unix_ms,
         "policy": twin.recording.policy_name,
         "what_if": str(change),
-        "trusted": twin.verdict.trusted,
+        "trusted": twin.verdict.is_trusted,
         "reasons": twin.verdict.reasons,
         "path": asdict(twin.fit.path),
         "engines": engines,

@@ -28,7 +28,7 @@ class WhatIf:
     """By the name of an engine or of a model: times as fast."""
 
     @property
-    def nothing(self) -> bool:
+    def is_empty(self) -> bool:
         return self == WhatIf()
 
     def __str__(self) -> str:
@@ -70,7 +70,7 @@ def changed_fleet(
     """The engines with their speeds and their number changed. More engines are like the first one; fewer lack the last
     ones. Raises ValueError for a name that is neither an engine's nor a model's, and for a fleet without engines."""
     fleet = dict(engines)
-    models = {name: recording.engine(name).models for name in engines}
+    models = {name: recording.find_engine(name).models for name in engines}
     for name, factor in (change.speeds or {}).items():
         named = [engine for engine in fleet if engine == name or name in models[engine]]
         if not named:

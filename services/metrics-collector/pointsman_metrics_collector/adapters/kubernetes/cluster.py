@@ -55,7 +55,7 @@ class Cluster:
             self._known.pop(name, None)
         self._changed.set()
 
-    def pools(self) -> frozenset[str] | None:
+    def list_pools(self) -> frozenset[str] | None:
         """Pools that an InferencePool, and with it rules, is for; None before there is a configuration."""
         if not self._configured:
             return None

@@ -77,7 +77,7 @@ class Pod(KubeObject):
     status: PodStatus = PodStatus()
 
     @property
-    def runs(self) -> bool:
+    def is_running(self) -> bool:
         """Whether it has an address where a process may listen. A finished or evicted pod keeps its address in its
         status even when another pod has it."""
         return self.status.phase == "Running" and bool(self.status.pod_ip)
@@ -95,9 +95,11 @@ class Pod(KubeObject):
             return None
 
     @property
-    def ready(self) -> bool:
+    def is_ready(self) -> bool:
         """Whether it runs and its readiness probes pass."""
-        return self.runs and any(each.type == "Ready" and each.status == "True" for each in self.status.conditions)
+        return self.is_running and any(
+            each.type == "Ready" and each.status == "True" for each in self.status.conditions
+        )
 
 
 class PoolSelector(_Camel):
@@ -132,7 +134,7 @@ class PoolRef(_Camel):
     kind: str = "InferencePool"
     name: str = ""
 
-    def names(self, inference_pool: str) -> bool:
+    def refers_to(self, inference_pool: str) -> bool:
         """Whether the reference is to the InferencePool of this name."""
         return (self.group, self.kind, self.name) == (POOL_GROUP, "InferencePool", inference_pool)
 

@@ -28,11 +28,11 @@ def pod_engines(
     skipped: its engine doesn't listen yet.
     """
     known &= {pod.metadata.uid for pod in pods.values()}
-    known |= {pod.metadata.uid for pod in pods.values() if pod.ready and not pod.is_terminating}
+    known |= {pod.metadata.uid for pod in pods.values() if pod.is_ready and not pod.is_terminating}
     return {
         (pool_name, engine.worker.worker): engine
         for pod in pods.values()
-        if pod.runs and pod.metadata.uid in known
+        if pod.is_running and pod.metadata.uid in known
         for engine in _engines(pool_name, pool, where, ports, pod)
     }
 
@@ -59,7 +59,7 @@ def _engines(
             metrics_url=None if where.metrics_port is None else f"http://{host}:{where.metrics_port}/metrics",
             health=where.health,
             tls=pool.tls,
-            draining=pod.is_terminating or not pod.ready,
+            draining=pod.is_terminating or not pod.is_ready,
             moves_at=pod.moves_at,
         )
 

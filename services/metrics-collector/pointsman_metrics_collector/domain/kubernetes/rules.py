@@ -19,7 +19,7 @@ def pool_rules(
     """The objects' rules for the pool. The oldest rewrite's rules come first, in its order; exact names go before rules
     for everything (InferenceModelRewrite v1alpha2)."""
     ordered = sorted(
-        (each for each in rewrites if each.spec.pool_ref.names(inference_pool)),
+        (each for each in rewrites if each.spec.pool_ref.refers_to(inference_pool)),
         key=lambda each: (each.metadata.creation_timestamp, each.metadata.name),
     )
     return PoolRules(
@@ -27,7 +27,7 @@ def pool_rules(
         objectives={
             each.metadata.name: max(-HIGHEST, min(HIGHEST, each.spec.priority or 0))
             for each in sorted(objectives, key=lambda each: each.metadata.name)
-            if each.spec.pool_ref.names(inference_pool)
+            if each.spec.pool_ref.refers_to(inference_pool)
         },
         rewrites=tuple(
             found for each in ordered for rule in each.spec.rules for found in _rewrite(each.metadata.name, rule)
@@ -38,7 +38,7 @@ def pool_rules(
 def not_understood(inference_pool: str, rewrites: Iterable[InferenceModelRewrite]) -> Iterator[str]:
     """The parts of the pool's rules that are ignored."""
     for each in sorted(rewrites, key=lambda each: each.metadata.name):
-        if not each.spec.pool_ref.names(inference_pool):
+        if not each.spec.pool_ref.refers_to(inference_pool):
             continue
         for number, rule in enumerate(each.spec.rules, start=1):
             if not rule.targets:

@@ -51,7 +51,7 @@ class CacheRoomObserver(ResponseObserver):
 
     def _learn_token_time(self) -> None:
         estimator = None if self.forecast is None else self.forecast.best
-        if estimator is not None and estimator.model.trusted:
+        if estimator is not None and estimator.model.is_trusted:
             budget, rates = float(estimator.batch_tokens), estimator.model.rates
             self.room.token_ms = rates.passes_ms(budget, budget) / budget
 

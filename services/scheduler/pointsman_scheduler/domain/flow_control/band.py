@@ -45,7 +45,7 @@ class Band(Generic[T]):
         if queue is None:
             queue = self._flows[flow] = Queue()
             self._turns.enter(flow, now)
-        queue.push(self._ordering.key(waiting.item, ttl), waiting)
+        queue.push_waiting(self._ordering.key(waiting.item, ttl), waiting)
         self._latest[waiting.sequence] = waiting
         self.requests += 1
         self.bytes += waiting.item.size
@@ -54,7 +54,7 @@ class Band(Generic[T]):
     def take(self, now: float) -> Waiting[T]:
         """Remove and return the request whose turn it is. At least one must wait."""
         flow = self._turns.next(now)
-        waiting = self._flows[flow].first()
+        waiting = self._flows[flow].first_waiting()
         if waiting is None:
             raise AssertionError(f"flow {flow!r} has a turn and nothing waiting")
         self._turns.served(waiting.item, flow, now)

@@ -148,7 +148,7 @@ class FlowController(Generic[T]):
             return now
         if not self.waiting:
             return None
-        first, dead = self._by_age.first(), self._by_deadline.first()
+        first, dead = self._by_age.first_waiting(), self._by_deadline.first_waiting()
         ends = [self._ends_at(waiting.item) for waiting in (first, dead) if waiting is not None]
         return max(now, min(*ends, now + LOOK_AGAIN_S))
 
@@ -176,7 +176,7 @@ class FlowController(Generic[T]):
             each.priority = band.priority
             band.put(each, policy.settings.ttl, now)
 
-    def figures(self) -> Figures:
+    def measure_queues(self) -> Figures:
         """The waiting requests, in figures."""
         return Figures(
             len(self.waiting),
@@ -208,10 +208,10 @@ class FlowController(Generic[T]):
         band.put(waiting, self.policy.settings.ttl, now)
         self.waiting[item.request] = waiting
         self._bytes += item.size
-        self._by_age.push(item.offered_at, waiting)
+        self._by_age.push_waiting(item.offered_at, waiting)
         if item.deadline < math.inf:
-            self._by_deadline.push(item.deadline, waiting)
-        self._drain.busy(now)
+            self._by_deadline.push_waiting(item.deadline, waiting)
+        self._drain.note_busy(now)
 
     def _forget(self, waiting: Waiting[T], now: float) -> None:
         """Remove a request that has left its band from the totals."""
@@ -221,7 +221,7 @@ class FlowController(Generic[T]):
         if waiting.item.deadline < math.inf:
             self._by_deadline.note_departure()
         if not self.waiting:
-            self._drain.idle(now)
+            self._drain.note_idle(now)
 
     def _make_room(self, item: Item[T], priority: int, now: float) -> bool:
         """Whether the item fits under the pool's limits. If it must, it takes the place of the newest requests of lower
@@ -260,10 +260,10 @@ class FlowController(Generic[T]):
         )
 
     def _expire(self, now: float) -> Iterator[Dropped[T]]:
-        while (waiting := self._by_deadline.first()) is not None and waiting.item.deadline <= now:
+        while (waiting := self._by_deadline.first_waiting()) is not None and waiting.item.deadline <= now:
             yield self._drop(waiting, _passed(waiting.item), now)
         # The older of two items times out first, in either case, so looking at the oldest is enough.
-        while (waiting := self._by_age.first()) is not None and self._ends_at(waiting.item) <= now:
+        while (waiting := self._by_age.first_waiting()) is not None and self._ends_at(waiting.item) <= now:
             yield self._drop(waiting, Drop.NO_ENDPOINTS if self._empty else Drop.EXPIRED, now)
 
     def _drop(self, waiting: Waiting[T], drop: Drop, now: float) -> Dropped[T]:
@@ -272,7 +272,7 @@ class FlowController(Generic[T]):
         return self._dropped(waiting.item, drop, now)
 
     def _dropped(self, item: Item[T], drop: Drop, now: float) -> Dropped[T]:
-        refusal = drop.refusal(self._retry_after(item.priority, drop, now))
+        refusal = drop.build_refusal(self._retry_after(item.priority, drop, now))
         return Dropped(item, drop, refusal, max(0.0, now - item.offered_at))
 
     def _retry_after(self, priority: int, drop: Drop, now: float) -> float:

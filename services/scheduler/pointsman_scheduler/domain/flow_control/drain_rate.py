@@ -21,12 +21,12 @@ class DrainRate:
         """Second of busy time and departures in it; seconds without any are absent."""
         self._total = 0
 
-    def busy(self, now: float) -> None:
+    def note_busy(self, now: float) -> None:
         """At least one request waits."""
         if self._busy_since is None:
             self._busy_since = now
 
-    def idle(self, now: float) -> None:
+    def note_idle(self, now: float) -> None:
         """No request waits any more."""
         self._busy_before = self._clock(now)
         self._busy_since = None

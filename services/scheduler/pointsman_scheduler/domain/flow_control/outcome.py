@@ -65,7 +65,7 @@ class Drop(Enum):
         "The scheduler that held the request is shutting down; retry.",
     )
 
-    def refusal(self, retry_after_s: float) -> Refusal:
+    def build_refusal(self, retry_after_s: float) -> Refusal:
         """The error that the edge returns to its client."""
         status, kind, code, reason, message = self.value
         return Refusal(status, message, type=kind, code=code, retry_after_s=retry_after_s, dropped_reason=reason)

@@ -40,11 +40,11 @@ class Queue(Generic[T]):
     def __len__(self) -> int:
         return len(self._heap) - self._dead
 
-    def push(self, key: float, waiting: Waiting[T]) -> None:
+    def push_waiting(self, key: float, waiting: Waiting[T]) -> None:
         """Add a request."""
         heapq.heappush(self._heap, (key, waiting.sequence, waiting))
 
-    def first(self) -> Waiting[T] | None:
+    def first_waiting(self) -> Waiting[T] | None:
         """The next request, or None."""
         heap = self._heap
         while heap and not heap[0][2].live:

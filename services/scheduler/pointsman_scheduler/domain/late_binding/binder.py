@@ -80,7 +80,7 @@ class Binder:
         bursts = self._bursts
         bursts.note_arrival(now)
         estimator = policy.delays.best
-        if not estimator.model.trusted:
+        if not estimator.model.is_trusted:
             return False
         if estimator.first_token_ms(row, uncached, now) < LEAST_LEAD_MS:
             # Waiting would take longer than the engine does.
@@ -149,7 +149,7 @@ class Binder:
     def peer(self, scheduler: str, requests: Sequence[PeerRequest], now: float) -> None:
         """Take another scheduler's report of all its waiting requests."""
         if self._peers.report(scheduler, requests, now):
-            self._bursts.heard(now)
+            self._bursts.note_peer_burst(now)
         peers = self._peers
         self._theirs = [each for each in self._theirs if peers.knows(each.request.key)]
         if self._presumed:
@@ -175,7 +175,7 @@ class Binder:
         if not self._waiting:
             return []
         self._wake_at = math.inf
-        if policy is None or names != self._names or not policy.delays.best.model.trusted:
+        if policy is None or names != self._names or not policy.delays.best.model.is_trusted:
             return [self._take(each, now, Because.BLIND) for each in self.waiting]
         estimator = policy.delays.best
         bound: list[Bound] = []

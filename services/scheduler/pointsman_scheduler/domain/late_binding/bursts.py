@@ -46,7 +46,7 @@ class Bursts:
             self._count, self._first_at = 1, now
         self._last_at = now
 
-    def heard(self, now: float) -> None:
+    def note_peer_burst(self, now: float) -> None:
         """Another scheduler reported new requests."""
         delay = now - self._last_at
         if delay > GAP_MS:

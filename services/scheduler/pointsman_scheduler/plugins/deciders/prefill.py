@@ -75,7 +75,7 @@ class Pays(LegDecider[PaysParams], ResponseObserver[PaysParams]):
 
     def weigh(self, request: ScheduleRequest, answering: Run, other: Run) -> LegsForecast | None:
         model = request.get(DELAY_MODEL)
-        if not model.best.model.trusted:
+        if not model.best.model.is_trusted:
             return None
         fleet, rows = answering.candidates.fleet, (other.chosen[0], answering.chosen[0])
         first, second = (fleet.workers[row] for row in rows)

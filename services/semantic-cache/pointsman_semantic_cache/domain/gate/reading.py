@@ -39,7 +39,7 @@ _LONGEST_SYMBOL: Final = 4
 
 def read(text: str) -> Signature:
     """The signature of a text."""
-    return _Reader(plain(text.translate(_APOSTROPHES))).signature()
+    return _Reader(plain(text.translate(_APOSTROPHES))).read_signature()
 
 
 class _Reader:
@@ -67,7 +67,7 @@ class _Reader:
         self._last = ""
         self._currency: int | None = None
 
-    def signature(self) -> Signature:
+    def read_signature(self) -> Signature:
         """Read all of it."""
         latin = self._language.startswith("latin")
         foreign: list[int] = []

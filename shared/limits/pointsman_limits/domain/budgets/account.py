@@ -48,7 +48,7 @@ class Account:
         self._sums: dict[int | None, tuple[int, int]] = {}
         """Length of a window → its last day and what was spent in it."""
 
-    def spent(self, days: int | None, today: int) -> int:
+    def spent_in_window(self, days: int | None, today: int) -> int:
         """Spending in the window that ends with `today`."""
         known = self._sums.get(days)
         if known is not None and known[0] == today:
@@ -58,7 +58,7 @@ class Account:
         self._sums[days] = today, total
         return total
 
-    def spend(self, amount: int, day: int) -> None:
+    def add_spending(self, amount: int, day: int) -> None:
         """Add the cost of a request that ended on `day`."""
         self.days[day] = self.days.get(day, 0) + amount
         self._sums.clear()
@@ -77,7 +77,7 @@ class Account:
                     break
         return reset
 
-    def forget(self, today: int) -> bool:
+    def drop_old_days(self, today: int) -> bool:
         """Drop days outside every window; returns whether none is left."""
         longest = max((window.days or _KEPT_DAYS for window in self.windows), default=_KEPT_DAYS)
         for day in [day for day in self.days if day <= today - max(longest, _KEPT_DAYS)]:

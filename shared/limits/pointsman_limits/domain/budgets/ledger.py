@@ -66,7 +66,7 @@ class BudgetLedger:
         return bool(self._accounts)
 
     @property
-    def unread(self) -> bool:
+    def is_unread(self) -> bool:
         """Whether `read_all` hasn't been called."""
         return not self._read
 
@@ -75,18 +75,18 @@ class BudgetLedger:
         self._read = True
         self.current = self._saved
 
-    def saved(self) -> None:
+    def note_saved(self) -> None:
         """A snapshot with a place in the stream is stored. Without one, the next keeper wouldn't know where this
         shard began to count, and would begin at the end of the stream."""
         self._saved = True
         self.current = self._read
 
-    def begin(self, position: int, stream: str) -> None:
+    def begin_counting(self, position: int, stream: str) -> None:
         """Count what ends after this place in the stream."""
         self.spent_to, self.spent_in = position, stream
         self.changed = True
 
-    def ask(self, ask: LimitAsk, budget: BudgetAsk, now: float) -> LimitVerdict:
+    def ask_budget(self, ask: LimitAsk, budget: BudgetAsk, now: float) -> LimitVerdict:
         """Reserve what a request may cost if every window has room for what it probably costs beside what others may
         cost at most: of all that run, one alone may exceed the amount, by what it was expected to cost less."""
         today = day_of(now)
@@ -97,7 +97,7 @@ class BudgetLedger:
         refusing: tuple[int, int] | None = None
         tightest, least = 0, None
         for place, window in enumerate(budget.windows):
-            left = window.amount - account.spent(window.days, today) - account.reserved
+            left = window.amount - account.spent_in_window(window.days, today) - account.reserved
             if least is None or left < least:
                 tightest, least = place, left
             if window.hard and budget.expected > left and budget.expected > 0:
@@ -111,10 +111,10 @@ class BudgetLedger:
             outcome="admitted",
             budget=_standing(account, budget, today, tightest, account.reset_day(window.days, today, window.amount)),
         )
-        self.reserve(ask, budget, now)
+        self.reserve_admitted(ask, budget, now)
         return verdict
 
-    def reserve(self, ask: LimitAsk, budget: BudgetAsk, at: float) -> None:
+    def reserve_admitted(self, ask: LimitAsk, budget: BudgetAsk, at: float) -> None:
         """Count a request that was admitted here or by another keeper; once, however often its edge sends it."""
         if self._reserved(ask):
             return
@@ -132,11 +132,11 @@ class BudgetLedger:
             )
         )
 
-    def spend(self, limit: str, scope: str, amount: int, day: int, now: float) -> None:
+    def spend_cost(self, limit: str, scope: str, amount: int, day: int, now: float) -> None:
         """Add the cost of a request. Each request comes once: see `spent_to`."""
         scope = self._scope(limit, scope)
         account = self._account(limit, scope)
-        account.spend(amount, day)
+        account.add_spending(amount, day)
         self.changed = True
         self._watch(limit, scope, account, day_of(now))
 
@@ -152,7 +152,7 @@ class BudgetLedger:
         for each in first.values():
             self._free(each)
 
-    def release(self, edge: str, request_id: str, limit: str) -> bool:
+    def release_reservation(self, edge: str, request_id: str, limit: str) -> bool:
         """Another limit rejected the request: release its last reservation. False when it has none."""
         reservations = self._reservations.get((edge, request_id), [])
         for position in range(len(reservations) - 1, -1, -1):
@@ -163,7 +163,7 @@ class BudgetLedger:
                 return True
         return False
 
-    def abandon(self, gone: Callable[[str], bool], now: float) -> int:
+    def release_abandoned(self, gone: Callable[[str], bool], now: float) -> int:
         """Release the reservations of requests that can't be open any more: they timed out, or their edge is gone. Only
         for a keeper that has read all events."""
         count = 0
@@ -182,15 +182,15 @@ class BudgetLedger:
                 del self._reservations[edge, request_id]
         return count
 
-    def spent(self, limit: str, scope: str, days: int | None, now: float) -> tuple[int, int]:
+    def spent_and_reserved(self, limit: str, scope: str, days: int | None, now: float) -> tuple[int, int]:
         """Spending in a window that ends today, and the amount reserved."""
         account = self._accounts.get((limit, scope))
-        return (0, 0) if account is None else (account.spent(days, day_of(now)), account.reserved)
+        return (0, 0) if account is None else (account.spent_in_window(days, day_of(now)), account.reserved)
 
-    def states(self, now: float) -> tuple[tuple[AccountState, ...], tuple[ReservationState, ...]]:
+    def export_states(self, now: float) -> tuple[tuple[AccountState, ...], tuple[ReservationState, ...]]:
         """The accounts for the snapshot; accounts without spending in any window are dropped."""
         today = day_of(now)
-        for key in [key for key, account in self._accounts.items() if account.forget(today)]:
+        for key in [key for key, account in self._accounts.items() if account.drop_old_days(today)]:
             del self._accounts[key]
         self.changed = False
         accounts = tuple(
@@ -237,7 +237,7 @@ class BudgetLedger:
     def _watch(self, limit: str, scope: str, account: Account, today: int) -> None:
         """Note new warnings of a window."""
         for window in account.windows:
-            spent = account.spent(window.days, today)
+            spent = account.spent_in_window(window.days, today)
             levels: tuple[tuple[Literal["soft", "hard"], int | None], ...] = (
                 ("soft", window.soft),
                 ("hard", window.amount),
@@ -259,7 +259,7 @@ class BudgetLedger:
 
 
 def _standing(account: Account, budget: BudgetAsk, today: int, place: int, reset_day: int) -> BudgetStanding:
-    spent = account.spent(budget.windows[place].days, today)
+    spent = account.spent_in_window(budget.windows[place].days, today)
     soft = budget.windows[place].soft
     return BudgetStanding(
         window=place,

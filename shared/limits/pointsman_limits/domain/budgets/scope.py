@@ -54,7 +54,7 @@ class BudgetScopes:
             found = self._places[key] = text, shard
         return found
 
-    def named(self, text: str) -> dict[str, str]:
+    def parse_scope(self, text: str) -> dict[str, str]:
         """The values of a scope by their names; empty for the shared one."""
         found: dict[str, str] = {}
         for name in self.names:

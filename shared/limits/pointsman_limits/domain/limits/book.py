@@ -62,12 +62,12 @@ class Book:
         """Charges of the requests that haven't ended, by edge and request."""
 
     @property
-    def changed(self) -> bool:
+    def has_changed(self) -> bool:
         """Whether anything changed since the last snapshot."""
         return self._changed or self.budgets.changed
 
-    @changed.setter
-    def changed(self, value: bool) -> None:
+    @has_changed.setter
+    def has_changed(self, value: bool) -> None:
         self._changed = value
 
     @property
@@ -79,10 +79,10 @@ class Book:
         """Edges of the requests that haven't ended."""
         return {edge for edge, _ in self.charges}
 
-    def ask(self, ask: LimitAsk, now: float) -> LimitVerdict:
+    def ask_limit(self, ask: LimitAsk, now: float) -> LimitVerdict:
         """Count a request if every window admits it."""
         if ask.budget is not None:
-            verdict = self.budgets.ask(ask, ask.budget, now)
+            verdict = self.budgets.ask_budget(ask, ask.budget, now)
             self.granted += verdict.outcome == "admitted"
             return verdict
         found = self._found.get((ask.limit, ask.scope))
@@ -93,13 +93,13 @@ class Book:
             reactive, risk = ask.reactive, ask.risk
             cost = 0.0 if reactive else ask.cost
             for counter, window in counters:
-                wait_s = counter.wait(window, cost, now, reactive, risk)
+                wait_s = counter.seconds_until_room(window, cost, now, reactive, risk)
                 if wait_s > longest:
                     longest, refusing = wait_s, ask.windows.index(window)
             if not longest:
                 self.granted += 1
                 self._charge(ask, found, now)
-        standings = tuple([counter.standing(window, now) for counter, window in counters])
+        standings = tuple([counter.compute_standing(window, now) for counter, window in counters])
         if longest:
             return LimitVerdict(
                 outcome="refused",
@@ -109,17 +109,19 @@ class Book:
             )
         return LimitVerdict(outcome="admitted", standings=standings)
 
-    def replay(self, grant: LimitGrant) -> None:
+    def replay_grant(self, grant: LimitGrant) -> None:
         """Count a request that another keeper admitted."""
         ask = grant.ask
         if ask.budget is not None:
             self.granted = max(self.granted, grant.number)
-            self.budgets.reserve(ask, ask.budget, grant.at)
+            self.budgets.reserve_admitted(ask, ask.budget, grant.at)
             return
         self.granted = max(self.granted, grant.number)
         self._charge(ask, self._find(ask), grant.at)
 
-    def settle(self, request: tuple[str, str], actual: Callable[[str], float | None], now: float) -> list[Settled]:
+    def settle_request(
+        self, request: tuple[str, str], actual: Callable[[str], float | None], now: float
+    ) -> list[Settled]:
         """The request, an edge's id, has ended. `actual(limit)` is its cost; None releases the reservation."""
         settled: list[Settled] = []
         for charge in self._oldest(request):
@@ -128,7 +130,7 @@ class Book:
             settled.append(Settled(charge.limit, charge.cost, cost or 0.0))
         return settled
 
-    def release(self, edge: str, request_id: str, limit: str, now: float) -> bool:
+    def release_charge(self, edge: str, request_id: str, limit: str, now: float) -> bool:
         """Another limit rejected the request: release its last charge. False when it has none, or the limit keeps
         charges."""
         charges = self.charges.get((edge, request_id), [])
@@ -140,9 +142,9 @@ class Book:
                 if not charges:
                     del self.charges[edge, request_id]
                 return True
-        return self.budgets.release(edge, request_id, limit)
+        return self.budgets.release_reservation(edge, request_id, limit)
 
-    def abandon(self, gone: Callable[[str], bool], now: float) -> int:
+    def release_abandoned(self, gone: Callable[[str], bool], now: float) -> int:
         """Release the charges of requests that can't be open any more: they timed out, or their edge is gone."""
         count = 0
         for (edge, request_id), charges in list(self.charges.items()):
@@ -160,19 +162,19 @@ class Book:
                 del self.charges[edge, request_id]
         return count
 
-    def used(self, limit: str, window: LimitWindow, scope: str, now: float) -> float:
-        """The value of a count, as `UseCounter.used`."""
+    def used_amount(self, limit: str, window: LimitWindow, scope: str, now: float) -> float:
+        """The value of a count, as `UseCounter.used_now`."""
         name = window_name(window.unit, window.period_s, window.measure)
         counter = self._counters.get((limit, name, scope))
-        return 0.0 if counter is None else counter.used(now)
+        return 0.0 if counter is None else counter.used_now(now)
 
-    def snapshot(self, keeper: str, now: float, epoch: int = 0) -> LimitShard:
+    def build_snapshot(self, keeper: str, now: float, epoch: int = 0) -> LimitShard:
         """The full state for the next keeper; counts at zero are dropped."""
-        for key in [key for key, counter in self._counters.items() if counter.idle and counter.used(now) <= 0]:
+        for key in [key for key, counter in self._counters.items() if counter.is_idle and counter.used_now(now) <= 0]:
             del self._counters[key]
         self._found.clear()
         self._changed = False
-        accounts, reservations = self.budgets.states(now)
+        accounts, reservations = self.budgets.export_states(now)
         return LimitShard(
             shard=self.shard,
             keeper=keeper,
@@ -180,7 +182,7 @@ class Book:
             granted=self.granted,
             at_ms=round(now * 1000),
             counters=tuple(
-                counter.state(limit, scope, window) for (limit, window, scope), counter in self._counters.items()
+                counter.build_state(limit, scope, window) for (limit, window, scope), counter in self._counters.items()
             ),
             charges=tuple(chain.from_iterable(self.charges.values())),
             accounts=accounts,
@@ -201,12 +203,12 @@ class Book:
             self.charges.setdefault((each.edge, each.request_id), []).append(charge)
             for window in each.windows:
                 self._counter(each.limit, window, each.scope).reopen_request(each.cost, each.risk)
-        self.changed = True
+        self.has_changed = True
 
     def _charge(self, ask: LimitAsk, found: _Found, at: float) -> None:
         cost, risk = 0.0 if ask.reactive else ask.cost, ask.risk
         for counter, window in found.counters:
-            counter.add(window, cost, at, risk)
+            counter.add_cost(window, cost, at, risk)
         until = ask.until_ms / 1000 if ask.open_s is None else at + ask.open_s
         charge = ChargeState(
             edge=ask.edge,
@@ -271,8 +273,8 @@ class Book:
         limit, scope, cost = charge.limit, charge.scope, charge.cost
         for name in charge.windows:
             counter = self._counters.get((limit, name, scope)) or self._counter(limit, name, scope)
-            counter.end(cost, charge.risk)
+            counter.end_request(cost, charge.risk)
             if actual is not None:
-                counter.settle(cost, actual, charge.at, now)
+                counter.correct_cost(cost, actual, charge.at, now)
             elif refused or name.startswith("tokens/"):
                 counter.take_back(cost, charge.at, now)

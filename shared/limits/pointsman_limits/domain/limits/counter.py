@@ -32,34 +32,36 @@ class UseCounter(ABC):
         """Tokens that open requests may use beyond their reservations."""
 
     @property
-    def idle(self) -> bool:
+    def is_idle(self) -> bool:
         """Whether no open request may use more than is counted."""
         return self._risk <= 0
 
     @abstractmethod
-    def wait(self, window: LimitWindow, cost: float, now: float, reactive: bool = False, risk: float = 0.0) -> float:
+    def seconds_until_room(
+        self, window: LimitWindow, cost: float, now: float, reactive: bool = False, risk: float = 0.0
+    ) -> float:
         """Seconds until a request of `cost` that may cost `risk` more is admitted; 0 now, infinite never or unknown.
         A window of 0 blocks even a request without cost."""
 
     @abstractmethod
-    def add(self, window: LimitWindow, cost: float, now: float, risk: float = 0.0) -> None:
+    def add_cost(self, window: LimitWindow, cost: float, now: float, risk: float = 0.0) -> None:
         """Count a request that was admitted."""
 
     @abstractmethod
-    def standing(self, window: LimitWindow, now: float) -> WindowStanding:
+    def compute_standing(self, window: LimitWindow, now: float) -> WindowStanding:
         """The remaining amount."""
 
     @abstractmethod
-    def used(self, now: float) -> float:
+    def used_now(self, now: float) -> float:
         """The count: tokens in the window, open requests, or seconds until no request is due."""
 
-    def end(self, cost: float, risk: float = 0.0) -> None:
+    def end_request(self, cost: float, risk: float = 0.0) -> None:
         """An open request has ended."""
         del cost
         if risk:
             self._risk = max(0.0, self._risk - risk)
 
-    def settle(self, cost: float, actual: float, at: float, now: float) -> None:
+    def correct_cost(self, cost: float, actual: float, at: float, now: float) -> None:
         """Correct an amount that was counted as `cost` at the time `at`: it was `actual`."""
         del cost, actual, at, now
 
@@ -72,7 +74,7 @@ class UseCounter(ABC):
         del cost
         self._risk += risk
 
-    def state(self, limit: str, scope: str, window: str) -> CounterState:
+    def build_state(self, limit: str, scope: str, window: str) -> CounterState:
         """The state for the snapshot. Open requests follow from the charges."""
         return CounterState(window=window, limit=limit, scope=scope)
 
@@ -93,40 +95,42 @@ class TokenCounter(UseCounter):
         self._period_s = period_s
         self._usage = UsageWindow(period_s)
 
-    def wait(self, window: LimitWindow, cost: float, now: float, reactive: bool = False, risk: float = 0.0) -> float:
+    def seconds_until_room(
+        self, window: LimitWindow, cost: float, now: float, reactive: bool = False, risk: float = 0.0
+    ) -> float:
         amount, usage = window.amount, self._usage
         if amount <= 0:
             return inf
         if reactive:
             # While any amount is left, a request may use any amount.
             cost = 1.0
-        wait_s = 0.0 if usage.used(now) + cost <= amount else usage.wait(amount, cost, now)
+        wait_s = 0.0 if usage.used_now(now) + cost <= amount else usage.seconds_until_room(amount, cost, now)
         # Running requests may exceed their reservations by the amount once more, and no more.
         return inf if risk > 0 < self._risk and self._risk + risk > amount and not wait_s else wait_s
 
-    def add(self, window: LimitWindow, cost: float, now: float, risk: float = 0.0) -> None:
+    def add_cost(self, window: LimitWindow, cost: float, now: float, risk: float = 0.0) -> None:
         del window
         self._risk += risk
-        self._usage.add(cost, now)
+        self._usage.add_usage(cost, now)
 
-    def settle(self, cost: float, actual: float, at: float, now: float) -> None:
+    def correct_cost(self, cost: float, actual: float, at: float, now: float) -> None:
         if actual < cost:
             self._usage.subtract_usage(cost - actual, at, now)
         elif actual > cost:
-            self._usage.add(actual - cost, now)
+            self._usage.add_usage(actual - cost, now)
 
     def take_back(self, cost: float, at: float, now: float) -> None:
         self._usage.subtract_usage(cost, at, now)
 
-    def standing(self, window: LimitWindow, now: float) -> WindowStanding:
-        used, reset_s = self._usage.standing(now)
+    def compute_standing(self, window: LimitWindow, now: float) -> WindowStanding:
+        used, reset_s = self._usage.used_and_wait(now)
         return WindowStanding(remaining=max(0.0, window.amount - used), reset_s=reset_s)
 
-    def used(self, now: float) -> float:
-        return self._usage.used(now)
+    def used_now(self, now: float) -> float:
+        return self._usage.used_now(now)
 
-    def state(self, limit: str, scope: str, window: str) -> CounterState:
-        first, slots = self._usage.state
+    def build_state(self, limit: str, scope: str, window: str) -> CounterState:
+        first, slots = self._usage.export_slots
         return CounterState(window=window, limit=limit, scope=scope, first_slot=first, slots=slots)
 
     def take_over(self, state: CounterState, at: float, unknown_s: float, ahead_s: float) -> None:
@@ -144,20 +148,22 @@ class OpenCounter(UseCounter):
         super().__init__()
         self._open = 0.0
 
-    def wait(self, window: LimitWindow, cost: float, now: float, reactive: bool = False, risk: float = 0.0) -> float:
+    def seconds_until_room(
+        self, window: LimitWindow, cost: float, now: float, reactive: bool = False, risk: float = 0.0
+    ) -> float:
         del now, reactive, risk
         return 0.0 if window.amount > 0 and self._open + cost <= window.amount else inf
 
-    def add(self, window: LimitWindow, cost: float, now: float, risk: float = 0.0) -> None:
+    def add_cost(self, window: LimitWindow, cost: float, now: float, risk: float = 0.0) -> None:
         del window, now
         self._risk += risk
         self._open += cost
 
-    def end(self, cost: float, risk: float = 0.0) -> None:
-        super().end(cost, risk)
+    def end_request(self, cost: float, risk: float = 0.0) -> None:
+        super().end_request(cost, risk)
         self._open = max(0.0, self._open - cost)
 
-    def standing(self, window: LimitWindow, now: float) -> WindowStanding:
+    def compute_standing(self, window: LimitWindow, now: float) -> WindowStanding:
         del now
         return WindowStanding(remaining=max(0.0, window.amount - self._open), reset_s=0.0)
 
@@ -165,7 +171,7 @@ class OpenCounter(UseCounter):
         super().reopen_request(cost, risk)
         self._open += cost
 
-    def used(self, now: float) -> float:
+    def used_now(self, now: float) -> float:
         del now
         return self._open
 
@@ -186,14 +192,16 @@ class Arrivals(UseCounter):
         self._each_s: float | None = None
         """Seconds between two requests, at the rate by which `_due` was counted."""
 
-    def wait(self, window: LimitWindow, cost: float, now: float, reactive: bool = False, risk: float = 0.0) -> float:
+    def seconds_until_room(
+        self, window: LimitWindow, cost: float, now: float, reactive: bool = False, risk: float = 0.0
+    ) -> float:
         del reactive, risk
         if window.amount <= 0 or cost > window.burst:
             return inf
         each_s = self._keep_to(window, now)
         return max(0.0, max(self._due, now) + cost * each_s - window.burst * each_s - now)
 
-    def add(self, window: LimitWindow, cost: float, now: float, risk: float = 0.0) -> None:
+    def add_cost(self, window: LimitWindow, cost: float, now: float, risk: float = 0.0) -> None:
         self._risk += risk
         each_s = self._keep_to(window, now)
         self._due = max(self._due, now) + cost * each_s
@@ -203,16 +211,16 @@ class Arrivals(UseCounter):
         del at, now
         self._due -= cost * (self._each_s or 0.0)
 
-    def standing(self, window: LimitWindow, now: float) -> WindowStanding:
+    def compute_standing(self, window: LimitWindow, now: float) -> WindowStanding:
         """Requests that would be admitted at once, and the seconds until a whole burst would be."""
         reset_s = max(0.0, self._due - now)
         left = window.burst - reset_s * window.amount / window.period_s if window.amount > 0 else 0.0
         return WindowStanding(remaining=max(0.0, left), reset_s=reset_s)
 
-    def used(self, now: float) -> float:
+    def used_now(self, now: float) -> float:
         return max(0.0, self._due - now)
 
-    def state(self, limit: str, scope: str, window: str) -> CounterState:
+    def build_state(self, limit: str, scope: str, window: str) -> CounterState:
         return CounterState(window=window, limit=limit, scope=scope, due=self._due, each_s=self._each_s)
 
     def take_over(self, state: CounterState, at: float, unknown_s: float, ahead_s: float) -> None:

@@ -38,15 +38,15 @@ class Journal:
         known = self._ahead.get(keeper)
         return None if known is None else known[1]
 
-    def note(self, keeper: str, grants: Iterable[LimitGrant], now: float) -> list[LimitGrant]:
+    def note_grants(self, keeper: str, grants: Iterable[LimitGrant], now: float) -> list[LimitGrant]:
         """Remember the grants of a known keeper. Returns them by the clock of this process."""
         ahead_s = self.ahead_s(keeper) or 0.0
         noted = [replace(each, at=each.at - ahead_s) for each in grants]
         for granted in noted:
-            self.remember(granted, now)
+            self.remember_grant(granted, now)
         return noted
 
-    def remember(self, granted: LimitGrant, now: float) -> None:
+    def remember_grant(self, granted: LimitGrant, now: float) -> None:
         """Remember one grant, by the clock of this process."""
         ask = granted.ask
         heard = self._grants.get(ask.shard)
@@ -56,13 +56,13 @@ class Journal:
         if len(heard) > MOST_GRANTS:
             del heard[next(iter(heard))]
 
-    def after(self, shard: int, number: int) -> Iterator[LimitGrant]:
+    def grants_after(self, shard: int, number: int) -> Iterator[LimitGrant]:
         """The grants after the grant of this number."""
         return (granted for granted, _ in self._grants.get(shard, {}).values() if granted.number > number)
 
     def continues_snapshot(self, state: LimitShard, since: float) -> bool:
         """Whether all grants after a snapshot are known, if this process has listened since `since`."""
-        if any(granted.number == state.granted + 1 for granted in self.after(state.shard, state.granted)):
+        if any(granted.number == state.granted + 1 for granted in self.grants_after(state.shard, state.granted)):
             return True
         ahead_s = 0.0 if state.keeper == self._me else self.ahead_s(state.keeper)
         return ahead_s is not None and state.at_ms / 1000 - ahead_s >= since
@@ -71,7 +71,7 @@ class Journal:
         """The recent grants, for a preprocessor that has just started."""
         return [granted for heard in self._grants.values() for granted, at in heard.values() if at >= now - RETOLD_S]
 
-    def saved(self, shard: int, now: float) -> None:
+    def note_saved(self, shard: int, now: float) -> None:
         """A shard has a new snapshot."""
         heard = self._grants.get(shard)
         while heard and next(iter(heard.values()))[1] < now - KEPT_S:

@@ -42,11 +42,11 @@ class Keeping:
     def count_request(self, book: Book, ask: LimitAsk, now: float) -> LimitVerdict:
         """Count a request in a book whose lease was checked at `now`. Without peers, the grant isn't published."""
         before = book.granted
-        verdict = book.ask(ask, now)
+        verdict = book.ask_limit(ask, now)
         if book.granted > before:
             # A shard may return to its giver before it is saved, and a preprocessor that starts now needs the grant.
             grant = LimitGrant(number=book.granted, at=now, ask=ask)
-            self.journal.remember(grant, now)
+            self.journal.remember_grant(grant, now)
             if self.leases.has_peers:
                 self._grants.append(grant)
                 self.on_grant()
@@ -65,7 +65,7 @@ class Keeping:
 
     def receive_report(self, kept: LimitKept, now: float) -> list[int]:
         """Take a preprocessor's report of its shards. Returns the shards that this one no longer keeps."""
-        if self.leases.said(kept.run):
+        if self.leases.is_own_report(kept.run):
             if kept.run == self.leases.run and kept.epochs:
                 self.leases.heard_again(kept.number, now)
             return []
@@ -73,18 +73,18 @@ class Keeping:
         if kept.run not in self._runs:
             self._runs.add(kept.run)
             self._retold = self.journal.recent_grants(now)
-        for granted in self.journal.note(kept.keeper, kept.grants, now):
+        for granted in self.journal.note_grants(kept.keeper, kept.grants, now):
             book = self.books.get(granted.ask.shard)
             # A keeper was stopped after it had counted, and its message arrives only now.
             if book is not None and granted.number > self._known[granted.ask.shard]:
-                book.replay(granted)
-        self.journal.note(kept.keeper, kept.retold, now)
+                book.replay_grant(granted)
+        self.journal.note_grants(kept.keeper, kept.retold, now)
         lost = self.leases.receive_report(kept.run, kept.keeper, kept.number, kept.epochs, now) if kept.epochs else []
         return [shard for shard in lost if self.books.pop(shard, None) is not None]
 
     def is_given(self, shard: int) -> bool:
         """Whether `take` would continue from a state that was handed over."""
-        return shard in self._given and self._given[shard][2] == self.leases.epoch(shard)
+        return shard in self._given and self._given[shard][2] == self.leases.epoch_of(shard)
 
     def take_book(self, shard: int, saved: LimitShard | None, now: float) -> tuple[Book, float | None]:
         """The book of a shard that was just proved to be kept here, and the time since which ends of requests may be
@@ -106,8 +106,8 @@ class Keeping:
                 unknown_s = min(max(0.0, now - at), UNKNOWN_S)
             book.take_over(state, unknown_s, ahead_s)
             since = at - ahead_s
-        for granted in self.journal.after(shard, book.granted):
-            book.replay(granted)
+        for granted in self.journal.grants_after(shard, book.granted):
+            book.replay_grant(granted)
             since = granted.at if since is None else since
         self._known[shard] = book.granted
         return book, since
@@ -116,15 +116,15 @@ class Keeping:
         """Hand a shard over; None when it isn't provably kept here."""
         if not self.leases.holds_shard(shard, now) or shard not in self.books:
             return None
-        state = self.books.pop(shard).snapshot(to, now, self.leases.epoch(shard))
+        state = self.books.pop(shard).build_snapshot(to, now, self.leases.epoch_of(shard))
         self.leases.release_shard(shard)
         return state
 
-    def given(self, state: LimitShard, giver: str, now: float) -> None:
+    def accept_handover(self, state: LimitShard, giver: str, now: float) -> None:
         """A keeper handed a shard over: claim it, unless another preprocessor has."""
-        self.leases.given(state.shard, giver)
+        self.leases.note_handover(state.shard, giver)
         if self.leases.claim_shard(state.shard, now, state.epoch):
-            self._given[state.shard] = (state, giver, self.leases.epoch(state.shard))
+            self._given[state.shard] = (state, giver, self.leases.epoch_of(state.shard))
 
     def _ahead_s(self, keeper: str, at: float, now: float, *, given: bool) -> float:
         """How far the clock of a state is ahead that was written at `at`."""

@@ -98,15 +98,15 @@ class Leases:
         """Whether it is proved at `now` that this preprocessor alone keeps the shard."""
         return now < self._until and self._mine[shard] != 0 and shard not in self._unproved
 
-    def epoch(self, shard: int) -> int:
+    def epoch_of(self, shard: int) -> int:
         """The epoch in which the shard is kept or claimed here; 0 when it isn't."""
         return self._mine[shard]
 
-    def listens(self, now: float) -> bool:
+    def hears_everyone(self, now: float) -> bool:
         """Whether every live keeper has reported."""
         return now - self._listening >= TAKEN_S
 
-    def holder(self, shard: int, now: float) -> str:
+    def other_holder(self, shard: int, now: float) -> str:
         """The other preprocessor that keeps or claims a shard, by its last report; empty without one."""
         found, newest = "", 0
         for peer in self._peers.values():
@@ -120,13 +120,13 @@ class Leases:
 
     def claim_shard(self, shard: int, now: float, known: int = 0) -> bool:
         """Claim a shard without a keeper; `known` is an epoch from another source. False when a claim isn't allowed."""
-        if self._mine[shard] or not self.listens(now) or self.holder(shard, now):
+        if self._mine[shard] or not self.hears_everyone(now) or self.other_holder(shard, now):
             return False
         self._mine[shard] = self._newest[shard] = max(self._newest[shard], known) + 1
         self._prove(shard)
         return True
 
-    def given(self, shard: int, keeper: str) -> None:
+    def note_handover(self, shard: int, keeper: str) -> None:
         """A keeper told this preprocessor alone that it no longer keeps the shard."""
         for peer in self._peers.values():
             if peer.keeper == keeper:
@@ -172,11 +172,11 @@ class Leases:
             if shard not in self._heard_once:
                 self._heard_once.add(shard)
                 self._unproved[shard] = self._number + 1
-            elif self.listens(now) and not self.holder(shard, now):
+            elif self.hears_everyone(now) and not self.other_holder(shard, now):
                 del self._unproved[shard]
                 self._heard_once.discard(shard)
 
-    def said(self, run: str) -> bool:
+    def is_own_report(self, run: str) -> bool:
         """Whether a report is from this process, over any connection."""
         return run == self._name or run.startswith(self._name + ".")
 

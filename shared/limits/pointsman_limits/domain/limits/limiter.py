@@ -56,11 +56,11 @@ class OwnBook(Limiter):
         self.book: Final = Book(0)
 
     def count_at_keeper(self, ask: LimitAsk, at: float) -> LimitVerdict:
-        return self.book.ask(ask, at)
+        return self.book.ask_limit(ask, at)
 
     def count_locally(self, ask: LimitAsk, at: float) -> LimitVerdict:
-        return self.book.ask(ask, at)
+        return self.book.ask_limit(ask, at)
 
     def release_charges(self, asks: Iterable[LimitAsk], at: float) -> None:
         for ask in asks:
-            self.book.release(ask.edge, ask.request_id, ask.limit, at)
+            self.book.release_charge(ask.edge, ask.request_id, ask.limit, at)

@@ -36,14 +36,14 @@ def tell(incoming: Incoming, windows: tuple[LimitWindow, ...], verdict: LimitVer
         return
     if verdict.outcome == "refused":
         window = windows[verdict.window]
-        _set(incoming, _names(window.counted), window, standings[verdict.window])
+        _set(incoming, _names(window.counted_unit), window, standings[verdict.window])
         return
     position = 0
     if len(standings) > 1:
         places = range(len(standings))
         position = min(places, key=lambda place: (int(standings[place].remaining), -standings[place].reset_s))
     window, standing = windows[position], standings[position]
-    names = _names(window.counted)
+    names = _names(window.counted_unit)
     before = incoming.answer_headers.get(names[1])
     if before is None or int(standing.remaining) < int(before.value or 0):
         _set(incoming, names, window, standing)

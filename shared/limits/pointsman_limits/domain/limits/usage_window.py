@@ -27,11 +27,11 @@ class UsageWindow:
         self._total = sum(self._slots)
 
     @property
-    def state(self) -> tuple[int, tuple[float, ...]]:
+    def export_slots(self) -> tuple[int, tuple[float, ...]]:
         """Number of the oldest slot, and the usage in each from it on."""
         return self._first, tuple(self._slots)
 
-    def used(self, now: float) -> float:
+    def used_now(self, now: float) -> float:
         """Tokens in the window that ends now."""
         place = now / self.width
         oldest = int(place) - SLOTS
@@ -44,9 +44,9 @@ class UsageWindow:
         left = self._total - slots[0] * (place - int(place)) if self._first == oldest else self._total
         return max(0.0, left)
 
-    def wait(self, amount: float, cost: float, now: float) -> float:
+    def seconds_until_room(self, amount: float, cost: float, now: float) -> float:
         """Seconds until `cost` more fit into `amount`; 0 now, infinite never."""
-        excess = self.used(now) + cost - amount
+        excess = self.used_now(now) + cost - amount
         if excess <= 0:
             return 0.0
         if cost > amount:
@@ -60,7 +60,7 @@ class UsageWindow:
             gone += tokens
         return max(0.0, (self._first + len(self._slots) + SLOTS) * self.width - now)
 
-    def add(self, tokens: float, now: float) -> None:
+    def add_usage(self, tokens: float, now: float) -> None:
         """Add usage now."""
         slot = int(now / self.width)
         if self._first < slot - SLOTS:
@@ -86,9 +86,9 @@ class UsageWindow:
             slots[offset] -= taken
             self._total -= taken
 
-    def standing(self, now: float) -> tuple[float, float]:
+    def used_and_wait(self, now: float) -> tuple[float, float]:
         """`used`, and the seconds until the window is empty."""
-        used, slots = self.used(now), self._slots
+        used, slots = self.used_now(now), self._slots
         last = len(slots)
         while last and slots[last - 1] <= 0:
             last -= 1
