@@ -140,7 +140,9 @@ class _Thawer:
         known: Mapping[object, object] = cast("Mapping[object, object]", own) if isinstance(own, Mapping) else {}
         keys = self._values(node[1])
         values = self._values(node[2], [known.get(key) for key in keys] if known else None)
-        dict[object, object].update(made, zip(keys, values, strict=True))  # a Counter would count the pairs
+        # `update` of a Counter would count the pairs, and that of `dict` leaves the order of an OrderedDict empty.
+        for key, value in zip(keys, values, strict=True):
+            made[key] = value
         return self._made[index]
 
     def _values(self, raws: object, own: object = None) -> Values:
