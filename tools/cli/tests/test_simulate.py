@@ -8,7 +8,7 @@ from typer.testing import CliRunner, Result
 
 from pointsman_cli.app import app
 from pointsman_cli.words import CommandError
-from pointsman_simulator.comparison import POLICIES, SESSION_POLICIES
+from pointsman_simulator.comparison import ONE_TIER, POLICIES, SESSION_POLICIES
 from pointsman_simulator.workloads import NAMES
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -74,7 +74,9 @@ def test_the_help_of_simulate_names_every_policy_and_workload() -> None:
     assert {*POLICIES, *SESSION_POLICIES, *NAMES} <= set(words)
 
 
-@pytest.mark.parametrize(("option", "known"), [("--policy", (*POLICIES, *SESSION_POLICIES)), ("--workload", NAMES)])
+@pytest.mark.parametrize(
+    ("option", "known"), [("--policy", (*POLICIES, *SESSION_POLICIES, ONE_TIER)), ("--workload", NAMES)]
+)
 def test_a_shell_completes_policies_and_workloads(option: str, known: tuple[str, ...]) -> None:
     told = {"_POINTSMAN_COMPLETE": "complete_bash", "COMP_WORDS": f"pointsman simulate {option} ", "COMP_CWORD": "3"}
     result = CliRunner().invoke(app, [], env=told, prog_name="pointsman")

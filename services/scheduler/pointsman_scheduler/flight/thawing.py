@@ -142,7 +142,7 @@ class _Thawer:
         values = self._values(node[2], [known.get(key) for key in keys] if known else None)
         # `update` of a Counter would count the pairs, and that of `dict` leaves the order of an OrderedDict empty.
         for key, value in zip(keys, values, strict=True):
-            made[key] = value
+            made[key] = value  # noqa: PERF403 - of the class that `made` is
         return self._made[index]
 
     def _values(self, raws: object, own: object = None) -> Values:
