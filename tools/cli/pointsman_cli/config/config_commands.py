@@ -54,7 +54,7 @@ async def apply(url: str | None, file: Path, console: Console, wait_s: float = 0
 async def rollback(url: str | None, revision: int | None, console: Console) -> bool:
     """Store an older revision's text again; as `apply`."""
     async with stored_configuration.opened(url) as store:
-        kept = await store.list_revisions()
+        kept = await store.list_existing()
         wanted = stored_configuration.previous(kept) if revision is None else stored_configuration.find(kept, revision)
         name = f"revision {wanted.revision}"
         document = configuration.checked(wanted.text, name, by_hand=False)
@@ -65,7 +65,7 @@ async def diff(url: str | None, file: Path, revision: int | None, console: Conso
     """Print what applying the file would change."""
     document = configuration.checked(configuration.read(file), str(file))
     async with stored_configuration.opened(url) as store:
-        kept = await store.list_revisions()
+        kept = await store.list_existing()
     base = kept[-1] if revision is None else stored_configuration.find(kept, revision)
     found = changes(_readable(base), document.config)
     for change in found:
@@ -81,7 +81,7 @@ async def diff(url: str | None, file: Path, revision: int | None, console: Conso
 async def history(url: str | None, console: Console) -> None:
     """Print every stored revision, newest first, with its changes."""
     async with stored_configuration.opened(url) as store:
-        kept = await store.list_revisions()
+        kept = await store.list_existing()
     table = _table("revision", "applied", "policy", "changed")
     for position in range(len(kept) - 1, -1, -1):
         stored = kept[position]

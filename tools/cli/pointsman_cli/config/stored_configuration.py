@@ -15,9 +15,9 @@ class ConfigurationStore(StoredConfiguration):
 
     async def read_current(self) -> StoredRevision:
         """The newest revision. Raises CommandError when the bucket is empty."""
-        return (await self.list_revisions())[-1]
+        return (await self.list_existing())[-1]
 
-    async def list_revisions(self) -> list[StoredRevision]:
+    async def list_existing(self) -> list[StoredRevision]:
         """See `revisions`. Raises CommandError when the bucket is empty."""
         found = await self.list_revisions()
         if not found:
