@@ -31,6 +31,8 @@ ROOT = Path(__file__).resolve().parents[2]
 OVERLAYS = ("dev", "production", "complete", "bundle")
 SERVICES = {path.parent.name for path in (ROOT / "services").glob("*/pyproject.toml")}
 EDGES = ("frontend", "epp-adapter")
+DOOR = "batch"
+"""Frontends connect to it for files and batches."""
 BUNDLE = "gateway"
 """The deployment that runs several services in one process."""
 PRE_STOP_S = 5
@@ -206,7 +208,7 @@ def test_services_are_probed_where_they_answer_and_given_time_to_drain(overlay: 
             for edges in (True, False)
         )
         # Until every node has heard that the pod gets nothing new; longer where clients connect.
-        waits = 3 * PRE_STOP_S if set(inside) & {*EDGES, *VIEWERS} else PRE_STOP_S
+        waits = 3 * PRE_STOP_S if set(inside) & {*EDGES, *VIEWERS, DOOR} else PRE_STOP_S
         assert container["lifecycle"]["preStop"]["sleep"]["seconds"] == waits
         assert pod["spec"]["terminationGracePeriodSeconds"] >= waits + drain + 5
 

@@ -165,6 +165,7 @@ async def _ask_engine(client: EngineClient) -> EngineModels:
 
 def base(url: str) -> str:
     """The URL without what clients' base URLs end with. CommandError when it is none."""
+    url = url.strip()  # it may come from a file
     try:
         check_engine_url(url)
     except ValueError as error:
