@@ -98,10 +98,11 @@ def _admits(labels: dict[str, str], other: Peer, port: int | str, policies: list
 
 
 def _asks_others(service: str) -> bool:
-    """Whether it has a client for HTTP, providers or embeddings, and not for engines and the API server alone."""
+    """Whether it has a client for HTTP, providers or embeddings, and not for engines and the API server, or the
+    gateway's own edges, alone."""
     asking = {"aiohttp", "pointsman-providers", "pointsman-embedding"}
     project = tomllib.loads((ROOT / "services" / service / "pyproject.toml").read_text())["project"]
-    return service != "metrics-collector" and bool(asking & set(project["dependencies"]))
+    return service not in ("metrics-collector", "batch") and bool(asking & set(project["dependencies"]))
 
 
 @pytest.mark.parametrize("service", SERVICES)

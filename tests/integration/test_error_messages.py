@@ -56,7 +56,7 @@ async def known(stacks: StackFactory) -> AsyncIterator[Stack]:
             "revision 99 isn't stored; stored revisions: 1",
             "`pointsman config history` shows",
         ),
-        (["up", "--replicas", "schedulr=2"], "unknown service 'schedulr'", "did you mean 'scheduler'? known: frontend"),
+        (["up", "--replicas", "schedulr=2"], "unknown service 'schedulr'", "did you mean 'scheduler'? known: batch"),
         (["up", "--replicas", "scheduler=0"], "must be 1 or more", "Write e.g. --replicas scheduler=2"),
         (["simulate", "--workload", "chatt"], "unknown workload 'chatt'", "did you mean 'chat'? known: adapters"),
         (
