@@ -73,7 +73,7 @@ class LimitAsk(LimitedRequest, frozen=True, kw_only=True):
     """A request before one limit."""
 
     attempt: int = always(1)
-    """From 2 on the request was sent again: what was counted isn't counted twice."""
+    """From 2 on the request was sent again: its first attempt stays counted, and it isn't counted twice."""
     shard: int
     windows: tuple[LimitWindow, ...]
     """All of them admit the request, or none counts it."""

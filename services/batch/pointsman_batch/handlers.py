@@ -60,7 +60,7 @@ class Handlers:
             expires_s = read_expiry(given or None, "expires_after")
             record = self._record(sender, writer.file, form.filename or "", writer.size, writer.count, expires_s)
             await self._files.add_file(record)
-        except BaseException:
+        except BaseException:  # also if the client leaves: its pieces must not stay
             await writer.give_up()
             raise
         return record
@@ -150,7 +150,7 @@ class Handlers:
                 total=number,
             )
             await self._batches.add_batch(record)
-        except BaseException:
+        except BaseException:  # also if the client leaves: its pieces must not stay
             await writer.give_up()
             raise
         return record

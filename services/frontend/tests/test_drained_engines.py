@@ -2,7 +2,6 @@
 
 import asyncio
 import json
-from collections.abc import Callable
 from typing import Any, Final
 
 import pytest
@@ -271,7 +270,10 @@ async def test_many_streams_leave_one_after_the_other(start_edge: StartEdge) -> 
         await eventually(lambda: len(first.received) == 40 and len(edge.stages.asked) == 40)
         await held.came.wait()
         tell(edge, OVER, None, at_ms=2)
-        moved: Callable[[], float] = lambda: edge.metric("pointsman_edge_drain_moves_total")  # noqa: E731
+
+        def moved() -> float:
+            return edge.metric("pointsman_edge_drain_moves_total")
+
         await eventually(lambda: moved() > 0)
         assert moved() < 40, "the others would get all their prompts at once"
         answers = await asyncio.gather(*answering)
