@@ -4,7 +4,7 @@ import json
 from array import array
 from base64 import b64decode
 
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from pointsman_edge.sending.model_name import renaming
@@ -25,6 +25,7 @@ def unpacked(body: bytes) -> list[list[float]]:
 
 
 @given(VECTORS, st.sampled_from([None, 1]), st.lists(st.integers(1, 40)))
+@example(vectors=[[0.0]], indent=None, cuts=[1, 1, 1, 18, 40, 40])
 def test_lists_become_base64_wherever_the_answer_is_cut(
     vectors: list[list[float]], indent: int | None, cuts: list[int]
 ) -> None:

@@ -58,8 +58,8 @@ class _Passing:
         cut = data.rfind(_NAME)
         if cut < 0 or _BEGUN.match(data, cut) is None:
             cut = data.rfind(b'"', max(len(data) - len(_NAME), 0))
-        if cut < 0:
-            cut = len(data)
+            if cut < 0 or not _NAME.startswith(data[cut:]):
+                cut = len(data)
         self._held = data[cut:]
         data = _VECTOR.sub(_pack, data[:cut])
         return data if self._then is None else self._then.rewrite_part(data)
