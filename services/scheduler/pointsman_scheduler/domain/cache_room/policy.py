@@ -25,23 +25,27 @@ class CacheRoomObserver(ResponseObserver):
 
     def chosen(self, hold: Hold, now: float) -> None:
         change, worker = hold.change, hold.worker
-        capacity = float(worker.capacity_tokens)
+        capacity = worker.capacity_tokens
         if not capacity:
             return
         prompt = change.prompt_tokens
-        long = not change.leg and prompt >= LEAST_SHARE * capacity
-        blocks = np.frombuffer(change.blocks, dtype="<u8") if long and change.blocks else None
+        uncached = min(prompt, change.uncached_tokens)
+        if change.leg or prompt < LEAST_SHARE * capacity:
+            self.room.count_short(hold.key, worker.life, capacity, uncached)
+            return
         needed = RoomNeeded(
             key=hold.key,
             life=worker.life,
-            capacity=capacity,
+            capacity=float(capacity),
             prompt=prompt,
-            uncached=min(prompt, change.uncached_tokens),
+            uncached=uncached,
             flow=change.flow or "",
         )
-        self.room.take_room(needed, blocks, now)
+        self.room.take_room(needed, np.frombuffer(change.blocks, dtype="<u8") if change.blocks else None, now)
 
     def gone(self, hold: Hold, now: float) -> None:
+        if self.room.uncount_short(hold.key, hold.answer_tokens):
+            return
         change = hold.change
         last_block: int | None = None
         if hold.confirmed and not change.leg and len(change.blocks) >= 8:

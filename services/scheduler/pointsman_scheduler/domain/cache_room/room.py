@@ -106,6 +106,8 @@ class CacheRoom:
         """For computing one prompt token, in a long prompt."""
         self._engines: dict[int, EngineRoom] = {}
         self._open: dict[HoldKey, _OpenTurn] = {}
+        self._short: dict[HoldKey, tuple[int, float]] = {}
+        """Open requests with short prompts: life of the engine, and the tokens that are counted."""
         self._kept: OrderedDict[int, KeptPrefix] = OrderedDict()
         """By the last block of the prompt."""
         self._expiry: list[tuple[float, int]] = []
@@ -184,6 +186,22 @@ class CacheRoom:
             kept.until = now + keep_s
             heapq.heappush(self._expiry, (kept.until, continued))
 
+    def count_short(self, request: HoldKey, life: int, capacity: int, uncached: int) -> None:
+        """A request was sent to an engine that has room for `capacity` tokens. Its prompt takes less than
+        `LEAST_SHARE` of that, or another engine answers: it counts only while it is open."""
+        tokens = uncached + self._output
+        self._short[request] = life, tokens
+        self._open_request(life, capacity, tokens)
+
+    def uncount_short(self, request: HoldKey, output: int | None) -> bool:
+        """A request is off its engine. False where `count_short` didn't count it; `output` as in `give_room_back`."""
+        short = self._short.pop(request, None)
+        if short is None:
+            return False
+        life, tokens = short
+        self._mark(life, self._close_request(life, tokens, output))
+        return True
+
     def take_room(self, hold: "RoomNeeded", blocks: Blocks | None, now: float) -> None:
         """A request was sent to an engine. `blocks`: of its prompt, where it is long enough to be kept."""
         continued = None if blocks is None else self.find_continued(blocks)
@@ -193,16 +211,9 @@ class CacheRoom:
             kept = self._drop_kept(continued)
             if kept is not None:
                 own = hold.prompt - min(kept.shared, float(hold.prompt - hold.uncached))
-        room = self._engines.get(hold.life)
-        if room is None:
-            room = self._engines[hold.life] = EngineRoom(hold.capacity)
-            self._spare = min(self._spare, (FILL - TIGHT) * hold.capacity - self._output)
-        room.capacity = hold.capacity
         turn = _OpenTurn(hold.life, own, hold.prompt - own, self._output, hold.flow)
         self._open[hold.key] = turn
-        room.requests += 1
-        room.open += turn.own + turn.expected
-        self._mark(hold.life, room)
+        self._open_request(hold.life, hold.capacity, own + turn.expected)
 
     def give_room_back(self, request: HoldKey, now: float, last_block: int | None, output: int | None) -> None:
         """A request is off its engine. `last_block`: of its prompt, where the answer came and its session may go on;
@@ -210,13 +221,7 @@ class CacheRoom:
         turn = self._open.pop(request, None)
         if turn is None:
             return
-        room = self._engines[turn.life]
-        room.requests -= 1
-        room.open -= turn.own + turn.expected
-        if not room.requests:
-            room.open = 0.0
-        if output is not None:
-            self._output += _OUTPUT_GAIN * (output - self._output)
+        room = self._close_request(turn.life, turn.own + turn.expected, output)
         if last_block is not None and turn.own + turn.shared >= LEAST_SHARE * room.capacity:
             value_s = room.capacity * self.token_ms / 1000.0
             until = now + self.returns.worth_keeping_s(turn.flow, value_s)
@@ -245,6 +250,24 @@ class CacheRoom:
             if block is None or now - (self._kept[block].ended_at or 0.0) <= EDGES_S[-1]:
                 return
             self._count_as_over(block)
+
+    def _open_request(self, life: int, capacity: float, tokens: float) -> None:
+        room = self._engines.get(life)
+        if room is None:
+            room = self._engines[life] = EngineRoom(capacity)
+            self._spare = min(self._spare, (FILL - TIGHT) * capacity - self._output)
+        room.capacity = capacity
+        room.requests += 1
+        room.open += tokens
+        self._mark(life, room)
+
+    def _close_request(self, life: int, tokens: float, output: int | None) -> EngineRoom:
+        room = self._engines[life]
+        room.requests -= 1
+        room.open = room.open - tokens if room.requests else 0.0
+        if output is not None:
+            self._output += _OUTPUT_GAIN * (output - self._output)
+        return room
 
     def _expire(self, now: float) -> None:
         expiry = self._expiry
@@ -281,7 +304,7 @@ class CacheRoom:
             self.returns.learn_gap(kept.flow, float("inf"))
 
     def _mark(self, life: int, room: EngineRoom) -> None:
-        if room.capacity and room.taken > TIGHT * room.capacity:
+        if room.capacity and room.open + room.kept > TIGHT * room.capacity:
             self._tight.add(life)
         elif self._tight:
             self._tight.discard(life)
