@@ -123,6 +123,8 @@ _CONTENT: Final = frozenset(
     {"messages", "prompt", "input", "instructions", "system", "suffix", "stop", "documents", "chat_template", "text"}
 )
 """Fields that hold what people wrote, even where it looks like an identifier."""
+NAME_SESSIONS: Final = frozenset({"prompt_cache_key", "litellm_session_id", "metadata"})
+"""Fields in which agents, and the gateways before them, name sessions."""
 _ANYTHING: Final = Expected("a value", (str, bool, int, float, dict, list))
 
 
@@ -140,6 +142,8 @@ class Shape(NamedTuple):
     """The member that limits the output."""
     wide: bool
     """It has more members than rules may read."""
+    may_name_session: bool
+    """It has a member by which agents name their sessions."""
 
 
 class FieldReader:
@@ -210,6 +214,7 @@ class FieldReader:
             nested=tuple(nested),
             limit=limit,
             wide=wide,
+            may_name_session=not NAME_SESSIONS.isdisjoint(document),
         )
         if not wide and max(map(len, document), default=0) <= _LONGEST_NAME:
             # Names come from clients; a flood of new ones must not stay.

@@ -66,6 +66,8 @@ class StructuredBody(msgspec.Struct, gc=False):
     """The features that the request needs of a model: `tools`, `json`, `reasoning`, `logprobs`, or those of `MEDIA`."""
     pool: str | None = None
     """The pool that the path names."""
+    may_name_session: bool = False
+    """As `Shape.may_name_session`."""
 
 
 def parse(
@@ -105,6 +107,7 @@ def parse(
         max_output_tokens=most,
         media=tuple(media),
         features=features,
+        may_name_session=shape.may_name_session,
     )
 
 

@@ -8,7 +8,7 @@ import msgspec
 from pydantic import JsonValue
 
 from pointsman_apis.requests import StructuredBody
-from pointsman_contracts import identity
+from pointsman_contracts import agent, identity
 from pointsman_contracts.content import PromptEnd, PromptTokens
 from pointsman_contracts.journey import BodyEdit, HeaderEdit, PreprocessRequest
 from pointsman_contracts.limits import LimitAsk, LimitVerdict
@@ -22,6 +22,8 @@ T = TypeVar("T")
 IDENTITY: Key[dict[str, JsonValue]] = Key(identity.IDENTITY, dict[str, JsonValue])
 """The sender of the request, as established by authentication."""
 
+AGENT: Key[dict[str, JsonValue]] = Key(agent.AGENT, dict[str, JsonValue])
+"""The program that sent the request, as its headers or its body name it."""
 ENGINE_SALT: Key[bool] = Key("engine_salt", bool)
 """True when the `cache_salt` that the engine gets stands for the tenant too."""
 
@@ -42,6 +44,8 @@ class HeaderFacts(msgspec.Struct, gc=False):
     slo_itl_ms: float | None = None
     subset: tuple[str, ...] | None = None
     workers: tuple[str, ...] | None = None
+    names_agent: bool = False
+    """Whether a known agent's own header is among them."""
 
 
 class ProcessorVerdict(msgspec.Struct, frozen=True, gc=False):

@@ -32,6 +32,7 @@ NOTE_LIMIT: Final = 256
 
 _NEEDED_BY: Final = {"semantic-match": "prompt-vector"}
 """Scorer of a model-selector → the processor that produces its input; added when the configuration doesn't list it."""
+_RECOGNISER: Final = "agent-session"
 _CACHE: Final = "semantic-cache"
 _NEXT: Final = (Stage(service="profile-picker"),)
 _DEFAULT_BLOCK_TOKENS: Final = 64
@@ -59,6 +60,7 @@ class Pipeline:
         self.config: Final = config
         self._lent: Final = None if ports is None else ports.find(LentIdentities)
         steps = _steps(config, processors, ports or Ports())
+        self._agents: Final = _unlisted_recogniser(config, processors)
         self._chain: Final = Chain(steps, bound)
         self._identifying: Final = Chain([step for step in steps if _identifies(step)], bound)
         pools = config.pools
@@ -93,6 +95,9 @@ class Pipeline:
         authorization = incoming.envelope.headers.get(AUTHORIZATION)
         if authorization is not None and authorization.startswith(LENT) and self._lent is not None:
             take_lent(incoming, authorization, self._lent)
+        if (incoming.body.may_name_session or headers.names_agent) and self._agents is not None:
+            self._agents.run(incoming)
+            headers = incoming.headers
         if self.names.rewrite:
             envelope = incoming.envelope
             found = self.names.rewrite_model(
@@ -134,6 +139,14 @@ class Pipeline:
     def steps(self) -> tuple[Step, ...]:
         """The processors that run, in order."""
         return self._chain.steps
+
+
+def _unlisted_recogniser(config: Config, types: Registry[RequestProcessor]) -> Chain | None:
+    """Recognises agents by the table of known ones; None where the configuration does so itself, or turns it off."""
+    if _RECOGNISER not in types.types or any(use.use == _RECOGNISER for use in config.preprocessing):
+        return None
+    use = ProcessorUse(use=_RECOGNISER)
+    return Chain([Step.from_entry(types.build([use.spec])[0], use)])
 
 
 def _identifies(step: Step) -> bool:

@@ -16,6 +16,7 @@ from pointsman_core.refusal import Refusal
 from pointsman_core.subset import HEADERS as SUBSET
 from pointsman_core.subset import subset_of
 from pointsman_plugins.preprocessing import HeaderFacts
+from pointsman_preprocessor.domain.known_agents import MARKED_BY
 
 _PRIORITY: Final = "x-pointsman-priority"
 _OBJECTIVE: Final = ("x-pointsman-objective", "x-gateway-inference-objective")
@@ -25,7 +26,9 @@ _SESSION: Final = "x-session-id"
 _TTFT: Final = ("x-pointsman-slo-ttft-ms", "x-llm-d-slo-ttft-ms", "x-slo-ttft-ms")
 _ITL: Final = ("x-pointsman-slo-itl-ms", "x-llm-d-slo-tpot-ms", "x-slo-tpot-ms")
 
-_OPTIONS: Final = frozenset({_PRIORITY, *_OBJECTIVE, *_FAIRNESS, _SESSION, *_TTFT, *_ITL, *SUBSET, *WORKER, *PREFILLER})
+_OPTIONS: Final = frozenset(
+    {_PRIORITY, *_OBJECTIVE, *_FAIRNESS, _SESSION, *_TTFT, *_ITL, *SUBSET, *WORKER, *PREFILLER, *MARKED_BY}
+)
 """Every header that decides something."""
 
 HIGHEST_PRIORITY: Final = 1000
@@ -77,6 +80,7 @@ def read_headers(headers: Mapping[str, str]) -> HeaderFacts:
         slo_itl_ms=_milliseconds(headers, _ITL),
         subset=subset_of(headers),
         workers=_workers(headers),
+        names_agent=not MARKED_BY.isdisjoint(headers),
     )
 
 
