@@ -245,6 +245,11 @@ def test_every_linked_file_exists() -> None:
             assert (path.parent / target).exists(), f"{path.relative_to(ROOT)} links to {target}"
 
 
+def test_every_page_is_in_the_readme() -> None:
+    readme = (ROOT / "README.md").read_text()
+    assert [file.name for file in (ROOT / "docs").glob("*.md") if f"](docs/{file.name})" not in readme] == []
+
+
 def test_every_decision_is_in_the_index() -> None:
     index = (ROOT / "docs" / "adr" / "README.md").read_text()
     assert [file.name for file in (ROOT / "docs" / "adr").glob("0*.md") if f"]({file.name})" not in index] == []
