@@ -6,7 +6,7 @@ import re
 import secrets
 from collections import Counter
 from collections.abc import Container, Iterable
-from itertools import chain, compress
+from itertools import compress
 from operator import itemgetter
 from typing import Final, NamedTuple
 
@@ -118,12 +118,12 @@ class ClientHeaders(msgspec.Struct, frozen=True, gc=False):
 
 
 class _Shape(NamedTuple):
-    """How headers with certain names, each of them once, are sorted."""
+    """How headers with certain names are sorted."""
 
     size: int
     """Bytes of the names."""
     told: tuple[bool, ...]
-    """Which of them are sent to the stages."""
+    """Which of them are sent to the stages, or traced."""
     keys: tuple[str, ...]
     """The names of these, for the stages."""
     forwarded: tuple[bool, ...]
@@ -132,10 +132,10 @@ class _Shape(NamedTuple):
     """The place of `Connection`."""
     length_at: int | None
     """The place of `Content-Length`."""
-    trace_at: int | None
-    """The place of `traceparent`, where it is read."""
     plain: bool
     """None of them is one that few requests have, of `ClientHeaders`."""
+    repeated: bool
+    """A name occurs twice."""
 
 
 class RequestIds:
@@ -188,97 +188,73 @@ class HeaderRules:
         `trusted`: the peer is a proxy that may name its client.
         """
         names, values = zip(*headers) if headers else ((), ())  # noqa: B905 - all are pairs
-        key = trusted, names
-        shape = self._shapes.get(key)
-        if shape is None:
-            if len(headers) > LONGEST_LIST:
-                message = f"The request has {len(headers)} headers; at most {LONGEST_LIST} are accepted."
-                raise Refusal(431, message, code="headers_too_large")
-            if len(set(names)) < len(names):
-                return self._read_each(headers, trusted=trusted)
-            shape = self._learn(key)
-        size, told, keys, forwarded, connection_at, length_at, trace_at, plain = shape
-        if connection_at is not None and values[connection_at] not in _USUAL:
-            return self._read_each(headers, trusted=trusted)
+        shape = self._shapes.get((trusted, names)) or self._learn(names, trusted=trusted)
+        if (at := shape.connection_at) is not None and (values[at] not in _USUAL or shape.repeated):
+            shape = self._make_shape(names, _named_by_connection(headers), trusted=trusted)
+        size, told, keys, forwarded, _, length_at, plain, repeated = shape
         try:
-            stages = dict(zip(keys, map(bytes.decode, compress(values, told)), strict=True))
-            traceparent = None if trace_at is None else values[trace_at].decode()
+            texts = list(map(bytes.decode, compress(values, told)))
         except UnicodeDecodeError:
-            return self._read_each(headers, trusted=trusted)
+            raise _not_text(compress(headers, told)) from None
+        stages = _joined(keys, texts) if repeated else dict(zip(keys, texts, strict=True))
         size += sum(map(len, values))
         if size > self._limit:
-            raise self._too_large(size)
+            message = f"The headers have {size} bytes; at most {self._limit} are accepted."
+            raise Refusal(431, message, code="headers_too_large")
+        traceparent = stages.pop("traceparent", None)
         engine = list(compress(headers, forwarded))
-        if not plain:
-            return _sorted(dict(headers), stages, engine, traceparent)
         number = None
         if length_at is not None:
             length = values[length_at]
             number = int(length) if length.isdigit() else None
-        return ClientHeaders(stages, engine, stages.get("content-type"), number, traceparent)
+        if plain:
+            return ClientHeaders(stages, engine, stages.get("content-type"), number, traceparent)
+        encoding = dict(headers).get(b"content-encoding")
+        return ClientHeaders(
+            stages=stages,
+            engine=engine,
+            content_type=stages.get("content-type"),
+            content_length=number,
+            traceparent=traceparent,
+            content_encoding=None if encoding is None else encoding.decode("utf-8", "replace"),
+            forwarded_for=stages.get("x-forwarded-for"),
+            routing=stages.get("x-routing-request", "").lower() == "true",
+        )
 
-    def _learn(self, key: tuple[bool, tuple[bytes, ...]]) -> _Shape:
-        """The shape of headers with these names. Raises Refusal if this client may not send one of them."""
-        trusted, names = key
+    def _learn(self, names: tuple[bytes, ...], *, trusted: bool) -> _Shape:
+        """The shape of headers with these names. Raises Refusal if this client may not send them."""
+        if len(names) > LONGEST_LIST:
+            message = f"The request has {len(names)} headers; at most {LONGEST_LIST} are accepted."
+            raise Refusal(431, message, code="headers_too_large")
+        if len(set(names)) < len(names):
+            _check_repeated(names)
         _check_routing(names, trusted=trusted)
+        shape = self._make_shape(names, (), trusted=trusted)
+        # Names come from clients; a flood of new ones must not stay.
+        if len(names) <= _SHAPE_HEADERS and shape.size <= _SHAPE_BYTES:
+            if len(self._shapes) >= _SHAPES:
+                self._shapes.clear()
+            self._shapes[trusted, names] = shape
+        return shape
+
+    def _make_shape(self, names: tuple[bytes, ...], dropped: Container[bytes], *, trusted: bool) -> _Shape:
+        """The shape of headers with these names, some of which `Connection` names."""
         uses = [self._uses.get(name) or self._classify(name) for name in names]
-        used = [0 if use & _TRUSTED and not trusted else use for use, _ in uses]
-        told = [bool(use & _STAGES) for use in used]
-        shape = _Shape(
+        used = [
+            0 if (use & _TRUSTED and not trusted) or name in dropped else use
+            for name, (use, _) in zip(names, uses, strict=True)
+        ]
+        told = [bool(use & (_STAGES | _TRACE)) for use in used]
+        return _Shape(
             size=sum(map(len, names)),
             told=tuple(told),
             keys=tuple(compress(map(_VALUE, uses), told)),
             forwarded=tuple([bool(use & _ENGINE) for use in used]),
             connection_at=names.index(b"connection") if b"connection" in names else None,
             length_at=names.index(b"content-length") if b"content-length" in names else None,
-            trace_at=next((at for at, use in enumerate(used) if use & _TRACE), None),
             plain=_RARE.isdisjoint(names),
+            repeated=len(set(names)) < len(names),
         )
-        # Names come from clients; a flood of new ones must not stay.
-        if len(names) <= _SHAPE_HEADERS and shape.size <= _SHAPE_BYTES:
-            if len(self._shapes) >= _SHAPES:
-                self._shapes.clear()
-            self._shapes[key] = shape
-        return shape
-
-    def _read_each(self, headers: list[Header], *, trusted: bool) -> ClientHeaders:
-        """Like `read`, for headers that repeat, that `Connection` names or that aren't text."""
-        values = dict(headers)
-        dropped: Container[bytes] = ()
-        if len(values) < len(headers):
-            _check_repeated(headers)
-            dropped = _named_by_connection(headers)
-        elif values.get(b"connection", b"close") not in _USUAL:
-            dropped = _named_by_connection(headers)
-        _check_routing(values, trusted=trusted)
-        stages: dict[str, str] = {}
-        engine: list[Header] = []
-        traceparent: str | None = None
-        uses = self._uses
-        for header in headers:
-            name, raw = header
-            use, key = uses.get(name) or self._classify(name)
-            if not use or (use & _TRUSTED and not trusted) or name in dropped:
-                continue
-            try:
-                value = raw.decode("utf-8")
-            except UnicodeDecodeError:
-                message = f"The header {_shown(name)} isn't text; header values must be ASCII or UTF-8."
-                raise _bad(message) from None
-            if use & _STAGES:
-                stages[key] = f"{stages[key]}, {value}" if key in stages else value
-            elif use & _TRACE:
-                traceparent = value if traceparent is None else f"{traceparent}, {value}"
-            if use & _ENGINE:
-                engine.append(header)
-        size = sum(map(len, chain.from_iterable(headers)))
-        if size > self._limit:
-            raise self._too_large(size)
-        return _sorted(values, stages, engine, traceparent)
-
-    def _too_large(self, size: int) -> Refusal:
-        message = f"The headers have {size} bytes; at most {self._limit} are accepted."
-        return Refusal(431, message, code="headers_too_large")
 
     def _classify(self, name: bytes) -> tuple[int, str]:
         use = self._use_of(name), name.decode("ascii", "replace")
@@ -307,21 +283,21 @@ def internal(name: bytes) -> bool:
     return name.startswith(_INTERNAL_PREFIXES) or name in _GATEWAYS
 
 
-def _sorted(
-    values: dict[bytes, bytes], stages: dict[str, str], engine: list[Header], traceparent: str | None
-) -> ClientHeaders:
-    length = values.get(b"content-length")
-    encoding = values.get(b"content-encoding")
-    return ClientHeaders(
-        stages=stages,
-        engine=engine,
-        content_type=stages.get("content-type"),
-        content_length=int(length) if length is not None and length.isdigit() else None,
-        traceparent=traceparent,
-        content_encoding=None if encoding is None else encoding.decode("utf-8", "replace"),
-        forwarded_for=stages.get("x-forwarded-for"),
-        routing=stages.get("x-routing-request", "").lower() == "true",
-    )
+def _joined(keys: Iterable[str], texts: Iterable[str]) -> dict[str, str]:
+    stages: dict[str, str] = {}
+    for key, text in zip(keys, texts, strict=True):
+        stages[key] = f"{stages[key]}, {text}" if key in stages else text
+    return stages
+
+
+def _not_text(headers: Iterable[Header]) -> Refusal:
+    """The refusal of headers of which one can't be decoded."""
+    for name, value in headers:
+        try:
+            value.decode()
+        except UnicodeDecodeError:
+            return _bad(f"The header {_shown(name)} isn't text; header values must be ASCII or UTF-8.")
+    raise ValueError("every header is text")
 
 
 def _check_routing(names: Container[bytes], *, trusted: bool) -> None:
@@ -334,8 +310,8 @@ def _check_routing(names: Container[bytes], *, trusted: bool) -> None:
         )
 
 
-def _check_repeated(headers: list[Header]) -> None:
-    for name, times in Counter(name for name, _ in headers).items():
+def _check_repeated(names: Iterable[bytes]) -> None:
+    for name, times in Counter(names).items():
         if times > 1 and name in _UNREPEATABLE:
             raise _bad(f"The header {_shown(name)} occurs more than once; send it once.")
 
