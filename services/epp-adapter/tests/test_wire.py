@@ -189,6 +189,25 @@ def test_a_decision_is_written_as_protobuf_writes_it(size: int, buffered: bool) 
 
 
 @pytest.mark.parametrize("size", SIZES)
+def test_an_answer_of_the_edge_is_written_as_protobuf_writes_it(size: int) -> None:
+    expected = ProcessingResponse()
+    reply = expected.immediate_response
+    reply.status.code = 429
+    reply.body = b"b" * size
+    reply.details = "d" * size
+    _expected_mutation(reply.headers, HeaderChanges([*_changes(size).set, (b"x-request-id", b"r-1")], []))
+    written = wire.answer(429, _changes(size).set, b"b" * size, "r-1", "d" * size)
+    assert ProcessingResponse.FromString(written) == expected
+
+
+def test_an_answer_without_changes_is_empty_but_for_its_kind() -> None:
+    for kind, written in wire.CONTINUE.items():
+        expected = ProcessingResponse()
+        getattr(expected, kind).SetInParent()
+        assert written == expected.SerializeToString()
+
+
+@pytest.mark.parametrize("size", SIZES)
 @pytest.mark.parametrize("buffered", [True, False])
 def test_further_changes_and_a_mode_behind_a_decision_are_read_as_one_message(size: int, buffered: bool) -> None:
     first, further = HeaderChanges([(b"x-a", b"1")], ["x-b"]), _changes(size)

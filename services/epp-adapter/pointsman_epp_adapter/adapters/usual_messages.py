@@ -10,7 +10,6 @@ from collections.abc import Mapping
 from functools import lru_cache
 from typing import Final
 
-from pointsman_epp_adapter.adapters.header_shapes import HeaderShapes, Value
 from pointsman_epp_adapter.domain.destination import DESTINATION
 from pointsman_epp_adapter.domain.envoy_events import Body, BodyMode, RequestHead, ResponseHead
 from pointsman_epp_adapter.domain.mutation import Header
@@ -44,7 +43,6 @@ _HEADERS_END: Final = b"\x18\x01"
 _HINT: Final = b"subset_hint"
 _SERVED: Final = DESTINATION.encode() + b"-served"
 """Names in metadata that is read: protobuf reads it."""
-_shapes: Final = HeaderShapes()
 
 
 class _Unusual(Exception):
@@ -91,7 +89,7 @@ def _head(data: bytes, tag: int, at: int, end: int) -> RequestHead | ResponseHea
     headers: list[Header] = []
     if at < end and data[at] == _FIRST:
         at, stop = _within(data, at, end)
-        headers, at = _shapes.read(data, at, stop) or _headers(data, at, stop), stop
+        headers, at = _headers(data, at, stop), stop
     last = _ends(data[at:end], _HEADERS_END)
     if tag == _RESPONSE_HEADERS:
         return ResponseHead(headers, last, served, details, None if modes is None else modes[1])
@@ -122,22 +120,19 @@ def _ends(rest: bytes, mark: bytes) -> bool:
 
 def _headers(data: bytes, at: int, end: int) -> list[Header]:
     found: list[Header] = []
-    values: list[Value] = []
-    begin = at
     while at < end:
-        size = data[at + 1]
-        if data[at] != _FIRST:
-            raise _Unusual
-        at += 2
+        tag, size, key, length = data[at : at + 4]
         if size >= _LONG:
-            size, at = _rest(data, at, size)
+            size, at = _rest(data, at + 2, size)
+            key, length = data[at : at + 2]
+        else:
+            at += 2
         stop = at + size
-        key = at + 2
-        value = key + data[at + 1]
+        value = at + 2 + length
         # A longer name than one byte can tell ends at another place than its header, or has none of these tags there.
-        if data[at] != _FIRST or data[at + 1] >= _LONG or stop > end:
+        if tag != _FIRST or key != _FIRST or length >= _LONG or stop > end:
             raise _Unusual
-        name = data[key:value].lower()
+        name = data[at + 2 : value].lower()
         if value != stop:
             tag, size = data[value], data[value + 1]
             value += 2
@@ -148,9 +143,7 @@ def _headers(data: bytes, at: int, end: int) -> list[Header]:
         if not name.isascii():
             raise _Unusual
         found.append((name, data[value:stop]))
-        values.append((value, stop))
         at = stop
-    _shapes.learn_shape(data, begin, found, values)
     return found
 
 

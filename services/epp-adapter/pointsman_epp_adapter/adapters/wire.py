@@ -50,8 +50,6 @@ OURS: Final = "pointsman"
 """Metadata namespaces."""
 _SUBSET_KEY: Final = f"{DESTINATION}-subset"
 _SERVED_KEY: Final = f"{DESTINATION}-served"
-_OVERWRITE: Final = 2
-"""`OVERWRITE_IF_EXISTS_OR_ADD`."""
 _CLEAR_ROUTE_CACHE: Final = b"\x28\x01"
 
 
@@ -171,27 +169,19 @@ def immediate(refusal: Refusal, request_id: str, api: Api = UNKNOWN, edits: Sequ
 
 def answer(status: int, headers: Iterable[Header], body: bytes, request_id: str, details: str = "") -> bytes:
     """Ends the request with this response."""
-    message = ProcessingResponse()
-    reply = message.immediate_response
-    reply.status.code = status
-    reply.body = body
-    reply.details = details
-    _mutate(reply.headers, HeaderChanges([*headers, (b"x-request-id", request_id.encode("ascii"))], []))
-    return message.SerializeToString()
-
-
-def _constant(kind: str) -> bytes:
-    message = ProcessingResponse()
-    getattr(message, kind).SetInParent()
-    return message.SerializeToString()
+    changes = HeaderChanges([*headers, (b"x-request-id", request_id.encode("ascii"))], [])
+    reply = field(b"\x0a", b"\x08" + number(status)) + field(b"\x12", mutation(changes)) + field(b"\x1a", body)
+    return field(b"\x3a", reply + field(b"\x2a", details.encode()))
 
 
 CONTINUE: Final = {
-    kind: _constant(kind)
-    for kind in (
-        "request_headers", "request_body", "request_trailers", "response_headers", "response_body", "response_trailers",
-    )
-}  # fmt: skip
+    "request_headers": b"\x0a\x00",
+    "response_headers": b"\x12\x00",
+    "request_body": b"\x1a\x00",
+    "response_body": b"\x22\x00",
+    "request_trailers": b"\x2a\x00",
+    "response_trailers": b"\x32\x00",
+}
 """Answers without changes, by the kind of Envoy's message."""
 
 
@@ -212,15 +202,6 @@ def _before_piece(size: int, of_request: bool, end: bool) -> bytes:
         size += len(head) + left
         left = 0
     return b"".join(heads)
-
-
-def _mutate(mutation: Any, changes: HeaderChanges) -> None:  # `Any`: a protobuf message without type information
-    for name, value in changes.set:
-        option = mutation.set_headers.add()
-        option.append_action = _OVERWRITE
-        option.header.key = name.decode("ascii")
-        option.header.raw_value = value
-    mutation.remove_headers.extend(changes.remove)
 
 
 def _request_head(message: Any) -> RequestHead:
