@@ -9,7 +9,7 @@ from nats.js.api import AckPolicy, ConsumerConfig, DeliverPolicy
 from nats.js.errors import NotFoundError
 
 from pointsman_contracts.subjects import EVENT_SUBJECTS
-from pointsman_recorder.adapters.event_headers import HeaderReader
+from pointsman_recorder.adapters.event_headers import read_headers
 from pointsman_recorder.adapters.pull import BATCH, Place, Pull, place_of
 from pointsman_recorder.domain.entry import RecordedEvent, entry
 from pointsman_runtime.bus.bus import Bus
@@ -23,7 +23,6 @@ _PIECE: Final = 32
 """Events that are read before other work of the process has its turn."""
 _DAY_S: Final = 86400.0
 _FOR_EVER_DAYS: Final = 36500.0
-_headers: Final = HeaderReader()
 
 
 class Unreadable(NamedTuple):
@@ -65,7 +64,6 @@ class Batch:
         def stored_ms() -> int:
             return place().stored_ns // 1_000_000
 
-        read_headers = _headers.read_headers
         keep = self.entries.append
         for message in messages:
             subject, _, headers, payload = message
