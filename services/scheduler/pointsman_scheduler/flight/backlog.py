@@ -1,11 +1,11 @@
 """Records that wait for the disk.
 
-The event loop makes each record as a tuple when its input comes, and encodes many of them together: the encoder's code
+The event loop makes each record when its input comes, and encodes many of them together: the encoder's code
 has left the processor's cache between two requests, and is loaded again once for all.
 """
 
 from collections.abc import Sequence
-from typing import Final, NamedTuple, TypeAlias
+from typing import Final, NamedTuple
 
 import msgspec
 
@@ -19,9 +19,6 @@ MANY_BYTES: Final = 2**16
 """Bytes of block hashes that aren't left until so many inputs wait."""
 _PART_BYTES: Final = 2**18
 """Records beyond this go into another part. Packing one takes the event loop some 0.3 ms."""
-
-Fields: TypeAlias = tuple[object, ...]
-"""A record of a frequent kind: its tag, then its fields. An object for each would cost as much as encoding it."""
 
 
 class EncodedPart:
@@ -61,7 +58,7 @@ class Backlog:
 
     def __init__(self, most: int) -> None:
         """`most`: bytes that are kept until they are drained."""
-        self.inputs: Final[list[Record | Fields]] = []
+        self.inputs: Final[list[Record]] = []
         """Inputs to encode. Call `encode` when there are `AT_ONCE`, or `MANY_BYTES` of `hashes`; starts and ends of
         answers leave that to the next decision."""
         self.hashes: Final = bytearray()
@@ -86,7 +83,7 @@ class Backlog:
         self.encode_inputs()
         self._open = False
 
-    def put(self, record: Record | Fields) -> None:
+    def put(self, record: Record) -> None:
         """Append an input."""
         self.inputs.append(record)
         if len(self.inputs) >= AT_ONCE or len(self.hashes) >= MANY_BYTES:
@@ -141,12 +138,12 @@ class Backlog:
         inputs.clear()
         self.hashes.clear()
 
-    def _append(self, records: Sequence[Record | Fields]) -> None:
+    def _append(self, records: Sequence[Record]) -> None:
         array = self._encode(records)
         self._part.arrays.append(array)
         self._part.size += len(array)
 
-    def _append_each(self, records: Sequence[Record | Fields]) -> None:
+    def _append_each(self, records: Sequence[Record]) -> None:
         """As far as they can be encoded."""
         for done, record in enumerate(records):
             try:

@@ -7,14 +7,14 @@ another one but `Books.edge_gone`, which isn't shadowed and calls `completed`.
 from collections.abc import Callable, Iterable, Sequence
 from typing import Concatenate, Final, ParamSpec, TypeVar
 
-from pointsman_flight.records import BlocksMeasured, Record
+from pointsman_flight.records import AnswerStarted, BlocksMeasured, LookedAtWaiting, Record, RequestCompleted
 from pointsman_plugins.scheduling.request import RequestKey, ScheduleRequest
 from pointsman_scheduler.domain.late_binding import Bound
 from pointsman_scheduler.domain.ledger import Disproved, Ledger
 from pointsman_scheduler.domain.outcome import Outcome
 from pointsman_scheduler.domain.policy import Policy
 from pointsman_scheduler.domain.pool import PoolScheduler
-from pointsman_scheduler.flight.writing import COMPLETED, LOOKED_AT_WAITING, STARTED, RecordMaker
+from pointsman_scheduler.flight.writing import RecordMaker
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -137,10 +137,9 @@ def _starting(
         edge, request_id = request
         if hashed:
             request_id = hashed(request_id)
-        if handed_ms is None:  # as of most requests
-            note((STARTED, now, edge, request_id, worker, ttft_ms))
-        else:
-            note((STARTED, now, edge, request_id, worker, ttft_ms, handed_ms))
+        note(
+            AnswerStarted(at=now, edge=edge, request_id=request_id, worker=worker, ttft_ms=ttft_ms, handed_ms=handed_ms)
+        )
         inner(request, worker, ttft_ms, now, handed_ms)
 
     return started
@@ -163,7 +162,20 @@ def _completing(books: Ledger, maker: RecordMaker) -> Callable[..., None]:
         edge, request_id = request
         if hashed:
             request_id = hashed(request_id)
-        note((COMPLETED, now, edge, request_id, ok, output_tokens, duration_ms, worker, told_ms, ending, disproved))
+        note(
+            RequestCompleted(
+                at=now,
+                edge=edge,
+                request_id=request_id,
+                ok=ok,
+                output_tokens=output_tokens,
+                duration_ms=duration_ms,
+                worker=worker,
+                told_ms=told_ms,
+                ending=ending,
+                disproved=tuple(disproved),
+            )
+        )
         inner(
             request,
             now,
@@ -206,7 +218,7 @@ def _binding(pool: PoolScheduler, maker: RecordMaker) -> Callable[[float], list[
         if not len(binder):
             return inner(now)
         result = inner(now)
-        put((LOOKED_AT_WAITING, now, [each.because for each in result]))
+        put(LookedAtWaiting(now, tuple([each.because for each in result])))
         return result
 
     return bind

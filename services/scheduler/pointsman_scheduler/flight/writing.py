@@ -28,11 +28,6 @@ from pointsman_scheduler.flight.freezing import ranks_of
 from pointsman_scheduler.flight.logged_facts import logged_facts
 from pointsman_scheduler.flight.outcomes import recorded
 
-STARTED: Final = records.AnswerStarted.__struct_config__.tag
-COMPLETED: Final = records.RequestCompleted.__struct_config__.tag
-LOOKED_AT_WAITING: Final = records.LookedAtWaiting.__struct_config__.tag
-"""Tags of records that are made as tuples."""
-
 
 class RecordMaker:
     """The records of one log, which go to `backlog`. Policies keep their numbers from one segment to the next."""
