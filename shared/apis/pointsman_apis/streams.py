@@ -19,8 +19,7 @@ Document = dict[str, object]
 HELD: Final = 2**20
 """An event longer than this many bytes passes in pieces."""
 _END: Final = re.compile(rb"\r\n\r\n|\n\n|\n\r\n|\r\r")
-_BETWEEN: Final = b"\n\n"
-_ENDS: Final = (_BETWEEN, b"\n\r\n", b"\r\r")
+_ENDS: Final = (b"\n\n", b"\n\r\n", b"\r\r")
 _SPLIT: Final = 2
 """Bytes of an end that may have arrived before the rest of it."""
 _DONE_DATA: Final = b"[DONE]"
@@ -41,12 +40,12 @@ class StreamEvent:
 
     def __init__(self, raw: bytes) -> None:
         self.raw = raw
-        self._beside: list[bytes] | None = None
+        lines = raw.splitlines()
+        values = [line[5:].removeprefix(b" ") for line in lines if line.startswith(b"data:")]
+        self._beside = lines if len(values) != 1 or len(lines) != 2 or lines[1] else None
         """Its lines, where it has more than one of data."""
-        self.data = raw[6:-2]
+        self.data = b"\n".join(values)
         """Its data; empty where it has none."""
-        if not raw.startswith(b"data: ") or b"\n" in self.data or b"\r" in raw or not raw.endswith(_BETWEEN):
-            self._read_lines(raw)
         self._document: Document | None = None
         self._parsed = False
         self.strict = True
@@ -54,12 +53,6 @@ class StreamEvent:
         self.changed = False
         """The document isn't what came any more."""
         self._readable: bool | None = None
-
-    def _read_lines(self, raw: bytes) -> None:
-        lines = raw.splitlines()
-        values = [line[5:].removeprefix(b" ") for line in lines if line.startswith(b"data:")]
-        self._beside = lines if len(values) != 1 or len(lines) != 2 or lines[1] else None
-        self.data = b"\n".join(values)
 
     @property
     def name(self) -> str:
