@@ -6,10 +6,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from pointsman_core.plugins import Spec
 from pointsman_plugins.scheduling.request import ScheduleRequest
 from pointsman_plugins.scheduling.worker import Worker
 from pointsman_scheduler.domain.outlier_detection import Overdue
 from pointsman_scheduler.domain.patience import LEAST_S
+from pointsman_scheduler.plugins.flow_control import flow_registries
 from pointsman_testing.scheduler_bench import Bench
 
 TTFT_S = 0.05
@@ -217,6 +219,57 @@ def test_an_engine_that_looks_full_and_does_nothing_is_named_without_a_request(
     assert not engines.bench.pool.fleet.ejected
     verdicts = engines.bench.pool.outliers.verdicts(engines.bench.now)
     assert [verdict.worker.name for verdict in verdicts if "it has stalled" in verdict.reason] == named
+
+
+@pytest.mark.parametrize(
+    "claim",
+    [
+        {"running": 106, "waiting": 15, "kv_usage": 0.99},
+        {"waiting": 6},
+        {"running": 64, "waiting": 500},
+        {"kv_usage": 1.0},
+    ],
+)
+@pytest.mark.parametrize("count", [1, 2, 9])
+def test_load_that_stands_still_without_a_request_of_the_books_closes_no_pool(
+    count: int, claim: dict[str, object]
+) -> None:
+    """vllm-project/vllm #29928: when all requests are aborted, an engine reports them until its next step, which it
+    never has without a request."""
+    bench = Bench(AT_RANDOM)
+    names = [f"e{number}" for number in range(count)]
+    bench.join(*names)
+    (detector,) = flow_registries().detectors.build([Spec("utilization", "utilization", {})])
+
+    def report_for(seconds: float, **load: object) -> None:
+        until = bench.now + seconds
+        while bench.now < until:
+            bench.now += 0.4
+            for name in names:
+                bench.hear(name, **load)
+        bench.pool.fleet.refresh(bench.now)
+
+    report_for(8.0, worked_tokens=1000, **claim)
+    fleet = bench.pool.fleet
+    assert detector.saturation(fleet, bench.now) >= 1.0, "it may compute one long prompt"
+    report_for(3.0, worked_tokens=1000, **claim)
+    assert detector.saturation(fleet, bench.now) < 1.0
+    outcome = bench.decide()
+    assert any("its counters of work stand" in reason for reason in outcome.reasons)
+    assert len([each for each in bench.pool.outliers.verdicts(bench.now) if "it has stalled" in each.reason]) == count
+    report_for(0.4, worked_tokens=1001, **claim)
+    assert detector.saturation(fleet, bench.now) >= 1.0, "an engine that works is as full as it says"
+
+
+def test_load_that_the_books_explain_is_believed_however_long_its_counters_stand() -> None:
+    engines = Engines(1)
+    engines.bad["e0"] = 0
+    for _ in range(12):
+        engines.ask()
+    for _ in range(40):
+        engines.bench.now += 0.4
+        engines.bench.hear("e0", running=4, waiting=8, kv_usage=0.1, worked_tokens=1000)
+    assert not engines.worker("e0").opaque
 
 
 @pytest.mark.parametrize("stream", [True, False])

@@ -208,7 +208,7 @@ class OutlierDetection:
         stuck = [hold for hold in endless if hold.at >= worker.ended_at]
         report = worker.report
         fresh = now - worker.heard <= TIMES.worker_silent_s
-        if not fresh or report is None or worker.opaque:
+        if not fresh or report is None or not worker.reports_load:
             enough = len(stuck) >= LEAST_UNANSWERED
         else:
             enough = report.running >= len(stuck)
@@ -287,12 +287,13 @@ class OutlierDetection:
         """In words, that it says it has work and does none; else empty. It may have no request of the pool: engines
         that look full get none."""
         report = worker.report
-        if report is None or worker.opaque or report.running < 1:
+        if report is None or not worker.reports_load or not (report.running or report.waiting or worker.opaque):
             return ""
         if not self._stands(worker, now, LEAST_ENDLESS_S):
             return ""
-        running, stood_s = report.running, now - worker.worked_at
-        return f"it has stalled: it reports {running:g} running requests, and its counters stand for {stood_s:.1f} s"
+        load = f"{report.running:g} running and {report.waiting:g} waiting requests, {report.kv_usage:.0%} of its cache"
+        why = f"it has stalled: it reports {load}, and its counters stand for {now - worker.worked_at:.1f} s"
+        return f"{why}; schedulers use their own counts" if worker.opaque else why
 
     def _peers_of(self, worker: Worker, now: float) -> Peers:
         peers, workers = Peers(), self._fleet.present

@@ -204,10 +204,8 @@ class PoolScheduler:
         reasons = [*primary.degraded, *selection.degraded]
         if now - worker.heard > TIMES.worker_silent_s:
             reasons.append(describe_age(worker, now))
-        elif worker.report is not None and worker.report.load_unknown:
-            reasons.append(
-                f"the load of {worker.name} is unknown, own counts stand for it: {worker.report.load_unknown}"
-            )
+        elif worker.opaque and (why := worker.describe_unknown_load()):
+            reasons.append(f"the load of {worker.name} is unknown, own counts stand for it: {why}")
         prefix = ""
         if len(request.blocks):
             prefix = "precise" if request.facts.blocks_precise and worker.tells else "approximate"

@@ -29,6 +29,13 @@ VISIBLE_AFTER_S: Final = 0.05
 """A request chosen less than this before a load report came in may be missing from it: it was still on its way
 to the engine, or the report on its way here. One that ended less than this before may still be in it."""
 
+STANDING_S: Final = 10.0
+"""How long an engine's counters of work may stand before the load that it reports beyond the books isn't believed. vLLM
+goes on to report the requests that ran when all of them were aborted, until its next step (vllm-project/vllm #29928):
+without a request it never has one."""
+_HELD: Final = 0.5
+"""Used part of the KV cache that an engine without requests may report and still count as empty."""
+
 
 def role_bits(role: str) -> int:
     """The roles that a registration names: one of `ROLES`, or several joined by hyphens; others count for nothing."""
@@ -167,7 +174,7 @@ class Worker:
         self.worked: int | None = None
         """Its engine's counter of work as last reported; None when it has none that moves with each step."""
         self.worked_at = NEVER
-        """When that number last changed, or the engine was empty."""
+        """When that number last changed, or the engine was empty, its cache too."""
         self.open = 0
         """Requests on the books."""
         self.prefill_tokens = 0
@@ -227,10 +234,29 @@ class Worker:
     def state(self) -> str:
         return self.report.state if self.report is not None else "unknown"
 
-    def _judge_load(self) -> None:
+    @property
+    def reports_load(self) -> bool:
+        """Whether it reports load at all."""
         unknown = self.report is not None and self.report.load_unknown != ""
-        self.opaque = unknown or self.registration.engine == OPAQUE
+        return not unknown and self.registration.engine != OPAQUE
+
+    def describe_unknown_load(self) -> str:
+        """Why its load is unknown though its engine is of a kind that reports it; empty where it isn't."""
+        if self.reports_load:
+            return "its counters of work stand" if self.opaque else ""
+        return "" if self.report is None else self.report.load_unknown
+
+    def _judge_load(self) -> None:
+        self.opaque = not self.reports_load or self._reports_old_load()
         """Its reports show only whether it is alive: the books stand for its load."""
+
+    def _reports_old_load(self) -> bool:
+        """Whether it reports load beyond the books though it has done no work for long."""
+        report = self.report
+        if report is None or self.worked is None or self.heard - self.worked_at <= STANDING_S:
+            return False
+        requests = report.running + report.waiting
+        return requests > self.open or (not requests and report.kv_usage > _HELD)
 
     def load(self) -> tuple[int, int, float]:
         """Requests waiting, sequences running, and the used part of the KV cache in [0,1]."""
@@ -261,9 +287,10 @@ class Worker:
             report = _possible(report)
         self.report = report
         self.heard = now
-        self._judge_load()
-        if report.worked_tokens != self.worked or not (report.running or report.waiting or self.open):
+        busy = report.running or report.waiting or self.open or report.kv_usage > _HELD
+        if report.worked_tokens != self.worked or not busy:
             self.worked, self.worked_at = report.worked_tokens, now
+        self._judge_load()
         self.ended_waiting = self.ended_running = 0
         self.unseen_waiting = self.unseen_running = self.unseen_tokens = 0
         self.seen_until = now - VISIBLE_AFTER_S - report.age_ms / 1000
