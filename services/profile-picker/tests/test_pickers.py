@@ -17,7 +17,8 @@ from pointsman_core.config import ConfigError, load
 from pointsman_core.refusal import Refusal
 from pointsman_plugins.picking import PickError, PoolStates
 from pointsman_profile_picker.configuration import check, compile_routing
-from pointsman_profile_picker.domain.expression import Equality, ExpressionError, RuleEnvironment, holds
+from pointsman_profile_picker.domain.equality import Equality
+from pointsman_profile_picker.domain.expression import ExpressionError, RuleEnvironment, holds
 from pointsman_profile_picker.domain.route import Routing
 from pointsman_testing import builders
 

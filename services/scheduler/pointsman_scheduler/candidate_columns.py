@@ -1,6 +1,5 @@
 """The candidates of one run in columns: what each reported, its scores, and the filter that removed it."""
 
-from collections.abc import Sequence
 from math import isnan
 from typing import Final
 
@@ -12,53 +11,19 @@ from pointsman_plugins.scheduling.fleet import HEARD, KV_USAGE, MATCHED, RUNNING
 from pointsman_plugins.scheduling.run import Run
 from pointsman_plugins.scheduling.worker import NEVER
 from pointsman_scheduler.domain.outcome import Sight
+from pointsman_scheduler.few_columns import describe_few
 
 LISTED: Final = 12
-"""Up to this many workers are read as lists: numpy's calls cost 3 % of a whole request more for so few."""
+"""Up to this many workers, `describe_few` costs less."""
 _DIGITS: Final = 4
-_SCALE: Final = 10.0**_DIGITS
-"""Rounds as numpy does; Python's `round` with digits differs."""
 
 
 def describe_candidates(run: Run, sight: Sight, shown: int) -> CandidateColumns:
     """At most `shown` candidates, the best of them."""
-    return _few(run, sight) if len(sight.names) <= min(LISTED, shown) else _many(run, sight, shown)
-
-
-def _few(run: Run, sight: Sight) -> CandidateColumns:
-    now = sight.now
-    figures: list[list[float]] = sight.figures.tolist()
-    heard, kv_usage, running, waiting, matched = figures
-    scores: dict[str, tuple[float | None, ...]] = {}
-    totals: tuple[float | None, ...] = ()
-    if run.scores is not None:
-        rows = run.candidates.rows
-        places = None if rows is None or len(rows) == len(heard) else _whole(rows)
-        *columns, totals = [_rounded(column, places, len(heard)) for column in run.scores]
-        scores = dict(zip(run.weights, columns, strict=True))
-    return CandidateColumns(
-        workers=sight.names,
-        ages_ms=tuple([-1.0 if at == NEVER else round((now - at) * 10_000.0) / 10.0 for at in heard]),
-        running=tuple([int(count) for count in running]),
-        waiting=tuple([int(count) for count in waiting]),
-        kv_usage=tuple([round(share * _SCALE) / _SCALE for share in kv_usage]),
-        matched_tokens=tuple([int(tokens) for tokens in matched]),
-        scores=scores,
-        totals=totals,
-        filtered=_filtered(run, sight, None) if run.removed else {},
-        opaque=_opaque(sight, None) if sight.opaque else (),
-    )
-
-
-def _rounded(column: Sequence[float], places: list[int] | None, count: int) -> tuple[float | None, ...]:
-    """A score for each of `count` workers, None for one without. `places`: of the scores; None for all workers."""
-    rounded = [round(score * _SCALE) / _SCALE for score in column]
-    if places is None:
-        return tuple(rounded)
-    wide: list[float | None] = [None] * count
-    for place, score in zip(places, rounded, strict=True):
-        wide[place] = score
-    return tuple(wide)
+    if len(sight.names) > min(LISTED, shown):
+        return _many(run, sight, shown)
+    filtered = _filtered(run, sight, None) if run.removed else {}
+    return describe_few(run, sight, filtered, _opaque(sight, None) if sight.opaque else ())
 
 
 def _many(run: Run, sight: Sight, shown: int) -> CandidateColumns:

@@ -4,12 +4,12 @@ import json
 import re
 from collections import deque
 from collections.abc import Mapping
-from typing import Annotated, ClassVar, Final, Literal, cast
+from typing import ClassVar, Final, cast
 
-import msgspec
 from msgspec.structs import replace
 
-from pointsman_contracts.response import MOST_TOKENS, SpecialTokens, Usage, token_count
+from pointsman_apis.usual_usage import read_usual
+from pointsman_contracts.response import SpecialTokens, Usage, token_count
 
 KEPT: Final = 8192
 """Bytes of the end that are held. OpenAI-compatible engines put `usage` last, or last but a few flags; vLLM puts the
@@ -24,37 +24,7 @@ _PROMPT: Final = ("prompt_tokens_details", "input_tokens_details")
 _COMPLETION: Final = ("completion_tokens_details", "output_tokens_details")
 NO_SPECIAL: Final = SpecialTokens()
 _DECODER: Final = json.JSONDecoder()
-_OBJECT: Final = re.compile(rb"\s*:\s*(\{[^{}]*(?:\{[^{}]*\}[^{}]*)*\})")
-"""An object in which objects hold no others, unless a text in it has braces."""
 _TIER: Final = re.compile(rb'"service_tier"\s*:\s*"(\w{1,32})"')
-_Tokens = Annotated[int, msgspec.Meta(ge=0, le=MOST_TOKENS)]
-
-
-class _Details(msgspec.Struct, frozen=True, gc=False):
-    cached_tokens: _Tokens | None = None
-    reasoning_tokens: _Tokens = 0
-    # Of these, a report is read with all others: `_special`.
-    cache_write_tokens: Literal[0] | None = 0
-    audio_tokens: Literal[0] | None = 0
-    image_tokens: Literal[0] | None = 0
-
-
-class _Report(msgspec.Struct, frozen=True, gc=False):
-    """A report as OpenAI defines it for chats and completions, which has none of the other APIs' names."""
-
-    prompt_tokens: _Tokens
-    completion_tokens: _Tokens = 0
-    prompt_tokens_details: _Details | None = None
-    completion_tokens_details: _Details | None = None
-    output_tokens: None = None
-    input_tokens_details: None = None
-    output_tokens_details: None = None
-    cache_read_input_tokens: None = None
-    cache_creation_input_tokens: None = None
-    service_tier: None = None
-
-
-_read_report: Final = msgspec.json.Decoder(_Report).decode
 
 
 class UsageTail:
@@ -200,28 +170,11 @@ class MetaInfoTail(UsageTail):
 
 def _read(text: bytes, start: int) -> Usage | None:
     """The report that begins here with its colon; None for anything else."""
-    found = _OBJECT.match(text, start)
-    if found is None:
-        return _read_any(text[start:])
-    try:
-        report = _read_report(found[1])
-    except msgspec.DecodeError:
-        return _read_any(text[start:])
-    details, reasoning = report.prompt_tokens_details, report.completion_tokens_details
-    cached = None if details is None else details.cached_tokens
-    return Usage(
-        prompt_tokens=report.prompt_tokens,
-        completion_tokens=report.completion_tokens,
-        cached_tokens=cached or 0,
-        reasoning_tokens=0 if reasoning is None else reasoning.reasoning_tokens,
-        estimated=False,
-        special=None,
-        cached_unknown=cached is None,
-    )
+    return read_usual(text, start) or _read_any(text[start:])
 
 
 def _read_any(text: bytes) -> Usage | None:
-    """Like `_read`, of every API, and of reports that aren't as defined."""
+    """Like `_read`, of every API."""
     value = text.lstrip(b" \t\r\n")
     if not value.startswith(b":"):
         return None

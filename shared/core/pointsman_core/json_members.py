@@ -10,30 +10,18 @@ them and an engine or a client use the other.
 import json
 import re
 from collections.abc import Mapping
-from functools import lru_cache
 from typing import Final
 
 import jiter
 import orjson
 
+from pointsman_core.one_member import FLAT, MEMBER, STRING, edit_one_member, quote
 from pointsman_core.refusal import Refusal
 
-# Possessive: a long text before a nested array isn't gone through again.
-_STRING: Final = rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"'
-_FLAT: Final = rb'[{\[][^"{}\[\]]*+(?:' + _STRING + rb'[^"{}\[\]]*+)*+[}\]]'
-"""An array or object without another one in it."""
-_MEMBER: Final = re.compile(
-    rb"[ \t\r\n]*(" + _STRING + rb")[ \t\r\n]*:[ \t\r\n]*"
-    rb"(?:(" + _STRING + rb'|[^ \t\r\n"{}\[\],]+|' + _FLAT + rb")[ \t\r\n]*([,}]))?",
-    re.DOTALL,
-)
-"""A key and, unless arrays or objects nest in it, its value with the comma or brace behind it."""
-_STRINGS: Final = re.compile(_STRING, re.DOTALL)
 _OPENING: Final = re.compile(rb"[ \t\r\n]*\{")
 _NEXT: Final = re.compile(rb"[ \t\r\n]*([,}])")
-_INNER: Final = re.compile(_FLAT + b"|" + _STRING + rb"|[{}\[\]]", re.DOTALL)
+_INNER: Final = re.compile(FLAT + b"|" + STRING + rb"|[{}\[\]]", re.DOTALL)
 """A string, an array or object without another one in it, or a bracket, within a member's value."""
-_CONTROL: Final = re.compile(r"[\x00-\x1f]")
 _ESCAPE: Final = re.compile(rb"\\u([0-9a-fA-F]{4})|\\(.)")
 _SIMPLE: Final = {b"b": "\b", b"f": "\f", b"n": "\n", b"r": "\r", b"t": "\t"}
 _NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_-]{0,31}")
@@ -53,7 +41,7 @@ def edit_fields(body: bytes, edits: Mapping[str, bytes | None]) -> bytes:
         return body
     if len(edits) == 1:
         [(key, value)] = edits.items()
-        changed = _with_value(body, key, value) if value is not None else None
+        changed = edit_one_member(body, key, value) if value is not None else None
         if changed is not None:
             return changed
     members = _members(body)
@@ -80,36 +68,17 @@ def edit_fields(body: bytes, edits: Mapping[str, bytes | None]) -> bytes:
     pieces.append(body[copied:end])
     for key, value in edits.items():
         if key not in present and value is not None:
-            pieces.append((b"," if kept else b"") + _quote(key) + b":" + value)
+            pieces.append((b"," if kept else b"") + quote(key) + b":" + value)
             kept = True
     pieces.append(body[end:])
     return b"".join(pieces)
-
-
-def _with_value(body: bytes, key: str, value: bytes) -> bytes | None:
-    """Like `edit_fields`, for a field that is there and whose name occurs nowhere else; None where that isn't certain.
-    Spares the look at every member."""
-    name = _quote(key)
-    at = body.find(name)
-    # A name may be spelt with escapes.
-    if at < 0 or body.find(name, at + 1) >= 0 or b"\\u" in body:
-        return None
-    before = body[:at]
-    if before != b"{":
-        before = _STRINGS.sub(b"", before)
-        if b'"' in before or len(before.translate(None, b"}]")) - len(before.translate(None, b"{[")) != 1:
-            return None  # it stands within a text, or an object within this one
-    member = _MEMBER.match(body, at)
-    if member is None or member.start(2) < 0:
-        return None
-    return b"".join((body[: member.start(2)], value, body[member.end(2) :]))
 
 
 def _members(body: bytes) -> list[_Member]:
     members: list[_Member] = []
     before: re.Match[bytes] | None = _OPENING.match(body)
     while before is not None:
-        member = _MEMBER.match(body, before.end())
+        member = MEMBER.match(body, before.end())
         if member is None:
             empty = _NEXT.match(body, before.end())
             if members or empty is None or empty[1] != b"}":
@@ -156,12 +125,6 @@ def _unescape(match: re.Match[bytes]) -> bytes:
     if match[1]:
         return chr(int(match[1], 16)).encode("utf-8", "surrogatepass")
     return _SIMPLE.get(match[2], match[2].decode("latin-1")).encode("utf-8")
-
-
-@lru_cache(maxsize=256)
-def _quote(key: str) -> bytes:
-    escaped = key.replace("\\", "\\\\").replace('"', '\\"')
-    return b'"' + _CONTROL.sub(lambda m: f"\\u{ord(m[0]):04x}", escaped).encode("utf-8") + b'"'
 
 
 class _Duplicate(Exception):

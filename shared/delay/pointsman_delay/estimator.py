@@ -12,6 +12,7 @@ from typing import Final
 
 import numpy as np
 
+from pointsman_delay.few_delays import delays
 from pointsman_delay.formula import (
     BOUNDLESS,
     NEW_ENGINE,
@@ -20,7 +21,6 @@ from pointsman_delay.formula import (
     Terms,
     ask,
     delay,
-    delays,
     stand,
 )
 from pointsman_delay.pass_model import PassModel, Rates

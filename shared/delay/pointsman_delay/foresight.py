@@ -8,7 +8,8 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from pointsman_delay.estimator import DelayEstimator
-from pointsman_delay.formula import EngineDelay, EngineFigures, Terms, delays, stand
+from pointsman_delay.few_delays import delays
+from pointsman_delay.formula import EngineDelay, EngineFigures, Terms, stand
 
 
 class EngineSight(NamedTuple):

@@ -1,5 +1,5 @@
 """Computes the delay that one choice causes. `stand` is written with operators alone, so that it serves numbers and
-columns alike; `delay` serves columns, and `delays` numbers.
+columns alike; `delay` serves columns, and `few_delays` numbers.
 
 For a request with u prompt tokens to compute, and an engine that takes up to B prompt tokens a pass:
 
@@ -18,7 +18,7 @@ requests to come pay for the work too. A further pass as such costs them nothing
 (`spared`), whereas a token computed twice always has a cost.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from typing import Final, Generic, NamedTuple, Protocol, TypeVar, cast
 
 import numpy as np
@@ -180,7 +180,7 @@ def delay(at: Iterable[Floats], uncached: Floats, hit: Floats, worth: Floats | N
     copy of its prefix would save later requests, in [0,1); None for none at all.
 
     For a hundred workers an operation costs mostly its call and its new array: terms that are zero for all are skipped,
-    and the others are added in place, in the order of `delays`.
+    and the others are added in place, in the order of `few_delays`.
     """
     (
         free_at, waiting, passes, before, last, joined_ms, shared, step, turn,
@@ -241,51 +241,3 @@ def delay(at: Iterable[Floats], uncached: Floats, hit: Floats, worth: Floats | N
         cost -= work
     cost *= speed
     return cost
-
-
-def delays(
-    engines: Sequence[EngineDelay[float]], held: Sequence[float], prompt: int, worth: float, terms: Terms
-) -> list[float]:
-    """Like `delay`, for a few workers: numbers take branches where columns need arithmetic. Both give the same floats,
-    bit for bit, as long as token counts are whole.
-
-    `held`: prompt tokens that each worker holds, less than `prompt`. `worth`: the part of the prompt's prefill that one
-    more copy of the longest known prefix would save later requests, in [0,1)."""
-    (
-        now, prompt_and_answer, output, others, budget, full_pass, own_step, slows_each, weight, coming, spared,
-        prefill, linear, square, pairs,
-    ) = terms  # fmt: skip
-    best = max(held) if worth else 0.0  # without worth no worker holds less than this
-    costs: list[float] = []
-    for (
-        free_at, waiting, passes, before, last, joined_ms, shared, step, turn,
-        there, company, slowed, room, stall, speed,
-    ), hit in zip(engines, held, strict=True):  # fmt: skip
-        uncached = prompt - hit
-        total = waiting + uncached
-        if total < budget:
-            after_passes = 1.0
-            after = total * (linear + square * total) + prefill + pairs * uncached * (hit + 0.5 * uncached)
-            ttft = (free_at - now + turn if free_at > now else turn) + after + step
-        else:
-            filled = total // budget
-            rest = total - filled * budget
-            after_passes = filled + (rest > 0.0)
-            after = rest * (linear + square * rest) + filled * full_pass + prefill * after_passes
-            after += pairs * uncached * (hit + 0.5 * uncached)
-            ttft = (free_at - now + turn if free_at > now else turn) + after + after_passes * step
-        work = after - before
-        if room < prompt_and_answer:
-            ttft += (prompt_and_answer - room) * stall * others
-        if shared:
-            joined = last + uncached
-            if joined > budget:
-                joined = budget
-            ttft += shared * (joined * (linear + square * joined) - joined_ms)
-        price = there + coming
-        cost = weight * ttft + price * work + output * (own_step + company) + slows_each * slowed
-        cost -= spared * (after_passes - passes)
-        if hit < best:
-            cost -= worth * (best - hit) / uncached * work * (price + weight)
-        costs.append(cost * speed)
-    return costs

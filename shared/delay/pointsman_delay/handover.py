@@ -7,7 +7,8 @@ from typing import Final, NamedTuple
 
 from pointsman_contracts.scheduling import LegsForecast
 from pointsman_delay.estimator import DelayEstimator
-from pointsman_delay.formula import EngineDelay, Terms, delays, stand
+from pointsman_delay.few_delays import delays
+from pointsman_delay.formula import EngineDelay, Terms, stand
 
 _BASE_MS: Final = 5.0
 _TOKEN_MS: Final = 0.005

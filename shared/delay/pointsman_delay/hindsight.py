@@ -18,7 +18,8 @@ from typing import Final, Generic, NamedTuple, TypeVar
 
 import numpy as np
 
-from pointsman_delay.formula import BOUNDLESS, EngineFigures, ask, delay, delays, stand
+from pointsman_delay.few_delays import delays
+from pointsman_delay.formula import BOUNDLESS, EngineFigures, ask, delay, stand
 from pointsman_delay.pass_model import Rates
 from pointsman_delay.pass_size import PassSizeSearch
 from pointsman_delay.sent import Sent

@@ -11,7 +11,8 @@ from operator import itemgetter
 from typing import Final
 
 from pointsman_delay.estimator import DelayEstimator, worth_of_a_copy
-from pointsman_delay.formula import EngineDelay, EngineFigures, delays, stand
+from pointsman_delay.few_delays import delays
+from pointsman_delay.formula import EngineDelay, EngineFigures, stand
 from pointsman_delay.pass_model import Rates
 from pointsman_plugins.scheduling.arrays import Floats
 

@@ -8,7 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pointsman_delay import DelayEstimator
-from pointsman_delay.formula import BOUNDLESS, EngineDelay, EngineFigures, ask, delay, delays, stand
+from pointsman_delay.few_delays import delays
+from pointsman_delay.formula import BOUNDLESS, EngineDelay, EngineFigures, ask, delay, stand
 from pointsman_delay.pass_model import FEATURES, PassModel, Rates
 from pointsman_plugins.scheduling.arrays import FEW
 

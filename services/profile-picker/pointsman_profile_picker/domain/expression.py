@@ -4,7 +4,7 @@ import math
 import re
 from collections.abc import Callable, Iterable, Mapping
 from operator import attrgetter
-from typing import Final, NamedTuple, cast
+from typing import Final, cast
 
 from cel_expr_python import cel
 from pydantic import JsonValue
@@ -38,7 +38,7 @@ _TEXTS: Final = _T.Map(_T.STRING, _T.STRING)
 _VALUES: Final = _T.Map(_T.STRING, _T.DYN)
 _POOLS: Final = _T.Map(_T.STRING, _T.Map(_T.STRING, _T.DOUBLE))
 
-_VARIABLES: Final[Mapping[str, tuple[cel.Type, Callable[[Journey], object]]]] = {
+FACTS: Final[Mapping[str, tuple[cel.Type, Callable[[Journey], object]]]] = {
     "model": (_T.STRING, attrgetter("wanted")),
     "api": (_T.STRING, attrgetter("request.api")),
     "path": (_T.STRING, attrgetter("request.path")),
@@ -54,27 +54,9 @@ _VARIABLES: Final[Mapping[str, tuple[cel.Type, Callable[[Journey], object]]]] = 
     "max_output_tokens": (_T.INT, lambda journey: journey.request.max_output_tokens or 0),
     "body_bytes": (_T.INT, attrgetter("request.body_bytes")),
 }
-VARIABLES: Final = (*_VARIABLES, "pools")
+"""Facts of a request: their types in CEL, and how they are read."""
+VARIABLES: Final = (*FACTS, "pools")
 """The names that an expression may read."""
-
-_EQUALITY: Final = re.compile(r"""\s*(model|api|path)\s*==\s*(?:"([^"\\\n\r\0]*)"|'([^'\\\n\r\0]*)')\s*""")
-"""CEL reads a NUL in a text as another character, so a text with one is left to CEL."""
-
-
-class Equality(NamedTuple):
-    """A condition that compares one text of a request: Python does that in a fraction of CEL's time."""
-
-    read: Callable[[Journey], object]
-    text: str
-
-    @classmethod
-    def from_condition(cls, condition: str) -> "Equality | None":
-        """The comparison that a condition in CEL consists of; None for any other."""
-        found = _EQUALITY.fullmatch(condition)
-        if found is None:
-            return None
-        return cls(_VARIABLES[found[1]][1], found[3] if found[2] is None else found[2])
-
 
 _IN_QUOTES: Final = r"""(?:"([^"]*)"|'([^']*)')"""
 _POOL_NAME: Final = re.compile(rf"\bpools\s*(?:\[\s*{_IN_QUOTES}\s*\]|\.\s*([A-Za-z_]\w*))")
@@ -101,7 +83,7 @@ class RuleEnvironment:
     def __init__(self, pools: Iterable[str]) -> None:
         self.pools: Final = tuple(pools)
         self._used: set[str] = set()
-        types = {name: kind for name, (kind, _) in _VARIABLES.items()}
+        types = {name: kind for name, (kind, _) in FACTS.items()}
         self._environment: Final = cel.NewEnv(variables={**types, "pools": _POOLS})
 
     def compile_condition(self, text: str) -> cel.Expression:
@@ -136,7 +118,7 @@ class RuleEnvironment:
         self, journey: Journey, pools: Callable[[], Mapping[str, Mapping[str, float]]]
     ) -> cel.Activation:
         """The request as the compiled expressions see it; only the variables that they read."""
-        values: dict[str, object] = {name: _VARIABLES[name][1](journey) for name in self._used if name != "pools"}
+        values: dict[str, object] = {name: FACTS[name][1](journey) for name in self._used if name != "pools"}
         if "pools" in self._used:
             values["pools"] = pools()
         return self._environment.Activation(values)

@@ -10,8 +10,8 @@ from pointsman_core.config import Config
 from pointsman_core.plugins import PluginError
 from pointsman_plugins.picking import Choice, PickError, PoolStates, ProfilePicker, need_profile
 from pointsman_plugins.plugin import Params
+from pointsman_profile_picker.domain.equality import Equality
 from pointsman_profile_picker.domain.expression import (
-    Equality,
     EvaluationError,
     ExpressionError,
     RuleEnvironment,

@@ -1,16 +1,16 @@
 """One scheduling profile: filters, then weighted scorers, then one picker."""
 
 from collections.abc import Sequence
-from math import isnan
 from typing import Final
 
 import numpy as np
 
 from pointsman_plugins.plugin import Plugin
-from pointsman_plugins.scheduling.arrays import FEW, Floats, Scores
+from pointsman_plugins.scheduling.arrays import FEW, Floats
 from pointsman_plugins.scheduling.candidates import Candidates
+from pointsman_plugins.scheduling.few_scores import Weighed, weigh_few
 from pointsman_plugins.scheduling.points import Filter, Picker, Scorer
-from pointsman_plugins.scheduling.request import ScheduleRequest, Wish
+from pointsman_plugins.scheduling.request import ScheduleRequest
 from pointsman_plugins.scheduling.run import Removed, Run, Table
 
 
@@ -34,7 +34,7 @@ class CompiledProfile:
         self.weights: Final = {scorer.name: weight for scorer, weight in scorers}
         self._always: Final = [each for each in filters if each.only_for is None]
         """The filters that are asked about every request."""
-        weighed: list[tuple[Scorer, Wish | None, float]] = [(each, each.only_for, weight) for each, weight in scorers]
+        weighed: list[Weighed] = [(each, each.only_for, weight) for each, weight in scorers]
         self._weighed: Final = weighed
         self._picks_lists: Final = picker.takes_lists
         self._weights: Final[Floats] = np.array([[weight] for _, weight in scorers]).reshape(-1, 1)
@@ -61,7 +61,7 @@ class CompiledProfile:
                 return run
         count = candidates.size
         if count <= FEW:
-            run.scores = table = self._weigh_few(request, candidates, count)
+            run.scores = table = weigh_few(self._weighed, request, candidates)
             totals = table[-1] if self._picks_lists else np.array(table[-1])
         else:
             run.scores, totals = self._weigh_many(request, candidates)
@@ -77,41 +77,15 @@ class CompiledProfile:
         """The filters that are asked about this request."""
         return [each for each in self.filters if each.only_for is None or request.wishes(each.only_for)]
 
-    # Both add up the weighted scores one after the other. A product of matrices doesn't: BLAS sums the columns in
-    # different ways, so equal candidates would have totals that differ in their last digit, and other ones on another
-    # machine.
-
-    def _weigh_few(self, request: ScheduleRequest, candidates: Candidates, count: int) -> list[list[float]]:
-        table: list[list[float]] = []
-        totals = [0.0] * count
-        clamp = False
-        for scorer, wish, weight in self._weighed:
-            if wish is not None and not request.wishes(wish):
-                column = [1.0] * count
-                totals = [total + weight for total in totals]
-            else:
-                column = scorer.score(request, candidates)
-                if not isinstance(column, list) or len(column) != count:
-                    column = _listed(column, count)
-                if not scorer.bounded and (min(column) < 0.0 or max(column) > 1.0):
-                    clamp = True
-                totals = [total + weight * value for total, value in zip(totals, column)]  # noqa: B905 - as long
-            table.append(column)
-        # Neither `min` nor `max` finds NaN for sure.
-        if clamp or isnan(sum(totals)):
-            table = [[_clamped(value) for value in column] for column in table]
-            totals = [0.0] * count
-            for (_, _, weight), column in zip(self._weighed, table, strict=True):
-                totals = [total + weight * value for total, value in zip(totals, column)]  # noqa: B905 - as long
-        table.append(totals)
-        return table
-
     def _weigh_many(self, request: ScheduleRequest, candidates: Candidates) -> tuple[Table, Floats]:
         table: Floats = np.empty((len(self.scorers) + 1, candidates.size))
         for position, (scorer, wish, _) in enumerate(self._weighed):
             given = wish is None or request.wishes(wish)
             table[position] = scorer.score(request, candidates) if given else 1.0
         scores, totals = table[:-1], table[-1]
+        # The weighted scores are added up one after the other, as `weigh_few` does. A product of matrices doesn't: BLAS
+        # sums the columns in different ways, so equal candidates would have totals that differ in their last digit, and
+        # other ones on another machine.
         # fmax and fmin take the number where the other is NaN.
         np.fmin(np.fmax(scores, 0.0, scores), 1.0, scores)
         np.add.reduce(scores * self._weights, 0, None, totals)
@@ -122,15 +96,3 @@ def _in_turn(candidates: Candidates, count: int) -> list[int]:
     """Indices of the candidates that got no request for the longest time."""
     sent = [(worker.sent_at, index) for index, worker in enumerate(candidates.workers())]
     return [index for _, index in sorted(sent)[:count]]
-
-
-def _listed(column: Scores, count: int) -> list[float]:
-    """The column of a scorer; a single value counts for all candidates. ValueError for another number of them."""
-    if len(column) == count and not isinstance(column, list):
-        return column.tolist()
-    return np.broadcast_to(column, count).tolist()
-
-
-def _clamped(value: float) -> float:
-    """The value in [0,1]; 0 for NaN."""
-    return value if 0.0 <= value <= 1.0 else 1.0 if value > 1.0 else 0.0

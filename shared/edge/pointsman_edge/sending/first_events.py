@@ -1,21 +1,14 @@
 """The first events of an engine's stream, until one says something: an error before that has a status of its own."""
 
-import re
 from typing import Final
 
 from pointsman_apis.beginning import says_something
 from pointsman_apis.streams import EventSplitter, lenient_document
+from pointsman_edge.sending.plain_beginning import ERROR_NAME, FAILED_NAME, begins_plainly
 from pointsman_providers.reported_error import ProviderError, error_in
 
 MOST_HELD: Final = 65536
 """Bytes that say nothing; a stream that has more of them passes as it is."""
-_ERROR_NAME: Final = b'"error"'
-_FAILED_NAME: Final = b'"failed"'
-"""Every error that `error_in` finds has one of them."""
-_PLAIN: Final = b"data: {"
-_END: Final = b"\n\n"
-_WORDS: Final = (re.compile(rb'"content": ?"[^"]'), re.compile(rb'"text": ?"[^"]'))
-"""A delta of a chat, or of a completion, with a text that isn't empty."""
 
 
 class InPlaceOfAnswer(Exception):
@@ -38,7 +31,7 @@ class FirstEvents:
     def feed(self, data: bytes, *, last: bool) -> bool:
         """Take the next bytes. Returns whether the stream has said something by then, or is too long to be held. Raises
         InPlaceOfAnswer."""
-        if not self._size and _begins_plainly(data):
+        if not self._size and begins_plainly(data):
             return True
         self._size += len(data)
         for event in self._splitter.split_one_by_one(data, last=last):
@@ -46,16 +39,8 @@ class FirstEvents:
                 continue
             document = lenient_document(event.data)
             # A search in the bytes is all that an answer costs.
-            if (_ERROR_NAME in event.data or _FAILED_NAME in event.data) and (error := error_in(document)):
+            if (ERROR_NAME in event.data or FAILED_NAME in event.data) and (error := error_in(document)):
                 raise InPlaceOfAnswer(error)
             if document is None or says_something(document):
                 return True
         return self._size > MOST_HELD
-
-
-def _begins_plainly(data: bytes) -> bool:
-    """Whether these first bytes are whole events of OpenAI's with a text and without an error: most streams begin so,
-    and reading them as JSON would cost 3 % of a streamed request (`python -m benchmarks.paired`)."""
-    if not (data.startswith(_PLAIN) and data.endswith(_END)) or _ERROR_NAME in data or _FAILED_NAME in data:
-        return False
-    return any(word.search(data) for word in _WORDS)

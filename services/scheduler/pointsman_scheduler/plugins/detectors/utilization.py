@@ -5,8 +5,6 @@ workers.
 llm-d-router takes the mean of these values as they are, so one worker with a queue of five for each worker of the pool
 closes the pool while the others are idle."""
 
-from collections.abc import Sequence
-
 import numpy as np
 from pydantic import Field
 
@@ -16,6 +14,7 @@ from pointsman_plugins.scheduling.arrays import FEW, Bools, Floats
 from pointsman_plugins.scheduling.fleet import Fleet
 from pointsman_plugins.scheduling.flow_control import SaturationDetector
 from pointsman_plugins.scheduling.worker import DECODE, PREFILL
+from pointsman_scheduler.plugins.detectors.few_fullness import fullest_of_few, fullness_of_few, mean_fullness
 
 
 class WorkerRoles:
@@ -42,27 +41,8 @@ class WorkerRoles:
         return self._masks
 
 
-def fullness(values: Sequence[float]) -> float:
-    """How full these workers are together: the mean, where none counts for more than 1. When all are full, the fullness
-    of the least full one."""
-    least = min(values)
-    if least >= 1.0:
-        return least
-    return sum([min(1.0, value) for value in values]) / len(values)
-
-
-def fullest_of_few(values: Sequence[float | None], stages: tuple[Bools, ...]) -> float:
-    """Like `fullest`, of a few workers; None for a worker that doesn't count."""
-    saturation = 0.0
-    for stage in stages:
-        chosen = [value for value, does in zip(values, stage.tolist(), strict=True) if does and value is not None]
-        if chosen:
-            saturation = max(saturation, fullness(chosen))
-    return saturation
-
-
 def fullest(values: Floats, counted: Bools, stages: tuple[Bools, ...]) -> float:
-    """The fullest stage by the workers that count, as `fullness`; 0 where none does."""
+    """The fullest stage by the workers that count, as `mean_fullness`; 0 where none does."""
     saturation = 0.0
     for stage in stages:
         chosen = values[stage & counted]
@@ -115,13 +95,13 @@ class UtilizationDetector(SaturationDetector[UtilizationDetectorParams]):
         waiting, kv_usage = fleet.waiting.tolist(), fleet.kv_usage.tolist()
         if any(waiting):
             columns = fleet.prefill_tokens, fleet.reported_waiting, fleet.reported_running
-            values = _fullness_of_few([waiting, *[column.tolist() for column in columns], kv_usage], self.params)
+            values = fullness_of_few([waiting, *[column.tolist() for column in columns], kv_usage], self.params)
         else:
             full = self._full_cache
             values = [used / full for used in kv_usage]
         if fleet.fresh and not fleet.opaque and not fleet.ejected and fleet.all_eligible(now):
             if self._stages.alike:
-                return fullness(values)
+                return mean_fullness(values)
             return fullest_of_few(values, stages)
         opaque, until = fleet.opaque, fleet.eligible_until.tolist()
         known: list[float | None] = [*values]
@@ -131,30 +111,6 @@ class UtilizationDetector(SaturationDetector[UtilizationDetectorParams]):
         for worker in fleet.ejected:  # one may be chosen for a trial
             known[worker.row] = None
         return fullest_of_few(known, stages)
-
-
-def _fullness_of_few(figures: list[list[float]], params: UtilizationDetectorParams) -> list[float]:
-    """Like `_fullness`, by branches. Equal to the last digit, so some differences are added that look superfluous."""
-    pass_tokens, burst, full_queue, full_cache = float(params.pass_tokens), params.burst, params.queue, params.kv
-    values: list[float] = []
-    for waiting, prefill_tokens, reported_waiting, reported_running, kv_usage in zip(*figures, strict=True):
-        queue = waiting
-        if waiting and reported_waiting <= 0.0:
-            ahead = prefill_tokens
-            if pass_tokens > ahead:
-                ahead += pass_tokens - ahead
-            absorbed = waiting * (pass_tokens / ahead)
-            if burst > absorbed:
-                absorbed += burst - absorbed
-            by_batch = reported_running / 4.0
-            if by_batch > absorbed:
-                absorbed += by_batch - absorbed
-            queue = max(waiting - absorbed, 0.0)
-        value, by_cache = queue / full_queue, kv_usage / full_cache
-        if by_cache > value:
-            value += by_cache - value
-        values.append(value)
-    return values
 
 
 def _fullness(figures: tuple[Floats, ...], params: UtilizationDetectorParams) -> Floats:

@@ -11,6 +11,7 @@ from pointsman_plugins.plugin import Params
 from pointsman_plugins.scheduling.arrays import FEW, Floats, Scores
 from pointsman_plugins.scheduling.candidates import Candidates
 from pointsman_plugins.scheduling.dice import Dice
+from pointsman_plugins.scheduling.few_scores import rank_few
 from pointsman_plugins.scheduling.points import Picker
 from pointsman_plugins.scheduling.request import ScheduleRequest
 
@@ -25,12 +26,7 @@ def best(totals: Scores, count: int, dice: Dice) -> list[int]:
     if len(totals) == 1:
         return [0]
     if isinstance(totals, list) or len(totals) <= FEW:
-        values = totals if isinstance(totals, list) else totals.tolist()
-        order = sorted(range(len(values)), key=values.__getitem__, reverse=True)
-        top = values[order[0]]
-        if values[order[1]] < top:
-            return order[:count]
-        ties = [index for index in order if values[index] == top]
+        order, ties = rank_few(totals if isinstance(totals, list) else totals.tolist())
     else:
         wanted = min(count, len(totals))
         near = totals.argpartition(-wanted)[-wanted:]

@@ -7,6 +7,7 @@ from pydantic import Field
 from pointsman_plugins.plugin import Params
 from pointsman_plugins.scheduling.arrays import FEW, Floats, Scores, greatest, least
 from pointsman_plugins.scheduling.candidates import Candidates
+from pointsman_plugins.scheduling.few_scores import fewest_first_of_few
 from pointsman_plugins.scheduling.points import Scorer
 from pointsman_plugins.scheduling.request import ScheduleRequest
 
@@ -14,12 +15,7 @@ from pointsman_plugins.scheduling.request import ScheduleRequest
 def fewest_first(figures: Floats) -> Scores:
     """1 for the least, 0 for the most, linear between; 1 for all when they are equal."""
     if len(figures) <= FEW:
-        values = figures.tolist()
-        fewest, most = min(values), max(values)
-        if most == fewest:
-            return [1.0] * len(values)
-        spread = most - fewest
-        return [(most - value) / spread for value in values]
+        return fewest_first_of_few(figures.tolist())
     fewest, most = least(figures), greatest(figures)
     if most == fewest:
         return np.ones(len(figures))

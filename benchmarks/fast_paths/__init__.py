@@ -1,0 +1,1 @@
+"""What each fast path saves a request."""
